@@ -47,7 +47,9 @@ class DashboardHook(BuildHookInterface[Any]):
             line = f"the dashboard's pages were not built: {error}"
             if self._choice() == "require":
                 raise RuntimeError(f"{line}\n{error.output}") from None
-            self.app.display_warning(f"{line}; all else works, and / of the service says how to build them")
+            self.app.display_warning(
+                f"{line}; all else works, and / of the service says how to build them"
+            )
 
     def _choice(self) -> str:
         choice = os.environ.get("LOCKSTEP_PAGES") or "auto"

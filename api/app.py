@@ -75,7 +75,18 @@ def routed() -> FastAPI:
         # of a POST.
         redirect_slashes=False,
     )
-    modules = (jobs, clones, history, series, checkpoints, logs, log_streams, uploads, nodes, health)
+    modules = (
+        jobs,
+        clones,
+        history,
+        series,
+        checkpoints,
+        logs,
+        log_streams,
+        uploads,
+        nodes,
+        health,
+    )
     routers = [module.router for module in modules]
     for router in routers:
         app.include_router(router)

@@ -58,7 +58,9 @@ class ServiceGauges:
         Monotonic seconds.
     """
 
-    def __init__(self, database: Database, lease_seconds: float, clock: Callable[[], float] = time.monotonic):
+    def __init__(
+        self, database: Database, lease_seconds: float, clock: Callable[[], float] = time.monotonic
+    ):
         self._database = database
         self._lease_seconds = lease_seconds
         self._clock = clock
@@ -70,10 +72,14 @@ class ServiceGauges:
         """Return the current or recent gauges; None while the databases do not answer."""
         with self._lock:
             looking = self._looking
-            if looking is None or (looking.done() and self._clock() - self._looked_at > REMEMBER_SECONDS):
+            if looking is None or (
+                looking.done() and self._clock() - self._looked_at > REMEMBER_SECONDS
+            ):
                 looking = self._looking = Future()
                 # A daemon thread: a database that hangs must not prevent the process from exiting.
-                threading.Thread(target=self._run, args=(looking,), name="gauges", daemon=True).start()
+                threading.Thread(
+                    target=self._run, args=(looking,), name="gauges", daemon=True
+                ).start()
         try:
             return looking.result(timeout=PATIENCE_SECONDS)
         except TimeoutError:
@@ -84,7 +90,9 @@ class ServiceGauges:
         try:
             found = self._look()
         except Exception as error:  # noqa: BLE001 -- reported as unavailable
-            log.warning("the gauges cannot be read from the databases", error=str(error).partition("\n")[0])
+            log.warning(
+                "the gauges cannot be read from the databases", error=str(error).partition("\n")[0]
+            )
         self._looked_at = self._clock()
         looking.set_result(found)
 

@@ -29,7 +29,9 @@ from lockstep.storage.db.schema import Mismatch
 
 REMEMBER_SECONDS: Final = 2.0
 """Lifetime of a result. Bounds the work that unauthenticated callers can cause."""
-NO_ANSWER: Final = "does not answer; the reason is in the log of the api and in responses to requests with a token"
+NO_ANSWER: Final = (
+    "does not answer; the reason is in the log of the api and in responses to requests with a token"
+)
 NO_STORE: Final = (
     "not usable: code is not accepted and checkpoints are not stored; the reason is in the log "
     "of the api and in responses to requests with a token"
@@ -110,7 +112,9 @@ class Readiness:
 
     def _look(self) -> ReadinessResult:
         checks = {
-            "broker": "ok" if self._broker_answers() else "does not answer; jobs are accepted and start later",
+            "broker": "ok"
+            if self._broker_answers()
+            else "does not answer; jobs are accepted and start later",
             "database": "ok",
             "store": "ok",
         }
@@ -129,7 +133,8 @@ class Readiness:
         if "scheduler" not in checks:
             return ReadinessResult(Health(status="unavailable", checks=checks), details)
         return ReadinessResult(
-            Health(status="ok" if set(checks.values()) == {"ok"} else "degraded", checks=checks), details
+            Health(status="ok" if set(checks.values()) == {"ok"} else "degraded", checks=checks),
+            details,
         )
 
     def _log(self, details: Mapping[str, str]) -> None:
@@ -144,5 +149,9 @@ class Readiness:
         seconds = self._cycle_seconds()
         if seconds is not None and seconds <= self._outage_seconds:
             return "ok"
-        silent = "has not completed a cycle yet" if seconds is None else f"completed its last cycle {seconds:.0f} s ago"
+        silent = (
+            "has not completed a cycle yet"
+            if seconds is None
+            else f"completed its last cycle {seconds:.0f} s ago"
+        )
         return f"{silent}; jobs are accepted and start after its next cycle"

@@ -32,7 +32,11 @@ def main(arguments: Sequence[str]) -> int:
         return _migrate(settings) if arguments else _serve(settings)
     except ValidationError as error:
         for line in error.errors():
-            name = "_".join(["LOCKSTEP", *(str(part).upper() for part in line["loc"])]) if line["loc"] else "settings"
+            name = (
+                "_".join(["LOCKSTEP", *(str(part).upper() for part in line["loc"])])
+                if line["loc"]
+                else "settings"
+            )
             print(f"api: {name}: {line['msg'].removeprefix('Value error, ')}", file=sys.stderr)  # noqa: T201 -- no log yet
         return 2
     except LockstepError as error:
@@ -45,7 +49,10 @@ def _migrate(settings: ApiSettings) -> int:
     try:
         behind = migrate.pending(*urls)
     except LockstepError:
-        behind = ["jobs", "series"]  # SQLite without its folder; any other error is raised again by the upgrade
+        behind = [
+            "jobs",
+            "series",
+        ]  # SQLite without its folder; any other error is raised again by the upgrade
     migrate.upgrade(*urls)
     for which in ("jobs", "series"):
         print(f"{which}: {'brought to this version' if which in behind else 'already up to date'}")  # noqa: T201 -- output of a command

@@ -24,7 +24,8 @@ from lockstep.api.settings import ApiSettings
 from lockstep.broker.publisher import Publisher
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.storage.db import schema
-from lockstep.storage.db.database import CONNECTIONS_MAX, Database
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.engines import CONNECTIONS_MAX
 from lockstep.storage.objects.blobs import BlobStore
 
 DRAIN_SECONDS: Final = 5
@@ -51,7 +52,9 @@ def serve(settings: ApiSettings) -> int:
         blobs = BlobStore(settings.store)
         with contextlib.suppress(OSError):  # reported by /readyz while it lasts
             blobs.create()
-        app = create_app(settings, database, blobs, publisher, compute_forecast=forecasts.app_state())
+        app = create_app(
+            settings, database, blobs, publisher, compute_forecast=forecasts.app_state()
+        )
         parts: AppState = app.state.parts
         stack.callback(parts.forecasts.close)
         stack.callback(parts.following.join)
@@ -91,7 +94,9 @@ class _Server(uvicorn.Server):
 def _listen(host: str, port: int) -> Iterator[socket.socket]:
     """Yield a socket that is bound to the address and does not listen yet."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM
+        )[0]
         listener = socket.socket(family, kind, protocol)
     except OSError as error:
         raise _cannot_listen(host, port, error) from None

@@ -56,7 +56,10 @@ class ApiSettings(StorageSettings, BrokerSettings):
         names = [name.strip().lower() for name in value.split(",") if name.strip()]
         for name in names:
             if not re.fullmatch(r"[a-z0-9._-]+|[0-9a-f:]+", name):
-                raise ValueError(f"expected host names separated by commas, without scheme and port, got {name!r}")
+                raise ValueError(
+                    f"expected host names separated by commas, without scheme and port, got "
+                    f"{name!r}"
+                )
         return names
 
     @field_validator("token_file")

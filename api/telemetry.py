@@ -25,8 +25,36 @@ from lockstep.storage.db.database import Database
 MEDIA_TYPE: Final = prometheus_client.CONTENT_TYPE_PLAIN_0_0_4
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 """Other methods are counted as one: clients can invent any number of them."""
-REQUEST_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-WAIT_SECONDS: Final = (0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0)
+REQUEST_SECONDS: Final = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+)
+WAIT_SECONDS: Final = (
+    0.0001,
+    0.0005,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.5,
+    1.0,
+    5.0,
+    15.0,
+)
 
 # Without the creation time of each series, which would be a third of the page.
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # declared without types
@@ -52,7 +80,8 @@ class ApiMetrics:
         )
         self._requests = Counter(
             "lockstep_http_requests",
-            "Requests by route template. The status is 'none' if the client disconnected before the response.",
+            "Requests by route template. The status is 'none' if the client disconnected before "
+            "the response.",
             ("route", "method", "status"),
             registry=self.registry,
         )
@@ -125,7 +154,11 @@ class _Service(Collector):
         )
         if seen is None:
             return
-        jobs = [((state.value,), seen.control.jobs[state]) for state in JobState if state in seen.control.jobs]
+        jobs = [
+            ((state.value,), seen.control.jobs[state])
+            for state in JobState
+            if state in seen.control.jobs
+        ]
         yield _by("jobs", "Jobs that have not ended.", ("state",), jobs)
         yield _gauge(
             "queue_oldest_seconds",
@@ -138,7 +171,12 @@ class _Service(Collector):
             "Seconds since the renewal of the lease with the oldest renewal.",
             seen.lease_oldest_seconds,
         )
-        yield _by("nodes", "Nodes ever registered.", ("state",), [((state,), n) for state, n in seen.nodes.items()])
+        yield _by(
+            "nodes",
+            "Nodes ever registered.",
+            ("state",),
+            [((state,), n) for state, n in seen.nodes.items()],
+        )
         yield _gauge(
             "node_silence_seconds",
             "Seconds since the last heartbeat of the most silent node that is not lost.",
@@ -154,7 +192,8 @@ class _Service(Collector):
             )
         yield _gauge(
             "ingest_lag_seconds",
-            "Largest age in seconds of the newest stored point among the running jobs, by their nodes' clocks.",
+            "Largest age in seconds of the newest stored point among the running jobs, by their "
+            "nodes' clocks.",
             seen.ingest_lag_seconds,
         )
 
@@ -163,7 +202,9 @@ def _gauge(name: str, what: str, value: float) -> Metric:
     return GaugeMetricFamily(f"lockstep_{name}", what, value=float(value))
 
 
-def _by(name: str, what: str, labels: tuple[str, ...], values: Iterable[tuple[tuple[str, ...], int]]) -> Metric:
+def _by(
+    name: str, what: str, labels: tuple[str, ...], values: Iterable[tuple[tuple[str, ...], int]]
+) -> Metric:
     family = GaugeMetricFamily(f"lockstep_{name}", what, labels=labels)
     for label, value in values:
         family.add_metric(label, float(value))

@@ -1,10 +1,13 @@
-"""What a checkpoint costs the training: blocked time, and what the writing thread takes from the steps meanwhile.
+"""What a checkpoint costs the training.
+
+Blocked time, and what the writing thread takes from the steps meanwhile.
 
     python benchmarks/async_checkpoint.py [--width 1024] [--saves 7] [--folder DIR] [--json FILE]
 
-A model on the CPU with AdamW saves every few steps, in turns: once it waits until the checkpoint is durable, once it
-goes on while it is written. *Blocked* is the time between two steps that the save takes; the medians are compared. Steps
-beside a checkpoint that is being written are compared with those that have the machine to themselves.
+A model on the CPU with AdamW saves every few steps, in turns: once it waits until the checkpoint is
+durable, once it goes on while it is written. *Blocked* is the time between two steps that the save
+takes; the medians are compared. Steps beside a checkpoint that is being written are compared with
+those that have the machine to themselves.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ KINDS = ("blocking", "background")
 
 def model_of(width: int) -> nn.Sequential:
     torch.manual_seed(0)
-    return nn.Sequential(*[layer for _ in range(LAYERS) for layer in (nn.Linear(width, width), nn.Tanh())])
+    return nn.Sequential(
+        *[layer for _ in range(LAYERS) for layer in (nn.Linear(width, width), nn.Tanh())]
+    )
 
 
 class Training:
@@ -44,7 +49,9 @@ class Training:
         self.optimizer = torch.optim.AdamW(self.model.parameters())
         self.batch = torch.randn(BATCH, width)
         self.durable_at = 0.0
-        self.savers = {name: self._saver(folder / name, background=name == "background") for name in KINDS}
+        self.savers = {
+            name: self._saver(folder / name, background=name == "background") for name in KINDS
+        }
 
     def _saver(self, folder: Path, *, background: bool) -> Saver:
         return Saver(
@@ -83,7 +90,7 @@ class Training:
 
 
 def measure(folder: Path, *, width: int, saves: int) -> dict[str, dict[str, Any]]:
-    """Save in turns, blocking and in the background, so that whatever else the machine does meets both."""
+    """Save in turns, blocking and in the background, to share disturbances equally."""
     training = Training(folder, width)
     alone = [training.step() for _ in range(5)][1:]
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in KINDS}
@@ -102,7 +109,9 @@ def measure(folder: Path, *, width: int, saves: int) -> dict[str, dict[str, Any]
             "blocked_seconds": statistics.median(each["blocked"] for each in found[1:]),
             "durable_seconds": statistics.median(each["durable"] for each in found[1:]),
             "step_alone_seconds": statistics.median(alone),
-            "step_beside_seconds": statistics.median([each for save in found for each in save["beside"]] or [0.0]),
+            "step_beside_seconds": statistics.median(
+                [each for save in found for each in save["beside"]] or [0.0]
+            ),
         }
         for name, found in rows.items()
     }
@@ -110,9 +119,16 @@ def measure(folder: Path, *, width: int, saves: int) -> dict[str, dict[str, Any]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="What a checkpoint costs the training.")
-    parser.add_argument("--width", type=int, default=1024, help="of the model's layers; 1024 makes 34 MB of parameters")
+    parser.add_argument(
+        "--width",
+        type=int,
+        default=1024,
+        help="of the model's layers; 1024 makes 34 MB of parameters",
+    )
     parser.add_argument("--saves", type=int, default=7, help="saves whose median is taken")
-    parser.add_argument("--folder", type=Path, help="where checkpoints go (default: a temporary folder)")
+    parser.add_argument(
+        "--folder", type=Path, help="where checkpoints go (default: a temporary folder)"
+    )
     parser.add_argument("--json", type=Path, help="also write the numbers to this file")
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="lockstep-checkpoints-", dir=options.folder))
@@ -122,17 +138,22 @@ def main() -> None:
         shutil.rmtree(root)
     ratio = rows["background"]["blocked_seconds"] / rows["blocking"]["blocked_seconds"]
     print(
-        f"{rows['blocking']['bytes'] / 1e6:.0f} MB per checkpoint, medians of {options.saves}, {torch.get_num_threads()} threads"
+        f"{rows['blocking']['bytes'] / 1e6:.0f} MB per checkpoint, medians of {options.saves}, "
+        f"{torch.get_num_threads()} threads"
     )
     print(f"{'':<12}{'blocked':>10}{'first':>10}{'durable':>10}{'step alone':>13}{'beside':>10}")
     for name, row in rows.items():
         beside = row["step_beside_seconds"] or None
         print(
-            f"{name:<12}{row['blocked_seconds'] * 1e3:>7.0f} ms{row['first_blocked_seconds'] * 1e3:>7.0f} ms"
+            f"{name:<12}{row['blocked_seconds'] * 1e3:>7.0f} "
+            f"ms{row['first_blocked_seconds'] * 1e3:>7.0f} ms"
             f"{row['durable_seconds'] * 1e3:>7.0f} ms{row['step_alone_seconds'] * 1e3:>10.1f} ms"
             + (f"{beside * 1e3:>7.1f} ms" if beside is not None else f"{'-':>10}")
         )
-    print(f"blocked {ratio:.1%} of a blocking save (limit {LIMIT:.0%}): {'ok' if ratio <= LIMIT else 'TOO MUCH'}")
+    print(
+        f"blocked {ratio:.1%} of a blocking save (limit {LIMIT:.0%}): "
+        f"{'ok' if ratio <= LIMIT else 'TOO MUCH'}"
+    )
     if options.json is not None:
         document = {"ratio": ratio, "limit": LIMIT, "saves": options.saves, **rows}
         options.json.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")

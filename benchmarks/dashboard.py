@@ -1,4 +1,6 @@
-"""How quick the pages are, in a headless Chromium against a real api: ``python -m benchmarks.dashboard``.
+"""How quick the pages are, in a headless Chromium against a real api.
+
+``python -m benchmarks.dashboard``.
 
 ======================  ================================================================================
 first paint             of a job's page in a new browser: until its first content, and until its name is there
@@ -9,9 +11,11 @@ first load              JavaScript of the list of jobs, as it travels
 polls                   50 open pages for half a minute: how many answers were 304
 ======================  ================================================================================
 
-The strokes are seen from outside, by a canvas that notes when it was last drawn on: the pages know nothing of this.
+The strokes are seen from outside, by a canvas that notes when it was last drawn on: the pages know
+nothing of this.
 
-Not here: what the pages must show (``tests/dashboard``), and the api's own speed (``benchmarks.service``).
+Not here: what the pages must show (``tests/dashboard``), and the api's own speed
+(``benchmarks.service``).
 """
 
 from __future__ import annotations
@@ -74,7 +78,9 @@ def main() -> int:
     """Measure, print a table and write JSON."""
     parser = argparse.ArgumentParser(description="Measure the dashboard in headless Chromium.")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=None, help="write the figures to this file, as JSON")
+    parser.add_argument(
+        "--out", type=Path, default=None, help="write the figures to this file, as JSON"
+    )
     asked = parser.parse_args()
     chromium = shutil.which("chromium")
     if chromium is None:
@@ -144,7 +150,9 @@ class Visits:
     @contextmanager
     def context(self) -> Iterator[BrowserContext]:
         context = self.browser.new_context(viewport={"width": 1440, "height": 900})
-        context.add_init_script(WATCH_STROKES + f"sessionStorage.setItem('lockstep.token', {json.dumps(self.token)});")
+        context.add_init_script(
+            WATCH_STROKES + f"sessionStorage.setItem('lockstep.token', {json.dumps(self.token)});"
+        )
         try:
             yield context
         finally:
@@ -165,12 +173,20 @@ def _first_paint(visit: Visits, job_id: str, rounds: int) -> dict[str, float]:
             page.get_by_role("heading", level=1, name="gpt").wait_for()
             names.append(page.evaluate("() => performance.now()"))
             paints.append(
-                page.evaluate("() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? NaN")
+                page.evaluate(
+                    "() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime "
+                    "?? NaN"
+                )
             )
-    return {"job page: first content (ms)": median(paints), "job page: its name (ms)": median(names)}
+    return {
+        "job page: first content (ms)": median(paints),
+        "job page: its name (ms)": median(names),
+    }
 
 
-def _charts(visit: Visits, planted: list[str], planters: list[Planter], rounds: int) -> dict[str, float]:
+def _charts(
+    visit: Visits, planted: list[str], planters: list[Planter], rounds: int
+) -> dict[str, float]:
     draws, updates = [], []
     path = "/compare?jobs=" + json.dumps(planted)
     for _ in range(rounds):
@@ -191,7 +207,11 @@ def _charts(visit: Visits, planted: list[str], planters: list[Planter], rounds: 
 
 def _drawn(page: Page) -> float:
     """Milliseconds from the end of the newest answer to the last stroke after it."""
-    _until(lambda: page.evaluate(f"() => window.lastStroke > ({LAST_ANSWER})() && ({LAST_ANSWER})() > 0"))
+    _until(
+        lambda: page.evaluate(
+            f"() => window.lastStroke > ({LAST_ANSWER})() && ({LAST_ANSWER})() > 0"
+        )
+    )
     page.wait_for_timeout(400)
     return float(page.evaluate(f"() => window.lastStroke - ({LAST_ANSWER})()"))
 
@@ -200,7 +220,9 @@ def _log(visit: Visits, job_id: str) -> dict[str, float]:
     seen: list[Response] = []
     with visit.context() as context:
         page = context.new_page()
-        page.on("response", lambda response: seen.append(response) if "/logs" in response.url else None)
+        page.on(
+            "response", lambda response: seen.append(response) if "/logs" in response.url else None
+        )
         page.goto(f"{visit.url}/jobs/{job_id}?tab=logs")
         page.get_by_text(f"line {LOG_LINES - 1} of a long log").wait_for()
         opened = len(seen)
@@ -239,7 +261,8 @@ def _polls(visit: Visits, job_id: str) -> dict[str, float]:
         for number in range(OPEN_PAGES):
             page = context.new_page()
             page.goto(visit.url + ("/jobs" if number % 2 else f"/jobs/{job_id}"))
-        # Without the protocol's view of answers: it shows what the browser made of a 304, a 200 from its cache.
+        # Without the protocol's view of answers: it shows what the browser made of a 304, a 200
+        # from its cache.
         before = _answers(visit)
         page.wait_for_timeout(POLL_SECONDS * 1_000)
         after = _answers(visit)

@@ -1,8 +1,8 @@
 """The four loops that ``engine_overhead.py`` compares, and what they train.
 
-Each is written as the documentation of its engine writes it, and does what a real run does: AdamW with the same kernel
-for all, a schedule, clipping, and a line in a file every few steps. Libraries are imported inside the loop that uses
-them, so that no engine's process carries another's.
+Each is written as the documentation of its engine writes it, and does what a real run does: AdamW
+with the same kernel for all, a schedule, clipping, and a line in a file every few steps. Libraries
+are imported inside the loop that uses them, so that no engine's process carries another's.
 
 Not here: what is measured, and how (``engine_overhead.py``).
 """
@@ -39,7 +39,8 @@ class Setting:
     """``loader`` or ``ready``."""
     log_every: int
     fused: bool
-    """Whether the loops that are given an optimizer use torch's fused kernel, which Lockstep always uses."""
+    """Whether the loops that are given an optimizer use torch's fused kernel, which Lockstep always
+    uses."""
     steps: int = 0
 
     def rows(self) -> int:
@@ -50,7 +51,8 @@ def build(setting: Setting) -> nn.Module:
     torch.manual_seed(0)
     width = WIDTHS[setting.model]
     return nn.Sequential(
-        *(nn.Sequential(nn.Linear(width, width), nn.ReLU()) for _ in range(3)), nn.Linear(width, CLASSES)
+        *(nn.Sequential(nn.Linear(width, width), nn.ReLU()) for _ in range(3)),
+        nn.Linear(width, CLASSES),
     )
 
 
@@ -133,7 +135,7 @@ def lockstep(setting: Setting, rank: int, folder: Path) -> None:
     """The engine's own loop, with a task as a person writes it."""
     import torch.distributed as dist
 
-    from lockstep.domain.spec.job import Train
+    from lockstep.domain.spec.train import Train
     from lockstep.domain.training.plan import BatchPlan
     from lockstep.engine.loop.trainer import Trainer
     from lockstep.engine.runtime.ranks import Ranks
@@ -150,10 +152,13 @@ def lockstep(setting: Setting, rank: int, folder: Path) -> None:
             return functional.cross_entropy(model(batch[0]), batch[1], reduction="sum")
 
         def param_groups(self, model: nn.Module) -> list[dict[str, Any]]:
-            return [{"params": list(model.parameters())}]  # As the other loops have it; each group is a kernel more.
+            return [
+                {"params": list(model.parameters())}
+            ]  # As the other loops have it; each group is a kernel more.
 
     class Ready(Bench):
-        batch_dependent = True  # Its micro-batches are whatever comes next, and not the samples they are asked for.
+        # Its micro-batches are whatever comes next, and not the samples they are asked for.
+        batch_dependent = True
 
         def dataset(self, split: str) -> Any:  # noqa: ARG002 - nothing is evaluated
             rows = Rows(setting)
@@ -183,12 +188,18 @@ def lockstep(setting: Setting, rank: int, folder: Path) -> None:
         world_size=setting.world_size,
     )
     group = dist.group.WORLD if setting.world_size > 1 else None
-    ranks = Ranks(rank=rank, world_size=setting.world_size, local_rank=rank, host_group=group, device_group=group)
+    ranks = Ranks(
+        rank=rank,
+        world_size=setting.world_size,
+        local_rank=rank,
+        host_group=group,
+        device_group=group,
+    )
     Trainer(train, plan, Ready() if setting.data == "ready" else Bench(), ranks, folder).run()
 
 
 def accelerate(setting: Setting, rank: int, folder: Path) -> None:
-    """As in accelerate's guide "Performing gradient accumulation", with clipping as in its documentation."""
+    """As in accelerate's guides to gradient accumulation and clipping."""
     from accelerate import Accelerator
 
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=setting.slots)

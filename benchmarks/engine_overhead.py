@@ -1,40 +1,51 @@
-"""What a training engine costs over a hand-written loop: time per step, memory, collectives, host reads.
+"""What a training engine costs over a hand-written loop.
 
-    python benchmarks/engine_overhead.py [--rounds 5] [--starts 3] [--model tiny,mid] [--slots 1,8] [--world-size 1,2]
-                                         [--data loader|ready] [--kernel fused|default] [--log-every 10] [--json FILE]
+Time per step, memory, collectives, host reads.
 
-Four ways to train the same model on the same rows: ``raw`` (plain PyTorch, DDP and ``no_sync`` where there are several
-ranks), ``lockstep``, ``accelerate`` and ``fabric`` (Lightning), the last two only where they are installed. Each loop
-is written as its own documentation writes it, and all do what a real run does: AdamW, a schedule, clipping, and a line
-with loss and rate in a file every ``--log-every`` steps. The loops of the peers report the loss of rank 0's last
-micro-batch; Lockstep reports the whole batch's, which is part of what is measured.
+    python benchmarks/engine_overhead.py [--rounds 5] [--starts 3] [--model tiny,mid] [--slots 1,8]
+    [--world-size 1,2]
+                                         [--data loader|ready] [--kernel fused|default] [--log-every
+                                         10] [--json FILE]
 
-How the time is taken. torch's own hook after every optimizer step notes the clock, in all four alike, so a step is
-everything between two updates: fetching, collating, forward, backward, clipping, schedule, logging. Nothing is
-synchronised or read for the measurement. The first steps of every run are dropped. Processes stay up for ``--rounds``
-rounds, in each of which the engines take turns, in an order that rotates, so that other work on the machine hits all of
-them. Then all are started anew, ``--starts`` times: where a process happens to lie in memory makes its steps faster or
-slower for as long as it lives, with two ranks by up to 15 % of the minimum for one and the same loop.
+Four ways to train the same model on the same rows: ``raw`` (plain PyTorch, DDP and ``no_sync``
+where there are several ranks), ``lockstep``, ``accelerate`` and ``fabric`` (Lightning), the last
+two only where they are installed. Each loop is written as its own documentation writes it, and all
+do what a real run does: AdamW, a schedule, clipping, and a line with loss and rate in a file every
+``--log-every`` steps. The loops of the peers report the loss of rank 0's last micro-batch; Lockstep
+reports the whole batch's, which is part of what is measured.
 
-``× med`` is the median of the rounds' ratios of medians: the one to read where ranks wait for each other. ``× min``
-compares the fastest step of all. ``× cpu`` compares processor time, over all threads of rank 0 (the first quartile of a
-run's steps, the median of the runs): other work moves it less, and it counts what an engine does in threads of its own,
-which the clock shows only where no core is free for them. Every rank computes with one thread.
+How the time is taken. torch's own hook after every optimizer step notes the clock, in all four
+alike, so a step is everything between two updates: fetching, collating, forward, backward,
+clipping, schedule, logging. Nothing is synchronised or read for the measurement. The first steps of
+every run are dropped. Processes stay up for ``--rounds`` rounds, in each of which the engines take
+turns, in an order that rotates, so that other work on the machine hits all of them. Then all are
+started anew, ``--starts`` times: where a process happens to lie in memory makes its steps faster or
+slower for as long as it lives, with two ranks by up to 15 % of the minimum for one and the same
+loop.
 
-Kernel. Lockstep uses torch's fused AdamW. So do the others here, because loops are compared and not kernels;
-``--kernel default`` leaves them what torch chooses, which on the CPU takes two to four times as long.
+``× med`` is the median of the rounds' ratios of medians: the one to read where ranks wait for each
+other. ``× min`` compares the fastest step of all. ``× cpu`` compares processor time, over all
+threads of rank 0 (the first quartile of a run's steps, the median of the runs): other work moves it
+less, and it counts what an engine does in threads of its own, which the clock shows only where no
+core is free for them. Every rank computes with one thread.
 
-Data. ``--data loader`` puts the same map-style dataset of ready rows behind each engine's recommended loader, without
-worker processes. ``--data ready`` prepares micro-batches beforehand: a list, and for Lockstep, whose loader is its
-own, a ``collate`` that returns a ready micro-batch.
+Kernel. Lockstep uses torch's fused AdamW. So do the others here, because loops are compared and not
+kernels; ``--kernel default`` leaves them what torch chooses, which on the CPU takes two to four
+times as long.
 
-Collectives, host reads (``aten::_local_scalar_dense``, what ``.item()`` is) and peak bytes of the CPU allocator are
-counted by torch's profiler in runs of their own, never in a timed one. Host reads of a micro-batch are the difference
-to a run with twice as many of them. The peak is that of the steps, from the first update to the last; ``start`` is
-what was held at most before, where an engine may warm up or check its task. A checkpoint at the end, which the other
-loops do not write, is left out.
+Data. ``--data loader`` puts the same map-style dataset of ready rows behind each engine's
+recommended loader, without worker processes. ``--data ready`` prepares micro-batches beforehand: a
+list, and for Lockstep, whose loader is its own, a ``collate`` that returns a ready micro-batch.
 
-Not here: the loops (``engine_loops.py``), and whether what they compute is right (``benchmarks.conformance``).
+Collectives, host reads (``aten::_local_scalar_dense``, what ``.item()`` is) and peak bytes of the
+CPU allocator are counted by torch's profiler in runs of their own, never in a timed one. Host reads
+of a micro-batch are the difference to a run with twice as many of them. The peak is that of the
+steps, from the first update to the last; ``start`` is what was held at most before, where an engine
+may warm up or check its task. A checkpoint at the end, which the other loops do not write, is left
+out.
+
+Not here: the loops (``engine_loops.py``), and whether what they compute is right
+(``benchmarks.conformance``).
 """
 
 from __future__ import annotations
@@ -83,7 +94,8 @@ def serve(connection: Connection, engine: str, rank: int, world_size: int, folde
             world_size=world_size,
         )
     here = Path(folder) / f"{engine}-{world_size}-{rank}"
-    # Lines for a person go nowhere, the profiler's on stderr included; spools and logs are written, errors are sent.
+    # Lines for a person go nowhere, the profiler's on stderr included; spools and logs are written,
+    # errors are sent.
     for descriptor in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
     while (message := connection.recv()) is not None:
@@ -94,15 +106,22 @@ def serve(connection: Connection, engine: str, rank: int, world_size: int, folde
             except BaseException:  # noqa: BLE001 - the parent ends with it
                 connection.send(traceback.format_exc())
     connection.close()
-    os._exit(0)  # Not destroy_process_group: a wrapper of DDP may still be alive, and would wait for ever.
+    os._exit(
+        0
+    )  # Not destroy_process_group: a wrapper of DDP may still be alive, and would wait for ever.
 
 
 def clock(engine: str, setting: Setting, rank: int, folder: Path) -> list[tuple[float, float]]:
-    """Between updates: seconds of the clock, and seconds of processor time of all threads of this rank."""
+    """Between updates.
+
+    Seconds of the clock, and seconds of processor time of all threads of this rank.
+    """
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     at: list[tuple[float, float]] = []
-    hook = register_optimizer_step_post_hook(lambda *_: at.append((time.perf_counter(), time.process_time())))
+    hook = register_optimizer_step_post_hook(
+        lambda *_: at.append((time.perf_counter(), time.process_time()))
+    )
     try:
         LOOPS[engine](setting, rank, folder)
     finally:
@@ -112,22 +131,30 @@ def clock(engine: str, setting: Setting, rank: int, folder: Path) -> list[tuple[
 
 
 def count(engine: str, setting: Setting, rank: int, folder: Path) -> dict[str, float]:
-    """Per step: collectives and host reads. And the most bytes held, before the first update and up to the last one."""
+    """Per step: collectives and host reads.
+
+    And the most bytes held, before the first update and up to the last one.
+    """
     import torch
 
-    gc.collect()  # What earlier runs left in cycles must not be given back while this one is counted.
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+    # What earlier runs left in cycles must not be given back while this one is counted.
+    gc.collect()
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profiler:
         LOOPS[engine](setting, rank, folder)
     trace = folder / "trace.json"
     profiler.export_chrome_trace(str(trace))
     events = [event for event in json.loads(trace.read_text())["traceEvents"] if "ts" in event]
-    updates = sorted(event["ts"] for event in events if event["name"].startswith("Optimizer.step#"))[-setting.steps :]
+    updates = sorted(
+        event["ts"] for event in events if event["name"].startswith("Optimizer.step#")
+    )[-setting.steps :]
     first, last = updates[1], updates[-1]  # DDP settles its buckets after the first.
 
     def per_step(name: str) -> float:
-        return sum(event["name"].startswith(name) and first <= event["ts"] < last for event in events) / (
-            setting.steps - 2
-        )
+        return sum(
+            event["name"].startswith(name) and first <= event["ts"] < last for event in events
+        ) / (setting.steps - 2)
 
     memory = [
         (event["ts"], event["args"]["Total Allocated"], event["args"]["Bytes"])
@@ -160,7 +187,9 @@ class Processes:
             for name in environment(0, 2):
                 os.environ.pop(name, None)
             os.environ.update(environment(rank, world_size))  # A spawned process starts with it.
-            process = spawn.Process(target=serve, args=(theirs, engine, rank, world_size, str(folder)), daemon=True)
+            process = spawn.Process(
+                target=serve, args=(theirs, engine, rank, world_size, str(folder)), daemon=True
+            )
             process.start()
             self.connections.append(ours)
             self.processes.append(process)
@@ -172,12 +201,16 @@ class Processes:
         answers = []
         for rank, connection in enumerate(self.connections):
             if not connection.poll(DEADLINE_SECONDS):
-                raise SystemExit(f"{self.engine}: rank {rank} gave no answer within {DEADLINE_SECONDS:.0f} s")
+                raise SystemExit(
+                    f"{self.engine}: rank {rank} gave no answer within {DEADLINE_SECONDS:.0f} s"
+                )
             try:
                 answers.append(connection.recv())
             except EOFError:
                 self.processes[rank].join(10)
-                raise SystemExit(f"{self.engine}: rank {rank} died: {self.processes[rank].exitcode}") from None
+                raise SystemExit(
+                    f"{self.engine}: rank {rank} died: {self.processes[rank].exitcode}"
+                ) from None
             if isinstance(answers[-1], str):
                 raise SystemExit(f"{self.engine}, rank {rank}, {setting}:\n{answers[-1]}")
         return answers[0]
@@ -222,7 +255,11 @@ def time_rounds(setting: Setting, running: list[Processes], turns: int) -> Round
             one = running[(turn + index) % len(running)]
             wall, cpu = zip(*one.run(timed, counted=False), strict=True)
             rounds[one.engine].append(
-                {"min": min(wall), "median": statistics.median(wall), "cpu": statistics.quantiles(cpu, n=4)[0]}
+                {
+                    "min": min(wall),
+                    "median": statistics.median(wall),
+                    "cpu": statistics.quantiles(cpu, n=4)[0],
+                }
             )
     return rounds
 
@@ -238,14 +275,17 @@ def count_all(setting: Setting, running: list[Processes]) -> dict[str, dict[str,
         counted[one.engine] = {
             "collectives_per_step": plain["collectives"],
             "host_reads_per_step": plain["host_reads"],
-            "host_reads_per_micro_batch": (finer["host_reads"] - plain["host_reads"]) / setting.slots,
+            "host_reads_per_micro_batch": (finer["host_reads"] - plain["host_reads"])
+            / setting.slots,
             "peak_bytes": plain["peak_bytes"],
             "peak_bytes_at_start": plain["peak_bytes_at_start"],
         }
     return counted
 
 
-def compare(setting: Setting, timed: Rounds, counted: dict[str, dict[str, float]]) -> dict[str, dict[str, Any]]:
+def compare(
+    setting: Setting, timed: Rounds, counted: dict[str, dict[str, float]]
+) -> dict[str, dict[str, Any]]:
     """All engines beside the plain loop, by name."""
     found: dict[str, dict[str, Any]] = {}
     for engine, rounds in timed.items():
@@ -260,7 +300,8 @@ def compare(setting: Setting, timed: Rounds, counted: dict[str, dict[str, float]
     for values in found.values():
         values["ratio_min"] = values["min_seconds"] / base["min_seconds"]
         values["ratio_median"] = statistics.median(
-            here["median"] / there["median"] for here, there in zip(values["rounds"], base["rounds"], strict=True)
+            here["median"] / there["median"]
+            for here, there in zip(values["rounds"], base["rounds"], strict=True)
         )
         values["ratio_cpu"] = values["cpu_seconds"] / base["cpu_seconds"]
         over = values["min_seconds"] - base["min_seconds"]
@@ -270,17 +311,21 @@ def compare(setting: Setting, timed: Rounds, counted: dict[str, dict[str, float]
 
 
 HEAD = (
-    f"{'model':5} {'W':>2} {'K':>2}  {'engine':10} {'min ms':>8} {'median':>8} {'× min':>6} {'× med':>6} {'× cpu':>6} "
+    f"{'model':5} {'W':>2} {'K':>2}  {'engine':10} {'min ms':>8} {'median':>8} {'× min':>6} "
+    f"{'× med':>6} {'× cpu':>6} "
     f"{'µs/micro':>9} {'coll.':>5} {'reads':>6} {'/micro':>6} {'MiB':>7} {'× MiB':>6} {'start':>7}"
 )
 
 
 def line(setting: Setting, engine: str, values: dict[str, Any]) -> str:
     return (
-        f"{setting.model:5} {setting.world_size:2} {setting.slots:2}  {engine:10} {values['min_seconds'] * 1e3:8.3f} "
-        f"{values['median_seconds'] * 1e3:8.3f} {values['ratio_min']:6.3f} {values['ratio_median']:6.3f} {values['ratio_cpu']:6.3f} "
+        f"{setting.model:5} {setting.world_size:2} {setting.slots:2}  {engine:10} "
+        f"{values['min_seconds'] * 1e3:8.3f} "
+        f"{values['median_seconds'] * 1e3:8.3f} {values['ratio_min']:6.3f} "
+        f"{values['ratio_median']:6.3f} {values['ratio_cpu']:6.3f} "
         f"{values['over_raw_us_per_micro_batch']:+9.1f} {values['collectives_per_step']:5.2f} "
-        f"{values['host_reads_per_step']:6.2f} {values['host_reads_per_micro_batch']:6.2f} {values['peak_bytes'] / 2**20:7.2f} {values['ratio_peak_bytes']:6.3f} "
+        f"{values['host_reads_per_step']:6.2f} {values['host_reads_per_micro_batch']:6.2f} "
+        f"{values['peak_bytes'] / 2**20:7.2f} {values['ratio_peak_bytes']:6.3f} "
         f"{values['peak_bytes_at_start'] / 2**20:7.2f}"
     )
 
@@ -290,19 +335,30 @@ def numbers(text: str) -> list[int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What a training engine costs over a hand-written loop.")
-    parser.add_argument("--engine", action="append", choices=tuple(LOOPS), help="(default: every installed one)")
+    parser = argparse.ArgumentParser(
+        description="What a training engine costs over a hand-written loop."
+    )
+    parser.add_argument(
+        "--engine", action="append", choices=tuple(LOOPS), help="(default: every installed one)"
+    )
     parser.add_argument("--model", type=lambda text: text.split(","), default=list(WIDTHS))
-    parser.add_argument("--slots", type=numbers, default=[1, 8], help="micro-batches per step: 1 or 8")
+    parser.add_argument(
+        "--slots", type=numbers, default=[1, 8], help="micro-batches per step: 1 or 8"
+    )
     parser.add_argument("--world-size", type=numbers, default=[1, 2])
     parser.add_argument("--rounds", type=int, default=5, help="between two starts of the processes")
     parser.add_argument("--starts", type=int, default=3)
     parser.add_argument("--data", choices=("loader", "ready"), default="loader")
-    parser.add_argument("--kernel", choices=("fused", "default"), default="fused", help="of AdamW, but for lockstep")
+    parser.add_argument(
+        "--kernel", choices=("fused", "default"), default="fused", help="of AdamW, but for lockstep"
+    )
     parser.add_argument("--log-every", type=int, default=10)
     parser.add_argument("--json", type=Path, help="also write the numbers to this file")
     options = parser.parse_args()
-    there = {"accelerate": importlib.util.find_spec("accelerate"), "fabric": importlib.util.find_spec("lightning")}
+    there = {
+        "accelerate": importlib.util.find_spec("accelerate"),
+        "fabric": importlib.util.find_spec("lightning"),
+    }
     wanted = ["raw", *(name for name in options.engine or LOOPS if name != "raw")]
     engines = [name for name in wanted if there.get(name, True) is not None]
     for name in wanted:
@@ -312,11 +368,15 @@ def main() -> None:
     rows = []
     for world_size in options.world_size:
         settings = [
-            Setting(model, slots, world_size, options.data, options.log_every, options.kernel == "fused")
+            Setting(
+                model, slots, world_size, options.data, options.log_every, options.kernel == "fused"
+            )
             for model in options.model
             for slots in options.slots
         ]
-        timed: dict[Setting, Rounds] = {setting: {engine: [] for engine in engines} for setting in settings}
+        timed: dict[Setting, Rounds] = {
+            setting: {engine: [] for engine in engines} for setting in settings
+        }
         counted: dict[Setting, dict[str, dict[str, float]]] = {}
         for start in range(options.starts):
             with tempfile.TemporaryDirectory() as folder:

@@ -1,19 +1,24 @@
-"""What only a GPU can show: NCCL, GPT-2's throughput in bf16 and fp16, ``micro_size: auto``, a real shortage of memory.
+"""What only a GPU can show.
+
+NCCL, GPT-2's throughput in bf16 and fp16, ``micro_size: auto``, a real shortage of memory.
 
     python benchmarks/gpu.py [--only nccl,throughput,auto,shortage] [--rounds 5] [--json FILE]
 
 ``nccl``        seconds from nothing to the first all-reduce, one process per device, and that the sum is right.
 ``throughput``  GPT-2 124M (12 layers of 768, context 1024, 50,257 tokens) on one device: a hand-written loop and Lockstep
-                take turns on the same batches with the same kernels (fused AdamW, autocast, clipping, a log line every
-                ten steps); tokens/s and MFU by ``engine.runtime.flops``, in bf16 and in fp16 with a scaler.
+                take turns on the same batches with the same kernels (fused AdamW, autocast,
+                clipping, a log line every ten steps); tokens/s and MFU by ``engine.runtime.flops``,
+                in bf16 and in fp16 with a scaler.
 ``auto``        every micro-batch that ``micro_size: auto`` might take, one run each, and which one it takes.
 ``shortage``    a run whose first micro-batch does not fit into what the device is allowed: the step at which it halved,
-                to what, and how far its weights are from a run that began with that size, as ‖a − b‖ / ‖b‖.
+                to what, and how far its weights are from a run that began with that size, as ‖a −
+                b‖ / ‖b‖.
 
 The device is waited for twice per timed run, after the first ``WARM`` steps and after the last.
 
-Without a CUDA device nothing is run, and each row says so. ``--device cpu`` tries the script itself, with a model of
-``--layers 1 --width 64 --context 32``, say; what needs CUDA is left out there too.
+Without a CUDA device nothing is run, and each row says so. ``--device cpu`` tries the script
+itself, with a model of ``--layers 1 --width 64 --context 32``, say; what needs CUDA is left out
+there too.
 """
 
 from __future__ import annotations
@@ -39,10 +44,10 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader, Dataset
 
-from lockstep.domain.spec.job import Train
+from lockstep.domain.spec.train import Train
 from lockstep.domain.training.plan import BatchPlan, accumulation_steps
 from lockstep.engine.loop.trainer import Trainer
-from lockstep.engine.memory import auto
+from lockstep.engine.memory import sizes
 from lockstep.engine.runtime import flops
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.task.causal_lm import GPT, TextTask
@@ -80,7 +85,11 @@ class GPT2(TextTask):
         torch.manual_seed(0)
         shape = self.options
         return GPT(
-            context=shape.context, layers=shape.layers, heads=shape.heads, width=shape.width, vocabulary=VOCABULARY
+            context=shape.context,
+            layers=shape.layers,
+            heads=shape.heads,
+            width=shape.width,
+            vocabulary=VOCABULARY,
         )
 
     def dataset(self, split: str) -> Tokens:  # noqa: ARG002 - both splits are the same
@@ -95,9 +104,15 @@ def raw(options: argparse.Namespace, precision: str, micro: int, steps: int, fol
     device, task = torch.device(options.device), GPT2(options)
     model = task.model().to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, fused=True)
-    scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16" and device.type == "cuda")
+    scaler = torch.amp.GradScaler(
+        device.type, enabled=precision == "fp16" and device.type == "cuda"
+    )
     slots = options.batch // micro
-    loader = iter(DataLoader(task.dataset("train"), batch_size=micro, shuffle=True, pin_memory=device.type == "cuda"))
+    loader = iter(
+        DataLoader(
+            task.dataset("train"), batch_size=micro, shuffle=True, pin_memory=device.type == "cuda"
+        )
+    )
     with (folder / "raw.jsonl").open("w") as log:
         for step in range(steps):
             for _ in range(slots):
@@ -137,7 +152,9 @@ def lockstep(
     )
     here = Path(tempfile.mkdtemp(dir=folder))
     trainer = Trainer(train, plan, GPT2(options), Ranks(device=torch.device(options.device)), here)
-    with contextlib.redirect_stdout(io.StringIO()):  # Its lines would be between those of the table.
+    with contextlib.redirect_stdout(
+        io.StringIO()
+    ):  # Its lines would be between those of the table.
         trainer.run()
     return trainer, here
 
@@ -194,7 +211,11 @@ def _first_sum(rank: int, count: int, folder: str, began: float) -> None:
     device = torch.device("cuda", rank)
     torch.cuda.set_device(device)
     dist.init_process_group(
-        "nccl", store=dist.FileStore(f"{folder}/store", count), rank=rank, world_size=count, device_id=device
+        "nccl",
+        store=dist.FileStore(f"{folder}/store", count),
+        rank=rank,
+        world_size=count,
+        device_id=device,
     )
     total = torch.full((1,), float(rank + 1), device=device)
     dist.all_reduce(total)
@@ -210,7 +231,9 @@ def throughput(options: argparse.Namespace) -> Iterator[Row]:
     batch = task.collate([task.dataset("train")[0]])
     with torch.device("meta"):
         twin = task.model()
-    per_token = flops.count(lambda: task.loss(twin, tuple(part.to("meta") for part in batch)).backward())
+    per_token = flops.count(
+        lambda: task.loss(twin, tuple(part.to("meta") for part in batch)).backward()
+    )
     per_token /= options.context
     name = torch.cuda.get_device_name() if options.device == "cuda" else "cpu"
     for precision in FORMATS:
@@ -219,7 +242,13 @@ def throughput(options: argparse.Namespace) -> Iterator[Row]:
             with tempfile.TemporaryDirectory() as folder:
                 runs = {
                     "raw": lambda: raw(options, precision, options.micro, steps, Path(folder)),  # noqa: B023 - called here
-                    "lockstep": lambda: lockstep(options, precision, options.micro, steps, Path(folder)),  # noqa: B023
+                    "lockstep": lambda: lockstep(
+                        options,
+                        precision,  # noqa: B023 - called here
+                        options.micro,
+                        steps,
+                        Path(folder),
+                    ),
                 }
                 for engine in sorted(runs, reverse=bool(turn % 2)):
                     found[engine].append(tokens_per_second(options, runs[engine], steps))
@@ -239,7 +268,7 @@ def sweep(options: argparse.Namespace) -> Iterator[Row]:
     """Every size that ``auto`` might take, and the one that it takes."""
     found: dict[int, float] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for size in auto.candidates(options.batch):
+        for size in sizes.candidates(options.batch):
             try:
                 found[size] = tokens_per_second(
                     options,
@@ -254,7 +283,10 @@ def sweep(options: argparse.Namespace) -> Iterator[Row]:
         assert chosen is not None, "the run settled it"
         free(options)
     best = max(found, key=lambda size: found[size])
-    yield {"row": f"auto takes m={chosen}, best m={best}", "ratio_to_best": found[chosen] / found[best]}
+    yield {
+        "row": f"auto takes m={chosen}, best m={best}",
+        "ratio_to_best": found[chosen] / found[best],
+    }
 
 
 def shortage(options: argparse.Namespace) -> Iterator[Row]:

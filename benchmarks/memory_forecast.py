@@ -2,9 +2,10 @@
 
     python benchmarks/memory_forecast.py [--ranks 1,2] [--json FILE]
 
-The forecast works with tensors that have no values and allocates nothing; the peak is the running sum of every allocation
-and release that torch's profiler notes in real steps of the engine. The last columns are what a forecast costs: seconds
-in its own process, once what it imports is there, and how much that process grew.
+The forecast works with tensors that have no values and allocates nothing; the peak is the running
+sum of every allocation and release that torch's profiler notes in real steps of the engine. The
+last columns are what a forecast costs: seconds in its own process, once what it imports is there,
+and how much that process grew.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
 
-from lockstep.domain.spec.job import Train
+from lockstep.domain.spec.train import Train
 from lockstep.domain.training.memory import in_words
 from lockstep.engine.memory.forecast import forecast
 from lockstep.engine.memory.measured import measured_steps
@@ -40,10 +41,15 @@ Row = dict[str, Any]
 
 
 class WideMLP(Task):
-    """Three layers, two of them wide: nearly all of its memory is weights, gradients and optimizer state."""
+    """Three layers, two of them wide.
+
+    Nearly all of its memory is weights, gradients and optimizer state.
+    """
 
     def model(self) -> nn.Module:
-        return nn.Sequential(nn.Linear(256, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 10))
+        return nn.Sequential(
+            nn.Linear(256, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 10)
+        )
 
     def dataset(self, split: str) -> Dataset[Any]:  # noqa: ARG002 - both splits are the same
         return TensorDataset(torch.zeros(1, 256), torch.zeros(1, dtype=torch.long))
@@ -53,7 +59,10 @@ class WideMLP(Task):
 
 
 MODELS: dict[str, tuple[Any, int]] = {
-    "GPT, 4 layers of 256": (lambda: CausalLM(context=128, layers=4, heads=4, width=256, max_bytes=65_536), 8),
+    "GPT, 4 layers of 256": (
+        lambda: CausalLM(context=128, layers=4, heads=4, width=256, max_bytes=65_536),
+        8,
+    ),
     "conv net, 64 channels": (lambda: ImageClassification(width=64), 64),
     "MLP, 2048 wide": (WideMLP, 64),
 }
@@ -68,7 +77,9 @@ def rows(ranks: Ranks) -> list[Row]:
             task = task_of()
             sample = task.dataset("train")[0]
             batch = {"size": 4 * micro * ranks.world_size, "micro_size": micro}
-            train = Train.model_validate({"task": "causal_lm", "batch": batch, "steps": 2, "optimizer": optimizer})
+            train = Train.model_validate(
+                {"task": "causal_lm", "batch": batch, "steps": 2, "optimizer": optimizer}
+            )
             found.append(row(name, task, train, ranks, sample=sample, micro=micro))
     return found
 
@@ -101,7 +112,9 @@ def rank_main(rank: int, world_size: int, folder: str) -> None:
         store = dist.FileStore(f"{folder}/store", world_size)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size)
         group = dist.group.WORLD
-        ranks = Ranks(rank=rank, world_size=world_size, local_rank=rank, host_group=group, device_group=group)
+        ranks = Ranks(
+            rank=rank, world_size=world_size, local_rank=rank, host_group=group, device_group=group
+        )
     found = rows(ranks)
     if ranks.first:
         Path(folder, "rows.json").write_text(json.dumps(found))
@@ -137,7 +150,9 @@ def main() -> None:
     found = [one for world_size in map(int, options.ranks.split(",")) for one in run(world_size)]
     print_table(found)
     if options.json:
-        options.json.write_text(json.dumps({"torch": torch.__version__, "rows": found}, indent=1) + "\n")
+        options.json.write_text(
+            json.dumps({"torch": torch.__version__, "rows": found}, indent=1) + "\n"
+        )
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
     python benchmarks/order.py [--json FILE]
 
-The order is a function (``engine.data.order``), so the first sample of a huge dataset costs what any other does.
+The order is a function (``engine.data.order``), so the first sample of a huge dataset costs what
+any other does.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ def main() -> None:
     rows = [measure(size) for size in SIZES]
     print(f"{'samples':>12} {'first sample':>14} {'each sample':>13}")
     for row in rows:
-        print(f"{row['size']:>12,} {row['first_sample_ns'] / 1e3:>11.1f} µs {row['per_sample_ns'] / 1e3:>10.2f} µs")
+        print(
+            f"{row['size']:>12,} {row['first_sample_ns'] / 1e3:>11.1f} µs "
+            f"{row['per_sample_ns'] / 1e3:>10.2f} µs"
+        )
     if options.json is not None:
         options.json.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
 

@@ -2,8 +2,8 @@
 
 Run ``python benchmarks/placement.py [--json FILE]``. Prints a table.
 
-Three clusters: *empty* (as much as possible is placed), *busy* (random devices are free, so that gangs wait and hold
-nodes) and *full* (nothing is free: the usual state, and every pass repeats it).
+Three clusters: *empty* (as much as possible is placed), *busy* (random devices are free, so that
+gangs wait and hold nodes) and *full* (nothing is free: the usual state, and every pass repeats it).
 
 Not here: what a pass costs in the database.
 """
@@ -18,7 +18,8 @@ import statistics
 import time
 from pathlib import Path
 
-from lockstep.domain.placement.decide import Node, Placed, PlacementRequest, place
+from lockstep.domain.placement.decide import place
+from lockstep.domain.placement.requests import Node, Placed, PlacementRequest
 
 NODES, DEVICES, JOBS = 1_000, 8, 10_000
 
@@ -44,7 +45,9 @@ def queue(dice: random.Random) -> list[PlacementRequest]:
             devices=(nodes := dice.choice((1, 1, 1, 4))) * dice.choice((1, 2, 4, 8)),
             nodes=dice.choice((nodes, None)),
             device_type=dice.choice((None, "NVIDIA H200", "NVIDIA L4")),
-            avoid=frozenset({f"node-{dice.randrange(NODES):04d}"}) if dice.random() < 0.02 else frozenset(),
+            avoid=frozenset({f"node-{dice.randrange(NODES):04d}"})
+            if dice.random() < 0.02
+            else frozenset(),
         )
         for number in range(JOBS)
     ]
@@ -67,7 +70,10 @@ def main() -> None:
         placed = sum(isinstance(decision, Placed) for decision in decisions)
         rows.append({"cluster": name, "median_seconds": statistics.median(seconds), "max_seconds": max(seconds),
                      "placed": placed, "waiting": len(decisions) - placed})  # fmt: skip
-        print(f"{name:6} median {rows[-1]['median_seconds']:.3f} s  max {max(seconds):.3f} s  placed {placed:5}")
+        print(
+            f"{name:6} median {rows[-1]['median_seconds']:.3f} s  max {max(seconds):.3f} s  "
+            f"placed {placed:5}"
+        )
     about = {"nodes": NODES, "devices_per_node": DEVICES, "jobs": JOBS, "rounds": arguments.rounds,
              "python": platform.python_version(), "machine": platform.machine()}  # fmt: skip
     if arguments.json is not None:

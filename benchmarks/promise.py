@@ -4,14 +4,16 @@
 
 A small GPT with dropout 0.1 is trained with a batch of 64 as
 
-    W=1, m=64 · W=1, m=8 · W=2, m=8 · W=4, m=3 · W=2 running out of memory at step 20 · W=4 killed at step 37, resumed on W=2
+    W=1, m=64 · W=1, m=8 · W=2, m=8 · W=4, m=3 · W=2 running out of memory at step 20 · W=4 killed
+    at step 37, resumed on W=2
 
-in float64, in float32 and under bf16 autocast, each by ``torchrun -m lockstep.engine`` on one spec. It prints the largest
-difference of the final weights as ‖a − b‖ / ‖b‖ (of the loss for bf16), and writes ``docs/promise.json`` and the six
-loss curves as ``docs/promise.svg``. The process exits with 1 if a difference is above its bound.
+in float64, in float32 and under bf16 autocast, each by ``torchrun -m lockstep.engine`` on one spec.
+It prints the largest difference of the final weights as ‖a − b‖ / ‖b‖ (of the loss for bf16), and
+writes ``docs/promise.json`` and the six loss curves as ``docs/promise.svg``. The process exits with
+1 if a difference is above its bound.
 
-The task below is the built-in one, with three things added: its number format, a shortage of memory on rank 1, and a
-SIGKILL of rank 1, which takes the gang with it.
+The task below is the built-in one, with three things added: its number format, a shortage of memory
+on rank 1, and a SIGKILL of rank 1, which takes the gang with it.
 """
 
 from __future__ import annotations
@@ -115,7 +117,10 @@ def main() -> int:
     rows, curves = [], {}
     with tempfile.TemporaryDirectory() as folder:
         for precision in options.only.split(","):
-            found = {way.name: run(Path(folder) / precision, way, precision, options.steps) for way in WAYS}
+            found = {
+                way.name: run(Path(folder) / precision, way, precision, options.steps)
+                for way in WAYS
+            }
             curves[precision] = {name: one.losses for name, one in found.items()}
             first = found[WAYS[0].name]
             for way in WAYS:
@@ -154,18 +159,24 @@ def run(parent: Path, way: Way, precision: str, steps: int) -> Found:
         spec = write_spec(folder, 2, way.micro_size, precision, steps)
         start(spec, out, 2)
     else:
-        start(spec, out, way.ranks, {"SHORT_FROM_SAMPLE": str(SHORT_FROM_SAMPLE)} if way.short else {})
+        start(
+            spec, out, way.ranks, {"SHORT_FROM_SAMPLE": str(SHORT_FROM_SAMPLE)} if way.short else {}
+        )
     losses: dict[int, float] = {}
     for line in (out / "spool/metrics.jsonl").read_text().splitlines():
         record = json.loads(line)
         if "train/loss" in record["values"]:
-            losses[record["step"]] = record["values"]["train/loss"]  # A step that was run again counts as it was then.
+            losses[record["step"]] = record["values"][
+                "train/loss"
+            ]  # A step that was run again counts as it was then.
     events = [json.loads(line) for line in (out / "spool/events.jsonl").read_text().splitlines()]
     state = torch.load(out / f"checkpoints/step-{steps:08d}/state.pt", weights_only=True)
     found = Found(
         losses=[losses[step] for step in range(1, steps + 1)],
         weights=state["model"],
-        micro_sizes=[event["data"]["micro_batch_size"] for event in events if event["kind"] == "plan"],
+        micro_sizes=[
+            event["data"]["micro_batch_size"] for event in events if event["kind"] == "plan"
+        ],
         resumed_at=[event["data"]["step"] for event in events if event["kind"] == "resumed"],
     )
     shutil.rmtree(out)
@@ -203,7 +214,12 @@ def write_spec(folder: Path, ranks: int, micro_size: int, precision: str, steps:
 
 
 def start(
-    spec: Path, out: Path, ranks: int, environment: Mapping[str, str] = MappingProxyType({}), *, dies: bool = False
+    spec: Path,
+    out: Path,
+    ranks: int,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    *,
+    dies: bool = False,
 ) -> None:
     """Run the engine on so many ranks, to its end."""
     command = [
@@ -242,9 +258,12 @@ def distance(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> fl
 def print_row(row: dict[str, object]) -> None:
     """One line of the table."""
     verdict = "holds" if row["holds"] else "ABOVE ITS BOUND"
-    note = f"  m {row['micro_sizes']}" + (f"  resumed after step {row['resumed_at']}" if row["resumed_at"] else "")
+    note = f"  m {row['micro_sizes']}" + (
+        f"  resumed after step {row['resumed_at']}" if row["resumed_at"] else ""
+    )
     print(
-        f"{row['precision']:5} {row['way']:46} weights {row['weights']:.1e}  loss {row['loss']:.1e}  "
+        f"{row['precision']:5} {row['way']:46} weights {row['weights']:.1e}  loss "
+        f"{row['loss']:.1e}  "
         f"bound {row['bound']:g}  {verdict}{note}",
         flush=True,
     )
@@ -263,9 +282,11 @@ def picture(curves: dict[str, list[float]]) -> str:
     low, high = min(map(min, curves.values())), max(map(max, curves.values()))
     upper, lower = (TOP, 250), (TOP + 250 + GAP, HEIGHT - TOP - 250 - GAP - 34)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="system-ui, sans-serif" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
+        f'font-family="system-ui, sans-serif" '
         f'font-size="12" fill="#20262e"><rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
-        f'<text x="{LEFT}" y="24" font-size="15" font-weight="600">One job, six ways, float64, dropout 0.1: '
+        f'<text x="{LEFT}" y="24" font-size="15" font-weight="600">One job, six ways, float64, '
+        f"dropout 0.1: "
         "the same curve</text>",
     ]
     for value in (math.ceil(low * 2) / 2 + step * 0.5 for step in range(int((high - low) * 2) + 1)):
@@ -275,22 +296,33 @@ def picture(curves: dict[str, list[float]]) -> str:
         y = lower[0] + lower[1] * (-11 - power) / 8
         parts.append(grid(y, f"1e{power}"))
     count = len(first)
-    for (name, losses), colour, (stroke, dash) in zip(curves.items(), COLOURS, STROKES, strict=True):
-        top = [(step, upper[0] + upper[1] * (high - loss) / (high - low)) for step, loss in enumerate(losses)]
+    for (name, losses), colour, (stroke, dash) in zip(
+        curves.items(), COLOURS, STROKES, strict=True
+    ):
+        top = [
+            (step, upper[0] + upper[1] * (high - loss) / (high - low))
+            for step, loss in enumerate(losses)
+        ]
         parts.append(line(top, count, colour, stroke, dash))
         apart = [max(abs(a - b), 1e-19) for a, b in zip(losses, first, strict=True)]
-        below = [(step, lower[0] + lower[1] * (-11 - math.log10(value)) / 8) for step, value in enumerate(apart)]
+        below = [
+            (step, lower[0] + lower[1] * (-11 - math.log10(value)) / 8)
+            for step, value in enumerate(apart)
+        ]
         parts.append(line(below, count, colour, min(stroke, 1.6), ""))
         index = list(curves).index(name)
         y = TOP + 14 + index * 19
         parts.append(
-            f'<line x1="{WIDTH - 356}" x2="{WIDTH - 326}" y1="{y}" y2="{y}" stroke="{colour}" stroke-width="{stroke}" '
+            f'<line x1="{WIDTH - 356}" x2="{WIDTH - 326}" y1="{y}" y2="{y}" stroke="{colour}" '
+            f'stroke-width="{stroke}" '
             f'stroke-dasharray="{dash}"/><text x="{WIDTH - 316}" y="{y + 4}">{name}</text>'
         )
     parts += [
         f'<text x="{LEFT}" y="{upper[0] - 8}" fill="#5a6572">training loss, nats per token</text>',
-        f'<text x="{LEFT}" y="{lower[0] - 8}" fill="#5a6572">distance of the loss from the first, W=1, m=64</text>',
-        f'<text x="{WIDTH - 24}" y="{HEIGHT - 12}" text-anchor="end" fill="#5a6572">optimizer step, 1 to {count}</text>',
+        f'<text x="{LEFT}" y="{lower[0] - 8}" fill="#5a6572">distance of the loss from the first, '
+        f"W=1, m=64</text>",
+        f'<text x="{WIDTH - 24}" y="{HEIGHT - 12}" text-anchor="end" fill="#5a6572">optimizer '
+        f"step, 1 to {count}</text>",
         "</svg>\n",
     ]
     return "\n".join(parts)
@@ -306,9 +338,12 @@ def grid(y: float, label: str) -> str:
 
 def line(points: list[tuple[int, float]], count: int, colour: str, stroke: float, dash: str) -> str:
     """One curve; x counts steps."""
-    path = " ".join(f"{LEFT + (WIDTH - 24 - LEFT) * x / (count - 1):.1f},{y:.1f}" for x, y in points)
+    path = " ".join(
+        f"{LEFT + (WIDTH - 24 - LEFT) * x / (count - 1):.1f},{y:.1f}" for x, y in points
+    )
     return (
-        f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{stroke}" stroke-dasharray="{dash}"/>'
+        f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{stroke}" '
+        f'stroke-dasharray="{dash}"/>'
     )
 
 

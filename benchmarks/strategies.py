@@ -1,25 +1,30 @@
 """What each strategy costs and sends, on one small GPT and the same batches: one table.
 
-    python benchmarks/strategies.py [--ranks 2] [--rounds 5] [--periods 6] [--rows ddp,zero1] [--width 192] [--json FILE]
+    python benchmarks/strategies.py [--ranks 2] [--rounds 5] [--periods 6] [--rows ddp,zero1]
+    [--width 192] [--json FILE]
 
-Each row trains the built-in ``causal_lm`` on the Python standard library's own sources: the same seed, the same batch of
-``--batch`` samples in micro-batches of ``--micro``, AdamW. ``alone`` is accumulation on one rank, which the others share.
-The strategies with local steps synchronise every eight of them.
+Each row trains the built-in ``causal_lm`` on the Python standard library's own sources: the same
+seed, the same batch of ``--batch`` samples in micro-batches of ``--micro``, AdamW. ``alone`` is
+accumulation on one rank, which the others share. The strategies with local steps synchronise every
+eight of them.
 
-How it is measured. Processes stay up and the rows take turns in each round, in an order that rotates, so that other work
-on the machine hits all of them. Torch's own hook after each update of the run's optimizer notes the clock and how many
-bytes this process has written (``wchar`` of ``/proc/self/io``: on Gloo, what went to sockets; spools are a few hundred
-bytes of it per step). The first ``WARM`` updates are dropped. What is left is a whole number of periods of eight steps,
-so that the mean has its share of synchronisations; the median has none of them, and is the step between two.
+How it is measured. Processes stay up and the rows take turns in each round, in an order that
+rotates, so that other work on the machine hits all of them. Torch's own hook after each update of
+the run's optimizer notes the clock and how many bytes this process has written (``wchar`` of
+``/proc/self/io``: on Gloo, what went to sockets; spools are a few hundred bytes of it per step).
+The first ``WARM`` updates are dropped. What is left is a whole number of periods of eight steps, so
+that the mean has its share of synchronisations; the median has none of them, and is the step
+between two.
 
-``ms`` and ``mean`` are the medians over the rounds of a round's median and mean step. ``sent`` is MiB per step of the rank
-that sends most. ``peak`` is by how much a rank's process has grown at its largest between the first update and the last, in processes of
-their own (torch's profiler does not see what Gloo's threads give back); libraries that are loaded late are in it, about
-equally in all rows. ``loss`` is the eval split's after that run, over the same steps for all. Every rank computes with
-one thread.
+``ms`` and ``mean`` are the medians over the rounds of a round's median and mean step. ``sent`` is
+MiB per step of the rank that sends most. ``peak`` is by how much a rank's process has grown at its
+largest between the first update and the last, in processes of their own (torch's profiler does not
+see what Gloo's threads give back); libraries that are loaded late are in it, about equally in all
+rows. ``loss`` is the eval split's after that run, over the same steps for all. Every rank computes
+with one thread.
 
-``data_parallel`` needs CUDA devices and one process for all of them. Without any it is reported as not run. It is never
-timed together with the others here, which are on the CPU.
+``data_parallel`` needs CUDA devices and one process for all of them. Without any it is reported as
+not run. It is never timed together with the others here, which are on the CPU.
 """
 
 from __future__ import annotations
@@ -95,10 +100,15 @@ def serve(connection: Connection, options: argparse.Namespace, rank: int, folder
 
     torch.set_num_threads(1)
     dist.init_process_group(
-        "gloo", store=dist.FileStore(f"{folder}/store", options.ranks), rank=rank, world_size=options.ranks
+        "gloo",
+        store=dist.FileStore(f"{folder}/store", options.ranks),
+        rank=rank,
+        world_size=options.ranks,
     )
     group = dist.group.WORLD
-    together = Ranks(rank=rank, world_size=options.ranks, local_rank=rank, host_group=group, device_group=group)
+    together = Ranks(
+        rank=rank, world_size=options.ranks, local_rank=rank, host_group=group, device_group=group
+    )
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
     os.dup2(quiet, 2)
@@ -108,15 +118,23 @@ def serve(connection: Connection, options: argparse.Namespace, rank: int, folder
         with tempfile.TemporaryDirectory(prefix=f"rank{rank}-", dir=folder) as attempt:
             try:
                 run = count if counted else clock
-                connection.send(run(settings(options, row, steps), ranks, Path(folder if counted else attempt) / row))
+                connection.send(
+                    run(
+                        settings(options, row, steps),
+                        ranks,
+                        Path(folder if counted else attempt) / row,
+                    )
+                )
             except BaseException:  # noqa: BLE001 - the parent ends with it
                 connection.send(traceback.format_exc())
     connection.close()
-    os._exit(0)  # Not destroy_process_group: a wrapper of DDP may still be alive, and would wait for ever.
+    os._exit(
+        0
+    )  # Not destroy_process_group: a wrapper of DDP may still be alive, and would wait for ever.
 
 
 def trainer_of(section: dict[str, Any], ranks: Any, folder: Path) -> Any:
-    from lockstep.domain.spec.job import Train
+    from lockstep.domain.spec.train import Train
     from lockstep.domain.training.plan import BatchPlan, accumulation_steps, ceil_div
     from lockstep.engine.loop.trainer import Trainer
     from lockstep.engine.task.loading import load_task
@@ -149,7 +167,9 @@ def clock(section: dict[str, Any], ranks: Any, folder: Path) -> list[tuple[float
         trainer.run()
     finally:
         hook.remove()
-    return [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(at)][WARM - 1 :][: section["steps"] - WARM]
+    return [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(at)][WARM - 1 :][
+        : section["steps"] - WARM
+    ]
 
 
 def written() -> int:
@@ -162,7 +182,7 @@ def written() -> int:
 
 
 def count(section: dict[str, Any], ranks: Any, folder: Path) -> dict[str, float]:
-    """By how much the process grew at most between its first and last update, and the loss of the eval split at the end."""
+    """Peak growth of the process between its first and last update, and the final eval loss."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     trainer = trainer_of(section | {"eval": {"every_steps": section["steps"]}}, ranks, folder)
@@ -185,7 +205,9 @@ def count(section: dict[str, Any], ranks: Any, folder: Path) -> dict[str, float]
     found = {"peak_bytes": float(max(peaks) - before)}
     if ranks.first:
         lines = map(json.loads, (folder / "spool/metrics.jsonl").read_text().splitlines())
-        found["loss"] = next(line["values"]["eval/loss"] for line in lines if "eval/loss" in line["values"])
+        found["loss"] = next(
+            line["values"]["eval/loss"] for line in lines if "eval/loss" in line["values"]
+        )
     return found
 
 
@@ -222,7 +244,9 @@ class Processes:
         answers = []
         for rank, connection in enumerate(asked):
             if not connection.poll(DEADLINE_SECONDS):
-                raise SystemExit(f"{row}: rank {rank} gave no answer within {DEADLINE_SECONDS:.0f} s")
+                raise SystemExit(
+                    f"{row}: rank {rank} gave no answer within {DEADLINE_SECONDS:.0f} s"
+                )
             answers.append(connection.recv())
             if isinstance(answers[-1], str):
                 raise SystemExit(f"{row}, rank {rank}:\n{answers[-1]}")
@@ -256,7 +280,9 @@ def measure(rows: list[str], options: argparse.Namespace, folder: str) -> dict[s
     processes.close()
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
-        fresh = Processes(options, tempfile.mkdtemp(dir=folder))  # What an earlier run left would be in the peak.
+        fresh = Processes(
+            options, tempfile.mkdtemp(dir=folder)
+        )  # What an earlier run left would be in the peak.
         counted = fresh.run(row, counted=True, steps=steps)
         fresh.close()
         found[row] = {
@@ -275,8 +301,10 @@ HEAD = f"{'':18} {'ranks':>5} {'ms':>8} {'mean':>8} {'sent MiB':>9} {'peak MiB':
 
 def line(row: str, ranks: int, values: dict[str, Any]) -> str:
     return (
-        f"{row:18} {ranks:5} {values['median_seconds'] * 1e3:8.2f} {values['mean_seconds'] * 1e3:8.2f} "
-        f"{values['sent_bytes_per_step'] / 2**20:9.3f} {values['peak_bytes'] / 2**20:9.1f} {values['eval_loss']:7.4f}"
+        f"{row:18} {ranks:5} {values['median_seconds'] * 1e3:8.2f} "
+        f"{values['mean_seconds'] * 1e3:8.2f} "
+        f"{values['sent_bytes_per_step'] / 2**20:9.3f} {values['peak_bytes'] / 2**20:9.1f} "
+        f"{values['eval_loss']:7.4f}"
     )
 
 
@@ -285,7 +313,9 @@ def main() -> None:
     parser.add_argument("--rows", type=lambda text: text.split(","), default=list(ROWS))
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--periods", type=int, default=6, help=f"timed steps of a run, in periods of {PERIOD}")
+    parser.add_argument(
+        "--periods", type=int, default=6, help=f"timed steps of a run, in periods of {PERIOD}"
+    )
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--micro", type=int, default=4)
     parser.add_argument("--context", type=int, default=64)

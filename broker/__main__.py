@@ -16,9 +16,18 @@ from lockstep.domain.errors import LockstepError
 
 def main() -> None:
     """Check, then exec the server."""
-    parser = argparse.ArgumentParser(prog="python -m lockstep.broker", description="Run the broker of one machine.")
-    parser.add_argument("--socket", type=Path, required=True, help="absolute path of the unix socket to listen on")
-    parser.add_argument("--dir", type=Path, required=True, help="working folder of the server; no data is stored in it")
+    parser = argparse.ArgumentParser(
+        prog="python -m lockstep.broker", description="Run the broker of one machine."
+    )
+    parser.add_argument(
+        "--socket", type=Path, required=True, help="absolute path of the unix socket to listen on"
+    )
+    parser.add_argument(
+        "--dir",
+        type=Path,
+        required=True,
+        help="working folder of the server; no data is stored in it",
+    )
     arguments = parser.parse_args()
     try:
         check_socket(arguments.socket)

@@ -41,7 +41,8 @@ SETTINGS: Final[dict[str, Any]] = {
     # A reconnect must not stop a task that is running: it is only claiming and launching.
     "worker_enable_prefetch_count_reduction": False,
     "worker_cancel_long_running_tasks_on_connection_loss": False,
-    # Pub/Sub commands and events between workers have no consumer, and cause most failures at a reconnect.
+    # Pub/Sub commands and events between workers have no consumer, and cause most failures at a
+    # reconnect.
     "worker_enable_remote_control": False,
     "worker_send_task_events": False,
     # The programs log by themselves, also for Celery.
@@ -52,7 +53,8 @@ SETTINGS: Final[dict[str, Any]] = {
 }
 
 TRANSPORT: Final[dict[str, Any]] = {
-    # A frozen server keeps its connections open: without this a command waits for its answer forever. Well above the
+    # A frozen server keeps its connections open: without this a command waits for its answer
+    # forever. Well above the
     # second that a consumer's BRPOP waits.
     "socket_timeout": 5,
     "socket_connect_timeout": 2,
@@ -153,10 +155,18 @@ def make_app(broker_url: str, *, queue: str) -> Celery:
     queue : str
         ``CONTROL`` or a ``node_queue``.
     """
-    app = Celery("lockstep", broker=broker_url, amqp=_Amqp, set_as_current=False, changes={}, config_source=None)
+    app = Celery(
+        "lockstep",
+        broker=broker_url,
+        amqp=_Amqp,
+        set_as_current=False,
+        changes={},
+        config_source=None,
+    )
     app.conf.update(SETTINGS)
     if broker_url.startswith("rediss://"):
-        # Without options Kombu verifies nothing. Options in the URL replace this one, and Redis' own default verifies.
+        # Without options Kombu verifies nothing. Options in the URL replace this one, and Redis'
+        # own default verifies.
         app.conf.broker_use_ssl = {"ssl_cert_reqs": ssl.CERT_REQUIRED}
     app.conf.update(
         broker_transport_options=dict(TRANSPORT),

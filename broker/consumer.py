@@ -1,12 +1,12 @@
 """Celery worker with a supervisor thread, shared by scheduler and agent.
 
-The supervisor is a thread of the program. It is a step of the *worker's* blueprint: a step of the consumer
-would be restarted at each reconnect and would not run while the broker is away. Celery's worker starts its
-steps before it connects to the broker, and retries the connection without end.
+The supervisor is a thread of the program. It is a step of the *worker's* blueprint: a step of the
+consumer would be restarted at each reconnect and would not run while the broker is away. Celery's
+worker starts its steps before it connects to the broker, and retries the connection without end.
 
-On SIGTERM or SIGINT the signal handler stops the supervisor at once; Celery follows. A frozen broker can keep
-Celery in a socket timeout, so the process exits after ``end_seconds`` in any case: Celery holds no state that
-matters.
+On SIGTERM or SIGINT the signal handler stops the supervisor at once; Celery follows. A frozen
+broker can keep Celery in a socket timeout, so the process exits after ``end_seconds`` in any case:
+Celery holds no state that matters.
 
 Not here: the supervisors (``scheduler.loop``, ``worker``).
 """
@@ -36,8 +36,12 @@ class BackgroundService(Protocol):
         """Wait until it has ended. Called once, after ``ask_stop``."""
 
 
-def consume(app: Celery, supervisor: BackgroundService, *, name: str, threads: int, end_seconds: float) -> None:
-    """Run a worker on the app's queue, and the supervisor, until SIGTERM or SIGINT. Call from the main thread.
+def consume(
+    app: Celery, supervisor: BackgroundService, *, name: str, threads: int, end_seconds: float
+) -> None:
+    """Run a worker on the app's queue, and the supervisor, until SIGTERM or SIGINT.
+
+    Call from the main thread.
 
     Parameters
     ----------

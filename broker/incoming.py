@@ -1,10 +1,12 @@
-"""Validation of messages before Celery reads them; messages that no program of Lockstep sent are dropped.
+"""Validation of messages before Celery reads them.
 
-Every process that reaches the broker can write to its queues. Kombu and Celery raise on bytes that are no JSON, on
-missing properties and on unknown tasks, and an exception there ends the worker, and with it the agent or the
-scheduler. They also act on fields that no notification uses: an ETA, callbacks, chains. A message is therefore read
-strictly (``arguments_of``), and Celery receives one that is built from the task's name and its arguments only
-(``rebuilt``).
+Messages that no program of Lockstep sent are dropped.
+
+Every process that reaches the broker can write to its queues. Kombu and Celery raise on bytes that
+are no JSON, on missing properties and on unknown tasks, and an exception there ends the worker, and
+with it the agent or the scheduler. They also act on fields that no notification uses: an ETA,
+callbacks, chains. A message is therefore read strictly (``arguments_of``), and Celery receives one
+that is built from the task's name and its arguments only (``rebuilt``).
 
 Not here: the call from the transport (``broker.app``).
 """
@@ -55,7 +57,11 @@ def arguments_of(payload: object, queue: str) -> tuple[str, list[str]]:
         raise BadMessageError(f"the message is a {type(payload).__name__}, expected an object")
     headers = payload.get("headers")
     task = headers.get("task") if isinstance(headers, Mapping) else None
-    expected = {WakeScheduler.task: 0} if queue == CONTROL else {StartAssignment.task: 1, StopAssignment.task: 1}
+    expected = (
+        {WakeScheduler.task: 0}
+        if queue == CONTROL
+        else {StartAssignment.task: 1, StopAssignment.task: 1}
+    )
     if not isinstance(task, str) or task not in expected:
         raise BadMessageError(f"the task is {task!r:.100}, expected one of {sorted(expected)}")
     body = payload.get("body")
@@ -74,14 +80,21 @@ def arguments_of(payload: object, queue: str) -> tuple[str, list[str]]:
 
 
 def rebuilt(task: str, arguments: list[str], queue: str) -> dict[str, Any]:
-    """Return the message that Celery sends for this task and these arguments (its protocol 2), and no other field."""
+    """Return Celery's message (protocol 2) for this task and these arguments, without other fields."""
     tag = str(uuid.uuid4())
     embedded = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
     return {
         "body": base64.b64encode(json.dumps([arguments, {}, embedded]).encode()).decode(),
         "content-type": "application/json",
         "content-encoding": "utf-8",
-        "headers": {"lang": "py", "task": task, "id": tag, "root_id": tag, "parent_id": None, "group": None},
+        "headers": {
+            "lang": "py",
+            "task": task,
+            "id": tag,
+            "root_id": tag,
+            "parent_id": None,
+            "group": None,
+        },
         "properties": {
             "correlation_id": tag,
             "delivery_mode": 2,

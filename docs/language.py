@@ -89,14 +89,21 @@ class Reading:
             self.decisions += isinstance(node, BRANCHES)
             if isinstance(node, ast.BoolOp):
                 self.decisions += len(node.values) - 1
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and _MESSAGE.search(node.value):
+            if (
+                isinstance(node, ast.Constant)
+                and isinstance(node.value, str)
+                and _MESSAGE.search(node.value)
+            ):
                 self.messages.update(_WORD.findall(node.value.lower()))
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
                 self._add_attribute_docstring(node.value.value)
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.COMMENT:
                 self._add_words(token.string)
-            elif token.type == tokenize.NAME and RETIRED & {token.string, *token.string.lower().split("_")}:
+            elif token.type == tokenize.NAME and RETIRED & {
+                token.string,
+                *token.string.lower().split("_"),
+            }:
                 self.retired.add(token.string)
 
     def _add_docstring(self, docstring: str | None) -> None:
@@ -123,7 +130,10 @@ class Reading:
 
 def frequencies(words: Counter[str]) -> list[float]:
     """Return the first four figures of ``LIMITS`` for a text."""
-    return [1000 * sum(words[name] for name in names.split(", ")) / max(1, words.total()) for names in list(LIMITS)[:4]]
+    return [
+        1000 * sum(words[name] for name in names.split(", ")) / max(1, words.total())
+        for names in list(LIMITS)[:4]
+    ]
 
 
 def words_of(text: str) -> Counter[str]:
@@ -133,18 +143,26 @@ def words_of(text: str) -> Counter[str]:
 
 def documentation() -> Counter[str]:
     """Return the words of the handwritten and generated pages, without blocks of code."""
-    files = [*ROOT.glob("*.md"), *(path for name in WITH_PAGES for path in (ROOT / name).rglob("*.md"))]
+    files = [
+        *ROOT.glob("*.md"),
+        *(path for name in WITH_PAGES for path in (ROOT / name).rglob("*.md")),
+    ]
     pages = [path.read_text(encoding="utf-8") for path in files if path.name != "CHANGELOG.md"]
     return words_of("\n".join(_CODE_BLOCK.sub("", page) for page in pages))
 
 
 def pages() -> Counter[str]:
-    """Return the words that the dashboard may show: its string literals and the text of its elements."""
+    """Return the words that the dashboard may show.
+
+    Its string literals and the text of its elements.
+    """
     found: Counter[str] = Counter()
     for path in (ROOT / "dashboard/src").rglob("*.ts*"):
         if "generated" not in path.parts and ".test." not in path.name:
             text = _COMMENT.sub("", path.read_text(encoding="utf-8"))
-            found += words_of(" ".join(part for parts in _PAGE_TEXT.findall(text) for part in parts))
+            found += words_of(
+                " ".join(part for parts in _PAGE_TEXT.findall(text) for part in parts)
+            )
     return found
 
 

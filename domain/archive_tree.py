@@ -46,7 +46,9 @@ class ArchiveTree:
         self._check_behind(parts)
         if parts in self._links:
             # A file of that name would be written to the link's target.
-            raise UnsafeMemberError(f"member {name!r} follows a symbolic link of the same name", name)
+            raise UnsafeMemberError(
+                f"member {name!r} follows a symbolic link of the same name", name
+            )
         self.paths.add(parts)
         if link_target is not None:
             self._check_target(parts, link_target)
@@ -68,11 +70,15 @@ class ArchiveTree:
     def _check_behind(self, parts: tuple[str, ...]) -> None:
         if any(parts[:end] in self._links for end in range(1, len(parts))):
             name = "/".join(parts)
-            raise UnsafeMemberError(f"member {name!r} has a symbolic link of the archive in its path", name)
+            raise UnsafeMemberError(
+                f"member {name!r} has a symbolic link of the archive in its path", name
+            )
 
     def _check_target(self, link: tuple[str, ...], target: str) -> None:
         name = "/".join(link)
-        outside = UnsafeMemberError(f"member {name!r} links to {target!r}, outside the archive's folder", name)
+        outside = UnsafeMemberError(
+            f"member {name!r} links to {target!r}, outside the archive's folder", name
+        )
         if target.startswith("/"):
             raise outside
         here = list(link[:-1])
@@ -102,7 +108,10 @@ def parts_of(name: str) -> tuple[str, ...]:
     if name.startswith("/"):
         raise UnsafeMemberError(f"member {name!r} has an absolute path", name)
     if len(name) > PATH_CHARS_MAX or "\0" in name:
-        message = f"member {name[:80]!r}… has a path of more than {PATH_CHARS_MAX} characters, or with a NUL character"
+        message = (
+            f"member {name[:80]!r}… has a path of more than {PATH_CHARS_MAX} characters, or with "
+            f"a NUL character"
+        )
         raise UnsafeMemberError(message, name[:80])
     parts = tuple(part for part in name.split("/") if part not in {"", "."})
     if ".." in parts:

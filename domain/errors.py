@@ -31,7 +31,8 @@ class ErrorCode(StrEnum):
     """A documented field whose function this version does not have."""
     NOT_FOUND = "not_found"
     CONFLICT = "conflict"
-    """The request contradicts something that already happened (an idempotency key reused, a job that has ended)."""
+    """The request contradicts something that already happened (an idempotency key reused, a job
+    that has ended)."""
     UNAUTHENTICATED = "unauthenticated"
     FORBIDDEN = "forbidden"
     TOO_LARGE = "too_large"
@@ -40,7 +41,8 @@ class ErrorCode(StrEnum):
     RANGE = "range"
     """A part of a file is asked for that lies behind its end."""
     UNAVAILABLE = "unavailable"
-    """The database or the store does not answer, or too many ask at once. Nothing was written; try again."""
+    """The database or the store does not answer, or too many ask at once. Nothing was written; try
+    again."""
     STORAGE_FULL = "storage_full"
     INTERNAL = "internal"
     """A defect of Lockstep. The problem document names the log lines to read, and no more."""
@@ -91,7 +93,9 @@ class LockstepError(Exception):
         self.retry_after_seconds = retry_after_seconds
 
 
-def at_field(location: tuple[str | int, ...], message: str, next_step: str = "", **more: object) -> PydanticCustomError:
+def at_field(
+    location: tuple[str | int, ...], message: str, next_step: str = "", **more: object
+) -> PydanticCustomError:
     """Return an error about one field, for a validator of several fields.
 
     ``domain.spec.reading`` prefixes ``location`` with the validator's own location, and appends the

@@ -23,22 +23,26 @@ LOG_LINE_BYTES_MAX: Final = 64 * 1024
 """A longer line is truncated here, with a note."""
 LOG_SEGMENT_BYTES: Final = 1024 * 1024
 LOG_BACKLOG_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Unshipped log bytes an attempt may keep on its node; beyond it the launcher reads its ranks' pipes more slowly."""
+"""Unshipped log bytes an attempt may keep on its node; beyond it the launcher reads its ranks'
+pipes more slowly."""
 LOG_STORED_BYTES: Final = 64 * 1024 * 1024
-"""Log segments that are stored already and stay on the node until the attempt ends: if a backup of the database is restored,
-they are sent again. At the rate below they hold the last minute, and of an ordinary log all of it."""
+"""Log segments that are stored already and stay on the node until the attempt ends: if a backup of
+the database is restored, they are sent again. At the rate below they hold the last minute, and of
+an ordinary log all of it."""
 LOG_BYTES_PER_SECOND_MAX: Final = 1024 * 1024
 """Average over ten seconds that the ranks of one node may write to their log. A node's agent stores
 five times as much. The excess is counted and omitted in the middle, with a line that reports it."""
 LOG_STAMP_BYTES: Final = 100
 """Overhead of each line beyond its text: the data stored with it. Empty lines are not free."""
 LOG_BYTES_PER_ATTEMPT_MAX: Final = 1024 * 1024 * 1024
-"""Log text that is kept of one attempt, before compression (about a tenth of it afterwards): a quarter of it from the head
-of the log, the rest from its end. Without it one job that writes at the rate above would fill a disk within days."""
+"""Log text that is kept of one attempt, before compression (about a tenth of it afterwards): a
+quarter of it from the head of the log, the rest from its end. Without it one job that writes at the
+rate above would fill a disk within days."""
 METRIC_NAME_CHARS_MAX: Final = 200
 METRIC_NAMES_PER_JOB_MAX: Final = 1_000
 SYSTEM_NAMES_PER_JOB_MAX: Final = 2_000
-"""Series that the node agents measure (``system/``), counted apart from the job's own: a node of eight GPUs has 54."""
+"""Series that the node agents measure (``system/``), counted apart from the job's own: a node of
+eight GPUs has 54."""
 SYSTEM_SPOOL_BYTES_MAX: Final = 16 * 1024 * 1024
 """Disk space on a node for them while they cannot be stored: a day of a node of eight GPUs. Half of
 it stays when it is stored, as for the job's own metrics."""
@@ -57,8 +61,8 @@ METRIC_SPOOL_BYTES_MAX: Final = 256 * 1024 * 1024
 """Disk space on a node for a job's metrics while they cannot be stored. A run of 20 series and 10
 steps a second writes it in ten hours; a flood, within half a minute."""
 METRIC_SPOOL_STORED_BYTES: Final = 64 * 1024 * 1024
-"""Metrics that are stored already and stay on the node until the attempt ends, for the same reason. A run of 20 series and
-10 steps a second writes it in two and a half hours."""
+"""Metrics that are stored already and stay on the node until the attempt ends, for the same reason.
+A run of 20 series and 10 steps a second writes it in two and a half hours."""
 SERIES_POINTS_MAX: Final = 10_000
 """``max_points`` of one series in one response."""
 SERIES_JOBS_MAX: Final = 50

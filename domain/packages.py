@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 DISTRIBUTION: Final = "lockstep-jobs"
-"""Name of this project's own package, as pip installs it. A test compares it with ``pyproject.toml``."""
+"""Name of this project's own package, as pip installs it. A test compares it with
+``pyproject.toml``."""
 
 
 def with_extra(extra: str) -> str:

@@ -27,7 +27,8 @@ Value = Annotated[
     PlainSerializer(jsonable, when_used="json"),
     WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}]}),
 ]
-"""Value of a metric: a float in Python; in JSON non-finite ones are "NaN", "Infinity" and "-Infinity"."""
+"""Value of a metric: a float in Python; in JSON non-finite ones are "NaN", "Infinity" and
+"-Infinity"."""
 
 
 class _View(Described, BaseModel):
@@ -138,8 +139,8 @@ class EventView(_View):
 class SeriesView(_View):
     """Points of one series of one attempt, or buckets of them when there are more than ``max_points``.
 
-    ``step``, ``time`` and ``value`` hold the last point of each bucket; ``min`` and ``max`` its extremes. Without
-    reduction a bucket is one point.
+    ``step``, ``time`` and ``value`` hold the last point of each bucket; ``min`` and ``max`` its
+    extremes. Without reduction a bucket is one point.
     """
 
     name: str

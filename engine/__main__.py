@@ -4,10 +4,12 @@
     torchrun --nproc-per-node 2 -m lockstep.engine examples/gpt.yaml        without the service
     python -m lockstep.engine examples/gpt.yaml [--code DIR] [--out DIR]    without the service, one process
 
-Without the service, the number of ranks is the number of processes that were started: the batch is a promise, and how
-many ranks share it is not. A run whose folder has checkpoints goes on from the newest one.
+Without the service, the number of ranks is the number of processes that were started: the batch is
+a promise, and how many ranks share it is not. A run whose folder has checkpoints goes on from the
+newest one.
 
-Not here: the loop (``engine.loop.trainer``), starting ranks under the service (``engine.launcher``).
+Not here: the loop (``engine.loop.trainer``), starting ranks under the service
+(``engine.launcher``).
 """
 
 from __future__ import annotations
@@ -29,9 +31,10 @@ from ruamel.yaml.error import YAMLError
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life import attempt
 from lockstep.domain.life.outcomes import Reason
-from lockstep.domain.spec.job import JobSpec, PathCode, Train
+from lockstep.domain.spec.job import JobSpec, PathCode
 from lockstep.domain.spec.reading import read_spec
 from lockstep.domain.spec.tasks import is_own_task
+from lockstep.domain.spec.train import Train
 from lockstep.domain.training.plan import BatchPlan, plan_of
 from lockstep.engine.loop.trainer import Trainer, TrainingResult
 from lockstep.engine.runtime import failure_text, folder_lock, randomness, torchrun
@@ -50,7 +53,8 @@ from lockstep.engine.runtime.ranks import (
 from lockstep.engine.task.loading import load_task
 
 _WATCHED: Final = timedelta(days=14)
-"""Longer than any limit of ``train.stall``: the launcher ends ranks that hang, and knows which one the others wait for."""
+"""Longer than any limit of ``train.stall``: the launcher ends ranks that hang, and knows which one
+the others wait for."""
 _UNWATCHED: Final = timedelta(minutes=30)
 """torch's own, for Gloo: without the service nobody else ends them."""
 
@@ -68,7 +72,8 @@ class RunOptions:
     """The attempt's folder. Alone and without ``--out``, rank 0 names a new one."""
     devices: list[int] | None = None
     alone: bool = False
-    """Whether the service does not run it: then it goes on from its folder's own checkpoints, and obeys SIGTERM."""
+    """Whether the service does not run it: then it goes on from its folder's own checkpoints, and
+    obeys SIGTERM."""
     patience: timedelta = _WATCHED
     """How long a rank waits for the others before it fails by itself."""
     trainer: Trainer | None = None
@@ -83,7 +88,10 @@ class RunOptions:
         if not self.trainer.stop(torchrun.GRACE_SECONDS, code=torchrun.TERMINATED):
             return False
         if self.trainer.ranks.first:
-            sys.stdout.write("SIGTERM: stopping after this step, with a checkpoint; send it again to end at once\n")
+            sys.stdout.write(
+                "SIGTERM: stopping after this step, with a checkpoint; send it again to end at "
+                "once\n"
+            )
             sys.stdout.flush()
         return True
 
@@ -104,7 +112,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except LockstepError as refusal:
         if environment.local_rank == 0:  # Every rank reads the same file and finds the same fault.
             sys.stderr.write(failure_text.refusal(refusal))
-        torchrun.report_failure(os.environ, failure_text.refusal(refusal), is_echo=environment.local_rank != 0)
+        torchrun.report_failure(
+            os.environ, failure_text.refusal(refusal), is_echo=environment.local_rank != 0
+        )
         _leave(2)
     except KeyboardInterrupt:
         os._exit(130)  # A person at a terminal knows what they pressed.
@@ -112,12 +122,16 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         # Not sys.exit: with a peer gone, the destructors of DDP and Gloo may wait for it for ever.
         _report(error, run, environment)
         _leave(1)
-    # Taking torch down in order costs a second, a good part of the grace of a stop; everything is closed by now.
+    # Taking torch down in order costs a second, a good part of the grace of a stop; everything is
+    # closed by now.
     _leave(code)
 
 
 def _report(error: BaseException, run: RunOptions | None, environment: RankEnvironment) -> None:
-    """Print what ended this rank. Without the service the first rank alone prints: the others share its stderr."""
+    """Print what ended this rank.
+
+    Without the service the first rank alone prints: the others share its stderr.
+    """
     text = failure_text.text_of(error, environment.rank)
     prints = True
     if run is not None and run.folder is not None:
@@ -147,7 +161,9 @@ def _rank(run: RunOptions, environment: RankEnvironment) -> int:
     ranks = connect(environment, cuda=run.cuda, patience=run.patience, devices=run.devices)
     folder = run.folder
     if folder is None:
-        folder = ranks.from_first(Path("runs") / f"{run.spec.name}-{time.strftime('%Y%m%d-%H%M%S')}")
+        folder = ranks.from_first(
+            Path("runs") / f"{run.spec.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+        )
     if run.alone:
         _occupy(folder, ranks)
     run.folder = folder
@@ -203,12 +219,20 @@ def _train(run: RunOptions, ranks: Ranks, folder: Path) -> TrainingResult:
 
 def _attempt(folder: Path, environment: RankEnvironment) -> RunOptions:
     """The run that an attempt's folder describes."""
-    assignment = attempt.AssignmentFile.model_validate_json((folder / attempt.ASSIGNMENT).read_bytes())
+    assignment = attempt.AssignmentFile.model_validate_json(
+        (folder / attempt.ASSIGNMENT).read_bytes()
+    )
     if assignment.spec.train is None or assignment.plan is None:
-        raise EngineError(Reason.BAD_SPEC, f"{folder} is an attempt of a script, which the engine does not run")
+        raise EngineError(
+            Reason.BAD_SPEC, f"{folder} is an attempt of a script, which the engine does not run"
+        )
     code = folder / attempt.CODE
     if not code.is_dir():
-        code = Path(assignment.spec.code.path) if isinstance(assignment.spec.code, PathCode) else folder
+        code = (
+            Path(assignment.spec.code.path)
+            if isinstance(assignment.spec.code, PathCode)
+            else folder
+        )
     return RunOptions(
         spec=assignment.spec,
         train=assignment.spec.train,
@@ -227,7 +251,11 @@ def _alone(options: argparse.Namespace, environment: RankEnvironment) -> RunOpti
     document = _read_yaml(file)
     code: Path = (options.code or file.parent).resolve()
     train = document.get("train") if isinstance(document, dict) else None
-    if isinstance(train, dict) and is_own_task(str(train.get("task"))) and document.get("code") is None:
+    if (
+        isinstance(train, dict)
+        and is_own_task(str(train.get("task")))
+        and document.get("code") is None
+    ):
         document["code"] = {"path": str(code)}
     spec = read_spec(document)
     if spec.train is None:
@@ -262,7 +290,9 @@ def _read_yaml(file: Path) -> Any:
     try:
         return YAML(typ="safe", pure=True).load(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise LockstepError(ErrorCode.NOT_FOUND, f"{file} cannot be read: {error.strerror}") from None
+        raise LockstepError(
+            ErrorCode.NOT_FOUND, f"{file} cannot be read: {error.strerror}"
+        ) from None
     except (YAMLError, UnicodeDecodeError) as error:
         raise LockstepError(ErrorCode.MALFORMED, f"{file} is not YAML: {error}") from None
 
@@ -284,12 +314,20 @@ def _closing_line(run: RunOptions, ending: TrainingResult, *, terminated: bool) 
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m lockstep.engine", description="One rank of a training run.")
+    parser = argparse.ArgumentParser(
+        prog="python -m lockstep.engine", description="One rank of a training run."
+    )
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("file", type=Path, nargs="?", help="a job's YAML file, to run it without the service")
+    what.add_argument(
+        "file", type=Path, nargs="?", help="a job's YAML file, to run it without the service"
+    )
     what.add_argument("--attempt", type=Path, help="an attempt's folder, as the launcher gives it")
-    parser.add_argument("--code", type=Path, help="folder of the job's own code (default: the file's folder)")
-    parser.add_argument("--out", type=Path, help="folder for metrics and checkpoints (default: runs/NAME-TIME)")
+    parser.add_argument(
+        "--code", type=Path, help="folder of the job's own code (default: the file's folder)"
+    )
+    parser.add_argument(
+        "--out", type=Path, help="folder for metrics and checkpoints (default: runs/NAME-TIME)"
+    )
     return parser
 
 

@@ -1,8 +1,9 @@
 """Lockstep's public package: the API's client, the job spec, and the interface of own tasks.
 
-``Client`` sends requests to a service. ``Job`` is the spec of a job. ``Task`` and ``Dropout`` are what a training job's
-own code derives from and builds with; they need torch, which the extra ``node`` installs. Each name is imported on
-first use, so that the command line starts without any of them.
+``Client`` sends requests to a service. ``Job`` is the spec of a job. ``Task`` and ``Dropout`` are
+what a training job's own code derives from and builds with; they need torch, which the extra
+``node`` installs. Each name is imported on first use, so that the command line starts without any
+of them.
 
 The rooms below (``lockstep.engine``, ``lockstep.api``, …) are not public.
 """

@@ -12,8 +12,8 @@ import sys
 from typing import Final
 
 GARBAGE_THRESHOLD: Final = 100_000
-"""Objects between two searches for garbage. Importing makes many objects and no garbage, and at Python's own 700 a tenth of
-a short command's time goes into looking through them."""
+"""Objects between two searches for garbage. Importing makes many objects and no garbage, and at
+Python's own 700 a tenth of a short command's time goes into looking through them."""
 
 
 def main() -> None:

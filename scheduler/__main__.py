@@ -20,9 +20,15 @@ def main() -> None:
     try:
         settings = SchedulerSettings()
     except ValidationError as error:
-        lines = (f"LOCKSTEP_{str(line['loc'][0]).upper()}: {line['msg']}" for line in error.errors() if line["loc"])
+        lines = (
+            f"LOCKSTEP_{str(line['loc'][0]).upper()}: {line['msg']}"
+            for line in error.errors()
+            if line["loc"]
+        )
         sys.exit("scheduler: " + "; ".join(lines))
-    logs.configure(settings.log_format, sys.stdout, quiet=("celery.worker.strategy", "celery.app.trace"))
+    logs.configure(
+        settings.log_format, sys.stdout, quiet=("celery.worker.strategy", "celery.app.trace")
+    )
     try:
         run(settings)
     except LockstepError as error:

@@ -2,7 +2,8 @@
 
 Runs in its own thread and needs only the database: cycles continue while the broker is away.
 
-Not here: the cycle (``scheduler.reconcile``), and the receipt of notifications (``scheduler.service``).
+Not here: the cycle (``scheduler.reconcile``), and the receipt of notifications
+(``scheduler.service``).
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from lockstep.domain.errors import LockstepError
 from lockstep.scheduler.report import CycleReport
 
 BREATH_SECONDS: Final = 0.05
-"""At least so long from the end of a pass to the next: a storm of bells is answered together, and writers on SQLite get in."""
+"""At least so long from the end of a pass to the next: a storm of bells is answered together, and
+writers on SQLite get in."""
 
 log = structlog.get_logger("scheduler")
 
@@ -38,7 +40,8 @@ class ReconcileLoop:
     def __init__(self, run_one: Callable[[bool], CycleReport], *, cycle_seconds: float) -> None:
         self._run_one = run_one
         self._cycle_seconds = cycle_seconds
-        # Not a Condition: a signal's handler may put something here, whatever lock the thread it interrupted holds.
+        # Not a Condition: a signal's handler may put something here, whatever lock the thread it
+        # interrupted holds.
         self._inbox: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._stopping = False
         self._away = False

@@ -1,4 +1,6 @@
-"""The scheduler as a program: a Celery worker that receives notifications, beside the reconcile loop.
+"""The scheduler as a program.
+
+A Celery worker that receives notifications, beside the reconcile loop.
 
 Not here: the reconcile cycle (``scheduler.reconcile``).
 """
@@ -64,7 +66,9 @@ def run(settings: SchedulerSettings) -> None:
     owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
     timings = settings.timings
     database = Database(settings.database_url, settings.series_url)
-    schema.require_once_up(database, lambda why: log.warning("the schema version cannot be checked yet", error=why))
+    schema.require_once_up(
+        database, lambda why: log.warning("the schema version cannot be checked yet", error=why)
+    )
     publisher = Publisher(settings.broker_url)
     unreadable: dict[str, str] = {}
     renumber, expires = _Every(RENUMBER_SECONDS), _Every(EXPIRES_SECONDS)

@@ -1,1 +1,4 @@
-"""Access to the operating system: processes, files, ports and logging. Imports nothing of Lockstep."""
+"""Access to the operating system: processes, files, ports and logging.
+
+Imports nothing of Lockstep.
+"""

@@ -16,7 +16,11 @@ LogFormat = Literal["console", "json"]
 
 
 def configure(
-    log_format: LogFormat, stream: TextIO, *, libraries: int = logging.INFO, quiet: Iterable[str] = ()
+    log_format: LogFormat,
+    stream: TextIO,
+    *,
+    libraries: int = logging.INFO,
+    quiet: Iterable[str] = (),
 ) -> None:
     """Send events to ``stream``. Call once, at the program's start.
 

@@ -52,7 +52,7 @@ def boot_id() -> str:
 
 
 def boottime() -> float:
-    """Return seconds on the clock of ``fence``, which runs while the machine sleeps and cannot be set."""
+    """Return seconds on the clock of ``fence``: it includes sleep and cannot be set."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -91,7 +91,8 @@ def is_alive(key: ProcessKey) -> bool:
 
 def send(key: ProcessKey, number: signal.Signals) -> None:
     """Signal exactly this process or none: a pidfd is opened first, then its identity is checked."""
-    # One that became another user's may not be signalled by this one, and must not save those after it.
+    # One that became another user's may not be signalled by this one, and must not save those after
+    # it.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         handle = os.pidfd_open(key.pid)
         try:
@@ -183,7 +184,10 @@ class ProcessSnapshot:
         return self._children.get(pid, [])
 
     def descendants(self, pid: int) -> list[ProcessStat]:
-        """Every living process below ``pid``, without itself. The dead are passed through: they may have children."""
+        """Every living process below ``pid``, without itself.
+
+        The dead are passed through: they may have children.
+        """
         found: list[ProcessStat] = []
         waiting = [pid]
         while waiting:
@@ -212,7 +216,10 @@ def _is_marked(pid: int, marks: Sequence[bytes]) -> bool:
 
 
 def _contents(path: str) -> bytes:
-    """A small file of ``/proc``. Without ``pathlib`` and ``io``, which take three times as long; a scan reads hundreds."""
+    """A small file of ``/proc``.
+
+    Without ``pathlib`` and ``io``, which take three times as long; a scan reads hundreds.
+    """
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         text = b""

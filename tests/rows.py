@@ -30,7 +30,9 @@ class Backup:
 
     def forget_all(self) -> None:
         """Make it a backup of empty tables."""
-        self._jobs, self._series = ({name: [] for name in rows} for rows in (self._jobs, self._series))
+        self._jobs, self._series = (
+            {name: [] for name in rows} for rows in (self._jobs, self._series)
+        )
 
     def restore(self) -> None:
         """Put both databases back to these rows."""
@@ -44,7 +46,8 @@ class Backup:
 
 def _rows(session: Session, metadata: MetaData) -> Rows:
     return {
-        table.name: [dict(row._mapping) for row in session.execute(select(table))] for table in metadata.tables.values()
+        table.name: [dict(row._mapping) for row in session.execute(select(table))]
+        for table in metadata.tables.values()
     }
 
 

@@ -31,7 +31,11 @@ print(*(child.pid for child in script.children() if child.pid != os.getpid()), f
 
 def run(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, timeout=timeout, check=False
+        [sys.executable, str(SCRIPT), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
     )
 
 
@@ -57,7 +61,10 @@ def test_loops_run_beside_the_command_and_end_with_it(tmp_path: Path) -> None:
 
 def test_a_run_that_fails_is_named_and_the_others_are_made(tmp_path: Path) -> None:
     second = tmp_path / "second"
-    shell = f"if [ -e {second} ]; then echo 'FAILED tests/t.py::test_x - no'; exit 3; fi; touch {second}"
+    shell = (
+        f"if [ -e {second} ]; then echo 'FAILED tests/t.py::test_x - no'; exit 3; fi; touch "
+        f"{second}"
+    )
     done = run("--loops", "0", "--runs", "3", "sh", "-c", shell)
     first, *failed, last = done.stdout.splitlines()
     assert done.returncode == 1
@@ -77,7 +84,8 @@ def test_an_interrupted_run_leaves_no_process(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     shell = f"touch {ready}; sleep 600"
     with subprocess.Popen(
-        [sys.executable, str(SCRIPT), "--loops", "1", "sh", "-c", shell], env={**os.environ, "TMPDIR": str(tmp_path)}
+        [sys.executable, str(SCRIPT), "--loops", "1", "sh", "-c", shell],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
     ) as script:
         try:
             until(ready.exists, 60, "the command")

@@ -2,8 +2,8 @@
 
     python tests/under_load.py [--loops 2] [--runs 5] [COMMAND ...]
 
-``make test-under-load`` runs it. ``COMMAND`` is ``make test`` unless another is given. The exit code is 1 when a run
-failed; the output of such a run is kept in a file, which its line names.
+``make test-under-load`` runs it. ``COMMAND`` is ``make test`` unless another is given. The exit
+code is 1 when a run failed; the output of such a run is kept in a file, which its line names.
 
 Not here: the speed of the tests. The seconds of a run are printed and compared with nothing.
 """
@@ -33,7 +33,9 @@ while os.getppid() == int(sys.argv[1]):
 """A loop ends by itself when this program was killed."""
 END_SECONDS: Final = 30.0
 """An interrupted command gets so long to clean up."""
-FAILED: Final = re.compile(r"^(?:FAILED|ERROR) ([^\s\[]+(?:\[.*?\])?)(?: - .*)?$|^\s*FAIL\s+(.+?)\s*$", re.MULTILINE)
+FAILED: Final = re.compile(
+    r"^(?:FAILED|ERROR) ([^\s\[]+(?:\[.*?\])?)(?: - .*)?$|^\s*FAIL\s+(.+?)\s*$", re.MULTILINE
+)
 """A failed test in the summary of pytest, or of vitest."""
 COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -59,10 +61,16 @@ def busy_loops(count: int) -> Iterator[None]:
 
 
 def run_once(command: Sequence[str], log: Path) -> int:
-    """Run ``command`` in a process group of its own, with its output in ``log``; return its exit code."""
+    """Run ``command`` in a process group of its own, with its output in ``log``; return its exit
+    code."""
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            command,
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
         )
     try:
         return process.wait()
@@ -90,8 +98,14 @@ def repeat(command: Sequence[str], *, runs: int, loops: int, logs: Path) -> bool
                 log.unlink()
                 say(f"run {number} of {runs}: passed in {seconds:.0f} s")
             else:
-                names = ", ".join(failed_tests(log.read_text(errors="replace"))) or "no failed test is named"
-                say(f"run {number} of {runs}: FAILED with exit code {code} in {seconds:.0f} s: {names} (output: {log})")
+                names = (
+                    ", ".join(failed_tests(log.read_text(errors="replace")))
+                    or "no failed test is named"
+                )
+                say(
+                    f"run {number} of {runs}: FAILED with exit code {code} in {seconds:.0f} s: "
+                    f"{names} (output: {log})"
+                )
     say(f"{passed} of {runs} runs passed beside {loops} busy loops")
     return passed == runs
 
@@ -105,9 +119,15 @@ def say(line: str) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line and run; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--loops", type=int, default=2, help="busy loops beside the tests (default: %(default)s)")
-    parser.add_argument("--runs", type=int, default=5, help="runs of all tests (default: %(default)s)")
-    parser.add_argument("command", nargs=argparse.REMAINDER, help="what to run (default: make test)")
+    parser.add_argument(
+        "--loops", type=int, default=2, help="busy loops beside the tests (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--runs", type=int, default=5, help="runs of all tests (default: %(default)s)"
+    )
+    parser.add_argument(
+        "command", nargs=argparse.REMAINDER, help="what to run (default: make test)"
+    )
     chosen = parser.parse_args(arguments)
 
     def interrupt(number: int, _frame: object) -> NoReturn:
@@ -116,7 +136,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupt)
     logs = Path(tempfile.mkdtemp(prefix="lockstep-under-load-"))
-    good = repeat(chosen.command or ["make", "test"], runs=chosen.runs, loops=chosen.loops, logs=logs)
+    good = repeat(
+        chosen.command or ["make", "test"], runs=chosen.runs, loops=chosen.loops, logs=logs
+    )
     with suppress(OSError):
         logs.rmdir()  # holds only the output of runs that failed
     return 0 if good else 1

@@ -1,4 +1,4 @@
-"""The command ``python -m lockstep.worker``: one node agent, set up by ``LOCKSTEP_…`` variables (``worker.settings``).
+"""The command ``python -m lockstep.worker``: one node agent (``worker.settings``).
 
 Not here: anything it does (``worker.service``).
 """
@@ -20,7 +20,10 @@ def main() -> None:
     try:
         settings = AgentSettings()
     except ValidationError as error:
-        lines = [f"LOCKSTEP_{'.'.join(map(str, line['loc'])).upper()}: {line['msg']}" for line in error.errors()]
+        lines = [
+            f"LOCKSTEP_{'.'.join(map(str, line['loc'])).upper()}: {line['msg']}"
+            for line in error.errors()
+        ]
         sys.exit("\n".join(["the node agent cannot start:", *lines]))
     logs.configure(settings.log_format, sys.stderr)
     try:

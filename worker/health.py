@@ -1,4 +1,6 @@
-"""Sign of life of a node agent: a file that is touched with every heartbeat that reached the database.
+"""Sign of life of a node agent.
+
+A file that is touched with every heartbeat that reached the database.
 
 The containers' health check reads it (``docker/health.py``), with nothing but the standard library:
 one that asked the database for its node cost a second of CPU every ten seconds on each node.

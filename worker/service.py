@@ -1,7 +1,7 @@
 """The node agent as a program: its parts, and Celery around them (``broker.consumer``).
 
-Tasks only put a notification into the supervisor's inbox and return within microseconds. Acknowledgements, prefetching
-and visibility timeouts therefore never matter.
+Tasks only put a notification into the supervisor's inbox and return within microseconds.
+Acknowledgements, prefetching and visibility timeouts therefore never matter.
 
 Not here: the supervisor (``worker.agent.supervisor``).
 """
@@ -50,8 +50,8 @@ def run(
 ) -> None:
     """Run one node agent until SIGTERM or SIGINT. Call from the main thread.
 
-    By default launchers are the engine's, and forked from the engine's warm process. Others are started by exec, unless
-    there is a ``warm_command`` for them.
+    By default launchers are the engine's, and forked from the engine's warm process. Others are
+    started by exec, unless there is a ``warm_command`` for them.
 
     Raises
     ------
@@ -63,7 +63,8 @@ def run(
     environment = launching.environment_of(os.environ)
     with _alone(settings.node_dir), _databases(settings) as (heartbeats, shipping):
         schema.require_once_up(
-            heartbeats, lambda why: log.warning("the schema version cannot be checked yet", error=why)
+            heartbeats,
+            lambda why: log.warning("the schema version cannot be checked yet", error=why),
         )
         publisher = Publisher(settings.broker_url)
         supervisor = Supervisor(
@@ -132,7 +133,10 @@ def _alone(node_dir: Path) -> Iterator[None]:
         if not _locked(handle, seconds=0):
             log.info("waiting for the previous agent to end", node_dir=str(node_dir))
             if not _locked(handle, seconds=LOCK_SECONDS):
-                sys.exit(f"another node agent uses {node_dir}; stop it, or set another LOCKSTEP_NODE_DIR for this one")
+                sys.exit(
+                    f"another node agent uses {node_dir}; stop it, or set another "
+                    f"LOCKSTEP_NODE_DIR for this one"
+                )
         yield
     finally:
         os.close(handle)

@@ -20,7 +20,10 @@ _NAME_CHARS_MAX = 63
 
 
 def node_name_of(text: str) -> str:
-    """A host's name as a node's name: lower-case letters, digits, ``.``, ``_`` and ``-``, 1 to 63 characters."""
+    """A host's name as a node's name.
+
+    Lower-case letters, digits, ``.``, ``_`` and ``-``, 1 to 63 characters.
+    """
     name = re.sub(r"[^a-z0-9._-]+", "-", text.lower())[:_NAME_CHARS_MAX].strip("-._")
     return name or "node"
 
@@ -29,25 +32,29 @@ class AgentSettings(StorageSettings, BrokerSettings):
     """``LOCKSTEP_…`` of one node agent."""
 
     node_name: str = Field(default_factory=lambda: node_name_of(socket.gethostname()))
-    """Names this node in the database and its queue. Two agents of one name must not run at once."""
+    """Names this node in the database and its queue.
+
+    Two agents of one name must not run at once.
+    """
     node_dir: Path
     """Absolute folder that holds one folder per attempt; on a disk with room for checkpoints."""
     node_address: Annotated[str, Field(min_length=1, max_length=255)] | None = None
-    """Address or name at which the ranks of other nodes reach this one; empty takes the address from which this node
-    reaches the job database (``worker.agent.addresses``)."""
+    """Address or name at which the ranks of other nodes reach this one; empty takes the address
+    from which this node reaches the job database (``worker.agent.addresses``)."""
     cpu_slots: Annotated[int, Field(ge=0, le=1_024)] | None = None
     """Devices of a node without GPUs; empty takes the number of cores, at least 2."""
     timings_scale: Annotated[float, Field(gt=0)] = 1.0
     """Multiplies every wait of ``domain.life.timings``; tests use values below 1."""
     stop_jobs_on_exit: bool = False
-    """On SIGTERM, stop the jobs as well: they save a checkpoint, are requeued uncharged and go on at the next start.
-    Off, an agent's end leaves training running, so that a deploy never disturbs it; ``lockstep up`` turns it on."""
+    """On SIGTERM, stop the jobs as well: they save a checkpoint, are requeued uncharged and go on
+    at the next start. Off, an agent's end leaves training running, so that a deploy never disturbs
+    it; ``lockstep up`` turns it on."""
     warm_launch: bool = True
-    """Keep one process that has imported torch, from which launchers are forked: a job's first step comes seconds sooner,
-    for about 400 MB of memory."""
+    """Keep one process that has imported torch, from which launchers are forked: a job's first step
+    comes seconds sooner, for about 400 MB of memory."""
     keep_folders: Annotated[int, Field(ge=0)] = 0
-    """Number of ended attempts' folders that are kept for inspection, the newest ones. Their results are in the
-    database and the store."""
+    """Number of ended attempts' folders that are kept for inspection, the newest ones. Their
+    results are in the database and the store."""
     log_format: Literal["console", "json"] = "console"
 
     @field_validator("node_name")

@@ -32,7 +32,8 @@ TOKEN_CHARS_MAX: Final = 500
 ANYBODY: Final = "anybody"
 """Actor of all requests if authentication is off."""
 _NEXT: Final = (
-    "send Authorization: Bearer TOKEN; on the service's machine the token is in LOCKSTEP_TOKEN_FILE "
+    "send Authorization: Bearer TOKEN; on the service's machine the token is in "
+    "LOCKSTEP_TOKEN_FILE "
     "(with lockstep up: the file token in LOCKSTEP_HOME)"
 )
 
@@ -40,7 +41,9 @@ _NEXT: Final = (
 class Guard:
     """Authenticator of bearer tokens with a cache. One per application; thread-safe."""
 
-    def __init__(self, database: Database, *, required: bool, clock: Callable[[], float] = time.monotonic):
+    def __init__(
+        self, database: Database, *, required: bool, clock: Callable[[], float] = time.monotonic
+    ):
         self._database = database
         self._required = required
         self._clock = clock
@@ -100,7 +103,11 @@ def token_key(authorization: str | None) -> bytes:
 def _bearer(authorization: str | None) -> str:
     scheme, _, token = (authorization or "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
-        got = "no Authorization header" if not authorization else f"the scheme {scheme[:20]!r} without a bearer token"
+        got = (
+            "no Authorization header"
+            if not authorization
+            else f"the scheme {scheme[:20]!r} without a bearer token"
+        )
         raise LockstepError(
             ErrorCode.UNAUTHENTICATED,
             f"missing bearer token, got {got}; nothing was written",

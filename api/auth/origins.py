@@ -62,15 +62,23 @@ class OwnPagesOnly:
                     f"the Host header is {host[:200]!r}; without authentication, expected "
                     "localhost, a loopback address or a host of LOCKSTEP_ALLOWED_HOSTS; nothing "
                     "was written",
-                    next_step="use http://127.0.0.1 with the service's port, or set LOCKSTEP_ALLOWED_HOSTS",
+                    next_step=(
+                        "use http://127.0.0.1 with the service's port, or set "
+                        "LOCKSTEP_ALLOWED_HOSTS"
+                    ),
                 )
         if scope["method"] not in _SAFE and not self._is_own_page(headers):
-            page = headers.get("origin") or f"another site (Sec-Fetch-Site: {headers.get('sec-fetch-site')})"
+            page = (
+                headers.get("origin")
+                or f"another site (Sec-Fetch-Site: {headers.get('sec-fetch-site')})"
+            )
             return LockstepError(
                 ErrorCode.FORBIDDEN,
                 f"the request was sent by a web page of {page[:200]}; without authentication, "
                 "only pages of this service may send changes; nothing was written",
-                next_step="use the dashboard at the service's own address, or set LOCKSTEP_ALLOWED_HOSTS",
+                next_step=(
+                    "use the dashboard at the service's own address, or set LOCKSTEP_ALLOWED_HOSTS"
+                ),
             )
         return None
 
@@ -83,7 +91,9 @@ class OwnPagesOnly:
             return True
         if site is not None:
             return site in _OWN_PAGE
-        return origin is None or origin.partition("://")[2].lower() == headers.get("host", "").lower()
+        return (
+            origin is None or origin.partition("://")[2].lower() == headers.get("host", "").lower()
+        )
 
 
 def _name_of(url: str) -> str | None:

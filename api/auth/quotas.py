@@ -52,7 +52,9 @@ class Quotas:
         Monotonic seconds.
     """
 
-    def __init__(self, requests: int, window_seconds: int, clock: Callable[[], float] = time.monotonic):
+    def __init__(
+        self, requests: int, window_seconds: int, clock: Callable[[], float] = time.monotonic
+    ):
         self._requests = requests
         self._window_seconds = window_seconds
         self._clock = clock
@@ -80,7 +82,9 @@ class Quotas:
             while len(self._empty_at) > BUCKETS_MAX:
                 self._empty_at.popitem(last=False)
         return QuotaState(
-            wait_seconds=max(1, math.ceil(missing_seconds - _ROUNDING_SECONDS)) if empty_at == before else 0,
+            wait_seconds=max(1, math.ceil(missing_seconds - _ROUNDING_SECONDS))
+            if empty_at == before
+            else 0,
             remaining=max(0, int((at - empty_at + _ROUNDING_SECONDS) / each)),
             full_seconds=math.ceil(empty_at + self._window_seconds - at - _ROUNDING_SECONDS),
         )
@@ -97,7 +101,8 @@ class Quotas:
         seconds = standing.wait_seconds
         return LockstepError(
             ErrorCode.TOO_MANY_REQUESTS,
-            f"more than {self._requests} requests in {self._window_seconds} s; this request was not processed",
+            f"more than {self._requests} requests in {self._window_seconds} s; this request was "
+            f"not processed",
             next_step=f"wait {seconds} s, then send fewer requests, or use a stream instead of polling",
             retry_after_seconds=seconds,
         )

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 POLICY: Final = (
-    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
 )
 _COMMANDS: Final = (
     ("lockstep submit examples/gpt.yaml", "submit a job and follow it"),
@@ -69,5 +70,7 @@ which file holds the token.</p>
 
 def page(version: str) -> str:
     """Return the HTML of the page for this version of Lockstep."""
-    rows = "\n".join(f"<tr><td><code>{command}</code><td>{what}</tr>" for command, what in _COMMANDS)
+    rows = "\n".join(
+        f"<tr><td><code>{command}</code><td>{what}</tr>" for command, what in _COMMANDS
+    )
     return _PAGE.format(version=version, rows=rows)

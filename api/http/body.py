@@ -26,7 +26,8 @@ from lockstep.domain.spec.reading import invalid
 NESTING_MAX: Final = 64
 """Maximum nesting depth of objects and arrays. A spec needs six levels."""
 _A_SPEC: Final = (
-    'send the spec as JSON, such as {"name": "first", "kind": "script", "script": {"command": ["train.py"]}}'
+    'send the spec as JSON, such as {"name": "first", "kind": "script", "script": {"command": '
+    '["train.py"]}}'
 )
 
 
@@ -65,7 +66,9 @@ def check_media_type(request: Request, accepted: frozenset[str]) -> None:
     """
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     first = min(accepted)
-    has_body = "transfer-encoding" in request.headers or request.headers.get("content-length", "0") != "0"
+    has_body = (
+        "transfer-encoding" in request.headers or request.headers.get("content-length", "0") != "0"
+    )
     if given not in accepted and (given or has_body):
         found = f"is {given!r}" if given else "has no Content-Type"
         raise LockstepError(
@@ -77,7 +80,8 @@ def check_media_type(request: Request, accepted: frozenset[str]) -> None:
     if encoding != "identity":
         raise LockstepError(
             ErrorCode.MEDIA_TYPE,
-            f"the body is encoded with {encoding!r}; expected no Content-Encoding; nothing was written",
+            f"the body is encoded with {encoding!r}; expected no Content-Encoding; nothing was "
+            f"written",
             next_step="send the body without Content-Encoding",
         )
 
@@ -121,10 +125,16 @@ def _decoded(body: bytes) -> Any:
     try:
         text = body.decode("utf-8-sig")
         document = json.loads(
-            text, object_pairs_hook=_object, parse_constant=_no_constant, parse_float=_finite, parse_int=_whole
+            text,
+            object_pairs_hook=_object,
+            parse_constant=_no_constant,
+            parse_float=_finite,
+            parse_int=_whole,
         )
     except UnicodeDecodeError as error:
-        raise _malformed(f"the body is not UTF-8: byte {body[error.start]:#04x} at offset {error.start}") from None
+        raise _malformed(
+            f"the body is not UTF-8: byte {body[error.start]:#04x} at offset {error.start}"
+        ) from None
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         what = error.msg[:1].lower() + error.msg[1:].removesuffix(" starting at")
@@ -137,7 +147,9 @@ def _decoded(body: bytes) -> Any:
 
 def fingerprint(document: Any) -> str:
     """Return the SHA-256 of a document's content, in hex."""
-    canonical = json.dumps(document, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    canonical = json.dumps(
+        document, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False
+    )
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 

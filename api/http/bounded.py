@@ -47,11 +47,15 @@ class BoundedCheck:
         """Return the problem that the check found, or its timeout; empty without a problem."""
         with self._lock:
             running = self._running
-            if running is None or (running.done() and self._clock() - self._started_at > REMEMBER_SECONDS):
+            if running is None or (
+                running.done() and self._clock() - self._started_at > REMEMBER_SECONDS
+            ):
                 running = self._running = Future()
                 self._started_at = self._clock()
                 # A daemon thread: a check that hangs must not prevent the process from exiting.
-                threading.Thread(target=self._run, args=(running,), name="check", daemon=True).start()
+                threading.Thread(
+                    target=self._run, args=(running,), name="check", daemon=True
+                ).start()
             waited = self._clock() - self._started_at
         try:
             return running.result(timeout=max(0.0, self._patience_seconds - waited))

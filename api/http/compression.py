@@ -62,7 +62,9 @@ class Compression:
 
 def _is_json(start: Message) -> bool:
     headers = Headers(raw=start["headers"])
-    return headers.get("content-type", "") == "application/json" and "content-encoding" not in headers
+    return (
+        headers.get("content-type", "") == "application/json" and "content-encoding" not in headers
+    )
 
 
 async def _compressed(start: Message, body: Message, accepts: bool) -> Message:

@@ -18,7 +18,10 @@ from fastapi import Request, Response
 from lockstep.domain.version import VERSION
 
 ETAG: Final[dict[str, Any]] = {
-    "ETag": {"description": "Version of the response; send it as `If-None-Match`.", "schema": {"type": "string"}}
+    "ETag": {
+        "description": "Version of the response; send it as `If-None-Match`.",
+        "schema": {"type": "string"},
+    }
 }
 RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     200: {"headers": ETAG},
@@ -47,7 +50,9 @@ def unchanged(request: Request, tag: str) -> Response | None:
     asked = request.headers.getlist("if-none-match")
     held = [candidate.strip() for header in asked for candidate in header.split(",")]
     # If-None-Match uses the weak comparison: W/"a" and "a" are equal.
-    if "*" in held or any(candidate.removeprefix("W/") == tag.removeprefix("W/") for candidate in held):
+    if "*" in held or any(
+        candidate.removeprefix("W/") == tag.removeprefix("W/") for candidate in held
+    ):
         return Response(status_code=304, headers={"ETag": tag, "Cache-Control": "no-cache"})
     return None
 

@@ -99,7 +99,11 @@ _NODE: Final = NodeView(
     name="gpu-a",
     state="ready",
     seen_at=_AT,
-    devices=[DeviceView(index=0, kind="cuda", type="NVIDIA H200", memory_bytes=150_754_820_096, job_id=_ID)],
+    devices=[
+        DeviceView(
+            index=0, kind="cuda", type="NVIDIA H200", memory_bytes=150_754_820_096, job_id=_ID
+        )
+    ],
     devices_free=0,
     version="0.1.0",
 )
@@ -112,8 +116,12 @@ _CHECKPOINT: Final = CheckpointView(
     created_at=_AT + timedelta(minutes=20),
     location=f"/srv/lockstep/store/jobs/{_ID}/1/step-00000200",
 )
-_EVENT: Final = EventView(id=17, at=_AT, kind="submitted", attempt=None, actor="ada", message="submitted by ada")
-_LINE: Final = LogLine(line=0, attempt=1, time=_AT, rank=0, stream="stdout", text="step 1: loss 5.02")
+_EVENT: Final = EventView(
+    id=17, at=_AT, kind="submitted", attempt=None, actor="ada", message="submitted by ada"
+)
+_LINE: Final = LogLine(
+    line=0, attempt=1, time=_AT, rank=0, stream="stdout", text="step 1: loss 5.02"
+)
 _UPLOAD: Final = UploadView(sha256="0" * 64, bytes=48_213, files=12, created=True)
 
 ANSWERS: Final[Mapping[str, BaseModel]] = {
@@ -131,7 +139,12 @@ ANSWERS: Final[Mapping[str, BaseModel]] = {
     "listQueue": Page(items=[_JOB]),
     "getJob": _JOB,
     "cancelJob": _JOB.model_copy(
-        update={"state": JobState.CANCELLED, "reason": None, "queue": None, "finished_at": _AT + timedelta(seconds=9)}
+        update={
+            "state": JobState.CANCELLED,
+            "reason": None,
+            "queue": None,
+            "finished_at": _AT + timedelta(seconds=9),
+        }
     ),
     "listJobAttempts": Page(items=[_ATTEMPT]),
     "getJobSpec": SpecView(job_id=_ID, spec=_SPEC.model_dump(mode="json")),
@@ -144,7 +157,9 @@ ANSWERS: Final[Mapping[str, BaseModel]] = {
     "drainNode": _NODE.model_copy(update={"state": "draining"}),
     "resumeNode": _NODE,
     "livez": Health(status="ok"),
-    "readyz": Health(status="ok", checks={"database": "ok", "broker": "ok", "scheduler": "ok", "store": "ok"}),
+    "readyz": Health(
+        status="ok", checks={"database": "ok", "broker": "ok", "scheduler": "ok", "store": "ok"}
+    ),
 }
 """Example of a successful response by operation id."""
 
@@ -159,7 +174,9 @@ _REFUSALS: Final = (
         "missing bearer token, got no Authorization header; nothing was written",
         next_step="send Authorization: Bearer TOKEN",
     ),
-    LockstepError(ErrorCode.NOT_FOUND, "there is no job 'gtp'", next_step="list all jobs with: lockstep ps -a"),
+    LockstepError(
+        ErrorCode.NOT_FOUND, "there is no job 'gtp'", next_step="list all jobs with: lockstep ps -a"
+    ),
     LockstepError(
         ErrorCode.CONFLICT,
         f"job {_ID} has already succeeded; an ended job cannot be changed",
@@ -208,6 +225,7 @@ _REFUSALS: Final = (
     ),
 )
 PROBLEMS: Final[Mapping[int, BaseModel]] = {
-    problem.status: problem for problem in (problem_of(refusal, instance=_ID) for refusal in _REFUSALS)
+    problem.status: problem
+    for problem in (problem_of(refusal, instance=_ID) for refusal in _REFUSALS)
 }
 """Example of a problem document by status."""

@@ -127,7 +127,9 @@ class ChangeStreams:
             ``UNAVAILABLE`` at the limit of streams, or during shutdown.
         """
         if self._closing:
-            raise LockstepError(ErrorCode.UNAVAILABLE, "the service is stopping", next_step="Try again in a moment.")
+            raise LockstepError(
+                ErrorCode.UNAVAILABLE, "the service is stopping", next_step="Try again in a moment."
+            )
         if len(self._followers) >= limits.LOG_STREAMS_MAX:
             raise LockstepError(
                 ErrorCode.UNAVAILABLE,
@@ -175,7 +177,9 @@ class ChangeStreams:
                 portion = await self._portion(follower, cursor, news)
             except LockstepError as error:
                 # Events that were sent remain valid: the client resumes with the last id.
-                log.warning("reading a followed log failed", job_id=follower.job_id, error=error.message)
+                log.warning(
+                    "reading a followed log failed", job_id=follower.job_id, error=error.message
+                )
                 return
             if portion.cursor != cursor:
                 cursor = portion.cursor
@@ -198,7 +202,9 @@ class ChangeStreams:
             context = contextvars.Context()
             self._poller = asyncio.create_task(self._poll(), name="following", context=context)
 
-    async def _portion(self, follower: StreamSubscription, cursor: str, news: StreamUpdate) -> _Portion:
+    async def _portion(
+        self, follower: StreamSubscription, cursor: str, news: StreamUpdate
+    ) -> _Portion:
         """Return the lines after an offset.
 
         Concurrent requests for the same lines share one read.
@@ -207,13 +213,17 @@ class ChangeStreams:
         read = self._reads.get(key)
         if read is None:
             loop = asyncio.get_running_loop()
-            future = loop.run_in_executor(self._threads, self._read_portion, follower.job_id, follower.chosen, cursor)
+            future = loop.run_in_executor(
+                self._threads, self._read_portion, follower.job_id, follower.chosen, cursor
+            )
             read = self._reads[key] = asyncio.ensure_future(_result_of(future))
             read.add_done_callback(lambda done: self._forget(key, done))
         # A client that disconnects must not cancel the read of the others.
         return await asyncio.shield(read)
 
-    def _forget(self, key: tuple[str, LogSelection, str, StreamUpdate], done: asyncio.Task[_Portion]) -> None:
+    def _forget(
+        self, key: tuple[str, LogSelection, str, StreamUpdate], done: asyncio.Task[_Portion]
+    ) -> None:
         del self._reads[key]
         if not done.cancelled():
             done.exception()  # Marks the exception as retrieved: all readers may have disconnected.
@@ -225,8 +235,15 @@ class ChangeStreams:
         if not page.lines:
             # A browser dispatches no event without data, but stores its id to resume from.
             return _Portion(format_sse_event(id=page.next_cursor), page.next_cursor, last)
-        view = LogPage(lines=page.lines, next_cursor=page.next_cursor, prev_cursor=page.prev_cursor, complete=False)
-        event = format_sse_event(event="lines", data_str=view.model_dump_json(), id=page.next_cursor)
+        view = LogPage(
+            lines=page.lines,
+            next_cursor=page.next_cursor,
+            prev_cursor=page.prev_cursor,
+            complete=False,
+        )
+        event = format_sse_event(
+            event="lines", data_str=view.model_dump_json(), id=page.next_cursor
+        )
         return _Portion(event, page.next_cursor, last)
 
     async def _poll(self) -> None:
@@ -242,7 +259,11 @@ class ChangeStreams:
                 # Streams stay open during an outage and continue afterwards. The outage is logged
                 # once, instead of twice a second.
                 if not failed:
-                    log.warning("log streams wait for the database", error=error.message, streams=len(self._followers))
+                    log.warning(
+                        "log streams wait for the database",
+                        error=error.message,
+                        streams=len(self._followers),
+                    )
                 failed = True
             else:
                 for follower in list(self._followers):
@@ -257,7 +278,9 @@ class ChangeStreams:
             states = change_feed.states(look, job_ids)
         with self._database.look_series() as look:
             counts = change_feed.counts(look, job_ids)
-        return {job_id: StreamUpdate(counts.get(job_id, 0), states.get(job_id)) for job_id in job_ids}
+        return {
+            job_id: StreamUpdate(counts.get(job_id, 0), states.get(job_id)) for job_id in job_ids
+        }
 
 
 async def _result_of(future: asyncio.Future[_Portion]) -> _Portion:

@@ -31,7 +31,10 @@ SPEC_BODY: Final[dict[str, Any]] = {
             "application/json": {
                 "schema": {"$ref": REF.format(model="JobSpec")},
                 "examples": {
-                    "train": {"summary": "A training run with Lockstep's training loop", "value": examples.TRAIN},
+                    "train": {
+                        "summary": "A training run with Lockstep's training loop",
+                        "value": examples.TRAIN,
+                    },
                     "script": {"summary": "An existing torchrun script", "value": examples.SCRIPT},
                 },
             }
@@ -68,7 +71,9 @@ _HEADERS: Final[dict[str, dict[str, Any]]] = {
         "example": '"requests";q=36000;w=60',
     },
     "RateLimit": {
-        "description": "`r` requests are left; after `t` seconds without requests the full quota is available.",
+        "description": (
+            "`r` requests are left; after `t` seconds without requests the full quota is available."
+        ),
         "schema": _TEXT,
         "example": '"requests";r=35999;t=1',
     },
@@ -91,7 +96,11 @@ def describe(app: FastAPI) -> dict[str, Any]:
     """Return the OpenAPI document of ``app``, built once."""
     if app.openapi_schema is None:
         document = get_openapi(
-            title=app.title, version=app.version, description=DESCRIPTION, routes=app.routes, tags=app.openapi_tags
+            title=app.title,
+            version=app.version,
+            description=DESCRIPTION,
+            routes=app.routes,
+            tags=app.openapi_tags,
         )
         components = document["components"]
         schema = JobSpec.model_json_schema(ref_template=REF)
@@ -123,8 +132,12 @@ def _complete(response: dict[str, Any], status: str, operation_id: str, *, guard
     content = response.get("content", {})
     if status >= "400":
         # The 503 response of a health check is a health document, not a problem document.
-        if content.get("application/json", {}).get("schema") == {"$ref": REF.format(model="Problem")}:
+        if content.get("application/json", {}).get("schema") == {
+            "$ref": REF.format(model="Problem")
+        }:
             content[MEDIA_TYPE] = content.pop("application/json")
             content[MEDIA_TYPE]["example"] = examples.PROBLEMS[int(status)].model_dump(mode="json")
     elif "application/json" in content and operation_id in examples.ANSWERS:
-        content["application/json"]["example"] = examples.ANSWERS[operation_id].model_dump(mode="json")
+        content["application/json"]["example"] = examples.ANSWERS[operation_id].model_dump(
+            mode="json"
+        )

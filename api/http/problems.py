@@ -23,7 +23,10 @@ from lockstep.domain.training.metrics import jsonable
 from lockstep.domain.views import FieldProblem, Problem
 
 MEDIA_TYPE: Final = "application/problem+json"
-RETRY_AFTER_SECONDS: Final[Mapping[ErrorCode, int]] = {ErrorCode.UNAVAILABLE: 2, ErrorCode.STORAGE_FULL: 60}
+RETRY_AFTER_SECONDS: Final[Mapping[ErrorCode, int]] = {
+    ErrorCode.UNAVAILABLE: 2,
+    ErrorCode.STORAGE_FULL: 60,
+}
 """Delay before a retry. A database restarts within seconds; a full disk needs an operator."""
 
 STATUS: Final[Mapping[ErrorCode, int]] = {
@@ -72,11 +75,17 @@ _DESCRIPTIONS: Final[Mapping[int, str]] = {
     415: "The media type of the body is not supported.",
     416: "The file ends before the first byte that `Range` asks for; `Content-Range` says where.",
     422: "Invalid value; `errors` points to each. Nothing was written.",
-    429: "The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.",
+    429: (
+        "The token exceeded its quota. The request was not processed; try again after "
+        "`Retry-After` seconds."
+    ),
     500: "Internal error; the log has the cause under the request's id.",
     503: "The database or the store does not answer, or there are too many concurrent requests. "
     "Nothing was written; try again after `Retry-After` seconds.",
-    507: "The disk is full. Nothing was written; free space, then try again after `Retry-After` seconds.",
+    507: (
+        "The disk is full. Nothing was written; free space, then try again after `Retry-After` "
+        "seconds."
+    ),
 }
 
 
@@ -90,7 +99,10 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the ``responses`` of a route with these error statuses only."""
-    return {status: {"model": Problem, "description": _DESCRIPTIONS[status]} for status in sorted({*statuses})}
+    return {
+        status: {"model": Problem, "description": _DESCRIPTIONS[status]}
+        for status in sorted({*statuses})
+    }
 
 
 def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
@@ -138,7 +150,9 @@ def problem_response(
     retry_after = error.retry_after_seconds or RETRY_AFTER_SECONDS.get(error.code)
     if retry_after is not None:
         sent["Retry-After"] = str(retry_after)
-    return Response(problem.model_dump_json(), status_code=problem.status, media_type=MEDIA_TYPE, headers=sent)
+    return Response(
+        problem.model_dump_json(), status_code=problem.status, media_type=MEDIA_TYPE, headers=sent
+    )
 
 
 def internal_error(request_id: str) -> LockstepError:
@@ -155,7 +169,10 @@ def internal_error(request_id: str) -> LockstepError:
 
 def _field_problem(field: FieldError) -> FieldProblem:
     return FieldProblem(
-        pointer=field.pointer, message=field.message, value=_shown(field.value), next_step=field.next_step
+        pointer=field.pointer,
+        message=field.message,
+        value=_shown(field.value),
+        next_step=field.next_step,
     )
 
 
@@ -200,7 +217,10 @@ def _parameter_error(line: Mapping[str, Any]) -> FieldError:
     message = str(line["msg"]).removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
     return FieldError(
-        pointer_of(location), f"{message}, got {line['input']!r}", line["input"], "see /docs for the expected values"
+        pointer_of(location),
+        f"{message}, got {line['input']!r}",
+        line["input"],
+        "see /docs for the expected values",
     )
 
 
@@ -210,14 +230,20 @@ async def _routing(request: Request, error: Exception) -> Response:
     where = f"{request.method} {request.url.path}"
     if error.status_code == HTTPStatus.NOT_FOUND:
         refused = LockstepError(
-            ErrorCode.NOT_FOUND, f"no route for {where}", next_step="/docs lists all routes; their prefix is /v1"
+            ErrorCode.NOT_FOUND,
+            f"no route for {where}",
+            next_step="/docs lists all routes; their prefix is /v1",
         )
     elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = ", ".join(sorted(_methods(request)))
         refused = LockstepError(
-            ErrorCode.METHOD, f"method not allowed: {where}; expected {allowed}", next_step=f"use {allowed}"
+            ErrorCode.METHOD,
+            f"method not allowed: {where}; expected {allowed}",
+            next_step=f"use {allowed}",
         )
-        return problem_response(refused, instance=request_id_of(request), headers={"Allow": allowed})
+        return problem_response(
+            refused, instance=request_id_of(request), headers={"Allow": allowed}
+        )
     else:
         # Lockstep raises no HTTPException. Any other status comes from a library and is a defect.
         refused = internal_error(request_id_of(request) or "")

@@ -59,7 +59,9 @@ class RequestMiddleware:
                 await exchange.run(self.app)
         finally:
             self.telemetry.in_progress.dec()
-            self.telemetry.answered(exchange.route, scope["method"], exchange.status, exchange.seconds)
+            self.telemetry.answered(
+                exchange.route, scope["method"], exchange.status, exchange.seconds
+            )
 
 
 class _Exchange:
@@ -96,7 +98,9 @@ class _Exchange:
         except Exception as error:  # noqa: BLE001 -- outermost handler of unexpected exceptions
             self._say("request failed", error)
             if self.status is None:
-                response = problem_response(internal_error(self.request_id), instance=self.request_id)
+                response = problem_response(
+                    internal_error(self.request_id), instance=self.request_id
+                )
                 await response(self.scope, self.receive, self.send)
             return
         self._say("request")

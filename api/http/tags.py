@@ -44,7 +44,9 @@ def of_jobs(
     if placed:
         with database.look_series() as look:
             batches = change_feed.counts(look, placed)
-    lines = [(mark.id, mark.version, batches.get(mark.id, 0), starts.get(mark.id)) for mark in shown]
+    lines = [
+        (mark.id, mark.version, batches.get(mark.id, 0), starts.get(mark.id)) for mark in shown
+    ]
     return conditional.tag_of(conditional.digest([*lines, len(marks) > limit, knows_nodes]))
 
 
@@ -53,5 +55,7 @@ def of_nodes(marks: nodes.Marks, *, now: float, lease_seconds: float) -> str:
 
     It includes the lost nodes: a node is lost by the passage of time, without a change of its row.
     """
-    lost = [node_is_lost(mark.seen_at, now=now, lease_seconds=lease_seconds) for mark in marks.nodes]
+    lost = [
+        node_is_lost(mark.seen_at, now=now, lease_seconds=lease_seconds) for mark in marks.nodes
+    ]
     return conditional.tag_of(conditional.digest([*marks.nodes, *marks.devices, lost]))

@@ -31,7 +31,13 @@ kilobytes."""
 OVERHEAD_BYTES_PER_FILE: Final = 4_096
 """Headers and padding of one file in the archive."""
 MEDIA_TYPES: Final = frozenset(
-    {"application/gzip", "application/x-gzip", "application/x-tar", "application/x-gtar", "application/octet-stream"}
+    {
+        "application/gzip",
+        "application/x-gzip",
+        "application/x-tar",
+        "application/x-gtar",
+        "application/octet-stream",
+    }
 )
 _DAMAGE: Final = (
     tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, ArithmeticError, RecursionError
@@ -75,7 +81,9 @@ def examine(path: Path, sha256: str) -> StoredArchive:
     except UnsafeMemberError as error:
         raise _refused(str(error), error.name) from None
     except _DAMAGE as error:
-        raise _refused(f"the body is not a gzip-compressed tar archive, or is damaged ({error})", None) from None
+        raise _refused(
+            f"the body is not a gzip-compressed tar archive, or is damaged ({error})", None
+        ) from None
     return StoredArchive(
         sha256=sha256,
         bytes=path.stat().st_size,
@@ -116,10 +124,13 @@ class _Tree:
             self.files += 1
             self.unpacked_bytes += member.size
             if self.unpacked_bytes > limits.UPLOAD_UNPACKED_BYTES_MAX:
-                raise _too_large(f"the archive unpacks to more than {_mib(limits.UPLOAD_UNPACKED_BYTES_MAX)}")
+                raise _too_large(
+                    f"the archive unpacks to more than {_mib(limits.UPLOAD_UNPACKED_BYTES_MAX)}"
+                )
         elif not (member.isdir() or member.issym()):
             raise _refused(
-                f"member {member.name!r} is a {_kind_of(member)}; only files, folders and links are accepted",
+                f"member {member.name!r} is a {_kind_of(member)}; only files, folders and links "
+                f"are accepted",
                 member.name,
             )
 
@@ -131,7 +142,8 @@ class _Tree:
         for member in self._hard_links:
             if parts_of(member.linkname) not in self._regular:
                 raise _refused(
-                    f"member {member.name!r} is a hard link to {member.linkname!r}, which is not a file of the archive",
+                    f"member {member.name!r} is a hard link to {member.linkname!r}, which is not "
+                    f"a file of the archive",
                     member.name,
                 )
 
@@ -145,7 +157,9 @@ class _Counted:
 
     def __init__(self, plain: gzip.GzipFile) -> None:
         self._plain = plain
-        self._most = limits.UPLOAD_UNPACKED_BYTES_MAX + OVERHEAD_BYTES_PER_FILE * limits.UPLOAD_FILES_MAX
+        self._most = (
+            limits.UPLOAD_UNPACKED_BYTES_MAX + OVERHEAD_BYTES_PER_FILE * limits.UPLOAD_FILES_MAX
+        )
 
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= HEADER_BYTES_MAX:
@@ -165,7 +179,9 @@ class _Counted:
 
     def _check(self, position: int) -> None:
         if position > self._most:
-            raise _too_large(f"the archive unpacks to more than {_mib(limits.UPLOAD_UNPACKED_BYTES_MAX)}")
+            raise _too_large(
+                f"the archive unpacks to more than {_mib(limits.UPLOAD_UNPACKED_BYTES_MAX)}"
+            )
 
 
 def _kind_of(member: tarfile.TarInfo) -> str:
@@ -180,7 +196,9 @@ def _mib(size: int) -> str:
 
 def _refused(message: str, value: str | None) -> LockstepError:
     message = f"{message}; nothing was kept"
-    return LockstepError(ErrorCode.INVALID, message, next_step=_NEXT, fields=(FieldError("", message, value, _NEXT),))
+    return LockstepError(
+        ErrorCode.INVALID, message, next_step=_NEXT, fields=(FieldError("", message, value, _NEXT),)
+    )
 
 
 def _too_large(message: str) -> LockstepError:

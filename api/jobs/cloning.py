@@ -36,10 +36,14 @@ def changes_of(document: object) -> dict[str, Any]:
         raise invalid((FieldError("", "expected an object", document, EXAMPLE),))
     for name in document:
         if name != "set":
-            raise invalid((FieldError(f"/{_escaped(name)}", "unknown field; expected: set", None, EXAMPLE),))
+            raise invalid(
+                (FieldError(f"/{_escaped(name)}", "unknown field; expected: set", None, EXAMPLE),)
+            )
     changes = document.get("set", {})
     if not isinstance(changes, dict):
-        raise invalid((FieldError("/set", "expected an object of values by JSON pointer", changes, EXAMPLE),))
+        raise invalid(
+            (FieldError("/set", "expected an object of values by JSON pointer", changes, EXAMPLE),)
+        )
     return changes
 
 
@@ -72,7 +76,9 @@ def cloned(source: JobRow, changes: Mapping[str, Any]) -> JsonBody:
 def sentence(source: JobRow, changes: Mapping[str, Any]) -> str:
     """Return the text about the origin for the new job's history."""
     changed = ", ".join(pointer.lstrip("/").replace("/", ".") for pointer in changes)
-    return f"cloned from {source.name} ({source.id})" + (f"; changed: {changed}" if changed else ", nothing changed")
+    return f"cloned from {source.name} ({source.id})" + (
+        f"; changed: {changed}" if changed else ", nothing changed"
+    )
 
 
 def _escaped(name: str) -> str:

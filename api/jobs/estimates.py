@@ -41,7 +41,9 @@ class Estimates:
         Monotonic seconds.
     """
 
-    def __init__(self, database: Database, lease_seconds: float, clock: Callable[[], float] = time.monotonic):
+    def __init__(
+        self, database: Database, lease_seconds: float, clock: Callable[[], float] = time.monotonic
+    ):
         self._database = database
         self._lease_seconds = lease_seconds
         self._clock = clock
@@ -67,7 +69,9 @@ class Estimates:
                 return {}
             cluster = scheduling.cluster(session, lease_seconds=self._lease_seconds)
             at = now(session)
-        expected = starts((job.request() for job in queue), cluster, releases(self._database, at=at), now=at)
+        expected = starts(
+            (job.request() for job in queue), cluster, releases(self._database, at=at), now=at
+        )
         return {job_id: rounded(start, now=at) for job_id, start in expected.items() if start > at}
 
 

@@ -30,7 +30,8 @@ from typing import Any, Final, NamedTuple, Protocol
 from pydantic import ValidationError
 
 from lockstep.domain.spec import tasks
-from lockstep.domain.spec.job import JobSpec, Train
+from lockstep.domain.spec.job import JobSpec
+from lockstep.domain.spec.train import Train
 from lockstep.domain.training.memory import MemoryForecast, PlannedMemory
 from lockstep.domain.training.predicted import ForecastAnswer, ForecastRequest
 from lockstep.storage.attempts import memories
@@ -106,7 +107,11 @@ class Forecasts:
         with self._database.read_jobs() as session:
             device = memories.capacity(session, device_type=spec.resources.gpu_type, nodes=nodes)
         own = tasks.is_own_task(spec.train.task)
-        found = None if own or self._compute is None else self._computed(spec.train, spec.world_size(), device)
+        found = (
+            None
+            if own or self._compute is None
+            else self._computed(spec.train, spec.world_size(), device)
+        )
         if found is None:
             why = (
                 "the service does not run a custom task's code; `lockstep plan --code DIR` "
@@ -146,7 +151,9 @@ class Forecasts:
             kept = self._kept.get(key)
             if kept is None or self._is_past(kept):
                 assert self._compute is not None
-                kept = self._kept[key] = _CachedForecast(self._pool.submit(self._compute, request), self._clock())
+                kept = self._kept[key] = _CachedForecast(
+                    self._pool.submit(self._compute, request), self._clock()
+                )
             self._kept.move_to_end(key)
             self._drop_oldest()
         try:
@@ -165,7 +172,11 @@ class Forecasts:
     def _drop_oldest(self) -> None:
         while len(self._kept) > KEPT_MAX:
             self._kept.popitem(last=False)[1].future.cancel()
-        waiting = [key for key, (future, _) in self._kept.items() if not future.done() and not future.running()]
+        waiting = [
+            key
+            for key, (future, _) in self._kept.items()
+            if not future.done() and not future.running()
+        ]
         for key in waiting[:-WAITING_MAX]:
             # A computation that has started meanwhile is not cancelled and stays.
             if self._kept[key].future.cancel():
@@ -176,7 +187,10 @@ class Forecasts:
             return None
         with self._database.read_jobs() as session:
             found = memories.earlier(
-                session, spec.model_dump(mode="json"), world_size=spec.world_size(), device_type=device.device_type
+                session,
+                spec.model_dump(mode="json"),
+                world_size=spec.world_size(),
+                device_type=device.device_type,
             )
         if found is None:
             return None
@@ -195,8 +209,14 @@ def request_of(train: Train, world_size: int, device: Capacity | None) -> Foreca
 
     It contains only the fields that determine the memory, to share cached answers between jobs.
     """
-    optimizer = train.optimizer.model_copy(update={"lr": type(train.optimizer).model_fields["lr"].default})
-    args = {name: value for name, value in train.task_args.items() if name not in _NOT_FOR_MEMORY.get(train.task, ())}
+    optimizer = train.optimizer.model_copy(
+        update={"lr": type(train.optimizer).model_fields["lr"].default}
+    )
+    args = {
+        name: value
+        for name, value in train.task_args.items()
+        if name not in _NOT_FOR_MEMORY.get(train.task, ())
+    }
     lean = Train(
         task=train.task,
         task_args=args,
@@ -211,11 +231,17 @@ def request_of(train: Train, world_size: int, device: Capacity | None) -> Foreca
     if device is not None and device.memory_bytes is not None:
         available = int(device.memory_bytes * (1 - train.memory_headroom))
     return ForecastRequest(
-        train=lean, world_size=world_size, available_bytes=available, memory_limit_bytes=PROCESS_BYTES_MAX
+        train=lean,
+        world_size=world_size,
+        available_bytes=available,
+        memory_limit_bytes=PROCESS_BYTES_MAX,
     )
 
 
-_NOT_FOR_MEMORY: Final = {"causal_lm": ("path", "glob", "max_bytes"), "image_classification": ("eval_fraction",)}
+_NOT_FOR_MEMORY: Final = {
+    "causal_lm": ("path", "glob", "max_bytes"),
+    "image_classification": ("eval_fraction",),
+}
 
 
 def app_state() -> Compute | None:
@@ -235,7 +261,9 @@ class ForecastProcess:
     def __call__(self, request: ForecastRequest) -> ForecastAnswer:
         """Return the answer of the subprocess, or the reason why there is no forecast."""
         # The subprocess gets none of the service's settings and secrets.
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")
+        }
         try:
             process = subprocess.Popen(
                 [sys.executable, "-m", "lockstep.engine.memory.job_forecast", str(os.getpid())],
@@ -249,7 +277,9 @@ class ForecastProcess:
         with process:
             self._process = process
             try:
-                answer, _ = process.communicate(request.model_dump_json().encode(), timeout=DEADLINE_SECONDS)
+                answer, _ = process.communicate(
+                    request.model_dump_json().encode(), timeout=DEADLINE_SECONDS
+                )
             except subprocess.TimeoutExpired:
                 process.kill()
                 return ForecastAnswer(why=f"it took longer than {DEADLINE_SECONDS:.0f} s")
@@ -258,7 +288,9 @@ class ForecastProcess:
         try:
             return ForecastAnswer.model_validate_json(answer)
         except ValidationError:
-            return ForecastAnswer(why=f"its process exited with code {process.returncode} and without a result")
+            return ForecastAnswer(
+                why=f"its process exited with code {process.returncode} and without a result"
+            )
 
     def close(self) -> None:
         """Kill the subprocess, which would delay the exit of this program."""

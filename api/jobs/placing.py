@@ -15,8 +15,9 @@ from lockstep.api.jobs.forecasts import Forecasts
 from lockstep.api.jobs.submitting import check_capacity, settle
 from lockstep.api.jobs.uploads import Uploads
 from lockstep.api.jobs.views import moment
-from lockstep.domain.placement.decide import Placed, PlacementRequest, Waiting, nodes_asked, place
+from lockstep.domain.placement.decide import nodes_asked, place
 from lockstep.domain.placement.forecast import starts
+from lockstep.domain.placement.requests import Placed, PlacementRequest, Waiting
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.reading import invalid, read_spec
 from lockstep.domain.training.plan import plan_of
@@ -31,7 +32,12 @@ _THIS: Final = "the planned job"
 
 
 def plan(
-    database: Database, uploads: Uploads, document: object, *, lease_seconds: float, forecasts: Forecasts
+    database: Database,
+    uploads: Uploads,
+    document: object,
+    *,
+    lease_seconds: float,
+    forecasts: Forecasts,
 ) -> PlanView:
     """Check a document like a submit, and return its plan and placement.
 
@@ -67,7 +73,9 @@ def plan(
         placement=placed,
         queue=turn,
         memory=forecasts.of(spec, nodes=placed),
-        warnings=[] if largest else ["no node is registered yet, so it is unknown whether the job fits"],
+        warnings=[]
+        if largest
+        else ["no node is registered yet, so it is unknown whether the job fits"],
     )
 
 

@@ -17,8 +17,9 @@ from lockstep.api.jobs.uploads import Uploads
 from lockstep.api.jobs.views import waits_because
 from lockstep.domain.errors import FieldError, LockstepError
 from lockstep.domain.spec.init_from import job_checkpoint
-from lockstep.domain.spec.job import GitCode, JobSpec, Train, UploadedCode
+from lockstep.domain.spec.job import GitCode, JobSpec, UploadedCode
 from lockstep.domain.spec.reading import invalid, read_spec
+from lockstep.domain.spec.train import Train
 from lockstep.domain.training.plan import plan_of
 from lockstep.storage.attempts import checkpoints, events, nodes
 from lockstep.storage.db.database import Database
@@ -76,11 +77,15 @@ def submit(
             if errors:
                 raise invalid(errors)
             if origin is not None:
-                events.add(session, job_id=job.id, attempt=None, kind="cloned", message=origin, actor=actor)
+                events.add(
+                    session, job_id=job.id, attempt=None, kind="cloned", message=origin, actor=actor
+                )
     return job, created, waits_because(largest)
 
 
-def settle(database: Database, uploads: Uploads, spec: JobSpec) -> tuple[JobSpec, tuple[FieldError, ...]]:
+def settle(
+    database: Database, uploads: Uploads, spec: JobSpec
+) -> tuple[JobSpec, tuple[FieldError, ...]]:
     """Resolve the references of a spec: code archive, git ref and source of the initial weights.
 
     Returns the spec with resolved references, and the errors of those that cannot be resolved.
@@ -98,10 +103,18 @@ def _settle_ref(spec: JobSpec) -> tuple[JobSpec, tuple[FieldError, ...]]:
     try:
         commit = repositories.commit_of(spec.code.git, spec.code.ref)
     except repositories.RepositoryError as error:
-        return spec, (FieldError("/code/ref", str(error), spec.code.ref, "give a branch, a tag or a full commit id"),)
+        return spec, (
+            FieldError(
+                "/code/ref", str(error), spec.code.ref, "give a branch, a tag or a full commit id"
+            ),
+        )
     except repositories.RepositoryUnreachableError as error:
         step = "check the address and the service's access to it, or give the full commit id as ref"
-        return spec, (FieldError("/code/git", f"the repository does not answer: {error}", spec.code.git, step),)
+        return spec, (
+            FieldError(
+                "/code/git", f"the repository does not answer: {error}", spec.code.git, step
+            ),
+        )
     return spec.model_copy(update={"code": GitCode(git=spec.code.git, ref=commit)}), ()
 
 
@@ -127,9 +140,17 @@ def _settle_source(database: Database, spec: JobSpec) -> tuple[JobSpec, tuple[Fi
     if found is None:
         which = source.which
         what = (
-            "checkpoint" if which is None else "best checkpoint" if which == "best" else f"checkpoint of step {which}"
+            "checkpoint"
+            if which is None
+            else "best checkpoint"
+            if which == "best"
+            else f"checkpoint of step {which}"
         )
-        step = f"it has checkpoints of the steps {there}" if there else "wait until the job has saved one"
+        step = (
+            f"it has checkpoints of the steps {there}"
+            if there
+            else "wait until the job has saved one"
+        )
         return spec, (_wrong_source(spec.train, f"job {job.id} has no {what}", step),)
     return spec.model_copy(update={"train": train}), ()
 

@@ -99,6 +99,9 @@ def _translated(done: str) -> Iterator[None]:
         raise LockstepError(
             ErrorCode.UNAVAILABLE,
             f"the store cannot be {done}: {error.strerror or error}; nothing was kept",
-            next_step="check that the folder or bucket of LOCKSTEP_STORE exists and is writable, then send it again",
+            next_step=(
+                "check that the folder or bucket of LOCKSTEP_STORE exists and is writable, then "
+                "send it again"
+            ),
             retry_after_seconds=RETRY_SECONDS,
         ) from error

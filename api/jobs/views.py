@@ -1,7 +1,7 @@
 """Conversion of rows to the types of ``domain.views``.
 
-A page of jobs takes a fixed number of statements, independent of the number of jobs: ``JobRelations``
-loads their related rows at once.
+A page of jobs takes a fixed number of statements, independent of the number of jobs:
+``JobRelations`` loads their related rows at once.
 
 Not here: selecting rows (``storage``), handling requests (``api.routes``).
 """
@@ -77,7 +77,9 @@ class JobRelations:
         if not ids:
             return cls(waits_because=because, starts=starts)
         with database.read_series() as session:
-            return cls(newest, series.progress(session, ids), series.latest(session, ids), because, starts)
+            return cls(
+                newest, series.progress(session, ids), series.latest(session, ids), because, starts
+            )
 
 
 def is_unseen(job: JobRow) -> bool:
@@ -93,7 +95,9 @@ def waits_because(largest: int) -> str:
     return NOT_LOOKED_AT if largest else NO_NODE
 
 
-def job_views(database: Database, jobs: Sequence[JobRow], starts: Mapping[str, float] = NONE) -> list[JobView]:
+def job_views(
+    database: Database, jobs: Sequence[JobRow], starts: Mapping[str, float] = NONE
+) -> list[JobView]:
     """Return views of the jobs, in the same order."""
     relations = JobRelations.load(database, jobs, starts)
     return [job_view(job, relations) for job in jobs]
@@ -118,7 +122,9 @@ def job_view(job: JobRow, relations: JobRelations) -> JobView:
         queue=None
         if waits is None or job.wait_position is None
         else QueuePlace(
-            position=job.wait_position, reason=waits, estimated_start=_moment_or_none(relations.starts.get(job.id))
+            position=job.wait_position,
+            reason=waits,
+            estimated_start=_moment_or_none(relations.starts.get(job.id)),
         ),
         intent=job.intent,
         outcome=None if job.outcome is None else Outcome.stored(job.outcome),
@@ -157,7 +163,9 @@ def _progress(job: JobRow, plan: BatchPlan | None, relations: JobRelations) -> P
     )
 
 
-def seconds_left(row: ProgressRow, plan: BatchPlan | None, latest: Mapping[str, Value]) -> float | None:
+def seconds_left(
+    row: ProgressRow, plan: BatchPlan | None, latest: Mapping[str, Value]
+) -> float | None:
     """Return the remaining seconds at the current speed.
 
     The attempt's mean speed is used where the current speed is not reported. None without a known
@@ -183,7 +191,9 @@ def attempt_view(attempt: AttemptRow) -> AttemptView:
         state=attempt.state,
         nodes=attempt.nodes,
         world_size=attempt.world_size,
-        plan_sentence=None if attempt.plan is None else BatchPlan.model_validate(attempt.plan).sentence(),
+        plan_sentence=None
+        if attempt.plan is None
+        else BatchPlan.model_validate(attempt.plan).sentence(),
         outcome=None if attempt.outcome is None else Outcome.stored(attempt.outcome),
         created_at=moment(attempt.created_at),
         running_at=_moment_or_none(attempt.running_at),

@@ -30,7 +30,9 @@ from lockstep.storage.attempts import checkpoints
 from lockstep.storage.db.tables import CheckpointRow
 from lockstep.storage.jobs import jobs
 
-router = APIRouter(prefix="/v1/jobs/{reference}/checkpoints", tags=["history"], dependencies=guarded)
+router = APIRouter(
+    prefix="/v1/jobs/{reference}/checkpoints", tags=["history"], dependencies=guarded
+)
 
 _CHUNK_BYTES: Final = 1 << 20
 _FROM: Final = re.compile(r"^bytes=(\d{1,18})-$")
@@ -45,7 +47,12 @@ Which = Annotated[
     ),
 ]
 Attempt = Annotated[
-    int | None, Query(ge=1, lt=2**31, description="Attempt that saved it; two attempts may have saved the same step.")
+    int | None,
+    Query(
+        ge=1,
+        lt=2**31,
+        description="Attempt that saved it; two attempts may have saved the same step.",
+    ),
 ]
 Name = Annotated[str, Path(description="Name from `files`.", max_length=200, examples=[MANIFEST])]
 
@@ -82,7 +89,10 @@ def get_checkpoint(
 ) -> CheckpointDetail:
     row, best = _find(app_state, reference, which, attempt)
     text, manifest = _manifest(app_state, row)
-    files = [CheckpointFile(name=name, bytes=file.bytes, sha256=file.sha256) for name, file in manifest.files.items()]
+    files = [
+        CheckpointFile(name=name, bytes=file.bytes, sha256=file.sha256)
+        for name, file in manifest.files.items()
+    ]
     files.append(CheckpointFile(name=MANIFEST, bytes=len(text), sha256=row.sha256))
     view = checkpoint_view(row, app_state.blobs, best=best)
     return CheckpointDetail(**view.model_dump(), files=files)
@@ -104,7 +114,13 @@ def get_checkpoint(
     },
 )
 def get_checkpoint_file(
-    reference: Reference, which: Which, name: Name, *, request: Request, app_state: AppStateDep, attempt: Attempt = None
+    reference: Reference,
+    which: Which,
+    name: Name,
+    *,
+    request: Request,
+    app_state: AppStateDep,
+    attempt: Attempt = None,
 ) -> Response:
     row, _ = _find(app_state, reference, which, attempt)
     text, manifest = _manifest(app_state, row)
@@ -125,7 +141,10 @@ def get_checkpoint_file(
         refused = LockstepError(
             ErrorCode.RANGE,
             f"{name} has {size} bytes; the requested range starts at byte {start}",
-            next_step="send the request without Range: the local part is not a prefix of this file, or is complete",
+            next_step=(
+                "send the request without Range: the local part is not a prefix of this file, or "
+                "is complete"
+            ),
         )
         unsatisfied = {**headers, "Content-Range": f"bytes */{size}"}
         return problem_response(refused, instance=request_id_of(request), headers=unsatisfied)
@@ -141,12 +160,16 @@ def get_checkpoint_file(
     )
 
 
-def _find(app_state: AppState, reference: str, which: str, attempt: int | None) -> tuple[CheckpointRow, bool]:
+def _find(
+    app_state: AppState, reference: str, which: str, attempt: int | None
+) -> tuple[CheckpointRow, bool]:
     """Return the checkpoint, and True if it is the job's best."""
     with app_state.database.read_jobs() as session:
         job = jobs.find(session, reference)
         rows = checkpoints.of_job(session, job.id)
-    asked: int | Literal["best"] | None = None if which == "last" else "best" if which == "best" else int(which)
+    asked: int | Literal["best"] | None = (
+        None if which == "last" else "best" if which == "best" else int(which)
+    )
     best = checkpoints.best(rows)
     row = checkpoints.pick([each for each in rows if attempt in {None, each.attempt}], asked)
     if row is None:
@@ -158,7 +181,9 @@ def _find(app_state: AppState, reference: str, which: str, attempt: int | None) 
         raise LockstepError(
             ErrorCode.NOT_FOUND,
             f"job {job.id} has {what.get(which, f'no checkpoint of step {which}')}",
-            next_step=f"it has checkpoints of the steps {steps}" if steps else "it has no checkpoint yet",
+            next_step=f"it has checkpoints of the steps {steps}"
+            if steps
+            else "it has no checkpoint yet",
         )
     return row, row is best
 
@@ -173,7 +198,9 @@ def _manifest(app_state: AppState, row: CheckpointRow) -> tuple[bytes, Manifest]
         raise _damaged(row, f"its {MANIFEST} {error}") from None
 
 
-def _opened(app_state: AppState, row: CheckpointRow, name: str, size: int) -> tuple[ExitStack, BinaryIO]:
+def _opened(
+    app_state: AppState, row: CheckpointRow, name: str, size: int
+) -> tuple[ExitStack, BinaryIO]:
     """Open a file of the store; return its resources to close and the file.
 
     A file whose size differs from the manifest is rejected before its first byte: once the response

@@ -55,7 +55,9 @@ BODY: Final[dict[str, Any]] = {
 async def read_changes(request: Request) -> dict[str, Any]:
     """Read the changed values from the body (a dependency)."""
     check_media_type(request, frozenset({"application/json"}))
-    raw = b"".join([chunk async for chunk in read_bounded(request, limits.SPEC_BYTES_MAX, "a job spec")])
+    raw = b"".join(
+        [chunk async for chunk in read_bounded(request, limits.SPEC_BYTES_MAX, "a job spec")]
+    )
     return cloning.changes_of(decode(raw, next_step=cloning.EXAMPLE) if raw.strip() else {})
 
 
@@ -63,7 +65,10 @@ async def read_changes(request: Request) -> dict[str, Any]:
     "/jobs/{reference}/clone",
     operation_id="cloneJob",
     summary="Submit a job's spec again, with changes",
-    description="The new job is validated like every job; `errors` point into its spec. It uses the same code archive.",
+    description=(
+        "The new job is validated like every job; `errors` point into its spec. It uses the same "
+        "code archive."
+    ),
     status_code=201,
     response_description="The new job, queued.",
     responses={

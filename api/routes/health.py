@@ -54,9 +54,14 @@ def readyz(request: Request, response: Response, app_state: AppStateDep) -> Heal
     summary="Metrics of the service in the Prometheus text format",
     response_class=Response,
     responses={
-        200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Every figure."},
+        200: {
+            "content": {"text/plain": {"schema": {"type": "string"}}},
+            "description": "Every figure.",
+        },
         **described(500),
     },
 )
 def scrape(app_state: AppStateDep) -> Response:
-    return Response(app_state.telemetry.page(), media_type=MEDIA_TYPE, headers={"Cache-Control": "no-store"})
+    return Response(
+        app_state.telemetry.page(), media_type=MEDIA_TYPE, headers={"Cache-Control": "no-store"}
+    )

@@ -39,9 +39,12 @@ class PointsQuery(BaseModel):
         ),
     ] = []
     from_step: Annotated[int | None, Field(ge=0, lt=2**62)] = None
-    to_step: Annotated[int | None, Field(ge=0, lt=2**62, description="Last step, inclusive.")] = None
+    to_step: Annotated[int | None, Field(ge=0, lt=2**62, description="Last step, inclusive.")] = (
+        None
+    )
     attempts: Annotated[
-        Literal["current", "all"], Field(description="`current` hides points of steps that a later attempt repeated.")
+        Literal["current", "all"],
+        Field(description="`current` hides points of steps that a later attempt repeated."),
     ] = "current"
 
     def wanted(self) -> list[str] | None:
@@ -96,7 +99,9 @@ class EventsQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    order: Annotated[events.Order, Field(description="Sort order: oldest or newest event first.")] = "oldest"
+    order: Annotated[
+        events.Order, Field(description="Sort order: oldest or newest event first.")
+    ] = "oldest"
     cursor: Annotated[
         int | None,
         Field(
@@ -117,7 +122,10 @@ class EventsQuery(BaseModel):
     responses={**conditional.RESPONSES, **documented(404)},
 )
 def metrics(
-    reference: Reference, asked: Annotated[JobMetricsQuery, Query()], request: Request, app_state: AppStateDep
+    reference: Reference,
+    asked: Annotated[JobMetricsQuery, Query()],
+    request: Request,
+    app_state: AppStateDep,
 ) -> Response:
     with app_state.database.look_jobs() as look:
         job = jobs.mark(look, reference)
@@ -171,7 +179,9 @@ def list_attempts(
     response_model=SpecView,
     responses={**conditional.RESPONSES, **documented(404)},
 )
-def spec(reference: Reference, request: Request, response: Response, app_state: AppStateDep) -> SpecView | Response:
+def spec(
+    reference: Reference, request: Request, response: Response, app_state: AppStateDep
+) -> SpecView | Response:
     with app_state.database.read_jobs() as session:
         job = jobs.find(session, reference)
     tag = conditional.tag_of(job.id)  # the spec never changes
@@ -197,11 +207,17 @@ def list_events(
 ) -> Page[EventView] | Response:
     with app_state.database.read_jobs() as session:
         job = jobs.find(session, reference)
-        ids = events.page_ids(session, job.id, order=asked.order, beyond=asked.cursor, limit=asked.limit + 1)
+        ids = events.page_ids(
+            session, job.id, order=asked.order, beyond=asked.cursor, limit=asked.limit + 1
+        )
         tag = conditional.tag_of(job.id[-12:], conditional.digest(ids))
         if (same := conditional.unchanged(request, tag)) is not None:
             return same
-        rows = events.page(session, job.id, order=asked.order, beyond=asked.cursor, limit=asked.limit)
+        rows = events.page(
+            session, job.id, order=asked.order, beyond=asked.cursor, limit=asked.limit
+        )
     more = len(ids) > asked.limit
     conditional.mark(response, tag)
-    return Page(items=[event_view(row) for row in rows], next_cursor=str(rows[-1].id) if more else None)
+    return Page(
+        items=[event_view(row) for row in rows], next_cursor=str(rows[-1].id) if more else None
+    )

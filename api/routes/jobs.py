@@ -55,7 +55,8 @@ IdempotencyKey = Annotated[
 ]
 
 
-# The pattern is documentation only. The reader of the cursor rejects an invalid one with its own error.
+# The pattern is documentation only. The reader of the cursor rejects an invalid one with its own
+# error.
 Cursor = Annotated[str, Field(max_length=100, json_schema_extra={"pattern": listing.CURSOR})]
 
 
@@ -81,12 +82,21 @@ class JobFilter(BaseModel):
     ] = None
     node: Annotated[
         str | None,
-        Field(max_length=255, description="Node on which an attempt of the job was placed.", examples=["gpu-1"]),
+        Field(
+            max_length=255,
+            description="Node on which an attempt of the job was placed.",
+            examples=["gpu-1"],
+        ),
     ] = None
     label: Annotated[
-        str | None, Field(pattern=r"^[^=]+=", max_length=320, description="`key=value`", examples=["team=vision"])
+        str | None,
+        Field(
+            pattern=r"^[^=]+=", max_length=320, description="`key=value`", examples=["team=vision"]
+        ),
     ] = None
-    cursor: Annotated[Cursor | None, Field(description="`next_cursor` of the previous page.")] = None
+    cursor: Annotated[Cursor | None, Field(description="`next_cursor` of the previous page.")] = (
+        None
+    )
     limit: Annotated[int, Field(ge=1, le=limits.PAGE_SIZE_MAX)] = limits.PAGE_SIZE_DEFAULT
     order: Literal["newest", "oldest"] = "newest"
 
@@ -121,16 +131,28 @@ class JobFilter(BaseModel):
     openapi_extra=SPEC_BODY,
 )
 def submit(
-    body: Document, app_state: AppStateDep, actor: Actor, response: Response, idempotency_key: IdempotencyKey = None
+    body: Document,
+    app_state: AppStateDep,
+    actor: Actor,
+    response: Response,
+    idempotency_key: IdempotencyKey = None,
 ) -> JobView:
     return answer_submit(
-        submitting.submit(app_state.database, app_state.uploads, body, actor=actor, idempotency_key=idempotency_key),
+        submitting.submit(
+            app_state.database,
+            app_state.uploads,
+            body,
+            actor=actor,
+            idempotency_key=idempotency_key,
+        ),
         app_state,
         response,
     )
 
 
-def answer_submit(submitted: tuple[JobRow, bool, str], app_state: AppStateDep, response: Response) -> JobView:
+def answer_submit(
+    submitted: tuple[JobRow, bool, str], app_state: AppStateDep, response: Response
+) -> JobView:
     """Return the view of a submitted job.
 
     Wakes the scheduler for a new job. A repeated submit gets status 200 and the job of the first
@@ -172,7 +194,9 @@ def plan(body: Document, app_state: AppStateDep) -> PlanView:
     response_model=Page[JobView],
     responses={**conditional.RESPONSES, **documented()},
 )
-def list_jobs(asked: Annotated[JobFilter, Query()], request: Request, app_state: AppStateDep) -> Response:
+def list_jobs(
+    asked: Annotated[JobFilter, Query()], request: Request, app_state: AppStateDep
+) -> Response:
     choice = asked.choice()
     return _page(
         app_state,
@@ -279,7 +303,11 @@ def cancel(reference: Reference, app_state: AppStateDep, actor: Actor) -> JobVie
         job = jobs.cancel(session, jobs.find(session, reference).id, actor)
         newest = attempts.newest(session, [job.id]).get(job.id)
         parts = newest.assignments if newest is not None else []
-        stops = [StopAssignment(part.id, part.node_name) for part in parts if part.state is AssignmentState.CLAIMED]
+        stops = [
+            StopAssignment(part.id, part.node_name)
+            for part in parts
+            if part.state is AssignmentState.CLAIMED
+        ]
     for stop in stops:
         app_state.notifier.publish(stop)
     app_state.notifier.publish(WakeScheduler())

@@ -49,11 +49,16 @@ class StreamQuery(LogFilter):
     """Selection of lines, and the start of the stream."""
 
     cursor: Annotated[
-        Cursor | None, Field(description="Id of an event or `next_cursor` of a page: the stream starts after it.")
+        Cursor | None,
+        Field(description="Id of an event or `next_cursor` of a page: the stream starts after it."),
     ] = None
     tail: Annotated[
         int | None,
-        Field(ge=1, le=limits.LOG_PAGE_LINES_MAX, description="Start with this many lines from the end."),
+        Field(
+            ge=1,
+            le=limits.LOG_PAGE_LINES_MAX,
+            description="Start with this many lines from the end.",
+        ),
     ] = None
 
     @model_validator(mode="after")
@@ -70,7 +75,10 @@ class StreamQuery(LogFilter):
     description=DESCRIPTION,
     response_class=Response,
     responses={
-        200: {"content": {"text/event-stream": {"itemSchema": EVENT}}, "description": "Server-sent events."},
+        200: {
+            "content": {"text/event-stream": {"itemSchema": EVENT}},
+            "description": "Server-sent events.",
+        },
         204: {"description": "The job has ended, and the client has all lines."},
         **documented(404),
     },
@@ -79,12 +87,18 @@ async def follow_logs(
     reference: Reference,
     asked: Annotated[StreamQuery, Query()],
     app_state: AppStateDep,
-    last_event_id: Annotated[Cursor | None, Header(description="Id of the last received event.")] = None,
+    last_event_id: Annotated[
+        Cursor | None, Header(description="Id of the last received event.")
+    ] = None,
 ) -> Response:
-    job, cursor, is_over = await run_in_threadpool(_start, app_state, reference, asked, last_event_id)
+    job, cursor, is_over = await run_in_threadpool(
+        _start, app_state, reference, asked, last_event_id
+    )
     if is_over and last_event_id is not None:
         return Response(status_code=204)
-    return LogStream(app_state.following, app_state.following.enter(job.id, asked.chosen(), job.state), cursor)
+    return LogStream(
+        app_state.following, app_state.following.enter(job.id, asked.chosen(), job.state), cursor
+    )
 
 
 def _start(
@@ -98,7 +112,11 @@ def _start(
         if asked.tail is not None and not last_event_id:
             page = log_pages.page(session, job.id, asked.chosen(), limit=asked.tail, from_end=True)
             first = page.lines[0] if page.lines else None
-            cursor = page.next_cursor if first is None else log_pages.Position(first.attempt, first.line).encode()
+            cursor = (
+                page.next_cursor
+                if first is None
+                else log_pages.Position(first.attempt, first.line).encode()
+            )
         # Checked for every job: an invalid cursor is rejected before the stream starts.
         at_end = log_pages.at_end(session, job.id, cursor, attempt=asked.attempt)
     return job, cursor, job.state in TERMINAL and at_end

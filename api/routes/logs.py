@@ -39,7 +39,9 @@ DOWNLOAD_LINES: Final = 2_000
 def _written(given: object) -> object:
     """Reject a number, which pydantic would read as milliseconds if it is large."""
     if isinstance(given, str) and re.fullmatch(r"\d{4}-.+", given, re.ASCII) is None:
-        raise ValueError("expected a date and time in RFC 3339 format, such as 2026-02-01T12:00:00Z")
+        raise ValueError(
+            "expected a date and time in RFC 3339 format, such as 2026-02-01T12:00:00Z"
+        )
     return given
 
 
@@ -49,7 +51,8 @@ Moment = (
 )
 
 
-# The pattern is documentation only. The reader of the cursor rejects an invalid one with its own error.
+# The pattern is documentation only. The reader of the cursor rejects an invalid one with its own
+# error.
 Cursor = Annotated[str, Field(max_length=200, json_schema_extra={"pattern": log_pages.CURSOR})]
 
 
@@ -59,23 +62,36 @@ class LogFilter(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     # As many digits as a cursor has for the attempt.
-    attempt: Annotated[int | None, Field(ge=1, lt=10**9, description="Default: all attempts.")] = None
+    attempt: Annotated[int | None, Field(ge=1, lt=10**9, description="Default: all attempts.")] = (
+        None
+    )
     rank: Annotated[int | None, Field(ge=-1, le=10**9, description="-1 is the launcher.")] = None
     stream: Literal["stdout", "stderr", "launcher"] | None = None
     search: Annotated[
-        str | None, Field(min_length=1, max_length=200, description="Lines that contain this text, ignoring case.")
+        str | None,
+        Field(
+            min_length=1, max_length=200, description="Lines that contain this text, ignoring case."
+        ),
     ] = None
     since: Annotated[
         Moment | None,
         Field(
-            description="Lines written at this time or later by the node's clock: RFC 3339 or seconds since the epoch."
+            description=(
+                "Lines written at this time or later by the node's clock: RFC 3339 or seconds "
+                "since the epoch."
+            )
         ),
     ] = None
     until: Annotated[Moment | None, Field(description="Lines written before this time.")] = None
 
     def chosen(self) -> LogSelection:
         return LogSelection(
-            self.attempt, self.rank, self.stream, self.search, _seconds(self.since), _seconds(self.until)
+            self.attempt,
+            self.rank,
+            self.stream,
+            self.search,
+            _seconds(self.since),
+            _seconds(self.until),
         )
 
 
@@ -83,12 +99,20 @@ class LogsQuery(LogFilter):
     """Selection of lines, with a start and a maximum number."""
 
     cursor: Annotated[
-        Cursor | None, Field(description="`next_cursor` of a page: the lines after it.", examples=["1.0"])
+        Cursor | None,
+        Field(description="`next_cursor` of a page: the lines after it.", examples=["1.0"]),
     ] = None
-    before: Annotated[Cursor | None, Field(description="`prev_cursor` of a page: the lines before it.")] = None
+    before: Annotated[
+        Cursor | None, Field(description="`prev_cursor` of a page: the lines before it.")
+    ] = None
     limit: Annotated[int, Field(ge=1, le=limits.LOG_PAGE_LINES_MAX)] = 1_000
     tail: Annotated[
-        int | None, Field(ge=1, le=limits.LOG_PAGE_LINES_MAX, description="Number of lines from the end, oldest first.")
+        int | None,
+        Field(
+            ge=1,
+            le=limits.LOG_PAGE_LINES_MAX,
+            description="Number of lines from the end, oldest first.",
+        ),
     ] = None
 
     @model_validator(mode="after")
@@ -163,14 +187,21 @@ def read_logs(
             before=asked.before,
             from_end=asked.tail is not None,
         )
-        complete = job.state in TERMINAL and log_pages.at_end(session, job.id, page.next_cursor, attempt=asked.attempt)
+        complete = job.state in TERMINAL and log_pages.at_end(
+            session, job.id, page.next_cursor, attempt=asked.attempt
+        )
     if as_text:
         response = _as_text(page, complete=complete)
     conditional.mark(response, tag)
     response.headers["Vary"] = "Accept"
     if as_text:
         return response
-    return LogPage(lines=page.lines, next_cursor=page.next_cursor, prev_cursor=page.prev_cursor, complete=complete)
+    return LogPage(
+        lines=page.lines,
+        next_cursor=page.next_cursor,
+        prev_cursor=page.prev_cursor,
+        complete=complete,
+    )
 
 
 def _as_text(page: log_pages.Slice, *, complete: bool) -> Response:
@@ -185,7 +216,10 @@ def _as_text(page: log_pages.Slice, *, complete: bool) -> Response:
     "/logs/download",
     operation_id="downloadJobLogs",
     summary="Download a job's log as one file",
-    description="All lines stored at the time of the request, or those that match the filters, as plain text.",
+    description=(
+        "All lines stored at the time of the request, or those that match the filters, as plain "
+        "text."
+    ),
     response_class=StreamingResponse,
     responses={
         200: {
@@ -200,7 +234,9 @@ def _as_text(page: log_pages.Slice, *, complete: bool) -> Response:
         **documented(404),
     },
 )
-def download_logs(reference: Reference, asked: Annotated[LogFilter, Query()], app_state: AppStateDep) -> Response:
+def download_logs(
+    reference: Reference, asked: Annotated[LogFilter, Query()], app_state: AppStateDep
+) -> Response:
     with app_state.database.read_jobs() as session:
         job = jobs.find(session, reference)
     with app_state.database.read_series() as session:
@@ -216,7 +252,9 @@ def download_logs(reference: Reference, asked: Annotated[LogFilter, Query()], ap
     )
 
 
-def _text(database: Database, job_id: str, chosen: LogSelection, end: log_pages.Position) -> Iterator[bytes]:
+def _text(
+    database: Database, job_id: str, chosen: LogSelection, end: log_pages.Position
+) -> Iterator[bytes]:
     """Yield the selected lines up to an offset, one page at a time.
 
     No connection is held between two pages: a client may be slow.
@@ -224,7 +262,9 @@ def _text(database: Database, job_id: str, chosen: LogSelection, end: log_pages.
     position = log_pages.Position(0, 0)
     while position < end:
         with database.read_series() as session:
-            page = log_pages.page(session, job_id, chosen, limit=DOWNLOAD_LINES, cursor=position.encode())
+            page = log_pages.page(
+                session, job_id, chosen, limit=DOWNLOAD_LINES, cursor=position.encode()
+            )
         position = log_pages.decode(page.next_cursor)
         text = "".join(f"{line.text}\n" for line in page.lines if (line.attempt, line.line) < end)
         if text:

@@ -23,7 +23,9 @@ from lockstep.storage.db.clock import now
 router = APIRouter(prefix="/v1/nodes", tags=["nodes"], dependencies=guarded)
 log = structlog.get_logger("api")
 
-NodeName = Annotated[str, Path(min_length=1, max_length=255, description="Full name of a node.", examples=["gpu-a"])]
+NodeName = Annotated[
+    str, Path(min_length=1, max_length=255, description="Full name of a node.", examples=["gpu-a"])
+]
 
 
 @router.get(
@@ -33,7 +35,9 @@ NodeName = Annotated[str, Path(min_length=1, max_length=255, description="Full n
     response_model=Page[NodeView],
     responses={**conditional.RESPONSES, **documented()},
 )
-def list_nodes(request: Request, response: Response, app_state: AppStateDep) -> Page[NodeView] | Response:
+def list_nodes(
+    request: Request, response: Response, app_state: AppStateDep
+) -> Page[NodeView] | Response:
     with app_state.database.read_jobs() as session:
         marks, at = nodes.marks(session), now(session)
         tag = tags.of_nodes(marks, now=at, lease_seconds=app_state.lease_seconds)
@@ -41,7 +45,9 @@ def list_nodes(request: Request, response: Response, app_state: AppStateDep) -> 
             return same
         rows = nodes.all_nodes(session)
     conditional.mark(response, tag)
-    return Page(items=[node_view(row, now=at, lease_seconds=app_state.lease_seconds) for row in rows])
+    return Page(
+        items=[node_view(row, now=at, lease_seconds=app_state.lease_seconds) for row in rows]
+    )
 
 
 @router.post(
@@ -52,7 +58,9 @@ def list_nodes(request: Request, response: Response, app_state: AppStateDep) -> 
 )
 def drain(name: NodeName, app_state: AppStateDep, actor: Actor) -> NodeView:
     with app_state.database.jobs() as session:
-        if "\0" in name or not nodes.set_draining(session, name, draining=True):  # PostgreSQL rejects text with a NUL
+        if "\0" in name or not nodes.set_draining(
+            session, name, draining=True
+        ):  # PostgreSQL rejects text with a NUL
             raise _unknown(name)
         row, at = nodes.get(session, name), now(session)
     log.info("a node is drained", node=name, actor=actor)

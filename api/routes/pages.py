@@ -25,7 +25,9 @@ from lockstep.api.http.compression import takes_gzip
 from lockstep.api.http.conditional import unchanged
 from lockstep.domain.version import VERSION
 
-NOT_PAGES: Final = frozenset({"v1", "openapi.json", "docs", "redoc", "livez", "readyz", "metrics", "assets"})
+NOT_PAGES: Final = frozenset(
+    {"v1", "openapi.json", "docs", "redoc", "livez", "readyz", "metrics", "assets"}
+)
 """First path segments that never belong to a page of the dashboard."""
 POLICY: Final = "; ".join(
     (
@@ -81,11 +83,17 @@ async def _answer(request: Request) -> Response:
     files = _dashboard(request.scope).files()
     path = request.url.path
     if INDEX not in files:
-        return Response(fallback_page.page(VERSION), media_type="text/html", headers=_security(fallback_page.POLICY))
+        return Response(
+            fallback_page.page(VERSION),
+            media_type="text/html",
+            headers=_security(fallback_page.POLICY),
+        )
     if path in files and path.startswith(ASSETS):
         return _sent(request, files[path], {"Cache-Control": "public, max-age=31536000, immutable"})
     file = files.get(path, files[INDEX])
-    return unchanged(request, file.tag) or _sent(request, file, {"ETag": file.tag, "Cache-Control": "no-cache"})
+    return unchanged(request, file.tag) or _sent(
+        request, file, {"ETag": file.tag, "Cache-Control": "no-cache"}
+    )
 
 
 def _sent(request: Request, file: File, headers: dict[str, str]) -> Response:

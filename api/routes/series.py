@@ -39,7 +39,9 @@ class SeveralSeriesQuery(MetricsQuery):
     """Selection of points of several jobs, with a maximum number."""
 
     jobs: Annotated[
-        list[Annotated[str, StringConstraints(min_length=1, max_length=200 * limits.SERIES_JOBS_MAX)]],
+        list[
+            Annotated[str, StringConstraints(min_length=1, max_length=200 * limits.SERIES_JOBS_MAX)]
+        ],
         Field(
             min_length=1,
             max_length=limits.SERIES_JOBS_MAX,
@@ -59,7 +61,9 @@ class SeveralSeriesQuery(MetricsQuery):
         list[
             Annotated[
                 str,
-                StringConstraints(max_length=limits.SERIES_JOBS_MAX * (tails.CURSOR_LENGTH_MAX + 1)),
+                StringConstraints(
+                    max_length=limits.SERIES_JOBS_MAX * (tails.CURSOR_LENGTH_MAX + 1)
+                ),
             ]
         ],
         Field(
@@ -82,10 +86,14 @@ class SeveralSeriesQuery(MetricsQuery):
             raise ValueError("expected at least one job and one name of a series")
         if job_count > limits.SERIES_JOBS_MAX:
             raise ValueError(
-                f"expected at most {limits.SERIES_JOBS_MAX} jobs, got {job_count}: request the others separately"
+                f"expected at most {limits.SERIES_JOBS_MAX} jobs, got {job_count}: request the "
+                f"others separately"
             )
         if self.since and len(self.cursors()) != job_count:
-            raise ValueError(f"expected since to have one cursor for each of the {job_count} jobs, or to be omitted")
+            raise ValueError(
+                f"expected since to have one cursor for each of the {job_count} jobs, or to be "
+                f"omitted"
+            )
         if (points := job_count * name_count * self.max_points) > limits.SERIES_POINTS_OF_JOBS_MAX:
             raise ValueError(
                 f"{job_count} jobs × {name_count} names × {self.max_points} max_points are "
@@ -103,19 +111,24 @@ class SeveralSeriesQuery(MetricsQuery):
     response_model=SeveralMetricsView,
     responses={**conditional.RESPONSES, **documented(404)},
 )
-def several(asked: Annotated[SeveralSeriesQuery, Query()], request: Request, app_state: AppStateDep) -> Response:
+def several(
+    asked: Annotated[SeveralSeriesQuery, Query()], request: Request, app_state: AppStateDep
+) -> Response:
     with app_state.database.read_jobs() as session:
         found = jobs.find_several(session, split(asked.jobs))
     ids = [job.id for job in found]
     if asked.since and len(ids) != len(asked.cursors()):
         raise LockstepError(
             ErrorCode.INVALID,
-            f"jobs names {len(ids)} jobs, some more than once, and since has {len(asked.cursors())} cursors",
+            f"jobs names {len(ids)} jobs, some more than once, and since has "
+            f"{len(asked.cursors())} cursors",
             next_step="Give each job once, in the order of the cursors.",
         )
     with app_state.database.read_series() as session:
         batches = change_feed.counts(session.connection(), ids)
-        tag = conditional.tag_of(conditional.digest(job_tag(job, batches.get(job.id, 0)) for job in found))
+        tag = conditional.tag_of(
+            conditional.digest(job_tag(job, batches.get(job.id, 0)) for job in found)
+        )
         if (same := conditional.unchanged(request, tag)) is not None:
             return same
 
@@ -134,7 +147,12 @@ def several(asked: Annotated[SeveralSeriesQuery, Query()], request: Request, app
             return drawn(
                 {
                     "jobs": [
-                        {"job_id": job_id, "series": tail.curves, "cursor": tail.cursor, "complete": tail.complete}
+                        {
+                            "job_id": job_id,
+                            "series": tail.curves,
+                            "cursor": tail.cursor,
+                            "complete": tail.complete,
+                        }
                         for job_id, tail in tails_of
                     ]
                 }
@@ -148,20 +166,29 @@ def several(asked: Annotated[SeveralSeriesQuery, Query()], request: Request, app
     operation_id="downloadJobMetrics",
     summary="Download a job's series as one file",
     description=(
-        "Every point, as CSV (RFC 4180): `name,attempt,step,time,value`, with time in seconds since the epoch, and `NaN`, "
-        "`Infinity` and `-Infinity` as values. By name and attempt, then as they were stored. Points that are stored "
+        "Every point, as CSV (RFC 4180): `name,attempt,step,time,value`, with time in seconds "
+        "since the epoch, and `NaN`, "
+        "`Infinity` and `-Infinity` as values. By name and attempt, then as they were stored. "
+        "Points that are stored "
         "meanwhile may be in it."
     ),
     response_class=StreamingResponse,
     responses={
         200: {
             "content": {"text/csv": {"schema": {"type": "string"}}},
-            "headers": {"Content-Disposition": {"description": "Suggested file name.", "schema": {"type": "string"}}},
+            "headers": {
+                "Content-Disposition": {
+                    "description": "Suggested file name.",
+                    "schema": {"type": "string"},
+                }
+            },
         },
         **documented(404),
     },
 )
-def download(reference: Reference, asked: Annotated[PointsQuery, Query()], app_state: AppStateDep) -> Response:
+def download(
+    reference: Reference, asked: Annotated[PointsQuery, Query()], app_state: AppStateDep
+) -> Response:
     with app_state.database.read_jobs() as session:
         job = jobs.find(session, reference)
     points = exports.every_point(
@@ -189,7 +216,9 @@ def _csv(pieces: Iterator[exports.Piece]) -> Iterator[bytes]:
     writer.writerow(COLUMNS)
     for name, attempt, points in pieces:
         values = map(jsonable, points.values)
-        writer.writerows(zip(repeat(name), repeat(attempt), points.steps, points.times, values, strict=False))
+        writer.writerows(
+            zip(repeat(name), repeat(attempt), points.steps, points.times, values, strict=False)
+        )
         yield text.getvalue().encode()
         text.seek(0)
         text.truncate()

@@ -29,7 +29,9 @@ from lockstep.domain.views import UploadView
 
 router = APIRouter(prefix="/v1/uploads", tags=["uploads"], dependencies=guarded)
 
-Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the archive's bytes, in hex.")]
+Digest = Annotated[
+    str, Path(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the archive's bytes, in hex.")
+]
 
 
 @router.put(
@@ -44,12 +46,16 @@ Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of 
     },
     openapi_extra=ARCHIVE_BODY,
 )
-async def put_upload(sha256: Digest, request: Request, response: Response, app_state: AppStateDep) -> UploadView:
+async def put_upload(
+    sha256: Digest, request: Request, response: Response, app_state: AppStateDep
+) -> UploadView:
     check_media_type(request, MEDIA_TYPES)
     with tempfile.TemporaryDirectory(prefix="lockstep-upload-") as folder:
         path = FilePath(folder) / "code.tar.gz"
         try:
-            digest = await _receive(path, read_bounded(request, limits.UPLOAD_BYTES_MAX, "a code archive"))
+            digest = await _receive(
+                path, read_bounded(request, limits.UPLOAD_BYTES_MAX, "a code archive")
+            )
             if digest != sha256:
                 raise _wrong_digest(sha256, digest)
             archive, created = await run_in_threadpool(_keep, app_state.uploads, path, sha256)
@@ -111,14 +117,19 @@ def _keep(uploads: Uploads, path: FilePath, sha256: str) -> tuple[StoredArchive,
 
 
 def _view(archive: StoredArchive, *, created: bool) -> UploadView:
-    return UploadView(sha256=archive.sha256, bytes=archive.bytes, files=archive.files, created=created)
+    return UploadView(
+        sha256=archive.sha256, bytes=archive.bytes, files=archive.files, created=created
+    )
 
 
 def _wrong_digest(asked: str, got: str) -> LockstepError:
     message = f"the body's SHA-256 is {got}; expected {asked} from the address; nothing was kept"
     step = "send the unchanged bytes of the archive to the address with their digest"
     return LockstepError(
-        ErrorCode.INVALID, message, next_step=step, fields=(FieldError("/path/sha256", message, asked, step),)
+        ErrorCode.INVALID,
+        message,
+        next_step=step,
+        fields=(FieldError("/path/sha256", message, asked, step),),
     )
 
 

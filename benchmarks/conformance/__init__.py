@@ -1,11 +1,14 @@
-"""The conformance kit: what the contract says about gradients, data and control, measured on any engine.
+"""The conformance kit.
 
-    python -m benchmarks.conformance --engine raw --engine accelerate --engine fabric --engine lockstep
+What the contract says about gradients, data and control, measured on any engine.
 
-``case`` is what is trained, ``engines`` are the adapters, ``gang`` starts the ranks, ``observer`` watches them from
-outside, ``reference`` says what is right, ``checks`` compare, ``table`` shows. A check sees no engine's inside, so a
-column of the table means the same for all.
+    python -m benchmarks.conformance --engine raw --engine accelerate --engine fabric --engine
+    lockstep
 
-Not here: the parts of the contract that only this engine has words for (checkpoints on disk, failures, memory); its
-tests hold them.
+``case`` is what is trained, ``engines`` are the adapters, ``gang`` starts the ranks, ``observer``
+watches them from outside, ``reference`` says what is right, ``checks`` compare, ``table`` shows. A
+check sees no engine's inside, so a column of the table means the same for all.
+
+Not here: the parts of the contract that only this engine has words for (checkpoints on disk,
+failures, memory); its tests hold them.
 """

@@ -1,10 +1,11 @@
 """Measures engines against the contract and prints one table.
 
-    python -m benchmarks.conformance [--engine raw --engine lockstep …] [--items C1,C4] [--world-size 1,2] [--json FILE]
+    python -m benchmarks.conformance [--engine raw --engine lockstep …] [--items C1,C4]
+    [--world-size 1,2] [--json FILE]
 
-Without ``--engine``, every installed one. ``--engine package.module:Class`` measures another, or your own (see
-``benchmarks.conformance.engines.base``). Of a single engine the exit code is the verdict: 1 if an item that it can be asked
-for does not hold. A comparison ends with 0.
+Without ``--engine``, every installed one. ``--engine package.module:Class`` measures another, or
+your own (see ``benchmarks.conformance.engines.base``). Of a single engine the exit code is the
+verdict: 1 if an item that it can be asked for does not hold. A comparison ends with 0.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def main(arguments: list[str] | None = None) -> int:
     if options.json is not None:
         content = {"about": about(options.world_size), "engines": table.document(columns, items)}
         options.json.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    wrong = any(found.verdict in {"fail", "hang"} for column in columns.values() for found in column)
+    wrong = any(
+        found.verdict in {"fail", "hang"} for column in columns.values() for found in column
+    )
     return int(wrong and len(columns) == 1)
 
 
@@ -65,12 +68,19 @@ def about(world_sizes: tuple[int, ...]) -> dict[str, object]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="benchmarks.conformance", description="Measure engines against the contract.")
-    parser.add_argument("--engine", action="append", metavar="NAME", help=f"{', '.join(ENGINES)}, or module:Class")
+    parser = argparse.ArgumentParser(
+        prog="benchmarks.conformance", description="Measure engines against the contract."
+    )
+    parser.add_argument(
+        "--engine", action="append", metavar="NAME", help=f"{', '.join(ENGINES)}, or module:Class"
+    )
     parser.add_argument(
         "--items",
         type=lambda words: words.split(","),
-        help=f"numbers of the items to check, of {', '.join(dict.fromkeys(item.number for item in ITEMS))} (default: all)",
+        help=(
+            f"numbers of the items to check, of "
+            f"{', '.join(dict.fromkeys(item.number for item in ITEMS))} (default: all)"
+        ),
     )
     parser.add_argument(
         "--world-size",

@@ -1,9 +1,12 @@
-"""What every engine is asked to train: a few rows, a small model, a loss, and how the run is laid out.
+"""What every engine is asked to train.
 
-A row is a function of its number, and carries it, so that anybody can work out what a batch's gradient must be. All is
-float64: a wrong rule shows as 1e-1, a right one as 1e-16.
+A few rows, a small model, a loss, and how the run is laid out.
 
-Not here: how an engine is asked (``benchmarks.conformance.engines``), what is right (``benchmarks.conformance.reference``).
+A row is a function of its number, and carries it, so that anybody can work out what a batch's
+gradient must be. All is float64: a wrong rule shows as 1e-1, a right one as 1e-16.
+
+Not here: how an engine is asked (``benchmarks.conformance.engines``), what is right
+(``benchmarks.conformance.reference``).
 """
 
 from __future__ import annotations
@@ -38,11 +41,13 @@ class Case:
     weigh: Literal["samples", "tokens"] = "samples"
     """What the loss is a mean over: the rows, or their unmasked positions."""
     masked: Literal["none", "some", "odd", "all"] = "none"
-    """``some``: row i has 1 + i mod 5 unmasked positions. ``odd``: odd rows have none. ``all``: none has any."""
+    """``some``: row i has 1 + i mod 5 unmasked positions. ``odd``: odd rows have none. ``all``:
+    none has any."""
     optimizer: Literal["sgd", "momentum", "adamw"] = "sgd"
     clip: float | None = None
     warmup: int | None = None
-    """Updates over which the rate rises, before it falls along a cosine to the last update; None keeps it constant."""
+    """Updates over which the rate rises, before it falls along a cosine to the last update; None
+    keeps it constant."""
     poisoned: int | None = None
     """A row whose loss is not a number."""
     sparse: bool = False
@@ -61,7 +66,10 @@ class Case:
 
     @property
     def updates(self) -> int:
-        """Optimizer steps of the whole run. Where an epoch is not a multiple of the batch, only for one epoch."""
+        """Optimizer steps of the whole run.
+
+        Where an epoch is not a multiple of the batch, only for one epoch.
+        """
         return math.ceil(self.epochs * self.items / self.batch_size)
 
 
@@ -72,7 +80,12 @@ def row(case: Case, index: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     y = torch.randn(POSITIONS, dtype=torch.float64, generator=generator)
     if index == case.poisoned:
         x = x * math.nan
-    counts = {"none": POSITIONS, "some": 1 + index % POSITIONS, "odd": POSITIONS * (1 - index % 2), "all": 0}
+    counts = {
+        "none": POSITIONS,
+        "some": 1 + index % POSITIONS,
+        "odd": POSITIONS * (1 - index % 2),
+        "all": 0,
+    }
     mask = (torch.arange(POSITIONS) < counts[case.masked]).to(torch.float64)
     return torch.tensor(index), x, y, mask
 
@@ -127,7 +140,7 @@ def total(case: Case, model: nn.Module, batch: Any) -> Tensor:
 
 
 def schedule(case: Case, updates: int) -> Any:
-    """The rate at each step of a scheduler that is stepped ``updates`` times, as a factor of the case's rate."""
+    """Rate at each step of a scheduler that is stepped ``updates`` times, relative to the case's."""
     warmup = case.warmup
 
     def factor(step: int) -> float:
@@ -146,4 +159,6 @@ def optimizer(case: Case, model: nn.Module) -> torch.optim.Optimizer:
     rate = RATES[case.optimizer]
     if case.optimizer == "adamw":
         return torch.optim.AdamW(model.parameters(), lr=rate, betas=BETAS, weight_decay=DECAY)
-    return torch.optim.SGD(model.parameters(), lr=rate, momentum=MOMENTUM if case.optimizer == "momentum" else 0.0)
+    return torch.optim.SGD(
+        model.parameters(), lr=rate, momentum=MOMENTUM if case.optimizer == "momentum" else 0.0
+    )

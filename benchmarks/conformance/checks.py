@@ -1,9 +1,12 @@
-"""The items of the contract that do not depend on which engine keeps them: one function each, one row of the table.
+"""The items of the contract that do not depend on which engine keeps them.
 
-A check asks for runs, looks at what was seen, and answers with a number and whether the contract holds. The numbers of
-the items are those of ``docs/contract.md``.
+One function each, one row of the table.
 
-Not here: starting ranks (``benchmarks.conformance.gang``), the table (``benchmarks.conformance.table``).
+A check asks for runs, looks at what was seen, and answers with a number and whether the contract
+holds. The numbers of the items are those of ``docs/contract.md``.
+
+Not here: starting ranks (``benchmarks.conformance.gang``), the table
+(``benchmarks.conformance.table``).
 """
 
 from __future__ import annotations
@@ -49,7 +52,9 @@ class Item:
 ITEMS: Final[list[Item]] = []
 
 
-def item(number: str, title: str) -> Callable[[Callable[[Runs], CheckResult]], Callable[[Runs], CheckResult]]:
+def item(
+    number: str, title: str
+) -> Callable[[Callable[[Runs], CheckResult]], Callable[[Runs], CheckResult]]:
     """Put a check into the table."""
 
     def add(check: Callable[[Runs], CheckResult]) -> Callable[[Runs], CheckResult]:
@@ -62,11 +67,13 @@ def item(number: str, title: str) -> Callable[[Callable[[Runs], CheckResult]], C
 def within(error: float, limit: float = EXACT, note: str = "") -> CheckResult:
     """Pass if an error is at most ``limit``."""
     holds = error <= limit  # False for what is not a number.
-    return CheckResult("pass" if holds else "fail", "NaN" if math.isnan(error) else f"{error:.1e}", note, error)
+    return CheckResult(
+        "pass" if holds else "fail", "NaN" if math.isnan(error) else f"{error:.1e}", note, error
+    )
 
 
 def asked(runs: Runs, cases: Iterable[Case]) -> Iterator[ObservedRun]:
-    """The runs of the cases that this engine can be asked for, on the numbers of ranks that may be used.
+    """Runs of the cases that this engine supports, on the allowed numbers of ranks.
 
     Raises
     ------
@@ -89,7 +96,9 @@ def asked(runs: Runs, cases: Iterable[Case]) -> Iterator[ObservedRun]:
 def on_each(runs: Runs, case: Case) -> Iterator[ObservedRun]:
     """The same case, its rows per rank kept, on each number of ranks that may be used."""
     per_rank = case.items // case.world_size
-    return asked(runs, (replace(case, world_size=size, items=per_rank * size) for size in runs.world_sizes))
+    return asked(
+        runs, (replace(case, world_size=size, items=per_rank * size) for size in runs.world_sizes)
+    )
 
 
 # --- A. Gradient
@@ -103,7 +112,8 @@ SPLITS: Final = (
     Case(2, 2, 2, items=14, batch=7),
     Case(2, 1, 3, items=10, batch=5),
 )
-"""The first four share a batch of 8. The last three are not W·m·K: slots of different sizes, shares of different sizes, and a slot with nothing in it."""
+"""The first four share a batch of 8. The last three are not W·m·K: slots of different sizes, shares
+of different sizes, and a slot with nothing in it."""
 
 
 @item("C1", "gradient of the whole batch, any split")
@@ -127,7 +137,9 @@ def trajectories() -> list[Case]:
 def trajectory(runs: Runs) -> CheckResult:
     errors = {run.case: run.weights_error() for run in asked(runs, trajectories())}
     bad = [
-        f"{case.optimizer} on {case.world_size}: {error:.0e}" for case, error in errors.items() if not error <= EXACT
+        f"{case.optimizer} on {case.world_size}: {error:.0e}"
+        for case, error in errors.items()
+        if not error <= EXACT
     ]
     return within(largest(errors.values()), note="; ".join(bad))
 
@@ -135,7 +147,10 @@ def trajectory(runs: Runs) -> CheckResult:
 @item("C3", "loss weighted by tokens, unequal everywhere")
 def tokens(runs: Runs) -> CheckResult:
     return within(
-        largest(run.gradient_error() for run in on_each(runs, Case(1, 2, 3, 18, weigh="tokens", masked="some")))
+        largest(
+            run.gradient_error()
+            for run in on_each(runs, Case(1, 2, 3, 18, weigh="tokens", masked="some"))
+        )
     )
 
 
@@ -143,10 +158,18 @@ def tokens(runs: Runs) -> CheckResult:
 def ragged_window(runs: Runs) -> CheckResult:
     """Three micro-batches per rank, K = 2: the last window has one."""
     found = list(on_each(runs, Case(1, 2, 2, items=6)))
-    shares = [share(one.updates[-1].gradient, run.expected.gradients[-1]) for run in found for one in run.ranks]
+    shares = [
+        share(one.updates[-1].gradient, run.expected.gradients[-1])
+        for run in found
+        for one in run.ranks
+    ]
     worst = max(shares, key=lambda value: abs(value - 1))
     error = largest(run.gradient_error(-1) for run in found)
-    note = "" if error <= EXACT else f"3 micro-batches, K=2: {', '.join(f'{value:.3f}' for value in shares)}"
+    note = (
+        ""
+        if error <= EXACT
+        else f"3 micro-batches, K=2: {', '.join(f'{value:.3f}' for value in shares)}"
+    )
     return CheckResult("pass" if error <= EXACT else "fail", f"{worst:.3f}", note, worst)
 
 
@@ -159,7 +182,10 @@ def ragged_micro_batch(runs: Runs) -> CheckResult:
 def empty_micro_batch(runs: Runs) -> CheckResult:
     """Micro-batches of one row, of which every other one is masked."""
     return within(
-        largest(run.gradient_error() for run in on_each(runs, Case(1, 1, 8, items=16, weigh="tokens", masked="odd")))
+        largest(
+            run.gradient_error()
+            for run in on_each(runs, Case(1, 1, 8, items=16, weigh="tokens", masked="odd"))
+        )
     )
 
 
@@ -167,7 +193,10 @@ def empty_micro_batch(runs: Runs) -> CheckResult:
 def empty_batch(runs: Runs) -> CheckResult:
     case = Case(1, 2, 2, items=8, weigh="tokens", masked="all", optimizer="adamw")
     before = initial(case).state_dict()
-    return within(largest(distance(one.weights, before) for run in on_each(runs, case) for one in run.ranks), 0.0)
+    return within(
+        largest(distance(one.weights, before) for run in on_each(runs, case) for one in run.ranks),
+        0.0,
+    )
 
 
 # --- the order of data
@@ -191,8 +220,14 @@ def exactly_once(runs: Runs) -> CheckResult:
 def same_rows(runs: Runs) -> CheckResult:
     first, *others = [[sorted(batch) for batch in run.batches] for run in asked(runs, SPLITS[:4])]
     same = sum(all(other[step] == batch for other in others) for step, batch in enumerate(first))
-    note = "" if same == len(first) else "the order depends on the number of ranks or on the micro-batch"
-    return CheckResult("pass" if same == len(first) else "fail", f"{same} of {len(first)}", note, same / len(first))
+    note = (
+        ""
+        if same == len(first)
+        else "the order depends on the number of ranks or on the micro-batch"
+    )
+    return CheckResult(
+        "pass" if same == len(first) else "fail", f"{same} of {len(first)}", note, same / len(first)
+    )
 
 
 # --- communication
@@ -202,18 +237,27 @@ def same_rows(runs: Runs) -> CheckResult:
 def collectives(runs: Runs) -> CheckResult:
     found = []
     for run in asked(
-        runs, (Case(2, 2, micro_batches, items=24 * micro_batches, counted=True) for micro_batches in (1, 4))
+        runs,
+        (
+            Case(2, 2, micro_batches, items=24 * micro_batches, counted=True)
+            for micro_batches in (1, 4)
+        ),
     ):
         # Not after the first update: DDP builds its buckets anew then, and tells the ranks.
         counts = sorted(set(run.ranks[0].collectives[1:]))
         found.append(" to ".join(map(str, counts)))
     holds = found[0] == found[1] and found[0].isdigit()
-    return CheckResult("pass" if holds else "fail", ", ".join(found), value=float(found[1]) if holds else None)
+    return CheckResult(
+        "pass" if holds else "fail", ", ".join(found), value=float(found[1]) if holds else None
+    )
 
 
 @item("C11", "updates with gradients that were not reduced")
 def unreduced(runs: Runs) -> CheckResult:
-    """A part of the model that only row 0 uses: in most windows, the last micro-batch gives it no gradient."""
+    """A part of the model that only row 0 uses.
+
+    In most windows, the last micro-batch gives it no gradient.
+    """
     case = Case(2, 1, 4, items=24, sparse=True)
     if case.world_size not in runs.world_sizes:
         raise UnsupportedCaseError("needs two ranks")
@@ -231,12 +275,17 @@ def unreduced(runs: Runs) -> CheckResult:
 def norms(runs: Runs) -> CheckResult:
     errors = []
     for run in asked(runs, trajectories()):
-        # An engine whose rates or sums are wrong leaves the path; its first norm is still comparable.
+        # An engine whose rates or sums are wrong leaves the path; its first norm is still
+        # comparable.
         steps = 1 if not run.weights_error() <= EXACT else len(run.batches)
         reported = [one.norms[:steps] for one in run.ranks if one.norms]
         if not reported:
             raise UnsupportedCaseError("it reports no norm")
-        errors += [abs(a / b - 1) for one in reported for a, b in zip(one, run.expected.norms[:steps], strict=True)]
+        errors += [
+            abs(a / b - 1)
+            for one in reported
+            for a, b in zip(one, run.expected.norms[:steps], strict=True)
+        ]
         errors += [float(one != reported[0]) for one in reported]
     return within(largest(errors))
 
@@ -247,10 +296,16 @@ def non_finite(runs: Runs) -> CheckResult:
     bad, whole, error = 0, 0, ""
     for size in runs.world_sizes:
         run = runs.watched(Case(size, 2, 2, items=16 * size, poisoned=5, clip=1.0))
-        bad += sum(int((~torch.isfinite(value)).sum()) for one in run.ranks for value in one.weights.values())
+        bad += sum(
+            int((~torch.isfinite(value)).sum())
+            for one in run.ranks
+            for value in one.weights.values()
+        )
         whole += sum(value.numel() for one in run.ranks for value in one.weights.values())
         error = error or run.error
-    return CheckResult("fail" if bad else "pass", f"{bad} of {whole}", first_sentence(error), bad / max(1, whole))
+    return CheckResult(
+        "fail" if bad else "pass", f"{bad} of {whole}", first_sentence(error), bad / max(1, whole)
+    )
 
 
 @item("C18", "rates count updates: largest error ÷ peak")
@@ -261,13 +316,18 @@ def rates(runs: Runs) -> CheckResult:
         for one in run.ranks:
             wrong = [
                 (step, update.rate, right)
-                for step, (update, right) in enumerate(zip(one.updates, run.expected.rates, strict=True))
+                for step, (update, right) in enumerate(
+                    zip(one.updates, run.expected.rates, strict=True)
+                )
                 if not abs(update.rate - right) <= EXACT * peak
             ]
             errors += [abs(rate - right) / peak for _, rate, right in wrong] or [0.0]
             if wrong and not note:
                 step, rate, right = wrong[0]
-                note = f"on {run.case.world_size} ranks, update {step + 1} has rate {rate:.4g}, not {right:.4g}"
+                note = (
+                    f"on {run.case.world_size} ranks, update {step + 1} has rate {rate:.4g}, not "
+                    f"{right:.4g}"
+                )
     return within(largest(errors), note=note)
 
 
@@ -277,10 +337,13 @@ def losses(runs: Runs) -> CheckResult:
         raise UnsupportedCaseError("it reports what its user computes")
     errors = []
     for run in on_each(runs, Case(1, 2, 3, items=18, weigh="tokens", masked="some")):
-        # From where the updates are wrong, losses are of another model: the first is comparable for every engine.
+        # From where the updates are wrong, losses are of another model: the first is comparable for
+        # every engine.
         steps = 1 if not run.weights_error() <= EXACT else len(run.batches)
         reported = run.ranks[0].losses[:steps]
-        errors += [abs(a / b - 1) for a, b in zip(reported, run.expected.losses[:steps], strict=True)]
+        errors += [
+            abs(a / b - 1) for a, b in zip(reported, run.expected.losses[:steps], strict=True)
+        ]
     return within(largest(errors))
 
 
@@ -292,7 +355,17 @@ def resume(runs: Runs) -> CheckResult:
     """Stopped in the middle of an epoch, and gone on in new processes."""
     different = 0
     for size in runs.world_sizes:
-        case = Case(size, 2, 2, items=20 * size, epochs=2, optimizer="adamw", clip=0.5, warmup=2, checkpoint_at=3)
+        case = Case(
+            size,
+            2,
+            2,
+            items=20 * size,
+            epochs=2,
+            optimizer="adamw",
+            clip=0.5,
+            warmup=2,
+            checkpoint_at=3,
+        )
         straight, resumed = runs.whole(case), runs.whole(replace(case, resumed=True))
         different += sum(unequal(a, b) for a, b in zip(straight.ranks, resumed.ranks, strict=True))
     return CheckResult("fail" if different else "pass", str(different), value=different)

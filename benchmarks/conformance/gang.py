@@ -1,10 +1,12 @@
 """Starts the ranks of one run, each in a process of its own, and waits for them with a deadline.
 
-A rank that hangs is killed, and the run is a ``HangError``; one that dies is a ``DeadRankError``. Nothing that an engine keeps in its
-process survives a run: every rank is forked anew from a server that has only imported things (the start method
-``forkserver``), which takes a tenth of the time of a new interpreter. Not a fork of the caller, which may have threads.
+A rank that hangs is killed, and the run is a ``HangError``; one that dies is a ``DeadRankError``.
+Nothing that an engine keeps in its process survives a run: every rank is forked anew from a server
+that has only imported things (the start method ``forkserver``), which takes a tenth of the time of
+a new interpreter. Not a fork of the caller, which may have threads.
 
-The rendezvous is a file, so no port has to be free. Ranks find the group ready, and the variables that torchrun sets.
+The rendezvous is a file, so no port has to be free. Ranks find the group ready, and the variables
+that torchrun sets.
 
 Not here: what a rank trains (``benchmarks.conformance.engines``).
 """
@@ -60,7 +62,10 @@ class RankIdentity:
 
 @dataclass(frozen=True)
 class Failed:
-    """What the work of a rank returns that cannot go on: the others hear of it, because the process leaves at once."""
+    """What the work of a rank returns that cannot go on.
+
+    The others hear of it, because the process leaves at once.
+    """
 
     answer: Any
 
@@ -84,7 +89,8 @@ class RankPool:
         self._seconds = seconds
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload([*_HEAVY, *modules])
-        # Inherited by the server and its ranks: two ranks with a pool of threads each would disturb one another.
+        # Inherited by the server and its ranks: two ranks with a pool of threads each would disturb
+        # one another.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
 
     def run(self, work: Work, world_size: int, folder: Path) -> list[Any]:
@@ -104,7 +110,9 @@ class RankPool:
                 ours, theirs = self._context.Pipe()
                 place = RankIdentity(rank, world_size, folder)
                 process = self._context.Process(
-                    target=_rank, args=(theirs, work, place, f"{rendezvous}/store", self._seconds), daemon=True
+                    target=_rank,
+                    args=(theirs, work, place, f"{rendezvous}/store", self._seconds),
+                    daemon=True,
                 )
                 process.start()
                 theirs.close()  # Else the end of a rank would not show on our end.
@@ -125,13 +133,18 @@ class RankPool:
                 answer = pickle.loads(end.recv_bytes())
             except EOFError:
                 ranks[rank].join(_LEAVE_SECONDS)
-                raise DeadRankError(f"rank {rank} ended with exit code {ranks[rank].exitcode}") from None
+                raise DeadRankError(
+                    f"rank {rank} ended with exit code {ranks[rank].exitcode}"
+                ) from None
             answers.append(answer.answer if isinstance(answer, Failed) else answer)
         return answers
 
 
 def _end(ends: list[Connection], ranks: list[ForkServerProcess]) -> None:
-    """Let the ranks go; a rank leaves when it hears so, because one that is gone early looks like one that failed."""
+    """Let the ranks go.
+
+    A rank leaves when it hears so, because one that is gone early looks like one that failed.
+    """
     for end in ends:
         with suppress(OSError):
             end.send_bytes(b"leave")
@@ -154,14 +167,17 @@ def _rank(end: Connection, work: Work, place: RankIdentity, store: str, seconds:
     torch.set_num_threads(1)
     if place.world_size > 1:
         os.environ.update(_environment(place))
-        # Nobody begins before all are connected: one that leaves at once would break the start of one that is still connecting.
+        # Nobody begins before all are connected: one that leaves at once would break the start of
+        # one that is still connecting.
         os.environ["TORCH_DIST_INIT_BARRIER"] = "1"
         dist.init_process_group(
             "gloo",
             store=dist.FileStore(store, place.world_size),  # type: ignore[attr-defined] # missing in torch's stub
             rank=place.rank,
             world_size=place.world_size,
-            timeout=timedelta(seconds=2 * seconds),  # The parent's deadline is the first, and it knows who hangs.
+            timeout=timedelta(
+                seconds=2 * seconds
+            ),  # The parent's deadline is the first, and it knows who hangs.
         )
     code = 0
     try:
@@ -177,11 +193,16 @@ def _rank(end: Connection, work: Work, place: RankIdentity, store: str, seconds:
                 end.recv_bytes()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    os._exit(code)  # Not destroy_process_group: with a wrapper of DDP alive, Gloo may wait there for ever.
+    os._exit(
+        code
+    )  # Not destroy_process_group: with a wrapper of DDP alive, Gloo may wait there for ever.
 
 
 def _environment(place: RankIdentity) -> dict[str, str]:
-    """What torchrun tells a rank. Address and port are only looked at, since the group is up already."""
+    """What torchrun tells a rank.
+
+    Address and port are only looked at, since the group is up already.
+    """
     return {
         "RANK": str(place.rank),
         "LOCAL_RANK": str(place.rank),

@@ -1,8 +1,8 @@
 """What one rank does, seen from outside: nothing here asks an engine about itself.
 
-Gradients and rates come from torch's own hook before each optimizer step. Which rows were used comes from the loss: a
-micro-batch counts when its loss takes part in a backward with a factor other than zero, so masked passes of an engine
-(to warm up, to fill a slot) do not.
+Gradients and rates come from torch's own hook before each optimizer step. Which rows were used
+comes from the loss: a micro-batch counts when its loss takes part in a backward with a factor other
+than zero, so masked passes of an engine (to warm up, to fill a slot) do not.
 
 Only what an engine *reports* to its user, its loss and gradient norm, is passed on by the adapter.
 """
@@ -84,7 +84,11 @@ class Observer:
 
     def mean(self, model: nn.Module, batch: Any) -> Tensor:
         """The loss of a micro-batch as its mean, as a loss function of torch gives it."""
-        return self.sum(model, batch) / weight(self.case, batch) if self.weight(batch) else self.sum(model, batch) / 0.0
+        return (
+            self.sum(model, batch) / weight(self.case, batch)
+            if self.weight(batch)
+            else self.sum(model, batch) / 0.0
+        )
 
     def weight(self, batch: Any) -> float:
         """How many units a micro-batch has."""
@@ -94,7 +98,9 @@ class Observer:
     def watching(self) -> Iterator[None]:
         """Watch all optimizers of this process."""
         profiler = (
-            torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) if self.case.counted else None
+            torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+            if self.case.counted
+            else None
         )
         hook = register_optimizer_step_pre_hook(self._before_step)
         try:
@@ -107,7 +113,9 @@ class Observer:
         finally:
             hook.remove()
             if self._model is not None:
-                self.seen.weights = {name: value.detach().clone() for name, value in self._model.state_dict().items()}
+                self.seen.weights = {
+                    name: value.detach().clone() for name, value in self._model.state_dict().items()
+                }
 
     def _used(self, ids: list[int], factor: Tensor) -> None:
         if float(factor) != 0.0:
@@ -115,7 +123,9 @@ class Observer:
 
     def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if self._model is None or (not self.seen.updates and not self.seen.left_over):
-            return  # An engine may step once without a gradient, to have the optimizer's state in memory early.
+            # An engine may step once without a gradient, to have the optimizer's state in memory
+            # early.
+            return
         gradient = {
             name: parameter.grad.detach().clone()
             for name, parameter in self._model.named_parameters()
@@ -128,7 +138,9 @@ class Observer:
 def between_updates(profiler: torch.profiler.profile, updates: int) -> list[int]:
     """Gloo's operations from each optimizer step to the next, of the last ``updates`` ones."""
     events = list(profiler.events() or [])  # type: ignore[no-untyped-call] # torch declares no types here
-    steps = sorted(event.time_range.start for event in events if event.name.startswith("Optimizer.step#"))[-updates:]
+    steps = sorted(
+        event.time_range.start for event in events if event.name.startswith("Optimizer.step#")
+    )[-updates:]
     at = [event.time_range.start for event in events if event.name.startswith("gloo:")]
     return [sum(before <= time < after for time in at) for before, after in pairwise(steps)]
 

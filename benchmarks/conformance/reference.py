@@ -1,7 +1,7 @@
 """What is right: one process, each batch whole in one forward, plain PyTorch. No line of an engine.
 
-It is told which rows each update was made from. The mean, the schedule, clipping, and that a batch without weight
-updates nothing, are written here from the contract.
+It is told which rows each update was made from. The mean, the schedule, clipping, and that a batch
+without weight updates nothing, are written here from the contract.
 
 Not here: which rows belong together (the checks on the order of data judge that).
 """
@@ -39,7 +39,8 @@ def rates_of(case: Case, count: int) -> list[float]:
         return [peak] * count
     rising = [peak * (step + 1) / warm for step in range(min(warm, count))]
     falling = [
-        peak * 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, count - 1 - warm))) for step in range(warm, count)
+        peak * 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, count - 1 - warm)))
+        for step in range(warm, count)
     ]
     return rising + falling
 
@@ -48,9 +49,13 @@ def reference(case: Case, batches: list[list[int]]) -> Expected:
     """Train on these rows, update after update."""
     model, expected = initial(case), Expected(rates=rates_of(case, len(batches)))
     if case.optimizer == "adamw":
-        moving: torch.optim.Optimizer = torch.optim.AdamW(model.parameters(), betas=BETAS, weight_decay=DECAY)
+        moving: torch.optim.Optimizer = torch.optim.AdamW(
+            model.parameters(), betas=BETAS, weight_decay=DECAY
+        )
     else:
-        moving = torch.optim.SGD(model.parameters(), momentum=MOMENTUM if case.optimizer == "momentum" else 0.0)
+        moving = torch.optim.SGD(
+            model.parameters(), momentum=MOMENTUM if case.optimizer == "momentum" else 0.0
+        )
     for ids, rate in zip(batches, expected.rates, strict=True):
         loss = mean_loss(case, model, ids)
         for parameter in model.parameters():
@@ -60,7 +65,9 @@ def reference(case: Case, batches: list[list[int]]) -> Expected:
         norm = math.sqrt(sum(float((part**2).sum()) for part in gradient.values()))
         if case.clip is not None:
             for part in gradient.values():
-                part.mul_(min(1.0, case.clip / (norm + 1e-6)))  # As PyTorch's documentation defines clip_grad_norm_.
+                part.mul_(
+                    min(1.0, case.clip / (norm + 1e-6))
+                )  # As PyTorch's documentation defines clip_grad_norm_.
         expected.losses.append(loss.item())
         expected.norms.append(norm)
         expected.gradients.append({name: part.clone() for name, part in gradient.items()})
@@ -90,6 +97,6 @@ def distance(found: Named, expected: Named) -> float:
 
 
 def share(found: Named, expected: Named) -> float:
-    """How much of ``expected`` is in ``found``: its projection, 1.0 where they are equal, 0.5 where it is half."""
+    """Projection of ``found`` on ``expected``: 1.0 if they are equal, 0.5 if it is half."""
     inner = sum(float((found[name] * expected[name]).sum()) for name in expected)
     return inner / sum(float((expected[name] ** 2).sum()) for name in expected)

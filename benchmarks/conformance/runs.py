@@ -56,7 +56,12 @@ class ObservedRun:
         """Rows of each update, over all ranks."""
         updates = min(len(one.updates) for one in self.ranks)
         return [
-            [index for one in self.ranks for micro_batch in one.updates[step].rows for index in micro_batch]
+            [
+                index
+                for one in self.ranks
+                for micro_batch in one.updates[step].rows
+                for index in micro_batch
+            ]
             for step in range(updates)
         ]
 
@@ -124,8 +129,9 @@ class Runs:
     def watched(self, case: Case) -> ObservedRun:
         """The run of a case, whether it went through or not, of an engine whose updates are seen.
 
-        A batch without weight, a loss that is no number and a gradient that was not reduced may rightly end in no
-        update. Then the same rows without that must show one: where none is ever seen, nothing was measured.
+        A batch without weight, a loss that is no number and a gradient that was not reduced may
+        rightly end in no update. Then the same rows without that must show one: where none is ever
+        seen, nothing was measured.
 
         Raises
         ------
@@ -138,7 +144,8 @@ class Runs:
             plain = replace(case, masked=masked, poisoned=None, sparse=False)
             if plain == case:
                 raise BrokenRunError(
-                    "no update was seen: no torch.optim.Optimizer stepped after a backward of the observer's loss"
+                    "no update was seen: no torch.optim.Optimizer stepped after a backward of the "
+                    "observer's loss"
                 )
             self.whole(plain)
         return run
@@ -149,7 +156,8 @@ class Runs:
         Raises
         ------
         BrokenRunError
-            It ended with an exception, its ranks made different numbers of updates, or none was seen.
+            It ended with an exception, its ranks made different numbers of updates, or none was
+            seen.
         """
         run = self.of(case)
         if run.error:

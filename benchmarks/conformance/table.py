@@ -1,7 +1,7 @@
 """From engines and items to the table: which cell holds what, as text and as JSON.
 
-A cell says whether the item holds and the number that was measured. What the number alone does not say, such as why an
-engine cannot be asked, is in the notes under the table.
+A cell says whether the item holds and the number that was measured. What the number alone does not
+say, such as why an engine cannot be asked, is in the notes under the table.
 
 Not here: the checks (``benchmarks.conformance.checks``).
 """
@@ -20,7 +20,9 @@ from benchmarks.conformance.runs import BrokenRunError, Runs, UnsupportedCaseErr
 _WORDS = {"pass": "pass", "fail": "FAIL", "n/a": "n/a", "hang": "HANG"}
 
 
-def findings(engine: Engine, gang: RankPool, world_sizes: tuple[int, ...], items: list[Item]) -> list[CheckResult]:
+def findings(
+    engine: Engine, gang: RankPool, world_sizes: tuple[int, ...], items: list[Item]
+) -> list[CheckResult]:
     """What the checks find in one engine, in the order of the items."""
     runs = Runs(engine, gang, world_sizes)
     try:
@@ -68,10 +70,18 @@ def cell(found: CheckResult) -> str:
 
 
 def document(columns: dict[str, list[CheckResult]], items: list[Item]) -> dict[str, Any]:
-    """The table as JSON: engine → one object per item. A number that is none is given as text only."""
+    """The table as JSON: engine → one object per item.
+
+    A number that is none is given as text only.
+    """
     return {
         name: [
-            {"item": each.number, "title": each.title, **asdict(found), "value": finite(found.value)}
+            {
+                "item": each.number,
+                "title": each.title,
+                **asdict(found),
+                "value": finite(found.value),
+            }
             for each, found in zip(items, column, strict=True)
         ]
         for name, column in columns.items()

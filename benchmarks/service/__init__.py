@@ -1,4 +1,6 @@
-"""Lockstep's service beside what a team would use instead: ``python -m benchmarks.service`` (``make bench-service``).
+"""Lockstep's service beside what a team would use instead.
+
+``python -m benchmarks.service`` (``make bench-service``).
 
 ====================  =================================================================================
 ``load.py``           load on an open loop: arrivals on time, latency from the intended moment

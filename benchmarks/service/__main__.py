@@ -1,11 +1,12 @@
 """Measure the service beside its peers and print one table.
 
-    python -m benchmarks.service [--rows 1,3,5] [--rounds 5] [--database sqlite,postgresql] [--peers all|none]
+    python -m benchmarks.service [--rows 1,3,5] [--rounds 5] [--database sqlite,postgresql] [--peers
+    all|none]
                                  [--peers-dir DIR] [--quick] [--json FILE]
 
-Run it from the repository's root on a machine with nothing else to do. A figure is a median over the rounds, in which
-all contestants of a row take turns; see ``compare``. A row that fails says why, the others are measured all the same, and
-the exit code is 1.
+Run it from the repository's root on a machine with nothing else to do. A figure is a median over
+the rounds, in which all contestants of a row take turns; see ``compare``. A row that fails says
+why, the others are measured all the same, and the exit code is 1.
 
 Not here: the rows themselves (``rows_*``).
 """
@@ -63,8 +64,14 @@ def main() -> int:
                 report.measure(name, row, context)
     if options.json is not None:
         about = {**table.machine(), "rounds": options.rounds, "quick": options.quick}
-        document = {"about": about, "lines": [table.as_json(line) for line in report.lines], "rounds": report.samples}
-        options.json.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        document = {
+            "about": about,
+            "lines": [table.as_json(line) for line in report.lines],
+            "rounds": report.samples,
+        }
+        options.json.write_text(
+            json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
     return int(report.failed)
 
 
@@ -88,20 +95,32 @@ class Report:
         except Exception as error:  # noqa: BLE001 - the other rows are worth their time whatever happened to this one
             traceback.print_exc()
             self.failed = True
-            measured = [Line(name, row.__name__.replace("_", " "), "", None, None, note=f"failed: {error}")]
+            measured = [
+                Line(name, row.__name__.replace("_", " "), "", None, None, note=f"failed: {error}")
+            ]
         for line in measured:
             print(table.printed(line), flush=True)
         self.lines += measured
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.service", description="The service beside its peers.")
-    parser.add_argument("--rows", type=_listed(tuple(ROWS)), default=list(ROWS), help="such as 1,3 (default: all)")
-    parser.add_argument("--rounds", type=int, default=5, help="after one that warms up and is dropped")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.service", description="The service beside its peers."
+    )
+    parser.add_argument(
+        "--rows", type=_listed(tuple(ROWS)), default=list(ROWS), help="such as 1,3 (default: all)"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="after one that warms up and is dropped"
+    )
     parser.add_argument("--database", type=_listed(DATABASES), default=list(DATABASES))
     parser.add_argument("--peers", choices=("all", "none"), default="all")
-    parser.add_argument("--peers-dir", type=Path, help="keep the peers' environments here, and use what is there")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that every row runs")
+    parser.add_argument(
+        "--peers-dir", type=Path, help="keep the peers' environments here, and use what is there"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="tiny sizes, to see that every row runs"
+    )
     parser.add_argument("--json", type=Path, help="also write every round's figures to this file")
     return parser.parse_args()
 

@@ -1,8 +1,10 @@
-"""Contestants take turns, and their figures are compared: medians over rounds, ratios within a round, targets.
+"""Contestants take turns, and their figures are compared.
 
-All contestants of a row are up at once and each round asks all of them, in an order that rotates, so that other work on
-the machine hits all alike. The first round warms up and is dropped. A ratio is the median of the rounds' own ratios:
-what slowed a whole round down is in neither.
+Medians over rounds, ratios within a round, targets.
+
+All contestants of a row are up at once and each round asks all of them, in an order that rotates,
+so that other work on the machine hits all alike. The first round warms up and is dropped. A ratio
+is the median of the rounds' own ratios: what slowed a whole round down is in neither.
 
 Not here: how it is printed (``table``).
 """
@@ -96,14 +98,18 @@ class Line:
     def met(self) -> bool | None:
         """Whether every target that could be looked at is met; None if none could."""
         values = {"ours": self.ours, "ratio": self.ratio}
-        verdicts = [target.met(value) for target in self.targets if (value := values[target.of]) is not None]
+        verdicts = [
+            target.met(value) for target in self.targets if (value := values[target.of]) is not None
+        ]
         return all(verdicts) if verdicts else None
 
 
 def rounds_of(bench: Bench, rounds: int) -> dict[tuple[str, str | None], list[Sample]]:
     """The samples of each contestant, by name and database; the rounds of all belong together."""
     contestants = bench.contestants
-    found: dict[tuple[str, str | None], list[Sample]] = {(one.name, one.database): [] for one in contestants}
+    found: dict[tuple[str, str | None], list[Sample]] = {
+        (one.name, one.database): [] for one in contestants
+    }
     for turn in range(rounds + 1):
         for place in range(len(contestants)):
             one = contestants[(turn + place) % len(contestants)]
@@ -113,7 +119,9 @@ def rounds_of(bench: Bench, rounds: int) -> dict[tuple[str, str | None], list[Sa
     return found
 
 
-def lines_of(row: str, bench: Bench, found: dict[tuple[str, str | None], list[Sample]]) -> list[Line]:
+def lines_of(
+    row: str, bench: Bench, found: dict[tuple[str, str | None], list[Sample]]
+) -> list[Line]:
     """Every figure of every contestant of ours, beside every peer that has it."""
     lines = [
         line
@@ -126,12 +134,21 @@ def lines_of(row: str, bench: Bench, found: dict[tuple[str, str | None], list[Sa
 
 
 def _beside_peers(
-    row: str, bench: Bench, found: dict[tuple[str, str | None], list[Sample]], figure: Figure, ours: Contestant
+    row: str,
+    bench: Bench,
+    found: dict[tuple[str, str | None], list[Sample]],
+    figure: Figure,
+    ours: Contestant,
 ) -> list[Line]:
     mine = _values(found[ours.name, ours.database], figure.key)
     if mine is None:
         return []
-    about: dict[str, Any] = {"row": row, "what": figure.what, "unit": figure.unit, "database": ours.database}
+    about: dict[str, Any] = {
+        "row": row,
+        "what": figure.what,
+        "unit": figure.unit,
+        "database": ours.database,
+    }
     about |= {"ours": statistics.median(mine), "targets": figure.targets}
     lines = []
     for peer in bench.contestants:
@@ -140,8 +157,14 @@ def _beside_peers(
         theirs = _values(found[peer.name, peer.database], figure.key)
         if theirs is not None:
             ratio = statistics.median(a / b for a, b in zip(mine, theirs, strict=True))
-            lines.append(Line(**about, peer=peer.name, theirs=statistics.median(theirs), ratio=ratio))
-    lines += [Line(**about, peer=name, note=bench.absent[name]) for name in figure.beside if name in bench.absent]
+            lines.append(
+                Line(**about, peer=peer.name, theirs=statistics.median(theirs), ratio=ratio)
+            )
+    lines += [
+        Line(**about, peer=name, note=bench.absent[name])
+        for name in figure.beside
+        if name in bench.absent
+    ]
     return lines or [Line(**about)]
 
 

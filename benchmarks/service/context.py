@@ -36,7 +36,10 @@ class Context:
         return folder
 
     def add_mlflow(
-        self, bench: Bench, stack: ExitStack, measure: Callable[[Mlflow, Store], Callable[[], Sample]]
+        self,
+        bench: Bench,
+        stack: ExitStack,
+        measure: Callable[[Mlflow, Store], Callable[[], Sample]],
     ) -> None:
         """Let MLflow take part, one server over each database; or note why it does not."""
         programs = self.peers.programs("mlflow")
@@ -45,7 +48,9 @@ class Context:
             return
         for store in self.stores:
             folder = self.fresh()
-            server = stack.enter_context(peer_mlflow.running(programs, folder, store.theirs(folder)))
+            server = stack.enter_context(
+                peer_mlflow.running(programs, folder, store.theirs(folder))
+            )
             bench.contestants.append(Contestant("mlflow", measure(server, store), store.name))
 
 

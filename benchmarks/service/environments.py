@@ -18,7 +18,10 @@ _DONE: Final = ".installed"
 
 
 class Environments:
-    """One virtual environment per peer in ``folder``, made when it is first asked for; kept ones are used again."""
+    """One virtual environment per peer in ``folder``, made when it is first asked for.
+
+    Kept ones are used again.
+    """
 
     def __init__(self, folder: Path, *, wanted: bool):
         self._folder = folder
@@ -26,7 +29,10 @@ class Environments:
         self._why: dict[str, str] = {}
 
     def programs(self, peer: str) -> Path | None:
-        """The folder of the peer's programs, or None where it cannot be had; then :meth:`why` says why."""
+        """The folder of the peer's programs, or None where it cannot be had.
+
+        Then :meth:`why` says why.
+        """
         home = self._folder / peer
         if (home / _DONE).exists():
             return home / "bin" if self._wanted else None
@@ -37,7 +43,9 @@ class Environments:
         steps = ([sys.executable, "-m", "venv", str(home)], pip)
         for step in steps:
             try:
-                done = subprocess.run(step, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False)
+                done = subprocess.run(
+                    step, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False
+                )
             except subprocess.TimeoutExpired:
                 self._why[peer] = f"not installed: it took more than {INSTALL_SECONDS:g} s"
                 return None

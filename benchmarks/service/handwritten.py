@@ -1,8 +1,9 @@
-"""The training of row 5 as a person writes it for ``torchrun``: the same net, digits, batch and optimizer, DDP over gloo.
+"""Training of row 5 as a user writes it for ``torchrun``: same net, digits, batch, optimizer.
 
     torchrun --standalone --nproc-per-node 2 benchmarks/service/handwritten.py FILE
 
-``FILE`` takes the moment (seconds since the epoch) at which rank 0 had made its first optimizer step.
+``FILE`` takes the moment (seconds since the epoch) at which rank 0 had made its first optimizer
+step.
 
 Not here: anything of Lockstep.
 """
@@ -15,7 +16,9 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn  # before there is a process group, which its functions would keep beyond the end
+
+# before there is a process group, which its functions would keep beyond the end
+import torch.distributed.nn
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from torch import nn

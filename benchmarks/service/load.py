@@ -1,9 +1,12 @@
-"""Load on an open loop: requests leave at the moments of a timetable, whether or not earlier ones were answered.
+"""Load on an open loop.
 
-A client that waits for an answer before it asks again stops measuring exactly while the service stalls, and so leaves
-out the requests that would have waited ("coordinated omission"). Here the timetable is fixed beforehand, and a latency
-is counted from the moment the request *should* have left: a stall of one second is in the latency of every request of
-that second, also of those that left late because every connection was taken.
+Requests leave at the moments of a timetable, whether or not earlier ones were answered.
+
+A client that waits for an answer before it asks again stops measuring exactly while the service
+stalls, and so leaves out the requests that would have waited ("coordinated omission"). Here the
+timetable is fixed beforehand, and a latency is counted from the moment the request *should* have
+left: a stall of one second is in the latency of every request of that second, also of those that
+left late because every connection was taken.
 
 Not here: what is sent (``wire``, the rows).
 """
@@ -19,7 +22,8 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Final, NamedTuple
 
 Send = Callable[[int], int]
-"""Sends request number so-and-so, waits for its answer, and returns its status; a broken connection raises OSError."""
+"""Sends request number so-and-so, waits for its answer, and returns its status; a broken connection
+raises OSError."""
 Connect = Callable[[], AbstractContextManager[Send]]
 """Opens one connection."""
 BROKEN: Final = 0
@@ -53,7 +57,9 @@ def arrivals(rate: float, seconds: float, *, offset: float = 0.0) -> list[float]
     offset : float
         Moment of the first.
     """
-    return [offset + number / rate for number in range(math.floor((seconds - offset) * rate + 1e-9))]
+    return [
+        offset + number / rate for number in range(math.floor((seconds - offset) * rate + 1e-9))
+    ]
 
 
 def open_loop(connect: Connect, timetable: Sequence[float], *, connections: int) -> list[Sent]:
@@ -66,7 +72,8 @@ def open_loop(connect: Connect, timetable: Sequence[float], *, connections: int)
     timetable : sequence of float
         Ascending, in seconds after the start.
     connections : int
-        At most so many requests are under way. The next one then leaves late, and its latency says so.
+        At most so many requests are under way. The next one then leaves late, and its latency says
+        so.
     """
     take = _counter(len(timetable))
     found: list[Sent | None] = [None] * len(timetable)
@@ -91,7 +98,9 @@ def keep_time(
     clock: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[tuple[int, Sent]]:
-    """What one connection does: take the next number, wait for its moment if that lies ahead, send, note the times.
+    """What one connection does.
+
+    Take the next number, wait for its moment if that lies ahead, send, note the times.
 
     Parameters
     ----------
@@ -116,7 +125,7 @@ def keep_time(
 
 
 def closed_loop(connect: Connect, *, seconds: float, connections: int) -> list[Sent]:
-    """As much as ``connections`` can send one after the other within ``seconds``: for a throughput, never for a latency."""
+    """Send with ``connections`` in sequence for ``seconds``: for a throughput, never a latency."""
     numbers = itertools.count()
     found: list[Sent] = []
     with ExitStack() as stack:
@@ -137,7 +146,8 @@ def per_second(sent: Sequence[Sent], status: int) -> float:
     good = sum(one.status == status for one in sent)
     if not good:
         raise RuntimeError(
-            f"none of {len(sent)} requests was answered with {status}: {sorted({s.status for s in sent})}"
+            f"none of {len(sent)} requests was answered with {status}: "
+            f"{sorted({s.status for s in sent})}"
         )
     return good / (max(one.ended for one in sent) - min(one.began for one in sent))
 

@@ -1,9 +1,12 @@
-"""Our programs, as the rows need them: the api alone, the whole service, the service with simulated ranks.
+"""Our programs, as the rows need them.
 
-Rows about HTTP have the api alone, with a real broker and no scheduler: what is measured is one program. Rows about
-jobs have everything that ``lockstep up`` starts.
+The api alone, the whole service, the service with simulated ranks.
 
-Not here: starting a program and talking to it (the tests' own harnesses, which see what a user sees).
+Rows about HTTP have the api alone, with a real broker and no scheduler: what is measured is one
+program. Rows about jobs have everything that ``lockstep up`` starts.
+
+Not here: starting a program and talking to it (the tests' own harnesses, which see what a user
+sees).
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ from tests.e2e.service import ROOT, Service
 
 UP_SECONDS = 120.0
 WARM_MODULE = "lockstep.engine.launcher.start.fork_server"
-"""The process that has imported torch. It calls itself ``lockstep-warm`` only once it has, so it is known by its command."""
+"""The process that has imported torch. It calls itself ``lockstep-warm`` only once it has, so it is
+known by its command."""
 
 
 @contextmanager
@@ -40,11 +44,18 @@ def api_alone(folder: Path, urls: Urls, broker_url: str) -> Iterator[Program]:
 
 
 @contextmanager
-def whole_service(folder: Path, urls: Urls, *, simulated: bool = False, **environment: str) -> Iterator[Service]:
-    """``lockstep up`` over these databases; with ``simulated``, one whose agent starts simulated launchers."""
+def whole_service(
+    folder: Path, urls: Urls, *, simulated: bool = False, **environment: str
+) -> Iterator[Service]:
+    """``lockstep up`` over these databases.
+
+    With ``simulated``, one whose agent starts simulated launchers.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     kind = _Simulated if simulated else Service
-    service = kind(folder / "home", **{**urls.environment(), "LOCKSTEP_KEEP_FOLDERS": "0", **environment})
+    service = kind(
+        folder / "home", **{**urls.environment(), "LOCKSTEP_KEEP_FOLDERS": "0", **environment}
+    )
     try:
         service.up()
         yield service
@@ -90,13 +101,18 @@ def tree(pid: int) -> list[psutil.Process]:
 
 
 def pss_gigabytes(processes: list[psutil.Process], *, without: str = "") -> float:
-    """Their proportional set sizes: memory that several share counts once. ``without`` leaves out who runs that module."""
+    """Their proportional set sizes: memory that several share counts once.
+
+    ``without`` leaves out who runs that module.
+    """
     total = 0
     for process in processes:
         if without and without in process.cmdline():
             continue
         rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
-        total += next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
+        total += next(
+            int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")
+        )
     return total * 1024 / 1e9
 
 

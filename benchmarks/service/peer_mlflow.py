@@ -1,4 +1,6 @@
-"""MLflow's tracking server, as ``mlflow server`` starts it: its own number of workers, over SQLite or PostgreSQL.
+"""MLflow's tracking server, as ``mlflow server`` starts it.
+
+Its own number of workers, over SQLite or PostgreSQL.
 
 Not here: what is asked of it (the rows).
 """
@@ -33,7 +35,9 @@ class Mlflow:
         self.uri = uri
         """Of its database."""
         self.pid = process.pid
-        self.experiment: str = self.wire().post(f"{API}/experiments/create", {"name": "bench"})["experiment_id"]
+        self.experiment: str = self.wire().post(f"{API}/experiments/create", {"name": "bench"})[
+            "experiment_id"
+        ]
 
     def wire(self) -> Wire:
         return Wire(self.url)
@@ -42,11 +46,18 @@ class Mlflow:
         """The body of ``runs/create``: with a name and a few tags, as its client sends it."""
         tags = [{"key": key, "value": value} for key, value in PARAMETERS.items()]
         now = int(time.time() * 1e3)
-        return {"experiment_id": self.experiment, "start_time": now, "run_name": f"run-{number}", "tags": tags}
+        return {
+            "experiment_id": self.experiment,
+            "start_time": now,
+            "run_name": f"run-{number}",
+            "tags": tags,
+        }
 
     def create_run(self, wire: Wire) -> str:
         """A new run's id."""
-        created: str = wire.post(f"{API}/runs/create", self.run_document(0))["run"]["info"]["run_id"]
+        created: str = wire.post(f"{API}/runs/create", self.run_document(0))["run"]["info"][
+            "run_id"
+        ]
         return created
 
     def log(self, wire: Wire, run_id: str, names: list[str], steps: range) -> int:
@@ -69,12 +80,22 @@ def running(programs: Path, folder: Path, uri: str) -> Iterator[Mlflow]:
     url = f"http://127.0.0.1:{port}"
     words = ["server", "--host", "127.0.0.1", "--port", str(port), "--backend-store-uri", uri]
     words += ["--default-artifact-root", str(folder / "artifacts")]
-    # Its workers are killed in the middle of a request if they do not answer their parent within 5 s, as under full load.
+    # Its workers are killed in the middle of a request if they do not answer their parent within 5
+    # s, as under full load.
     words += ["--uvicorn-opts", "--timeout-worker-healthcheck 120"]
-    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    environment = {
+        **os.environ,
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+    }
     with (folder / "mlflow.log").open("wb") as log:
         process = subprocess.Popen(
-            [programs / "mlflow", *words], cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True
+            [programs / "mlflow", *words],
+            cwd=folder,
+            env=environment,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
     try:
         wait_until(lambda: _answers(process, url, folder), START_SECONDS, "MLflow answers")

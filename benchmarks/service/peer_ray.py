@@ -36,7 +36,10 @@ class Ray:
         return Wire(self.url)
 
     def submit(self, wire: Wire, command: str, *, cpus: float = 0) -> str:
-        """Its id. ``cpus`` are held while it runs; without them, jobs do not wait for each other."""
+        """Its id.
+
+        ``cpus`` are held while it runs; without them, jobs do not wait for each other.
+        """
         document = {"entrypoint": command} | ({"entrypoint_num_cpus": cpus} if cpus else {})
         submitted: str = wire.post("/api/jobs/", document)["submission_id"]
         return submitted
@@ -61,16 +64,39 @@ def running(programs: Path, *, cpus: int) -> Iterator[Ray]:
     # A short path: its unix sockets lie below.
     folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
     port, dashboard = free_port(), free_port()
-    words = ["start", "--head", "--block", "--disable-usage-stats", "--include-dashboard=true", f"--num-cpus={cpus}"]
-    words += [f"--port={port}", "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}", f"--temp-dir={folder}"]
-    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "RAY_USAGE_STATS_ENABLED": "0"}
+    words = [
+        "start",
+        "--head",
+        "--block",
+        "--disable-usage-stats",
+        "--include-dashboard=true",
+        f"--num-cpus={cpus}",
+    ]
+    words += [
+        f"--port={port}",
+        "--dashboard-host=127.0.0.1",
+        f"--dashboard-port={dashboard}",
+        f"--temp-dir={folder}",
+    ]
+    environment = {
+        **os.environ,
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
     with (folder / "start.log").open("wb") as log:
         process = subprocess.Popen(
-            [programs / "ray", *words], cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True
+            [programs / "ray", *words],
+            cwd=folder,
+            env=environment,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
     ray = Ray(f"http://127.0.0.1:{dashboard}", process.pid)
     try:
-        wait_until(lambda: _answers(process, ray, folder), START_SECONDS, "Ray takes jobs", pause=0.5)
+        wait_until(
+            lambda: _answers(process, ray, folder), START_SECONDS, "Ray takes jobs", pause=0.5
+        )
         yield ray
     finally:
         _end(process)

@@ -33,7 +33,13 @@ SPEC: Final[dict[str, Any]] = {
 }
 SERIES: Final = (
     *("train/loss", "train/lr", "train/grad_norm", "train/weight", "throughput/samples_per_second"),
-    *("time/step_seconds", "time/data_seconds", "time/forward_seconds", "time/backward_seconds", "memory/peak_bytes"),
+    *(
+        "time/step_seconds",
+        "time/data_seconds",
+        "time/forward_seconds",
+        "time/backward_seconds",
+        "memory/peak_bytes",
+    ),
 )
 """Ten, as a run of the engine writes them."""
 RECORDS_AT_ONCE: Final = 2_000
@@ -44,14 +50,23 @@ def records(steps: range, names: Sequence[str] = SERIES) -> Iterator[StepValues]
     numbers = random.Random(steps.start)
     began = time.time() - len(steps)
     for step in steps:
-        yield StepValues(step, began + step - steps.start, {name: numbers.random() for name in names})
+        yield StepValues(
+            step, began + step - steps.start, {name: numbers.random() for name in names}
+        )
 
 
 def job(database: Database) -> str:
     """A queued job's id."""
     spec = read_spec(SPEC)
     with database.jobs() as session:
-        row, _ = jobs.create(session, document=SPEC, spec=spec, plan=plan_of(spec), actor="benchmark", idempotency=None)
+        row, _ = jobs.create(
+            session,
+            document=SPEC,
+            spec=spec,
+            plan=plan_of(spec),
+            actor="benchmark",
+            idempotency=None,
+        )
         return row.id
 
 
@@ -79,7 +94,11 @@ class Planter:
         """So many steps more, in one transaction each batch."""
         end = self._step + steps
         while self._step < end:
-            batch = list(records(range(self._step + 1, min(end, self._step + RECORDS_AT_ONCE) + 1), self._names))
+            batch = list(
+                records(
+                    range(self._step + 1, min(end, self._step + RECORDS_AT_ONCE) + 1), self._names
+                )
+            )
             with self._database.series() as session:
                 stored = series.append(
                     session,

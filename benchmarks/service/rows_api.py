@@ -16,7 +16,16 @@ from celery import Celery
 
 from benchmarks.service.compare import Bench, Contestant, Figure, Sample, Target
 from benchmarks.service.context import Context
-from benchmarks.service.load import Connect, Sent, arrivals, closed_loop, failed, open_loop, per_second, percentile_ms
+from benchmarks.service.load import (
+    Connect,
+    Sent,
+    arrivals,
+    closed_loop,
+    failed,
+    open_loop,
+    per_second,
+    percentile_ms,
+)
 from benchmarks.service.ours import api_alone, cpu_seconds, wire_to
 from benchmarks.service.peer_mlflow import API, Mlflow
 from benchmarks.service.planting import SERIES, SPEC, Planter, job
@@ -42,11 +51,21 @@ def submits(context: Context, stack: ExitStack) -> Bench:
     """Jobs accepted: with authentication, validation and event, durable before the answer."""
     bench = Bench(
         figures=(
-            Figure("accepted", f"POST job, {CONNECTIONS} connections", "accepted/s", (Target("≥", 300),), ("mlflow",)),
+            Figure(
+                "accepted",
+                f"POST job, {CONNECTIONS} connections",
+                "accepted/s",
+                (Target("≥", 300),),
+                ("mlflow",),
+            ),
             Figure("p50", f"POST job p50, open loop at {RATE:g}/s", "ms", (Target("≤", 5),)),
             Figure("p99", f"POST job p99, open loop at {RATE:g}/s", "ms", (Target("≤", 30),)),
-            Figure("shared_p50", f"POST job p50, open loop at {SHARED_RATE:g}/s", "ms", (), ("mlflow",)),
-            Figure("shared_p99", f"POST job p99, open loop at {SHARED_RATE:g}/s", "ms", (), ("mlflow",)),
+            Figure(
+                "shared_p50", f"POST job p50, open loop at {SHARED_RATE:g}/s", "ms", (), ("mlflow",)
+            ),
+            Figure(
+                "shared_p99", f"POST job p99, open loop at {SHARED_RATE:g}/s", "ms", (), ("mlflow",)
+            ),
         ),
         contestants=[],
     )
@@ -54,7 +73,9 @@ def submits(context: Context, stack: ExitStack) -> Bench:
     for store in context.stores:
         folder = context.fresh()
         api = stack.enter_context(api_alone(folder, store.ours(folder), broker.url))
-        bench.contestants.append(Contestant("lockstep", _submitting(api, context), store.name, ours=True))
+        bench.contestants.append(
+            Contestant("lockstep", _submitting(api, context), store.name, ours=True)
+        )
     context.add_mlflow(bench, stack, lambda server, _: _creating(server, context))
     bench.contestants.append(Contestant("celery publish", _publishing(broker.url, context)))
     return bench
@@ -62,7 +83,9 @@ def submits(context: Context, stack: ExitStack) -> Bench:
 
 def _submitting(api: Program, context: Context) -> Callable[[], Sample]:
     def post(wire: Wire, number: int) -> Answer:
-        return wire.ask("POST", "/v1/jobs", {**SPEC, "name": f"job-{number}"}, Idempotency_Key=uuid.uuid4().hex)
+        return wire.ask(
+            "POST", "/v1/jobs", {**SPEC, "name": f"job-{number}"}, Idempotency_Key=uuid.uuid4().hex
+        )
 
     connect = sender(lambda: wire_to(api), post)
 
@@ -83,7 +106,10 @@ def _creating(server: Mlflow, context: Context) -> Callable[[], Sample]:
         return wire.ask("POST", f"{API}/runs/create", server.run_document(number))
 
     connect = sender(server.wire, post)
-    return lambda: {**_as_fast_as_it_goes(connect, context, 200), **_at_shared_rate(connect, context, 200)}
+    return lambda: {
+        **_as_fast_as_it_goes(connect, context, 200),
+        **_at_shared_rate(connect, context, 200),
+    }
 
 
 def _as_fast_as_it_goes(connect: Connect, context: Context, status: int) -> Sample:
@@ -97,10 +123,15 @@ def _at_shared_rate(connect: Connect, context: Context, status: int) -> Sample:
 
 
 def _at_rate(connect: Connect, rate: float, seconds: float, status: int) -> list[Sent]:
-    """Every request must be answered well: a refusal is quick, and would make the latency look good."""
+    """Every request must be answered well.
+
+    A refusal is quick, and would make the latency look good.
+    """
     sent = open_loop(connect, arrivals(rate, seconds), connections=OPEN_CONNECTIONS)
     if bad := failed(sent, status):
-        raise RuntimeError(f"{bad} of {len(sent)} requests at {rate:g}/s were not answered with {status}")
+        raise RuntimeError(
+            f"{bad} of {len(sent)} requests at {rate:g}/s were not answered with {status}"
+        )
     return sent
 
 
@@ -155,7 +186,9 @@ def reads(context: Context, stack: ExitStack) -> Bench:
 def _getting(server: Mlflow, context: Context) -> Callable[[], Sample]:
     wire = server.wire()
     path = f"{API}/runs/get?run_id={server.create_run(wire)}"
-    return lambda: {"job": median_ms(lambda: wire.ask("GET", path), status=200, times=context.sizes.reads)}
+    return lambda: {
+        "job": median_ms(lambda: wire.ask("GET", path), status=200, times=context.sizes.reads)
+    }
 
 
 class _Looking:
@@ -181,12 +214,17 @@ class _Looking:
         tag = self._wire.ask("GET", path).headers["ETag"]
         return {
             "job": job,
-            "unchanged": median_ms(lambda: self._wire.ask("GET", path, If_None_Match=tag), status=304, times=times),
+            "unchanged": median_ms(
+                lambda: self._wire.ask("GET", path, If_None_Match=tag), status=304, times=times
+            ),
             **self._dashboards(),
         }
 
     def _dashboards(self) -> Sample:
-        """Each shows the list, one job and its series, and asks with the tag it holds; live jobs report meanwhile."""
+        """Each shows the list, one job and its series, and asks with the tag it holds.
+
+        Live jobs report meanwhile.
+        """
         timetable, paths = self._polls()
         tags: dict[tuple[int, str], str] = {}
 
@@ -204,24 +242,35 @@ class _Looking:
         reporting.start()
         try:
             used, began = cpu_seconds(pid), time.perf_counter()
-            sent = open_loop(sender(lambda: wire_to(self._api), poll), timetable, connections=OPEN_CONNECTIONS)
+            sent = open_loop(
+                sender(lambda: wire_to(self._api), poll), timetable, connections=OPEN_CONNECTIONS
+            )
             share = (cpu_seconds(pid) - used) / (time.perf_counter() - began)
         finally:
             stop.set()
             reporting.join()
         if bad := failed(sent, 200, 304):
-            raise RuntimeError(f"{bad} of {len(sent)} polls were answered neither with 200 nor with 304")
+            raise RuntimeError(
+                f"{bad} of {len(sent)} polls were answered neither with 200 nor with 304"
+            )
         same = sum(one.status == 304 for one in sent) / len(sent)
         return {"share": 100 * share, "dashboard_p99": percentile_ms(sent, 99), "same": 100 * same}
 
     def _polls(self) -> tuple[list[float], list[tuple[int, str]]]:
-        """When each is due, and which dashboard asks for what. The dashboards begin one after the other."""
+        """When each is due, and which dashboard asks for what.
+
+        The dashboards begin one after the other.
+        """
         polls: list[tuple[float, tuple[int, str]]] = []
         count, seconds = self._sizes.dashboards, self._sizes.dashboard_seconds
         for dashboard in range(count):
             path = f"/v1/jobs/{self._ids[dashboard % len(self._ids)]}"
             series = f"{path}/metrics?names={SERIES[0]}&max_points=1000"
-            for every, what in ((LIST_SECONDS, "/v1/jobs"), (JOB_SECONDS, path), (SERIES_SECONDS, series)):
+            for every, what in (
+                (LIST_SECONDS, "/v1/jobs"),
+                (JOB_SECONDS, path),
+                (SERIES_SECONDS, series),
+            ):
                 moments = arrivals(1 / every, seconds, offset=every * dashboard / count)
                 polls += [(moment, (dashboard, what)) for moment in moments]
         polls.sort()

@@ -1,4 +1,4 @@
-"""Row 8: what the service takes while nothing happens, and how long its command takes to say something.
+"""Row 8: cost of the idle service, and the latency of its command.
 
 Not here: what it takes under load (the other rows).
 """
@@ -24,7 +24,8 @@ from tests.e2e.service import LOCKSTEP, Service
 
 SETTLE_TRIES: Final = 60
 REST_SHARE: Final = 0.3
-"""Of one core: what all of them together take with nothing to do is less, and an import takes all of one."""
+"""Of one core: what all of them together take with nothing to do is less, and an import takes all
+of one."""
 
 
 def idle(context: Context, stack: ExitStack) -> Bench:
@@ -32,7 +33,11 @@ def idle(context: Context, stack: ExitStack) -> Bench:
     bench = Bench(
         (
             Figure(
-                "memory", "idle memory (PSS) without the warm process", "GB", (Target("≤", 0.6),), ("mlflow", "ray")
+                "memory",
+                "idle memory (PSS) without the warm process",
+                "GB",
+                (Target("≤", 0.6),),
+                ("mlflow", "ray"),
             ),
             Figure("warm", "idle memory (PSS) with it", "GB"),
             Figure("version", "lockstep --version", "ms", (Target("≤", 100),)),
@@ -57,14 +62,19 @@ def idle(context: Context, stack: ExitStack) -> Bench:
 
 
 def _settle(seconds: float) -> None:
-    """Wait until all that was started is at rest: warm processes import torch long after the service has said it is up."""
+    """Wait until all that was started is at rest.
+
+    Warm processes import torch long after the service has said it is up.
+    """
     this = psutil.Process().pid
     for _ in range(SETTLE_TRIES):
         before = _used(this)
         time.sleep(seconds)
         if _used(this) - before < REST_SHARE * seconds:
             return
-    raise TimeoutError(f"the idle services did not come to rest within {SETTLE_TRIES} × {seconds:g} s")
+    raise TimeoutError(
+        f"the idle services did not come to rest within {SETTLE_TRIES} × {seconds:g} s"
+    )
 
 
 def _used(pid: int) -> float:
@@ -97,6 +107,8 @@ def _command_ms(words: list[str], environment: dict[str, str], times: int) -> fl
     found = []
     for _ in range(times):
         began = time.perf_counter()
-        subprocess.run([LOCKSTEP, *words], env=environment, cwd=Path("/"), capture_output=True, check=True)
+        subprocess.run(
+            [LOCKSTEP, *words], env=environment, cwd=Path("/"), capture_output=True, check=True
+        )
         found.append(time.perf_counter() - began)
     return 1e3 * statistics.median(found)

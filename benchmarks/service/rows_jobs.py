@@ -75,7 +75,9 @@ def one_true(context: Context, stack: ExitStack) -> Bench:
 def many_trues(context: Context, stack: ExitStack) -> Bench:
     """More jobs than slots: what a slot loses between two jobs."""
     count = context.sizes.queue_jobs
-    bench = Bench((Figure("seconds", f"{count} jobs of `true` on {SLOTS} slots", "s", (), ("ray",)),), [])
+    bench = Bench(
+        (Figure("seconds", f"{count} jobs of `true` on {SLOTS} slots", "s", (), ("ray",)),), []
+    )
 
     def ours(service: Service) -> Sample:
         wire = wire_to(service)
@@ -110,13 +112,23 @@ def first_step(context: Context, stack: ExitStack) -> Bench:
 
     _add_services(context, stack, bench, lambda service: lambda: ours(service))
     folder = context.fresh()
-    bench.contestants.append(Contestant("torchrun", lambda: {"seconds": _by_hand(folder / "moment")}))
+    bench.contestants.append(
+        Contestant("torchrun", lambda: {"seconds": _by_hand(folder / "moment")})
+    )
     return bench
 
 
 def _by_hand(moment: Path) -> float:
     script = Path(__file__).with_name("handwritten.py")
-    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script), str(moment)]
+    words = [
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        str(script),
+        str(moment),
+    ]
     began = time.time()
     _run(words, moment.parent)
     return float(moment.read_text()) - began
@@ -163,10 +175,15 @@ def _living(service: Service, database: Database, count: int) -> Callable[[], Sa
 
 
 def step_time(context: Context, stack: ExitStack) -> Bench:
-    """The same training under the service, which ships its metrics and renews its lease, and by the engine alone."""
+    """The same training under the service, with uploads and leases, and by the engine alone."""
     bench = Bench(
         (
-            Figure("mean", "step under the service / engine alone, mean", "ms", (Target("≤", 1.01, "ratio"),)),
+            Figure(
+                "mean",
+                "step under the service / engine alone, mean",
+                "ms",
+                (Target("≤", 1.01, "ratio"),),
+            ),
             Figure("median", "step under the service / engine alone, median", "ms"),
         ),
         [],
@@ -177,7 +194,13 @@ def step_time(context: Context, stack: ExitStack) -> Bench:
         "resources": {"gpus": 1},
         "train": {
             "task": "causal_lm",
-            "task_args": {"context": 64, "layers": 2, "heads": 4, "width": 128, "max_bytes": 200_000},
+            "task_args": {
+                "context": 64,
+                "layers": 2,
+                "heads": 4,
+                "width": 128,
+                "max_bytes": 200_000,
+            },
             "batch": {"size": 16, "micro_size": 8},
             "steps": context.sizes.step_time_steps,
         },
@@ -190,7 +213,9 @@ def step_time(context: Context, stack: ExitStack) -> Bench:
         return _step_figures(_step_times(wire, job_id))
 
     _add_services(context, stack, bench, lambda service: lambda: ours(service))
-    bench.contestants.append(Contestant("engine alone", lambda: _step_figures(_engine_alone(context.fresh(), spec))))
+    bench.contestants.append(
+        Contestant("engine alone", lambda: _step_figures(_engine_alone(context.fresh(), spec)))
+    )
     return bench
 
 
@@ -219,7 +244,10 @@ def _step_figures(times: list[float]) -> Sample:
 
 
 def _add_services(
-    context: Context, stack: ExitStack, bench: Bench, measure: Callable[[Service], Callable[[], Sample]]
+    context: Context,
+    stack: ExitStack,
+    bench: Bench,
+    measure: Callable[[Service], Callable[[], Sample]],
 ) -> None:
     for store in context.stores:
         folder = context.fresh()
@@ -228,7 +256,9 @@ def _add_services(
         bench.contestants.append(Contestant("lockstep", measure(service), store.name, ours=True))
 
 
-def _add_ray(context: Context, stack: ExitStack, bench: Bench, measure: Callable[[Ray], Callable[[], Sample]]) -> None:
+def _add_ray(
+    context: Context, stack: ExitStack, bench: Bench, measure: Callable[[Ray], Callable[[], Sample]]
+) -> None:
     programs = context.peers.programs("ray")
     if programs is None:
         bench.absent["ray"] = context.peers.why("ray")
@@ -271,7 +301,9 @@ def _await_end(wire: Wire, job_id: str) -> None:
 
 
 def _await_end_on_ray(ray: Ray, wire: Wire, job_id: str) -> None:
-    wait_until(lambda: ray.ended(wire, job_id), JOB_SECONDS, "the end of Ray's job", pause=POLL_SECONDS)
+    wait_until(
+        lambda: ray.ended(wire, job_id), JOB_SECONDS, "the end of Ray's job", pause=POLL_SECONDS
+    )
 
 
 def _run(words: list[str], folder: Path) -> None:

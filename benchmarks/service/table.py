@@ -12,7 +12,8 @@ from typing import Any
 from benchmarks.service.compare import Line, Sample
 
 HEAD = (
-    f"{'row':>3}  {'what':52} {'database':10} {'ours':>10} {'peer':>14} {'theirs':>10} {'ratio':>8}  {'target':14} met"
+    f"{'row':>3}  {'what':52} {'database':10} {'ours':>10} {'peer':>14} {'theirs':>10} "
+    f"{'ratio':>8}  {'target':14} met"
 )
 
 
@@ -23,7 +24,8 @@ def printed(line: Line) -> str:
     targets = ", ".join(target.words() for target in line.targets)
     what = f"{line.what}, {line.unit}" if line.unit else line.what
     cells = (
-        f"{line.row:>3}  {what:52} {line.database or '':10} {_number(line.ours):>10} {line.peer or '':>14} "
+        f"{line.row:>3}  {what:52} {line.database or '':10} {_number(line.ours):>10} "
+        f"{line.peer or '':>14} "
         f"{_number(line.theirs):>10} {ratio:>8}  {targets:14} {met}"
     )
     return f"{cells} {line.note}".rstrip()
@@ -46,7 +48,9 @@ def as_json(line: Line) -> dict[str, Any]:
     }
 
 
-def rounds_as_json(row: str, found: dict[tuple[str, str | None], list[Sample]]) -> list[dict[str, Any]]:
+def rounds_as_json(
+    row: str, found: dict[tuple[str, str | None], list[Sample]]
+) -> list[dict[str, Any]]:
     """Every round of every contestant, also figures that have no line."""
     return [
         {"row": row, "contestant": name, "database": database, "rounds": samples}
@@ -56,7 +60,11 @@ def rounds_as_json(row: str, found: dict[tuple[str, str | None], list[Sample]]) 
 
 def machine() -> dict[str, Any]:
     """What it was measured on."""
-    return {"python": platform.python_version(), "machine": platform.machine(), "cores": os.cpu_count()}
+    return {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+    }
 
 
 def _number(value: float | None) -> str:

@@ -1,7 +1,9 @@
-"""One connection over HTTP/1.1 that stays open and costs little: what is measured is the other side.
+"""One connection over HTTP/1.1 that stays open and costs little.
 
-The standard library's client takes about a fifth of the processor time of a comfortable one, and the load is made on the
-machine that is measured.
+What is measured is the other side.
+
+The standard library's client takes about a fifth of the processor time of a comfortable one, and
+the load is made on the machine that is measured.
 
 Not here: when something is sent (``load``).
 """
@@ -36,7 +38,9 @@ class Answer(NamedTuple):
             If the answer is a refusal.
         """
         if self.status >= 400:
-            raise RuntimeError(f"answered {self.status}: {self.body[:500].decode(errors='replace')}")
+            raise RuntimeError(
+                f"answered {self.status}: {self.body[:500].decode(errors='replace')}"
+            )
         return json.loads(self.body)
 
 
@@ -60,7 +64,10 @@ class Wire:
         A connection that the other side closed between two requests is opened once more.
         """
         body = None if document is None else json.dumps(document).encode()
-        sent = {**self._headers, **{name.replace("_", "-"): value for name, value in headers.items()}}
+        sent = {
+            **self._headers,
+            **{name.replace("_", "-"): value for name, value in headers.items()},
+        }
         if body is not None:
             sent["Content-Type"] = "application/json"
         fresh = self._connection.sock is None
@@ -72,7 +79,9 @@ class Wire:
                 raise ConnectionError(f"{method} {path}: {error}") from error
         return self._once(method, path, body, sent)
 
-    def _once(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
+    def _once(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> Answer:
         self._connection.request(method, path, body, headers)
         response = self._connection.getresponse()
         return Answer(response.status, response.headers, response.read())
@@ -99,9 +108,15 @@ def sender(open_wire: Callable[[], Wire], request: Callable[[Wire, int], Answer]
 
 
 def median_ms(
-    ask: Callable[[], Answer], *, status: int, times: int, before: Callable[[], object] = lambda: None
+    ask: Callable[[], Answer],
+    *,
+    status: int,
+    times: int,
+    before: Callable[[], object] = lambda: None,
 ) -> float:
-    """The median of one request after the other, in milliseconds; every answer must have that status.
+    """The median of one request after the other, in milliseconds.
+
+    Every answer must have that status.
 
     What is done ``before`` each of them is not timed.
     """
@@ -112,7 +127,9 @@ def median_ms(
         answer = ask()
         found.append(time.perf_counter() - began)
         if answer.status != status:
-            raise RuntimeError(f"expected {status}, was answered {answer.status}: {answer.body[:500]!r}")
+            raise RuntimeError(
+                f"expected {status}, was answered {answer.status}: {answer.body[:500]!r}"
+            )
     return 1e3 * sorted(found)[len(found) // 2]
 
 

@@ -80,7 +80,8 @@ MEMORY_BEFORE: Final = "memory_before.json"
 MARK_VARIABLE: Final = "LOCKSTEP_ATTEMPT_FOLDER"
 """In the first environment of a launcher, and so of its ranks: the attempt's folder."""
 GROUP_VARIABLE: Final = "LOCKSTEP_CGROUP"
-"""In the launcher's environment: the folder of the control group that it enters first, if the agent could make one."""
+"""In the launcher's environment: the folder of the control group that it enters first, if the agent
+could make one."""
 
 
 def segment_name(number: int) -> str:
@@ -93,7 +94,10 @@ class _File(BaseModel):
 
 
 class _Order(_File):
-    """A file that must be carried out whole, by a program of perhaps another version: see ``domain.spec.stored``."""
+    """A file that must be carried out whole, by a program of perhaps another version.
+
+    See ``domain.spec.stored``.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -125,7 +129,8 @@ class AssignmentFile(_Order):
     rendezvous_host: str = "127.0.0.1"
     rendezvous_port: int
     interface: str | None = None
-    """Network interface that reaches the attempt's other nodes; None leaves the choice to NCCL and Gloo."""
+    """Network interface that reaches the attempt's other nodes; None leaves the choice to NCCL and
+    Gloo."""
     stop_grace_seconds: float
     exit_stall_seconds: float
 
@@ -148,9 +153,12 @@ class FenceFile(_Order):
 
 
 class StopFile(_Order):
-    """A graceful stop: ranks save a checkpoint at a step boundary and end. After the grace they are killed.
+    """A graceful stop: ranks save a checkpoint at a step boundary and end.
 
-    Of a train job, a step that is unfinished at half the grace is abandoned, and the one before it saved.
+    After the grace they are killed.
+
+    Of a train job, a step that is unfinished at half the grace is abandoned, and the one before it
+    saved.
     """
 
     reason: Literal["cancelled", "timed_out", "shutdown", "preempted"]
@@ -216,7 +224,16 @@ class EngineEvent(_File):
     * ``warning``: ``{"message": str}``.
     """
 
-    kind: Literal["running", "plan", "resumed", "initialized", "checkpoint", "checkpoint_skipped", "memory", "warning"]
+    kind: Literal[
+        "running",
+        "plan",
+        "resumed",
+        "initialized",
+        "checkpoint",
+        "checkpoint_skipped",
+        "memory",
+        "warning",
+    ]
     time: float
     """Seconds since the epoch."""
     data: dict[str, Any] = {}

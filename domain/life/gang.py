@@ -41,12 +41,16 @@ class GangMember(NamedTuple):
 
 def is_consequence(outcome: Outcome) -> bool:
     """Return whether an outcome only reports that ranks elsewhere did not answer."""
-    return outcome.reason is Reason.NETWORK or (outcome.reason is Reason.STALL and outcome.rank is None)
+    return outcome.reason is Reason.NETWORK or (
+        outcome.reason is Reason.STALL and outcome.rank is None
+    )
 
 
 def is_cause(outcome: Outcome) -> bool:
     """Return whether an outcome explains by itself why the gang cannot continue."""
-    return not (outcome.reason is Reason.SUCCEEDED or outcome.reason in _STOPS or is_consequence(outcome))
+    return not (
+        outcome.reason is Reason.SUCCEEDED or outcome.reason in _STOPS or is_consequence(outcome)
+    )
 
 
 def decide(parts: Sequence[GangMember]) -> Outcome | None:
@@ -58,7 +62,9 @@ def decide(parts: Sequence[GangMember]) -> Outcome | None:
         All of them, at least one of which has ended with an outcome.
     """
     told = [
-        (part.ended_at, part.node_rank, part.outcome) for part in parts if part.ended_at is not None and part.outcome
+        (part.ended_at, part.node_rank, part.outcome)
+        for part in parts
+        if part.ended_at is not None and part.outcome
     ]
     by_time = [outcome for _at, _rank, outcome in sorted(told, key=lambda one: one[:2])]
     causes = [outcome for outcome in by_time if is_cause(outcome)]

@@ -22,7 +22,10 @@ class Variable(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """Variables of the node that are passed on as they are. Everything else of the node's environment is removed."""
+    """Variables of the node that are passed on as they are.
+
+    Everything else of the node's environment is removed.
+    """
 
     pattern: str
     """Regular expression for whole names."""
@@ -33,8 +36,15 @@ class Kept(NamedTuple):
 OF_LOCKSTEP: Final = (
     Variable("LOCKSTEP_JOB_ID", "Id of the job."),
     Variable("LOCKSTEP_ATTEMPT", "Number of the attempt, from 1."),
-    Variable("LOCKSTEP_METRICS", "File to which rank 0 appends metrics as JSON lines ([metrics.md](metrics.md))."),
-    Variable("LOCKSTEP_TENSORBOARD", "Folder whose TensorBoard event files become series.", only="`kind: script`"),
+    Variable(
+        "LOCKSTEP_METRICS",
+        "File to which rank 0 appends metrics as JSON lines ([metrics.md](metrics.md)).",
+    ),
+    Variable(
+        "LOCKSTEP_TENSORBOARD",
+        "Folder whose TensorBoard event files become series.",
+        only="`kind: script`",
+    ),
 )
 OF_TORCHRUN: Final = (
     Variable("RANK", "Rank of this process in the attempt, from 0."),
@@ -50,7 +60,8 @@ OF_TORCHRUN: Final = (
     Variable("MASTER_PORT", "Port of the rendezvous, reserved for this attempt."),
     Variable(
         "TORCHELASTIC_RESTART_COUNT",
-        "Number of attempts before this one (`LOCKSTEP_ATTEMPT` − 1), as torchrun sets it after as many restarts.",
+        "Number of attempts before this one (`LOCKSTEP_ATTEMPT` − 1), as torchrun sets it after "
+        "as many restarts.",
     ),
     Variable("TORCHELASTIC_MAX_RESTARTS", "`0`: retries are new attempts, limited by `retry.max`."),
     Variable("TORCHELASTIC_RUN_ID", "Job id and attempt number."),
@@ -65,7 +76,10 @@ OF_TORCHRUN: Final = (
     Variable("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "`1`: ranks do not share the launcher's store."),
 )
 OF_THE_MACHINE: Final = (
-    Variable("CUDA_VISIBLE_DEVICES", "Devices of the attempt on this node, by bus number; empty on CPU slots."),
+    Variable(
+        "CUDA_VISIBLE_DEVICES",
+        "Devices of the attempt on this node, by bus number; empty on CPU slots.",
+    ),
     Variable("CUDA_DEVICE_ORDER", "`PCI_BUS_ID`."),
     Variable(
         "OMP_NUM_THREADS",
@@ -73,15 +87,26 @@ OF_THE_MACHINE: Final = (
         can_be_replaced=True,
     ),
     Variable("PYTHONUNBUFFERED", "`1`: lines arrive as they are printed.", can_be_replaced=True),
-    Variable("GLOO_SOCKET_IFNAME", "Interface of the node's address.", only="several nodes", can_be_replaced=True),
-    Variable("NCCL_SOCKET_IFNAME", "The same, with the prefix `=`.", only="several nodes", can_be_replaced=True),
+    Variable(
+        "GLOO_SOCKET_IFNAME",
+        "Interface of the node's address.",
+        only="several nodes",
+        can_be_replaced=True,
+    ),
+    Variable(
+        "NCCL_SOCKET_IFNAME",
+        "The same, with the prefix `=`.",
+        only="several nodes",
+        can_be_replaced=True,
+    ),
 )
 SET: Final = (*OF_LOCKSTEP, *OF_TORCHRUN, *OF_THE_MACHINE)
 
 KEPT: Final = (
     Kept(
         "PATH|HOME|USER|LOGNAME|SHELL|TERM|TZ|TMPDIR|TEMP|TMP|LANG|LANGUAGE|LC_[A-Z]+|HOSTNAME",
-        "`PATH`, `HOME`, `USER`, `LOGNAME`, `SHELL`, `TERM`, `TZ`, `TMPDIR`, `TEMP`, `TMP`, `LANG`, `LANGUAGE`, `LC_*`, "
+        "`PATH`, `HOME`, `USER`, `LOGNAME`, `SHELL`, `TERM`, `TZ`, `TMPDIR`, `TEMP`, `TMP`, "
+        "`LANG`, `LANGUAGE`, `LC_*`, "
         "`HOSTNAME`",
     ),
     Kept(
@@ -90,14 +115,18 @@ KEPT: Final = (
     ),
     Kept(
         "XDG_CACHE_HOME|XDG_DATA_HOME|XDG_CONFIG_HOME|HF_HOME|TORCH_HOME|TORCHINDUCTOR_CACHE_DIR|TRITON_CACHE_DIR",
-        "`XDG_CACHE_HOME`, `XDG_DATA_HOME`, `XDG_CONFIG_HOME`, `HF_HOME`, `TORCH_HOME`, `TORCHINDUCTOR_CACHE_DIR`, "
+        "`XDG_CACHE_HOME`, `XDG_DATA_HOME`, `XDG_CONFIG_HOME`, `HF_HOME`, `TORCH_HOME`, "
+        "`TORCHINDUCTOR_CACHE_DIR`, "
         "`TRITON_CACHE_DIR`",
     ),
     Kept(
         "SSL_CERT_FILE|SSL_CERT_DIR|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE",
         "`SSL_CERT_FILE`, `SSL_CERT_DIR`, `REQUESTS_CA_BUNDLE`, `CURL_CA_BUNDLE`",
     ),
-    Kept("(?i:https?_proxy|no_proxy|all_proxy)", "`http_proxy`, `https_proxy`, `no_proxy`, `all_proxy`, in any case"),
+    Kept(
+        "(?i:https?_proxy|no_proxy|all_proxy)",
+        "`http_proxy`, `https_proxy`, `no_proxy`, `all_proxy`, in any case",
+    ),
     Kept(
         "(?:CUDA|NVIDIA|NCCL|GLOO|TP_SOCKET|UCX|FI)_[A-Z0-9_]+",
         "all with the prefix `CUDA_`, `NVIDIA_`, `NCCL_`, `GLOO_`, `TP_SOCKET_`, `UCX_`, `FI_`",

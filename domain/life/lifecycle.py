@@ -22,12 +22,14 @@ class JobState(StrEnum):
     """State of a job. The value is that of the database and the API."""
 
     QUEUED = "queued"
-    """Accepted and waiting for devices, or for the end of a backoff. No process of it exists. The scheduler takes it out."""
+    """Accepted and waiting for devices, or for the end of a backoff. No process of it exists. The
+    scheduler takes it out."""
     STARTING = "starting"
-    """Placed: an attempt holds its devices and ranks are being launched. If its node never answers, the lease ends it."""
+    """Placed: an attempt holds its devices and ranks are being launched. If its node never answers,
+    the lease ends it."""
     RUNNING = "running"
-    """All ranks have met; of a script: its processes have started. The attempt's outcome takes it out; if its node falls
-    silent, the lease does."""
+    """All ranks have met; of a script: its processes have started. The attempt's outcome takes it
+    out; if its node falls silent, the lease does."""
     SUCCEEDED = "succeeded"
     """Every rank ended well. Final."""
     FAILED = "failed"
@@ -71,7 +73,8 @@ class Intent(StrEnum):
     TIMEOUT = "timeout"
     """The job ran for longer than its ``timeout_seconds``: it ends failed."""
     SHUTDOWN = "shutdown"
-    """The service is being stopped: the job is queued again, uncharged, and goes on at the next start."""
+    """The service is being stopped: the job is queued again, uncharged, and goes on at the next
+    start."""
 
 
 class Transition(NamedTuple):
@@ -95,9 +98,15 @@ STEPS: Final[dict[str, Transition]] = {
         JobState.RUNNING,
         "all ranks are connected, or the processes of a script have started",
     ),
-    "succeed": Transition(frozenset({JobState.RUNNING}), JobState.SUCCEEDED, "all ranks ended successfully"),
-    "fail": Transition(_LIVE, JobState.FAILED, "an attempt failed permanently, or no retry is left"),
-    "requeue": Transition(_LIVE, JobState.QUEUED, "the attempt was lost, preempted, or failed with a retryable error"),
+    "succeed": Transition(
+        frozenset({JobState.RUNNING}), JobState.SUCCEEDED, "all ranks ended successfully"
+    ),
+    "fail": Transition(
+        _LIVE, JobState.FAILED, "an attempt failed permanently, or no retry is left"
+    ),
+    "requeue": Transition(
+        _LIVE, JobState.QUEUED, "the attempt was lost, preempted, or failed with a retryable error"
+    ),
     "cancel": Transition(
         frozenset({JobState.QUEUED}) | _LIVE,
         JobState.CANCELLED,
@@ -106,5 +115,7 @@ STEPS: Final[dict[str, Transition]] = {
 }
 """Every legal step of a job, by name."""
 
-TERMINAL: Final = frozenset(JobState) - frozenset(source for step in STEPS.values() for source in step.sources)
+TERMINAL: Final = frozenset(JobState) - frozenset(
+    source for step in STEPS.values() for source in step.sources
+)
 """States without a way out, derived from the table."""

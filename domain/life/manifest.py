@@ -67,4 +67,6 @@ def read_manifest(text: bytes) -> Manifest:
         where = "/".join(map(str, line["loc"]))
         if where == "format":
             raise ManifestError(f"has format {line['input']!r}; expected {FORMAT}") from None
-        raise ManifestError(f"cannot be read ({where + ': ' if where else ''}{line['msg']})") from None
+        raise ManifestError(
+            f"cannot be read ({where + ': ' if where else ''}{line['msg']})"
+        ) from None

@@ -1,47 +1,21 @@
-"""Outcome of an attempt, and its consequence for the job.
+"""Outcome of an attempt.
 
 An attempt ends with an *outcome*: a reason from the enum below, the first failing rank, its
 exception or signal, the last step, and advice. One table maps each reason to the job's final state,
-to a retry class, and to the responsible party. ``judge`` applies it to the job's earlier attempts
-(``AttemptHistory``). Nothing else decides about a retry:
+to a retry class, and to the responsible party.
 
-1. A success succeeds. A requested cancel wins over everything else.
-2. A class ``never`` fails. ``replan`` fails too if the micro-batch is one sample already or the
-loop is the job's own.
-3. A job that failed on ``STUCK_NODES_MAX`` nodes after the same step fails: the nodes are not the
-cause.
-4. A *counted* attempt uses one of ``retry.max``. **Progress** since the attempt before, whatever
-ended that, restarts the count: for a train job a newer published checkpoint, from which the next
-attempt resumes; for a script, which keeps its own, a later step in its metrics. A run of a week
-that fails every day continues, and one that fails between the same two checkpoints does not. With
-``retry.max: 3`` a job ends when four attempts in a row made no progress: five attempts in all, if
-the second one made more than the first. Each retry's event has its number.
-5. Attempts that are not counted end the job only if it loops: ``FRUITLESS_MAX`` in a row without
-progress, none of which ran for ``LONG_SECONDS``. User code that sends its own launcher SIGTERM
-looks like a service that restarts.
-6. No job has more than ``ATTEMPTS_MAX`` attempts, because a script can report any step.
-
-Not here: the wait before a retry (``domain.life.timings``), the next placement
-(``domain.placement.decide``), quarantine of nodes (``domain.life.quarantine``).
+Not here: the decision about a retry (``domain.life.retrying``), quarantine of nodes
+(``domain.life.quarantine``).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
-
-STUCK_NODES_MAX: Final = 3
-"""Nodes on which a job may fail after the same step before it is held to be its own fault."""
-FRUITLESS_MAX: Final = 30
-"""Short attempts in a row without progress. With the backoff about an hour: a service may restart often, too."""
-LONG_SECONDS: Final = 600.0
-"""An attempt of at least this duration does not loop, even if its progress is unknown."""
-ATTEMPTS_MAX: Final = 1_000
 
 
 class RetryClass(StrEnum):
@@ -54,7 +28,8 @@ class RetryClass(StrEnum):
     RETRY_ELSEWHERE = "retry-elsewhere"
     """It may pass on another node; the same node is tried last."""
     REPLAN = "replan"
-    """It may pass with a smaller micro-batch: the next attempt halves it, down to one sample, and the batch stays."""
+    """It may pass with a smaller micro-batch: the next attempt halves it, down to one sample, and
+    the batch stays."""
 
 
 class Reason(StrEnum):
@@ -73,7 +48,8 @@ class Reason(StrEnum):
     USER_ERROR = "user_error"
     """The task or the script raised, or exited with a code other than 0."""
     BAD_SPEC = "bad_spec"
-    """The spec cannot be carried out: the task's class is missing, its arguments are refused, a checkpoint does not fit."""
+    """The spec cannot be carried out: the task's class is missing, its arguments are refused, a
+    checkpoint does not fit."""
     CODE_UNAVAILABLE = "code_unavailable"
     """The job's code could not be brought to the node."""
     OUT_OF_MEMORY = "out_of_memory"
@@ -85,7 +61,8 @@ class Reason(StrEnum):
     NON_FINITE = "non_finite"
     """The loss or the gradient was no finite number."""
     DIVERGED = "diverged"
-    """The ranks' models were no longer the same, although every step gives all of them the same gradient."""
+    """The ranks' models were no longer the same, although every step gives all of them the same
+    gradient."""
     STALL = "stall"
     """No step was completed for longer than the limit: a rank waits for an operation that the
     others do not run."""
@@ -116,7 +93,8 @@ class _Rule(NamedTuple):
     """The job's final state when it is not tried again."""
     advice: str
     blames_node: bool = False
-    """The node may be at fault. It counts for ``domain.life.quarantine`` where the agent or the scheduler observed it."""
+    """The node may be at fault. It counts for ``domain.life.quarantine`` where the agent or the
+    scheduler observed it."""
 
 
 _NEVER, _RETRY, _ELSEWHERE = RetryClass.NEVER, RetryClass.RETRY, RetryClass.RETRY_ELSEWHERE
@@ -124,12 +102,18 @@ _NEVER, _RETRY, _ELSEWHERE = RetryClass.NEVER, RetryClass.RETRY, RetryClass.RETR
 RULES: Final[dict[Reason, _Rule]] = {
     Reason.SUCCEEDED: _Rule(_NEVER, False, "succeeded", ""),
     Reason.CANCELLED: _Rule(_NEVER, False, "cancelled", ""),
-    Reason.TIMED_OUT: _Rule(_NEVER, True, "failed", "Raise timeout_seconds, or give the job fewer steps."),
+    Reason.TIMED_OUT: _Rule(
+        _NEVER, True, "failed", "Raise timeout_seconds, or give the job fewer steps."
+    ),
     Reason.SHUTDOWN: _Rule(
         _RETRY, False, "failed", "The job resumes from its checkpoint when the service is up again."
     ),
-    Reason.PREEMPTED: _Rule(_RETRY, False, "failed", "The job resumes from its checkpoint when devices are free."),
-    Reason.USER_ERROR: _Rule(_NEVER, True, "failed", "Read the traceback, fix the code, and submit again."),
+    Reason.PREEMPTED: _Rule(
+        _RETRY, False, "failed", "The job resumes from its checkpoint when devices are free."
+    ),
+    Reason.USER_ERROR: _Rule(
+        _NEVER, True, "failed", "Read the traceback, fix the code, and submit again."
+    ),
     Reason.BAD_SPEC: _Rule(_NEVER, True, "failed", "Correct the spec and submit again."),
     Reason.CODE_UNAVAILABLE: _Rule(
         _RETRY,
@@ -141,7 +125,8 @@ RULES: Final[dict[Reason, _Rule]] = {
         RetryClass.REPLAN,
         False,
         "failed",
-        "Use activation_checkpointing: true, precision: bf16, a smaller model or devices with more memory; in a script, "
+        "Use activation_checkpointing: true, precision: bf16, a smaller model or devices with "
+        "more memory; in a script, "
         "a smaller micro-batch.",
     ),
     Reason.HOST_OUT_OF_MEMORY: _Rule(
@@ -150,8 +135,12 @@ RULES: Final[dict[Reason, _Rule]] = {
         "failed",
         "Lower train.loader.workers, or use a node with more memory.",
     ),
-    Reason.KILLED: _Rule(_RETRY, True, "failed", "Check the node's system log for the sender of the signal."),
-    Reason.NON_FINITE: _Rule(_NEVER, True, "failed", "Lower the learning rate, or set clip_grad_norm."),
+    Reason.KILLED: _Rule(
+        _RETRY, True, "failed", "Check the node's system log for the sender of the signal."
+    ),
+    Reason.NON_FINITE: _Rule(
+        _NEVER, True, "failed", "Lower the learning rate, or set clip_grad_norm."
+    ),
     Reason.DIVERGED: _Rule(
         _ELSEWHERE,
         True,
@@ -171,8 +160,12 @@ RULES: Final[dict[Reason, _Rule]] = {
         "failed",
         "Make all ranks end together: one waits for another that has exited.",
     ),
-    Reason.NETWORK: _Rule(_RETRY, True, "failed", "Check that the nodes can reach each other on the ranks' ports."),
-    Reason.STORAGE: _Rule(_ELSEWHERE, True, "failed", "Free space on the node or in the store.", blames_node=True),
+    Reason.NETWORK: _Rule(
+        _RETRY, True, "failed", "Check that the nodes can reach each other on the ranks' ports."
+    ),
+    Reason.STORAGE: _Rule(
+        _ELSEWHERE, True, "failed", "Free space on the node or in the store.", blames_node=True
+    ),
     Reason.LAUNCH_FAILED: _Rule(
         _ELSEWHERE,
         True,
@@ -187,7 +180,9 @@ RULES: Final[dict[Reason, _Rule]] = {
         "Check the node: lockstep nodes shows its last heartbeat.",
         blames_node=True,
     ),
-    Reason.CUT_OFF: _Rule(_RETRY, False, "failed", "Check that the database and the node's agent are running."),
+    Reason.CUT_OFF: _Rule(
+        _RETRY, False, "failed", "Check that the database and the node's agent are running."
+    ),
     Reason.UNANSWERED: _Rule(
         _ELSEWHERE,
         False,
@@ -233,8 +228,8 @@ class Outcome(BaseModel):
     def stored(cls, document: Mapping[str, Any]) -> Outcome:
         """Read an outcome that another version may have stored.
 
-        It is a report: a field that only a newer version has is left out, and a reason that only a newer version has
-        becomes ``version``, so that one such row stops no pass and no page.
+        It is a report: a field that only a newer version has is left out, and a reason that only a
+        newer version has becomes ``version``, so that one such row stops no pass and no page.
         """
         known = document.get("reason") in set(Reason)
         return cls.model_validate(document if known else {**document, "reason": Reason.VERSION})
@@ -242,7 +237,9 @@ class Outcome(BaseModel):
     @classmethod
     def of(cls, reason: Reason, message: str, **details: object) -> Outcome:
         """An outcome with its reason's advice."""
-        return cls.model_validate({"reason": reason, "message": message, "advice": RULES[reason].advice, **details})
+        return cls.model_validate(
+            {"reason": reason, "message": message, "advice": RULES[reason].advice, **details}
+        )
 
 
 _DEVICE_MEMORY: Final = re.compile(
@@ -266,145 +263,3 @@ def with_advice_of_cause(outcome: Outcome) -> Outcome:
     if _DEVICE_MEMORY.search(told) is None:
         return outcome
     return outcome.model_copy(update={"advice": DEVICE_MEMORY_ADVICE})
-
-
-@dataclass(frozen=True)
-class AttemptHistory:
-    """Summary of a job's earlier attempts for the rules."""
-
-    charged: int = 0
-    """Counted attempts since the last progress."""
-    fruitless: int = 0
-    """Short attempts in a row without progress, counted or not."""
-    step: int = 0
-    """Progress of the job at the end of its last attempt; see ``AttemptEnd.reached``."""
-    stuck_step: int | None = None
-    """The step after which the last counted attempt failed."""
-    stuck_nodes: tuple[str, ...] = ()
-    """On which nodes, one after the other, attempts have failed after it."""
-
-
-@dataclass(frozen=True)
-class AttemptEnd:
-    """Facts about an ended attempt, beside its outcome."""
-
-    number: int
-    """Counted from 1."""
-    ran_seconds: float
-    """From all ranks having met to the end; 0 where they never met."""
-    reached: int
-    """Step from which the next attempt resumes: a train job's newest published checkpoint, a
-    script's last step; 0 if none."""
-    retries_max: int
-    """``retry.max`` of the spec."""
-    cancel_requested: bool = False
-    """A user cancelled the job. That wins over any retry and any failure: nothing of the job runs,
-    as requested. It does not undo a success."""
-    can_halve: bool = False
-    """The plan's micro-batch holds more than one sample."""
-
-
-@dataclass(frozen=True)
-class JobDecision:
-    """Consequence of an outcome for the job."""
-
-    step: str
-    """A name from ``lifecycle.STEPS``."""
-    charged: bool
-    record: AttemptHistory
-    """To be judged by the next time."""
-    failures: int = 0
-    """Number of doublings of the wait (``Timings.backoff``); 0 retries at once."""
-    halve: bool = False
-    """The next attempt runs half the micro-batch."""
-    note: str = ""
-    """Reason for not retrying, although the outcome's reason allows it."""
-    explanation: str = ""
-    """Number of this retry of ``retry.max``, and why the count started again if it did; empty without a retry."""
-    advice: str = ""
-    """Replaces the outcome's advice if the note requires another action."""
-
-
-def judge(outcome: Outcome, before: AttemptHistory, ending: AttemptEnd) -> JobDecision:
-    """Return the decision about a job whose attempt ended with ``outcome``.
-
-    The module lists the rules.
-    """
-    rule = RULES[outcome.reason]
-    if outcome.reason is Reason.SUCCEEDED:
-        return JobDecision("succeed", charged=False, record=before)
-    if ending.cancel_requested or rule.state == "cancelled":
-        return JobDecision("cancel", charged=False, record=before)
-    if rule.retry is RetryClass.NEVER or (rule.retry is RetryClass.REPLAN and not ending.can_halve):
-        return JobDecision("fail", rule.charged, record=before)
-    record = _recorded(outcome, before, ending, charged=rule.charged)
-    verdict = JobDecision(
-        "requeue",
-        rule.charged,
-        record,
-        # The first attempt that is not counted does not wait: usually a service was restarted.
-        failures=record.fruitless if rule.charged else record.fruitless - 1,
-        halve=rule.retry is RetryClass.REPLAN,
-    )
-    note, advice = _why_not_again(record, ending, charged=rule.charged)
-    if note:
-        return replace(verdict, step="fail", halve=False, note=note, advice=advice)
-    return replace(verdict, explanation=_which_retry(before, record, ending, charged=rule.charged))
-
-
-def _which_retry(before: AttemptHistory, record: AttemptHistory, ending: AttemptEnd, *, charged: bool) -> str:
-    if not charged:
-        return "not counted as a retry"
-    which = f"retry {record.charged} of {ending.retries_max}"
-    if before.charged and record.step > before.step:
-        return f"{which}: the count is reset, because the job advanced from step {before.step} to step {record.step}"
-    if record.charged > 1:
-        return f"{which} without progress" + (f" since step {record.step}" if record.step else "")
-    return which
-
-
-def _recorded(outcome: Outcome, before: AttemptHistory, ending: AttemptEnd, *, charged: bool) -> AttemptHistory:
-    progressed = ending.reached > before.step
-    stuck_step, stuck_nodes = before.stuck_step, before.stuck_nodes
-    if charged:
-        if outcome.last_step != stuck_step:
-            stuck_step, stuck_nodes = outcome.last_step, ()
-        if outcome.last_step is not None and outcome.node is not None and outcome.node not in stuck_nodes:
-            stuck_nodes = (*stuck_nodes, outcome.node)
-    return AttemptHistory(
-        charged=(0 if progressed else before.charged) + (1 if charged else 0),
-        fruitless=1 if progressed or ending.ran_seconds >= LONG_SECONDS else before.fruitless + 1,
-        step=max(before.step, ending.reached),
-        stuck_step=stuck_step,
-        stuck_nodes=stuck_nodes,
-    )
-
-
-def _why_not_again(record: AttemptHistory, ending: AttemptEnd, *, charged: bool) -> tuple[str, str]:
-    """Return the obstacle to a retry that the reason allows, and advice. Empty if there is none."""
-    if charged and len(record.stuck_nodes) >= STUCK_NODES_MAX:
-        nodes = ", ".join(record.stuck_nodes)
-        return (
-            f"it failed on {len(record.stuck_nodes)} nodes ({nodes}) after the same step, so "
-            "the job itself is the cause",
-            f"Check the job's code and the samples of the batch after step {record.stuck_step}.",
-        )
-    if charged and record.charged > ending.retries_max:
-        counted = "an attempt" if record.charged == 1 else f"{record.charged} attempts in a row"
-        further = f"no further than step {record.step}" if record.step else "no further"
-        note = f"{counted} got {further}, and retry.max is {ending.retries_max}"
-        if earlier := ending.number - record.charged:
-            note += (
-                f"; {earlier} of the {ending.number} attempts {'is' if earlier == 1 else 'are'} "
-                "not counted, because progress resets the count and ends such as a preemption "
-                "are excluded"
-            )
-        return note, ""
-    if not charged and record.fruitless >= FRUITLESS_MAX:
-        return (
-            f"{record.fruitless} attempts in a row ended early and made no progress",
-            "Find the cause: the job's code may stop its launcher, or the service restarts too often.",
-        )
-    if ending.number >= ATTEMPTS_MAX:
-        return f"it had {ending.number} attempts", ""
-    return "", ""

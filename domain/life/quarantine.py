@@ -57,8 +57,13 @@ def to_quarantine(failures: Sequence[NodeFailure], *, together_seconds: float) -
     for node in sorted({failure.node for failure in failures}):
         own = _own(node, failures, together_seconds)
         if len(own) >= JOBS_MAX:
-            told = ", ".join(f"{failure.reason} (job {failure.job_id})" for failure in own[:SHOWN_MAX])
-            found[node] = f"it failed {len(own)} jobs for reasons of the node, with no success in between: {told}"
+            told = ", ".join(
+                f"{failure.reason} (job {failure.job_id})" for failure in own[:SHOWN_MAX]
+            )
+            found[node] = (
+                f"it failed {len(own)} jobs for reasons of the node, with no success in between: "
+                f"{told}"
+            )
     return found
 
 
@@ -67,7 +72,9 @@ def _own(node: str, failures: Sequence[NodeFailure], together_seconds: float) ->
     others = [failure for failure in failures if failure.node != node]
     own: dict[str, NodeFailure] = {}
     silent_at: float | None = None
-    for failure in sorted((each for each in failures if each.node == node), key=lambda each: each.at):
+    for failure in sorted(
+        (each for each in failures if each.node == node), key=lambda each: each.at
+    ):
         if any(_shared(failure, other, together_seconds) for other in others):
             continue
         if failure.reason in SILENCE:
@@ -80,4 +87,6 @@ def _own(node: str, failures: Sequence[NodeFailure], together_seconds: float) ->
 
 
 def _shared(one: NodeFailure, other: NodeFailure, together_seconds: float) -> bool:
-    return one.reason is other.reason and (one.job_id == other.job_id or abs(one.at - other.at) <= together_seconds)
+    return one.reason is other.reason and (
+        one.job_id == other.job_id or abs(one.at - other.at) <= together_seconds
+    )

@@ -41,7 +41,9 @@ def best_of(newest_first: Sequence[T], value: Callable[[T], float | None]) -> T 
     return best
 
 
-def superseded(newest_first: Sequence[T], keep_last: int, value: Callable[[T], float | None]) -> list[T]:
+def superseded(
+    newest_first: Sequence[T], keep_last: int, value: Callable[[T], float | None]
+) -> list[T]:
     """Return the checkpoints to delete: all but the newest ``keep_last`` and the best.
 
     Parameters

@@ -1,10 +1,11 @@
 """Every wait of the job's life, in one place, with its unit and its reason.
 
-The order of the numbers is a proof obligation, checked at construction: a node stops its own ranks (fence) before
-the control plane may give the work away (lease), and the control plane waits a little longer than the lease before
-it places again, so that two attempts never train at once.
+The order of the numbers is a proof obligation, checked at construction: a node stops its own ranks
+(fence) before the control plane may give the work away (lease), and the control plane waits a
+little longer than the lease before it places again, so that two attempts never train at once.
 
-Not here: limits of sizes (``domain.limits``), and reading these from the environment (each program's ``settings``).
+Not here: limits of sizes (``domain.limits``), and reading these from the environment (each
+program's ``settings``).
 """
 
 from __future__ import annotations
@@ -38,18 +39,27 @@ class Timings:
     stop_grace_seconds: float = 5.0
     """From the graceful stop to SIGKILL."""
     backoff_seconds: float = 1.0
-    """Longest wait before the first retry of a job; doubles with each, up to ``backoff_max_seconds``."""
+    """Longest wait before the first retry of a job; doubles with each, up to
+    ``backoff_max_seconds``."""
     backoff_max_seconds: float = 120.0
     together_seconds: float = 300.0
-    """Failures of nodes that lie no further apart may have one cause, which is then none of the nodes'."""
+    """Failures of nodes that lie no further apart may have one cause, which is then none of the
+    nodes'."""
     exit_stall_seconds: float = 30.0
     """Once one rank has exited 0, the others have this long."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
             if not 0 < getattr(self, field.name) < math.inf:
-                raise ValueError(f"{field.name} must be positive and finite, got {getattr(self, field.name)}")
-        if not 2 * self.heartbeat_seconds < self.fence_seconds < self.lease_seconds < self.replace_after_seconds:
+                raise ValueError(
+                    f"{field.name} must be positive and finite, got {getattr(self, field.name)}"
+                )
+        if (
+            not 2 * self.heartbeat_seconds
+            < self.fence_seconds
+            < self.lease_seconds
+            < self.replace_after_seconds
+        ):
             raise ValueError(
                 "timings must satisfy 2 × heartbeat < fence < lease < replace_after, got 2 × "
                 f"{self.heartbeat_seconds}, {self.fence_seconds}, {self.lease_seconds}, "
@@ -59,7 +69,9 @@ class Timings:
 
     def scaled(self, factor: float) -> Timings:
         """All waits multiplied by ``factor`` (tests use factors below 1)."""
-        return replace(self, **{field.name: getattr(self, field.name) * factor for field in fields(self)})
+        return replace(
+            self, **{field.name: getattr(self, field.name) * factor for field in fields(self)}
+        )
 
     def backoff(self, failures: int, *, who: str) -> float:
         """Return the seconds to wait before the next attempt.

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from heapq import nsmallest
 from typing import Final
 
-from lockstep.domain.placement.decide import Node, Placed, PlacementRequest, place, turn
+from lockstep.domain.placement.decide import place, turn
+from lockstep.domain.placement.requests import Node, Placed, PlacementRequest
 
 REQUESTS_MAX: Final = 200
 """Limit of evaluated jobs, from the front of the queue."""
@@ -34,7 +35,11 @@ class Release:
 
 
 def starts(
-    requests: Iterable[PlacementRequest], nodes: Sequence[Node], releases: Iterable[Release], *, now: float
+    requests: Iterable[PlacementRequest],
+    nodes: Sequence[Node],
+    releases: Iterable[Release],
+    *,
+    now: float,
 ) -> dict[str, float]:
     """Return the predicted start of each job, in seconds since the epoch.
 
@@ -55,7 +60,11 @@ def starts(
     waiting = {request.job_id: request for request in nsmallest(REQUESTS_MAX, requests, key=turn)}
     freed = [(max(now, release.at), release.devices) for release in releases]
     moments = sorted(
-        {now, *(at for at, _ in freed), *(one.not_before for one in waiting.values() if one.not_before > now)}
+        {
+            now,
+            *(at for at, _ in freed),
+            *(one.not_before for one in waiting.values() if one.not_before > now),
+        }
     )
     started: dict[str, float] = {}
     cluster = {node.name: node for node in nodes}
@@ -68,7 +77,9 @@ def starts(
                 started[decision.job_id] = moment
                 del waiting[decision.job_id]
                 for name, indices in decision.devices:
-                    cluster[name] = replace(cluster[name], free=cluster[name].free.difference(indices))
+                    cluster[name] = replace(
+                        cluster[name], free=cluster[name].free.difference(indices)
+                    )
         if not waiting:
             break
     return started

@@ -56,7 +56,9 @@ def value_at(document: object, path: Sequence[str], default: object) -> object:
     for name in path:
         if isinstance(here, dict) and name in here:
             here = here[name]
-        elif isinstance(here, list) and name.isdecimal() and name.isascii() and int(name) < len(here):
+        elif (
+            isinstance(here, list) and name.isdecimal() and name.isascii() and int(name) < len(here)
+        ):
             here = here[int(name)]
         else:
             return default

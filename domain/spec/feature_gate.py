@@ -26,11 +26,18 @@ class _Later(NamedTuple):
 LATER: Final = (
     _Later(
         "/resources/gpus",
-        lambda spec: spec.resources.gpus.model_dump() if isinstance(spec.resources.gpus, GpuRange) else None,
+        lambda spec: (
+            spec.resources.gpus.model_dump() if isinstance(spec.resources.gpus, GpuRange) else None
+        ),
         "elastic jobs",
         "use one number, such as gpus: 2",
     ),
-    _Later("/secrets", lambda spec: list(spec.secrets) or None, "secrets", "use env for values that are not secret"),
+    _Later(
+        "/secrets",
+        lambda spec: list(spec.secrets) or None,
+        "secrets",
+        "use env for values that are not secret",
+    ),
 )
 """Every such function, in the order of the spec. ``docs/spec.md`` marks the fields with it."""
 
@@ -41,5 +48,8 @@ def not_yet(spec: JobSpec) -> Iterator[FieldError]:
         value = later.value(spec)
         if value is not None:
             yield FieldError(
-                later.pointer, f"{later.what}: not available in this version of Lockstep", value, later.instead
+                later.pointer,
+                f"{later.what}: not available in this version of Lockstep",
+                value,
+                later.instead,
             )

@@ -1,6 +1,9 @@
-"""The small types that the spec is made of: a section, names, numbers, and which member of a union a value is meant to be.
+"""The small types that the spec is made of.
 
-Not here: the fields themselves (``domain.spec.job``), and how a refusal is put into words (``domain.spec.reading``).
+A section, names, numbers, and which member of a union a value is meant to be.
+
+Not here: the fields themselves (``domain.spec.job``), and how a refusal is put into words
+(``domain.spec.reading``).
 """
 
 from __future__ import annotations
@@ -20,7 +23,10 @@ FOLDER = r"^/"
 COMMIT = r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$"
 GIT_TRANSPORTS: Final = ("https", "http", "ssh", "git", "file")
 PATTERNS: Final = {
-    NAME: "1 to 63 lower-case letters, digits, '.', '_' and '-', with a letter or digit first and last",
+    NAME: (
+        "1 to 63 lower-case letters, digits, '.', '_' and '-', with a letter or digit first and "
+        "last"
+    ),
     ENV_NAME: "at most 128 letters, digits and '_', not beginning with a digit",
     SHA256: "the archive's SHA-256 as 64 lower-case hexadecimal digits",
     FOLDER: "an absolute path, beginning with '/'",
@@ -28,7 +34,8 @@ PATTERNS: Final = {
 """Description of each pattern for users."""
 
 RESERVED_ENV = frozenset(
-    "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK ROLE_WORLD_SIZE ROLE_NAME "
+    "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK "
+    "ROLE_WORLD_SIZE ROLE_NAME "
     "MASTER_ADDR MASTER_PORT CUDA_VISIBLE_DEVICES".split()
 )
 """Set by the launcher for every rank; a job that sets them itself would break its own gang."""
@@ -37,7 +44,9 @@ RESERVED_ENV = frozenset(
 class Section(BaseModel):
     """A part of the spec. Unknown fields are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 def no_nul(text: str) -> str:
@@ -53,7 +62,9 @@ def git_url(url: str) -> str:
     """
     transport, separator, rest = url.partition("://")
     scp_like = re.fullmatch(r"[A-Za-z0-9._-]+@[A-Za-z0-9.-]+:[^-].*", url)
-    if not scp_like and not (separator and transport in GIT_TRANSPORTS and rest and not rest.startswith("-")):
+    if not scp_like and not (
+        separator and transport in GIT_TRANSPORTS and rest and not rest.startswith("-")
+    ):
         accepted = ", ".join(f"{name}://" for name in GIT_TRANSPORTS)
         raise at_field(
             (),
@@ -73,7 +84,9 @@ def git_url(url: str) -> str:
 
 def git_ref(ref: str) -> str:
     if ref.startswith("-") or not re.fullmatch(r"[^\s\0~^:?*\[\\]+", ref):
-        raise at_field((), "expected a branch, a tag or a full commit id", "such as main, v1.2 or 40 digits")
+        raise at_field(
+            (), "expected a branch, a tag or a full commit id", "such as main, v1.2 or 40 digits"
+        )
     return ref
 
 
@@ -97,11 +110,19 @@ def _not_bool(value: object) -> object:
 
 def _has_fields(value: object, *names: str) -> list[str]:
     """Return those of ``names`` that a document, or a model made from one, has."""
-    return [name for name in names if (name in value if isinstance(value, dict) else hasattr(value, name))]
+    return [
+        name
+        for name in names
+        if (name in value if isinstance(value, dict) else hasattr(value, name))
+    ]
 
 
 def kind_of_gpus(value: object) -> str | None:
-    return "GpuRange" if isinstance(value, dict) or _has_fields(value, "min") else _number_or_none(value, "count")
+    return (
+        "GpuRange"
+        if isinstance(value, dict) or _has_fields(value, "min")
+        else _number_or_none(value, "count")
+    )
 
 
 def kind_of_micro_size(value: object) -> str | None:
@@ -113,7 +134,9 @@ def _number_or_none(value: object, kind: str) -> str | None:
 
     Errors then refer to a number.
     """
-    is_number = isinstance(value, int | float) or (isinstance(value, str) and value.strip().lstrip("+-").isdecimal())
+    is_number = isinstance(value, int | float) or (
+        isinstance(value, str) and value.strip().lstrip("+-").isdecimal()
+    )
     return kind if is_number else None
 
 
@@ -128,8 +151,11 @@ def choice(kind: Callable[[object], str | None], expected: str) -> Discriminator
 
     Errors then refer to that member alone.
     """
-    # No error context: it is a dict, which would make the annotation unhashable, and `| None` needs its hash.
-    return Discriminator(kind, custom_error_type="choice", custom_error_message=f"expected {expected}")
+    # No error context: it is a dict, which would make the annotation unhashable, and `| None` needs
+    # its hash.
+    return Discriminator(
+        kind, custom_error_type="choice", custom_error_message=f"expected {expected}"
+    )
 
 
 Name = Annotated[str, Field(pattern=NAME, description=f"{PATTERNS[NAME].capitalize()}.")]

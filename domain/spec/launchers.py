@@ -1,8 +1,8 @@
 """Refusal of a script whose command is itself a launcher such as ``torchrun``.
 
-The service starts the ranks. A launcher in each of them would start its own group there:
-``torchrun --nproc-per-node 2`` on two devices made four processes in two groups, which trained apart.
-Where only one process is started, the launcher runs as it was written.
+The service starts the ranks. A launcher in each of them would start its own group there: ``torchrun
+--nproc-per-node 2`` on two devices made four processes in two groups, which trained apart. Where
+only one process is started, the launcher runs as it was written.
 
 A launcher behind a shell (``bash run.sh``) is not seen.
 """
@@ -16,7 +16,9 @@ from typing import Final
 from lockstep.domain.errors import FieldError
 from lockstep.domain.spec.job import JobSpec
 
-PROGRAMS: Final = frozenset({"torchrun", "accelerate", "deepspeed", "horovodrun", "mpirun", "mpiexec", "srun"})
+PROGRAMS: Final = frozenset(
+    {"torchrun", "accelerate", "deepspeed", "horovodrun", "mpirun", "mpiexec", "srun"}
+)
 MODULES: Final = frozenset(
     {
         "torch.distributed.run",
@@ -46,17 +48,25 @@ def launcher_refusals(spec: JobSpec) -> Iterator[FieldError]:
         "time: Lockstep starts the ranks itself, with torchrun's variables (RANK, WORLD_SIZE, "
         "MASTER_ADDR, ...)"
     )
-    once = "" if several else f"; or set script.nproc_per_node: 1, which starts {name} once, with all devices"
+    once = (
+        ""
+        if several
+        else f"; or set script.nproc_per_node: 1, which starts {name} once, with all devices"
+    )
     yield FieldError(
         "/script/command",
         message,
         command[0],
-        f"write command: [{', '.join(_without_launcher(arguments))}]; resources.gpus is the number of ranks{once}",
+        f"write command: [{', '.join(_without_launcher(arguments))}]; resources.gpus is the "
+        f"number of ranks{once}",
     )
 
 
 def launcher_in(command: list[str]) -> tuple[str, list[str]] | None:
-    """The launcher that a command starts, and the words after it; None where it starts another program."""
+    """The launcher that a command starts, and the words after it.
+
+    None where it starts another program.
+    """
     words = _without_runner(command)
     if not words:
         return None

@@ -1,6 +1,7 @@
 """The spec's sections about how a step's gradient moves the weights.
 
-Not here: the optimizers themselves (``engine.step.optimizer``), and the rate at a step (``engine.step.schedule``).
+Not here: the optimizers themselves (``engine.step.optimizer``), and the rate at a step
+(``engine.step.schedule``).
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ class AdamW(Section):
     lr: Annotated[float, Field(gt=0, le=100), NO_BOOL] = 3e-4
     """Learning rate after the warm-up, per optimizer step."""
     weight_decay: Annotated[float, Field(ge=0, le=10), NO_BOOL] = 0.1
-    """Decoupled decay, multiplied by the learning rate; not applied to parameters with fewer than two dimensions."""
-    betas: tuple[Annotated[float, Field(ge=0, lt=1), NO_BOOL], Annotated[float, Field(ge=0, lt=1), NO_BOOL]] = (
+    """Decoupled decay, multiplied by the learning rate; not applied to parameters with fewer than
+    two dimensions."""
+    betas: tuple[
+        Annotated[float, Field(ge=0, lt=1), NO_BOOL], Annotated[float, Field(ge=0, lt=1), NO_BOOL]
+    ] = (
         0.9,
         0.95,
     )
@@ -48,7 +52,9 @@ class SGD(Section):
     @model_validator(mode="after")
     def _nesterov_needs_momentum(self) -> Self:
         if self.nesterov and self.momentum == 0:
-            raise at_field(("nesterov",), "requires a momentum above 0", "set momentum, such as 0.9")
+            raise at_field(
+                ("nesterov",), "requires a momentum above 0", "set momentum, such as 0.9"
+            )
         return self
 
 
@@ -59,7 +65,8 @@ class Schedule(Section):
     """Learning rate as a function of the optimizer step."""
 
     name: Literal["constant", "cosine", "linear"] = "constant"
-    """After the warm-up: stay at ``lr``, or fall to ``min_lr`` at the last step along a cosine or a line."""
+    """After the warm-up: stay at ``lr``, or fall to ``min_lr`` at the last step along a cosine or a
+    line."""
     warmup_steps: Annotated[int, Field(ge=0, le=limits.STEPS_MAX), NO_BOOL] = 0
     """Optimizer steps over which the rate rises linearly to ``lr``."""
     min_lr: Annotated[float, Field(ge=0), NO_BOOL] = 0.0

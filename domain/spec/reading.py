@@ -38,10 +38,14 @@ def read_spec(document: object) -> JobSpec:
     Raises
     ------
     LockstepError
-        ``invalid`` with one ``FieldError`` per wrong value; ``not_yet`` where a documented field has no function yet.
+        ``invalid`` with one ``FieldError`` per wrong value; ``not_yet`` where a documented field
+        has no function yet.
     """
     if not isinstance(document, dict):
-        message = f"expected a job spec: an object with fields such as name and kind, got {_kind_of(document)}"
+        message = (
+            f"expected a job spec: an object with fields such as name and kind, got "
+            f"{_kind_of(document)}"
+        )
         field = FieldError("", message, _plain(document), "start with one of the examples")
         raise LockstepError(ErrorCode.INVALID, message, next_step=field.next_step, fields=(field,))
     try:
@@ -53,17 +57,23 @@ def read_spec(document: object) -> JobSpec:
         raise invalid(problems)
     later = tuple(not_yet(spec))
     if later:
-        raise LockstepError(ErrorCode.NOT_YET, _summary(later), next_step=later[0].next_step, fields=later)
+        raise LockstepError(
+            ErrorCode.NOT_YET, _summary(later), next_step=later[0].next_step, fields=later
+        )
     return spec
 
 
 def invalid(fields: tuple[FieldError, ...]) -> LockstepError:
     """The refusal of a document for these wrong values."""
-    return LockstepError(ErrorCode.INVALID, _summary(fields), next_step=fields[0].next_step, fields=fields)
+    return LockstepError(
+        ErrorCode.INVALID, _summary(fields), next_step=fields[0].next_step, fields=fields
+    )
 
 
-def field_errors(error: ValidationError, model: type[BaseModel], document: object) -> tuple[FieldError, ...]:
-    """The errors of a pydantic validation of ``document`` as ``model``: one per wrong value, each with its JSON pointer."""
+def field_errors(
+    error: ValidationError, model: type[BaseModel], document: object
+) -> tuple[FieldError, ...]:
+    """Errors of a pydantic validation of ``document``: one per wrong value, with JSON pointers."""
     found: dict[str, FieldError] = {}
     for line in _flat(error.errors(), model, ()):
         location = in_document(line["loc"], document, keep_last=line["type"] in _MAY_BE_ABSENT)
@@ -81,7 +91,10 @@ def field_errors(error: ValidationError, model: type[BaseModel], document: objec
             message = f"{message}, got {_shown(value)}"
         pointer = pointer_of(location)
         # The first error about a value is the most basic one: its kind comes before its bounds.
-        found.setdefault(pointer, FieldError(pointer, message, None if value is _ABSENT else _plain(value), next_step))
+        found.setdefault(
+            pointer,
+            FieldError(pointer, message, None if value is _ABSENT else _plain(value), next_step),
+        )
     return tuple(found.values())
 
 
@@ -92,7 +105,7 @@ def _summary(fields: tuple[FieldError, ...]) -> str:
 
 
 def _flat(lines: Iterable[Any], model: type[BaseModel], base: Location) -> Iterator[dict[str, Any]]:
-    """Pydantic's lines with whole locations, where an error about a task's arguments is replaced by its own lines."""
+    """Pydantic's errors with whole locations; those about a task's arguments are expanded."""
     for line in lines:
         location: Location = (*base, *line["loc"])
         context: Mapping[str, Any] = line.get("ctx", {})
@@ -107,7 +120,8 @@ def _flat(lines: Iterable[Any], model: type[BaseModel], base: Location) -> Itera
         yield {**line, "loc": location, "ctx": context, "model": model, "base": base}
 
 
-# Locations. Pydantic's carry, beside names and indices, the tag of each union's chosen member and a mark for keys. A JSON
+# Locations. Pydantic's carry, beside names and indices, the tag of each union's chosen member and a
+# mark for keys. A JSON
 # pointer has neither, so what is not found in the document is left out.
 
 _ABSENT: Final = object()
@@ -133,7 +147,11 @@ def value_at(document: object, location: Location) -> object:
     """The value at a place in the document; ``_ABSENT`` where there is none."""
     here = document
     for part in location:
-        inside = part in here if isinstance(here, dict) else isinstance(here, list) and part in range(len(here))
+        inside = (
+            part in here
+            if isinstance(here, dict)
+            else isinstance(here, list) and part in range(len(here))
+        )
         if not inside:
             return _ABSENT
         here = here[part]  # type: ignore[index]  # a dict with this key, or a list with this index
@@ -160,15 +178,42 @@ _EXPECTED: Final[dict[str, _Say]] = {
     "list_type": lambda _: ("expected a list", "write it as [first, second]"),
     "tuple_type": lambda _: ("expected a list", "write it as [first, second]"),
     "dict_type": lambda _: ("expected an object", "write it as {name: value}"),
-    "greater_than": lambda c: (f"expected more than {_bound(c['gt'])}", f"use a value above {_bound(c['gt'])}"),
-    "greater_than_equal": lambda c: (f"expected at least {_bound(c['ge'])}", f"use {_bound(c['ge'])} or more"),
-    "less_than": lambda c: (f"expected less than {_bound(c['lt'])}", f"use a value below {_bound(c['lt'])}"),
-    "less_than_equal": lambda c: (f"expected at most {_bound(c['le'])}", f"use {_bound(c['le'])} or less"),
-    "string_too_short": lambda c: (f"expected at least {_count(c['min_length'], 'character')}", "write it out"),
-    "string_too_long": lambda c: (f"expected at most {_count(c['max_length'], 'character')}", "shorten it"),
-    "too_short": lambda c: (f"expected at least {_count(c['min_length'], 'entry', 'entries')}", "add the missing part"),
-    "too_long": lambda c: (f"expected at most {_count(c['max_length'], 'entry', 'entries')}", "remove some"),
-    "string_pattern_mismatch": lambda c: (f"expected {PATTERNS[c['pattern']]}", "use only these characters"),
+    "greater_than": lambda c: (
+        f"expected more than {_bound(c['gt'])}",
+        f"use a value above {_bound(c['gt'])}",
+    ),
+    "greater_than_equal": lambda c: (
+        f"expected at least {_bound(c['ge'])}",
+        f"use {_bound(c['ge'])} or more",
+    ),
+    "less_than": lambda c: (
+        f"expected less than {_bound(c['lt'])}",
+        f"use a value below {_bound(c['lt'])}",
+    ),
+    "less_than_equal": lambda c: (
+        f"expected at most {_bound(c['le'])}",
+        f"use {_bound(c['le'])} or less",
+    ),
+    "string_too_short": lambda c: (
+        f"expected at least {_count(c['min_length'], 'character')}",
+        "write it out",
+    ),
+    "string_too_long": lambda c: (
+        f"expected at most {_count(c['max_length'], 'character')}",
+        "shorten it",
+    ),
+    "too_short": lambda c: (
+        f"expected at least {_count(c['min_length'], 'entry', 'entries')}",
+        "add the missing part",
+    ),
+    "too_long": lambda c: (
+        f"expected at most {_count(c['max_length'], 'entry', 'entries')}",
+        "remove some",
+    ),
+    "string_pattern_mismatch": lambda c: (
+        f"expected {PATTERNS[c['pattern']]}",
+        "use only these characters",
+    ),
 }
 """Expectation and next step for each kind of pydantic error that a spec can meet."""
 
@@ -185,7 +230,10 @@ def _explain(line: Any, model: type[BaseModel], location: Location) -> tuple[str
         near = _near(line, context.get("choices", ()))
         return context["message"], near or context.get("next_step") or "correct it"
     if kind == "literal_error":
-        choices = [choice.strip().strip("'") for choice in context["expected"].replace(" or ", ", ").split(",")]
+        choices = [
+            choice.strip().strip("'")
+            for choice in context["expected"].replace(" or ", ", ").split(",")
+        ]
         return f"expected {_either(choices)}", _near(line, choices) or f"use {_either(choices)}"
     if kind == "union_tag_invalid":
         names = [
@@ -193,18 +241,32 @@ def _explain(line: Any, model: type[BaseModel], location: Location) -> tuple[str
             for inner in _models_at(model, location[len(line["base"]) : -1])
         ]
         written = difflib.get_close_matches(str(context.get("tag", "")), names, n=1)
-        return f"expected {_either(names)}", f"did you mean {written[0]}?" if written else f"use {_either(names)}"
+        return (
+            f"expected {_either(names)}",
+            f"did you mean {written[0]}?" if written else f"use {_either(names)}",
+        )
     if kind in {"model_type", "model_attributes_type"}:
         names = sorted(
-            {name for found in _models_at(model, location[len(line["base"]) :]) for name in found.model_fields}
+            {
+                name
+                for found in _models_at(model, location[len(line["base"]) :])
+                for name in found.model_fields
+            }
         )
-        return f"expected an object with fields such as {', '.join(names[:3])}", "write it as {name: value}"
-    return str(line["msg"]).removeprefix("Value error, "), "use one of these" if kind == "choice" else "correct it"
+        return (
+            f"expected an object with fields such as {', '.join(names[:3])}",
+            "write it as {name: value}",
+        )
+    return str(line["msg"]).removeprefix(
+        "Value error, "
+    ), "use one of these" if kind == "choice" else "correct it"
 
 
 def _no_such_field(location: Location, model: type[BaseModel]) -> tuple[str, str]:
     name = str(location[-1])
-    known = sorted({field for found in _models_at(model, location[:-1]) for field in found.model_fields})
+    known = sorted(
+        {field for found in _models_at(model, location[:-1]) for field in found.model_fields}
+    )
     message = f"unknown field; expected one of {', '.join(known)}"
     surely = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
     here = ".".join(str(part) for part in location if part not in _TAGS)
@@ -224,7 +286,10 @@ def _near(line: Any, choices: Iterable[str]) -> str:
 
 
 def _models_at(model: type[BaseModel], location: Location) -> list[type[BaseModel]]:
-    """The types that the object at ``location`` may have; a union's tag in it leaves that member alone."""
+    """The types that the object at ``location`` may have.
+
+    A union's tag in it leaves that member alone.
+    """
     models: list[type[BaseModel]] = [model]
     for part in location:
         chosen = [outer for outer in models if outer.__name__.lower() == str(part).lower()]

@@ -1,9 +1,10 @@
-"""Models whose fields are described by the text below each of them, read when a JSON schema is written.
+"""Models with descriptions of their fields, read when a JSON schema is written.
 
-pydantic's own ``use_attribute_docstrings`` reads the source of every class at import, which is a tenth of the time that a
-short command takes; only the API's description needs those texts.
+pydantic's own ``use_attribute_docstrings`` reads the source of every class at import, which is a
+tenth of the time that a short command takes; only the API's description needs those texts.
 
-Not here: the spec's models (``domain.spec.fields.Section``), whose descriptions the pages and the API always need.
+Not here: the spec's models (``domain.spec.fields.Section``), whose descriptions the pages and the
+API always need.
 """
 
 from __future__ import annotations
@@ -20,10 +21,15 @@ if TYPE_CHECKING:
 
 
 class Described:
-    """Before ``BaseModel`` in a class's bases: a model with the text below each field as that field's description."""
+    """Before ``BaseModel`` in a class's bases.
+
+    A model with the text below each field as that field's description.
+    """
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
         written = handler(core_schema)
         properties = handler.resolve_ref_schema(written).get("properties", {})
         for base in reversed(cls.__mro__):

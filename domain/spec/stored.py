@@ -64,13 +64,16 @@ def read_tolerantly(document: Any, validate: Callable[[Any], T]) -> T:
     try:
         return validate(document)
     except ValidationError as error:
-        ignored = [place for place in _unknown(error, document) if _is_neutral(value_at(document, place))]
+        ignored = [
+            place for place in _unknown(error, document) if _is_neutral(value_at(document, place))
+        ]
         if not ignored:
             raise
     found = validate(_without(document, ignored))
     names = ", ".join(".".join(map(str, place)) for place in ignored)
     log.warning(
-        "fields of another version of Lockstep are ignored, because their values have no effect: %s",
+        "fields of another version of Lockstep are ignored, because their values have no effect: "
+        "%s",
         names,
     )
     return found
@@ -78,7 +81,9 @@ def read_tolerantly(document: Any, validate: Callable[[Any], T]) -> T:
 
 def _unknown(error: ValidationError, document: object) -> list[Location]:
     lines = error.errors(include_url=False, include_context=False, include_input=False)
-    return [in_document(line["loc"], document) for line in lines if line["type"] == "extra_forbidden"]
+    return [
+        in_document(line["loc"], document) for line in lines if line["type"] == "extra_forbidden"
+    ]
 
 
 def _is_neutral(value: object) -> bool:

@@ -34,19 +34,22 @@ class Strategy(Section):
     """Sharing of one model's training between ranks."""
 
     name: Literal["ddp", "manual", "data_parallel", "zero1", "fsdp", "local_sgd", "diloco"] = "ddp"
-    """``ddp`` is torch's DistributedDataParallel: every rank holds the whole model. ``manual`` is the same by hand, to be
-    read. ``data_parallel`` is torch's older DataParallel: one process drives all devices of one node. ``zero1`` is ``ddp``
-    with the optimizer's state shared out over the ranks. ``fsdp`` shards parameters, gradients
-    and optimizer state over the ranks. ``local_sgd`` and ``diloco`` let each rank step on its own share of the batch and
-    bring the ranks together only now and then: the promise about the batch does not hold under them."""
+    """``ddp`` is torch's DistributedDataParallel: every rank holds the whole model. ``manual`` is
+    the same by hand, to be read. ``data_parallel`` is torch's older DataParallel: one process
+    drives all devices of one node. ``zero1`` is ``ddp`` with the optimizer's state shared out over
+    the ranks. ``fsdp`` shards parameters, gradients and optimizer state over the ranks.
+    ``local_sgd`` and ``diloco`` let each rank step on its own share of the batch and bring the
+    ranks together only now and then: the promise about the batch does not hold under them."""
     bucket_cap_mb: Annotated[float, Field(gt=0, le=4_096), NO_BOOL] | None = None
-    """``ddp`` and ``zero1``: MiB per gradient bucket; null keeps torch's own sizes (a small first bucket, then 25)."""
+    """``ddp`` and ``zero1``: MiB per gradient bucket; null keeps torch's own sizes (a small first
+    bucket, then 25)."""
     gradient_as_bucket_view: bool | None = None
-    """``ddp`` and ``zero1``: keep gradients in the buckets that are sent, which saves a copy the size of the gradient;
-    null does."""
+    """``ddp`` and ``zero1``: keep gradients in the buckets that are sent, which saves a copy the
+    size of the gradient; null does."""
     static_graph: bool = False
-    """``ddp`` and ``zero1``: promise that every micro-batch uses the same parameters in the same way. DDP then also takes
-    models that its usual mode refuses, such as those with reentrant activation checkpointing."""
+    """``ddp`` and ``zero1``: promise that every micro-batch uses the same parameters in the same
+    way. DDP then also takes models that its usual mode refuses, such as those with reentrant
+    activation checkpointing."""
     compression: Literal["none", "fp16", "bf16", "powersgd"] = "none"
     """``ddp``: compression of the gradients that ranks exchange. ``fp16`` and ``bf16`` round them,
     at half the bytes. ``powersgd`` sends matrices of low rank (arXiv 1905.13727) and adds the
@@ -54,13 +57,14 @@ class Strategy(Section):
     powersgd_rank: Annotated[int, Field(ge=1, le=1_024), NO_BOOL] | None = None
     """``compression: powersgd``: rank of the approximation of each matrix; null takes 1."""
     powersgd_start_step: Annotated[int, Field(ge=0, le=limits.STEPS_MAX), NO_BOOL] | None = None
-    """``compression: powersgd``: steps whose gradients are still sent whole, because early ones are hardest to do
-    without; null takes 100."""
+    """``compression: powersgd``: steps whose gradients are still sent whole, because early ones are
+    hardest to do without; null takes 100."""
     sync_every_steps: Annotated[int, Field(ge=1, le=limits.STEPS_MAX), NO_BOOL] | None = None
-    """``local_sgd`` and ``diloco``, which need it: steps that ranks take on their own until their parameters are averaged
-    (DiLoCo's paper takes 500)."""
+    """``local_sgd`` and ``diloco``, which need it: steps that ranks take on their own until their
+    parameters are averaged (DiLoCo's paper takes 500)."""
     outer_lr: Annotated[float, Field(gt=0, le=100), NO_BOOL] | None = None
-    """``diloco``: part of the way to the ranks' average that a synchronisation goes; null takes the paper's 0.7."""
+    """``diloco``: part of the way to the ranks' average that a synchronisation goes; null takes the
+    paper's 0.7."""
     outer_momentum: Annotated[float, Field(ge=0, lt=1), NO_BOOL] | None = None
     """``diloco``: Nesterov momentum of the synchronisations; null takes the paper's 0.9."""
 
@@ -104,7 +108,8 @@ class Strategy(Section):
         if steps is not None and steps <= self.powersgd_starts:
             raise at_field(
                 ("train", "strategy", "powersgd_start_step"),
-                f"{self.powersgd_starts} of {steps} steps are sent uncompressed, so nothing would be compressed",
+                f"{self.powersgd_starts} of {steps} steps are sent uncompressed, so nothing would "
+                f"be compressed",
                 "use a smaller powersgd_start_step, such as a tenth of the steps",
                 show=False,
             )
@@ -119,7 +124,9 @@ class Strategy(Section):
         elif gpu_type == "cpu":
             found = "is one process that drives several GPUs, and gpu_type is cpu"
         if found:
-            raise at_field(("train", "strategy", "name"), found, "set name: ddp, which supports both")
+            raise at_field(
+                ("train", "strategy", "name"), found, "set name: ddp, which supports both"
+            )
 
     @property
     def label(self) -> str:

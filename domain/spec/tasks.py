@@ -22,23 +22,28 @@ OWN_TASK: Final = re.compile(r"^(?!/)(?!.*\.\.)[\w./-]+\.py:[A-Za-z_]\w*$")
 
 
 class _Args(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 class CausalLMArgs(_Args):
     """A compact GPT on text files.
 
-    By default the text is the Python standard library's own sources: real text that is on every machine.
+    By default the text is the Python standard library's own sources: real text that is on every
+    machine.
     """
 
     path: str | None = None
-    """A text file, or a folder read recursively, on the node or relative to the job's code. None: the standard library."""
+    """A text file, or a folder read recursively, on the node or relative to the job's code. None:
+    the standard library."""
     glob: str = "*.py"
     """Pattern of the files of a folder to read."""
     max_bytes: Annotated[int, Field(ge=1_000), NO_BOOL] = 4_000_000
     """Bytes of text used, in file-name order."""
     tokenizer: str | None = None
-    """A file of the ``tokenizers`` library (``tokenizer.json``), like ``path``. None: each byte is a token."""
+    """A file of the ``tokenizers`` library (``tokenizer.json``), like ``path``. None: each byte is
+    a token."""
     context: Annotated[int, Field(ge=8, le=8_192), NO_BOOL] = 128
     """T, tokens in one sequence. A sample is T + 1 consecutive tokens."""
     layers: Annotated[int, Field(ge=1, le=96), NO_BOOL] = 4
@@ -48,21 +53,28 @@ class CausalLMArgs(_Args):
     width: Annotated[int, Field(ge=8, le=16_384), NO_BOOL] = 128
     """Features of the residual stream; a multiple of ``heads``."""
     dropout: Annotated[float, Field(ge=0, le=0.95), NO_BOOL] = 0.0
-    """Part of the activations that is zeroed, after the embeddings and after each attention and MLP; not in evaluation."""
+    """Part of the activations that is zeroed, after the embeddings and after each attention and
+    MLP; not in evaluation."""
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> Self:
         if self.width % self.heads:
             nearest = max(self.heads, round(self.width / self.heads) * self.heads)
-            raise at_field(("width",), f"expected a multiple of heads ({self.heads})", f"use {nearest}")
+            raise at_field(
+                ("width",), f"expected a multiple of heads ({self.heads})", f"use {nearest}"
+            )
         return self
 
 
 class HfCausalLMArgs(_Args):
-    """Fine-tuning of a causal language model of Hugging Face's transformers; nodes need the extra ``lockstep-jobs[hf]``."""
+    """Fine-tuning of a causal language model of Hugging Face's transformers.
+
+    Nodes need the extra ``lockstep-jobs[hf]``.
+    """
 
     model: Annotated[str, Field(min_length=1)]
-    """Folder of the model and its tokenizer, as ``save_pretrained`` writes them, on the node or in the job's code."""
+    """Folder of the model and its tokenizer, as ``save_pretrained`` writes them, on the node or in
+    the job's code."""
     path: Annotated[str, Field(min_length=1)]
     """A text file, or a folder read recursively, on the node or relative to the job's code."""
     glob: str = "*.txt"
@@ -76,7 +88,7 @@ class HfCausalLMArgs(_Args):
 
 
 class ImageClassificationArgs(_Args):
-    """A small convolutional net with GroupNorm on scikit-learn's bundled handwritten digits (1,797 images, 8 × 8)."""
+    """A small convolutional net with GroupNorm on scikit-learn's handwritten digits."""
 
     width: Annotated[int, Field(ge=4, le=1_024), NO_BOOL] = 32
     """Channels of the first convolution; the second has twice as many."""

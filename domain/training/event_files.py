@@ -28,7 +28,8 @@ from typing import Final, NamedTuple
 HEADER_BYTES: Final = 12
 FOOTER_BYTES: Final = 4
 RECORD_BYTES_MAX: Final = 64 * 1024
-"""A longer payload holds an image, a graph or a histogram, and is passed over unread: a scalar's is some fifty bytes."""
+"""A longer payload holds an image, a graph or a histogram, and is passed over unread: a scalar's is
+some fifty bytes."""
 _FILE_VERSION: Final = b"brain.Event:2"
 _VARINT_BYTES_MAX: Final = 10
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -131,7 +132,9 @@ def _one_number(tensor: bytes) -> float | None:
             kind = _signed(value)
         elif field == 2 and wire == _BYTES:
             for _dim, _wire, dimension in _fields(value):
-                lengths = [_signed(length) for number, _, length in _fields(dimension) if number == 1]
+                lengths = [
+                    _signed(length) for number, _, length in _fields(dimension) if number == 1
+                ]
                 size *= lengths[-1] if lengths else 0
         elif field == 4 and wire == _BYTES:
             content = value
@@ -139,7 +142,9 @@ def _one_number(tensor: bytes) -> float | None:
             floats += value
         elif field == 6 and wire in {_BYTES, _FIXED64}:
             doubles += value
-    form, raw = {_DT_FLOAT: ("<f", content or floats), _DT_DOUBLE: ("<d", content or doubles)}.get(kind, ("", b""))
+    form, raw = {_DT_FLOAT: ("<f", content or floats), _DT_DOUBLE: ("<d", content or doubles)}.get(
+        kind, ("", b"")
+    )
     if size != 1 or not form or len(raw) != struct.calcsize(form):
         return None
     return float(struct.unpack(form, raw)[0])
@@ -147,11 +152,21 @@ def _one_number(tensor: bytes) -> float | None:
 
 def _inside(message: bytes, wanted: int) -> bytes:
     """The last field of this number that holds bytes; empty if there is none."""
-    return next((value for field, wire, value in reversed(list(_fields(message))) if (field, wire) == (wanted, 2)), b"")
+    return next(
+        (
+            value
+            for field, wire, value in reversed(list(_fields(message)))
+            if (field, wire) == (wanted, 2)
+        ),
+        b"",
+    )
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Number, wire type and bytes of each field; a varint's bytes are its value as eight bytes, little-endian."""
+    """Number, wire type and bytes of each field.
+
+    A varint's bytes are its value as eight bytes, little-endian.
+    """
     place, end = 0, len(message)
     while place < end:
         key, place = _varint(message, place)
@@ -185,7 +200,8 @@ def _signed(value: bytes) -> int:
     return int(struct.unpack("<q", value)[0])
 
 
-# --- writing ----------------------------------------------------------------------------------------------------------
+# --- writing
+# --------------------------------------------------------------------------------------------------
 
 
 def header(time: float) -> bytes:
@@ -195,7 +211,10 @@ def header(time: float) -> bytes:
 
 def record(step: int, time: float, values: Mapping[str, float]) -> bytes:
     """Return one event with its scalars, as 32-bit floats (about seven digits)."""
-    parts = [_bytes(1, _bytes(1, tag.encode()) + b"\x15" + _float(value)) for tag, value in values.items()]
+    parts = [
+        _bytes(1, _bytes(1, tag.encode()) + b"\x15" + _float(value))
+        for tag, value in values.items()
+    ]
     return _record(_double(1, time) + b"\x10" + _to_varint(step) + _bytes(5, b"".join(parts)))
 
 
@@ -229,7 +248,8 @@ def _to_varint(number: int) -> bytes:
     return bytes(digits)
 
 
-# --- checksums --------------------------------------------------------------------------------------------------------
+# --- checksums
+# --------------------------------------------------------------------------------------------------
 
 
 def _table() -> Sequence[int]:
@@ -247,7 +267,10 @@ _CRC_TABLE: Final = _table()
 
 
 def masked_crc(data: bytes) -> int:
-    """CRC-32C, rotated and shifted as TFRecords do it: the CRC of bytes that hold a CRC would be weak."""
+    """CRC-32C, rotated and shifted as TFRecords do it.
+
+    The CRC of bytes that hold a CRC would be weak.
+    """
     table, crc = _CRC_TABLE, 0xFFFF_FFFF
     for byte in data:
         crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8

@@ -19,10 +19,13 @@ _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 class MemoryForecast(Described, BaseModel):
-    """Bytes that one rank's tensors hold at the fullest moment of a step. The parts add up to the peak.
+    """Bytes that one rank's tensors hold at the fullest moment of a step.
 
-    A part can be zero because it is not there *at that moment*: where a step is fullest in the middle of its first
-    backward, hardly a gradient exists yet, and where it is fullest in the optimizer, no activation exists any more.
+    The parts add up to the peak.
+
+    A part can be zero because it is not there *at that moment*: where a step is fullest in the
+    middle of its first backward, hardly a gradient exists yet, and where it is fullest in the
+    optimizer, no activation exists any more.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -49,7 +52,10 @@ class MemoryForecast(Described, BaseModel):
         return sum(self._parts().values())
 
     def sentence(self) -> str:
-        """The forecast in words: "about 1.9 GiB per rank (optimizer 1.0, weights 0.5, activations 0.4)"."""
+        """The forecast in words.
+
+        "about 1.9 GiB per rank (optimizer 1.0, weights 0.5, activations 0.4)".
+        """
         power = _power(self.peak)
         shown = [
             f"{name} {bytes_ / 1024**power:.1f}"
@@ -81,11 +87,14 @@ class PlannedMemory(Described, BaseModel):
     why: str | None = None
     """Reason for a missing forecast."""
     micro_batch_size: int | None = None
-    """Samples in one forward and backward that the forecast is for; with ``micro_size: auto`` the largest that fits."""
+    """Samples in one forward and backward that the forecast is for; with ``micro_size: auto`` the
+    largest that fits."""
     micro_batch_size_max: int | None = None
-    """Largest of the sizes that ``micro_size: auto`` tries which fits; 0 if none does; null where that is not known."""
+    """Largest of the sizes that ``micro_size: auto`` tries which fits; 0 if none does; null where
+    that is not known."""
     device_type: str | None = None
-    """The type with the least memory of those that the job may get; null where no node is registered."""
+    """The type with the least memory of those that the job may get; null where no node is
+    registered."""
     capacity_bytes: Bytes | None = None
     """Memory of one such device; of a CPU slot, its part of the host's. Null if unknown."""
     headroom: float = 0.0
@@ -115,7 +124,11 @@ class PlannedMemory(Described, BaseModel):
 
     def _source(self) -> str:
         if self.source == "history":
-            took = f", which took {in_words(self.measured_bytes)}" if self.measured_bytes is not None else ""
+            took = (
+                f", which took {in_words(self.measured_bytes)}"
+                if self.measured_bytes is not None
+                else ""
+            )
             return f"as forecast for job {self.job}{took}"
         return "computed from your code" if self.source == "code" else "computed from the task"
 

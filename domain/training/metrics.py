@@ -50,7 +50,9 @@ METRICS: Final = (
         "TFLOP/s",
         "all ranks together; model FLOPs of forward and backward",
     ),
-    Metric("throughput/mfu", "fraction", "model FLOPs divided by the devices' peak; known devices only"),
+    Metric(
+        "throughput/mfu", "fraction", "model FLOPs divided by the devices' peak; known devices only"
+    ),
     Metric("time/step_seconds", "s", "rank 0, wall clock of the whole step"),
     Metric("time/data_seconds", "s", "rank 0, waiting for samples"),
     Metric("time/forward_seconds", "s", "rank 0"),
@@ -80,7 +82,8 @@ _OF_THE_MACHINE: Final = ("time/", "throughput/", "memory/", SYSTEM)
 
 NAME: Final = re.compile(rf"^[A-Za-z0-9_][A-Za-z0-9_./ -]{{0,{limits.METRIC_NAME_CHARS_MAX - 1}}}$")
 _TIME_MAX: Final = 1e11
-"""Seconds since the epoch in the year 5138: a larger number is in milliseconds, or no time at all."""
+"""Seconds since the epoch in the year 5138: a larger number is in milliseconds, or no time at
+all."""
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 _NON_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
@@ -134,7 +137,9 @@ def from_json(value: object) -> float:
     try:
         return float(value)
     except OverflowError:
-        raise ValueError(f"expected a number below {sys.float_info.max:.2g}, got a larger one") from None
+        raise ValueError(
+            f"expected a number below {sys.float_info.max:.2g}, got a larger one"
+        ) from None
 
 
 def encode(record: StepValues) -> str:

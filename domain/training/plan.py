@@ -36,7 +36,7 @@ def ceil_div(a: int, b: int) -> int:
 
 
 def part(size: int, parts: int, index: int) -> tuple[int, int]:
-    """Bounds [start, stop) of part ``index`` when ``size`` things are split into ``parts`` contiguous, near-equal parts.
+    """Bounds [start, stop) of part ``index`` of ``parts`` contiguous, near-equal parts.
 
     The larger parts come first; parts differ by at most one.
     """
@@ -63,7 +63,8 @@ def accumulation_steps(batch_size: int, micro_batch_size: int, world_size: int) 
 class BatchPlan(BaseModel):
     """One job's batch on one number of ranks, in numbers.
 
-    ``micro_batch_size`` and ``accumulation_steps`` are null until the first attempt settles ``micro_size: auto``.
+    ``micro_batch_size`` and ``accumulation_steps`` are null until the first attempt settles
+    ``micro_size: auto``.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -77,7 +78,8 @@ class BatchPlan(BaseModel):
     world_size: Annotated[int, Field(ge=1)]
     """Ranks, one per device."""
     steps: int | None = None
-    """Optimizer steps of the run; null where it is given in epochs, until the dataset's length is known."""
+    """Optimizer steps of the run; null where it is given in epochs, until the dataset's length is
+    known."""
     memory: MemoryForecast | None = None
     """Null until the first attempt has worked it out, and where it cannot be."""
 
@@ -98,10 +100,16 @@ class BatchPlan(BaseModel):
         size = self.batch_size if batch_size is None else batch_size
         start, stop = part(size, self.world_size, rank)
         count = accumulation_steps(size, self.micro_batch_size, self.world_size)
-        return [(start + a, start + b) for a, b in (part(stop - start, count, index) for index in range(count))]
+        return [
+            (start + a, start + b)
+            for a, b in (part(stop - start, count, index) for index in range(count))
+        ]
 
     def halved(self) -> BatchPlan | None:
-        """The same batch in micro-batches of half the size; None where they hold one sample already."""
+        """The same batch in micro-batches of half the size.
+
+        None where they hold one sample already.
+        """
         largest = max(stop - start for start, stop in self.micro_batches(0))
         if largest == 1:
             return None
@@ -111,7 +119,11 @@ class BatchPlan(BaseModel):
         """The same batch in micro-batches of at most so many samples."""
         steps = accumulation_steps(self.batch_size, micro_batch_size, self.world_size)
         return self.model_copy(
-            update={"micro_batch_size": micro_batch_size, "accumulation_steps": steps, "memory": None}
+            update={
+                "micro_batch_size": micro_batch_size,
+                "accumulation_steps": steps,
+                "memory": None,
+            }
         )
 
     def sentence(self) -> str:
@@ -120,22 +132,33 @@ class BatchPlan(BaseModel):
         if self.micro_batch_size is None or self.accumulation_steps is None:
             return f"{self.batch_size} over {ranks}; the first attempt chooses the micro-batch"
         steps = _count(self.accumulation_steps, "accumulation step")
-        sizes = {stop - start for rank in {0, self.world_size - 1} for start, stop in self.micro_batches(rank)}
+        sizes = {
+            stop - start
+            for rank in {0, self.world_size - 1}
+            for start, stop in self.micro_batches(rank)
+        }
         if len(sizes) == 1:
             return f"{self.batch_size} = {ranks} × {_count(sizes.pop(), 'sample')} × {steps}"
         shards = sorted(
             {
                 stop - start
-                for start, stop in (part(self.batch_size, self.world_size, rank) for rank in (0, self.world_size - 1))
+                for start, stop in (
+                    part(self.batch_size, self.world_size, rank)
+                    for rank in (0, self.world_size - 1)
+                )
             }
         )
         shard = " or ".join(map(str, shards))
         micro = f"{min(sizes)} to {max(sizes)}"
-        return f"{self.batch_size} over {ranks}: shards of {shard}, each in {steps} of {micro} samples"
+        return (
+            f"{self.batch_size} over {ranks}: shards of {shard}, each in {steps} of {micro} samples"
+        )
 
 
 def plan_of(spec: JobSpec, world_size: int | None = None) -> BatchPlan | None:
-    """The batch plan of a spec on ``world_size`` ranks (the spec's own by default); None for a script.
+    """The batch plan of a spec on ``world_size`` ranks (the spec's own by default).
+
+    None for a script.
 
     A script owns its loop, so Lockstep promises nothing about its batch.
     """
@@ -143,7 +166,9 @@ def plan_of(spec: JobSpec, world_size: int | None = None) -> BatchPlan | None:
         return None
     world = spec.world_size() if world_size is None else world_size
     batch = spec.train.batch
-    micro = None if batch.micro_size == "auto" else min(batch.micro_size, ceil_div(batch.size, world))
+    micro = (
+        None if batch.micro_size == "auto" else min(batch.micro_size, ceil_div(batch.size, world))
+    )
     return BatchPlan(
         batch_size=batch.size,
         micro_batch_size=micro,
@@ -154,7 +179,8 @@ def plan_of(spec: JobSpec, world_size: int | None = None) -> BatchPlan | None:
 
 
 _SEARCHLESS: Final = frozenset({"fsdp"})
-"""Strategies under which every forward needs all ranks: one that runs out of memory would leave the others waiting."""
+"""Strategies under which every forward needs all ranks: one that runs out of memory would leave the
+others waiting."""
 
 
 def check_batch(spec: JobSpec) -> Iterator[FieldError]:
@@ -166,7 +192,8 @@ def check_batch(spec: JobSpec) -> Iterator[FieldError]:
     if size < world:
         yield FieldError(
             "/train/batch/size",
-            f"a batch of {size} cannot be split over {world} ranks: expected at least one sample per rank",
+            f"a batch of {size} cannot be split over {world} ranks: expected at least one sample "
+            f"per rank",
             size,
             f"request at most {size} gpus, or a batch of at least {world}",
         )
@@ -183,7 +210,8 @@ def check_batch(spec: JobSpec) -> Iterator[FieldError]:
     if micro != "auto" and accumulation_steps(size, micro, world) > limits.PLAN_SLOTS_MAX:
         yield FieldError(
             "/train/batch/micro_size",
-            f"micro-batches of {micro} would need more than {limits.PLAN_SLOTS_MAX} accumulation steps",
+            f"micro-batches of {micro} would need more than {limits.PLAN_SLOTS_MAX} accumulation "
+            f"steps",
             micro,
             "use a larger micro_size, or a smaller batch.size",
         )

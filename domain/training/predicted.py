@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from lockstep.domain.spec.job import Train
+from lockstep.domain.spec.train import Train
 from lockstep.domain.training.memory import Bytes, MemoryForecast
 
 
@@ -40,4 +40,5 @@ class ForecastAnswer(BaseModel):
     micro_batch_size: int | None = None
     """Samples in one forward and backward that the forecast is for."""
     micro_batch_size_max: int | None = None
-    """Largest of the sizes that ``micro_size: auto`` tries which fits; 0 if none does; null where that is not known."""
+    """Largest of the sizes that ``micro_size: auto`` tries which fits; 0 if none does; null where
+    that is not known."""

@@ -18,7 +18,8 @@ from pydantic import ValidationError
 from lockstep.domain.spec.strategy import Strategy
 
 COLLECTIVE_FORWARD: Final = frozenset({"fsdp"})
-"""Strategies under which ranks wait for each other in forward and backward: there these are not computing alone."""
+"""Strategies under which ranks wait for each other in forward and backward: there these are not
+computing alone."""
 _SHARED_UPDATE: Final = ("zero1", "fsdp")
 """Strategies under which each rank has a part of the optimizer already."""
 _BOUND: Final = 0.15
@@ -26,7 +27,8 @@ _BOUND: Final = 0.15
 _GOOD: Final = 0.9
 """Efficiency above which nothing needs to be done."""
 _SLOWER: Final = 1.25
-"""Growth of the computing time per sample and rank above which the ranks are in each other's way."""
+"""Growth of the computing time per sample and rank above which the ranks are in each other's
+way."""
 _NOT_TRAINING: Final = ("eval", "checkpoint")
 
 
@@ -73,7 +75,8 @@ def measured(
     ----------
     world_size : int
     steps : sequence of mapping
-        Seconds by part of each measured step, as ``time/<part>_seconds`` has them, without ``step``.
+        Seconds by part of each measured step, as ``time/<part>_seconds`` has them, without
+        ``step``.
     batch_size : int
         Samples of one step.
     bucket_cap_mb : float, optional
@@ -86,10 +89,13 @@ def measured(
     """
     if not steps:
         raise ValueError("no step was measured")
-    training = [{part: value for part, value in step.items() if part not in _NOT_TRAINING} for step in steps]
+    training = [
+        {part: value for part, value in step.items() if part not in _NOT_TRAINING} for step in steps
+    ]
     step_seconds = median(sum(step.values()) for step in training)
     parts = {
-        part: median(step.get(part, 0.0) for step in training) for part in sorted({p for s in training for p in s})
+        part: median(step.get(part, 0.0) for step in training)
+        for part in sorted({p for s in training for p in s})
     }
     return ScalingRun(world_size, bucket_cap_mb, step_seconds, batch_size / step_seconds, parts)
 
@@ -121,22 +127,35 @@ def advice(rows: Sequence[Row], strategy: Strategy, *, swept: bool = False) -> s
     data, waiting, update = (run.share(part) for part in ("data", "communication", "optimizer"))
     ranks = "1 rank" if run.world_size == 1 else f"{run.world_size} ranks"
     if data >= _BOUND and data >= waiting:
-        return f"data-bound: on {ranks} {data:.0%} of the step waits for data; raise train.loader.workers"
+        return (
+            f"data-bound: on {ranks} {data:.0%} of the step waits for data; raise "
+            f"train.loader.workers"
+        )
     if waiting >= _BOUND:
         slower = _growth(run, fewest.measured)
         if slower > _SLOWER:
             return _in_the_way(ranks, slower, strategy)
         options = _to_wait_less(strategy, swept=swept)
-        return f"communication-bound: on {ranks} {waiting:.0%} of the step waits for the other ranks; {options}"
+        return (
+            f"communication-bound: on {ranks} {waiting:.0%} of the step waits for the other "
+            f"ranks; {options}"
+        )
     if update >= _BOUND:
-        shares = run.world_size > 1 and strategy.name not in _SHARED_UPDATE and _takes(strategy, name="zero1")
+        shares = (
+            run.world_size > 1
+            and strategy.name not in _SHARED_UPDATE
+            and _takes(strategy, name="zero1")
+        )
         return (
             f"update-bound: on {ranks} the optimizer takes {update:.0%} of the step; a larger "
             "batch.size needs fewer "
             f"updates{', train.strategy.name: zero1 shares them' if shares else ''}"
         )
     if most is fewest or most.efficiency >= _GOOD:
-        return f"compute-bound, the goal: on {ranks} {run.compute_seconds / run.step_seconds:.0%} of the step computes"
+        return (
+            f"compute-bound, the goal: on {ranks} {run.compute_seconds / run.step_seconds:.0%} of "
+            f"the step computes"
+        )
     slower = _growth(run, fewest.measured)
     if slower > _SLOWER:
         return _in_the_way(ranks, slower, strategy)
@@ -153,7 +172,9 @@ def best_bucket(runs: Sequence[ScalingRun]) -> str:
     gain = usual.step_seconds / best.step_seconds - 1
     if best is usual or gain < 0.03:
         return "omit strategy.bucket_cap_mb: no size is more than 3 % faster than torch's default"
-    return f"strategy.bucket_cap_mb: {best.bucket_cap_mb:g} is {gain:.0%} faster than torch's default"
+    return (
+        f"strategy.bucket_cap_mb: {best.bucket_cap_mb:g} is {gain:.0%} faster than torch's default"
+    )
 
 
 def _growth(run: ScalingRun, first: ScalingRun) -> float:

@@ -1,8 +1,10 @@
 """Training fields of a checkpoint's run that differ from those of the run that resumes it.
 
-A resumed run may have another learning rate or length on purpose. It reports the difference, because nothing else shows it.
+A resumed run may have another learning rate or length on purpose. It reports the difference,
+because nothing else shows it.
 
-Not here: values that must not change, such as the batch size and the seed (``engine.checkpoints.state``).
+Not here: values that must not change, such as the batch size and the seed
+(``engine.checkpoints.state``).
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from lockstep.domain.spec.job import Train
 from lockstep.domain.spec.stored import read_tolerantly
+from lockstep.domain.spec.train import Train
 
 _VALUE_CHARS_MAX: Final = 80
 _NAMED_MAX: Final = 8
@@ -37,7 +39,10 @@ _LENGTH: Final = ("steps", "epochs")
 
 @dataclass(frozen=True)
 class Change:
-    """One field with its value in the checkpoint's run and in this one, as JSON; None where it is absent."""
+    """One field with its value in the checkpoint's run and in this one, as JSON.
+
+    None where it is absent.
+    """
 
     field: str
     before: str | None
@@ -58,7 +63,8 @@ def changes(stored: Mapping[str, Any] | None, train: Train) -> list[Change]:
     Parameters
     ----------
     stored : mapping or None
-        ``training_fields`` of the checkpoint's run. None, and a document that this version cannot read, have no changes.
+        ``training_fields`` of the checkpoint's run. None, and a document that this version cannot
+        read, have no changes.
     train : Train
         The fields of this run.
     """
@@ -69,11 +75,15 @@ def changes(stored: Mapping[str, Any] | None, train: Train) -> list[Change]:
     except ValidationError:
         return []
     old, new = dict(_flat(training_fields(before))), dict(_flat(training_fields(train)))
-    return [Change(field, old.get(field), new.get(field)) for field in old | new if old.get(field) != new.get(field)]
+    return [
+        Change(field, old.get(field), new.get(field))
+        for field in old | new
+        if old.get(field) != new.get(field)
+    ]
 
 
 def affect_weights(found: list[Change], train: Train) -> bool:
-    """Return whether a run with these changes ends with other weights than without them, in the same layout."""
+    """Return whether these changes affect the final weights, in the same layout."""
     without_effect = _LAYOUT if train.schedule.name != "constant" else (*_LAYOUT, *_LENGTH)
     return any(not change.field.startswith(without_effect) for change in found)
 

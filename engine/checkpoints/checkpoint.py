@@ -32,7 +32,13 @@ from typing import Any, BinaryIO, Final
 import torch
 
 from lockstep.domain.life.attempt import MANIFEST
-from lockstep.domain.life.manifest import Manifest, ManifestError, ManifestFile, ManifestMetric, read_manifest
+from lockstep.domain.life.manifest import (
+    Manifest,
+    ManifestError,
+    ManifestFile,
+    ManifestMetric,
+    read_manifest,
+)
 from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.life.retention import superseded
 from lockstep.domain.training.metrics import from_json, jsonable
@@ -103,7 +109,9 @@ def save(
     others: Mapping[str, Part] | None = None,
     measured: CheckpointMetric | None = None,
 ) -> SavedCheckpoint:
-    """Write a checkpoint of ``step`` below ``parent`` and make it durable. One that is there already is replaced.
+    """Write a checkpoint of ``step`` below ``parent`` and make it durable.
+
+    One that is there already is replaced.
 
     Parameters
     ----------
@@ -127,15 +135,21 @@ def save(
         parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
-        parts = {STATE: hashed(lambda file: torch.save({**state, "step": step}, file)), **(others or {})}
+        parts = {
+            STATE: hashed(lambda file: torch.save({**state, "step": step}, file)),
+            **(others or {}),
+        }
         written = {name: write(temporary / name) for name, write in parts.items()}
-        manifest = hashed(lambda file: file.write(_manifest(step, written, measured)))(temporary / MANIFEST)
+        manifest = hashed(lambda file: file.write(_manifest(step, written, measured)))(
+            temporary / MANIFEST
+        )
         _sync_folder(temporary)
         _publish(temporary, target)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise EngineError(
-            Reason.STORAGE, f"the checkpoint of step {step} could not be written to {parent}: {error}"
+            Reason.STORAGE,
+            f"the checkpoint of step {step} could not be written to {parent}: {error}",
         ) from error
     size_bytes = manifest.size_bytes + sum(file.size_bytes for file in written.values())
     return SavedCheckpoint(step, target, size_bytes, manifest.sha256, measured)
@@ -176,9 +190,14 @@ def tidy(parent: Path) -> None:
 
 
 def complete(parent: Path) -> Iterator[Path]:
-    """Checkpoint folders below ``parent``, newest first. Those that are not finished have another name."""
+    """Checkpoint folders below ``parent``, newest first.
+
+    Those that are not finished have another name.
+    """
     if parent.is_dir():
-        found = (path for path in parent.glob(f"{_PREFIX}*") if path.is_dir() and _step_of(path) >= 0)
+        found = (
+            path for path in parent.glob(f"{_PREFIX}*") if path.is_dir() and _step_of(path) >= 0
+        )
         yield from sorted(found, key=_step_of, reverse=True)
 
 
@@ -204,7 +223,9 @@ def verify(folder: Path) -> int:
     try:
         manifest = read_manifest((folder / MANIFEST).read_bytes())
     except FileNotFoundError:
-        raise DamagedCheckpointError(f"{MANIFEST} is missing, so the checkpoint was never finished") from None
+        raise DamagedCheckpointError(
+            f"{MANIFEST} is missing, so the checkpoint was never finished"
+        ) from None
     except ManifestError as error:
         raise DamagedCheckpointError(f"{MANIFEST} {error}") from None
     if STATE not in manifest.files:
@@ -215,9 +236,13 @@ def verify(folder: Path) -> int:
             raise DamagedCheckpointError(f"{name} is missing")
         size = path.stat().st_size
         if size != expected.bytes:
-            raise DamagedCheckpointError(f"{name} has {size} bytes, but was written with {expected.bytes}")
+            raise DamagedCheckpointError(
+                f"{name} has {size} bytes, but was written with {expected.bytes}"
+            )
         if digest_of(path).sha256 != expected.sha256:
-            raise DamagedCheckpointError(f"{name} has changed since it was written: its SHA-256 differs")
+            raise DamagedCheckpointError(
+                f"{name} has changed since it was written: its SHA-256 differs"
+            )
     return manifest.step
 
 
@@ -231,13 +256,19 @@ def damage_of(folder: Path) -> str:
 
 
 def load(folder: Path) -> State:
-    """The state in a checkpoint that was verified, on the CPU. Reads tensors and plain values only, runs no code."""
+    """The state in a checkpoint that was verified, on the CPU.
+
+    Reads tensors and plain values only, runs no code.
+    """
     state: State = torch.load(folder / STATE, map_location="cpu", weights_only=True)
     return state
 
 
 def hashed(write: Callable[[BinaryIO], object]) -> Part:
-    """A part that ``write`` streams; its digest is made on the way, without reading the file again."""
+    """A part that ``write`` streams.
+
+    Its digest is made on the way, without reading the file again.
+    """
 
     def part(path: Path) -> Written:
         with path.open("wb", buffering=_BUFFER_BYTES) as file:
@@ -296,7 +327,10 @@ class _Hashing:
 def _manifest(step: int, files: Mapping[str, Written], measured: CheckpointMetric | None) -> bytes:
     manifest = Manifest(
         step=step,
-        files={name: ManifestFile(bytes=file.size_bytes, sha256=file.sha256) for name, file in files.items()},
+        files={
+            name: ManifestFile(bytes=file.size_bytes, sha256=file.sha256)
+            for name, file in files.items()
+        },
         metric=None if measured is None else ManifestMetric.model_validate(measured.document()),
     )
     return manifest.model_dump_json(indent=1).encode()
@@ -324,7 +358,8 @@ def _publish(temporary: Path, target: Path) -> None:
     """Give a finished folder its name, for good."""
     former = _beside(target, _FORMER)
     if target.exists():
-        # Of an earlier run into the same folder, and maybe the only one that is whole: it stays until this one is there.
+        # Of an earlier run into the same folder, and maybe the only one that is whole: it stays
+        # until this one is there.
         shutil.rmtree(former, ignore_errors=True)
         target.rename(former)
     temporary.rename(target)

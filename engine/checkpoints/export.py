@@ -1,9 +1,12 @@
-"""Export of the trained model: ``model.safetensors``, ``spec.json`` with its origin, and the task's own files.
+"""Export of the trained model.
 
-The files are parts of the run's final checkpoint and listed in its manifest. Tied weights are written once; the file's
-metadata maps each name that was left out to the one that holds its values, as ``safetensors.torch.save_model`` does.
-Values of the state that are no tensors are left out. The task's files (``Task.export_files``) let other programs load
-the model: of a Hugging Face model, its configuration and its tokenizer.
+``model.safetensors``, ``spec.json`` with its origin, and the task's own files.
+
+The files are parts of the run's final checkpoint and listed in its manifest. Tied weights are
+written once; the file's metadata maps each name that was left out to the one that holds its values,
+as ``safetensors.torch.save_model`` does. Values of the state that are no tensors are left out. The
+task's files (``Task.export_files``) let other programs load the model: of a Hugging Face model, its
+configuration and its tokenizer.
 
 Not here: weights to start from (``engine.checkpoints.initial``).
 """
@@ -55,13 +58,22 @@ def parts(model: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Part]
     for name, tensor in tensors.items():
         _check(name, tensor)
     kept, tied = _once(tensors)
-    metadata = {"format": "pt", **{key: str(value) for key, value in about.items() if _is_short(value)}, **tied}
+    metadata = {
+        "format": "pt",
+        **{key: str(value) for key, value in about.items() if _is_short(value)},
+        **tied,
+    }
 
     def write_model(path: Path) -> Written:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in kept.items()}, path, metadata)
+        save_file(
+            {name: tensor.detach().cpu().contiguous() for name, tensor in kept.items()},
+            path,
+            metadata,
+        )
         with path.open("rb") as file:
             os.fsync(file.fileno())
-        # The library writes the file itself, so its digest takes a second look; once in a run, and out of memory.
+        # The library writes the file itself, so its digest takes a second look; once in a run, and
+        # out of memory.
         return digest_of(path)
 
     text = json.dumps(about, indent=2, ensure_ascii=False).encode()

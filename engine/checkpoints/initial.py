@@ -60,7 +60,9 @@ def load_initial(model: nn.Module, given: str, folder: Path, ranks: Ranks) -> No
     weights = {**weights, **_tied(mine, weights)}
     wrong = differences(weights, mine, formats=False)
     if wrong:
-        raise EngineError(Reason.BAD_SPEC, f"train.init_from: {given} does not fit the model: {sentence(wrong)}")
+        raise EngineError(
+            Reason.BAD_SPEC, f"train.init_from: {given} does not fit the model: {sentence(wrong)}"
+        )
     model.load_state_dict(weights)
 
 
@@ -68,13 +70,16 @@ def _path(given: str, folder: Path) -> Path:
     if not given.startswith(JOB_PREFIX):
         path = Path(given)
         if not path.exists():
-            raise EngineError(Reason.BAD_SPEC, f"train.init_from: there is no {path.absolute()} on this node")
+            raise EngineError(
+                Reason.BAD_SPEC, f"train.init_from: there is no {path.absolute()} on this node"
+            )
         return path
     path = folder / attempt.INIT
     if not path.is_dir():
         raise EngineError(
             Reason.BAD_SPEC,
-            f"train.init_from: {given} is fetched by the service, which does not run this job: name a folder or a file",
+            f"train.init_from: {given} is fetched by the service, which does not run this job: "
+            f"name a folder or a file",
         )
     return path
 
@@ -93,13 +98,17 @@ def _weights(path: Path, given: str, ranks: Ranks) -> dict[str, Any]:
         raise
     except Exception as error:  # noqa: BLE001 - of a file that is something else, torch raises whatever it stumbles over
         raise EngineError(
-            Reason.BAD_SPEC, f"train.init_from: {file} cannot be read as weights: {_first_line(error)}"
+            Reason.BAD_SPEC,
+            f"train.init_from: {file} cannot be read as weights: {_first_line(error)}",
         ) from None
     if isinstance(found, Mapping) and isinstance(found.get("model"), Mapping):
         found = found["model"]
-    if not isinstance(found, Mapping) or not any(isinstance(value, Tensor) for value in found.values()):
+    if not isinstance(found, Mapping) or not any(
+        isinstance(value, Tensor) for value in found.values()
+    ):
         raise EngineError(
-            Reason.BAD_SPEC, f"train.init_from: {file} has no weights: expected a checkpoint or a state dict"
+            Reason.BAD_SPEC,
+            f"train.init_from: {file} has no weights: expected a checkpoint or a state dict",
         )
     return dict(found)
 
@@ -122,17 +131,23 @@ def _file(path: Path, given: str) -> Path:
         if (path / name).is_file():
             return path / name
     raise EngineError(
-        Reason.BAD_SPEC, f"train.init_from: {given} has neither {checkpoint.STATE} nor {export.MODEL} in it"
+        Reason.BAD_SPEC,
+        f"train.init_from: {given} has neither {checkpoint.STATE} nor {export.MODEL} in it",
     )
 
 
 def _tied(mine: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, Any]:
     """Values for names that the file leaves out because the model has them under another name, too."""
-    by_place = {_place(mine[name]): weights[name] for name in weights if isinstance(mine.get(name), Tensor)}
+    by_place = {
+        _place(mine[name]): weights[name] for name in weights if isinstance(mine.get(name), Tensor)
+    }
     return {
         name: by_place[_place(value)]
         for name, value in mine.items()
-        if name not in weights and isinstance(value, Tensor) and value.numel() and _place(value) in by_place
+        if name not in weights
+        and isinstance(value, Tensor)
+        and value.numel()
+        and _place(value) in by_place
     }
 
 

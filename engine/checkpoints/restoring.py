@@ -27,7 +27,11 @@ def restore_model(model: nn.Module, state: State) -> None:
 
 
 def restore_optimizer(
-    strategy: Strategy, optimizer: torch.optim.Optimizer, state: State, ranks: Ranks, telemetry: Telemetry
+    strategy: Strategy,
+    optimizer: torch.optim.Optimizer,
+    state: State,
+    ranks: Ranks,
+    telemetry: Telemetry,
 ) -> None:
     """Load the optimizer state and the strategy's own state. All ranks must call this."""
     mine, theirs = fingerprint.parameter_order(strategy.model, optimizer), state.get("parameters")
@@ -35,15 +39,20 @@ def restore_optimizer(
         raise EngineError(
             Reason.BAD_SPEC,
             "the checkpoint's optimizer has other parameters, or has them in another order: "
-            f"{_first_difference(theirs, mine)}; param_groups() must return what it did when the run began",
+            f"{_first_difference(theirs, mine)}; param_groups() must return what it did when the "
+            f"run began",
         )
     try:
         strategy.load_optimizer(optimizer, state["optimizer"])
     except (ValueError, KeyError) as error:
-        raise EngineError(Reason.BAD_SPEC, f"the checkpoint does not fit the optimizer: {error}") from error
+        raise EngineError(
+            Reason.BAD_SPEC, f"the checkpoint does not fit the optimizer: {error}"
+        ) from error
     unused = _restore_extra(strategy, state, ranks)
     if unused:
-        telemetry.warn(f"the strategy begins without what it remembered in the checkpoint: {unused}")
+        telemetry.warn(
+            f"the strategy begins without what it remembered in the checkpoint: {unused}"
+        )
 
 
 def _restore_extra(strategy: Strategy, state: State, ranks: Ranks) -> str:

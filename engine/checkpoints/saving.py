@@ -74,11 +74,16 @@ class HostCopy:
             current = torch.cuda.current_stream(self._cuda)
             self._stream.wait_stream(current)
             with torch.cuda.stream(self._stream):
-                # Weights and buffers first. Everything behind us waits for these on the device, because the next
-                # forward may write to buffers; the rest, the larger part, is only changed by the next update.
+                # Weights and buffers first. Everything behind us waits for these on the device,
+                # because the next
+                # forward may write to buffers; the rest, the larger part, is only changed by the
+                # next update.
                 model = filling.copy(state.get("model"))
                 current.wait_event(self._stream.record_event())
-                taken = {key: model if key == "model" else filling.copy(value) for key, value in state.items()}
+                taken = {
+                    key: model if key == "model" else filling.copy(value)
+                    for key, value in state.items()
+                }
                 self._copied = self._stream.record_event()
             # Tensors that were gathered for this save alone must not be reused before they are
             # copied.
@@ -87,7 +92,10 @@ class HostCopy:
         return taken
 
     def hold(self) -> None:
-        """Let the device finish the copy before it goes on with the current stream. The host does not wait."""
+        """Let the device finish the copy before it goes on with the current stream.
+
+        The host does not wait.
+        """
         if self._copied is not None:
             torch.cuda.current_stream(self._cuda).wait_event(self._copied)
 
@@ -114,7 +122,9 @@ class _Filling:
         if isinstance(value, Tensor):
             return self._tensor(value.detach())
         if isinstance(value, dict):
-            copied = copy.copy(value)  # With its type and attributes: a state_dict carries the versions of its modules.
+            copied = copy.copy(
+                value
+            )  # With its type and attributes: a state_dict carries the versions of its modules.
             copied.update({key: self.copy(each) for key, each in value.items()})
             return copied
         if isinstance(value, list | tuple):
@@ -177,7 +187,9 @@ class Saver:
         """Of the newest one that was begun."""
 
     def begin(self, step: int, state: State, *, measured: CheckpointMetric | None = None) -> None:
-        """Save the state of ``step`` while training goes on. The state may be changed after the next :meth:`poll`.
+        """Save the state of ``step`` while training goes on.
+
+        The state may be changed after the next :meth:`poll`.
 
         Raises
         ------
@@ -195,7 +207,10 @@ class Saver:
                 raise
             self._copies.give_back()
             self._background = False
-            self._warn(f"no memory for a copy of the state: training waits while checkpoints are written ({error})")
+            self._warn(
+                f"no memory for a copy of the state: training waits while checkpoints are written "
+                f"({error})"
+            )
             self.write(step, state, measured=measured)
             return
         self.newest_step = step
@@ -256,8 +271,10 @@ class Saver:
         if waited > _WAIT_TOLD_SECONDS and not self._told_of_waiting:
             self._told_of_waiting = True
             self._warn(
-                f"the checkpoint of step {step} waited {waited:.1f} s until the one before it was written: "
-                "checkpoints are asked for faster than the disk takes them; raise checkpoint.every_steps"
+                f"the checkpoint of step {step} waited {waited:.1f} s until the one before it was "
+                f"written: "
+                "checkpoints are asked for faster than the disk takes them; raise "
+                "checkpoint.every_steps"
             )
 
     def _run(self, step: int, taken: State, measured: CheckpointMetric | None) -> None:
@@ -268,9 +285,15 @@ class Saver:
             self._failure = error
 
     def _save(
-        self, step: int, state: State, measured: CheckpointMetric | None, others: Mapping[str, Part] | None
+        self,
+        step: int,
+        state: State,
+        measured: CheckpointMetric | None,
+        others: Mapping[str, Part] | None,
     ) -> SavedCheckpoint:
-        self.newest = saved = checkpoint.save(self._parent, step, state, measured=measured, others=others)
+        self.newest = saved = checkpoint.save(
+            self._parent, step, state, measured=measured, others=others
+        )
         self._durable(saved)
         try:
             checkpoint.prune(self._parent, saved, keep_last=self._keep_last)

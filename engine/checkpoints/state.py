@@ -35,7 +35,8 @@ from torch import nn
 
 from lockstep.domain.life import attempt
 from lockstep.domain.life.outcomes import Reason
-from lockstep.domain.spec.job import JobSpec, Train
+from lockstep.domain.spec.job import JobSpec
+from lockstep.domain.spec.train import Train
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.engine.checkpoints import changes, checkpoint, export
 from lockstep.engine.checkpoints.checkpoint import CheckpointMetric, SavedCheckpoint, State
@@ -50,7 +51,8 @@ from lockstep.engine.strategies.base import Strategy
 
 _EVAL: Final = "eval/"
 _EXPORT: Final = ".export"
-"""Folder below the attempt's in which a task writes its files; removed after the last checkpoint."""
+"""Folder below the attempt's in which a task writes its files; removed after the last
+checkpoint."""
 
 
 class TrainingState:
@@ -232,11 +234,14 @@ class TrainingState:
             self._told_of_metric = True
             there = ", ".join(sorted(values))
             self._telemetry.warn(
-                f"keep_best: step {step} has no {name}, so its checkpoint cannot be the best; it has {there}"
+                f"keep_best: step {step} has no {name}, so its checkpoint cannot be the best; it "
+                f"has {there}"
             )
         return CheckpointMetric(name, value)
 
-    def _exported(self, model: State, step: int, values: Mapping[str, float]) -> Mapping[str, checkpoint.Part]:
+    def _exported(
+        self, model: State, step: int, values: Mapping[str, float]
+    ) -> Mapping[str, checkpoint.Part]:
         about = {
             "job": self._spec.name if self._spec is not None else "",
             "task": self._train.task,
@@ -253,7 +258,9 @@ class TrainingState:
         try:
             return {**self._task_files(), **export.parts(model, about)}
         except export.NotExportableError as error:
-            self._telemetry.warn(f"the final checkpoint is there, but has no {export.MODEL} beside it: {error}")
+            self._telemetry.warn(
+                f"the final checkpoint is there, but has no {export.MODEL} beside it: {error}"
+            )
             return {}
 
     def _task_files(self) -> Mapping[str, checkpoint.Part]:
@@ -264,7 +271,9 @@ class TrainingState:
             self._export_files(folder)
             files, refused = export.files_of(folder)
         except Exception as error:  # noqa: BLE001 - the job's code; the trained weights must not be lost by it
-            self._telemetry.warn(f"the export has no files of the task: export_files raised {describe(error)}")
+            self._telemetry.warn(
+                f"the export has no files of the task: export_files raised {describe(error)}"
+            )
             return {}
         if refused:
             self._telemetry.warn(f"the export leaves out files of the task: {', '.join(refused)}")
@@ -286,7 +295,9 @@ class TrainingState:
         goes_on : bool
             True to use this folder's own checkpoints if there is no ``resume``.
         """
-        found, damage = self._ranks.from_first(self._find(resumes=resumes) if self._ranks.first else (None, ""))
+        found, damage = self._ranks.from_first(
+            self._find(resumes=resumes) if self._ranks.first else (None, "")
+        )
         if damage:
             raise EngineError(Reason.STORAGE, f"the checkpoint to resume from is damaged: {damage}")
         if found is None:
@@ -298,13 +309,16 @@ class TrainingState:
         self._refuse_another(name, state, model)
         if state["step"] > steps:
             raise EngineError(
-                Reason.BAD_SPEC, f"the checkpoint {name} is at step {state['step']}, but the run has only {steps}"
+                Reason.BAD_SPEC,
+                f"the checkpoint {name} is at step {state['step']}, but the run has only {steps}",
             )
         self._resumed_step = state["step"]
         self._resumed = checkpoint.measured_of(found)
         layout = state["layout"]
         if self._plan.micro_batch_size is None and layout["world_size"] == self._plan.world_size:
-            self.replanned(self._plan.settled(layout["micro_batch_size"]))  # Not searched again: the run stays exact.
+            self.replanned(
+                self._plan.settled(layout["micro_batch_size"])
+            )  # Not searched again: the run stays exact.
         self._report_resume(name, state)
         return state
 
@@ -314,9 +328,13 @@ class TrainingState:
         exact = state["layout"] == self._layout and not changes.affect_weights(found, self._train)
         changed = changes.sentence(found)
         reported = {"changed": changed} if changed else {}
-        self._telemetry.event("resumed", step=state["step"], exact=exact, **{"from": name}, **reported)
+        self._telemetry.event(
+            "resumed", step=state["step"], exact=exact, **{"from": name}, **reported
+        )
         if changed:
-            self._telemetry.log_line(f"training fields changed since the checkpoint of step {state['step']}: {changed}")
+            self._telemetry.log_line(
+                f"training fields changed since the checkpoint of step {state['step']}: {changed}"
+            )
 
     def _refuse_another(self, name: str, state: State, model: nn.Module) -> None:
         """Raise if the checkpoint belongs to another run, with the differences.
@@ -330,24 +348,31 @@ class TrainingState:
             if there.get(key) != value
         ]
         if wrong:
-            raise EngineError(Reason.BAD_SPEC, f"the checkpoint {name} belongs to another run: {'; '.join(wrong)}")
+            raise EngineError(
+                Reason.BAD_SPEC, f"the checkpoint {name} belongs to another run: {'; '.join(wrong)}"
+            )
         wrong = fingerprint.differences(state["model"], model.state_dict(), formats=True)
         if wrong:
             raise EngineError(
-                Reason.BAD_SPEC, f"the checkpoint {name} belongs to another model: {fingerprint.sentence(wrong)}"
+                Reason.BAD_SPEC,
+                f"the checkpoint {name} belongs to another model: {fingerprint.sentence(wrong)}",
             )
         # Rank 0 checks the samples for all ranks.
-        wrong = self._ranks.from_first(self._other_samples(state.get("samples", {})) if self._ranks.first else [])
+        wrong = self._ranks.from_first(
+            self._other_samples(state.get("samples", {})) if self._ranks.first else []
+        )
         if wrong:
             raise EngineError(
-                Reason.BAD_SPEC, f"the checkpoint {name} belongs to another dataset: {fingerprint.sentence(wrong)}"
+                Reason.BAD_SPEC,
+                f"the checkpoint {name} belongs to another dataset: {fingerprint.sentence(wrong)}",
             )
 
     def _other_samples(self, there: Samples) -> list[str]:
         wrong = fingerprint.other_samples(there, self._samples)
         if wrong and fingerprint.other_samples(self._look_again(), self._samples):
             self._telemetry.warn(
-                "the same sample of the dataset is another one each time it is fetched: whether this is the dataset that "
+                "the same sample of the dataset is another one each time it is fetched: whether "
+                "this is the dataset that "
                 "the checkpoint was made with cannot be told, and the run cannot be repeated"
             )
             return []
@@ -369,18 +394,29 @@ class TrainingState:
         return None, ""
 
     def _require_whole_copies(self, found: Path) -> None:
-        """Raise where another node's own copy is damaged, or is of another checkpoint. All ranks must call this."""
+        """Raise where another node's own copy is damaged, or is of another checkpoint.
+
+        All ranks must call this.
+        """
         reads = self._ranks.local_rank == 0
         damage = checkpoint.damage_of(found) if reads and not self._ranks.first else ""
-        manifest = checkpoint.digest_of(found / attempt.MANIFEST).sha256 if reads and not damage else ""
+        manifest = (
+            checkpoint.digest_of(found / attempt.MANIFEST).sha256 if reads and not damage else ""
+        )
         copies = self._ranks.gather((damage, manifest))
         found_damage = [damage for damage, _ in copies if damage]
         if found_damage:
             # Whose copy is whole is not at fault: it only cannot go on without the other node.
             reason, whose = (Reason.STORAGE, "this") if damage else (Reason.NETWORK, "another")
-            raise EngineError(reason, f"{whose} node's copy of the checkpoint is damaged: {damage or found_damage[0]}")
+            raise EngineError(
+                reason,
+                f"{whose} node's copy of the checkpoint is damaged: {damage or found_damage[0]}",
+            )
         if len({manifest for _, manifest in copies if manifest}) > 1:
-            message = "the nodes have brought different checkpoints: the newest did not arrive whole on one of them"
+            message = (
+                "the nodes have brought different checkpoints: the newest did not arrive whole on "
+                "one of them"
+            )
             raise EngineError(Reason.NETWORK, message)
 
     def _damage_of(self, folder: Path) -> str:
@@ -388,5 +424,7 @@ class TrainingState:
         damage = checkpoint.damage_of(folder)
         if damage:
             self._telemetry.event("checkpoint_skipped", folder=folder.name, why=damage)
-            self._telemetry.log_line(f"warning: the checkpoint {folder.name} is damaged and not used: {damage}")
+            self._telemetry.log_line(
+                f"warning: the checkpoint {folder.name} is damaged and not used: {damage}"
+            )
         return damage

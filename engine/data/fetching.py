@@ -59,7 +59,12 @@ class Fetcher(Dataset[M]):
     """
 
     def __init__(
-        self, dataset: Dataset[Any], make: Callable[[list[Any]], M], *, seed: int, purpose: int = randomness.ITEM
+        self,
+        dataset: Dataset[Any],
+        make: Callable[[list[Any]], M],
+        *,
+        seed: int,
+        purpose: int = randomness.ITEM,
     ):
         self._dataset, self._make = dataset, make
         self._seeds = randomness.ItemSeeds(seed, purpose)
@@ -71,7 +76,9 @@ class Fetcher(Dataset[M]):
 
     def many(self, lists: list[list[Item]]) -> list[M]:
         """Several micro-batches; cheaper than one by one."""
-        return self._seeds.fetch(lambda seeded: [self._read(items, seeded=seeded) for items in lists])
+        return self._seeds.fetch(
+            lambda seeded: [self._read(items, seeded=seeded) for items in lists]
+        )
 
     def _read(self, items: list[Item], *, seeded: bool) -> M:
         if seeded:
@@ -96,8 +103,10 @@ class Fetcher(Dataset[M]):
         return samples
 
 
-def seeded_sample(dataset: Dataset[Any], index: int, *, seed: int, purpose: int = randomness.ITEM) -> Any:
-    """Return the sample of ``index`` that training (or with another purpose, evaluation) sees in epoch 0."""
+def seeded_sample(
+    dataset: Dataset[Any], index: int, *, seed: int, purpose: int = randomness.ITEM
+) -> Any:
+    """Return the sample ``index`` of epoch 0, for training or another purpose."""
     randomness.seed_host(randomness.seed_of(purpose, seed, 0, index))
     return _sample(dataset, index, _split_of(purpose))
 
@@ -184,7 +193,9 @@ class _InWorker(Dataset[Any]):
             return self._fetcher[items]
         except Exception as error:  # noqa: BLE001 - raised again in the rank
             text = failure_text.without_our_frames(error)
-            return _Failed(reason_of(error), describe(error), text[-limits.TRACEBACK_CHARS_MAX :].rstrip())
+            return _Failed(
+                reason_of(error), describe(error), text[-limits.TRACEBACK_CHARS_MAX :].rstrip()
+            )
 
 
 _CANNOT_PICKLE: Final = (TypeError, AttributeError, pickle.PicklingError)
@@ -204,7 +215,8 @@ class _Results(queues.Queue):  # type: ignore[type-arg] # generic in the stubs a
         if isinstance(error, _CANNOT_PICKLE):
             reason = Reason.BAD_SPEC
             message += (
-                "; let the dataset and collate() return tensors, numbers, text or containers of them, or set "
+                "; let the dataset and collate() return tensors, numbers, text or containers of "
+                "them, or set "
                 "loader.workers to 0"
             )
         text = "".join(traceback.format_exception(error))
@@ -236,7 +248,9 @@ def _received(batches: Any) -> Iterator[Any]:
 
 def _require_alive(workers: list[Any]) -> None:
     """Raise how a worker process ended, if one did."""
-    with contextlib.suppress(RuntimeError):  # torch's handler of SIGCHLD may find it out in the meantime.
+    with contextlib.suppress(
+        RuntimeError
+    ):  # torch's handler of SIGCHLD may find it out in the meantime.
         gone = wait([worker.sentinel for worker in workers], _WORKER_END_SECONDS)
         for worker in workers:
             if worker.sentinel in gone:
@@ -262,7 +276,10 @@ def pinned(batch: M) -> M:
 
 
 def die_with_parent(parent: int) -> None:
-    """Ask the kernel to kill this process when its parent dies; if that has happened already, leave."""
+    """Ask the kernel to kill this process when its parent dies.
+
+    If that has happened already, leave.
+    """
     processes.die_with_parent()
     if os.getppid() != parent:
         os._exit(1)
@@ -276,6 +293,7 @@ class _WorkerStart:
 
     def __call__(self, _worker: int) -> None:
         die_with_parent(self._parent)
-        # Ctrl-C and torchrun's SIGTERM reach the whole process group; the rank ends its workers in order.
+        # Ctrl-C and torchrun's SIGTERM reach the whole process group; the rank ends its workers in
+        # order.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -31,7 +31,8 @@ _TOLERANCE: Final = 1e-3
 _DIGEST_CHARS: Final = 16
 
 Look = dict[str, Any]
-"""Part of a sample → its type, shape, and a digest (``str``) or some averages (``list`` of float)."""
+"""Part of a sample → its type, shape, and a digest (``str``) or some averages (``list`` of
+float)."""
 Samples = dict[str, Look]
 
 
@@ -67,7 +68,10 @@ def sentence(found: list[str]) -> str:
 def parameter_order(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[list[str]]:
     """Names of the parameters in each group of the optimizer."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    return [[names.get(id(parameter), "") for parameter in group["params"]] for group in optimizer.param_groups]
+    return [
+        [names.get(id(parameter), "") for parameter in group["params"]]
+        for group in optimizer.param_groups
+    ]
 
 
 def samples_of(
@@ -94,7 +98,9 @@ def samples_of(
     """
     known = known or {}
     return {
-        str(index): look(known[index] if index in known else collate([seeded_sample(dataset, index, seed=seed)]))
+        str(index): look(
+            known[index] if index in known else collate([seeded_sample(dataset, index, seed=seed)])
+        )
         for index in sorted({0, size // 2, size - 1})
     }
 
@@ -106,9 +112,16 @@ def other_samples(there: Samples, here: Samples) -> list[str]:
         theirs = there.get(index)
         if theirs is None:
             continue
-        parts = sorted(part for part in theirs.keys() | mine.keys() if not _alike(theirs.get(part), mine.get(part)))
+        parts = sorted(
+            part
+            for part in theirs.keys() | mine.keys()
+            if not _alike(theirs.get(part), mine.get(part))
+        )
         if parts:
-            found.append(f"sample {index} is another one ({', '.join(part or 'its value' for part in parts[:3])})")
+            found.append(
+                f"sample {index} is another one "
+                f"({', '.join(part or 'its value' for part in parts[:3])})"
+            )
     return found
 
 
@@ -123,8 +136,13 @@ def look(value: Any, part: str = "") -> Look:
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         try:
             return {part: _numbers(torch.from_numpy(np.ascontiguousarray(value)))}
-        except (TypeError, ValueError):  # Text, times, records, another byte order: torch has no such numbers.
-            return {part: [str(value.dtype), list(value.shape), _digest(repr(value.tolist()).encode())]}
+        except (
+            TypeError,
+            ValueError,
+        ):  # Text, times, records, another byte order: torch has no such numbers.
+            return {
+                part: [str(value.dtype), list(value.shape), _digest(repr(value.tolist()).encode())]
+            }
     if isinstance(value, float):
         return {part: _numbers(torch.tensor(value, dtype=torch.float64))}
     if isinstance(value, str | bytes | bool | int | None):
@@ -141,7 +159,10 @@ def _numbers(tensor: Tensor) -> list[Any]:
 
 
 def _averages(tensor: Tensor) -> list[float]:
-    """Mean, root mean square, and a mean that sees the order. Of the largest value's size each, so comparable."""
+    """Mean, root mean square, and a mean that sees the order.
+
+    Of the largest value's size each, so comparable.
+    """
     flat = torch.view_as_real(tensor).flatten() if tensor.is_complex() else tensor.flatten()
     flat = flat.to(torch.float64)
     if not flat.numel():
@@ -156,9 +177,12 @@ def _alike(there: Any, here: Any) -> bool:
     theirs, mine = there[-1], here[-1]
     if not isinstance(theirs, list) or not isinstance(mine, list):
         return bool(theirs == mine)
-    allowed = _TOLERANCE * max((abs(each) for each in [*theirs, *mine] if math.isfinite(each)), default=0.0)
+    allowed = _TOLERANCE * max(
+        (abs(each) for each in [*theirs, *mine] if math.isfinite(each)), default=0.0
+    )
     return len(theirs) == len(mine) and all(
-        abs(a - b) <= allowed or a == b or (math.isnan(a) and math.isnan(b)) for a, b in zip(theirs, mine, strict=True)
+        abs(a - b) <= allowed or a == b or (math.isnan(a) and math.isnan(b))
+        for a, b in zip(theirs, mine, strict=True)
     )
 
 

@@ -39,7 +39,8 @@ _THREAD_END_SECONDS: Final = 1.0
 process."""
 _IN_LINE_SECONDS: Final = 2e-3
 _IN_LINE_TRIES: Final = 8
-"""Once so many batches in a row took longer than this to fetch, a thread fetches: one alone may be the machine's fault."""
+"""Once so many batches in a row took longer than this to fetch, a thread fetches: one alone may be
+the machine's fault."""
 
 Made = tuple[Batch, int, tuple[float, ...]]
 """A micro-batch, its samples, and its units of each loss term."""
@@ -72,7 +73,10 @@ class RankBatch:
     def weights(self) -> tuple[float, ...]:
         """Units of each loss term in this rank's share."""
         return tuple(
-            math.fsum(parts) for parts in zip(*(micro_batch.weights for micro_batch in self.micro_batches), strict=True)
+            math.fsum(parts)
+            for parts in zip(
+                *(micro_batch.weights for micro_batch in self.micro_batches), strict=True
+            )
         )
 
 
@@ -84,7 +88,9 @@ class RunLength:
     samples: int
 
     @classmethod
-    def of(cls, *, steps: int | None, epochs: int | None, dataset_size: int, batch_size: int) -> RunLength:
+    def of(
+        cls, *, steps: int | None, epochs: int | None, dataset_size: int, batch_size: int
+    ) -> RunLength:
         """Steps as asked for, or as many as the epochs need; then the last batch may be smaller."""
         if steps is not None:
             return cls(steps, steps * batch_size)
@@ -102,17 +108,26 @@ def weights_of(weight: float | Mapping[str, float], terms: tuple[str, ...]) -> t
         if set(weight) != set(terms):
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"weight() names the terms {sorted(weight)}, but loss() returns {sorted(terms)}: they must agree",
+                f"weight() names the terms {sorted(weight)}, but loss() returns {sorted(terms)}: "
+                f"they must agree",
             )
         weights = tuple(float(weight[term]) for term in terms)
     else:
         try:
             weights = (float(weight),) * len(terms)
-        except (TypeError, ValueError, RuntimeError):  # A tensor of several numbers is a ValueError or a RuntimeError.
+        except (
+            TypeError,
+            ValueError,
+            RuntimeError,
+        ):  # A tensor of several numbers is a ValueError or a RuntimeError.
             what = "None: is there a return missing?" if weight is None else repr(weight)
-            raise EngineError(Reason.BAD_SPEC, f"weight() must return a number, it returned {what}") from None
+            raise EngineError(
+                Reason.BAD_SPEC, f"weight() must return a number, it returned {what}"
+            ) from None
     if not all(math.isfinite(value) and value >= 0 for value in weights):
-        raise EngineError(Reason.BAD_SPEC, f"weight() must count units, 0 or more, but it returned {weight!r}")
+        raise EngineError(
+            Reason.BAD_SPEC, f"weight() must count units, 0 or more, but it returned {weight!r}"
+        )
     return weights
 
 
@@ -130,7 +145,16 @@ class _Collated:
 class _Planned:
     """Items of each of this rank's non-empty micro-batches, step after step, in O(1) memory."""
 
-    def __init__(self, plan: BatchPlan, length: RunLength, *, rank: int, dataset_size: int, seed: int, first_step: int):
+    def __init__(
+        self,
+        plan: BatchPlan,
+        length: RunLength,
+        *,
+        rank: int,
+        dataset_size: int,
+        seed: int,
+        first_step: int,
+    ):
         self._plan, self._length, self._rank = plan, length, rank
         self._size, self._seed, self._first_step = dataset_size, seed, first_step
         self._bounds: dict[int, list[tuple[int, int]]] = {}
@@ -157,10 +181,12 @@ class _Planned:
 
 
 class Batches:
-    """This rank's batches in order, one at a time: ``request`` the next, ``take`` it when it is needed.
+    """This rank's batches in order, one at a time.
 
-    Between a ``take`` and the next ``request`` nothing is fetched by the thread, so evaluation may use the host's
-    generators then.
+    ``request`` the next, ``take`` it when it is needed.
+
+    Between a ``take`` and the next ``request`` nothing is fetched by the thread, so evaluation may
+    use the host's generators then.
     """
 
     def __init__(
@@ -197,7 +223,12 @@ class Batches:
         self.close(seconds=None)  # The current fetch uses the generators that the next fetch seeds.
         self._plan, self._next_step = plan, step
         self._planned = _Planned(
-            plan, self._length, rank=self._rank, dataset_size=self._dataset_size, seed=self._seed, first_step=step
+            plan,
+            self._length,
+            rank=self._rank,
+            dataset_size=self._dataset_size,
+            seed=self._seed,
+            first_step=step,
         )
         if self._workers:
             ahead = plan.accumulation_steps or 1
@@ -249,7 +280,11 @@ class Batches:
         if self._from_workers is not None:
             return [next(self._from_workers) for _ in micro_batches]
         made = self._fetcher.many(micro_batches)
-        return [(pinned(batch), samples, weights) for batch, samples, weights in made] if self._pin else made
+        return (
+            [(pinned(batch), samples, weights) for batch, samples, weights in made]
+            if self._pin
+            else made
+        )
 
 
 class _Ahead:

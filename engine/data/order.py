@@ -23,17 +23,23 @@ from numpy.typing import NDArray
 Words = NDArray[np.uint64]
 """Arithmetic on them wraps around at 2^64."""
 _ROUNDS: Final = 6
-"""Three rounds already look random to a test of pairs; six leave no visible structure at any size tried."""
+"""Three rounds already look random to a test of pairs; six leave no visible structure at any size
+tried."""
 _BLOCK: Final = 1024
 """Positions worked out together."""
 
 
-_ADDED, _FIRST_FACTOR, _SECOND_FACTOR = map(np.uint64, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+_ADDED, _FIRST_FACTOR, _SECOND_FACTOR = map(
+    np.uint64, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+)
 _FIRST_SHIFT, _SECOND_SHIFT, _LAST_SHIFT = map(np.uint64, (30, 27, 31))
 
 
 def _mix(values: Words) -> Words:
-    """SplitMix64's finalizer (Steele, Lea & Flood 2014): a 64-bit bijection in which every input bit moves every output bit."""
+    """SplitMix64's finalizer (Steele, Lea & Flood 2014).
+
+    A 64-bit bijection in which every input bit moves every output bit.
+    """
     mixed = values + _ADDED
     mixed ^= mixed >> _FIRST_SHIFT
     mixed *= _FIRST_FACTOR
@@ -71,8 +77,11 @@ class EpochOrder:
     def samples(self, start: int, stop: int) -> list[int]:
         """The samples at positions [start, stop) of this epoch."""
         if not 0 <= start <= stop <= self.size:
-            raise IndexError(f"positions {start} to {stop} are outside an epoch of {self.size} samples")
-        # The walk stays on the cycle of its position, which is inside the range, so it ends; the network's domain is
+            raise IndexError(
+                f"positions {start} to {stop} are outside an epoch of {self.size} samples"
+            )
+        # The walk stays on the cycle of its position, which is inside the range, so it ends; the
+        # network's domain is
         # less than four times the range, so it takes under four steps on average.
         values = self._encrypt(np.arange(start, stop, dtype=np.uint64))
         while (outside := values >= self.size).any():
@@ -91,7 +100,10 @@ class EpochOrder:
 def _block(size: int, seed: int, epoch: int, number: int) -> list[tuple[int, int]]:
     """One block of an epoch, as (epoch, sample) pairs."""
     start = number * _BLOCK
-    return [(epoch, index) for index in EpochOrder(size, seed, epoch).samples(start, min(size, start + _BLOCK))]
+    return [
+        (epoch, index)
+        for index in EpochOrder(size, seed, epoch).samples(start, min(size, start + _BLOCK))
+    ]
 
 
 def samples(start: int, stop: int, *, size: int, seed: int) -> list[tuple[int, int]]:

@@ -34,12 +34,16 @@ def model_of(task: Task) -> nn.Module:
     """
     model: object = task.model()
     if not isinstance(model, nn.Module):
-        raise EngineError(Reason.BAD_SPEC, f"model() must return the nn.Module to train, it returned {_kind(model)}")
+        raise EngineError(
+            Reason.BAD_SPEC,
+            f"model() must return the nn.Module to train, it returned {_kind(model)}",
+        )
     for module in model.modules():
         if isinstance(module, nn.parallel.DistributedDataParallel | nn.DataParallel):
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"model() returns a {type(module).__name__}: return the bare model, the engine shares its gradients "
+                f"model() returns a {type(module).__name__}: return the bare model, the engine "
+                f"shares its gradients "
                 "(train.strategy)",
             )
     for name, module in model.named_modules():
@@ -49,10 +53,14 @@ def model_of(task: Task) -> nn.Module:
 
 
 def sparse_gradients(name: str) -> EngineError:
-    """The error for a parameter whose gradient is sparse: no strategy reduces one, and no norm is taken of it."""
+    """The error for a parameter whose gradient is sparse.
+
+    No strategy reduces one, and no norm is taken of it.
+    """
     return EngineError(
         Reason.BAD_SPEC,
-        f"the gradient of {name} is sparse, and the engine trains dense gradients only: remove sparse=True "
+        f"the gradient of {name} is sparse, and the engine trains dense gradients only: remove "
+        f"sparse=True "
         "from its embedding",
     )
 
@@ -96,24 +104,28 @@ def dataset_of(task: Task, split: str, *, seed: int) -> tuple[Dataset[Any], int]
     if dataset is None:
         asks = ", and eval.every_steps asks for it" if split == "eval" else ""
         raise EngineError(
-            Reason.BAD_SPEC, f"dataset({split!r}) returned None{asks}: it must return a map-style dataset"
+            Reason.BAD_SPEC,
+            f"dataset({split!r}) returned None{asks}: it must return a map-style dataset",
         )
     if isinstance(dataset, DataLoader):
         raise EngineError(
             Reason.BAD_SPEC,
-            f"dataset({split!r}) returned a DataLoader: return the dataset itself, the engine makes its micro-batches",
+            f"dataset({split!r}) returned a DataLoader: return the dataset itself, the engine "
+            f"makes its micro-batches",
         )
     try:
         size = len(dataset)
     except TypeError:
         raise EngineError(
             Reason.BAD_SPEC,
-            f"dataset({split!r}) has no length: the engine takes map-style datasets; streams run as kind: script",
+            f"dataset({split!r}) has no length: the engine takes map-style datasets; streams run "
+            f"as kind: script",
         ) from None
     if not _has_items(dataset):
         raise EngineError(
             Reason.BAD_SPEC,
-            f"dataset({split!r}) returned a {type(dataset).__name__}, which has no __getitem__: return a "
+            f"dataset({split!r}) returned a {type(dataset).__name__}, which has no __getitem__: "
+            f"return a "
             "map-style dataset with __len__ and __getitem__; streams run as kind: script",
         )
     if size < 1:
@@ -121,7 +133,9 @@ def dataset_of(task: Task, split: str, *, seed: int) -> tuple[Dataset[Any], int]
     return dataset, size
 
 
-def require_same_data(ranks: Ranks, sizes: dict[str, int], samples: Samples, look_again: Callable[[], Samples]) -> None:
+def require_same_data(
+    ranks: Ranks, sizes: dict[str, int], samples: Samples, look_again: Callable[[], Samples]
+) -> None:
     """Raise unless every rank has the whole dataset, and the same one. All ranks must call this.
 
     Parameters
@@ -146,7 +160,10 @@ def require_same_data(ranks: Ranks, sizes: dict[str, int], samples: Samples, loo
     wrong = ""
     for split, size in first_sizes.items():
         if size != sizes[split]:
-            wrong = f"dataset({split!r}) has {sizes[split]} samples on rank {ranks.rank} and {size} on rank 0"
+            wrong = (
+                f"dataset({split!r}) has {sizes[split]} samples on rank {ranks.rank} and {size} "
+                f"on rank 0"
+            )
             break
     else:
         others = other_samples(first_samples, samples)
@@ -154,7 +171,10 @@ def require_same_data(ranks: Ranks, sizes: dict[str, int], samples: Samples, loo
             wrong = f"dataset('train') on rank {ranks.rank} is not that of rank 0: {others[0]}"
     found = next(filter(None, ranks.gather(wrong)), "")
     if found:
-        raise EngineError(Reason.BAD_SPEC, f"{found}. Return the whole dataset on every rank: the engine shares it out")
+        raise EngineError(
+            Reason.BAD_SPEC,
+            f"{found}. Return the whole dataset on every rank: the engine shares it out",
+        )
 
 
 def _has_items(dataset: Any) -> bool:

@@ -43,7 +43,8 @@ def scrub(environ: MutableMapping[str, str]) -> None:
     for name in list(environ):
         if not _KEPT.fullmatch(name):
             del environ[name]
-    # The launcher imports torch but computes nothing; without this torch could open a context on every GPU.
+    # The launcher imports torch but computes nothing; without this torch could open a context on
+    # every GPU.
     environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
@@ -58,7 +59,9 @@ def command_of(assignment: AssignmentFile, folder: Path) -> Command:
     script = assignment.spec.script
     if script is None:
         # -P: the working folder is the job's code, whose modules may have any name.
-        return Command([sys.executable, "-P", "-m", "lockstep.engine", "--attempt", str(folder)], None)
+        return Command(
+            [sys.executable, "-P", "-m", "lockstep.engine", "--attempt", str(folder)], None
+        )
     if script.command[0].endswith(".py"):
         return Command([sys.executable, *script.command], script.command[0])
     return Command(list(script.command), None)
@@ -73,12 +76,17 @@ def rank_environment(assignment: AssignmentFile, folder: Path, *, cores: int) ->
         "OMP_NUM_THREADS": str(threads),
         **_interface(assignment),
         **assignment.spec.env,
-        # The driver numbers GPUs by bus, and so does the inventory; CUDA by default puts the fastest first.
+        # The driver numbers GPUs by bus, and so does the inventory; CUDA by default puts the
+        # fastest first.
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": "" if is_cpu else ",".join(map(str, assignment.devices)),
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "LOCKSTEP_METRICS": str(folder / attempt.METRICS),
-        **({} if assignment.spec.script is None else {"LOCKSTEP_TENSORBOARD": str(folder / attempt.TENSORBOARD)}),
+        **(
+            {}
+            if assignment.spec.script is None
+            else {"LOCKSTEP_TENSORBOARD": str(folder / attempt.TENSORBOARD)}
+        ),
         "LOCKSTEP_JOB_ID": assignment.job_id,
         "LOCKSTEP_ATTEMPT": str(assignment.attempt_number),
         # Laid over torch elastic's own, which counts the restarts of one attempt: there are none.
@@ -94,5 +102,8 @@ def _interface(assignment: AssignmentFile) -> dict[str, str]:
     """
     if assignment.node_count == 1 or assignment.interface is None:
         return {}
-    names = {"GLOO_SOCKET_IFNAME": assignment.interface, "NCCL_SOCKET_IFNAME": f"={assignment.interface}"}
+    names = {
+        "GLOO_SOCKET_IFNAME": assignment.interface,
+        "NCCL_SOCKET_IFNAME": f"={assignment.interface}",
+    }
     return {name: value for name, value in names.items() if name not in os.environ}

@@ -91,7 +91,8 @@ def disagreement(exception: str | None) -> str | None:
     for rank, number, operation, rest in sorted(sides):
         shape = _SHAPE.search(rest)
         told.append(
-            f"rank {rank} entered {operation}{f' of {shape[1].strip()}' if shape else ''} as collective {number}"
+            f"rank {rank} entered {operation}{f' of {shape[1].strip()}' if shape else ''} as "
+            f"collective {number}"
         )
     return "the ranks disagree: " + ", ".join(told)
 
@@ -116,7 +117,11 @@ def gather(folder: Path, rank: int, stderr_tail: str) -> Evidence:
         return recorded
     tail = stderr_tail.strip()
     exception = exception_in(tail)
-    return Evidence(_reason_in(exception), exception=exception, traceback=tail[-limits.TRACEBACK_CHARS_MAX :] or None)
+    return Evidence(
+        _reason_in(exception),
+        exception=exception,
+        traceback=tail[-limits.TRACEBACK_CHARS_MAX :] or None,
+    )
 
 
 def exception_in(text: str) -> str | None:
@@ -166,4 +171,8 @@ def _tail(stack: Any) -> str | None:
 
 def _storable(value: Any) -> str:
     # Half a surrogate pair, from a file name that is not UTF-8, fits into no outcome.
-    return value.strip().encode("utf-8", "backslashreplace").decode("utf-8") if isinstance(value, str) else ""
+    return (
+        value.strip().encode("utf-8", "backslashreplace").decode("utf-8")
+        if isinstance(value, str)
+        else ""
+    )

@@ -52,7 +52,10 @@ def last_step(spool: Path) -> int | None:
 
 
 def last_lines(path: Path) -> list[bytes]:
-    """The end of a file, by lines, the first of which may be cut; nothing where the file is missing or is no file."""
+    """The end of a file, by lines, the first of which may be cut.
+
+    Nothing where the file is missing or is no file.
+    """
     if not path.is_file():  # a pipe would be waited for
         return []
     try:

@@ -62,7 +62,9 @@ def decide(
     last_lines : mapping, optional
         The last lines that each rank wrote, by rank.
     """
-    outcome = _decide(facts, evidence, assignment, last_step=last_step, steps=steps, memory_kills=memory_kills)
+    outcome = _decide(
+        facts, evidence, assignment, last_step=last_step, steps=steps, memory_kills=memory_kills
+    )
     if outcome.reason is Reason.SUCCEEDED or outcome.rank is None:
         return outcome
     told = outcome.model_copy(update={"log_excerpt": (last_lines or {}).get(outcome.rank)})
@@ -81,10 +83,15 @@ def _decide(
     common: dict[str, Any] = {"node": assignment.node_name, "last_step": last_step}
     if facts.cause == "fence":
         return Outcome.of(
-            Reason.CUT_OFF, "the node's lease was not renewed in time, so its ranks were killed", **common
+            Reason.CUT_OFF,
+            "the node's lease was not renewed in time, so its ranks were killed",
+            **common,
         )
-    # Ranks of the engine see the stop by themselves, and may have left well before the watch has seen it.
-    left_by_themselves = facts.cause is None and facts.stop is not None and assignment.spec.kind == "train"
+    # Ranks of the engine see the stop by themselves, and may have left well before the watch has
+    # seen it.
+    left_by_themselves = (
+        facts.cause is None and facts.stop is not None and assignment.spec.kind == "train"
+    )
     if facts.cause == "stop" or left_by_themselves:
         return _stopped(facts, steps, common)
     if facts.cause == "exit_stall":
@@ -115,7 +122,9 @@ def _decide(
 
 def _stopped(facts: Facts, steps: int | None, common: dict[str, Any]) -> Outcome:
     assert facts.stop is not None, "a stop is the cause only when one was asked for"
-    ended_well = bool(facts.ranks) and not facts.running() and not any(exit_.failed for exit_ in facts.exits)
+    ended_well = (
+        bool(facts.ranks) and not facts.running() and not any(exit_.failed for exit_ in facts.exits)
+    )
     last_step: int | None = common["last_step"]
     if ended_well and steps is not None and last_step is not None and last_step >= steps:
         return Outcome.of(Reason.SUCCEEDED, _all_ended(facts), **common)
@@ -126,7 +135,9 @@ def _stopped(facts: Facts, steps: int | None, common: dict[str, Any]) -> Outcome
             how += ", and the ranks that were still in the next one were ended"
     if not facts.ranks:
         how = "the ranks had not been started"
-    return Outcome.of(Reason(facts.stop.reason), f"stopped on request ({facts.stop.reason}); {how}", **common)
+    return Outcome.of(
+        Reason(facts.stop.reason), f"stopped on request ({facts.stop.reason}); {how}", **common
+    )
 
 
 def _stalled(stalled: StallReport, assignment: AssignmentFile, common: dict[str, Any]) -> Outcome:
@@ -135,25 +146,45 @@ def _stalled(stalled: StallReport, assignment: AssignmentFile, common: dict[str,
     if stalled.culprits:
         details["rank"] = stalled.culprits[0].rank
     elif train is not None and not train.debug:
-        details["advice"] = "Run it once with train.debug: true, which names ranks that enter different collectives."
+        details["advice"] = (
+            "Run it once with train.debug: true, which names ranks that enter different "
+            "collectives."
+        )
     return Outcome.of(Reason.STALL, stalled.sentence(), **details)
 
 
 def _left_early(rank: int, common: dict[str, Any]) -> Outcome:
     message = f"rank {rank} exited with code 0 before the run was over"
-    advice = "Find what calls exit() in the task or in a library it uses: a task returns, and the engine ends the rank."
+    advice = (
+        "Find what calls exit() in the task or in a library it uses: a task returns, and the "
+        "engine ends the rank."
+    )
     return Outcome.of(Reason.USER_ERROR, message, rank=rank, exit_code=0, advice=advice, **common)
 
 
 def _aborted_at_the_end(first: _Failure, common: dict[str, Any]) -> Outcome:
-    """No retry, which would do finished work again: torch aborted while the interpreter was being taken down."""
-    message = f"rank {first.exit.rank} aborted (SIGABRT) at its end, when its work was done or nearly so"
-    # torch 2.13: DDP's constructor imports torch.distributed.nn, where ten functions take the group as a default.
-    advice = (
-        "Let nothing keep torch's process group and its threads: import torch.distributed.nn before init_process_group(), "
-        "and at the end of the script delete the DDP model and call torch.distributed.destroy_process_group()."
+    """No retry, which would do finished work again.
+
+    Torch aborted while the interpreter was being taken down.
+    """
+    message = (
+        f"rank {first.exit.rank} aborted (SIGABRT) at its end, when its work was done or nearly so"
     )
-    details = {"rank": first.exit.rank, "signal": "SIGABRT", "advice": advice, **_told(first.found), **common}
+    # torch 2.13: DDP's constructor imports torch.distributed.nn, where ten functions take the group
+    # as a default.
+    advice = (
+        "Let nothing keep torch's process group and its threads: import torch.distributed.nn "
+        "before init_process_group(), "
+        "and at the end of the script delete the DDP model and call "
+        "torch.distributed.destroy_process_group()."
+    )
+    details = {
+        "rank": first.exit.rank,
+        "signal": "SIGABRT",
+        "advice": advice,
+        **_told(first.found),
+        **common,
+    }
     return Outcome.of(Reason.USER_ERROR, message, **details)
 
 
@@ -167,7 +198,9 @@ def _not_followed(facts: Facts, assignment: AssignmentFile, common: dict[str, An
     return Outcome.of(Reason.EXIT_STALL, message, rank=late, **common)
 
 
-def _first_failure(facts: Facts, evidence: Mapping[int, Evidence], assignment: AssignmentFile) -> _Failure:
+def _first_failure(
+    facts: Facts, evidence: Mapping[int, Evidence], assignment: AssignmentFile
+) -> _Failure:
     failures = []
     for exit_ in facts.exits:
         if not exit_.failed:
@@ -179,12 +212,15 @@ def _first_failure(facts: Facts, evidence: Mapping[int, Evidence], assignment: A
     return min(failures, key=lambda failure: (failure.secondary, failure.time))
 
 
-def _failed(first: _Failure, assignment: AssignmentFile, memory_kills: int, common: dict[str, Any]) -> Outcome:
+def _failed(
+    first: _Failure, assignment: AssignmentFile, memory_kills: int, common: dict[str, Any]
+) -> Outcome:
     rank, code, found = first.exit.rank, first.exit.code, first.found
     details = {"rank": rank, **_told(found), **common}
     if common["last_step"] is None:
         details["last_step"] = found.step or None
-    # A rank that raised and was still on its way out when the launcher ended it: that signal is ours, and no news.
+    # A rank that raised and was still on its way out when the launcher ended it: that signal is
+    # ours, and no news.
     on_its_way_out = first.exit.torn_down and found.tells
     if code >= 0:
         details["exit_code"] = code
@@ -192,20 +228,30 @@ def _failed(first: _Failure, assignment: AssignmentFile, memory_kills: int, comm
         details["signal"] = signal_name(code)
     disagreed = disagreement(found.exception)
     if disagreed is not None:
-        advice = "Let every rank enter the same collectives in the same order; a task leaves them to the engine."
+        advice = (
+            "Let every rank enter the same collectives in the same order; a task leaves them to "
+            "the engine."
+        )
         return Outcome.of(Reason.USER_ERROR, disagreed, advice=advice, **details)
     if found.reason is Reason.KILLED and memory_kills > 0:
         message = f"a loader worker of rank {rank} was killed because the node's memory ran out"
         return Outcome.of(Reason.HOST_OUT_OF_MEMORY, message, **details)
     if found.reason is Reason.NON_FINITE and (details["last_step"] or 0) <= 1:
-        details["advice"] = ""  # The learning rate is no cause before the first step; the message has better advice.
+        details["advice"] = (
+            # The learning rate is no cause before the first step; the message has better advice.
+            ""
+        )
     if found.reason is not None:
         return Outcome.of(found.reason, f"rank {rank} failed: {_brief(found)}", **details)
     if first.lost_peer:
-        return Outcome.of(Reason.NETWORK, f"rank {rank} lost the other ranks: {_brief(found)}", **details)
+        return Outcome.of(
+            Reason.NETWORK, f"rank {rank} lost the other ranks: {_brief(found)}", **details
+        )
     if code >= 0:
         who = "script" if assignment.spec.kind == "script" else "the engine"
-        return Outcome.of(Reason.USER_ERROR, f"{who} exited with code {code} on rank {rank}", **details)
+        return Outcome.of(
+            Reason.USER_ERROR, f"{who} exited with code {code} on rank {rank}", **details
+        )
     if code == -signal.SIGKILL and memory_kills > 0:
         message = f"rank {rank} was killed because the node's memory ran out"
         return Outcome.of(Reason.HOST_OUT_OF_MEMORY, message, **details)

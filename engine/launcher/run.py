@@ -56,7 +56,8 @@ STUB = Path(__file__).parent / "start" / "stub.py"
 def main(arguments: list[str]) -> NoReturn:
     """Run the attempt in the folder named on the command line, and exit."""
     parser = argparse.ArgumentParser(
-        prog="python -m lockstep.engine.launcher", description="Run one attempt's ranks on this node."
+        prog="python -m lockstep.engine.launcher",
+        description="Run one attempt's ranks on this node.",
     )
     parser.add_argument("folder", type=Path, help="the attempt's folder, with its assignment.json")
     folder = parser.parse_args(arguments).folder.resolve()
@@ -64,21 +65,31 @@ def main(arguments: list[str]) -> NoReturn:
 
 
 def run_attempt(folder: Path, bounds: Bounds, launcher: Launcher | None = None) -> NoReturn:
-    """Run the attempt in ``folder`` and exit. ``launcher`` defaults to the one for as many nodes as there are."""
+    """Run the attempt in ``folder`` and exit.
+
+    ``launcher`` defaults to the one for as many nodes as there are.
+    """
     write_atomically(folder / attempt.LAUNCHER, processes.identity().model_dump_json())
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(
+        level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
     processes.enter_group(os.environ.get(attempt.GROUP_VARIABLE))
     become_subreaper()
     environment.scrub(os.environ)
     try:
         assignment = AssignmentFile.model_validate_json((folder / attempt.ASSIGNMENT).read_bytes())
     except (OSError, ValueError) as error:
-        _leave(folder, Outcome.of(Reason.LAUNCH_FAILED, f"{attempt.ASSIGNMENT} cannot be read: {error}"))
+        _leave(
+            folder,
+            Outcome.of(Reason.LAUNCH_FAILED, f"{attempt.ASSIGNMENT} cannot be read: {error}"),
+        )
     forked = forking.nursery_for(assignment, folder) if launcher is None else []
     _Attempt(assignment, folder, bounds).run(launcher or _launcher_for(assignment, bounds, forked))
 
 
-def _launcher_for(assignment: AssignmentFile, bounds: Bounds, forked: list[forking.ForkedRank]) -> Launcher:
+def _launcher_for(
+    assignment: AssignmentFile, bounds: Bounds, forked: list[forking.ForkedRank]
+) -> Launcher:
     if assignment.node_count == 1:
         return OneNodeLauncher(bounds, forked)
     from lockstep.engine.launcher.start.elastic import (
@@ -104,9 +115,16 @@ class _Attempt:
         # The node's variables for every job are included, such as a proxy's address with its
         # password.
         self._redactor = Redactor(secrets_of({**os.environ, **assignment.spec.env}))
-        self._streams = Streams(self._launch_folder, self._segments, bounds, tell=self._warn, redactor=self._redactor)
+        self._streams = Streams(
+            self._launch_folder, self._segments, bounds, tell=self._warn, redactor=self._redactor
+        )
         self._watch = GangWatch(
-            assignment, folder, bounds, log_line=self._segments.log_line, warn=self._warn, on_stuck=self._conclude
+            assignment,
+            folder,
+            bounds,
+            log_line=self._segments.log_line,
+            warn=self._warn,
+            on_stuck=self._conclude,
         )
 
     def run(self, launcher: Launcher) -> NoReturn:
@@ -173,14 +191,19 @@ class _Attempt:
     def _on_started(self, ranks: Mapping[int, RankProcess]) -> None:
         self._watch.begin(ranks)
         self._streams.start()
-        document = {"ranks": [{"rank": rank, "pid": process.pid} for rank, process in sorted(ranks.items())]}
+        document = {
+            "ranks": [{"rank": rank, "pid": process.pid} for rank, process in sorted(ranks.items())]
+        }
         write_atomically(self._folder / attempt.RANKS, json.dumps(document))
 
     def _warn(self, message: str) -> None:
         """Warn the user: append one whole line to the spool that rank 0 writes too."""
         self._segments.log_line(f"Warning: {message}.")
         event = EngineEvent(kind="warning", time=time.time(), data={"message": message})
-        with contextlib.suppress(OSError), (self._folder / attempt.EVENTS).open("ab", buffering=0) as spool:
+        with (
+            contextlib.suppress(OSError),
+            (self._folder / attempt.EVENTS).open("ab", buffering=0) as spool,
+        ):
             spool.write(event.model_dump_json().encode() + b"\n")
 
     def _conclude(self, failed: Outcome | None = None) -> NoReturn:
@@ -222,7 +245,10 @@ class _Attempt:
             return self._decide(facts)
         except Exception as error:  # noqa: BLE001 - it reads files of jobs, and a result is required
             _print_trace()
-            message = f"the launcher could not make out how the ranks ended: {type(error).__name__}: {error}"
+            message = (
+                f"the launcher could not make out how the ranks ended: {type(error).__name__}: "
+                f"{error}"
+            )
             return Outcome.of(Reason.LAUNCH_FAILED, message, node=self._assignment.node_name)
 
     def _decide(self, facts: Facts) -> Outcome:
@@ -245,22 +271,31 @@ class _Attempt:
 
 
 def _last_step(folder: Path, ranks: tuple[int, ...]) -> int | None:
-    """The last completed step: as the ranks showed it, or as it is in the spool, which may not have every step.
+    """The last completed step.
 
-    Where rank 0 is here it is the one that counts, because it reports and saves: another may have the gradient of a step
-    that rank 0 never came to the end of.
+    As the ranks showed it, or as it is in the spool, which may not have every step.
+
+    Where rank 0 is here it is the one that counts, because it reports and saves: another may have
+    the gradient of a step that rank 0 never came to the end of.
     """
     mark_count = [
         reading
         for reading in (heartbeat.read(folder, rank) for rank in ranks[: 1 if 0 in ranks else None])
         if reading is not None
     ]
-    return max([*(reading.step for reading in mark_count), last_step(folder / attempt.METRICS) or 0]) or None
+    return (
+        max([*(reading.step for reading in mark_count), last_step(folder / attempt.METRICS) or 0])
+        or None
+    )
 
 
 def _steps(assignment: AssignmentFile, folder: Path, ranks: tuple[int, ...]) -> int | None:
     """Steps of the whole run: as the ranks showed them, on every node, or as planned."""
-    mark_count = [reading for reading in (heartbeat.read(folder, rank) for rank in ranks) if reading is not None]
+    mark_count = [
+        reading
+        for reading in (heartbeat.read(folder, rank) for rank in ranks)
+        if reading is not None
+    ]
     return max((reading.steps for reading in mark_count), default=0) or (
         assignment.plan.steps if assignment.plan else None
     )
@@ -268,7 +303,9 @@ def _steps(assignment: AssignmentFile, folder: Path, ranks: tuple[int, ...]) -> 
 
 def _leave(folder: Path, outcome: Outcome) -> NoReturn:
     """Write the result and exit at once, without torch's threads and destructors."""
-    write_atomically(folder / attempt.RESULT, ResultFile(outcome=outcome, ended_at=time.time()).model_dump_json())
+    write_atomically(
+        folder / attempt.RESULT, ResultFile(outcome=outcome, ended_at=time.time()).model_dump_json()
+    )
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

@@ -126,7 +126,12 @@ class GangWatch(threading.Thread):
         self._processes: dict[int, RankProcess] = {}
         train = assignment.spec.train
         self._stalls = (
-            StallDetector(folder, train.stall, look_seconds=bounds.heartbeat_seconds, nodes=assignment.node_count)
+            StallDetector(
+                folder,
+                train.stall,
+                look_seconds=bounds.heartbeat_seconds,
+                nodes=assignment.node_count,
+            )
             if train
             else None
         )
@@ -171,7 +176,10 @@ class GangWatch(threading.Thread):
             except Exception:  # noqa: BLE001 - without its watch the attempt would run on past its fence
                 with contextlib.suppress(OSError):  # the disk under its own output may be full
                     traceback.print_exc()
-            if self._killed_at is not None and time.monotonic() > self._killed_at + self._bounds.stuck_seconds:
+            if (
+                self._killed_at is not None
+                and time.monotonic() > self._killed_at + self._bounds.stuck_seconds
+            ):
                 self._on_stuck()
                 return
 
@@ -181,7 +189,9 @@ class GangWatch(threading.Thread):
             now = time.monotonic()
             self._note_exits()
             self._look_at_fence(now)
-            if self.facts.running() or not self.facts.ranks:  # a stop after the end of the ranks changes nothing
+            if (
+                self.facts.running() or not self.facts.ranks
+            ):  # a stop after the end of the ranks changes nothing
                 self._look_at_stop(now)
                 self._look_at_leavers(now)
                 self._look_at_pulses(now)
@@ -195,11 +205,20 @@ class GangWatch(threading.Thread):
             if code is not None:
                 ended.append((rank, code))
         # Of ranks found dead together the one that was killed went first: a peer only dies of it.
-        for rank, code in sorted(ended, key=lambda entry: (entry[1] == -signal.SIGTERM, entry[1] >= 0, entry[0])):
+        for rank, code in sorted(
+            ended, key=lambda entry: (entry[1] == -signal.SIGTERM, entry[1] >= 0, entry[0])
+        ):
             torn_down = self.facts.cause is not None
-            exit_ = Exit(rank, code, time.time(), torn_down, early=code == 0 and self._is_needed(rank))
+            exit_ = Exit(
+                rank, code, time.time(), torn_down, early=code == 0 and self._is_needed(rank)
+            )
             self.facts.exits.append(exit_)
-            if rank == 0 and exit_.failed and self.facts.cause == "stop" and self._killed_at is None:
+            if (
+                rank == 0
+                and exit_.failed
+                and self.facts.cause == "stop"
+                and self._killed_at is None
+            ):
                 # Whether the others still run or not: they may die of it before the next check.
                 self.facts.left_behind = self._assignment.spec.kind == "train"
             if exit_.failed and not torn_down:
@@ -232,16 +251,24 @@ class GangWatch(threading.Thread):
                 return
             self.facts.stop = stop
             if self.facts.cause is None:
-                self._log_line(f"Stopping ({stop.reason}): the ranks have {stop.grace_seconds:g} s.")
+                self._log_line(
+                    f"Stopping ({stop.reason}): the ranks have {stop.grace_seconds:g} s."
+                )
                 self._end_by("stop", now + stop.grace_seconds)
-        if self.facts.cause == "stop" and self._assignment.spec.kind == "script" and not self._terminated:
+        if (
+            self.facts.cause == "stop"
+            and self._assignment.spec.kind == "script"
+            and not self._terminated
+        ):
             self._terminate()
 
     def _wanted_stop(self) -> StopFile | None:
         stop = read_model(self._folder / attempt.STOP, StopFile)
         if stop is None and self._sigterm.is_set():
             stop = StopFile(reason="shutdown", grace_seconds=self._assignment.stop_grace_seconds)
-            with contextlib.suppress(OSError):  # a full disk: then they are killed without having been asked
+            with contextlib.suppress(
+                OSError
+            ):  # a full disk: then they are killed without having been asked
                 write_atomically(self._folder / attempt.STOP, stop.model_dump_json())
         return stop
 
@@ -262,13 +289,19 @@ class GangWatch(threading.Thread):
             if now - self._first_left_at >= self._assignment.exit_stall_seconds:
                 waiting = ", ".join(map(str, self.facts.running()))
                 self._log_line(
-                    f"Rank {self.facts.exits[0].rank} has exited and rank {waiting} did not follow: killing."
+                    f"Rank {self.facts.exits[0].rank} has exited and rank {waiting} did not "
+                    f"follow: killing."
                 )
                 self._end_by("exit_stall", now)
 
     def _look_at_pulses(self, now: float) -> None:
         pids = {rank: self._processes[rank].pid for rank in self.facts.running()}
-        if self._stalls is None or self._stragglers is None or self.facts.cause is not None or not pids:
+        if (
+            self._stalls is None
+            or self._stragglers is None
+            or self.facts.cause is not None
+            or not pids
+        ):
             return
         stalled = self._stalls.look(pids, now)
         for message in (self._stragglers.look(pids, now), self._stalls.warning()):
@@ -289,7 +322,11 @@ class GangWatch(threading.Thread):
     def _kill(self, now: float) -> None:
         if self.facts.running() and self._killed_at is None and self.facts.cause == "stop":
             self.facts.grace_over = not self.facts.left_behind
-            why = "The grace is over" if self.facts.grace_over else "Rank 0 has left the others behind"
+            why = (
+                "The grace is over"
+                if self.facts.grace_over
+                else "Rank 0 has left the others behind"
+            )
             self._log_line(f"{why}: killing the ranks.")
         if self._killed_at is None:
             self._killed_at = now

@@ -20,7 +20,8 @@ from typing import Any
 from torch import nn
 from torch.utils.data import Dataset
 
-from lockstep.domain.spec.job import JobSpec, Train
+from lockstep.domain.spec.job import JobSpec
+from lockstep.domain.spec.train import Train
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.engine.checkpoints.initial import load_initial
 from lockstep.engine.checkpoints.restoring import restore_model, restore_optimizer
@@ -114,7 +115,9 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
     ranks.meet()
     model = _model(train, task, ranks)
     (dataset, samples), (eval_dataset, eval_samples) = _splits(train, task)
-    length = RunLength.of(steps=train.steps, epochs=train.epochs, dataset_size=samples, batch_size=plan.batch_size)
+    length = RunLength.of(
+        steps=train.steps, epochs=train.epochs, dataset_size=samples, batch_size=plan.batch_size
+    )
     fetched, warnings = fetched_twice(dataset, samples, task.collate, seed=train.seed)
     sample = seeded_sample(dataset, 0, seed=train.seed)
     masked = masked_batch(task, model, sample)
@@ -156,7 +159,9 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
     use_tf32(ranks.device, on=train.tf32)
     sharing = strategy_for(train.strategy)
     require_wide_parameters(model, accumulates_in_float32=sharing.accumulates_in_float32)
-    objective = Objective(task, model, precision, compiling.compiled(model) if train.compile else None)
+    objective = Objective(
+        task, model, precision, compiling.compiled(model) if train.compile else None
+    )
     usage = _usage(
         objective,
         dataset,
@@ -242,11 +247,16 @@ def announce(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
     """Log the training to come, and the parts of the promise that do not hold."""
     announce_plan(assembly, plan, telemetry)
     telemetry.log_line(
-        f"{assembly.parameters:,} parameters, {assembly.samples:,} samples, {assembly.length.steps:,} steps"
+        (
+            f"{assembly.parameters:,} parameters, {assembly.samples:,} samples, "
+            f"{assembly.length.steps:,} steps"
+        )
         + (f", going on after step {assembly.steps_done:,}" if assembly.steps_done else "")
     )
     if assembly.task.batch_dependent:
-        telemetry.warn("the task is batch_dependent: its gradient depends on how the batch is split")
+        telemetry.warn(
+            "the task is batch_dependent: its gradient depends on how the batch is split"
+        )
     if assembly.probed.note and assembly.probed.difference is None:
         telemetry.warn(assembly.probed.note)
     elif assembly.probed.note:
@@ -259,7 +269,8 @@ def announce(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
         telemetry.warn(assembly.strategy.lost_promise)
     if assembly.gradient.draws_on_host:
         telemetry.warn(
-            "the model draws random numbers: a run is repeatable, but depends on micro_size and on the ranks "
+            "the model draws random numbers: a run is repeatable, but depends on micro_size and "
+            "on the ranks "
             "(lockstep.Dropout does not)"
         )
 
@@ -268,9 +279,17 @@ def announce_usage(assembly: Assembly, telemetry: Telemetry) -> None:
     """Report that the model is conditional, and how the strategy deals with it."""
     if assembly.plan.world_size > 1:
         compression = assembly.strategy.options.compression
-        uncompressed = "" if compression == "none" else f", and gradients are sent without compression: {compression}"
+        uncompressed = (
+            ""
+            if compression == "none"
+            else f", and gradients are sent without compression: {compression}"
+        )
         telemetry.log_line(
-            "batches use different parts of the model: ranks exchange which parameters each batch used" + uncompressed
+            (
+                "batches use different parts of the model: ranks exchange which parameters each batch "
+                "used"
+            )
+            + uncompressed
         )
 
 
@@ -283,7 +302,9 @@ def announce_plan(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> 
 def report_plan(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
     """The plan as it is now, for the service."""
     settled = plan.model_copy(update={"steps": assembly.length.steps})
-    telemetry.event("plan", **settled.model_dump(), parameters=assembly.parameters, samples=assembly.samples)
+    telemetry.event(
+        "plan", **settled.model_dump(), parameters=assembly.parameters, samples=assembly.samples
+    )
 
 
 def _usage(
@@ -316,7 +337,9 @@ def _usage(
     found = observe(
         objective,
         single_samples(task, objective.model, dataset, size=size, seed=train.seed),
-        masks=Masks(objective.model, seed=train.seed, device=next(objective.model.parameters()).device),
+        masks=Masks(
+            objective.model, seed=train.seed, device=next(objective.model.parameters()).device
+        ),
         compare_blocks=True,
         evaluated=() if eval_dataset is None else eval_samples(task, eval_dataset, seed=train.seed),
     )
@@ -325,10 +348,15 @@ def _usage(
     return found.usage
 
 
-def _splits(train: Train, task: Task) -> tuple[tuple[Dataset[Any], int], tuple[Dataset[Any] | None, int]]:
+def _splits(
+    train: Train, task: Task
+) -> tuple[tuple[Dataset[Any], int], tuple[Dataset[Any] | None, int]]:
     """The datasets of train and eval with their lengths; no dataset where nothing is evaluated."""
     trained = dataset_of(task, "train", seed=train.seed)
-    return trained, dataset_of(task, "eval", seed=train.seed) if train.eval.every_steps else (None, 0)
+    return trained, dataset_of(task, "eval", seed=train.seed) if train.eval.every_steps else (
+        None,
+        0,
+    )
 
 
 def _model(train: Train, task: Task, ranks: Ranks) -> nn.Module:

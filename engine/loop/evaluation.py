@@ -1,8 +1,9 @@
-"""Evaluation: every item of the eval split once, each on one rank, on the model without its wrapper.
+"""Evaluation of every item of the eval split once, each on one rank, without wrapper.
 
-Each rank takes a contiguous share of the split; sums and weights are added up over ranks, and divided once. So no item
-counts twice, and a rank without items takes part with nothing. Where ranks wait for each other in every forward
-(sharded parameters), those whose share is used up run one more sample each time, whose sums are dropped.
+Each rank takes a contiguous share of the split; sums and weights are added up over ranks, and
+divided once. So no item counts twice, and a rank without items takes part with nothing. Where ranks
+wait for each other in every forward (sharded parameters), those whose share is used up run one more
+sample each time, whose sums are dropped.
 
 Not here: which metrics there are (``Task.evaluate``, ``Task.finalize``).
 """
@@ -30,7 +31,10 @@ from lockstep.engine.strategies.base import Strategy
 
 
 class _Share:
-    """The items of this rank's micro-batches of the eval split; ``equally`` makes them as many as those of any rank."""
+    """The items of this rank's micro-batches of the eval split.
+
+    ``equally`` makes them as many as those of any rank.
+    """
 
     def __init__(self, size: int, ranks: Ranks, micro_batch_size: int, *, equally: bool):
         self._bounds = start, stop = part(size, ranks.world_size, ranks.rank)
@@ -58,7 +62,9 @@ def evaluate(
     workers: int,
     heartbeat: Heartbeat,
 ) -> dict[str, float]:
-    """The task's eval metrics; none, where nothing in the split has any weight. All ranks must call this.
+    """The task's eval metrics; none, where nothing in the split has any weight.
+
+    All ranks must call this.
 
     The host's generators are used, so the loader's thread must be idle.
     """
@@ -91,26 +97,36 @@ def evaluate(
     finally:
         model.train(was_training)
     means = _means(ranks.gather({name: (float(sums[name]), weights[name]) for name in sums}))
-    return {checked_name(name): float(value) for name, value in task.finalize(means).items()} if means else {}
+    return (
+        {checked_name(name): float(value) for name, value in task.finalize(means).items()}
+        if means
+        else {}
+    )
 
 
 def checked_name(name: str) -> str:
     """A task's name for a number, if it can be a metric's."""
     if not metrics.NAME.fullmatch(f"eval/{name}"):
         raise EngineError(
-            Reason.BAD_SPEC, f"{name!r} is no name for a metric: letters, digits, '_', '.', '/', ' ' and '-'"
+            Reason.BAD_SPEC,
+            f"{name!r} is no name for a metric: letters, digits, '_', '.', '/', ' ' and '-'",
         )
     return name
 
 
 def _means(shares: list[dict[str, tuple[float, float]]]) -> dict[str, float]:
-    """Each name's sum over its weight, over all ranks; names that nothing counted for are left out."""
+    """Each name's sum over its weight, over all ranks.
+
+    Names that nothing counted for are left out.
+    """
     means = {}
     for name in sorted({name for shard in shares for name in shard}):
         found = [shard[name] for shard in shares if name in shard]
         weight = math.fsum(weight for _, weight in found)
         if weight > 0:
-            means[name] = math.fsum(total for total, _ in found) / weight if _finite(found) else math.nan
+            means[name] = (
+                math.fsum(total for total, _ in found) / weight if _finite(found) else math.nan
+            )
     return means
 
 

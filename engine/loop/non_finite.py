@@ -28,7 +28,8 @@ Policy = Literal["stop", "skip"]
 SKIPPED_IN_A_ROW_MAX: Final = 100
 """Limit of consecutive skipped steps. No batch can repair the weights of such a run."""
 _BEFORE_ANY_UPDATE: Final = (
-    ", before any update: look for NaN and infinity in the samples of the first batch, and for a logarithm of 0 or a "
+    ", before any update: look for NaN and infinity in the samples of the first batch, and for a "
+    "logarithm of 0 or a "
     "division by 0 in loss()"
 )
 
@@ -69,11 +70,15 @@ class NonFinite:
             # At the 1st, 2nd, 4th, 8th …, to keep the log of a run that skips every other step
             # readable.
             if self._skipped & (self._skipped - 1) == 0:
-                self._telemetry.warn(f"{what}: the step is skipped, the {_ordinal(self._skipped)} of this run so far")
+                self._telemetry.warn(
+                    f"{what}: the step is skipped, the {_ordinal(self._skipped)} of this run so far"
+                )
             return
         self._telemetry.record(report.step, report.results())
         if self._policy == "skip":
-            what += f", as in the {SKIPPED_IN_A_ROW_MAX - 1} steps before it: skipping does not help"
+            what += (
+                f", as in the {SKIPPED_IN_A_ROW_MAX - 1} steps before it: skipping does not help"
+            )
         raise EngineError(Reason.NON_FINITE, what)
 
 
@@ -81,12 +86,21 @@ def _what(report: StepReport) -> str | None:
     """Return the names of a step's values that are not finite; None if all are."""
     loss, norm = report.loss(), report.grad_norm()
     if loss is not None and not math.isfinite(loss):
-        return f"the loss of step {report.step} is {loss}" + (_BEFORE_ANY_UPDATE if report.step == 1 else "")
+        return f"the loss of step {report.step} is {loss}" + (
+            _BEFORE_ANY_UPDATE if report.step == 1 else ""
+        )
     if norm is not None and not math.isfinite(norm):
-        return f"the norm of the gradient of step {report.step} is {norm}, though its loss is {loss:.6g}"
+        return (
+            f"the norm of the gradient of step {report.step} is {norm}, though its loss is "
+            f"{loss:.6g}"
+        )
     return None
 
 
 def _ordinal(number: int) -> str:
-    suffix = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th") if number % 100 not in {11, 12, 13} else "th"
+    suffix = (
+        {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+        if number % 100 not in {11, 12, 13}
+        else "th"
+    )
     return f"{number}{suffix}"

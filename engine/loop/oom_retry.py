@@ -1,9 +1,11 @@
-"""A step that does not fit into memory is repeated in smaller micro-batches: the same batch, the same step (C36).
+"""A step that does not fit into memory is repeated in smaller micro-batches.
+
+The same batch, the same step (C36).
 
 All ranks agree on it through the control operation, so all of them split in the same step.
 
-Not here: how a rank notices without leaving the others waiting (``engine.step.gradient``), the search for a size that fits
-(``engine.memory.auto``).
+Not here: how a rank notices without leaving the others waiting (``engine.step.gradient``), the
+search for a size that fits (``engine.memory.auto``).
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from lockstep.engine.runtime.telemetry import Telemetry
 def halve(
     parts: Assembly, plan: BatchPlan, step: int, telemetry: Telemetry
 ) -> tuple[BatchPlan, RankBatch, RankBatch | None]:
-    """Forget a step, and split its batch into micro-batches of half the size. All ranks must call this.
+    """Forget a step, and split its batch into micro-batches of half the size.
+
+    All ranks must call this.
 
     Returns the new plan, the same batch, and the one after it, both fetched again.
 
@@ -38,7 +42,8 @@ def halve(
             f"step {step + 1} does not fit into memory with {fewest} at a time: {ADVICE}",
         )
     telemetry.warn(
-        f"step {step + 1} ran out of memory: going on with micro-batches of {smaller.micro_batch_size} instead of "
+        f"step {step + 1} ran out of memory: going on with micro-batches of "
+        f"{smaller.micro_batch_size} instead of "
         f"{plan.micro_batch_size}; the batch stays {smaller.batch_size}"
     )
     parts.gradient.abandon(parts.masked)

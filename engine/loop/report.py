@@ -69,7 +69,9 @@ class StepReport:
             self._wait()
             self._losses = {
                 term: total / divisor
-                for term, total, divisor in zip(self.terms, numbers_of(self.sums), self.divisors, strict=True)
+                for term, total, divisor in zip(
+                    self.terms, numbers_of(self.sums), self.divisors, strict=True
+                )
                 if divisor > 0
             }
         return self._losses
@@ -80,7 +82,10 @@ class StepReport:
         return sum(losses.values()) if losses else None
 
     def grad_norm(self) -> float | None:
-        """2-norm of the whole batch's gradient, before clipping; None for a batch of weight zero."""
+        """2-norm of the whole batch's gradient, before clipping.
+
+        None for a batch of weight zero.
+        """
         self._wait()
         return None if self.norm is None else float(self.norm)
 
@@ -99,7 +104,10 @@ class StepReport:
             values["train/weight"] = self.divisors[0]
         else:
             values |= {f"train/loss/{term}": mean for term, mean in self.losses().items()}
-            values |= {f"train/weight/{term}": weight for term, weight in zip(self.terms, self.divisors, strict=True)}
+            values |= {
+                f"train/weight/{term}": weight
+                for term, weight in zip(self.terms, self.divisors, strict=True)
+            }
         return values | {f"eval/{name}": value for name, value in self.evaluated.items()}
 
     def times(self) -> dict[str, float]:
@@ -111,7 +119,9 @@ class StepReport:
     def _timed(self, line: StepMarks) -> dict[str, float]:
         parts = line.parts()
         whole = math.fsum(parts.values())
-        values = {f"time/{part}_seconds": seconds for part, seconds in parts.items()} | {"time/step_seconds": whole}
+        values = {f"time/{part}_seconds": seconds for part, seconds in parts.items()} | {
+            "time/step_seconds": whole
+        }
         training = whole - sum(parts.get(part, 0.0) for part in _NOT_TRAINING)
         if training > 0:
             values["throughput/samples_per_second"] = self.samples / training
@@ -128,4 +138,6 @@ class StepReport:
 
 def _copy(value: Tensor) -> Tensor:
     # Page-locked, because only then does the copy run behind the step instead of waiting for it.
-    return torch.empty(value.shape, dtype=value.dtype, pin_memory=True).copy_(value, non_blocking=True)
+    return torch.empty(value.shape, dtype=value.dtype, pin_memory=True).copy_(
+        value, non_blocking=True
+    )

@@ -45,7 +45,10 @@ class StepReporter:
         self._steps = steps
 
     def before_update(self, report: StepReport) -> None:
-        """End the run over a step that is not finite, where its values are there already. Equal on all ranks."""
+        """End the run over a step that is not finite, where its values are there already.
+
+        Equal on all ranks.
+        """
         if not self._late:
             self._non_finite.judge(report)
 
@@ -74,7 +77,10 @@ class StepReporter:
         return results
 
     def finish(self, report: StepReport, *, due: bool, saved: bool) -> None:
-        """The step is over, its times included; ``saved`` where ``before_checkpoint`` has written its results."""
+        """The step is over, its times included.
+
+        ``saved`` where ``before_checkpoint`` has written its results.
+        """
         if not saved:
             self._pending, self._pending_due = report, due
         elif due:
@@ -84,9 +90,14 @@ class StepReporter:
             self.write_pending()
 
     def write_unwritten(self) -> None:
-        """Write the results of steps that were done and not reported. Called where the loop is stuck, or has failed."""
+        """Write the results of steps that were done and not reported.
+
+        Called where the loop is stuck, or has failed.
+        """
         pending = self._pending if self._pending_due else None
-        unwritten = {report.step: report for report in (pending, self._updated) if report is not None}
+        unwritten = {
+            report.step: report for report in (pending, self._updated) if report is not None
+        }
         for step, report in unwritten.items():
             self._telemetry.record(step, report.results())
 
@@ -97,7 +108,10 @@ class StepReporter:
             return
         loss = "none (no weight)" if self.loss is None else f"{self.loss:.4f}"
         speed = report.times().get("throughput/samples_per_second", 0.0)
-        text = f"step {report.step}/{self._steps}  loss {loss}  lr {report.lr:.3g}  {speed:,.1f} samples/s"
+        text = (
+            f"step {report.step}/{self._steps}  loss {loss}  lr {report.lr:.3g}  {speed:,.1f} "
+            f"samples/s"
+        )
         self._telemetry.log_line(
             text + "".join(f"  eval/{name} {value:.4f}" for name, value in report.evaluated.items())
         )

@@ -19,7 +19,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from lockstep.domain.spec.job import JobSpec, Train
+from lockstep.domain.spec.job import JobSpec
+from lockstep.domain.spec.train import Train
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.engine.data.loader import RankBatch
 from lockstep.engine.loop.assembly import announce, announce_usage, assemble, report_plan
@@ -144,16 +145,24 @@ class Trainer:
             self._telemetry.close()
         self._parts.gradient.close()
         saved = self._parts.state.newest
-        return TrainingResult(self.steps_done, stopped, self._reporter.loss, saved.folder if saved else None)
+        return TrainingResult(
+            self.steps_done, stopped, self._reporter.loss, saved.folder if saved else None
+        )
 
     def stop(self, grace_seconds: float, *, code: int) -> bool:
-        """Ask for a stop, as ``engine.runtime.stopping.StopRequest.request`` does; any thread may."""
+        """Ask for a stop, as ``engine.runtime.stopping.StopRequest.request`` does.
+
+        Any thread may.
+        """
         return self._stopping.request(grace_seconds, code=code)
 
     # --- the loop
 
     def _train(self) -> bool:
-        """Run the remaining steps; True if asked to stop before the end. All ranks must call this."""
+        """Run the remaining steps; True if asked to stop before the end.
+
+        All ranks must call this.
+        """
         parts = self._parts
         self._heartbeat.train_from(self.steps_done, parts.length.steps)
         self._timeline = timeline_for(self.ranks.device, self._heartbeat)
@@ -174,7 +183,9 @@ class Trainer:
         parts.batches.close()
         return stopped
 
-    def _step(self, batch: RankBatch, divisors: tuple[float, ...]) -> tuple[RankBatch | None, StepDecision]:
+    def _step(
+        self, batch: RankBatch, divisors: tuple[float, ...]
+    ) -> tuple[RankBatch | None, StepDecision]:
         """Run one optimizer step. All ranks must call this.
 
         Returns the next batch and the result of the control operation.
@@ -185,7 +196,11 @@ class Trainer:
         self._following = None
         accumulated = parts.gradient.accumulate(batch, divisors, timeline)
         decision = self._agree(accumulated)
-        while decision.flags.out_of_memory or decision.flags.unreduced or parts.precision.repeats(decision):
+        while (
+            decision.flags.out_of_memory
+            or decision.flags.unreduced
+            or parts.precision.repeats(decision)
+        ):
             if decision.flags.out_of_memory:
                 self.plan, batch, following = halve(parts, self.plan, batch.step, self._telemetry)
                 self._following = (following,)
@@ -239,7 +254,10 @@ class Trainer:
         return following, decision
 
     def _agree(self, accumulated: Accumulated) -> StepDecision:
-        """The control operation of a step, or the one before the first. All ranks must call this."""
+        """The control operation of a step, or the one before the first.
+
+        All ranks must call this.
+        """
         status = self._status(accumulated)
         self._timeline.mark("data", then="communication")
         decision = self._parts.control.exchange(status)
@@ -278,7 +296,12 @@ class Trainer:
         if last:
             self._parts.strategy.settle()
         every = train.eval.every_steps
-        if self._parts.eval_dataset is not None and every and (last or report.step % every == 0) and (last or not stop):
+        if (
+            self._parts.eval_dataset is not None
+            and every
+            and (last or report.step % every == 0)
+            and (last or not stop)
+        ):
             report.evaluated = self._evaluate()
             self._timeline.mark("eval")
             due = True
@@ -312,13 +335,17 @@ class Trainer:
         )
         if not found and self._evaluates:
             self._telemetry.warn(
-                "nothing in dataset('eval') counts: weight() is 0 everywhere, so there is no eval/loss"
+                "nothing in dataset('eval') counts: weight() is 0 everywhere, so there is no "
+                "eval/loss"
             )
         self._evaluates = bool(found)
         return found
 
     def _save(self, values: dict[str, float], *, ends: bool) -> None:
-        """Save on rank 0; the others go on, unless the strategy needs them. All ranks must call this."""
+        """Save on rank 0; the others go on, unless the strategy needs them.
+
+        All ranks must call this.
+        """
         parts = self._parts
         self._heartbeat.mark("checkpoint")
         parts.replicas.compare(self.steps_done)  # A divergent model is not saved.
@@ -327,17 +354,31 @@ class Trainer:
         with self._stopping.save():
             self._saved_step = self.steps_done
             parts.state.save(
-                self.steps_done, parts.strategy, parts.optimizer.inner, ends=ends, final=final, values=values
+                self.steps_done,
+                parts.strategy,
+                parts.optimizer.inner,
+                ends=ends,
+                final=final,
+                values=values,
             )
 
     def _save_alone(self) -> None:
-        """Make the last completed step durable without the other ranks, while this one is stuck in the next.
+        """Make the last completed step durable on this rank alone, which is stuck in the next.
 
         Called on rank 0 by another thread, or on the way out.
         """
         parts = self._parts
         if self.steps_done > max(self._saved_step, parts.steps_done):
             self._reporter.write_unwritten()
-            parts.state.save(self.steps_done, parts.strategy, parts.optimizer.inner, ends=True, final=False, values={})
+            parts.state.save(
+                self.steps_done,
+                parts.strategy,
+                parts.optimizer.inner,
+                ends=True,
+                final=False,
+                values={},
+            )
         parts.state.finish()
-        self._telemetry.log_line(f"stopped after step {self.steps_done}: the one after it did not end in time")
+        self._telemetry.log_line(
+            f"stopped after step {self.steps_done}: the one after it did not end in time"
+        )

@@ -1,4 +1,7 @@
-"""The process that works out a forecast beside a run: reads a request, writes an answer. See ``engine.memory.forecast_process``."""
+"""The process that works out a forecast beside a run: reads a request, writes an answer.
+
+See ``engine.memory.forecast_process``.
+"""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import torch
 
-from lockstep.domain.spec.job import Train
+from lockstep.domain.spec.train import Train
 from lockstep.domain.training.memory import compared
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.engine.data.loader import RankBatch
@@ -64,7 +64,9 @@ class MemoryReport:
         self._count: TensorCount | None = None
         """Of the first steps, where their tensors are counted."""
         self._measured_bytes: int | None = None
-        self._why_not = f"on the CPU, tensors are counted in the first {COUNTED_STEPS} steps of a job"
+        self._why_not = (
+            f"on the CPU, tensors are counted in the first {COUNTED_STEPS} steps of a job"
+        )
 
     def begin(self, plan: BatchPlan, sample: Any) -> None:
         """Everything is built: predict its memory beside the run, and measure from here on."""
@@ -96,7 +98,8 @@ class MemoryReport:
         if self._count is None:  # The run goes on from between the two steps.
             yield
             return
-        # The samples of a whole step wait on the host; on a GPU one micro-batch of them would be there.
+        # The samples of a whole step wait on the host; on a GPU one micro-batch of them would be
+        # there.
         self._count.ignore([micro_batch.batch for micro_batch in batch.micro_batches[1:]])
         with self._count:
             yield
@@ -114,8 +117,8 @@ class MemoryReport:
     def peak_bytes(self) -> float:
         """Most memory that this rank has used, as of a moment ago.
 
-        Asking takes the kernel up to half a millisecond for a process of many threads, and torch a tenth of it for a
-        device: so it is asked only as often as takes a thousandth of the time.
+        Asking takes the kernel up to half a millisecond for a process of many threads, and torch a
+        tenth of it for a device: so it is asked only as often as takes a thousandth of the time.
         """
         began = time.monotonic()
         if began >= self._look_again_at:
@@ -164,7 +167,10 @@ class MemoryReport:
         if self._measured_bytes is None:
             return None, self._why_not
         if self._micro_batch_size != plan.micro_batch_size:
-            return None, f"tensors were counted with micro-batches of up to {self._micro_batch_size}"
+            return (
+                None,
+                f"tensors were counted with micro-batches of up to {self._micro_batch_size}",
+            )
         return float(self._measured_bytes), "tensors"
 
     def _counts(self) -> bool:
@@ -181,5 +187,7 @@ class MemoryReport:
         device = self._ranks.device
         if device.type != "cuda":
             return None
-        one = peak_flops(torch.cuda.get_device_name(device), self._train.precision, tf32=self._train.tf32)
+        one = peak_flops(
+            torch.cuda.get_device_name(device), self._train.precision, tf32=self._train.tf32
+        )
         return one * self._ranks.world_size if one is not None else None

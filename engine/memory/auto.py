@@ -1,4 +1,4 @@
-"""``micro_size: auto``: the largest micro-batch that fits, or the smallest of the fastest on the CPU.
+"""``micro_size: auto``: the largest micro-batch that fits, on the CPU the smallest fast one.
 
 Candidates are the rank's shard of the batch halved again and again, rounded up: the shard itself,
 ⌈shard/2⌉, … 1. Micro-batches are therefore equal, there are at most log2(B) + 2 candidates, and
@@ -29,7 +29,6 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -39,106 +38,33 @@ import torch
 from torch.utils.data import Dataset
 
 from lockstep.domain.life.outcomes import Reason
-from lockstep.domain.spec.job import Train
+from lockstep.domain.spec.train import Train
 from lockstep.domain.training.memory import in_words
 from lockstep.domain.training.plan import BatchPlan, ceil_div
 from lockstep.engine.data.fetching import seeded_sample
 from lockstep.engine.memory.measured import kept_for_backward
+from lockstep.engine.memory.sizes import (
+    OUT_OF_MEMORY,
+    OutOfMemory,
+    Trial,
+    candidates,
+    fastest,
+    largest,
+)
 from lockstep.engine.runtime.errors import EngineError, reason_of, release
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.step.gradient import GradientStep
 from lockstep.engine.task.interface import Batch, Task
 
-AS_FAST: Final = 0.95
-"""Sizes with at least this fraction of the best throughput count as equally fast; smaller
-differences are noise."""
-_GAINLESS_MAX: Final = 2
-"""Sizes in a row without a gain after which larger ones are not tried."""
 _BACKWARD_FACTOR: Final = 2.0
 """Peak of a pass on the host, as a multiple of the activations that forward keeps. An upper bound
 over the models tried."""
 _PASSES_MIN: Final = 3
-"""Timed passes of a trial, of which the fastest counts: whatever else runs on a machine only ever makes one slower."""
+"""Timed passes of a trial, of which the fastest counts: whatever else runs on a machine only ever
+makes one slower."""
 _TRIAL_SECONDS: Final = (0.3, 5.0)
-"""Short passes are repeated at least for so long, because they are disturbed most; and long ones no longer than that."""
-
-
-@dataclass(frozen=True)
-class Trial:
-    """Cost of a micro-batch of one size, the maximum over the ranks."""
-
-    peak_bytes: float
-    """Of the device, at the fullest moment of a pass."""
-    seconds_per_sample: float
-
-
-class OutOfMemory:
-    """Result of a trial that did not fit on some rank."""
-
-
-OUT_OF_MEMORY: Final = OutOfMemory()
-
-Try = Callable[[int], Trial | OutOfMemory]
-
-
-def candidates(shard: int, smallest: int = 1) -> list[int]:
-    """Sizes worth trying for a rank with ``shard`` samples of each batch, smallest first."""
-    found = [shard]
-    while found[-1] > smallest:
-        found.append(ceil_div(found[-1], 2))
-    return found[::-1]
-
-
-def largest(try_size: Try, sizes: Sequence[int], *, limit_bytes: float) -> int | None:
-    """The largest of ``sizes`` whose peak is within the limit; None if not even the smallest is.
-
-    Parameters
-    ----------
-    try_size : callable
-    sizes : sequence of int
-        Smallest first.
-    limit_bytes : float
-    """
-    trials: dict[int, Trial | OutOfMemory] = {}
-
-    def fits(size: int) -> bool:
-        if size not in trials:
-            trials[size] = try_size(size)
-        found = trials[size]
-        return isinstance(found, Trial) and found.peak_bytes <= limit_bytes
-
-    small = [size for size in sizes[:2] if fits(size)]
-    if len(small) < 2:
-        return small[0] if small else None
-    line = _line(*((size, trials[size]) for size in small))
-    hopeful = [size for size in sizes if line(size) <= limit_bytes]
-    return next(size for size in reversed([*small, *hopeful[2:]]) if fits(size))
-
-
-def fastest(try_size: Try, sizes: Sequence[int], *, fits: Callable[[int], bool]) -> int | None:
-    """The smallest of ``sizes`` that is as fast as the fastest; None if none can be run.
-
-    Parameters
-    ----------
-    try_size : callable
-    sizes : sequence of int
-        Smallest first.
-    fits : callable
-        Whether a size may be tried.
-    """
-    speed: dict[int, float] = {}
-    gainless = 0
-    for size in sizes:
-        trial = try_size(size) if fits(size) else OUT_OF_MEMORY
-        if isinstance(trial, OutOfMemory):
-            break
-        best = max(speed.values(), default=0.0)
-        speed[size] = 1 / trial.seconds_per_sample
-        gainless = gainless + 1 if AS_FAST * speed[size] <= best else 0
-        if gainless == _GAINLESS_MAX:
-            break
-    best = max(speed.values(), default=0.0)
-    return next((size for size in sizes if speed.get(size, 0.0) >= AS_FAST * best > 0), None)
+"""Short passes are repeated at least for so long, because they are disturbed most; and long ones no
+longer than that."""
 
 
 def settled(
@@ -186,7 +112,13 @@ def settled(
 
     shard = ceil_div(plan.batch_size, plan.world_size)
     found = choose(
-        gradient, make_batch, ranks, shard=shard, smallest=smallest, headroom=train.memory_headroom, log_line=log_line
+        gradient,
+        make_batch,
+        ranks,
+        shard=shard,
+        smallest=smallest,
+        headroom=train.memory_headroom,
+        log_line=log_line,
     )
     return plan.settled(found)
 
@@ -239,8 +171,10 @@ def choose(
     if found is None:
         raise EngineError(
             Reason.OUT_OF_MEMORY,
-            "not even one sample at a time fits into memory: use a smaller model or shorter samples, "
-            "activation_checkpointing: true, precision: bf16, a smaller memory_headroom, or devices with more memory",
+            "not even one sample at a time fits into memory: use a smaller model or shorter "
+            "samples, "
+            "activation_checkpointing: true, precision: bf16, a smaller memory_headroom, or "
+            "devices with more memory",
         )
     log_line(f"micro_size: auto takes {found} (on each rank: {trials.sentence()})")
     return found
@@ -279,7 +213,9 @@ class _Trials:
         """
         device = self._ranks.device
         free, total = torch.cuda.mem_get_info(device)
-        others = total - free - torch.cuda.memory_reserved(device)  # CUDA's own context, NCCL, other processes.
+        others = (
+            total - free - torch.cuda.memory_reserved(device)
+        )  # CUDA's own context, NCCL, other processes.
         return min(self._ranks.gather(total * (1 - headroom) - others))
 
     def fits_host(self, sizes: Sequence[int], headroom: float) -> Callable[[int], bool]:
@@ -293,10 +229,16 @@ class _Trials:
         limit = available_bytes() / names.count(names[self._ranks.rank]) * (1 - headroom)
         kept = [self._alone(partial(self._kept, size)) for size in sizes[:2]]
         first = math.inf if kept[0] is None else kept[0]
-        growth = math.inf if None in kept else (kept[-1] - first) / max(1, sizes[len(kept) - 1] - sizes[0])
+        growth = (
+            math.inf
+            if None in kept
+            else (kept[-1] - first) / max(1, sizes[len(kept) - 1] - sizes[0])
+        )
         # Each rank has its own line and its own limit, but there must be one answer.
         here = [first * _BACKWARD_FACTOR <= limit for size in sizes[:1]]
-        here += [_BACKWARD_FACTOR * (first + growth * (size - sizes[0])) <= limit for size in sizes[1:]]
+        here += [
+            _BACKWARD_FACTOR * (first + growth * (size - sizes[0])) <= limit for size in sizes[1:]
+        ]
         everywhere = [all(answers) for answers in zip(*self._ranks.gather(here), strict=True)]
         return dict(zip(sizes, everywhere, strict=True)).__getitem__
 
@@ -308,7 +250,8 @@ class _Trials:
         if cuda:
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats(device)
-        # The first pass is not timed: it leaves the gradient that later slots of a step find, and warms up kernels.
+        # The first pass is not timed: it leaves the gradient that later slots of a step find, and
+        # warms up kernels.
         self._run(batch, size)
         seconds, passes, spent = math.inf, 0, 0.0
         at_least, at_most = _TRIAL_SECONDS
@@ -341,13 +284,6 @@ class _Trials:
             self._gradient.discard()
 
 
-def _line(first: tuple[int, Any], second: tuple[int, Any]) -> Callable[[int], float]:
-    """The peak of any size, by those of two."""
-    (small, at_small), (large, at_large) = first, second
-    slope = (at_large.peak_bytes - at_small.peak_bytes) / (large - small)
-    return lambda size: float(at_small.peak_bytes + slope * (size - small))
-
-
 @contextmanager
 def _unchanged(gradient: GradientStep, device: torch.device) -> Iterator[None]:
     """Restore the state that masked passes may change: buffers and random generators.
@@ -367,12 +303,19 @@ def _unchanged(gradient: GradientStep, device: torch.device) -> Iterator[None]:
         torch.cuda.reset_peak_memory_stats(device)
 
 
-def available_bytes(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> float:
+def available_bytes(
+    meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")
+) -> float:
     """Return the available memory of this host, by the kernel and by a container's limit."""
-    found = {name: value for name, _, value in (line.partition(":") for line in meminfo.read_text().splitlines())}
+    found = {
+        name: value
+        for name, _, value in (line.partition(":") for line in meminfo.read_text().splitlines())
+    }
     available = float(found["MemAvailable"].split()[0]) * 1024
     try:
-        limit, used = ((cgroup / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        limit, used = (
+            (cgroup / name).read_text().strip() for name in ("memory.max", "memory.current")
+        )
     except OSError:
         return available
     return available if limit == "max" else min(available, max(0.0, float(limit) - float(used)))

@@ -39,7 +39,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from lockstep.domain.spec import strategy
-from lockstep.domain.spec.job import Train
+from lockstep.domain.spec.train import Train
 from lockstep.domain.training.memory import MemoryForecast
 from lockstep.engine.memory.parts import micro_batches_of, parts_of, rank_batch
 from lockstep.engine.memory.tensors import TensorCount
@@ -62,11 +62,14 @@ class NoForecastError(Exception):
     """The memory of a task cannot be predicted. The message completes "no forecast:"."""
 
 
-def forecast(task: Task, train: Train, *, micro_batch_size: int, world_size: int, sample: Any) -> MemoryForecast:
+def forecast(
+    task: Task, train: Train, *, micro_batch_size: int, world_size: int, sample: Any
+) -> MemoryForecast:
     """Predict the fullest moment of a step, on each rank.
 
-    The task's ``model``, ``collate``, ``loss`` and ``param_groups`` are called, so this belongs into a process in which
-    no run of the same task follows: a task that keeps a tensor from one call to the next would keep a fake one.
+    The task's ``model``, ``collate``, ``loss`` and ``param_groups`` are called, so this belongs
+    into a process in which no run of the same task follows: a task that keeps a tensor from one
+    call to the next would keep a fake one.
 
     Parameters
     ----------
@@ -84,18 +87,25 @@ def forecast(task: Task, train: Train, *, micro_batch_size: int, world_size: int
     Raises
     ------
     NoForecastError
-        Whatever the reason is: the strategy spreads the model over ranks, the task needs values, it raises.
+        Whatever the reason is: the strategy spreads the model over ranks, the task needs values, it
+        raises.
     """
     sharing = _Sharing.of(train.strategy, world_size)
-    micro_batches = micro_batches_of(train, micro_batch_size=micro_batch_size, world_size=world_size, at_most=SLOTS_MAX)
+    micro_batches = micro_batches_of(
+        train, micro_batch_size=micro_batch_size, world_size=world_size, at_most=SLOTS_MAX
+    )
     with _explained():
         return _forecast(
-            task, train, [sample] * micro_batch_size, SLOTS_MAX if sharing.in_place else micro_batches, sharing
+            task,
+            train,
+            [sample] * micro_batch_size,
+            SLOTS_MAX if sharing.in_place else micro_batches,
+            sharing,
         )
 
 
 def flops_per_sample(task: Task, sample: Any) -> float:
-    """Model FLOPs of one sample's forward and backward, under the same conditions as :func:`forecast`."""
+    """Model FLOPs of one sample's forward and backward; see :func:`forecast`."""
     with _explained():
         fake = _fake_mode()
         batch = tree_map_only(Tensor, fake.from_tensor, task.collate([sample]))
@@ -132,7 +142,9 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except DataDependentOutputException as error:
-        raise NoForecastError(f"the model or the loss reads a value of a tensor ({error.func})") from None
+        raise NoForecastError(
+            f"the model or the loss reads a value of a tensor ({error.func})"
+        ) from None
     except DynamicOutputShapeException as error:
         raise NoForecastError(f"the shape of a result depends on values ({error.func})") from None
     except UnsupportedOperatorException as error:
@@ -152,14 +164,17 @@ class _Sharing(NamedTuple):
     owners: int
     """Ranks among which the optimizer's state is shared out."""
     sharded: int = 1
-    """Ranks over which the model itself is spread, in a group that sends nothing; 1 where each has all of it."""
+    """Ranks over which the model itself is spread, in a group that sends nothing; 1 where each has
+    all of it."""
 
     @classmethod
     def of(cls, options: strategy.Strategy, world_size: int) -> _Sharing:
         if options.name == "fsdp":
             return cls(copies=0, in_place=False, owners=1, sharded=world_size)
         if options.name not in _COPIES:
-            raise NoForecastError(f"strategy {options.name} spreads memory over the ranks in its own way")
+            raise NoForecastError(
+                f"strategy {options.name} spreads memory over the ranks in its own way"
+            )
         if options.compression != "none":
             raise NoForecastError(f"compression {options.compression} keeps copies of its own")
         if world_size == 1:
@@ -192,7 +207,9 @@ class _Sharing(NamedTuple):
                     return DeviceMesh.from_group(dist.group.WORLD, "cpu")
 
         if dist.is_initialized():
-            raise NoForecastError("this process belongs to a run, whose ranks are not to be replaced")
+            raise NoForecastError(
+                "this process belongs to a run, whose ranks are not to be replaced"
+            )
         dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=self.sharded)
         try:
             # No group: nothing but FSDP's own collectives needs the others.
@@ -216,7 +233,9 @@ def _largest_part(sizes: list[int], owners: int) -> float:
     return max(owned) / sum(owned)
 
 
-def _forecast(task: Task, train: Train, samples: list[Any], micro_batches: int, sharing: _Sharing) -> MemoryForecast:
+def _forecast(
+    task: Task, train: Train, samples: list[Any], micro_batches: int, sharing: _Sharing
+) -> MemoryForecast:
     batch = task.collate(samples)
     weight = task.weight(batch)
     # Communication is added afterwards, and fp16 reads values that bf16, of the same size, does
@@ -226,9 +245,13 @@ def _forecast(task: Task, train: Train, samples: list[Any], micro_batches: int, 
     count = TensorCount()
     with sharing.group() as (strategy_class, ranks), fake:
         batch = tree_map_only(Tensor, fake.from_tensor, batch)
-        model, strategy, gradient, optimizer = parts_of(task, train, strategy_class, ranks, precision)
+        model, strategy, gradient, optimizer = parts_of(
+            task, train, strategy_class, ranks, precision
+        )
         gradient.terms = _terms(gradient, strategy, batch)
-        whole, weights = rank_batch(batch, weight, gradient.terms, samples=len(samples), micro_batches=micro_batches)
+        whole, weights = rank_batch(
+            batch, weight, gradient.terms, samples=len(samples), micro_batches=micro_batches
+        )
         state = _tensors(dict(optimizer.inner.state))
         count.hold("weights", model.parameters())
         count.hold("buffers", model.buffers())
@@ -243,18 +266,25 @@ def _forecast(task: Task, train: Train, samples: list[Any], micro_batches: int, 
             gradient.accumulate(whole, weights, _Phases(count))
             count.rename("gradients", (p.grad for p in model.parameters() if p.grad is not None))
             optimizer.norm(1.0)
-            # Not the engine's own update: on the CPU it reads whether the norm is finite. Clipping takes no memory.
+            # Not the engine's own update: on the CPU it reads whether the norm is finite. Clipping
+            # takes no memory.
             optimizer.inner.step()
         for hook in hooks:
             hook.remove()
-        trainable = [_bytes(parameter) for parameter in model.parameters() if parameter.requires_grad]
+        trainable = [
+            _bytes(parameter) for parameter in model.parameters() if parameter.requires_grad
+        ]
     if not count.is_complete:
         raise NoForecastError("some tensors, such as sparse ones, cannot be counted")
-    found = MemoryForecast.model_validate(dict.fromkeys(MemoryForecast.model_fields, 0) | count.peak)
+    found = MemoryForecast.model_validate(
+        dict.fromkeys(MemoryForecast.model_fields, 0) | count.peak
+    )
     if sharing.sharded > 1:
         return found
     optimizer_bytes = int(found.optimizer * _largest_part(trainable, sharing.owners))
-    return found.model_copy(update={"buckets": sum(trainable) * sharing.copies, "optimizer": optimizer_bytes})
+    return found.model_copy(
+        update={"buckets": sum(trainable) * sharing.copies, "optimizer": optimizer_bytes}
+    )
 
 
 def _terms(gradient: GradientStep, strategy: Strategy, batch: Any) -> tuple[str, ...]:

@@ -34,14 +34,15 @@ from typing import IO, Any, Final, NoReturn
 import torch
 from torch.utils._pytree import tree_map_only
 
-from lockstep.domain.spec.job import Train
+from lockstep.domain.spec.train import Train
 from lockstep.domain.training.memory import MemoryForecast
 from lockstep.engine.data.fetching import die_with_parent
 from lockstep.engine.runtime.errors import describe
 from lockstep.engine.task.loading import load_task
 
 PRIORITY: Final = 10
-"""Added to the rank's own: on a machine whose cores are all busy with ranks it gets a tenth of one."""
+"""Added to the rank's own: on a machine whose cores are all busy with ranks it gets a tenth of
+one."""
 _ANSWER_BYTES_MAX: Final = 64 * 1024
 _WHY_CHARS_MAX: Final = 500
 
@@ -57,8 +58,8 @@ class PredictionRequest:
     micro_batch_size: int
     world_size: int
     sample: bytes
-    """One item of the training dataset, pickled. Only after the task was loaded can it be read: it may be of a type of
-    the task's own file."""
+    """One item of the training dataset, pickled. Only after the task was loaded can it be read: it
+    may be of a type of the task's own file."""
 
 
 @dataclass(frozen=True)
@@ -87,16 +88,30 @@ class PredictionProcess:
         Whether the process may be forked from this one: not where CUDA is in use.
     """
 
-    def __init__(self, train: Train, code: Path, *, micro_batch_size: int, world_size: int, sample: Any, forks: bool):
+    def __init__(
+        self,
+        train: Train,
+        code: Path,
+        *,
+        micro_batch_size: int,
+        world_size: int,
+        sample: Any,
+        forks: bool,
+    ):
         self._predicted: StartForecast | None = None
         self._process: subprocess.Popen[bytes] | _Fork | None = None
         try:
-            # A tensor that is a view would be pickled with all that it is a view of: often the whole dataset.
+            # A tensor that is a view would be pickled with all that it is a view of: often the
+            # whole dataset.
             pickled = pickle.dumps(tree_map_only(torch.Tensor, torch.clone, sample))
         except Exception as error:  # noqa: BLE001 - a user's type may raise anything
-            self._predicted = StartForecast(why=f"a sample of the dataset cannot be pickled: {describe(error)}")
+            self._predicted = StartForecast(
+                why=f"a sample of the dataset cannot be pickled: {describe(error)}"
+            )
             return
-        request = PredictionRequest(train.model_dump_json(), code, micro_batch_size, world_size, pickled)
+        request = PredictionRequest(
+            train.model_dump_json(), code, micro_batch_size, world_size, pickled
+        )
         try:
             self._process, self._answer = _start(request, forks=forks)
         except OSError as error:
@@ -124,7 +139,9 @@ class PredictionProcess:
             self._answer.close()
 
 
-def _start(request: PredictionRequest, *, forks: bool) -> tuple[subprocess.Popen[bytes] | _Fork, IO[bytes]]:
+def _start(
+    request: PredictionRequest, *, forks: bool
+) -> tuple[subprocess.Popen[bytes] | _Fork, IO[bytes]]:
     # Files, not pipes: neither side ever waits for the other.
     answer = tempfile.TemporaryFile()  # noqa: SIM115 - closed when it was read
     if forks:
@@ -148,8 +165,10 @@ class _Fork:
     def __init__(self, request: PredictionRequest, answer: IO[bytes]):
         parent = os.getpid()
         with warnings.catch_warnings():
-            # Python warns of threads that hold a lock at this moment. The loader's is idle before the first batch, the
-            # others hold none for long; a child that hangs all the same is killed with the run, which never waits.
+            # Python warns of threads that hold a lock at this moment. The loader's is idle before
+            # the first batch, the
+            # others hold none for long; a child that hangs all the same is killed with the run,
+            # which never waits.
             warnings.simplefilter("ignore", DeprecationWarning)
             self.pid = os.fork()
         if self.pid == 0:

@@ -19,13 +19,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from lockstep.domain.spec.job import Train
+from lockstep.domain.spec.train import Train
 from lockstep.domain.training.plan import ceil_div
 from lockstep.domain.training.predicted import ForecastAnswer, ForecastRequest
 from lockstep.engine.data.fetching import die_with_parent, seeded_sample
-from lockstep.engine.memory.auto import Trial, candidates, largest
 from lockstep.engine.memory.forecast import NoForecastError, forecast
 from lockstep.engine.memory.forecast_process import be_quiet
+from lockstep.engine.memory.sizes import Trial, candidates, largest
 from lockstep.engine.runtime.errors import describe
 from lockstep.engine.task.builtin import BUILT_IN
 from lockstep.engine.task.interface import Task
@@ -41,7 +41,9 @@ def main(parent: int) -> None:
         be_quiet()
         request = ForecastRequest.model_validate_json(sys.stdin.buffer.read())
         if request.memory_limit_bytes is not None:
-            resource.setrlimit(resource.RLIMIT_DATA, (request.memory_limit_bytes, request.memory_limit_bytes))
+            resource.setrlimit(
+                resource.RLIMIT_DATA, (request.memory_limit_bytes, request.memory_limit_bytes)
+            )
         answers.write(answer(request).model_dump_json())
 
 
@@ -67,7 +69,9 @@ def _answer(request: ForecastRequest) -> ForecastAnswer:
 
     @cache
     def predicted(size: int) -> Any:
-        return forecast(task, train, micro_batch_size=size, world_size=request.world_size, sample=sample)
+        return forecast(
+            task, train, micro_batch_size=size, world_size=request.world_size, sample=sample
+        )
 
     sizes = candidates(ceil_div(train.batch.size, request.world_size))
     most = None
@@ -75,7 +79,9 @@ def _answer(request: ForecastRequest) -> ForecastAnswer:
         most = largest(lambda size: Trial(predicted(size).peak, 0.0), sizes, limit_bytes=limit) or 0
     asked = train.batch.micro_size
     shown = min(asked, sizes[-1]) if asked != "auto" else most or sizes[0]
-    return ForecastAnswer(forecast=predicted(shown), micro_batch_size=shown, micro_batch_size_max=most)
+    return ForecastAnswer(
+        forecast=predicted(shown), micro_batch_size=shown, micro_batch_size_max=most
+    )
 
 
 def sample_of(train: Train, task: Task) -> Any:

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.profiler import ProfilerActivity, profile
 
-from lockstep.domain.spec.job import Train
+from lockstep.domain.spec.train import Train
 from lockstep.engine.memory.parts import micro_batches_of, parts_of, rank_batch
 from lockstep.engine.model.precision import Precision
 from lockstep.engine.runtime import randomness
@@ -38,7 +38,9 @@ _LEFT_MAX = 0.01
 """Share of the peak that may be left at the end; a count with more missed a release."""
 
 
-def measured_steps(task: Task, train: Train, ranks: Ranks, *, micro_batch_size: int, sample: Any) -> int:
+def measured_steps(
+    task: Task, train: Train, ranks: Ranks, *, micro_batch_size: int, sample: Any
+) -> int:
     """Return the peak of real steps of the engine, the quantity that a forecast predicts.
 
     All ranks must call this.
@@ -63,10 +65,17 @@ def measured_steps(task: Task, train: Train, ranks: Ranks, *, micro_batch_size: 
         try:
             batch = task.collate([sample] * micro_batch_size)
             micro_batches = micro_batches_of(
-                train, micro_batch_size=micro_batch_size, world_size=ranks.world_size, at_most=_SLOTS_MAX
+                train,
+                micro_batch_size=micro_batch_size,
+                world_size=ranks.world_size,
+                at_most=_SLOTS_MAX,
             )
             whole, weights = rank_batch(
-                batch, task.weight(batch), gradient.terms, samples=micro_batch_size, micro_batches=micro_batches
+                batch,
+                task.weight(batch),
+                gradient.terms,
+                samples=micro_batch_size,
+                micro_batches=micro_batches,
             )
             timeline = timeline_for(ranks.device, Heartbeat.unseen())
             for step in range(_STEPS):
@@ -86,8 +95,13 @@ def measured_steps(task: Task, train: Train, ranks: Ranks, *, micro_batch_size: 
         shares = ranks.gather(abs(best.left) / best.peak)
         if max(shares) <= _LEFT_MAX:
             return best.peak
-        best = min(best, count_of(run_and_forget, ranks.device), key=lambda counted: abs(counted.left))
-    raise RuntimeError(f"shares of the peak that seem to be held for ever, by rank: {shares}. The peak cannot be told.")
+        best = min(
+            best, count_of(run_and_forget, ranks.device), key=lambda counted: abs(counted.left)
+        )
+    raise RuntimeError(
+        f"shares of the peak that seem to be held for ever, by rank: {shares}. The peak cannot be "
+        f"told."
+    )
 
 
 class Counted(NamedTuple):
@@ -105,11 +119,16 @@ def count_of(run: Callable[[], object], device: torch.device) -> Counted:
         before = torch.cuda.memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)
         run()
-        return Counted(torch.cuda.max_memory_allocated(device) - before, torch.cuda.memory_allocated(device) - before)
+        return Counted(
+            torch.cuda.max_memory_allocated(device) - before,
+            torch.cuda.memory_allocated(device) - before,
+        )
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         run()
     found = profiler.profiler.kineto_results.events() if profiler.profiler is not None else []
-    events = sorted((event for event in found if event.name() == _EVENT), key=lambda event: event.start_ns())
+    events = sorted(
+        (event for event in found if event.name() == _EVENT), key=lambda event: event.start_ns()
+    )
     held = list(accumulate((int(event.nbytes()) for event in events), initial=0))
     return Counted(max(held), held[-1])
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from lockstep.domain.spec.job import Train
+from lockstep.domain.spec.train import Train
 from lockstep.domain.training.plan import accumulation_steps
 from lockstep.engine.data.loader import MicroBatch, RankBatch, weights_of
 from lockstep.engine.model.activation_checkpointing import checkpoint_blocks
@@ -43,7 +43,10 @@ def parts_of(
     *,
     sample: Any = None,
 ) -> StepParts:
-    """Build them as a run does, warmed up with ``sample`` if one is given. All ranks must call this."""
+    """Build them as a run does, warmed up with ``sample`` if one is given.
+
+    All ranks must call this.
+    """
     model = task.model().to(ranks.device)
     name_layers(model)
     model.train()
@@ -57,7 +60,10 @@ def parts_of(
 
 
 def micro_batches_of(train: Train, *, micro_batch_size: int, world_size: int, at_most: int) -> int:
-    """Slots of a step in which memory can differ: from the ``at_most``-th on they are like the ones before."""
+    """Slots of a step in which memory can differ.
+
+    From the ``at_most``-th on they are like the ones before.
+    """
     return min(at_most, accumulation_steps(train.batch.size, micro_batch_size, world_size))
 
 
@@ -67,4 +73,6 @@ def rank_batch(
     """A batch whose slots all hold the same micro-batch, and its divisors."""
     weights = weights_of(weight, terms)
     micro_batch = MicroBatch(batch, samples, weights, position=0)
-    return RankBatch(step=0, size=samples * micro_batches, micro_batches=[micro_batch] * micro_batches), weights
+    return RankBatch(
+        step=0, size=samples * micro_batches, micro_batches=[micro_batch] * micro_batches
+    ), weights

@@ -26,7 +26,9 @@ from torch import Tensor, UntypedStorage
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-Part = Literal["weights", "buffers", "gradients", "optimizer", "activations", "temporary", "buckets"]
+Part = Literal[
+    "weights", "buffers", "gradients", "optimizer", "activations", "temporary", "buckets"
+]
 _SENDS: Final = frozenset({"c10d", "fsdp", "_c10d_functional"})
 """Namespaces of operations whose tensors are on their way between ranks."""
 
@@ -43,7 +45,10 @@ class _Held:
 
 
 class TensorCount(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's own
-    """Bytes held by tensors, now and at the fullest moment. Enter it while they are to be counted, once or several times."""
+    """Bytes held by tensors, now and at the fullest moment.
+
+    Enter it while they are to be counted, once or several times.
+    """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -138,7 +143,9 @@ class TensorCount(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's
         for leaf in tree_leaves(tree):
             if isinstance(leaf, Tensor):
                 try:
-                    found.append((leaf.to_local() if hasattr(leaf, "to_local") else leaf).untyped_storage())
+                    found.append(
+                        (leaf.to_local() if hasattr(leaf, "to_local") else leaf).untyped_storage()
+                    )
                 except (RuntimeError, NotImplementedError):
                     self.is_complete = False
         return found

@@ -35,15 +35,21 @@ _BLOCKS_MIN = 2
 
 def checkpoint_blocks(model: nn.Module) -> list[str]:
     """Make the model's blocks compute their activations again in backward; returns their names."""
-    blocks = list(_blocks(model)) or [(name, child) for name, child in model.named_children() if _has_layers(child)]
+    blocks = list(_blocks(model)) or [
+        (name, child) for name, child in model.named_children() if _has_layers(child)
+    ]
     if len(blocks) < _BLOCKS_MIN:
         raise EngineError(
             Reason.BAD_SPEC,
-            f"activation_checkpointing: the model, a {type(model).__name__}, has no blocks to compute again: put the "
-            "layers that repeat into modules of their own, in an nn.ModuleList or nn.Sequential, or write "
+            f"activation_checkpointing: the model, a {type(model).__name__}, has no blocks to "
+            f"compute again: put the "
+            "layers that repeat into modules of their own, in an nn.ModuleList or nn.Sequential, "
+            "or write "
             "activation_checkpointing: false",
         )
-    for block in {id(block): block for _, block in blocks}.values():  # A shared block has two names.
+    for block in {
+        id(block): block for _, block in blocks
+    }.values():  # A shared block has two names.
         block.__class__ = _recomputing(type(block))  # type: ignore[arg-type] # a class can be hashed; mypy asks an object
     return [name for name, _ in blocks]
 
@@ -69,7 +75,10 @@ def _has_layers(module: nn.Module) -> bool:
 
 @functools.cache
 def _recomputing(block: type[nn.Module]) -> type[nn.Module]:
-    """``block`` with a forward whose activations are not kept. One class for all blocks of a kind."""
+    """``block`` with a forward whose activations are not kept.
+
+    One class for all blocks of a kind.
+    """
 
     class Recomputing(block):  # type: ignore[misc, valid-type] # a class that is known when it runs
         def forward(self, *inputs: Any, **named: Any) -> Any:

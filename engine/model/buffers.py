@@ -1,6 +1,9 @@
-"""A model's buffers: running statistics, counters, codebooks. Put back where a pass must leave no trace in them.
+"""A model's buffers: running statistics, counters, codebooks.
 
-A masked sample leaves none, nor does a try of a step that is repeated, nor a step that moves no parameter.
+Put back where a pass must leave no trace in them.
+
+A masked sample leaves none, nor does a try of a step that is repeated, nor a step that moves no
+parameter.
 
 Not here: running statistics that have drifted apart between ranks (``engine.model.normalization``).
 """
@@ -70,22 +73,27 @@ class Buffers:
         Parameters
         ----------
         where : Tensor, optional
-            One number on the device: where it is 0, everything stays. The host does not wait for it.
+            One number on the device: where it is 0, everything stays. The host does not wait for
+            it.
         """
         for place, buffer, value in self._found:
-            buffer.copy_(value if where is None else torch.where(where.bool(), value, place.buffer()))
+            buffer.copy_(
+                value if where is None else torch.where(where.bool(), value, place.buffer())
+            )
             setattr(place.module, place.name, buffer)
 
 
 class StepBuffers:
     """The buffers of one step, which is tried once or several times.
 
-    Only those that the warm-up was seen to change are kept: a mask or a table of positions may be large, and stays.
+    Only those that the warm-up was seen to change are kept: a mask or a table of positions may be
+    large, and stays.
 
     Parameters
     ----------
     moved : sequence of Place
-        Parameters, and tensors of the task's own modules, that the loss changes as it changes buffers.
+        Parameters, and tensors of the task's own modules, that the loss changes as it changes
+        buffers.
     """
 
     def __init__(self, moved: Sequence[BufferPath] = ()) -> None:
@@ -102,7 +110,8 @@ class StepBuffers:
             yield
         finally:
             changed = before.changed()
-            changed.put_back()  # Of the others, some cannot be written to, such as those that repeat one number.
+            # Of the others, some cannot be written to, such as those that repeat one number.
+            changed.put_back()
             moved.put_back()
             self._places = changed.places + self._moved
 
@@ -116,7 +125,10 @@ class StepBuffers:
             before.put_back()
 
     def begin(self, step: int) -> None:
-        """A try of ``step`` begins: the first finds the buffers as they are, every other one as the first did."""
+        """A try of ``step`` begins.
+
+        The first finds the buffers as they are, every other one as the first did.
+        """
         if step == self._step:
             self._before.put_back()
         else:
@@ -137,5 +149,7 @@ def share_buffers(model: nn.Module, ranks: Ranks) -> None:
             first = buffer.detach().clone(memory_format=torch.contiguous_format)
             # As bytes: not every number format is sent.
             dist.broadcast(first.flatten().view(torch.uint8), group=ranks.device_group, group_src=0)
-            if not torch.equal(first, buffer):  # Some cannot be written to, such as those that repeat one number.
+            if not torch.equal(
+                first, buffer
+            ):  # Some cannot be written to, such as those that repeat one number.
                 buffer.copy_(first)

@@ -28,7 +28,10 @@ BACKEND = "inductor"
 
 
 def compiled(model: nn.Module) -> nn.Module:
-    """``model`` as it is called in training: compiled at its first call. It shares everything with ``model``."""
+    """``model`` as it is called in training: compiled at its first call.
+
+    It shares everything with ``model``.
+    """
     module: nn.Module = torch.compile(model, backend=BACKEND)  # type: ignore[assignment] # a module gives a module
     return module
 
@@ -42,11 +45,16 @@ def explained() -> Iterator[None]:
         if reason_of(error) is Reason.OUT_OF_MEMORY or not _is_compilers(error):
             raise
         # The first line may only name the backend.
-        said = " ".join([line.strip() for line in str(error).splitlines() if line.strip()][:2]) or type(error).__name__
+        said = (
+            " ".join([line.strip() for line in str(error).splitlines() if line.strip()][:2])
+            or type(error).__name__
+        )
         raise EngineError(
             Reason.BAD_SPEC,
-            f"compile: true, but the model could not be compiled: {said} (needed on the node: a C++ compiler, "
-            f"c++ or the one that CXX names, now {os.environ.get('CXX') or 'unset'}, and on GPUs Triton and a C "
+            f"compile: true, but the model could not be compiled: {said} (needed on the node: a "
+            f"C++ compiler, "
+            f"c++ or the one that CXX names, now {os.environ.get('CXX') or 'unset'}, and on GPUs "
+            f"Triton and a C "
             "compiler); install it, change what the message names, or write compile: false",
         ) from error
 

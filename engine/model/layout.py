@@ -1,8 +1,8 @@
 """Memory layout of tensors: parameters, their gradients and their moments must agree in it.
 
-torch's fused optimizer kernels on the CPU walk over the memory of all of them in step and do not look at strides. With
-a moment in another layout than its parameter (channels_last, transposed) they combine the wrong numbers and raise
-nothing.
+torch's fused optimizer kernels on the CPU walk over the memory of all of them in step and do not
+look at strides. With a moment in another layout than its parameter (channels_last, transposed) they
+combine the wrong numbers and raise nothing.
 """
 
 from __future__ import annotations
@@ -18,14 +18,18 @@ from lockstep.engine.runtime.errors import EngineError
 
 def strides(tensor: Tensor) -> tuple[int, ...]:
     """Return the strides that matter: those of dimensions with more than one entry."""
-    return tuple(stride for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1)
+    return tuple(
+        stride for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1
+    )
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Return whether the numbers fill their memory without gaps or overlaps, in any order of dimensions."""
+    """Return whether the numbers fill their memory without gaps or overlaps."""
     expected = 1
     for stride, size in sorted(
-        (stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1
+        (stride, size)
+        for stride, size in zip(tensor.stride(), tensor.shape, strict=True)
+        if size > 1
     ):
         if stride != expected:
             return False
@@ -48,7 +52,9 @@ def align_state(optimizer: torch.optim.Optimizer) -> None:
                 state[name] = like(parameter, value)
 
 
-def require_agreement(named: Iterable[tuple[str, Tensor]], optimizers: Iterable[torch.optim.Optimizer] = ()) -> None:
+def require_agreement(
+    named: Iterable[tuple[str, Tensor]], optimizers: Iterable[torch.optim.Optimizer] = ()
+) -> None:
     """Check that each gradient and each moment has the layout of its parameter.
 
     Parameters

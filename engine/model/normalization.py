@@ -35,7 +35,10 @@ NO_VARIANCE: Final = "more than 1 value per channel"
 
 
 def masked_samples(model: nn.Module) -> int:
-    """Copies of the sample that a masked pass of ``model`` must run: two where BatchNorm is trained."""
+    """Copies of the sample that a masked pass of ``model`` must run.
+
+    Two where BatchNorm is trained.
+    """
     return 2 if _trained_layers(model) else 1
 
 
@@ -52,7 +55,11 @@ def refuses_one_sample(error: BaseException) -> bool:
 
 def has_single_samples(plan: BatchPlan, size: int) -> bool:
     """Return whether a batch of ``size`` has a micro-batch of one sample on some rank."""
-    return any(stop - start == 1 for rank in range(plan.world_size) for start, stop in plan.micro_batches(rank, size))
+    return any(
+        stop - start == 1
+        for rank in range(plan.world_size)
+        for start, stop in plan.micro_batches(rank, size)
+    )
 
 
 def require_several_samples(model: nn.Module, plan: BatchPlan, *, last_batch: int) -> None:
@@ -76,16 +83,23 @@ def require_several_samples(model: nn.Module, plan: BatchPlan, *, last_batch: in
             last = "" if size == plan.batch_size else "last "
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"BatchNorm ({', '.join(_trained_layers(model)[:5])}) needs more than one value per "
-                f"channel, and the {last}batch of {size} on {plan.world_size} ranks has micro-batches of one "
-                "sample: choose batch.size, micro_size and the length of the run so that each micro-batch "
+                f"BatchNorm ({', '.join(_trained_layers(model)[:5])}) needs more than one value "
+                f"per "
+                f"channel, and the {last}batch of {size} on {plan.world_size} ranks has "
+                f"micro-batches of one "
+                "sample: choose batch.size, micro_size and the length of the run so that each "
+                "micro-batch "
                 "has two samples or more",
             )
 
 
 def _trained_layers(model: nn.Module) -> list[str]:
     """Names of the BatchNorm layers that normalise by the batch, as those in eval mode do not."""
-    return [name for name, module in model.named_modules() if isinstance(module, _BatchNorm) and module.training]
+    return [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, _BatchNorm) and module.training
+    ]
 
 
 def average_statistics(model: nn.Module, ranks: Ranks) -> None:
@@ -102,11 +116,22 @@ def average_statistics(model: nn.Module, ranks: Ranks) -> None:
     """
     if ranks.device_group is None:
         return
-    layers = [module for module in model.modules() if isinstance(module, _NormBase) and module.running_mean is not None]
+    layers = [
+        module
+        for module in model.modules()
+        if isinstance(module, _NormBase) and module.running_mean is not None
+    ]
     if not layers:
         return
-    statistics = [value for layer in layers for value in (layer.running_mean, layer.running_var) if value is not None]
-    counts = [layer.num_batches_tracked for layer in layers if layer.num_batches_tracked is not None]
+    statistics = [
+        value
+        for layer in layers
+        for value in (layer.running_mean, layer.running_var)
+        if value is not None
+    ]
+    counts = [
+        layer.num_batches_tracked for layer in layers if layer.num_batches_tracked is not None
+    ]
     with torch.no_grad():
         _average(statistics, ranks)
         if counts:
@@ -117,9 +142,14 @@ def average_statistics(model: nn.Module, ranks: Ranks) -> None:
 
 
 def _average(values: list[Tensor], ranks: Ranks) -> None:
-    """Replace tensors by their mean over the ranks, in one reduction. In float64, so that equal ones stay as they are."""
+    """Replace tensors by their mean over the ranks, in one reduction.
+
+    In float64, so that equal ones stay as they are.
+    """
     together = torch.cat([value.flatten().double() for value in values])
     ranks.sum_on_device(together)
     together /= ranks.world_size
-    for value, mean in zip(values, torch.split(together, [value.numel() for value in values]), strict=True):
+    for value, mean in zip(
+        values, torch.split(together, [value.numel() for value in values]), strict=True
+    ):
         value.copy_(mean.view_as(value))

@@ -29,10 +29,17 @@ WHOLE: Final = "loss"
 
 
 class Objective(nn.Module):
-    """One micro-batch's part of the objective: the task's sums, each times its scale, and the penalty once per step."""
+    """One micro-batch's part of the objective.
+
+    The task's sums, each times its scale, and the penalty once per step.
+    """
 
     def __init__(
-        self, task: Task, model: nn.Module, precision: Precision | None = None, compiled: nn.Module | None = None
+        self,
+        task: Task,
+        model: nn.Module,
+        precision: Precision | None = None,
+        compiled: nn.Module | None = None,
     ):
         super().__init__()
         self.task, self.model = task, model
@@ -69,7 +76,8 @@ class Objective(nn.Module):
         if torch.is_grad_enabled() and not objective.requires_grad:
             raise EngineError(
                 Reason.BAD_SPEC,
-                "loss() does not depend on the model's parameters: was it detached, turned into a number, or computed under "
+                "loss() does not depend on the model's parameters: was it detached, turned into a "
+                "number, or computed under "
                 "torch.no_grad()?",
             )
         return objective, {name: term.detach() for name, term in sums.items()}
@@ -91,18 +99,28 @@ def as_terms(loss: object) -> dict[str, Tensor]:
     terms: dict[str, Tensor] = {}
     for name, term in sorted(loss.items()) if isinstance(loss, Mapping) else [(WHOLE, loss)]:
         if not isinstance(term, Tensor) or term.ndim:
-            found = f"a tensor of shape {tuple(term.shape)}" if isinstance(term, Tensor) else type(term).__name__
+            found = (
+                f"a tensor of shape {tuple(term.shape)}"
+                if isinstance(term, Tensor)
+                else type(term).__name__
+            )
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"loss() must return the sum as a scalar tensor, or a dict of them; {name!r} is {found}",
+                f"loss() must return the sum as a scalar tensor, or a dict of them; {name!r} is "
+                f"{found}",
             )
         if term.dtype in NARROW:
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"loss() returned {name!r} in {term.dtype}, in which a sum is good to three digits: let the last reduction "
-                'run in float32, with functional.cross_entropy(..., reduction="sum") or with .float() before .sum()',
+                f"loss() returned {name!r} in {term.dtype}, in which a sum is good to three "
+                f"digits: let the last reduction "
+                'run in float32, with functional.cross_entropy(..., reduction="sum") or with '
+                ".float() before .sum()",
             )
         if name is not WHOLE and not metrics.NAME.fullmatch(f"train/weight/{name}"):
-            raise EngineError(Reason.BAD_SPEC, f"loss() names a term {name!r}, which cannot be part of a metric's name")
+            raise EngineError(
+                Reason.BAD_SPEC,
+                f"loss() names a term {name!r}, which cannot be part of a metric's name",
+            )
         terms[name] = term
     return terms

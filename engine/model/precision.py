@@ -136,8 +136,11 @@ class Scaler:
             return False
         if self._repeats == 0:
             self._before = self.scale
-        # A loss that is itself not finite is so at any scale. Rarely asked, so reading it from the device costs little.
-        if self._repeats == self.REPEATS_MAX or not all(map(math.isfinite, numbers_of(decision.sums))):
+        # A loss that is itself not finite is so at any scale. Rarely asked, so reading it from the
+        # device costs little.
+        if self._repeats == self.REPEATS_MAX or not all(
+            map(math.isfinite, numbers_of(decision.sums))
+        ):
             self.scale, self._repeats = self._before, 0
             return False
         self.scale /= 2
@@ -160,10 +163,15 @@ class Scaler:
 
 
 def _unscale(gradients: list[Tensor], factor: float) -> Tensor:
-    """Multiply in place; 1.0 where some element is infinite or NaN. One pass, the kernel of ``torch.amp.GradScaler``."""
+    """Multiply in place; 1.0 where some element is infinite or NaN.
+
+    One pass, the kernel of ``torch.amp.GradScaler``.
+    """
     device = gradients[0].device
     found = torch.zeros(1, device=device)
-    torch._amp_foreach_non_finite_check_and_unscale_(gradients, found, torch.full((1,), factor, device=device))
+    torch._amp_foreach_non_finite_check_and_unscale_(
+        gradients, found, torch.full((1,), factor, device=device)
+    )
     return found
 
 
@@ -184,14 +192,20 @@ def require_wide_parameters(model: nn.Module, *, accumulates_in_float32: bool) -
     """
     if accumulates_in_float32:
         return
-    narrow = [(name, p.dtype) for name, p in model.named_parameters() if p.requires_grad and p.dtype in NARROW]
+    narrow = [
+        (name, p.dtype)
+        for name, p in model.named_parameters()
+        if p.requires_grad and p.dtype in NARROW
+    ]
     if narrow:
         name, dtype = narrow[0]
         more = f" and {len(narrow) - 1} more" if len(narrow) > 1 else ""
         raise EngineError(
             Reason.BAD_SPEC,
-            f"model() returned trainable parameters in {dtype} ({name}{more}), in which gradients of many micro-batches "
-            "cannot be added up: return the model in float32 (model.float()) and write precision: bf16, or freeze these "
+            f"model() returned trainable parameters in {dtype} ({name}{more}), in which gradients "
+            f"of many micro-batches "
+            "cannot be added up: return the model in float32 (model.float()) and write precision: "
+            "bf16, or freeze these "
             "parameters with requires_grad_(False)",
         )
 

@@ -44,7 +44,8 @@ from lockstep.engine.runtime.errors import EngineError, describe
 from lockstep.engine.task.interface import Batch, Task
 
 PARAMETERS_MAX: Final = 300_000_000
-"""Models beyond it are not probed: the copy and two gradients would take more than 7 GB on every rank."""
+"""Models beyond it are not probed: the copy and two gradients would take more than 7 GB on every
+rank."""
 LOOKED_AT_MAX: Final = 64
 """Samples that are fetched to find enough of them with any weight."""
 
@@ -59,7 +60,9 @@ class AdditivityResult:
     """Reason for not comparing it, or not in float64."""
 
 
-def probe(task: Task, model: nn.Module, dataset: Dataset[Any], *, size: int, seed: int, name: str) -> AdditivityResult:
+def probe(
+    task: Task, model: nn.Module, dataset: Dataset[Any], *, size: int, seed: int, name: str
+) -> AdditivityResult:
     """Refuse a task whose loss is not a sum over samples.
 
     Parameters
@@ -88,8 +91,10 @@ def probe(task: Task, model: nn.Module, dataset: Dataset[Any], *, size: int, see
         if not samples:
             return AdditivityResult(
                 None,
-                f"weight() counts nothing in the first {LOOKED_AT_MAX} samples, so nothing is trained on them and the loss "
-                "was not probed: let it count the units that loss() sums over, and look at what masks all of them",
+                f"weight() counts nothing in the first {LOOKED_AT_MAX} samples, so nothing is "
+                f"trained on them and the loss "
+                "was not probed: let it count the units that loss() sums over, and look at what "
+                "masks all of them",
             )
         if task.batch_dependent:
             return AdditivityResult(None)
@@ -98,7 +103,8 @@ def probe(task: Task, model: nn.Module, dataset: Dataset[Any], *, size: int, see
             return AdditivityResult(None, f"the loss was not probed: {few}")
         if count > PARAMETERS_MAX:
             return AdditivityResult(
-                None, f"the loss was not probed: {count:,} parameters are more than {PARAMETERS_MAX:,}"
+                None,
+                f"the loss was not probed: {count:,} parameters are more than {PARAMETERS_MAX:,}",
             )
         failed = ""
         for dtype in (torch.float64, torch.float32):
@@ -108,7 +114,9 @@ def probe(task: Task, model: nn.Module, dataset: Dataset[Any], *, size: int, see
                 raise
             except Exception as error:  # noqa: BLE001 - a copy may fail where training does not; the warm-up comes next
                 failed = describe(error).partition("\n")[0]
-        return AdditivityResult(None, f"the loss was not probed: on a copy of the model it raised {failed}")
+        return AdditivityResult(
+            None, f"the loss was not probed: on a copy of the model it raised {failed}"
+        )
 
 
 def _weighty_samples(task: Task, dataset: Dataset[Any], *, size: int, seed: int) -> list[Any]:
@@ -119,7 +127,9 @@ def _weighty_samples(task: Task, dataset: Dataset[Any], *, size: int, seed: int)
     found: list[Any] = []
     for _, index in order.samples(0, LOOKED_AT_MAX, size=size, seed=seed):
         sample = seeded_sample(dataset, index, seed=seed)
-        weight = task.weight(task.collate([copy.deepcopy(sample)]))  # Some collate functions change their arguments.
+        weight = task.weight(
+            task.collate([copy.deepcopy(sample)])
+        )  # Some collate functions change their arguments.
         if any(weights_of(weight, tuple(weight) if isinstance(weight, Mapping) else (WHOLE,))):
             found.append(sample)
         if len(found) == sum(PARTS):
@@ -135,7 +145,10 @@ class _Comparison:
         first, second = PARTS[0], PARTS[0] + PARTS[1]
         with randomness.DrawDetector(copy_.device) as watch:
             self._whole = self._counted(samples)
-            self._parts = [self._counted(part) for part in (samples[:first], samples[first:second], samples[second:])]
+            self._parts = [
+                self._counted(part)
+                for part in (samples[:first], samples[first:second], samples[second:])
+            ]
             self._coarse = [self._counted(samples[:second]), self._parts[2]]
         self._collate_draws = watch.drawn
 
@@ -147,7 +160,9 @@ class _Comparison:
         """Return the result of the comparison."""
         if self._collate_draws:
             return AdditivityResult(
-                None, "the loss was not probed: collate() draws random numbers, which depend on micro_size"
+                None,
+                "the loss was not probed: collate() draws random numbers, which depend on "
+                "micro_size",
             )
         difference, drawn = self._watched()
         if drawn:
@@ -155,10 +170,13 @@ class _Comparison:
             difference, drawn = self._watched()
         self._require_additive_weights(self._on.names)
         if drawn:
-            return AdditivityResult(None, "the loss was not probed: it draws random numbers, even in eval mode")
+            return AdditivityResult(
+                None, "the loss was not probed: it draws random numbers, even in eval mode"
+            )
         if difference is None:
             return AdditivityResult(
-                None, "the loss was not probed: the gradient of the first samples is zero or not finite"
+                None,
+                "the loss was not probed: the gradient of the first samples is zero or not finite",
             )
         coarsest = self._on.dtype
         if difference > limit(coarsest, self._on.device):
@@ -167,17 +185,27 @@ class _Comparison:
             # State outside of the engine, which has a warning of its own, and no coupling of the
             # samples.
             if not self._on.repeats(self._whole[0]):
-                return AdditivityResult(None, "the loss was not probed: the same batch gives another value each time")
+                return AdditivityResult(
+                    None, "the loss was not probed: the same batch gives another value each time"
+                )
             if self._on.draws_by_itself:
-                return AdditivityResult(None, "the loss was not probed: it draws from a random generator of its own")
+                return AdditivityResult(
+                    None, "the loss was not probed: it draws from a random generator of its own"
+                )
             try:
                 cause = self._cause()
             except Exception as error:  # noqa: BLE001 - refused all the same: that it is no sum is known by now
-                cause = f"is not the sum over its samples: {SUM} (looking for the cause raised {describe(error)})"
-            raise self._refused("loss", f"{cause} (whole against three parts: off by {difference:.2g})")
+                cause = (
+                    f"is not the sum over its samples: {SUM} (looking for the cause raised "
+                    f"{describe(error)})"
+                )
+            raise self._refused(
+                "loss", f"{cause} (whole against three parts: off by {difference:.2g})"
+            )
         name = str(coarsest).removeprefix("torch.")
         return AdditivityResult(
-            difference, "" if coarsest == torch.float64 else f"the loss was probed to the precision of {name}"
+            difference,
+            "" if coarsest == torch.float64 else f"the loss was probed to the precision of {name}",
         )
 
     def _cause(self) -> str:
@@ -198,7 +226,9 @@ class _Comparison:
 
     def _diagnosis(self, term: str | None) -> str:
         difference = partial(self._difference, term)
-        return Diagnosis(self._on, self._whole, self._parts, self._coarse, difference=difference, term=term).cause()
+        return Diagnosis(
+            self._on, self._whole, self._parts, self._coarse, difference=difference, term=term
+        ).cause()
 
     def _watched(self) -> tuple[float | None, bool]:
         """The difference, and whether computing it drew random numbers."""
@@ -222,14 +252,18 @@ class _Comparison:
         parts: list[Tensor] = []
         for batch, _ in self._parts:
             try:
-                parts, losses = self._on.gradient(batch, term)  # Adds to the gradients of the parts before it.
+                parts, losses = self._on.gradient(
+                    batch, term
+                )  # Adds to the gradients of the parts before it.
             except ValueError as error:
                 if not refuses_one_sample(error):
                     raise
                 return math.inf  # BatchNorm without a batch: one sample has no variance.
             sizes.append(_norm(parts))
             parts_losses.append(losses)
-        torch._foreach_sub_(whole, parts)  # In place: a third gradient would be the largest thing here.
+        torch._foreach_sub_(
+            whole, parts
+        )  # In place: a third gradient would be the largest thing here.
         off = _norm(whole)
         self._on.forget()
         if not math.isfinite(sizes[0]) or (max(sizes) == 0 and term is None):
@@ -239,7 +273,9 @@ class _Comparison:
         losses = torch.stack(parts_losses)
         largest = max(float(whole_losses.abs().max()), float(losses.abs().max()))
         off_losses = float((whole_losses - losses.sum(0)).abs().max())
-        return max(off / max(sizes) if off > 0 else 0.0, off_losses / largest if largest > 0 else 0.0)
+        return max(
+            off / max(sizes) if off > 0 else 0.0, off_losses / largest if largest > 0 else 0.0
+        )
 
     def _require_additive_weights(self, terms: tuple[str, ...]) -> None:
         whole = weights_of(self._whole[1], terms)
@@ -252,16 +288,21 @@ class _Comparison:
                     raise self._default_weight(whole[index], total)
                 raise self._refused(
                     "weight",
-                    f"counts {whole[index]:g}{of} for {sum(PARTS)} samples together, but {total:g} for the same samples "
-                    "in three parts: count only what the loss sums over, such as samples, or tokens without padding",
+                    f"counts {whole[index]:g}{of} for {sum(PARTS)} samples together, but "
+                    f"{total:g} for the same samples "
+                    "in three parts: count only what the loss sums over, such as samples, or "
+                    "tokens without padding",
                 )
 
     def _default_weight(self, whole: float, total: float) -> EngineError:
         return EngineError(
             Reason.BAD_SPEC,
-            f"{self._name}: without a weight() of the task, the first dimension of the batch's first tensor counts "
-            f"the samples, and it is {whole:g} for {sum(PARTS)} samples together but {total:g} for the same samples "
-            "in three parts: write weight(self, batch) in the task, which returns how many units loss() sums over, "
+            f"{self._name}: without a weight() of the task, the first dimension of the batch's "
+            f"first tensor counts "
+            f"the samples, and it is {whole:g} for {sum(PARTS)} samples together but {total:g} "
+            f"for the same samples "
+            "in three parts: write weight(self, batch) in the task, which returns how many units "
+            "loss() sums over, "
             "or let collate() put the samples first",
         )
 

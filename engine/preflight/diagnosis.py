@@ -28,8 +28,8 @@ from lockstep.engine.task.interface import Batch
 PARTS: Final = (1, 1, 2)
 """Samples in each part. Unequal, so that a mean over samples differs from a mean over parts."""
 _REFUSED: Final = {torch.float64: 1e-9, torch.float32: 1e-4}
-"""Relative difference that is no rounding, by number format. A sum stays below 1e-12 in float64; the rest is for very
-deep models."""
+"""Relative difference that is no rounding, by number format. A sum stays below 1e-12 in float64;
+the rest is for very deep models."""
 _REFUSED_COARSE: Final = 5e-2
 """The same where something is computed in 16 bits, or in TF32."""
 _SAME: Final = {torch.float64: 1e-6, torch.float32: 1e-2}
@@ -37,7 +37,8 @@ _SAME: Final = {torch.float64: 1e-6, torch.float32: 1e-2}
 _ENTRIES: Final = 4_096
 """Entries of each parameter's gradient that are compared."""
 SUM: Final = (
-    "return the sum (reduction='sum'), and let weight() count what the mean divides by; the engine divides once, by the "
+    "return the sum (reduction='sum'), and let weight() count what the mean divides by; the "
+    "engine divides once, by the "
     "weight of the whole batch"
 )
 """Correction of a mean."""
@@ -81,7 +82,8 @@ class Diagnosis:
         if norms:
             names = ", ".join(norms[:5]) + (f" and {len(norms) - 5} more" if len(norms) > 5 else "")
             said = (
-                f"depends on the other samples of a micro-batch through BatchNorm ({names}): use GroupNorm, or declare "
+                f"depends on the other samples of a micro-batch through BatchNorm ({names}): use "
+                f"GroupNorm, or declare "
                 "batch_dependent = True in the task"
             )
             left = self._difference()
@@ -100,19 +102,27 @@ class Diagnosis:
         thrice = sum(parts) - whole
         twice = self._vector(self._coarse[0][0]) + parts[2] - whole
         if self._close(thrice, 2 * twice):
-            kind = "an L2 penalty on the parameters" if self._is_proportional(twice) else "a penalty on the parameters"
+            kind = (
+                "an L2 penalty on the parameters"
+                if self._is_proportional(twice)
+                else "a penalty on the parameters"
+            )
             return (
-                f"has a term that does not depend on the samples, {kind}, which would be added once per micro-batch: "
+                f"has a term that does not depend on the samples, {kind}, which would be added "
+                f"once per micro-batch: "
                 "move it to penalty(self, model), which is added once per step"
             )
         if self._is_average(whole, parts):
             return (
-                "is a mean with weights over the micro-batch, such as a class-weighted cross-entropy: return the "
+                "is a mean with weights over the micro-batch, such as a class-weighted "
+                "cross-entropy: return the "
                 "weighted sum (reduction='sum'), and let weight() return the sum of the weights"
             )
         return (
-            "depends for each sample on the others in its micro-batch (in-batch negatives, a ranking, statistics over "
-            "the samples): let every sample stand alone, or declare batch_dependent = True in the task"
+            "depends for each sample on the others in its micro-batch (in-batch negatives, a "
+            "ranking, statistics over "
+            "the samples): let every sample stand alone, or declare batch_dependent = True in the "
+            "task"
         )
 
     def _vector(self, batch: Batch) -> Tensor:
@@ -129,7 +139,9 @@ class Diagnosis:
         else:
             counts.append(tuple(map(float, weights)))
         return any(
-            self._close(whole * sum(count), sum(part * c for part, c in zip(parts, count, strict=True)))
+            self._close(
+                whole * sum(count), sum(part * c for part, c in zip(parts, count, strict=True))
+            )
             for count in counts
         )
 
@@ -137,14 +149,17 @@ class Diagnosis:
         columns = torch.stack([part.cpu() for part in parts], 1)
         sizes = torch.linalg.svdvals(columns)
         if sizes[-1] <= self._same * sizes[0]:
-            return False  # Some part is not independent of the others, and almost any coefficients would fit.
+            # Some part is not independent of the others, and almost any coefficients would fit.
+            return False
         fit = torch.linalg.lstsq(columns, whole.cpu().unsqueeze(1)).solution
         fits = self._close((columns @ fit).squeeze(1), whole.cpu())
         return fits and abs(float(fit.sum()) - 1) <= self._same
 
     def _is_proportional(self, difference: Tensor) -> bool:
         """Return whether a difference is proportional to the parameters where it is not zero."""
-        parameters = [parameter.detach().flatten()[:_ENTRIES].double() for parameter in self._on.parameters()]
+        parameters = [
+            parameter.detach().flatten()[:_ENTRIES].double() for parameter in self._on.parameters()
+        ]
         numbers = torch.cat(parameters)
         difference = difference[: len(numbers)]
         touched = difference.abs() > self._same * difference.abs().max()

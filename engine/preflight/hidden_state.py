@@ -73,19 +73,25 @@ class HiddenState:
     def put_back(self) -> None:
         """Restore the value."""
         if isinstance(self.value, Tensor):
-            if not equal(self.value, self.kept):  # Some cannot be written to, such as those that repeat one number.
+            if not equal(
+                self.value, self.kept
+            ):  # Some cannot be written to, such as those that repeat one number.
                 self.value.data.copy_(self.kept)
         elif self.draws:
             _set_state(self.value, self.kept)
         elif isinstance(self.value, list | dict | set | deque):
             self.value.clear()
-            (self.value.update if isinstance(self.value, dict | set) else self.value.extend)(self.kept)
+            (self.value.update if isinstance(self.value, dict | set) else self.value.extend)(
+                self.kept
+            )
         if _get(self.owner, self.key) is not self.value:
             _set(self.owner, self.key, self.value)
 
 
 def held_by(
-    *roots: tuple[str, object], datasets: bool = False, skip: Callable[[Tensor], bool] = lambda _: False
+    *roots: tuple[str, object],
+    datasets: bool = False,
+    skip: Callable[[Tensor], bool] = lambda _: False,
 ) -> list[HiddenState]:
     """Everything that is held in ``roots``, each once, with a copy of its value.
 
@@ -125,10 +131,16 @@ def equal(one: Any, other: Any, depth: int = 0) -> bool:
     if isinstance(one, (*_PLAIN, set, frozenset)):
         return bool(one == other)
     if isinstance(one, dict):
-        return one.keys() == other.keys() and all(equal(one[key], other[key], depth + 1) for key in one)
+        return one.keys() == other.keys() and all(
+            equal(one[key], other[key], depth + 1) for key in one
+        )
     if isinstance(one, list | tuple | deque):
-        return len(one) == len(other) and all(equal(a, b, depth + 1) for a, b in zip(one, other, strict=True))
-    if depth < _DEPTH_MAX and hasattr(one, "__dict__"):  # A batch of a type of its own, such as a graph.
+        return len(one) == len(other) and all(
+            equal(a, b, depth + 1) for a, b in zip(one, other, strict=True)
+        )
+    if depth < _DEPTH_MAX and hasattr(
+        one, "__dict__"
+    ):  # A batch of a type of its own, such as a graph.
         return equal(vars(one), vars(other), depth + 1)
     return True
 
@@ -138,7 +150,9 @@ def _equal_tensors(one: Tensor, other: Tensor) -> bool:
         return False
     if one.layout != torch.strided or torch.equal(one, other):
         return True
-    return one.is_floating_point() and torch.allclose(one, other, rtol=0.0, atol=0.0, equal_nan=True)
+    return one.is_floating_point() and torch.allclose(
+        one, other, rtol=0.0, atol=0.0, equal_nan=True
+    )
 
 
 def _walk(
@@ -167,7 +181,10 @@ def _walk(
 
 
 def _entries(owner: Any) -> list[tuple[Any, Any]]:
-    """Entries of a container, or attributes of an object; of a module its tensors and modules, too."""
+    """Entries of a container, or attributes of an object.
+
+    Of a module its tensors and modules, too.
+    """
     if isinstance(owner, dict | list | tuple):
         if len(owner) > _ENTRIES_MAX:
             return []
@@ -180,7 +197,9 @@ def _entries(owner: Any) -> list[tuple[Any, Any]]:
         for name, value in kind.items()
         if value is not None
     ]
-    return found + [(name, value) for name, value in vars(owner).items() if name not in _OF_EVERY_MODULE]
+    return found + [
+        (name, value) for name, value in vars(owner).items() if name not in _OF_EVERY_MODULE
+    ]
 
 
 def _is_data(owner: Any, tensor: Tensor) -> bool:
@@ -203,7 +222,9 @@ def _is_walked(value: Any, datasets: bool) -> bool:
 def _is_plain_container(value: Any) -> bool:
     if not isinstance(value, list | dict | set | deque) or len(value) > _ENTRIES_MAX:
         return False
-    return all(isinstance(each, _PLAIN) for each in (value.values() if isinstance(value, dict) else value))
+    return all(
+        isinstance(each, _PLAIN) for each in (value.values() if isinstance(value, dict) else value)
+    )
 
 
 def _copy(value: Any) -> Any:

@@ -84,7 +84,10 @@ class ProbeCopy:
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
     def terms(self, batch: Batch) -> dict[str, Tensor]:
-        """The loss, by term. Whatever it changed by itself is put back: each call finds the same state."""
+        """The loss, by term.
+
+        Whatever it changed by itself is put back: each call finds the same state.
+        """
         try:
             terms = as_terms(self.task.loss(self.model, batch))
         finally:
@@ -104,24 +107,32 @@ class ProbeCopy:
         seen = self._window.look()
         found = self.terms(batch)
         terms = torch.stack(list(found.values()) if term is None else [found[term]])
-        self._window.require_unchanged(seen)  # Or a loss that drops gradients would look as if it were no sum.
-        # Not autograd.grad: checkpointing of the reentrant kind refuses it. One term may be a number for the log.
+        self._window.require_unchanged(
+            seen
+        )  # Or a loss that drops gradients would look as if it were no sum.
+        # Not autograd.grad: checkpointing of the reentrant kind refuses it. One term may be a
+        # number for the log.
         if term is None or terms.requires_grad:
             terms.sum().backward()  # type: ignore[no-untyped-call]
         require_dense(self.model)
         gradient = [
-            torch.zeros_like(parameter) if parameter.grad is None else parameter.grad for parameter in self.parameters()
+            torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            for parameter in self.parameters()
         ]
         return gradient, terms.detach().double()
 
     def repeats(self, batch: Batch) -> bool:
         """Return whether two evaluations of a batch's loss are equal."""
         once, twice = (torch.stack(list(self.terms(batch).values())).detach() for _ in range(2))
-        return torch.allclose(once, twice, rtol=_SAME * torch.finfo(once.dtype).eps, atol=0.0, equal_nan=True)
+        return torch.allclose(
+            once, twice, rtol=_SAME * torch.finfo(once.dtype).eps, atol=0.0, equal_nan=True
+        )
 
     def _hold(self) -> list[HiddenState]:
         """Return the state without trainable parameters, which the gradient guard checks."""
-        return held_by(("", self.model), ("task", self.task), skip=lambda tensor: tensor.requires_grad)
+        return held_by(
+            ("", self.model), ("task", self.task), skip=lambda tensor: tensor.requires_grad
+        )
 
     def _put_back(self) -> None:
         for held in self._held:

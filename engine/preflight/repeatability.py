@@ -12,11 +12,11 @@ They run before the first step:
 
 None of it is refused, because such a run can be repeated on its own layout in most cases. Each
 becomes a warning of the run. The checks leave no trace in the tensors, attributes and generators
-that ``engine.preflight.hidden_state`` finds. They call no collective, and only rank 0's warnings are written. A
-resumed run is checked again.
+that ``engine.preflight.hidden_state`` finds. They call no collective, and only rank 0's warnings
+are written. A resumed run is checked again.
 
-Not here: a loss that is not a sum over samples (``engine.preflight.additivity_check``), the generators of torch, numpy
-and Python (``engine.runtime.randomness``).
+Not here: a loss that is not a sum over samples (``engine.preflight.additivity_check``), the
+generators of torch, numpy and Python (``engine.runtime.randomness``).
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ from lockstep.engine.step.gradient import to_device
 from lockstep.engine.task.interface import Batch, Task
 
 SAMPLES: Final = 8
-"""Samples that are fetched twice. With a fair coin in each item, all of them agree once in 256 times."""
+"""Samples that are fetched twice. With a fair coin in each item, all of them agree once in 256
+times."""
 PARAMETERS_MAX: Final = 300_000_000
 """Larger models are not checked: the copies would take more than 2 GB on every rank."""
 NAMED_MAX: Final = 5
@@ -77,8 +78,13 @@ def fetched_twice(
         The job's.
     """
     held = held_by(("", dataset), datasets=True, skip=lambda _: True)
-    indices = sorted({0, size // 2, size - 1, *(number * size // SAMPLES for number in range(SAMPLES))})
-    once, twice = ({index: collate([seeded_sample(dataset, index, seed=seed)]) for index in indices} for _ in range(2))
+    indices = sorted(
+        {0, size // 2, size - 1, *(number * size // SAMPLES for number in range(SAMPLES))}
+    )
+    once, twice = (
+        {index: collate([seeded_sample(dataset, index, seed=seed)]) for index in indices}
+        for _ in range(2)
+    )
     others = [index for index in indices if not equal(once[index], twice[index])]
     if not others:
         return once, []
@@ -90,13 +96,20 @@ def fetched_twice(
     )
     return once, [
         f"sample {others[0]} of the dataset is another one when it is fetched again: it draws from "
-        f"{source}, which the engine does not seed, {_DEPENDS}, and a resumed run is not exact: call "
+        f"{source}, which the engine does not seed, {_DEPENDS}, and a resumed run is not exact: "
+        f"call "
         "the functions of random, numpy.random or torch, without a generator, in __getitem__"
     ]
 
 
 def check_loss(
-    task: Task, model: nn.Module, sample: Any, precision: Precision, *, seed: int, device: torch.device
+    task: Task,
+    model: nn.Module,
+    sample: Any,
+    precision: Precision,
+    *,
+    seed: int,
+    device: torch.device,
 ) -> RepeatabilityResult:
     """Evaluate the loss of one sample twice, and record the state that it changes.
 
@@ -129,20 +142,30 @@ def check_loss(
 class _Calls:
     """Calls of a loss outside of training."""
 
-    def __init__(self, task: Task, model: nn.Module, precision: Precision, *, seed: int, device: torch.device):
-        self._task, self._model, self._precision, self._device = _copied(task), model, precision, device
+    def __init__(
+        self, task: Task, model: nn.Module, precision: Precision, *, seed: int, device: torch.device
+    ):
+        self._task, self._model, self._precision, self._device = (
+            _copied(task),
+            model,
+            precision,
+            device,
+        )
         self._seed = randomness.seed_of(randomness.SLOT, seed)
 
     def run(self, sample: Any, found: RepeatabilityResult) -> None:
         """Evaluate, restore changed state, and add to ``found``."""
         trained = [
-            (parameter, parameter.detach().clone()) for parameter in self._model.parameters() if parameter.requires_grad
+            (parameter, parameter.detach().clone())
+            for parameter in self._model.parameters()
+            if parameter.requires_grad
         ]
         held: list[HiddenState] = []
         try:
             with torch.no_grad():
                 for parameter, _ in trained:
-                    # A teacher that begins as a copy of its student moves only once the student has.
+                    # A teacher that begins as a copy of its student moves only once the student
+                    # has.
                     parameter.mul_(1.01).add_(1e-3)
             held = held_by(("", self._model), ("task", self._task))
             self._twice(masked_batch(self._task, self._model, sample), held, found)
@@ -161,12 +184,16 @@ class _Calls:
         put_back(moved)
         second = self._terms(batch)
         found.moved = [
-            BufferPath(each.owner, each.key) for each in moved if isinstance(each.value, nn.Parameter) or _of_task(each)
+            BufferPath(each.owner, each.key)
+            for each in moved
+            if isinstance(each.value, nn.Parameter) or _of_task(each)
         ]
         found.warnings += _moved_warnings(moved)
         differing = [name for name in first if not self._same(first[name], second.get(name))]
         if differing:
-            found.warnings.append(_differing_warning(differing, list(first), [each.name for each in others]))
+            found.warnings.append(
+                _differing_warning(differing, list(first), [each.name for each in others])
+            )
 
     def _refuses_one(self, sample: Any) -> bool:
         try:
@@ -179,13 +206,16 @@ class _Calls:
         randomness.seed_host(self._seed)
         randomness.seed_device(self._seed, self._device)
         with self._precision.autocast():
-            terms = as_terms(self._task.loss(self._model, to_device(copy.deepcopy(batch), self._device)))
+            terms = as_terms(
+                self._task.loss(self._model, to_device(copy.deepcopy(batch), self._device))
+            )
         return {name: term.detach() for name, term in terms.items()}
 
     def _same(self, one: Tensor, other: Tensor | None) -> bool:
         if other is None or equal(one, other):
             return other is not None
-        # Sums may be made in any order on a device, and the host's kernels look at where memory begins.
+        # Sums may be made in any order on a device, and the host's kernels look at where memory
+        # begins.
         tolerance = torch.finfo(one.dtype).eps * (8 if self._device.type == "cpu" else 1024)
         return bool(torch.isclose(one, other, rtol=tolerance, atol=0.0, equal_nan=True))
 
@@ -193,12 +223,17 @@ class _Calls:
 def _parameters(task: Task, model: nn.Module) -> int:
     """Numbers in the parameters of the model and of the task's own modules."""
     modules = [model, *(value for value in vars(task).values() if isinstance(value, nn.Module))]
-    parameters = {id(parameter): parameter for module in modules for parameter in module.parameters()}
+    parameters = {
+        id(parameter): parameter for module in modules for parameter in module.parameters()
+    }
     return sum(parameter.numel() for parameter in parameters.values())
 
 
 def _copied(task: Task) -> Task:
-    """A copy of a task with its own attributes and containers. It shares tensors, modules and other objects."""
+    """A copy of a task with its own attributes and containers.
+
+    It shares tensors, modules and other objects.
+    """
     copied = copy.copy(task)
     for name, value in vars(task).items():
         if isinstance(value, list | dict | set):
@@ -217,13 +252,15 @@ def _moved_warnings(moved: list[HiddenState]) -> list[str]:
     warnings = []
     if parameters:
         warnings.append(
-            f"loss() changes parameters by itself ({_listed(parameters)}), such as those of a moving "
+            f"loss() changes parameters by itself ({_listed(parameters)}), such as those of a "
+            f"moving "
             f"average: they move with each micro-batch of a rank, not with each step, {_DEPENDS}; "
             "rank 0's are saved"
         )
     if buffers:
         warnings.append(
-            f"loss() changes buffers ({_listed(buffers)}): each rank's follow its own micro-batches, "
+            f"loss() changes buffers ({_listed(buffers)}): each rank's follow its own "
+            f"micro-batches, "
             f"{_DEPENDS}; rank 0's are evaluated and saved"
         )
     return warnings
@@ -233,8 +270,10 @@ def _differing_warning(differing: list[str], terms: list[str], state: list[str])
     which = f" in its term {', '.join(map(repr, differing))}" if len(terms) > 1 else ""
     because = f" (it changes {_listed(state)})" if state else ""
     return (
-        f"loss(){which} gives another value when it is called again with the same batch{because}: it "
-        f"depends on the calls before it, {_DEPENDS}, and a resumed run is not exact: let it depend on "
+        f"loss(){which} gives another value when it is called again with the same batch{because}: "
+        f"it "
+        f"depends on the calls before it, {_DEPENDS}, and a resumed run is not exact: let it "
+        f"depend on "
         "the model and the batch alone, and draw random numbers without a generator of its own"
     )
 
@@ -248,8 +287,10 @@ def _hook_warnings(model: nn.Module) -> list[str]:
     if not hooked:
         return []
     return [
-        f"parameters have gradient hooks ({_listed(hooked)}): a hook gets a micro-batch's part of the "
-        "gradient, not the batch's, so with one that is not linear, such as clipping by value, the run "
+        f"parameters have gradient hooks ({_listed(hooked)}): a hook gets a micro-batch's part of "
+        f"the "
+        "gradient, not the batch's, so with one that is not linear, such as clipping by value, "
+        "the run "
         "depends on micro_size and on the ranks"
     ]
 

@@ -1,10 +1,11 @@
 """Parameters that a loss uses and blocks that it calls, observed on single samples before training.
 
-A conditional model (experts, LayerDrop, one head per task) uses different parameters for different samples. Strategies
-must be prepared for that (``engine.strategies.base.Strategy.track_usage``). A parameter that no sample uses is most
-likely a mistake, and is refused.
+A conditional model (experts, LayerDrop, one head per task) uses different parameters for different
+samples. Strategies must be prepared for that (``engine.strategies.base.Strategy.track_usage``). A
+parameter that no sample uses is most likely a mistake, and is refused.
 
-All ranks look at the same samples with the same weights, so they come to the same result without communication.
+All ranks look at the same samples with the same weights, so they come to the same result without
+communication.
 """
 
 from __future__ import annotations
@@ -62,14 +63,18 @@ class ObservedUsage:
             looked_at = f"{self.samples} samples" if self.samples > 1 else "the only sample"
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"the loss does not depend on {listed(list(self.unused))} in the first {looked_at}: use these "
-                "parameters in the loss, freeze them with requires_grad_(False), or declare conditional = True in the "
+                f"the loss does not depend on {listed(list(self.unused))} in the first "
+                f"{looked_at}: use these "
+                "parameters in the loss, freeze them with requires_grad_(False), or declare "
+                "conditional = True in the "
                 "task if only other samples use them",
             )
 
 
-def single_samples(task: Task, model: nn.Module, dataset: Dataset[Any], *, size: int, seed: int) -> Iterator[Batch]:
-    """Yield the run's first samples, each as a masked micro-batch (``engine.model.normalization.masked_batch``)."""
+def single_samples(
+    task: Task, model: nn.Module, dataset: Dataset[Any], *, size: int, seed: int
+) -> Iterator[Batch]:
+    """Yield the run's first samples, each as a masked micro-batch."""
     for _, index in order.samples(0, min(size, SAMPLES_MAX), size=size, seed=seed):
         yield masked_batch(task, model, seeded_sample(dataset, index, seed=seed))
 
@@ -88,7 +93,9 @@ def observe(
     compare_blocks: bool = False,
     evaluated: Iterable[Batch] = (),
 ) -> ObservedUsage:
-    """Run forward and backward on single samples until every parameter was used. Nothing of the model is changed.
+    """Run forward and backward on single samples until every parameter was used.
+
+    Nothing of the model is changed.
 
     Parameters
     ----------
@@ -120,7 +127,8 @@ def observe(
             if not unused and len(orders) >= needed:
                 break
         evaluations = [
-            passes.evaluate(to_device(batch, device)) for batch in itertools.islice(evaluated, needed if watched else 0)
+            passes.evaluate(to_device(batch, device))
+            for batch in itertools.islice(evaluated, needed if watched else 0)
         ]
     varies |= len(set(orders)) > 1 or len(set(evaluations)) > 1
     usage = ModelUsage(varies, orders[0], evaluations[0] if evaluations else Order())

@@ -32,9 +32,12 @@ _COLLECTIVE: Final = re.compile(
     r"gloo[/\\]|\bgloo\b|ncclRemoteError|NCCL error|ncclUnhandled|ncclSystemError|TCPStore|ProcessGroup(Gloo|NCCL)|"
     r"Connection closed by peer|Connection reset by peer|monitoredBarrier",
 )
-_NO_HOST_MEMORY: Final = re.compile(r"DefaultCPUAllocator: (can't|not enough) allocate|not enough memory: you tried")
+_NO_HOST_MEMORY: Final = re.compile(
+    r"DefaultCPUAllocator: (can't|not enough) allocate|not enough memory: you tried"
+)
 _WORKER_KILLED: Final = re.compile(r"DataLoader worker \(pid \d+\) is killed by signal")
-"""torch's handler of SIGCHLD raises it in the midst of whatever the rank does; see ``engine.data.fetching``."""
+"""torch's handler of SIGCHLD raises it in the midst of whatever the rank does; see
+``engine.data.fetching``."""
 _OF_THE_TASK: Final = frozenset({Reason.BAD_SPEC, Reason.NON_FINITE})
 
 
@@ -51,7 +54,10 @@ class EngineError(Exception):
             self.args = (f"{task}: {self}",)
 
     def __reduce__(self) -> tuple[type[EngineError], tuple[Reason, str]]:
-        return type(self), (self.reason, str(self))  # Pickle would call the constructor with the message alone.
+        return type(self), (
+            self.reason,
+            str(self),
+        )  # Pickle would call the constructor with the message alone.
 
 
 def reason_of(error: BaseException) -> Reason:
@@ -86,7 +92,10 @@ def put_at(error: BaseException, place: str) -> None:
 
 
 def describe(error: BaseException) -> str:
-    """Type and message of an exception, with its place in the data; of the engine's own, the message alone."""
+    """Type and message of an exception, with its place in the data.
+
+    Of the engine's own, the message alone.
+    """
     place = getattr(error, _PLACE, None)
     at = "" if place is None else f"{place}: "
     if isinstance(error, EngineError):
@@ -132,12 +141,14 @@ def write_error(folder: Path, rank: int, error: BaseException, *, step: int) -> 
     }
     target = folder / ERRORS / f"rank{rank}.json"
     temporary = target.with_suffix(f".{os.getpid()}.tmp")
-    with contextlib.suppress(OSError):  # On a full disk the launcher still has the exit code and the log.
+    with contextlib.suppress(
+        OSError
+    ):  # On a full disk the launcher still has the exit code and the log.
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_text(json.dumps(document))
         temporary.replace(target)
 
 
 def _storable(text: str) -> str:
-    """``text`` without halves of surrogate pairs, which a file name that is not UTF-8 brings and no reader accepts."""
+    """``text`` without lone surrogates, which a file name that is not UTF-8 may contain."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

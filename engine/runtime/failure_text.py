@@ -24,8 +24,13 @@ from lockstep.engine.runtime.errors import EngineError, describe, reason_of
 
 _FIRST: Final = "first"
 _LINE_CHARS_MAX: Final = 300
-_OURS: Final = (f"{Path(__file__).parents[1]}{os.sep}", f"{Path(torch.__file__).parent}{os.sep}", "<frozen ")
-"""Beginnings of the files that call the job's code: the engine's, torch's and the interpreter's own."""
+_OURS: Final = (
+    f"{Path(__file__).parents[1]}{os.sep}",
+    f"{Path(torch.__file__).parent}{os.sep}",
+    "<frozen ",
+)
+"""Beginnings of the files that call the job's code: the engine's, torch's and the interpreter's
+own."""
 
 
 def text_of(error: BaseException, rank: int) -> str:
@@ -51,7 +56,10 @@ def refusal(error: LockstepError) -> str:
 
 
 def without_our_frames(error: BaseException) -> str:
-    """Return a traceback that begins with the first frame of the job's code; all of it where there is none."""
+    """Return a traceback that begins with the first frame of the job's code.
+
+    All of it where there is none.
+    """
     formatted = traceback.TracebackException.from_exception(error)
     part: traceback.TracebackException | None = formatted
     while part is not None:

@@ -39,9 +39,11 @@ class Peak(NamedTuple):
 
 
 PEAKS: Final[tuple[tuple[str, Peak], ...]] = (
-    # Tensor-core numbers without structured sparsity: half of what the newer datasheets print in large type. fp32 is
+    # Tensor-core numbers without structured sparsity: half of what the newer datasheets print in
+    # large type. fp32 is
     # that of the ordinary cores. First match wins, so variants stand before their family.
-    # NVIDIA HGX B200 datasheet (per GPU); NVIDIA H200 datasheet; NVIDIA H100 datasheet and Hopper architecture white
+    # NVIDIA HGX B200 datasheet (per GPU); NVIDIA H200 datasheet; NVIDIA H100 datasheet and Hopper
+    # architecture white
     # paper (SXM5, PCIe, NVL).
     ("B200", Peak(bf16=2250e12, fp16=2250e12, tf32=1125e12, fp32=75e12)),
     ("H200 NVL", Peak(bf16=835.5e12, fp16=835.5e12, tf32=417.5e12, fp32=60e12)),
@@ -52,7 +54,10 @@ PEAKS: Final[tuple[tuple[str, Peak], ...]] = (
     ("H100", Peak(bf16=989.5e12, fp16=989.5e12, tf32=494.7e12, fp32=66.9e12)),
     # NVIDIA A100, A10 and A40 datasheets.
     ("A100", Peak(bf16=312e12, fp16=312e12, tf32=156e12, fp32=19.5e12)),
-    ("A10G", Peak(bf16=70e12, fp16=70e12, tf32=35e12, fp32=35e12)),  # as AWS states for its own variant of the A10
+    (
+        "A10G",
+        Peak(bf16=70e12, fp16=70e12, tf32=35e12, fp32=35e12),
+    ),  # as AWS states for its own variant of the A10
     ("A10", Peak(bf16=125e12, fp16=125e12, tf32=62.5e12, fp32=31.2e12)),
     ("A40", Peak(bf16=149.7e12, fp16=149.7e12, tf32=74.8e12, fp32=37.4e12)),
     # NVIDIA L40S and L4 datasheets.
@@ -123,12 +128,20 @@ def _forward(query: torch.Size, key: torch.Size, value: torch.Size, *_: Any, **_
     return _attention(query, key, value)
 
 
-def _backward(_grad: torch.Size, query: torch.Size, key: torch.Size, value: torch.Size, *_: Any, **__: Any) -> int:
-    # Not torch's own formula, which counts the scores that the kernel computes again: a fifth product.
+def _backward(
+    _grad: torch.Size, query: torch.Size, key: torch.Size, value: torch.Size, *_: Any, **__: Any
+) -> int:
+    # Not torch's own formula, which counts the scores that the kernel computes again: a fifth
+    # product.
     return 2 * _attention(query, key, value)
 
 
-_KERNELS: Final = ("flash_attention", "efficient_attention", "cudnn_attention", "flash_attention_for_cpu")
+_KERNELS: Final = (
+    "flash_attention",
+    "efficient_attention",
+    "cudnn_attention",
+    "flash_attention_for_cpu",
+)
 """Fused attention kernels. torch's counter omits the one of the CPU."""
 
 

@@ -21,7 +21,9 @@ from pathlib import Path
 from typing import Final
 
 FILE: Final = "run.lock"
-_UNSUPPORTED: Final = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL})
+_UNSUPPORTED: Final = frozenset(
+    {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL}
+)
 """Errors of ``flock`` on file systems without locks."""
 
 
@@ -54,7 +56,8 @@ def hold(folder: Path) -> str:
             return f"{folder} cannot be locked ({error.strerror}): start no second run in it"
         if error.errno in {errno.EWOULDBLOCK, errno.EACCES}:
             raise FolderInUseError(
-                f"{folder} is in use by another run ({_holder(path)}): wait until it ends, stop it, or give another "
+                f"{folder} is in use by another run ({_holder(path)}): wait until it ends, stop "
+                f"it, or give another "
                 "folder with --out"
             ) from None
         raise

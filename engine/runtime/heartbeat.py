@@ -49,10 +49,13 @@ PHASES: Final = (
 )
 """Phases of a rank. ``done``: the run is complete and the process is exiting."""
 STACKS_SIGNAL: Final = signal.SIGRTMIN + 5
-"""No framework that a task may use listens to this one. Without a handler it would end a process: ask ``catches``."""
+"""No framework that a task may use listens to this one. Without a handler it would end a process:
+ask ``catches``."""
 
 _NUMBERS: Final = {name: number for number, name in enumerate(PHASES)}
-_NOT_COMPARED: Final = frozenset(_NUMBERS[phase] for phase in ("communication", "eval", "checkpoint"))
+_NOT_COMPARED: Final = frozenset(
+    _NUMBERS[phase] for phase in ("communication", "eval", "checkpoint")
+)
 _MARK: Final = Struct("@ddqq")
 _STEPS: Final = Struct("@qqqq")
 _RECORD: Final = Struct("@ddqqqqqq")
@@ -96,7 +99,10 @@ class Heartbeat:
         self.mark("setup")
 
     def mark(self, phase: str) -> float:
-        """From here on the rank does ``phase``, one of ``PHASES``. Returns the time, in seconds of ``time.monotonic()``."""
+        """From here on the rank does ``phase``, one of ``PHASES``.
+
+        Returns the time, in seconds of ``time.monotonic()``.
+        """
         now = monotonic()
         if self._phase in _NOT_COMPARED:
             self._not_compared_seconds += now - self._since
@@ -113,7 +119,9 @@ class Heartbeat:
 
     def step(self, done: int) -> None:
         """``done`` optimizer steps are complete."""
-        _STEPS.pack_into(self._memory, _MARK.size, done, self._thread, self._first_step, self._steps)
+        _STEPS.pack_into(
+            self._memory, _MARK.size, done, self._thread, self._first_step, self._steps
+        )
 
     @classmethod
     def unseen(cls) -> Heartbeat:
@@ -122,7 +130,7 @@ class Heartbeat:
 
     @classmethod
     def begin(cls, folder: Path, rank: int) -> Heartbeat:
-        """Show this process as ``rank`` of the attempt in ``folder``, and answer for its stacks and collectives.
+        """Publish this process as ``rank`` of the attempt in ``folder``, and serve its stacks.
 
         Raises
         ------
@@ -133,13 +141,17 @@ class Heartbeat:
         path.parent.mkdir(exist_ok=True)
         stacks_of(folder, rank).parent.mkdir(exist_ok=True)
         with path.open("w+b") as file:
-            # Written, not only made this long: on a full disk a store into a hole would end the rank by SIGBUS.
+            # Written, not only made this long: on a full disk a store into a hole would end the
+            # rank by SIGBUS.
             file.write(bytes(_PAGE_BYTES))
             file.flush()
             heartbeat = cls(mmap.mmap(file.fileno(), _PAGE_BYTES))
-        # To append, so that the launcher and forked loader workers can write to it too. The handler is in C and keeps
+        # To append, so that the launcher and forked loader workers can write to it too. The handler
+        # is in C and keeps
         # the descriptor: it must stay open as long as the process lives.
-        stacks = os.open(stacks_of(folder, rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        stacks = os.open(
+            stacks_of(folder, rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
+        )
         faulthandler.register(STACKS_SIGNAL, file=stacks, all_threads=True, chain=False)
         ask = ask_of(folder, rank)
         ask.unlink(missing_ok=True)
@@ -185,9 +197,13 @@ def read(folder: Path, rank: int) -> HeartbeatReading | None:
         return None
     if len(record) < _RECORD.size:
         return None
-    since, not_compared_seconds, phase, mark_count, step, thread, first_step, steps = _RECORD.unpack(record)
+    since, not_compared_seconds, phase, mark_count, step, thread, first_step, steps = (
+        _RECORD.unpack(record)
+    )
     return (
-        HeartbeatReading(since, not_compared_seconds, step, PHASES[phase], mark_count, thread, first_step, steps)
+        HeartbeatReading(
+            since, not_compared_seconds, step, PHASES[phase], mark_count, thread, first_step, steps
+        )
         if mark_count
         else None
     )
@@ -220,7 +236,8 @@ def _answer(ask: Path, trace: Path) -> None:
 def _collectives() -> dict[str, Any]:
     """The newest collectives that torch's flight recorder has; an explanation where it has none.
 
-    The recorder is no public interface: torch 2.13 records Gloo and NCCL under one name, earlier versions NCCL only.
+    The recorder is no public interface: torch 2.13 records Gloo and NCCL under one name, earlier
+    versions NCCL only.
     """
     torch = sys.modules.get("torch")
     module = getattr(getattr(torch, "_C", None), "_distributed_c10d", None)

@@ -55,7 +55,10 @@ def seed_host(seed: int) -> None:
 
 
 def seed_device(seed: int, device: torch.device) -> None:
-    """Seed the generator of a CUDA device; on the CPU that is the host's, which is not touched here."""
+    """Seed the generator of a CUDA device.
+
+    On the CPU that is the host's, which is not touched here.
+    """
     if device.type == "cuda":
         _cuda_generator(device).manual_seed(seed)
 
@@ -64,7 +67,12 @@ def host_state() -> Generators:
     """Return the next draws of the host's generators, to detect draws in between."""
     state = np.random.get_state(legacy=False)
     generator = state.pop("state")
-    return _torch_state(), random.getstate(), generator["key"].tobytes(), (generator["pos"], *state.values())
+    return (
+        _torch_state(),
+        random.getstate(),
+        generator["key"].tobytes(),
+        (generator["pos"], *state.values()),
+    )
 
 
 class DrawDetector:
@@ -87,14 +95,22 @@ class DrawDetector:
         self.drawn = self._state() != self._before
 
     def _state(self) -> tuple[Generators, bytes]:
-        on_device = _cuda_generator(self._device).get_state().numpy().tobytes() if self._device.type == "cuda" else b""
+        on_device = (
+            _cuda_generator(self._device).get_state().numpy().tobytes()
+            if self._device.type == "cuda"
+            else b""
+        )
         return host_state(), on_device
 
 
 @contextmanager
 def unchanged_generators(device: torch.device) -> Iterator[None]:
     """Put the host's generators, and the device's, back at the end."""
-    kept, numpy_kept, torch_kept = random.getstate(), np.random.get_state(), torch.default_generator.get_state()
+    kept, numpy_kept, torch_kept = (
+        random.getstate(),
+        np.random.get_state(),
+        torch.default_generator.get_state(),
+    )
     device_kept = _cuda_generator(device).get_state() if device.type == "cuda" else None
     try:
         yield
@@ -174,7 +190,9 @@ class ItemSeeds:
     def _drawn(self) -> bool:
         """Return whether the host's generators were used since the last call or ``_settle``."""
         drawn = random.getrandbits(64) != self._python.getrandbits(64)
-        drawn |= np.random.random_sample() != self._numpy.random_sample()  # Both return the same 53 bits.
+        drawn |= (
+            np.random.random_sample() != self._numpy.random_sample()
+        )  # Both return the same 53 bits.
         # torch's state can be compared without drawing.
         return drawn or _torch_state() != self._torch
 

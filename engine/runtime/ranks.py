@@ -101,7 +101,10 @@ class Ranks:
         return values
 
     def to_first(self, value: T) -> list[T]:
-        """Every rank's value, in rank order, on rank 0 alone; the others get nothing. All ranks must call this."""
+        """Every rank's value, in rank order, on rank 0 alone; the others get nothing.
+
+        All ranks must call this.
+        """
         if self.host_group is None:
             return [value]
         values: list[Any] | None = [None] * self.world_size if self.first else None
@@ -116,16 +119,20 @@ class Ranks:
 def use_threads(environment: RankEnvironment) -> None:
     """Let torch use the launcher's number of threads; without one, this rank's part of the cores.
 
-    A forked rank's torch was imported where the number was another, so that it is not left to the variable.
+    A forked rank's torch was imported where the number was another, so that it is not left to the
+    variable.
     """
-    torch.set_num_threads(environment.threads or max(1, (os.cpu_count() or 1) // environment.local_world_size))
+    torch.set_num_threads(
+        environment.threads or max(1, (os.cpu_count() or 1) // environment.local_world_size)
+    )
 
 
 def compare_collectives() -> None:
-    """Let ranks compare each collective before they enter it, and raise on all of them where it differs.
+    """Let ranks compare each collective before they enter it, and raise if it differs.
 
-    Must come before :func:`connect`. DDP's own log of its construction is left out: over a group that compares, torch 2.13
-    takes the comparing wrapper for Gloo itself, and the process ends by SIGSEGV.
+    Must come before :func:`connect`. DDP's own log of its construction is left out: over a group
+    that compares, torch 2.13 takes the comparing wrapper for Gloo itself, and the process ends by
+    SIGSEGV.
     """
     set_debug_level(DebugLevel.DETAIL)
     dist.Logger = _SilentLogger  # type: ignore[attr-defined] # where DDP looks for it
@@ -142,14 +149,21 @@ class _SilentLogger(Logger):
 
 
 def allow_files() -> None:
-    """Let this process open as many files as it may: each tensor that a loader worker hands over is one while it lives."""
+    """Let this process open as many files as it may.
+
+    Each tensor that a loader worker hands over is one while it lives.
+    """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):  # Some kernels allow fewer than they report.
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def connect(
-    environment: RankEnvironment, *, cuda: bool, patience: timedelta, devices: list[int] | None = None
+    environment: RankEnvironment,
+    *,
+    cuda: bool,
+    patience: timedelta,
+    devices: list[int] | None = None,
 ) -> Ranks:
     """Connect to the other ranks. All ranks must call this.
 
@@ -171,7 +185,9 @@ def connect(
         torch.cuda.set_device(device)
     host_group = device_group = None
     if environment.world_size > 1:
-        dist.init_process_group("nccl" if cuda else "gloo", timeout=patience, device_id=device if cuda else None)
+        dist.init_process_group(
+            "nccl" if cuda else "gloo", timeout=patience, device_id=device if cuda else None
+        )
         device_group = dist.group.WORLD
         host_group = dist.new_group(backend="gloo", timeout=patience) if cuda else device_group
     return Ranks(
@@ -185,7 +201,10 @@ def connect(
 
 
 def disconnect() -> None:
-    """Leave the process groups. DDP's wrapper must be gone before: with it, torch 2.13 on Gloo deadlocks here."""
+    """Leave the process groups.
+
+    DDP's wrapper must be gone before: with it, torch 2.13 on Gloo deadlocks here.
+    """
     if dist.is_initialized():
         dist.destroy_process_group()
 

@@ -34,7 +34,8 @@ from lockstep.domain.life.attempt import StopFile
 
 _LOOK_SECONDS: Final = 0.2
 _LOOKS_APART_SECONDS: Final = 0.01
-"""From one look of the loop to the next: a call to the kernel in each of a thousand steps a second would cost a hundredth."""
+"""From one look of the loop to the next: a call to the kernel in each of a thousand steps a second
+would cost a hundredth."""
 _ABANDON_AFTER: Final = 0.5
 """Part of the grace. The rest is for the checkpoint and for the ranks that are left."""
 
@@ -98,7 +99,10 @@ class StopRequest:
             threading.Thread(target=self._watch, name="stopping", daemon=True).start()
 
     def begin(self, save: Callable[[], None]) -> None:
-        """From here on there is something to save: ``save`` makes the last completed step durable, on this rank alone."""
+        """From here on there is something to save.
+
+        ``save`` makes the last completed step durable, on this rank alone.
+        """
         self._save, self._begun = save, True
 
     def over(self) -> None:
@@ -108,7 +112,10 @@ class StopRequest:
 
     @contextmanager
     def update(self) -> Iterator[None]:
-        """Around whatever changes the state or counts the step: nothing is saved by another thread meanwhile."""
+        """Around whatever changes the state or counts the step.
+
+        Nothing is saved by another thread meanwhile.
+        """
         with self._lock:
             self._whole = False
             yield
@@ -123,7 +130,10 @@ class StopRequest:
             yield
 
     def rescue(self) -> None:
-        """This rank fails. If the run was to stop anyway, the last completed step is saved first."""
+        """This rank fails.
+
+        If the run was to stop anyway, the last completed step is saved first.
+        """
         if self._looks and self._is_there():
             with self._lock:
                 if not self._over.is_set():
@@ -157,7 +167,8 @@ class StopRequest:
             if self._updated is None:
                 self._save()
             else:
-                # The device's own queue may be stuck behind a collective: go past it, from where the last update ended.
+                # The device's own queue may be stuck behind a collective: go past it, from where
+                # the last update ended.
                 stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call] # torch's own
                 stream.wait_event(self._updated)
                 with torch.cuda.stream(stream):

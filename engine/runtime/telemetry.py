@@ -35,7 +35,14 @@ _KEPT_BYTES: Final = 2**31 - 1
 """The most that fits its int."""
 
 EventKind = Literal[
-    "running", "plan", "resumed", "initialized", "checkpoint", "checkpoint_skipped", "memory", "warning"
+    "running",
+    "plan",
+    "resumed",
+    "initialized",
+    "checkpoint",
+    "checkpoint_skipped",
+    "memory",
+    "warning",
 ]
 
 
@@ -55,13 +62,18 @@ class Telemetry:
     def record(self, step: int, values: dict[str, float]) -> None:
         """One line of the metrics spool. ``step`` counts from 1."""
         if self._metrics is not None and values:
-            _write_line(self._metrics, metrics.encode(metrics.StepValues(step, time.time(), values)))
+            _write_line(
+                self._metrics, metrics.encode(metrics.StepValues(step, time.time(), values))
+            )
 
     def event(self, kind: EventKind, **data: Any) -> None:
         """One line of the events spool."""
         if self._events is not None:
             with self._one_event:
-                _write_line(self._events, EngineEvent(kind=kind, time=time.time(), data=data).model_dump_json())
+                _write_line(
+                    self._events,
+                    EngineEvent(kind=kind, time=time.time(), data=data).model_dump_json(),
+                )
 
     def log_line(self, text: str) -> None:
         """A line in the job's log."""
@@ -89,7 +101,10 @@ class Telemetry:
 
 
 def peak_bytes(device: torch.device) -> float:
-    """Most memory this rank has used so far: of the device's allocator, or of the process on the CPU."""
+    """Most memory this rank has used so far.
+
+    Of the device's allocator, or of the process on the CPU.
+    """
     if device.type == "cuda":
         return float(torch.cuda.max_memory_allocated(device))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0  # Linux counts KiB.
@@ -127,7 +142,11 @@ def keep_freed_memory(device: torch.device) -> None:
 
 
 def _append_to(path: Path) -> TextIO:
-    """Open a spool. A line torn by a crash of an earlier run into the same folder is closed, so that ours stay whole."""
+    """Open a spool.
+
+    A line torn by a crash of an earlier run into the same folder is closed, so that ours stay
+    whole.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n"):
         with path.open("ab") as file:

@@ -25,8 +25,8 @@ TERMINATED: Final = 128 + signal.SIGTERM
 GRACE_SECONDS: Final = 30.0
 """Time between SIGTERM and SIGKILL of torchrun (``--shutdown-timeout``)."""
 _ONE_REQUEST_SECONDS: Final = 1.0
-"""Signals so close together are one request: systemd and Slurm send SIGTERM to all processes of a job, and torchrun
-sends its own to the ranks."""
+"""Signals so close together are one request: systemd and Slurm send SIGTERM to all processes of a
+job, and torchrun sends its own to the ranks."""
 
 
 def die_with_torchrun(environ: Mapping[str, str]) -> None:
@@ -54,17 +54,20 @@ def _below_torch(pid: int) -> bool:
                 return True
             pid = int(processes.stat_fields(pid)[1])
         except PermissionError:
-            return pid != 1  # An init. Of another user's process nothing shows that it is not torchrun.
+            return (
+                pid != 1
+            )  # An init. Of another user's process nothing shows that it is not torchrun.
         except OSError:
             return False
     return False
 
 
 def on_sigterm(stop: Callable[[], bool]) -> None:
-    """From here on the first SIGTERM calls ``stop``, in a thread, and another one ends the process at once.
+    """Call ``stop`` in a thread at the first SIGTERM; end the process at the second.
 
-    To be called by the main thread, once. A thread acts, because Python's own handlers wait for the main thread, which
-    may be stuck in a collective. Where ``stop`` returns False there is nothing to save, and the process ends.
+    To be called by the main thread, once. A thread acts, because Python's own handlers wait for the
+    main thread, which may be stuck in a collective. Where ``stop`` returns False there is nothing
+    to save, and the process ends.
     """
     reader, writer = os.pipe2(os.O_CLOEXEC)
     os.set_blocking(writer, False)

@@ -1,15 +1,16 @@
 r"""The gradient of one batch, out of slots: exact for any number of ranks and slots.
 
-With losses as sums, W ranks, and N the weight of the whole batch over all ranks and slots, each slot's loss is scaled
-by W / N. DDP averages over ranks, so what the optimizer sees is
+With losses as sums, W ranks, and N the weight of the whole batch over all ranks and slots, each
+slot's loss is scaled by W / N. DDP averages over ranks, so what the optimizer sees is
 
     1/W Σ_ranks Σ_slots  (W / N) ∇(sum of the slot)  =  ∇(sum over the whole batch) / N,
 
-the gradient of the batch's mean, whatever the slots' sizes are. A mean per slot, or a division by the number of slots,
-would be a mean of means: wrong as soon as slots differ. The penalty is added in the last slot of every rank; the
-average over ranks counts it once.
+the gradient of the batch's mean, whatever the slots' sizes are. A mean per slot, or a division by
+the number of slots, would be a mean of means: wrong as soon as slots differ. The penalty is added
+in the last slot of every rank; the average over ranks counts it once.
 
-Not here: N, which arrives with the control operation of the step before (``engine.runtime.control``).
+Not here: N, which arrives with the control operation of the step before
+(``engine.runtime.control``).
 """
 
 from __future__ import annotations
@@ -106,13 +107,17 @@ class GradientStep:
         """True if the host's generators belong to the model (see ``engine.runtime.randomness``)."""
 
     def warm_up(self, masked: Batch) -> bool:
-        """Run a few masked passes, which fix DDP's buckets. All ranks must call this, at the start and after a reset.
+        """Run a few masked passes, which fix DDP's buckets.
 
-        Returns whether the sample used every parameter. If not, the strategy tracks usage from here on.
+        All ranks must call this, at the start and after a reset.
 
-        DDP reduces its first backward in one bucket and rebuilds the buckets in the order in which gradients arrive.
-        After these passes a resumed run adds up in the same order as the run that it continues. They also show the
-        terms of the loss, the parameter whose gradient is last, and whether the model draws random numbers.
+        Returns whether the sample used every parameter. If not, the strategy tracks usage from here
+        on.
+
+        DDP reduces its first backward in one bucket and rebuilds the buckets in the order in which
+        gradients arrive. After these passes a resumed run adds up in the same order as the run that
+        it continues. They also show the terms of the loss, the parameter whose gradient is last,
+        and whether the model draws random numbers.
         """
         complete = True
         before = randomness.host_state()
@@ -140,7 +145,9 @@ class GradientStep:
         self.masks.end()
         require_dense(self._model)
         require_agreement(self._model.named_parameters())
-        complete = complete and all(p.grad is not None for p in self._model.parameters() if p.requires_grad)
+        complete = complete and all(
+            p.grad is not None for p in self._model.parameters() if p.requires_grad
+        )
         if not complete and not self._strategy.tracks_usage:
             self._strategy.track_usage()
             self._strategy.reset()
@@ -150,7 +157,9 @@ class GradientStep:
             self._hook = arrived[-1].register_post_accumulate_grad_hook(self._last_gradient)  # type: ignore[no-untyped-call]
         return complete
 
-    def accumulate(self, batch: RankBatch, divisors: tuple[float, ...], timeline: Timeline) -> Accumulated:
+    def accumulate(
+        self, batch: RankBatch, divisors: tuple[float, ...], timeline: Timeline
+    ) -> Accumulated:
         """Run all micro-batches; the last one reduces the gradient. All ranks must call this.
 
         Under a strategy that can repeat a step, a rank that runs out of memory reports that in the
@@ -174,7 +183,9 @@ class GradientStep:
         # micro-batch drains all of them.
         strategy.begin_reduction()
         if len(batch.micro_batches) == 1:
-            self.discard()  # Leftovers of the start or of a longer step: adding to them would change the rounding of a single micro-batch.
+            # Leftovers of the start or of a longer step: adding to them would change the rounding
+            # of a single micro-batch.
+            self.discard()
         self._guard.open()
         try:
             self._run_micro_batches(batch, scales, timeline)
@@ -209,7 +220,9 @@ class GradientStep:
         try:
             with self._strategy.local():
                 self.masks.begin_micro_batch(0, 0, samples)
-                objective, _ = self._strategy.forward(to_device(batch, self._ranks.device), None, penalize=True)
+                objective, _ = self._strategy.forward(
+                    to_device(batch, self._ranks.device), None, penalize=True
+                )
                 self.masks.begin_backward()
                 self._precision.scaled(objective).backward()  # type: ignore[no-untyped-call]
         finally:
@@ -230,7 +243,9 @@ class GradientStep:
             return (0.0,) * len(self.terms)
         return torch.zeros(len(self.terms), dtype=torch.float64, device=self._ranks.device)
 
-    def _run_micro_batches(self, batch: RankBatch, scales: Mapping[str, float], timeline: Timeline) -> None:
+    def _run_micro_batches(
+        self, batch: RankBatch, scales: Mapping[str, float], timeline: Timeline
+    ) -> None:
         for index, micro_batch in enumerate(batch.micro_batches[:-1]):
             # Forward and backward in the same mode: DDP reads it in forward.
             with self._strategy.local():
@@ -238,7 +253,9 @@ class GradientStep:
             timeline.mark("backward", then="forward")
         micro_batch = batch.micro_batches[-1]
         self._on_last_gradient = lambda: timeline.mark("backward", then="communication")
-        self._run_micro_batch(batch.step, len(batch.micro_batches) - 1, micro_batch, scales, timeline, last=True)
+        self._run_micro_batch(
+            batch.step, len(batch.micro_batches) - 1, micro_batch, scales, timeline, last=True
+        )
         timeline.mark("communication" if self._ranks.world_size > 1 else "backward", then="data")
 
     def _total(self) -> Sums:
@@ -268,7 +285,9 @@ class GradientStep:
     ) -> None:
         """Forward and backward of one micro-batch."""
         self._seed_micro_batch(step, index)
-        self.masks.begin_micro_batch(step, micro_batch.position, micro_batch.samples or self._masked_samples)
+        self.masks.begin_micro_batch(
+            step, micro_batch.position, micro_batch.samples or self._masked_samples
+        )
         batch = to_device(micro_batch.batch, self._ranks.device)
         if micro_batch.samples:
             self._differentiate(batch, scales, timeline, last=last)
@@ -276,19 +295,26 @@ class GradientStep:
         with self.buffers.unchanged(), self._strategy.without_samples():
             self._differentiate(batch, {}, timeline, last=last)
 
-    def _differentiate(self, batch: Batch, scales: Mapping[str, float], timeline: Timeline, *, last: bool) -> None:
+    def _differentiate(
+        self, batch: Batch, scales: Mapping[str, float], timeline: Timeline, *, last: bool
+    ) -> None:
         seen = self._guard.look()
         objective, sums = self._strategy.forward(batch, scales, penalize=last)
         self._guard.require_unchanged(seen)
         terms = self._in_order(sums)
         if scales:
-            self._counted += terms  # Before backward, because the message may be sent with the gradient.
+            self._counted += (
+                terms  # Before backward, because the message may be sent with the gradient.
+            )
         timeline.mark("forward", then="backward")
         self.masks.begin_backward()
         self._strategy.backward(self._precision.scaled(objective))
 
     def track_usage(self, masked: Batch) -> None:
-        """Forget a step in which some rank did not use every parameter, and track usage. All ranks must call this."""
+        """Forget a step in which some rank did not use every parameter, and track usage.
+
+        All ranks must call this.
+        """
         self._strategy.track_usage()
         self.abandon(masked)
 
@@ -315,7 +341,8 @@ class GradientStep:
         if tuple(sums) != self.terms:
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"loss() returned the terms {sorted(sums)} after {sorted(self.terms)}: they must not change",
+                f"loss() returned the terms {sorted(sums)} after {sorted(self.terms)}: they must "
+                f"not change",
             )
         return list(sums.values())
 
@@ -328,7 +355,10 @@ class GradientStep:
                 randomness.seed_host(seed)
 
     def _last_gradient(self, _: Tensor) -> None:
-        """The last gradient of a backward is there: from here on, the rank only waits for the others."""
+        """The last gradient of a backward is there.
+
+        From here on, the rank only waits for the others.
+        """
         if self._on_last_gradient is not None:
             self._on_last_gradient()
 

@@ -28,7 +28,8 @@ from lockstep.engine.runtime.errors import EngineError
 Seen = tuple[Tensor | None, int]
 """A parameter's gradient, and the number of changes to either."""
 _GRADIENTS: Final = (
-    "the gradients changed while loss() ran, by backward(), zero_grad() or .grad: return the loss, and let the engine "
+    "the gradients changed while loss() ran, by backward(), zero_grad() or .grad: return the "
+    "loss, and let the engine "
     "differentiate it"
 )
 
@@ -51,7 +52,9 @@ class GradientGuard:
 
     def watch_optimizers(self) -> None:
         """Notice the steps of all optimizers, until ``close``."""
-        mine = weakref.ref(self)  # A run that fails leaves its hook behind; it must not keep the model.
+        mine = weakref.ref(
+            self
+        )  # A run that fails leaves its hook behind; it must not keep the model.
 
         def before_a_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
             window = mine()
@@ -74,7 +77,9 @@ class GradientGuard:
     def require_kept(self) -> None:
         """The gradient must still be there when it is used."""
         if self._watched.grad is not self._kept:
-            raise _illegal("the gradients were dropped or replaced between the last backward and the update")
+            raise _illegal(
+                "the gradients were dropped or replaced between the last backward and the update"
+            )
 
     def look(self) -> Seen:
         """Return the state that a forward must not change."""
@@ -83,13 +88,17 @@ class GradientGuard:
         return gradient, self._watched._version + (0 if gradient is None else gradient._version)
 
     def require_unchanged(self, before: Seen) -> None:
-        """Refuse a ``loss`` that changed gradients or parameters since ``before``. Half a microsecond, with ``look``."""
+        """Refuse a ``loss`` that changed gradients or parameters since ``before``.
+
+        Half a microsecond, with ``look``.
+        """
         gradient, versions = self.look()
         if gradient is not before[0]:
             raise _illegal(_GRADIENTS)
         if versions != before[1]:
             raise _illegal(
-                f"{_GRADIENTS}; or it changed parameters, which only the engine's optimizer may move (nn.Embedding with "
+                f"{_GRADIENTS}; or it changed parameters, which only the engine's optimizer may "
+                f"move (nn.Embedding with "
                 "max_norm does that, too)"
             )
 
@@ -101,9 +110,14 @@ class GradientGuard:
 
     def _refuse_step(self, optimizer: torch.optim.Optimizer) -> None:
         mine = {id(parameter) for parameter in self._model.parameters()}
-        if any(id(parameter) in mine for group in optimizer.param_groups for parameter in group["params"]):
+        if any(
+            id(parameter) in mine
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        ):
             raise _illegal(
-                f"an optimizer ({type(optimizer).__name__}) of the task's own moved the model before the batch's gradient "
+                f"an optimizer ({type(optimizer).__name__}) of the task's own moved the model "
+                f"before the batch's gradient "
                 "was whole: set train.optimizer instead"
             )
 

@@ -26,7 +26,8 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.domain.life.outcomes import Reason
-from lockstep.domain.spec.job import AdamW, Train
+from lockstep.domain.spec.job import AdamW
+from lockstep.domain.spec.train import Train
 from lockstep.engine.model.layout import is_dense, require_agreement
 from lockstep.engine.runtime.control import Sums, numbers_of
 from lockstep.engine.runtime.errors import EngineError, reason_of
@@ -46,14 +47,18 @@ class Optimizer:
         groups = task.param_groups(strategy.model)
         _check_groups(groups, strategy.model)
         # Each group's rate relative to the spec's; the schedule multiplies it.
-        self._relative = [group.get("lr", train.optimizer.lr) / train.optimizer.lr for group in groups]
+        self._relative = [
+            group.get("lr", train.optimizer.lr) / train.optimizer.lr for group in groups
+        ]
         self._kernels: list[torch.optim.Optimizer] = []
         """Optimizers that change this rank's parameters: ``inner``, or the one inside a sharding
         ``inner``."""
         self.inner = strategy.optimizer(self._build, groups)
         self._parameters = [parameter for group in groups for parameter in group["params"]]
         on_device = any(parameter.is_cuda for parameter in self._parameters)
-        self._masks = on_device and all(group["fused"] for kernel in self._kernels for group in kernel.param_groups)
+        self._masks = on_device and all(
+            group["fused"] for kernel in self._kernels for group in kernel.param_groups
+        )
         """True if a step that is not finite is masked on the device."""
 
     def require_layout(self) -> None:
@@ -68,10 +73,15 @@ class Optimizer:
 
     def rate(self, step: int) -> float:
         """The spec's learning rate at ``step``, counted from 0."""
-        return learning_rate(self._train.schedule, lr=self._train.optimizer.lr, step=step, steps=self._steps)
+        return learning_rate(
+            self._train.schedule, lr=self._train.optimizer.lr, step=step, steps=self._steps
+        )
 
     def norm(self, share: float) -> Tensor:
-        """2-norm of the whole gradient, on the device. Equal on all ranks. All ranks must call this."""
+        """2-norm of the whole gradient, on the device. Equal on all ranks.
+
+        All ranks must call this.
+        """
         gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
         return self._strategy.norm(gradients, share)
 
@@ -92,7 +102,8 @@ class Optimizer:
         """
         refused: bool | Tensor = False
         if self._masks and isinstance(sums, Tensor):
-            # A number minus itself is 0, unless it is infinite or NaN: four small kernels, and nothing is read.
+            # A number minus itself is 0, unless it is infinite or NaN: four small kernels, and
+            # nothing is read.
             total = sums.sum() + norm
             refused = (total - total).ne(0).to(torch.float32)
             for kernel in self._kernels:
@@ -111,8 +122,10 @@ class Optimizer:
                 raise
             raise EngineError(
                 Reason.OUT_OF_MEMORY,
-                f"step {step + 1} ran out of memory in the optimizer, which has moved some parameters and not others: go "
-                "on from the last checkpoint, with a smaller batch.micro_size or activation_checkpointing: true, or with "
+                f"step {step + 1} ran out of memory in the optimizer, which has moved some "
+                f"parameters and not others: go "
+                "on from the last checkpoint, with a smaller batch.micro_size or "
+                "activation_checkpointing: true, or with "
                 "strategy zero1 or fsdp, under which ranks share the optimizer's state",
             ) from error
         return refused
@@ -128,8 +141,10 @@ class Optimizer:
                 raise
             raise EngineError(
                 Reason.OUT_OF_MEMORY,
-                f"the state of the optimizer, {self._train.optimizer.name}, does not fit into memory beside the model: use "
-                "a smaller model, devices with more memory, strategy zero1 or fsdp, under which ranks share it, or sgd, "
+                f"the state of the optimizer, {self._train.optimizer.name}, does not fit into "
+                f"memory beside the model: use "
+                "a smaller model, devices with more memory, strategy zero1 or fsdp, under which "
+                "ranks share it, or sgd, "
                 "which keeps less",
             ) from error
         self._kernels.append(kernel)
@@ -139,7 +154,10 @@ class Optimizer:
 def _build(train: Train, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
     settings = train.optimizer
     # No fused kernel supports complex numbers or tensors with gaps in memory. None: torch's choice.
-    fused = all(p.is_floating_point() and is_dense(p) for group in groups for p in _listed(group)) or None
+    fused = (
+        all(p.is_floating_point() and is_dense(p) for group in groups for p in _listed(group))
+        or None
+    )
     if isinstance(settings, AdamW):
         return torch.optim.AdamW(
             groups,
@@ -160,9 +178,12 @@ def _build(train: Train, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
 
 
 def _allocate(optimizer: torch.optim.Optimizer) -> None:
-    """The state that the first step would make, of zeros: an average that starts at zero, or a momentum without a past.
+    """The state that the first step would make, of zeros.
 
-    torch's fused SGD needs it, too: if its first step were masked, its momentum would be whatever was in memory.
+    An average that starts at zero, or a momentum without a past.
+
+    torch's fused SGD needs it, too: if its first step were masked, its momentum would be whatever
+    was in memory.
     """
     for group in optimizer.param_groups:
         for parameter in group["params"]:
@@ -170,7 +191,11 @@ def _allocate(optimizer: torch.optim.Optimizer) -> None:
                 continue
             if isinstance(optimizer, torch.optim.AdamW):
                 optimizer.state[parameter] = {
-                    "step": torch.zeros((), dtype=torch.float32, device=parameter.device if group["fused"] else "cpu"),
+                    "step": torch.zeros(
+                        (),
+                        dtype=torch.float32,
+                        device=parameter.device if group["fused"] else "cpu",
+                    ),
                     "exp_avg": _zeros_like(parameter),
                     "exp_avg_sq": _zeros_like(parameter),
                 }
@@ -193,7 +218,8 @@ def _keep_kernel(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dic
     if len(mine) != len(theirs):
         return state  # The next call refuses it with a message of its own.
     groups = [
-        saved | {name: own[name] for name in _KERNEL if name in own} for own, saved in zip(mine, theirs, strict=True)
+        saved | {name: own[name] for name in _KERNEL if name in own}
+        for own, saved in zip(mine, theirs, strict=True)
     ]
     return state | {"param_groups": groups}
 
@@ -206,18 +232,23 @@ def _check_groups(groups: list[dict[str, Any]], model: nn.Module) -> None:
     """
     given = {id(parameter) for group in groups for parameter in _listed(group)}
     left_out = [
-        name for name, parameter in model.named_parameters() if parameter.requires_grad and id(parameter) not in given
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad and id(parameter) not in given
     ]
     if left_out:
         raise EngineError(
             Reason.BAD_SPEC,
-            f"param_groups() leaves out {', '.join(left_out[:5])}: put each trainable parameter into a group, or freeze it with requires_grad_(False)",
+            f"param_groups() leaves out {', '.join(left_out[:5])}: put each trainable parameter "
+            f"into a group, or freeze it with requires_grad_(False)",
         )
     if foreign := given - {id(parameter) for parameter in model.parameters()}:
         raise EngineError(
             Reason.BAD_SPEC,
-            f"param_groups() names {len(foreign)} parameter{'s' if len(foreign) > 1 else ''} that the model does not have: "
-            "make it part of what model() returns, so that ranks share its gradient and checkpoints hold its value",
+            f"param_groups() names {len(foreign)} parameter{'s' if len(foreign) > 1 else ''} that "
+            f"the model does not have: "
+            "make it part of what model() returns, so that ranks share its gradient and "
+            "checkpoints hold its value",
         )
 
 

@@ -45,7 +45,9 @@ FIRST_STEPS: Final = 10
 """Steps to the first comparisons, before their cost is known."""
 _STEPS_NOTED: Final = 32
 """Number of steps whose median is the estimated cost of a step."""
-_GATHER: Final[Callable[..., object]] = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_GATHER: Final[Callable[..., object]] = (
+    getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+)
 """Torch 2.13 renamed it, and warns of the old name on every rank."""
 _WHOLE_NUMBERS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -61,9 +63,14 @@ class ReplicaCheck:
         Seconds, from any start.
     """
 
-    def __init__(self, model: nn.Module, ranks: Ranks, *, clock: Callable[[], float] = time.perf_counter):
+    def __init__(
+        self, model: nn.Module, ranks: Ranks, *, clock: Callable[[], float] = time.perf_counter
+    ):
         self._ranks, self._clock, self._active = ranks, clock, ranks.world_size > 1
-        self._names, self._parameters = tuple(zip(*model.named_parameters(), strict=True)) or ((), ())
+        self._names, self._parameters = tuple(zip(*model.named_parameters(), strict=True)) or (
+            (),
+            (),
+        )
         self._every = FIRST_STEPS
         self._compared_at: int | None = None
         self._cost: float | None = None
@@ -71,7 +78,9 @@ class ReplicaCheck:
         self._seconds: deque[float] = deque(maxlen=_STEPS_NOTED)
 
     def at_start(self) -> None:
-        """Refuse a model that is not the same on all ranks, also in the order of its parameters. All ranks must call this.
+        """Refuse a model that is not the same on all ranks, also in the order of its parameters.
+
+        All ranks must call this.
 
         Raises
         ------
@@ -93,8 +102,10 @@ class ReplicaCheck:
         if len({row[1] for row in rows}) > 1:
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"model() does not give the same values on all ranks: {self._first_difference(found)}. Draw from random, "
-                "numpy.random and torch's default generator only, which are seeded alike on every rank, and do not ask "
+                f"model() does not give the same values on all ranks: "
+                f"{self._first_difference(found)}. Draw from random, "
+                "numpy.random and torch's default generator only, which are seeded alike on every "
+                "rank, and do not ask "
                 "for the rank",
             )
 
@@ -126,7 +137,9 @@ class ReplicaCheck:
         if not self._active or step == self._compared_at:
             return
         if self._ranks.device.type == "cuda":
-            torch.cuda.synchronize(self._ranks.device)  # Or the step's own work would count as the comparison's.
+            torch.cuda.synchronize(
+                self._ranks.device
+            )  # Or the step's own work would count as the comparison's.
         began = self._clock()
         found = fingerprints(self._parameters)
         rows = self._exchange([_together(found), self._proposal()])
@@ -136,7 +149,8 @@ class ReplicaCheck:
         if len({row[0] for row in rows}) > 1:
             raise EngineError(
                 Reason.DIVERGED,
-                f"after step {step} the model is no longer the same on all ranks: {self._first_difference(found)}",
+                f"after step {step} the model is no longer the same on all ranks: "
+                f"{self._first_difference(found)}",
             )
 
     def stand_down(self) -> None:
@@ -151,7 +165,9 @@ class ReplicaCheck:
 
     def _exchange(self, numbers: list[int]) -> list[list[int]]:
         """Every rank's numbers, in rank order."""
-        return self._gathered(torch.tensor(numbers, dtype=torch.int64, device=self._ranks.device)).tolist()
+        return self._gathered(
+            torch.tensor(numbers, dtype=torch.int64, device=self._ranks.device)
+        ).tolist()
 
     def _gathered(self, vector: Tensor) -> Tensor:
         """Every rank's vector, shape (W, …)."""
@@ -160,7 +176,10 @@ class ReplicaCheck:
         return gathered.view(self._ranks.world_size, len(vector))
 
     def _first_difference(self, found: Tensor) -> str:
-        """The first parameter that differs, how many more do, and on which ranks. All ranks must call this."""
+        """The first parameter that differs, how many more do, and on which ranks.
+
+        All ranks must call this.
+        """
         columns: list[list[int]] = self._gathered(found).T.tolist()
         odd = [index for index, column in enumerate(columns) if len(set(column)) > 1]
         more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
@@ -170,15 +189,19 @@ class ReplicaCheck:
         everybody = self._ranks.gather(described)
         longest = max(map(len, everybody))
         padded = [theirs + ["nothing"] * (longest - len(theirs)) for theirs in everybody]
-        place, there = next((place, row) for place, row in enumerate(zip(*padded, strict=True)) if len(set(row)) > 1)
+        place, there = next(
+            (place, row) for place, row in enumerate(zip(*padded, strict=True)) if len(set(row)) > 1
+        )
         kinds: dict[str, list[int]] = {}
         for rank, what in enumerate(there):
             kinds.setdefault(what, []).append(rank)
         said = "; ".join(f"{what} on {_listed(ranks)}" for what, ranks in kinds.items())
         raise EngineError(
             Reason.BAD_SPEC,
-            f"model() builds another model on some ranks: parameter {place + 1} is {said}. Build the same layers in the "
-            "same order everywhere: no sets of names, and nothing that depends on the rank or the machine",
+            f"model() builds another model on some ranks: parameter {place + 1} is {said}. Build "
+            f"the same layers in the "
+            "same order everywhere: no sets of names, and nothing that depends on the rank or the "
+            "machine",
         )
 
 
@@ -197,7 +220,8 @@ def _fingerprint(values: Tensor) -> Tensor:
     flat = values.contiguous().view(-1)
     size = values.element_size()
     wide = len(flat) * size % (8 * max(rows, 1)) == 0 and flat.storage_offset() * size % 8 == 0
-    # Eight bytes at a time where they fit. Otherwise sums as narrow as the numbers: adding into wider ones is eighty
+    # Eight bytes at a time where they fit. Otherwise sums as narrow as the numbers: adding into
+    # wider ones is eighty
     # times as slow on the CPU, and a change of one number survives mod 2^8 too.
     bits = flat.view(torch.int64 if wide else _WHOLE_NUMBERS[size])
     if not len(bits):

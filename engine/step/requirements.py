@@ -29,7 +29,8 @@ def require_trainable(model: nn.Module) -> None:
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise EngineError(
             Reason.BAD_SPEC,
-            "model() has no parameter that requires a gradient, so there is nothing to train: unfreeze some with "
+            "model() has no parameter that requires a gradient, so there is nothing to train: "
+            "unfreeze some with "
             "requires_grad_(True)",
         )
 
@@ -42,7 +43,8 @@ def arrivals(model: nn.Module, *, drop: bool = False) -> Iterator[list[nn.Parame
     ----------
     model : nn.Module
     drop : bool
-        Whether each gradient is dropped at once, so that no second copy of the model's size is held.
+        Whether each gradient is dropped at once, so that no second copy of the model's size is
+        held.
     """
     arrived: list[nn.Parameter] = []
 
@@ -67,14 +69,17 @@ def names_of_missing(model: nn.Module, arrived: list[nn.Parameter]) -> list[str]
     """Names of the trainable parameters that are not among ``arrived``."""
     there = {id(parameter) for parameter in arrived}
     return [
-        name for name, parameter in model.named_parameters() if parameter.requires_grad and id(parameter) not in there
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad and id(parameter) not in there
     ]
 
 
 class WeightedLoss:
     """Some batch must have weight now and then, or the run trains nothing.
 
-    One without is legal, and so are a few; in so many shuffled batches one after the other it is the task's mistake.
+    One without is legal, and so are a few; in so many shuffled batches one after the other it is
+    the task's mistake.
 
     Parameters
     ----------
@@ -98,8 +103,10 @@ class WeightedLoss:
         if self._in_a_row == WEIGHTLESS_IN_A_ROW_MAX:
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"{self._name}: weight() counted nothing in {self._in_a_row} batches in a row, so nothing was trained on "
-                "them: let it return how many units the loss of a batch adds up (its samples, or its tokens that are "
+                f"{self._name}: weight() counted nothing in {self._in_a_row} batches in a row, so "
+                f"nothing was trained on "
+                "them: let it return how many units the loss of a batch adds up (its samples, or "
+                "its tokens that are "
                 "not masked), and look at what masks them all",
             )
 

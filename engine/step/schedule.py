@@ -1,7 +1,7 @@
 """The learning rate as a pure function of the optimizer step.
 
-There is no scheduler object to step too often and no state to save: step s has the same rate for any number of ranks
-and accumulation steps (contract C18), and after a resume.
+There is no scheduler object to step too often and no state to save: step s has the same rate for
+any number of ranks and accumulation steps (contract C18), and after a resume.
 
 Not here: the optimizer it is set on (``engine.step.optimizer``).
 """

@@ -28,7 +28,11 @@ STRATEGIES: Final[dict[str, type[Strategy]]] = {
     "local_sgd": LocalSGD,
     "diloco": DiLoCo,
 }
-_COMPRESSED: Final[dict[str, type[Strategy]]] = {"fp16": RoundedDDP, "bf16": RoundedDDP, "powersgd": PowerSGD}
+_COMPRESSED: Final[dict[str, type[Strategy]]] = {
+    "fp16": RoundedDDP,
+    "bf16": RoundedDDP,
+    "powersgd": PowerSGD,
+}
 
 
 def strategy_for(options: job.Strategy) -> type[Strategy]:

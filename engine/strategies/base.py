@@ -77,7 +77,13 @@ class Strategy:
     accumulates_in_float32: ClassVar[bool] = False
     """True if gradients of parameters in a narrower format are accumulated in float32."""
 
-    def __init__(self, objective: Objective, ranks: Ranks, options: job.Strategy, usage: ModelUsage | None = None):
+    def __init__(
+        self,
+        objective: Objective,
+        ranks: Ranks,
+        options: job.Strategy,
+        usage: ModelUsage | None = None,
+    ):
         self.objective, self.ranks, self.options = objective, ranks, options
         self.tracks_usage = usage is not None and usage.conditional
         """True if ranks exchange the used parameters of each batch. See :meth:`track_usage`."""
@@ -96,7 +102,9 @@ class Strategy:
 
     # --- the gradient
 
-    def forward(self, batch: Batch, scales: Mapping[str, float] | None, *, penalize: bool) -> Forward:
+    def forward(
+        self, batch: Batch, scales: Mapping[str, float] | None, *, penalize: bool
+    ) -> Forward:
         """Run the objective's forward.
 
         All ranks must call this for a micro-batch that synchronises.
@@ -210,7 +218,9 @@ class Strategy:
 
     # --- the update
 
-    def optimizer(self, build: Callable[[Groups], torch.optim.Optimizer], groups: Groups) -> torch.optim.Optimizer:
+    def optimizer(
+        self, build: Callable[[Groups], torch.optim.Optimizer], groups: Groups
+    ) -> torch.optim.Optimizer:
         """Build the optimizer over ``groups``. All ranks must call this."""
         return build(groups)
 
@@ -226,7 +236,11 @@ class Strategy:
         """
         # Same result as torch.nn.utils.get_total_norm, which on the CPU makes one call per
         # parameter.
-        return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))) if gradients else torch.zeros(())
+        return (
+            torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+            if gradients
+            else torch.zeros(())
+        )
 
     def clip(self, parameters: list[nn.Parameter], limit: float, norm: Tensor) -> None:
         """Scale the gradient down to a 2-norm of at most ``limit``.

@@ -67,7 +67,9 @@ def _watch(block: nn.Module, index: int, listener: Listener) -> list[RemovableHa
         listener.called(index)
 
     def after(_module: nn.Module, _arguments: Any, outputs: Any) -> None:
-        tensors = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor) and leaf.requires_grad]
+        tensors = [
+            leaf for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor) and leaf.requires_grad
+        ]
         if tensors:
             register_multi_grad_hook(tensors, lambda _gradient: listener.reached(index), mode="any")
 
@@ -173,8 +175,10 @@ class OrderCheck:
         instead = "after the last one" if due is None else f"where {self._names[due]} was expected"
         return EngineError(
             Reason.BAD_SPEC,
-            f"under strategy fsdp every micro-batch must use the same blocks in the same order, because ranks gather a "
-            f"block's parameters together; this one {what} {instead}. Declare conditional = True in the task: the whole "
+            f"under strategy fsdp every micro-batch must use the same blocks in the same order, "
+            f"because ranks gather a "
+            f"block's parameters together; this one {what} {instead}. Declare conditional = True "
+            f"in the task: the whole "
             "model is then gathered at once. Or use strategy zero1 or ddp",
         )
 

@@ -5,8 +5,8 @@ last backward of a step, bucket by bucket, while autograd still processes earlie
 
 Gradients are views of the buckets. In a step of several micro-batches they are zeroed instead of
 dropped, and later micro-batches add to the buckets in place. Dropped gradients would be allocated
-again, which is the second copy that views avoid. In a step of one micro-batch they are dropped: each
-gradient is written into its bucket as soon as it is computed, without zeroing first.
+again, which is the second copy that views avoid. In a step of one micro-batch they are dropped:
+each gradient is written into its bucket as soon as it is computed, without zeroing first.
 
 DDP expects a gradient for every parameter in the last micro-batch of each rank. Once usage is
 tracked, because a model is conditional (experts, LayerDrop, one head per task), the wrapper is not
@@ -40,7 +40,13 @@ class DDP(Strategy):
 
     repeats: ClassVar[bool] = True
 
-    def __init__(self, objective: Objective, ranks: Ranks, options: job.Strategy, usage: ModelUsage | None = None):
+    def __init__(
+        self,
+        objective: Objective,
+        ranks: Ranks,
+        options: job.Strategy,
+        usage: ModelUsage | None = None,
+    ):
         super().__init__(objective, ranks, options, usage)
         self._adds_up = True
         """True if steps are assumed to have several micro-batches.
@@ -57,7 +63,9 @@ class DDP(Strategy):
         # their order in the second.
         return 3 if self.options.static_graph else 2
 
-    def forward(self, batch: Batch, scales: Mapping[str, float] | None, *, penalize: bool) -> Forward:
+    def forward(
+        self, batch: Batch, scales: Mapping[str, float] | None, *, penalize: bool
+    ) -> Forward:
         run = self.objective if self._reducer is None else self._reducer.forward
         result: Forward = run(batch, scales, penalize=penalize)
         return result

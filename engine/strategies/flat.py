@@ -72,7 +72,10 @@ class _Message:
         sizes = [parameter.numel() for parameter in self._parameters]
         self.buffer = torch.zeros(sum(sizes) + len(sizes), dtype=first.dtype, device=first.device)
         *places, self._use = torch.split(self.buffer, [*sizes, len(sizes)])
-        self._places = [place.view(parameter.shape) for parameter, place in zip(self._parameters, places, strict=True)]
+        self._places = [
+            place.view(parameter.shape)
+            for parameter, place in zip(self._parameters, places, strict=True)
+        ]
 
     def pack(self, used: Sequence[bool]) -> None:
         """Copy this rank's gradients into the buffer, with zeros for missing gradients."""

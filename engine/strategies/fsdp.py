@@ -9,14 +9,14 @@ of its methods that read the other parameters. The parameters of a block are who
 block's forward. For a penalty all parameters are gathered, until the end of the backward.
 
 Ranks gather a block together, so all of them must call the same blocks in the same order, forward
-and backward. Each rank checks its own order (``engine.strategies.block_order``). A conditional model
-(experts, LayerDrop, one head per task) is gathered as a whole instead, around the objective. It
-needs the memory of all parameters in each micro-batch.
+and backward. Each rank checks its own order (``engine.strategies.block_order``). A conditional
+model (experts, LayerDrop, one head per task) is gathered as a whole instead, around the objective.
+It needs the memory of all parameters in each micro-batch.
 
-Gradients are reduced in the last micro-batch of a step. Until then each rank keeps a gradient of the
-whole model's size. A parameter without a gradient on this rank contributes zeros. All-gathers run in
-every micro-batch, so all ranks must run the same number of them. A step that ran out of memory
-cannot be abandoned, because the peers wait inside a collective that cannot be drained.
+Gradients are reduced in the last micro-batch of a step. Until then each rank keeps a gradient of
+the whole model's size. A parameter without a gradient on this rank contributes zeros. All-gathers
+run in every micro-batch, so all ranks must run the same number of them. A step that ran out of
+memory cannot be abandoned, because the peers wait inside a collective that cannot be drained.
 
 Checkpoints are whole and use the model's own names. Any strategy on any number of ranks can resume
 from them. At the start each rank builds the whole model on its device before it is sharded.
@@ -56,15 +56,27 @@ class FSDP(Strategy):
     collective_forward: ClassVar[bool] = True
     gathers_blocks: ClassVar[bool] = True
 
-    def __init__(self, objective: Objective, ranks: Ranks, options: job.Strategy, usage: ModelUsage | None = None):
+    def __init__(
+        self,
+        objective: Objective,
+        ranks: Ranks,
+        options: job.Strategy,
+        usage: ModelUsage | None = None,
+    ):
         super().__init__(objective, ranks, options, usage)
         _require_support(self.model)
         # A model that is conditional in the preflight is gathered as a whole. A model that turns
         # out to be conditional later keeps its blocks.
         blocks = {} if self.tracks_usage else shards.blocks(self.model)
-        self._units: list[FSDPModule] = self._shard(list(blocks.values())) if ranks.world_size > 1 else []
+        self._units: list[FSDPModule] = (
+            self._shard(list(blocks.values())) if ranks.world_size > 1 else []
+        )
         """The blocks, followed by the objective. Empty on a single rank."""
-        self._order = OrderCheck(blocks, usage.train, usage.evaluation) if usage is not None and blocks else None
+        self._order = (
+            OrderCheck(blocks, usage.train, usage.evaluation)
+            if usage is not None and blocks
+            else None
+        )
         self._arrived: set[int] = set()
         """Indices of the trainable parameters that received a gradient in this step."""
         self._has_samples, self._had_samples = True, False
@@ -76,7 +88,9 @@ class FSDP(Strategy):
             inside = {module for block in blocks.values() for module in block.modules()}
             self._watch_arrivals(self.objective, indices, inside)
 
-    def forward(self, batch: Batch, scales: Mapping[str, float] | None, *, penalize: bool) -> Forward:
+    def forward(
+        self, batch: Batch, scales: Mapping[str, float] | None, *, penalize: bool
+    ) -> Forward:
         self._had_samples |= self._has_samples
         with shards.explained(), self._checked():
             result: Forward = self.objective(batch, scales, penalize=penalize)
@@ -131,11 +145,15 @@ class FSDP(Strategy):
         finally:
             self._reduces(True)
 
-    def optimizer(self, build: Callable[[Groups], torch.optim.Optimizer], groups: Groups) -> torch.optim.Optimizer:
+    def optimizer(
+        self, build: Callable[[Groups], torch.optim.Optimizer], groups: Groups
+    ) -> torch.optim.Optimizer:
         optimizer = super().optimizer(build, groups)
         if self._units and isinstance(optimizer, torch.optim.SGD):
             for group in optimizer.param_groups:
-                group["fused"] = None  # Let torch choose: the fused SGD kernel rejects sharded parameters.
+                group["fused"] = (
+                    None  # Let torch choose: the fused SGD kernel rejects sharded parameters.
+                )
         return optimizer
 
     def norm(self, gradients: list[Tensor], share: float) -> Tensor:  # noqa: ARG002 - as in the base class
@@ -161,9 +179,13 @@ class FSDP(Strategy):
         return whole
 
     def load_optimizer(self, optimizer: torch.optim.Optimizer, state: State) -> None:
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        parameters = [
+            parameter for group in optimizer.param_groups for parameter in group["params"]
+        ]
         mine = {
-            index: {name: shards.shard_like(value, parameters[index]) for name, value in values.items()}
+            index: {
+                name: shards.shard_like(value, parameters[index]) for name, value in values.items()
+            }
             for index, values in state["state"].items()
         }
         optimizer.load_state_dict({**state, "state": mine})
@@ -178,11 +200,15 @@ class FSDP(Strategy):
             for module in (*blocks, self.objective):
                 units.append(fully_shard(module, mesh=mesh))  # noqa: PERF401 - a module at a time
         except (ValueError, AssertionError, NotImplementedError) as error:
-            raise EngineError(Reason.BAD_SPEC, f"strategy fsdp cannot shard this model: {error}") from error
+            raise EngineError(
+                Reason.BAD_SPEC, f"strategy fsdp cannot shard this model: {error}"
+            ) from error
         for unit in units:
             # Gloo has no average operation, so the division by W is separate.
             unit.set_force_sum_reduction_for_comms(True)
-            if hasattr(unit, "set_reduce_scatter_unused_params"):  # Missing in some supported versions of torch.
+            if hasattr(
+                unit, "set_reduce_scatter_unused_params"
+            ):  # Missing in some supported versions of torch.
                 unit.set_reduce_scatter_unused_params(True, recurse=False)
         register_fsdp_forward_method(self.objective, "evaluate")
         self.objective.before_penalty = self._gather
@@ -193,7 +219,9 @@ class FSDP(Strategy):
         assert self.ranks.device_group is not None, "more than one rank has a group"
         return DeviceMesh.from_group(self.ranks.device_group, self.ranks.device.type)
 
-    def _watch_arrivals(self, unit: nn.Module, indices: Mapping[nn.Parameter, int], inner: set[nn.Module]) -> None:
+    def _watch_arrivals(
+        self, unit: nn.Module, indices: Mapping[nn.Parameter, int], inner: set[nn.Module]
+    ) -> None:
         """Record each gradient of the sharded ``unit`` when it is accumulated.
 
         Gradients accumulate in the whole parameters, which FSDP creates in the unit's first forward
@@ -221,7 +249,9 @@ class FSDP(Strategy):
             for parameter, index in whole.items():
                 parameter.register_post_accumulate_grad_hook(partial(self._note_arrival, index))
 
-        hook = unit.register_forward_pre_hook(watch)  # Runs after FSDP's own hook, which makes the parameters whole.
+        hook = unit.register_forward_pre_hook(
+            watch
+        )  # Runs after FSDP's own hook, which makes the parameters whole.
 
     def _note_arrival(self, index: int, _parameter: Tensor) -> None:
         if self._has_samples:
@@ -242,19 +272,24 @@ def _require_support(model: nn.Module) -> None:
 
     Checked on a single rank as well, because the job may get more ranks later.
     """
-    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    trained = {
+        name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad
+    }
     formats = {parameter.dtype for parameter in trained.values()}
     if len(formats) > 1:
         raise EngineError(
             Reason.BAD_SPEC,
-            f"strategy fsdp takes parameters of one type, and the model has {sorted(map(str, formats))}: "
+            f"strategy fsdp takes parameters of one type, and the model has "
+            f"{sorted(map(str, formats))}: "
             "convert them in model(), or write strategy: {name: ddp}",
         )
     for name, parameter in model.named_parameters():
         if not parameter.is_contiguous():
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"strategy fsdp takes contiguous parameters, and {name} of shape {tuple(parameter.shape)} has the "
-                f"strides {tuple(parameter.stride())} (channels_last or a transposed view): convert it in model(), or "
+                f"strategy fsdp takes contiguous parameters, and {name} of shape "
+                f"{tuple(parameter.shape)} has the "
+                f"strides {tuple(parameter.stride())} (channels_last or a transposed view): "
+                f"convert it in model(), or "
                 "write strategy: {name: ddp} or {name: zero1}",
             )

@@ -11,9 +11,9 @@ It computes the same as torch's DDP, in the smallest correct form.
 4. Every rank makes the same optimizer step with the same gradient, so all models stay the same.
 
 DDP sends a bucket of gradients while the backward still processes earlier layers. This strategy
-sends nothing before the backward ends, so each step waits for all of its communication. In return, a
-rank without a gradient for some parameter sends zeros for it, and a rank abandons a step by sending
-zeros for all parameters.
+sends nothing before the backward ends, so each step waits for all of its communication. In return,
+a rank without a gradient for some parameter sends zeros for it, and a rank abandons a step by
+sending zeros for all parameters.
 
 Not here: the weighting that turns the sum into the gradient of the whole batch
 (``engine.step.gradient``).
@@ -44,14 +44,22 @@ class Manual(Strategy):
 
     repeats: ClassVar[bool] = True
 
-    def __init__(self, objective: Objective, ranks: Ranks, options: job.Strategy, usage: ModelUsage | None = None):
+    def __init__(
+        self,
+        objective: Objective,
+        ranks: Ranks,
+        options: job.Strategy,
+        usage: ModelUsage | None = None,
+    ):
         super().__init__(objective, ranks, options, usage)
         self._reduction: FlatReduction | None = None
         if ranks.device_group is not None:
             require_same_parameters(self.model, ranks)
             self._reduction = FlatReduction(self._trained, ranks)
 
-    def forward(self, batch: Batch, scales: Mapping[str, float] | None, *, penalize: bool) -> Forward:
+    def forward(
+        self, batch: Batch, scales: Mapping[str, float] | None, *, penalize: bool
+    ) -> Forward:
         result: Forward = self.objective(batch, scales, penalize=penalize)
         return result
 
@@ -89,12 +97,17 @@ def require_same_parameters(model: nn.Module, ranks: Ranks) -> None:
             differing.append(name)
     found = {rank: names for rank, names in enumerate(ranks.gather(differing)) if names}
     if found:
-        more = {rank: f" and {len(names) - 1} more" if len(names) > 1 else "" for rank, names in found.items()}
+        more = {
+            rank: f" and {len(names) - 1} more" if len(names) > 1 else ""
+            for rank, names in found.items()
+        }
         where = "; ".join(f"rank {rank}: {names[0]}{more[rank]}" for rank, names in found.items())
         raise EngineError(
             Reason.BAD_SPEC,
-            f"the model starts with other weights than on rank 0 ({where}): model() must build the same weights on every "
-            "rank, so let it draw from torch's default generator only, which the engine seeds alike",
+            f"the model starts with other weights than on rank 0 ({where}): model() must build "
+            f"the same weights on every "
+            "rank, so let it draw from torch's default generator only, which the engine seeds "
+            "alike",
         )
 
 
@@ -105,6 +118,7 @@ def _require_same(first: list[str], theirs: list[str], rank: int) -> None:
         if zero != here:
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"parameter {place} is {zero} on rank 0 and {here} on rank {rank}: model() must build the same model on "
+                f"parameter {place} is {zero} on rank 0 and {here} on rank {rank}: model() must "
+                f"build the same model on "
                 "every rank, with its parameters in the same order",
             )

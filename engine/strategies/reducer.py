@@ -26,7 +26,9 @@ from lockstep.engine.strategies.base import Forward
 from lockstep.engine.task.interface import Batch
 
 _PARAMETERS = inspect.signature(DistributedDataParallel).parameters
-_SYNC_BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _PARAMETERS else "broadcast_buffers"
+_SYNC_BUFFERS = (
+    "forward_sync_buffers" if "forward_sync_buffers" in _PARAMETERS else "broadcast_buffers"
+)
 """DDP's parameter for the broadcast of buffers in each forward. torch 2.13 renamed it."""
 
 
@@ -60,8 +62,13 @@ class Reducer:
             **more,
         )
 
-    def forward(self, batch: Batch, scales: Mapping[str, float] | None, *, penalize: bool) -> Forward:
-        """Run the objective's forward. Outside of ``no_sync``, its backward reduces the gradients."""
+    def forward(
+        self, batch: Batch, scales: Mapping[str, float] | None, *, penalize: bool
+    ) -> Forward:
+        """Run the objective's forward.
+
+        Outside of ``no_sync``, its backward reduces the gradients.
+        """
         result: Forward = self.ddp(batch, scales, penalize=penalize)
         return result
 

@@ -30,7 +30,11 @@ def blocks(model: nn.Module) -> dict[str, nn.Module]:
     found = {}
     for name, block in model.named_modules():
         parameters, inside = list(block.parameters()), set(block.modules())
-        if block in listed and parameters and all(owners[parameter] <= inside for parameter in parameters):
+        if (
+            block in listed
+            and parameters
+            and all(owners[parameter] <= inside for parameter in parameters)
+        ):
             found[name] = block
     return found
 
@@ -71,10 +75,16 @@ def shard_like(value: Any, parameter: Tensor) -> Any:
 
     Every rank holds the whole tensor, so nothing is sent. Other values are returned unchanged.
     """
-    if not isinstance(parameter, DTensor) or not isinstance(value, Tensor) or value.shape != parameter.shape:
+    if (
+        not isinstance(parameter, DTensor)
+        or not isinstance(value, Tensor)
+        or value.shape != parameter.shape
+    ):
         return value
     on_device = value.to(parameter.device)
-    return distribute_tensor(on_device, parameter.device_mesh, parameter.placements, src_data_rank=None)
+    return distribute_tensor(
+        on_device, parameter.device_mesh, parameter.placements, src_data_rank=None
+    )
 
 
 def require_whole(*tensors: object) -> None:
@@ -93,7 +103,9 @@ def explained() -> Iterator[None]:
             raise
         raise EngineError(
             Reason.BAD_SPEC,
-            "under strategy fsdp the parameters of a block in a ModuleList, ModuleDict or Sequential are whole only inside "
-            "that block's forward, and the task or the model reads them outside of it: call the block itself, or use "
+            "under strategy fsdp the parameters of a block in a ModuleList, ModuleDict or "
+            "Sequential are whole only inside "
+            "that block's forward, and the task or the model reads them outside of it: call the "
+            "block itself, or use "
             f"strategy zero1 or ddp ({error})",
         ) from error

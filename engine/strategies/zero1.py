@@ -1,10 +1,10 @@
 """``zero1``: ``ddp`` with the optimizer state sharded over the ranks.
 
 This is ZeRO stage 1 (arXiv 1910.02054). Every rank holds the whole model and the whole reduced
-gradient, and updates only its own part of the parameters. Then each rank broadcasts its part. With W
-ranks, a rank keeps 1/W of the moments, at the cost of one more broadcast of the parameters per step.
-Parts consist of whole parameters, so they are unequal where one parameter is larger than 1/W of the
-model.
+gradient, and updates only its own part of the parameters. Then each rank broadcasts its part. With
+W ranks, a rank keeps 1/W of the moments, at the cost of one more broadcast of the parameters per
+step. Parts consist of whole parameters, so they are unequal where one parameter is larger than 1/W
+of the model.
 
 The saved state is that of a plain optimizer, gathered on rank 0. It resumes on any number of ranks,
 and also under ``ddp``.
@@ -33,7 +33,9 @@ class Zero1(DDP):
 
     saves_together: ClassVar[bool] = True
 
-    def optimizer(self, build: Callable[[Groups], torch.optim.Optimizer], groups: Groups) -> torch.optim.Optimizer:
+    def optimizer(
+        self, build: Callable[[Groups], torch.optim.Optimizer], groups: Groups
+    ) -> torch.optim.Optimizer:
         _require_one_format(self.model)
         if self.ranks.world_size == 1:
             return build(groups)
@@ -44,7 +46,9 @@ class Zero1(DDP):
             from torch.distributed.optim import ZeroRedundancyOptimizer
         return ZeroRedundancyOptimizer(
             groups,
-            optimizer_class=cast(type[torch.optim.Optimizer], build),  # Only called, so a function will do.
+            optimizer_class=cast(
+                type[torch.optim.Optimizer], build
+            ),  # Only called, so a function will do.
             process_group=self.ranks.device_group,
             # Parameters become views of one tensor per rank, which is broadcast in one message
             # instead of one per parameter. A view is always contiguous, while the gradient and the
@@ -81,10 +85,13 @@ class Zero1(DDP):
 
 
 def _require_one_format(model: nn.Module) -> None:
-    formats = sorted({str(parameter.dtype).removeprefix("torch.") for parameter in model.parameters()})
+    formats = sorted(
+        {str(parameter.dtype).removeprefix("torch.") for parameter in model.parameters()}
+    )
     if len(formats) > 1:
         raise EngineError(
             Reason.BAD_SPEC,
-            f"strategy zero1 needs parameters of one number format, and the model has {' and '.join(formats)}: convert "
+            f"strategy zero1 needs parameters of one number format, and the model has "
+            f"{' and '.join(formats)}: convert "
             "them in model(), or write strategy: {name: ddp}",
         )

@@ -1,9 +1,11 @@
 """``causal_lm``: a compact GPT that learns to predict the next token of text.
 
-By default a token is a byte, so there is no tokenizer and the vocabulary is 256, and the text is the Python standard
-library's own sources: real text that is on every machine, in an order that does not depend on the file system.
+By default a token is a byte, so there is no tokenizer and the vocabulary is 256, and the text is
+the Python standard library's own sources: real text that is on every machine, in an order that does
+not depend on the file system.
 
-Not here: how text becomes tokens (``engine.task.text``), the arguments and their limits (``domain.spec.tasks.CausalLMArgs``).
+Not here: how text becomes tokens (``engine.task.text``), the arguments and their limits
+(``domain.spec.tasks.CausalLMArgs``).
 """
 
 from __future__ import annotations
@@ -27,7 +29,10 @@ from lockstep.engine.task.text import BYTES, IGNORED, Sequences, Windows
 
 
 class Block(nn.Module):
-    """One pre-norm transformer block. No biases: a key's bias has no gradient, and the others are not missed."""
+    """One pre-norm transformer block.
+
+    No biases: a key's bias has no gradient, and the others are not missed.
+    """
 
     def __init__(self, width: int, heads: int, dropout: float):
         super().__init__()
@@ -45,7 +50,9 @@ class Block(nn.Module):
         B, T, C = x_BTC.shape
         qkv = self.qkv(self.attention_norm(x_BTC)).view(B, T, 3, self.heads, C // self.heads)
         query_BHTD, key_BHTD, value_BHTD = qkv.permute(2, 0, 3, 1, 4)
-        mixed_BHTD = F.scaled_dot_product_attention(query_BHTD, key_BHTD, value_BHTD, is_causal=True)
+        mixed_BHTD = F.scaled_dot_product_attention(
+            query_BHTD, key_BHTD, value_BHTD, is_causal=True
+        )
         mixed_BTC = self.attention_out(mixed_BHTD.transpose(1, 2).reshape(B, T, C))
         x_BTC = x_BTC + self.attention_dropout(mixed_BTC)
         hidden = F.gelu(self.mlp_in(self.mlp_norm(x_BTC)))
@@ -56,7 +63,14 @@ class GPT(nn.Module):
     """GPT-2's shape (Radford et al. 2019) with tied embeddings and without biases."""
 
     def __init__(
-        self, *, context: int, layers: int, heads: int, width: int, dropout: float = 0.0, vocabulary: int = BYTES
+        self,
+        *,
+        context: int,
+        layers: int,
+        heads: int,
+        width: int,
+        dropout: float = 0.0,
+        vocabulary: int = BYTES,
     ):
         super().__init__()
         self.token = nn.Embedding(vocabulary, width)
@@ -67,7 +81,8 @@ class GPT(nn.Module):
         for name, parameter in self.named_parameters():
             if parameter.ndim < 2:
                 continue
-            # Each block adds twice to the residual stream; the scaled outputs keep its variance independent of depth.
+            # Each block adds twice to the residual stream; the scaled outputs keep its variance
+            # independent of depth.
             output = name.endswith(("attention_out.weight", "mlp_out.weight"))
             nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * layers) if output else 0.02)
 
@@ -98,7 +113,9 @@ class TextTask(Task):
     def loss(self, model: nn.Module, batch: Sequences) -> Tensor:
         tokens_BT, targets_BT = batch
         logits_BTV = self.logits(model, tokens_BT)
-        return F.cross_entropy(logits_BTV.flatten(0, 1), targets_BT.flatten(), ignore_index=IGNORED, reduction="sum")
+        return F.cross_entropy(
+            logits_BTV.flatten(0, 1), targets_BT.flatten(), ignore_index=IGNORED, reduction="sum"
+        )
 
     def logits(self, model: nn.Module, tokens_BT: Tensor) -> Tensor:
         """Shape (B, T, vocabulary)."""

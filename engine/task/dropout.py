@@ -70,13 +70,15 @@ class _Current:
 
 
 class Dropout(nn.Module):
-    """Zero activations with probability ``p`` and scale the others by 1 / (1 - p), like ``torch.nn.Dropout``.
+    """Zero activations with probability ``p``, like ``torch.nn.Dropout``.
 
-    In a run of the engine the masks do not depend on how the batch is split (see the module). Outside of one, in a
-    notebook or a test, it is ``torch.nn.functional.dropout``. In eval mode it does nothing.
+    In a run of the engine the masks do not depend on how the batch is split (see the module).
+    Outside of one, in a notebook or a test, it is ``torch.nn.functional.dropout``. In eval mode it
+    does nothing.
 
-    The first dimension of its input must be the samples of the micro-batch. Each place in a model should have a module
-    of its own, as with any dropout; a module used twice in a forward drops differently each time.
+    The first dimension of its input must be the samples of the micro-batch. Each place in a model
+    should have a module of its own, as with any dropout; a module used twice in a forward drops
+    differently each time.
 
     Parameters
     ----------
@@ -96,7 +98,8 @@ class Dropout(nn.Module):
         self._scale = _LANE_VALUES / (_LANE_VALUES - dropped)
         self._current = _Current()
         self._uses = [0]
-        # A tensor, not a number: compiled code that several layers share must not be compiled for each.
+        # A tensor, not a number: compiled code that several layers share must not be compiled for
+        # each.
         self.register_buffer("_layer", torch.zeros((), dtype=torch.int64), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -108,8 +111,10 @@ class Dropout(nn.Module):
         if x.ndim == 0 or x.shape[0] != rows_B.shape[0]:
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"lockstep.Dropout: the first dimension of its input must be the {rows_B.shape[0]} samples of the "
-                f"micro-batch, but the input has the shape {tuple(x.shape)}: move the samples there first",
+                f"lockstep.Dropout: the first dimension of its input must be the "
+                f"{rows_B.shape[0]} samples of the "
+                f"micro-batch, but the input has the shape {tuple(x.shape)}: move the samples "
+                f"there first",
             )
         return (x * self._keep(rows_B, x)).mul_(self._scale)
 
@@ -124,12 +129,15 @@ class Dropout(nn.Module):
         if torch.compiler.is_compiling():
             # One fused loop over the activations, with the same masks. Not a view as int16:
             # inductor's code for it
-            # writes outside of its memory (torch 2.13, CPU). The xor with nothing keeps inductor from multiplying
+            # writes outside of its memory (torch 2.13, CPU). The xor with nothing keeps inductor
+            # from multiplying
             # symbolically: it has no numbers beyond 64 bits.
             index = torch.arange(features, device=x.device)
             words = torch.bitwise_xor(index // _LANES, layer & 0) * COLUMN
             lanes = mix(keys_B1 + words) >> (index % _LANES * _LANE_BITS)
-            return (((lanes & _LANE_MASK) ^ -_LANE_MIN) + _LANE_MIN >= self._threshold).view(x.shape)
+            return (((lanes & _LANE_MASK) ^ -_LANE_MIN) + _LANE_MIN >= self._threshold).view(
+                x.shape
+            )
         words = torch.arange(-(-features // _LANES), device=x.device).mul_(COLUMN)
         lanes = mix(keys_B1 + words).view(torch.int16)[:, :features]
         return (lanes >= self._threshold).view(x.shape)
@@ -143,8 +151,10 @@ class Dropout(nn.Module):
         if used > 1:
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"a lockstep.Dropout is used {used} times in one micro-batch and computed again in backward, where the "
-                "uses cannot be told apart: give each use its own module, or set activation_checkpointing: false",
+                f"a lockstep.Dropout is used {used} times in one micro-batch and computed again "
+                f"in backward, where the "
+                "uses cannot be told apart: give each use its own module, or set "
+                "activation_checkpointing: false",
             )
         return 0
 
@@ -155,8 +165,9 @@ class Dropout(nn.Module):
 def mix(words: Tensor) -> Tensor:
     """Scramble int64 words in place so that every bit of the input moves every lane of the output.
 
-    The shifts carry the sign along, which int64 has no other way to do in one pass. So two inputs may meet in one
-    output; the multiplication that comes last spreads the outputs over all lanes evenly.
+    The shifts carry the sign along, which int64 has no other way to do in one pass. So two inputs
+    may meet in one output; the multiplication that comes last spreads the outputs over all lanes
+    evenly.
     """
     words ^= words >> 32
     words *= _FIRST
@@ -166,7 +177,10 @@ def mix(words: Tensor) -> Tensor:
 
 
 def name_layers(model: nn.Module) -> None:
-    """Give each dropout of ``model`` its own masks, by its name in the model: before anything is wrapped or compiled."""
+    """Give each dropout of ``model`` its own masks, by its name in the model.
+
+    Before anything is wrapped or compiled.
+    """
     for name, layer in model.named_modules():
         if isinstance(layer, Dropout):
             digest = hashlib.blake2b(name.encode(), digest_size=8).digest()

@@ -43,13 +43,18 @@ class HfCausalLM(TextTask):
         if positions is not None and self.args.context > positions:
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"task_args.context is {self.args.context}, but the model in {folder} has only {positions} positions",
+                f"task_args.context is {self.args.context}, but the model in {folder} has only "
+                f"{positions} positions",
             )
         # Float32 whatever the files hold: gradients add up in the parameters' own type.
         if self.args.from_scratch:
-            model: nn.Module = transformers.AutoModelForCausalLM.from_config(config, dtype="float32")
+            model: nn.Module = transformers.AutoModelForCausalLM.from_config(
+                config, dtype="float32"
+            )
         else:
-            model = transformers.AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype="float32")
+            model = transformers.AutoModelForCausalLM.from_pretrained(
+                folder, local_files_only=True, dtype="float32"
+            )
         return model.float()
 
     def dataset(self, split: str) -> Windows:
@@ -63,7 +68,9 @@ class HfCausalLM(TextTask):
         super().export_files(model, folder)
         tokenizer = self._tokenizer
         # Several chat templates would become a folder of files, which a checkpoint cannot hold.
-        tokenizer.save_pretrained(folder, save_jinja_files=not isinstance(tokenizer.chat_template, dict))
+        tokenizer.save_pretrained(
+            folder, save_jinja_files=not isinstance(tokenizer.chat_template, dict)
+        )
 
     @property
     def _folder(self) -> Path:
@@ -71,7 +78,8 @@ class HfCausalLM(TextTask):
         if not (folder / "config.json").is_file():
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"task_args.model: there is no config.json in {folder}; expected a folder on the node that a model's "
+                f"task_args.model: there is no config.json in {folder}; expected a folder on the "
+                f"node that a model's "
                 "save_pretrained wrote",
             )
         return folder
@@ -87,7 +95,8 @@ class HfCausalLM(TextTask):
         if fast is None:
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"task_args.model: the tokenizer in {self._folder} has no tokenizer.json; save it as a fast tokenizer",
+                f"task_args.model: the tokenizer in {self._folder} has no tokenizer.json; save it "
+                f"as a fast tokenizer",
             )
         return text.encoded_tokens(
             Path(self.args.path),
@@ -105,6 +114,7 @@ def _transformers() -> Any:
         import transformers
     except ImportError:
         raise EngineError(
-            Reason.BAD_SPEC, f"hf_causal_lm needs the package transformers on the node: {with_extra('hf')}"
+            Reason.BAD_SPEC,
+            f"hf_causal_lm needs the package transformers on the node: {with_extra('hf')}",
         ) from None
     return transformers

@@ -22,7 +22,8 @@ CLASSES = 10
 SIDE = 8
 """Pixels of an image's height and width."""
 _SPLIT_SEED = 0
-"""Of the permutation that deals images to the splits. Fixed: the job's seed must not move images between them."""
+"""Of the permutation that deals images to the splits. Fixed: the job's seed must not move images
+between them."""
 
 Labelled = tuple[Tensor, Tensor]
 """Images (B, 1, 8, 8) in 0..1, and labels (B,)."""
@@ -41,7 +42,9 @@ class ConvNet(nn.Module):
             nn.Conv2d(width, 2 * width, 3, padding=1, bias=False),
             _group_norm(2 * width),
             nn.ReLU(),
-            nn.AvgPool2d(2),  # Not the adaptive one: on CUDA its backward has no deterministic form.
+            nn.AvgPool2d(
+                2
+            ),  # Not the adaptive one: on CUDA its backward has no deterministic form.
         )
         self.classify = nn.Linear(8 * width, CLASSES)
 
@@ -76,9 +79,13 @@ class ImageClassification(Task):
         digits = load_digits()
         images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
         labels = torch.tensor(digits.target, dtype=torch.int64)
-        order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(_SPLIT_SEED)).tolist()
+        order = torch.randperm(
+            len(labels), generator=torch.Generator().manual_seed(_SPLIT_SEED)
+        ).tolist()
         held_out = max(1, round(self.args.eval_fraction * len(order)))
-        return Subset(TensorDataset(images, labels), order[:held_out] if split == "eval" else order[held_out:])
+        return Subset(
+            TensorDataset(images, labels), order[:held_out] if split == "eval" else order[held_out:]
+        )
 
     def loss(self, model: nn.Module, batch: Labelled) -> Tensor:
         images, labels = batch
@@ -89,4 +96,7 @@ class ImageClassification(Task):
         logits = model(images)
         correct = (logits.argmax(1) == labels).sum()
         count = float(len(labels))
-        return {"loss": (F.cross_entropy(logits, labels, reduction="sum"), count), "accuracy": (correct, count)}
+        return {
+            "loss": (F.cross_entropy(logits, labels, reduction="sum"), count),
+            "accuracy": (correct, count),
+        }

@@ -25,15 +25,18 @@ from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.runtime.errors import EngineError
 
 Batch = Any
-"""Whatever ``collate`` returns: a tensor, or tuples, lists and mappings of tensors. The engine moves its tensors to
-the device and otherwise does not look inside, except that ``weight``'s default counts samples."""
+"""Whatever ``collate`` returns: a tensor, or tuples, lists and mappings of tensors. The engine
+moves its tensors to the device and otherwise does not look inside, except that ``weight``'s default
+counts samples."""
 
 
 class Task:
-    """A training task. ``model``, ``dataset`` and ``loss`` must be written; everything else has a default.
+    """A training task.
 
-    The constructor receives ``task_args`` of the spec as keyword arguments. It runs in every rank, before any other
-    method, so it should be quick: download and index in ``prepare``.
+    ``model``, ``dataset`` and ``loss`` must be written; everything else has a default.
+
+    The constructor receives ``task_args`` of the spec as keyword arguments. It runs in every rank,
+    before any other method, so it should be quick: download and index in ``prepare``.
     """
 
     batch_dependent: ClassVar[bool] = False
@@ -42,19 +45,28 @@ class Task:
     batch is given up."""
 
     conditional: ClassVar[bool] = False
-    """Set to True if a micro-batch may use a part of the model only (experts, LayerDrop, one head per task), and the first
-    samples may not show it. A parameter that no sample of a batch uses is left alone by that step, on any number of ranks.
-    Under strategy ``fsdp`` such a model is gathered as a whole, not block by block."""
+    """Set to True if a micro-batch may use a part of the model only (experts, LayerDrop, one head
+    per task), and the first samples may not show it. A parameter that no sample of a batch uses is
+    left alone by that step, on any number of ranks. Under strategy ``fsdp`` such a model is
+    gathered as a whole, not block by block."""
 
     unit: ClassVar[str] = "samples"
     """Unit that ``weight`` counts. A task with ``tokens`` gets ``throughput/tokens_per_second``."""
 
     def prepare(self) -> None:
-        """Download, tokenize, index. Called once per node, on its first rank, before the others go on."""
+        """Download, tokenize, index.
+
+        Called once per node, on its first rank, before the others go on.
+        """
 
     def model(self) -> nn.Module:
-        """The model, on the CPU. The engine seeds torch before, so every rank builds the same weights."""
-        raise NotImplementedError(f"{type(self).__name__} must write model(self): it returns the nn.Module to train")
+        """The model, on the CPU.
+
+        The engine seeds torch before, so every rank builds the same weights.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} must write model(self): it returns the nn.Module to train"
+        )
 
     def dataset(self, split: str) -> Dataset[Any]:
         """Return the map-style dataset of ``split``: ``"train"`` or ``"eval"``.
@@ -73,18 +85,24 @@ class Task:
         ``random_split`` in it gives disjoint splits.
         """
         raise NotImplementedError(
-            f"{type(self).__name__} must write dataset(self, split): it returns a map-style dataset with a length"
+            f"{type(self).__name__} must write dataset(self, split): it returns a map-style "
+            f"dataset with a length"
         )
 
     def collate(self, samples: list[Any]) -> Batch:
-        """One micro-batch out of its samples. Runs where the samples were fetched, also in worker processes."""
+        """One micro-batch out of its samples.
+
+        Runs where the samples were fetched, also in worker processes.
+        """
         try:
             return default_collate(samples)
         except (RuntimeError, TypeError, KeyError) as error:
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"{len(samples)} samples cannot be stacked to a micro-batch ({error}): write collate(self, samples) in the "
-                "task, which pads them to one shape, or let dataset() return samples of equal shapes",
+                f"{len(samples)} samples cannot be stacked to a micro-batch ({error}): write "
+                f"collate(self, samples) in the "
+                "task, which pads them to one shape, or let dataset() return samples of equal "
+                "shapes",
             ) from error
 
     def weight(self, batch: Batch) -> float | dict[str, float]:
@@ -98,39 +116,56 @@ class Task:
         return float(_first_tensor(batch).shape[0])
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor | dict[str, Tensor]:
-        """The SUM of the loss over the units that ``weight`` counts: a scalar, or named scalars that are added up.
+        """The SUM of the loss over the units that ``weight`` counts.
+
+        A scalar, or named scalars that are added up.
 
         Any number of forwards, and any methods of the model, may be called.
         """
         raise NotImplementedError(
-            f"{type(self).__name__} must write loss(self, model, batch): it returns the sum of the loss over the batch"
+            f"{type(self).__name__} must write loss(self, model, batch): it returns the sum of "
+            f"the loss over the batch"
         )
 
     def penalty(self, model: nn.Module) -> Tensor:  # noqa: ARG002 - for tasks that override it
-        """A term of the objective that depends on the parameters alone. Added once per step, not per micro-batch."""
+        """A term of the objective that depends on the parameters alone.
+
+        Added once per step, not per micro-batch.
+        """
         return torch.zeros(())
 
     def param_groups(self, model: nn.Module) -> list[dict[str, Any]]:
-        """Parameter groups for the optimizer. By default, no weight decay for parameters with fewer than 2 dimensions.
+        """Parameter groups for the optimizer.
+
+        By default, no weight decay for parameters with fewer than 2 dimensions.
 
         A group with its own ``lr`` keeps its proportion to the spec's along the schedule.
         """
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         groups: list[dict[str, Any]] = [
             {"params": [parameter for parameter in parameters if parameter.ndim >= 2]},
-            {"params": [parameter for parameter in parameters if parameter.ndim < 2], "weight_decay": 0.0},
+            {
+                "params": [parameter for parameter in parameters if parameter.ndim < 2],
+                "weight_decay": 0.0,
+            },
         ]
         return [group for group in groups if group["params"]]
 
     def evaluate(self, model: nn.Module, batch: Batch) -> dict[str, tuple[Tensor, float]]:
-        """Sums and their weights over one micro-batch of the eval split: name → (sum, weight). By default the loss."""
+        """Sums and their weights over one micro-batch of the eval split: name → (sum, weight).
+
+        By default the loss.
+        """
         sums, weight = self.loss(model, batch), self.weight(batch)
         if isinstance(sums, Mapping):
             return {
-                name: (term, weight[name] if isinstance(weight, Mapping) else weight) for name, term in sums.items()
+                name: (term, weight[name] if isinstance(weight, Mapping) else weight)
+                for name, term in sums.items()
             }
         if isinstance(weight, Mapping):
-            raise TypeError(f"weight() names {sorted(weight)}, so loss() must return a dict with these names")
+            raise TypeError(
+                f"weight() names {sorted(weight)}, so loss() must return a dict with these names"
+            )
         return {"loss": (sums, weight)}
 
     def finalize(self, totals: dict[str, float]) -> dict[str, float]:
@@ -139,7 +174,9 @@ class Task:
         Override it for perplexity, F1 and other functions of the totals. By default the means
         themselves, and for a loss of several terms their sum as ``loss``.
         """
-        return {**totals, "loss": sum(totals.values())} if totals and "loss" not in totals else totals
+        return (
+            {**totals, "loss": sum(totals.values())} if totals and "loss" not in totals else totals
+        )
 
     def export_files(self, model: nn.Module, folder: Path) -> None:
         """Write the files that other programs need beside ``model.safetensors`` to load the model.
@@ -170,13 +207,16 @@ class Task:
 def _as_trained(config: Any, model: nn.Module) -> Any:
     """Return a copy of a configuration with the model's class and the type of its weights.
 
-    ``from_pretrained`` converts weights to the type in the configuration. The type of the files that training started
-    from may be narrower, and would round the trained weights. Of several types the one that holds all values is taken.
+    ``from_pretrained`` converts weights to the type in the configuration. The type of the files
+    that training started from may be narrower, and would round the trained weights. Of several
+    types the one that holds all values is taken.
     """
     if not hasattr(config, "save_pretrained"):
         return config
     stated = copy.deepcopy(config)
-    stated.architectures = [type(model).__name__.removeprefix("FSDP")]  # fully_shard renames the class.
+    stated.architectures = [
+        type(model).__name__.removeprefix("FSDP")
+    ]  # fully_shard renames the class.
     types = {weight.dtype for weight in model.parameters() if weight.is_floating_point()}
     if types:
         stated.dtype = str(reduce(torch.promote_types, types)).removeprefix("torch.")
@@ -191,11 +231,13 @@ def _first_tensor(batch: Batch) -> Tensor:
             if part.ndim:
                 return part
             raise TypeError(
-                "weight() counts samples by the first dimension, and the batch's first tensor has none: write weight"
+                "weight() counts samples by the first dimension, and the batch's first tensor has "
+                "none: write weight"
             )
         inner = list(part.values()) if isinstance(part, Mapping) else part
         if isinstance(inner, list | tuple):
             parts += reversed(inner)
     raise TypeError(
-        "weight() counts samples by the first tensor of the batch, and there is none: write weight(self, batch)"
+        "weight() counts samples by the first tensor of the batch, and there is none: write "
+        "weight(self, batch)"
     )

@@ -48,25 +48,36 @@ def load_task(name: str, args: dict[str, Any], code: Path) -> Task:
     from lockstep.engine.task.builtin import BUILT_IN
 
     if name not in BUILT_IN:
-        raise EngineError(Reason.BAD_SPEC, f"no task is named {name!r}; built in: {', '.join(sorted(BUILT_IN))}")
+        raise EngineError(
+            Reason.BAD_SPEC, f"no task is named {name!r}; built in: {', '.join(sorted(BUILT_IN))}"
+        )
     return BUILT_IN[name](**args)
 
 
 def _own_class(code: Path, file: str, class_name: str) -> type[Task]:
     path = code / file
     if not path.is_file():
-        there = ", ".join(sorted(entry.name for entry in code.iterdir())[:10]) if code.is_dir() else "no such folder"
-        raise EngineError(Reason.BAD_SPEC, f"train.task: there is no file {file} in the job's code ({there})")
+        there = (
+            ", ".join(sorted(entry.name for entry in code.iterdir())[:10])
+            if code.is_dir()
+            else "no such folder"
+        )
+        raise EngineError(
+            Reason.BAD_SPEC, f"train.task: there is no file {file} in the job's code ({there})"
+        )
     module = _import(path, code)
     found = getattr(module, class_name, None)
     if found is None:
         classes = [name for name, value in vars(module).items() if _is_task(value)]
         there = f"its tasks: {', '.join(classes)}" if classes else "it has no task"
-        raise EngineError(Reason.BAD_SPEC, f"train.task: {file} has no class {class_name!r}; {there}")
+        raise EngineError(
+            Reason.BAD_SPEC, f"train.task: {file} has no class {class_name!r}; {there}"
+        )
     if not _is_task(found):
         raise EngineError(
             Reason.BAD_SPEC,
-            f"train.task: {class_name} in {file} is not a Task: write class {class_name}(lockstep.Task)",
+            f"train.task: {class_name} in {file} is not a Task: write class "
+            f"{class_name}(lockstep.Task)",
         )
     task_class: type[Task] = found
     return task_class
@@ -94,6 +105,7 @@ def _construct(task_class: type[Task], name: str, args: dict[str, Any]) -> Task:
     except TypeError as error:
         signature = str(inspect.signature(task_class))
         raise EngineError(
-            Reason.BAD_SPEC, f"train.task_args: {name} takes {signature}, so {sorted(args)} does not fit: {error}"
+            Reason.BAD_SPEC,
+            f"train.task_args: {name} takes {signature}, so {sorted(args)} does not fit: {error}",
         ) from None
     return task_class(**args)

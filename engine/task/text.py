@@ -33,7 +33,8 @@ BYTES: Final = 256
 IGNORED: Final = -100
 """Target of a position that is not counted: the padding of the text's last window."""
 EVAL_EVERY: Final = 20
-"""One window in so many belongs to the eval split. Spread over the text, because its first files differ from its last."""
+"""One window in so many belongs to the eval split. Spread over the text, because its first files
+differ from its last."""
 _NOT_TEXT: Final = frozenset({"site-packages", "dist-packages", "__pycache__"})
 _BLOCK_BYTES: Final = 1 << 20
 """Bytes of text encoded at a time, up to the next end of a line; tokens do not cross blocks."""
@@ -44,7 +45,9 @@ Encode = Callable[[str], list[int]]
 
 
 def text_files(path: Path, pattern: str) -> Iterator[Path]:
-    """The files under ``path`` that match, in the order of their relative names; ``path`` itself if it is a file.
+    """The files under ``path`` that match, in the order of their relative names.
+
+    ``path`` itself if it is a file.
 
     Installed packages are left out: which of them a machine has is no property of the text.
     """
@@ -56,7 +59,9 @@ def text_files(path: Path, pattern: str) -> Iterator[Path]:
     yield from (
         file
         for _, file in sorted(
-            (relative.as_posix(), file) for relative, file in inside if not _NOT_TEXT & {*relative.parts}
+            (relative.as_posix(), file)
+            for relative, file in inside
+            if not _NOT_TEXT & {*relative.parts}
         )
     )
 
@@ -69,7 +74,8 @@ def read_text(path: Path, pattern: str, max_bytes: int) -> bytes:
     if len(text) < 2:
         raise EngineError(
             Reason.BAD_SPEC,
-            f"task_args.path: the files {pattern} under {path} hold {len(text)} bytes; at least 2 are needed",
+            f"task_args.path: the files {pattern} under {path} hold {len(text)} bytes; at least 2 "
+            f"are needed",
         )
     return bytes(text)
 
@@ -83,9 +89,18 @@ def byte_tokens(path: Path, pattern: str, max_bytes: int) -> Tensor:
 
 
 def encoded_tokens(
-    path: Path, pattern: str, max_bytes: int, *, encode: Encode, vocabulary: int, identity: bytes, cache: Path
+    path: Path,
+    pattern: str,
+    max_bytes: int,
+    *,
+    encode: Encode,
+    vocabulary: int,
+    identity: bytes,
+    cache: Path,
 ) -> Tensor:
-    """The text's tokens, shape (length,), mapped from the file that holds them; it is written first where it is missing.
+    """The text's tokens, shape (length,), mapped from the file that holds them.
+
+    It is written first where it is missing.
 
     Parameters
     ----------
@@ -98,7 +113,8 @@ def encoded_tokens(
     identity : bytes
         Of the tokenizer; another one gives another file.
     cache : Path
-        Folder of such files. A text is known by its bytes: unpacked code has files of one age and often of one size.
+        Folder of such files. A text is known by its bytes: unpacked code has files of one age and
+        often of one size.
     """
     dtype = np.dtype(np.uint16 if vocabulary <= 1 << 16 else np.int32)
     digest = hashlib.sha256(f"{dtype} {len(identity)} ".encode() + identity)
@@ -109,7 +125,9 @@ def encoded_tokens(
         cache.mkdir(parents=True, exist_ok=True)
         unfinished = target.with_suffix(".part")
         with unfinished.open("ab") as out:
-            fcntl.flock(out, fcntl.LOCK_EX)  # Another job of the node may be at the same text: its tokens will do.
+            fcntl.flock(
+                out, fcntl.LOCK_EX
+            )  # Another job of the node may be at the same text: its tokens will do.
             if not target.is_file():
                 out.truncate(0)  # One that was killed may have begun.
                 for block in _blocks(path, pattern, max_bytes):
@@ -119,7 +137,9 @@ def encoded_tokens(
                 unfinished.replace(target)
             unfinished.unlink(missing_ok=True)
     if target.stat().st_size < 2 * dtype.itemsize:
-        raise EngineError(Reason.BAD_SPEC, f"task_args.path: the text under {path} has fewer than 2 tokens")
+        raise EngineError(
+            Reason.BAD_SPEC, f"task_args.path: the text under {path} has fewer than 2 tokens"
+        )
     return torch.from_numpy(np.memmap(target, dtype=dtype, mode="c"))
 
 
@@ -130,7 +150,8 @@ def load_tokenizer(file: Path) -> Any:
     except ImportError:
         raise EngineError(
             Reason.BAD_SPEC,
-            f"task_args.tokenizer needs the package tokenizers on the node: {with_extra('hf')}, or leave it out "
+            f"task_args.tokenizer needs the package tokenizers on the node: {with_extra('hf')}, "
+            f"or leave it out "
             "to train on bytes",
         ) from None
     if not file.is_file():
@@ -138,7 +159,9 @@ def load_tokenizer(file: Path) -> Any:
     try:
         return Tokenizer.from_file(str(file))
     except Exception as error:  # noqa: BLE001 - the library raises bare Exception for a file that it cannot read
-        raise EngineError(Reason.BAD_SPEC, f"task_args.tokenizer: {file} is no tokenizer file: {error}") from None
+        raise EngineError(
+            Reason.BAD_SPEC, f"task_args.tokenizer: {file} is no tokenizer file: {error}"
+        ) from None
 
 
 def encoder(tokenizer: Any) -> Encode:
@@ -160,7 +183,8 @@ def encoder(tokenizer: Any) -> Encode:
 class Windows(Dataset[Sequences]):
     """Consecutive windows of T + 1 tokens, of which the first T are read and the last T predicted.
 
-    The last window may be short: it is padded with targets that are not counted, so that no token is left out.
+    The last window may be short: it is padded with targets that are not counted, so that no token
+    is left out.
     """
 
     def __init__(self, tokens: Tensor, context: int, *, split: str):
@@ -184,7 +208,8 @@ class Windows(Dataset[Sequences]):
 def _existing(path: Path, pattern: str) -> Iterator[Path]:
     if not path.exists():
         raise EngineError(
-            Reason.BAD_SPEC, f"task_args.path: there is no text at {path}; it names a file or a folder on the node"
+            Reason.BAD_SPEC,
+            f"task_args.path: there is no text at {path}; it names a file or a folder on the node",
         )
     return text_files(path, pattern)
 

@@ -1,7 +1,8 @@
 """A person's own task: learn a wave from noisy points.
 
-A task says three things: the model, the samples, and the *sum* of the loss over a micro-batch. Everything else (ranks,
-accumulation, clipping, schedule, checkpoints, metrics) is the engine's. Files beside this one can be imported.
+A task says three things: the model, the samples, and the *sum* of the loss over a micro-batch.
+Everything else (ranks, accumulation, clipping, schedule, checkpoints, metrics) is the engine's.
+Files beside this one can be imported.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from lockstep import Task
 
 
 class NoisyWave(Dataset[tuple[Tensor, Tensor]]):
-    """Points (x, sin 3x + noise). Item i is always at the same place; its noise is drawn anew in every epoch."""
+    """Points (x, sin 3x + noise). Item i is always at the same place; its noise is drawn anew in
+    every epoch."""
 
     def __init__(self, points: int, noise: float):
         self.points, self.noise = points, noise
@@ -26,7 +28,8 @@ class NoisyWave(Dataset[tuple[Tensor, Tensor]]):
 
     def __getitem__(self, item: int) -> tuple[Tensor, Tensor]:
         x = torch.tensor([4 * item / self.points - 2])
-        # The engine seeds torch from (seed, epoch, item) before each item, so this depends on nothing else.
+        # The engine seeds torch from (seed, epoch, item) before each item, so this depends on
+        # nothing else.
         return x, torch.sin(3 * x) + self.noise * torch.randn(1)
 
 
@@ -38,17 +41,27 @@ class Wave(Task):
 
     def model(self) -> nn.Module:
         return nn.Sequential(
-            nn.Linear(1, self.width), nn.Tanh(), nn.Linear(self.width, self.width), nn.Tanh(), nn.Linear(self.width, 1)
+            nn.Linear(1, self.width),
+            nn.Tanh(),
+            nn.Linear(self.width, self.width),
+            nn.Tanh(),
+            nn.Linear(self.width, 1),
         )
 
     def dataset(self, split: str) -> NoisyWave:
-        return NoisyWave(self.points, self.noise) if split == "train" else NoisyWave(self.points // 10, 0.0)
+        return (
+            NoisyWave(self.points, self.noise)
+            if split == "train"
+            else NoisyWave(self.points // 10, 0.0)
+        )
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         x, y = batch
         return ((model(x) - y) ** 2).sum()
 
-    def evaluate(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> dict[str, tuple[Any, float]]:
+    def evaluate(
+        self, model: nn.Module, batch: tuple[Tensor, Tensor]
+    ) -> dict[str, tuple[Any, float]]:
         x, y = batch
         error = model(x) - y
         return {"loss": ((error**2).sum(), len(x)), "error": (error.abs().sum(), len(x))}

@@ -1,4 +1,5 @@
-"""A plain torchrun script that knows nothing of Lockstep: fit a small network to a sine with DistributedDataParallel.
+"""A plain torchrun script that knows nothing of Lockstep: fit a small network to a sine with
+DistributedDataParallel.
 
     torchrun --nproc-per-node 2 train.py --steps 200
 
@@ -10,7 +11,9 @@ import os
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn  # before there is a process group, which its functions would keep for ever (see the end)
+
+# before there is a process group, which its functions would keep for ever (see the end)
+import torch.distributed.nn
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -29,7 +32,9 @@ def main() -> None:
     print(f"rank {rank} of {world_size} on {device}", flush=True)
 
     torch.manual_seed(0)  # the same weights everywhere
-    model = nn.Sequential(nn.Linear(1, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1)).to(device)
+    model = nn.Sequential(
+        nn.Linear(1, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1)
+    ).to(device)
     model = DistributedDataParallel(model, device_ids=[device.index] if on_gpu else None)
     optimizer = torch.optim.Adam(model.parameters(), lr=options.lr)
 
@@ -44,7 +49,8 @@ def main() -> None:
             print(f"rank {rank} step {step} loss {loss.item():.5f}", flush=True)
 
     print(f"rank {rank} done", flush=True)
-    # Whoever still holds the process group keeps its threads, and with them torch may abort when the interpreter ends.
+    # Whoever still holds the process group keeps its threads, and with them torch may abort when
+    # the interpreter ends.
     del model
     dist.destroy_process_group()
 

@@ -1,9 +1,11 @@
-"""A script that reports its own numbers: rank 0 appends one JSON object per line to the file in $LOCKSTEP_METRICS.
+"""A script that reports its own numbers: rank 0 appends one JSON object per line to the file in
+$LOCKSTEP_METRICS.
 
     LOCKSTEP_METRICS=metrics.jsonl torchrun --nproc-per-node 2 train.py
 
-No import of Lockstep is needed. A line such as {"step": 12, "train/loss": 2.5} is a point of the series "train/loss" at
-step 12; "time" (seconds since the epoch) may be given too. Without the variable nothing is written.
+No import of Lockstep is needed. A line such as {"step": 12, "train/loss": 2.5} is a point of the
+series "train/loss" at step 12; "time" (seconds since the epoch) may be given too. Without the
+variable nothing is written.
 """
 
 import json
@@ -12,7 +14,9 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn  # before there is a process group, which its functions would keep for ever (see the end)
+
+# before there is a process group, which its functions would keep for ever (see the end)
+import torch.distributed.nn
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -58,13 +62,18 @@ def main() -> None:
         rate = schedule.get_last_lr()[0]
         schedule.step()
         mean = loss.detach().clone()
-        dist.all_reduce(mean)  # every rank has as many samples, so the mean of the ranks' means is the mean
+        dist.all_reduce(
+            mean
+        )  # every rank has as many samples, so the mean of the ranks' means is the mean
         metrics.log(step, **{"train/loss": mean.item() / dist.get_world_size(), "train/lr": rate})
 
     if rank == 0:
-        print(f"last loss {mean.item() / dist.get_world_size():.3g} after {STEPS} steps", flush=True)
+        print(
+            f"last loss {mean.item() / dist.get_world_size():.3g} after {STEPS} steps", flush=True
+        )
     metrics.close()
-    # Whoever still holds the process group keeps its threads, and with them torch may abort when the interpreter ends.
+    # Whoever still holds the process group keeps its threads, and with them torch may abort when
+    # the interpreter ends.
     del model
     dist.destroy_process_group()
 

@@ -160,11 +160,14 @@ def run(words: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        # The reader (`| head`) has gone, which is its right; without this the interpreter complains at its end.
+        # The reader (`| head`) has gone, which is its right; without this the interpreter complains
+        # at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK
     except CycloptsError as error:
-        _complain(str(error), "lockstep --help lists the commands, lockstep COMMAND --help its options")
+        _complain(
+            str(error), "lockstep --help lists the commands, lockstep COMMAND --help its options"
+        )
         return ExitCode.USAGE
     except ClientError as error:
         if debug:

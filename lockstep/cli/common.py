@@ -23,7 +23,8 @@ SERVER_GROUP = Group("Server", sort_key=90)
 OUTPUT_GROUP = Group("Output", sort_key=80)
 
 SUPERVISED_PATIENCE_SECONDS: Final = 30.0
-"""For the service that runs on this machine: if its api does not answer, it is being started again."""
+"""For the service that runs on this machine: if its api does not answer, it is being started
+again."""
 Format = Literal["table", "wide", "json", "name"]
 JobName = Annotated[str, Parameter(help='Id, unique prefix or suffix of an id, name, or "last".')]
 """Argument that names a job."""
@@ -41,12 +42,15 @@ class Connection:
     url: str | None = None
     """Address of the server."""
     token: str | None = None
-    """Bearer token. Better kept in LOCKSTEP_TOKEN or a file: others on this machine can read a command line."""
+    """Bearer token. Better kept in LOCKSTEP_TOKEN or a file: others on this machine can read a
+    command line."""
     debug: Annotated[bool, Flag] = False
     """On an error, print the trace too."""
 
     def server(self) -> Server:
-        return find_server(url=self.url, token=self.token, environment=os.environ, folder=Path.cwd())
+        return find_server(
+            url=self.url, token=self.token, environment=os.environ, folder=Path.cwd()
+        )
 
     def client(self) -> Client:
         """Connect to the server that flags, environment and files name."""
@@ -65,7 +69,8 @@ class Output:
     """Format of the data on stdout."""
 
     output: Annotated[Format, Parameter(name=["--output", "-o"])] = "table"
-    """table; wide: with more columns; json: the API's own objects; name: ids or names alone, one per line."""
+    """table; wide: with more columns; json: the API's own objects; name: ids or names alone, one
+    per line."""
     json: Annotated[bool, Flag] = False
     """Short for -o json."""
 
@@ -75,7 +80,7 @@ class Output:
 
 
 def names_in(given: list[str] | None) -> list[str]:
-    """The names of an option that may be given several times, each time with several of them between commas."""
+    """Names of an option that may be repeated, each time with several between commas."""
     return [name.strip() for words in given or () for name in words.split(",") if name.strip()]
 
 

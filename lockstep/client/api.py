@@ -1,13 +1,17 @@
-"""The Python client: every address of the HTTP API as a method that answers with the types of ``domain.views``.
+"""The Python client.
+
+Every address of the HTTP API as a method that answers with the types of ``domain.views``.
 
 >>> with Client("http://127.0.0.1:8470", token) as client:
 ...     job = client.submit(yaml.load(text))
 ...     job = client.wait(job.id)
 ...     losses = client.metrics(job.id, names=["train/loss"]).series[0].value
 
-Wherever a job is named, its id, a unique beginning or end of it, its name (the newest of that name) or ``last`` will do.
+Wherever a job is named, its id, a unique beginning or end of it, its name (the newest of that name)
+or ``last`` will do.
 
-Not here: retries and errors (``client.transport``), where address and token come from (``client.config``).
+Not here: retries and errors (``client.transport``), where address and token come from
+(``client.config``).
 """
 
 from __future__ import annotations
@@ -80,7 +84,9 @@ class Client:
         say: Callable[[str], None] = _to_stderr,
         transport: Transport | None = None,
     ):
-        self.transport = transport or Transport(url, token, patience_seconds=patience_seconds, say=say)
+        self.transport = transport or Transport(
+            url, token, patience_seconds=patience_seconds, say=say
+        )
 
     def close(self) -> None:
         self.transport.close()
@@ -103,12 +109,21 @@ class Client:
         return self.transport.post("/v1/jobs/plan", PlanView, dict(document))
 
     def submit(self, document: Mapping[str, Any], *, idempotency_key: str | None = None) -> JobView:
-        """Submit a job. A key is always sent, so that a repeated request is the same job and not a second one."""
+        """Submit a job.
+
+        A key is always sent, so that a repeated request is the same job and not a second one.
+        """
         key = idempotency_key or uuid.uuid4().hex
-        return self.transport.post("/v1/jobs", JobView, dict(document), headers={"Idempotency-Key": key})
+        return self.transport.post(
+            "/v1/jobs", JobView, dict(document), headers={"Idempotency-Key": key}
+        )
 
     def clone(
-        self, reference: str, changes: Mapping[str, Any] | None = None, *, idempotency_key: str | None = None
+        self,
+        reference: str,
+        changes: Mapping[str, Any] | None = None,
+        *,
+        idempotency_key: str | None = None,
     ) -> JobView:
         """Submit a job's spec again, with its code.
 
@@ -121,10 +136,15 @@ class Client:
             As for :meth:`submit`.
         """
         headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
-        return self.transport.post(_job(reference, "/clone"), JobView, {"set": dict(changes or {})}, headers=headers)
+        return self.transport.post(
+            _job(reference, "/clone"), JobView, {"set": dict(changes or {})}, headers=headers
+        )
 
     def upload(self, folder: str | Path) -> UploadView:
-        """Send a folder of code; name the answer's ``sha256`` as ``code: {upload: …}`` in a spec."""
+        """Send a folder of code.
+
+        Name the answer's ``sha256`` as ``code: {upload: …}`` in a spec.
+        """
         from lockstep.client.files.archive import pack
 
         with tempfile.TemporaryDirectory(prefix="lockstep-upload-") as temporary:
@@ -136,7 +156,9 @@ class Client:
             return self.transport.get(f"/v1/uploads/{archive.sha256}", UploadView)
         except NotFoundError:
             pass
-        return self.transport.put_file(f"/v1/uploads/{archive.sha256}", UploadView, archive.path, ARCHIVE_TYPE)
+        return self.transport.put_file(
+            f"/v1/uploads/{archive.sha256}", UploadView, archive.path, ARCHIVE_TYPE
+        )
 
     # Jobs
 
@@ -155,7 +177,15 @@ class Client:
     ) -> Page[JobView]:
         """One page of jobs, newest first."""
         params = [("state", state.value) for state in states]
-        params += _given(search=search, name=name, project=project, owner=owner, node=node, cursor=cursor, limit=limit)
+        params += _given(
+            search=search,
+            name=name,
+            project=project,
+            owner=owner,
+            node=node,
+            cursor=cursor,
+            limit=limit,
+        )
         params += [("label", "=".join(label))] if label is not None else []
         return self.transport.get("/v1/jobs", Page[JobView], params)
 
@@ -175,7 +205,10 @@ class Client:
             raise
 
     def delete(self, job_id: str) -> None:
-        """Delete a job that has ended, with everything it left behind. One that is no more counts as deleted."""
+        """Delete a job that has ended, with everything it left behind.
+
+        One that is no more counts as deleted.
+        """
         try:
             self.transport.send("DELETE", _job(job_id), headers={})
         except RefusedError as refused:
@@ -209,7 +242,9 @@ class Client:
         job = self.job(reference)
         # A name or `last` may mean another job by the next look.
         reference = job.id
-        self.transport.patience_seconds = max(self.transport.patience_seconds, FOLLOW_PATIENCE_SECONDS)
+        self.transport.patience_seconds = max(
+            self.transport.patience_seconds, FOLLOW_PATIENCE_SECONDS
+        )
         while True:
             each(job)
             if job.state in TERMINAL:
@@ -237,11 +272,17 @@ class Client:
     ) -> MetricsView:
         """Return the series of a job; all of them unless ``names`` are given.
 
-        ``since`` is the ``cursor`` of the previous answer to the same query: the answer has only the
-        points stored after it. An answer that is ``complete`` replaces the previous ones.
+        ``since`` is the ``cursor`` of the previous answer to the same query: the answer has only
+        the points stored after it. An answer that is ``complete`` replaces the previous ones.
         """
         params = [*([("names", ",".join(names))] if names else [])]
-        params += _given(from_step=from_step, to_step=to_step, max_points=max_points, attempts=attempts, since=since)
+        params += _given(
+            from_step=from_step,
+            to_step=to_step,
+            max_points=max_points,
+            attempts=attempts,
+            since=since,
+        )
         return self.transport.get(_job(reference, "/metrics"), MetricsView, params)
 
     def log_page(
@@ -259,8 +300,13 @@ class Client:
         tail: int | None = None,
         limit: int | None = None,
     ) -> LogPage:
-        """One page of log lines, and the cursors to go on from: ``next_cursor`` as ``cursor``, ``prev_cursor`` as ``before``."""
-        params = _given(attempt=attempt, cursor=cursor, before=before, rank=rank, stream=stream, search=search)
+        """One page of log lines, and the cursors to go on from.
+
+        ``next_cursor`` as ``cursor``, ``prev_cursor`` as ``before``.
+        """
+        params = _given(
+            attempt=attempt, cursor=cursor, before=before, rank=rank, stream=stream, search=search
+        )
         params += _given(since=since, until=until, tail=tail, limit=limit)
         return self.transport.get(_job(reference, "/logs"), LogPage, params)
 
@@ -302,8 +348,12 @@ class Client:
         """
         reference = self.job(reference).id
         if follow:
-            self.transport.patience_seconds = max(self.transport.patience_seconds, FOLLOW_PATIENCE_SECONDS)
-        chosen = _given(attempt=attempt, rank=rank, stream=stream, search=search, since=since, until=until)
+            self.transport.patience_seconds = max(
+                self.transport.patience_seconds, FOLLOW_PATIENCE_SECONDS
+            )
+        chosen = _given(
+            attempt=attempt, rank=rank, stream=stream, search=search, since=since, until=until
+        )
         path, full_page = _job(reference, "/logs"), _given(limit=limits.LOG_PAGE_LINES_MAX)
         place = _given(tail=tail)
         streams = True
@@ -342,15 +392,31 @@ class Client:
         return list(self._pages(_job(reference, "/checkpoints"), Page[CheckpointView]))
 
     def checkpoint(
-        self, reference: str, which: int | Literal["last", "best"] = "last", *, attempt: int | None = None
+        self,
+        reference: str,
+        which: int | Literal["last", "best"] = "last",
+        *,
+        attempt: int | None = None,
     ) -> CheckpointDetail:
-        """One checkpoint of a job, with its files: of a step, the newest, or the best by ``keep_best``."""
-        return self.transport.get(_job(reference, f"/checkpoints/{which}"), CheckpointDetail, _given(attempt=attempt))
+        """One checkpoint of a job, with its files.
+
+        Of a step, the newest, or the best by ``keep_best``.
+        """
+        return self.transport.get(
+            _job(reference, f"/checkpoints/{which}"), CheckpointDetail, _given(attempt=attempt)
+        )
 
     def read_checkpoint_file(
-        self, reference: str, checkpoint: CheckpointDetail, file: CheckpointFile, take: Callable[[bytes], object]
+        self,
+        reference: str,
+        checkpoint: CheckpointDetail,
+        file: CheckpointFile,
+        take: Callable[[bytes], object],
     ) -> None:
-        """Read a file of a checkpoint; ``take`` gets its bytes. Whether they are right is the caller's to check."""
+        """Read a file of a checkpoint; ``take`` gets its bytes.
+
+        Whether they are right is the caller's to check.
+        """
         path = _job(reference, f"/checkpoints/{checkpoint.step}/files/{quote(file.name, safe='')}")
         params = _given(attempt=checkpoint.attempt)
         self.transport.download(path, take, params=params, size=file.bytes, tag=f'"{file.sha256}"')

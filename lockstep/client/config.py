@@ -2,11 +2,12 @@
 
 Order: flags, ``LOCKSTEP_*``, ``lockstep.toml``, user config, the service on this machine.
 
-``lockstep.toml`` is searched in the working folder and its parents; it and the user config may hold ``url``,
-``token`` and ``token_file``. The token comes from the source of the address, or from one with a higher
-priority. ``LOCKSTEP_TOKEN`` belongs to ``LOCKSTEP_URL``; without that, to the addresses of the user config
-and of the local service. A ``lockstep.toml`` in a foreign repository therefore receives no token of the user
-for its own address, and it may not name a token file outside its folder.
+``lockstep.toml`` is searched in the working folder and its parents; it and the user config may hold
+``url``, ``token`` and ``token_file``. The token comes from the source of the address, or from one
+with a higher priority. ``LOCKSTEP_TOKEN`` belongs to ``LOCKSTEP_URL``; without that, to the
+addresses of the user config and of the local service. A ``lockstep.toml`` in a foreign repository
+therefore receives no token of the user for its own address, and it may not name a token file
+outside its folder.
 
 Not here: changes of the user config (``cli.config``), and settings of the service's programs
 (``client.local.settings``).
@@ -51,7 +52,8 @@ class _Place:
     token_origin: str | None = None
     """If it is another one than the address's."""
     is_own: bool = False
-    """The user's own config, or the service on this machine: ``LOCKSTEP_TOKEN`` may be sent to its address."""
+    """The user's own config, or the service on this machine: ``LOCKSTEP_TOKEN`` may be sent to its
+    address."""
 
 
 def find_server(
@@ -100,7 +102,11 @@ def find_server(
         places.append(replace(_from_file(own), is_own=True))
     local = home or Home.of(environment)
     if running := local.running():
-        places.append(_Place(str(local.run_file), running.url, _token_in(Path(running.token_file)), is_own=True))
+        places.append(
+            _Place(
+                str(local.run_file), running.url, _token_in(Path(running.token_file)), is_own=True
+            )
+        )
     for number, place in enumerate(places):
         if place.url is not None:
             giver = _token_giver(place, places, number)
@@ -109,12 +115,15 @@ def find_server(
             return Server(place.url, giver.token, place.origin, giver.token_origin or giver.origin)
     raise UnreachableError(
         "no server is configured, and none runs on this machine",
-        next_step="start one on this machine with `lockstep up`, or give its address with --url or LOCKSTEP_URL",
+        next_step=(
+            "start one on this machine with `lockstep up`, or give its address with --url or "
+            "LOCKSTEP_URL"
+        ),
     )
 
 
 def _token_giver(chosen: _Place, places: list[_Place], number: int) -> _Place | None:
-    """The place with the most explicit token for the address of ``chosen``, which is ``places[number]``."""
+    """Place with the most explicit token for the address of ``chosen``."""
     assert chosen.url is not None
     for index, place in enumerate(places):
         if place.token is None:
@@ -137,7 +146,10 @@ def _is_for(environment: _Place, url: str, places: list[_Place]) -> bool:
 
 
 def _why_withheld(chosen: _Place, places: list[_Place]) -> str | None:
-    """One line about the first token that is not for the address of ``chosen``; None where there is no token."""
+    """One line about the first token that is not for the address of ``chosen``.
+
+    None where there is no token.
+    """
     place = next((place for place in places if place.token is not None), None)
     if place is None:
         return None
@@ -184,7 +196,9 @@ def read_file(file: Path) -> dict[str, str]:
         raise UsageError(f"{file}: cannot be read as TOML: {error}") from None
     for name, value in content.items():
         if name not in KNOWN:
-            raise UsageError(f"{file}: unknown setting {name!r}; expected one of {', '.join(KNOWN)}")
+            raise UsageError(
+                f"{file}: unknown setting {name!r}; expected one of {', '.join(KNOWN)}"
+            )
         if not isinstance(value, str):
             raise UsageError(f"{file}: {name}: expected a text, got {value!r}")
     return content
@@ -195,7 +209,9 @@ def _from_file(file: Path, tokens_inside: Path | None = None) -> _Place:
     token = content.get("token")
     if token is None and "token_file" in content:
         named = file.parent / Path(content["token_file"]).expanduser()
-        if tokens_inside is not None and not named.resolve().is_relative_to(tokens_inside.resolve()):
+        if tokens_inside is not None and not named.resolve().is_relative_to(
+            tokens_inside.resolve()
+        ):
             raise UsageError(
                 f"{file}: token_file names {named}, a file outside this project: its token "
                 "would be sent to the project's address",

@@ -1,7 +1,7 @@
 """Checks of everything that a job needs: one finding per check, each with the next step.
 
-The checks are ordered by dependency: nodes are not requested from a server that does not answer. Nothing is
-changed and no request is retried: a slow or absent part is a finding.
+The checks are ordered by dependency: nodes are not requested from a server that does not answer.
+Nothing is changed and no request is retried: a slow or absent part is a finding.
 
 Not here: the printing of findings (``cli.doctor``), and readiness itself (``api.readiness``).
 """
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS: Final = 5.0
 SKEW_SECONDS_MAX: Final = 5.0
-"""The Date header counts whole seconds, and an answer takes time; from here on times shown side by side are misleading."""
+"""The Date header counts whole seconds, and an answer takes time; from here on times shown side by
+side are misleading."""
 DISK_FAIL_BYTES: Final = 1024**3
 DISK_WARN_BYTES: Final = 10 * 1024**3
 """A few checkpoints of a middling model."""
@@ -66,11 +67,16 @@ def of_server(
     yield DoctorResult("ok", "address", f"{server.url}, from {server.origin}")
     try:
         verify = verification(server.url)
-        with httpx2.Client(base_url=server.url, timeout=ANSWER_SECONDS, trust_env=False, verify=verify) as http:
+        with httpx2.Client(
+            base_url=server.url, timeout=ANSWER_SECONDS, trust_env=False, verify=verify
+        ) as http:
             alive = http.get("/livez")
             here = clock()
             # With the token, because only its holder gets the reasons.
-            ready = http.get("/readyz", headers={"Authorization": f"Bearer {server.token}"} if server.token else {})
+            ready = http.get(
+                "/readyz",
+                headers={"Authorization": f"Bearer {server.token}"} if server.token else {},
+            )
     except UsageError as error:
         yield DoctorResult("fail", "answer", error.message, error.next_step)
         return
@@ -78,12 +84,15 @@ def of_server(
         if (refused := certificate_error(server.url, error)) is not None:
             yield DoctorResult("fail", "answer", refused.message, refused.next_step)
             return
-        why = "connection refused" if "refused" in str(error) else str(error) or type(error).__name__
+        why = (
+            "connection refused" if "refused" in str(error) else str(error) or type(error).__name__
+        )
         yield DoctorResult(
             "fail",
             "answer",
             f"{server.url} does not answer: {why}",
-            "start the service with `lockstep up`, or give another address with --url or LOCKSTEP_URL",
+            "start the service with `lockstep up`, or give another address with --url or "
+            "LOCKSTEP_URL",
         )
         return
     if alive.status_code != 200:
@@ -142,15 +151,23 @@ def _readiness(ready: httpx2.Response) -> Iterator[DoctorResult]:
     try:
         health = Health.model_validate_json(ready.content)
     except ValidationError:
-        yield DoctorResult("fail", "service", f"/readyz answered {ready.status_code} with a body that cannot be parsed")
+        yield DoctorResult(
+            "fail",
+            "service",
+            f"/readyz answered {ready.status_code} with a body that cannot be parsed",
+        )
         return
     for name, said in health.checks.items():
         if said == "ok":
             yield DoctorResult("ok", name, "answers")
         elif name == "store":
-            yield DoctorResult("fail", name, said, "check that the folder or bucket of LOCKSTEP_STORE is writable")
+            yield DoctorResult(
+                "fail", name, said, "check that the folder or bucket of LOCKSTEP_STORE is writable"
+            )
         elif health.status == "unavailable" and name != "broker":
-            yield DoctorResult("fail", name, said, "jobs are refused until then; see the log of the api")
+            yield DoctorResult(
+                "fail", name, said, "jobs are refused until then; see the log of the api"
+            )
         else:
             yield DoctorResult("warn", name, said, f"check the {name}; see its log")
 
@@ -160,11 +177,20 @@ def _inside(server: Server, connect: Callable[[], Client]) -> Iterator[DoctorRes
     try:
         with connect() as client:
             client.jobs(limit=1)
-            giver = f"from {server.token_origin}" if server.token_origin else server.withheld or "none is needed"
+            giver = (
+                f"from {server.token_origin}"
+                if server.token_origin
+                else server.withheld or "none is needed"
+            )
             yield DoctorResult("ok", "token", giver)
             yield from of_nodes(client.nodes())
     except NotAllowedError as error:
-        yield DoctorResult("fail", "token", error.message, error.next_step or "set LOCKSTEP_TOKEN to the right token")
+        yield DoctorResult(
+            "fail",
+            "token",
+            error.message,
+            error.next_step or "set LOCKSTEP_TOKEN to the right token",
+        )
     except ClientError as error:
         yield DoctorResult("fail", "service", error.message, error.next_step)
 
@@ -172,12 +198,19 @@ def _inside(server: Server, connect: Callable[[], Client]) -> Iterator[DoctorRes
 def of_nodes(nodes: list[NodeView]) -> Iterator[DoctorResult]:
     """Check that a node can run a job."""
     if not nodes:
-        yield DoctorResult("fail", "nodes", "no node is registered: every job waits", "start one with `lockstep up`")
+        yield DoctorResult(
+            "fail",
+            "nodes",
+            "no node is registered: every job waits",
+            "start one with `lockstep up`",
+        )
         return
     ready = [node for node in nodes if node.state == "ready"]
     devices = sum(len(node.devices) for node in ready)
     if ready:
-        yield DoctorResult("ok", "nodes", f"{len(ready)} of {len(nodes)} ready, with {devices} devices")
+        yield DoctorResult(
+            "ok", "nodes", f"{len(ready)} of {len(nodes)} ready, with {devices} devices"
+        )
     else:
         yield DoctorResult(
             "fail",
@@ -188,13 +221,20 @@ def of_nodes(nodes: list[NodeView]) -> Iterator[DoctorResult]:
     for node in nodes:
         if node.state == "lost":
             yield DoctorResult(
-                "warn", node.name, "has sent no heartbeat for too long", "start its agent, or check the network to it"
+                "warn",
+                node.name,
+                "has sent no heartbeat for too long",
+                "start its agent, or check the network to it",
             )
         elif node.state == "leaving":
-            yield DoctorResult("warn", node.name, "is leaving: its agent was stopped", "start the agent again")
+            yield DoctorResult(
+                "warn", node.name, "is leaving: its agent was stopped", "start the agent again"
+            )
         elif node.state in ("quarantined", "draining"):
             words = f"is {node.state}" + (f": {node.reason}" if node.reason else "")
-            yield DoctorResult("warn", node.name, words, f"lockstep nodes resume {node.name} ends this")
+            yield DoctorResult(
+                "warn", node.name, words, f"lockstep nodes resume {node.name} ends this"
+            )
         if node.version != VERSION:
             yield DoctorResult(
                 "warn",
@@ -214,18 +254,24 @@ def of_machine(folder: Path) -> Iterator[DoctorResult]:
     """
     python = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info[:2] < PYTHON_MIN:
-        yield DoctorResult("fail", "python", python, f"install {'.'.join(map(str, PYTHON_MIN))} or newer")
+        yield DoctorResult(
+            "fail", "python", python, f"install {'.'.join(map(str, PYTHON_MIN))} or newer"
+        )
     else:
         yield DoctorResult("ok", "python", python)
     try:
         installed.require(installed.SERVER + installed.NODE)
         yield DoctorResult("ok", "programs", "the service's packages are installed")
     except ClientError as error:
-        yield DoctorResult("warn", "programs", error.message, f"for lockstep up only: {error.next_step}")
+        yield DoctorResult(
+            "warn", "programs", error.message, f"for lockstep up only: {error.next_step}"
+        )
     try:
         yield DoctorResult("ok", "torch", importlib.metadata.version("torch"))
     except importlib.metadata.PackageNotFoundError:
-        yield DoctorResult("warn", "torch", "is not installed", f"for lockstep up only: {with_extra('all')}")
+        yield DoctorResult(
+            "warn", "torch", "is not installed", f"for lockstep up only: {with_extra('all')}"
+        )
     yield _disk(folder)
 
 
@@ -234,9 +280,15 @@ def _disk(folder: Path) -> DoctorResult:
     try:
         free = shutil.disk_usage(there).free
     except OSError as error:
-        return DoctorResult("fail", "disk", f"{there} cannot be read: {error.strerror}", "name another --home")
+        return DoctorResult(
+            "fail", "disk", f"{there} cannot be read: {error.strerror}", "name another --home"
+        )
     words = f"{free / 1024**3:.1f} GiB free at {folder}"
     advice = "free space there, or set LOCKSTEP_HOME to another folder"
     if free < DISK_FAIL_BYTES:
         return DoctorResult("fail", "disk", words, advice)
-    return DoctorResult("warn", "disk", words, advice) if free < DISK_WARN_BYTES else DoctorResult("ok", "disk", words)
+    return (
+        DoctorResult("warn", "disk", words, advice)
+        if free < DISK_WARN_BYTES
+        else DoctorResult("ok", "disk", words)
+    )

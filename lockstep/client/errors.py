@@ -72,7 +72,9 @@ class TimedOutError(ClientError):
 
 
 class SpecRefusedError(ClientError):
-    """A job spec is wrong. Found before anything was sent, or answered by the server: the words are the same.
+    """A job spec is wrong.
+
+    Found before anything was sent, or answered by the server: the words are the same.
 
     Attributes
     ----------
@@ -130,5 +132,8 @@ _BY_STATUS: Final[dict[int, type[RefusedError]]] = {
 
 
 def refusal(problem: Problem) -> RefusedError:
-    """The exception for a problem document; a proxy's answer without a code of ours goes by its status."""
+    """The exception for a problem document.
+
+    A proxy's answer without a code of ours goes by its status.
+    """
     return (_BY_CODE.get(problem.code) or _BY_STATUS.get(problem.status) or RefusedError)(problem)

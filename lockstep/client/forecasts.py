@@ -1,6 +1,9 @@
-"""Memory forecast of a planned job, computed on this machine: for a task of one's own, or a service without torch.
+"""Memory forecast of a planned job, computed on this machine.
 
-The same process computes it as in the service (``python -m lockstep.engine.memory.job_forecast``), from the folder that ``--code`` names.
+For a task of one's own, or a service without torch.
+
+The same process computes it as in the service (``python -m lockstep.engine.memory.job_forecast``),
+from the folder that ``--code`` names.
 
 Not here: the forecast itself (``engine.memory``), and the service's own (``api.jobs.forecasts``).
 """
@@ -19,7 +22,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from lockstep.domain.spec import tasks
-from lockstep.domain.spec.job import Train
+from lockstep.domain.spec.train import Train
 from lockstep.domain.training.memory import PlannedMemory
 from lockstep.domain.training.predicted import ForecastAnswer, ForecastRequest
 from lockstep.domain.views import PlanView
@@ -28,7 +31,8 @@ ASK_SECONDS: Final = 30.0
 """A forecast that the service is computing is awaited so long."""
 PAUSE_SECONDS: Final = 0.5
 DEADLINE_SECONDS: Final = 120.0
-"""A process that takes longer is killed: it reads a dataset's first sample and builds a model without values."""
+"""A process that takes longer is killed: it reads a dataset's first sample and builds a model
+without values."""
 
 
 def awaited(
@@ -47,7 +51,7 @@ def awaited(
 
 
 def with_code(answer: PlanView, code: Path | None) -> PlanView:
-    """The plan with a forecast that is computed here, where the service has none of the task itself and this machine can.
+    """Plan with a forecast that this machine computes if the service has none.
 
     Parameters
     ----------
@@ -62,7 +66,11 @@ def with_code(answer: PlanView, code: Path | None) -> PlanView:
     own = tasks.is_own_task(train["task"])
     if (own and code is None) or importlib.util.find_spec("torch") is None:
         return answer
-    available = None if memory.capacity_bytes is None else int(memory.capacity_bytes * (1 - memory.headroom))
+    available = (
+        None
+        if memory.capacity_bytes is None
+        else int(memory.capacity_bytes * (1 - memory.headroom))
+    )
     request = ForecastRequest(
         train=Train.model_validate(train),
         world_size=answer.plan.world_size,
@@ -73,7 +81,9 @@ def with_code(answer: PlanView, code: Path | None) -> PlanView:
     if found.forecast is None:
         # The service's forecast from history is the fallback.
         new = (
-            memory if memory.forecast is not None else memory.model_copy(update={"state": "unknown", "why": found.why})
+            memory
+            if memory.forecast is not None
+            else memory.model_copy(update={"state": "unknown", "why": found.why})
         )
     else:
         new = PlannedMemory(

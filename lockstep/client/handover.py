@@ -1,14 +1,16 @@
-"""Transfer of a token from this command to the user's browser, without putting it on a command line.
+"""Transfer of a token from this command to the user's browser, off the command line.
 
-Every user of the machine can read a browser's command line. The browser is therefore sent to a loopback address
-of this process that is hard to guess and answers once, with a redirect to the page and the token behind
-``#``, the part of an address that browsers do not send to a server. The page removes it from its address and
-keeps it for that tab.
+Every user of the machine can read a browser's command line. The browser is therefore sent to a
+loopback address of this process that is hard to guess and answers once, with a redirect to the page
+and the token behind ``#``, the part of an address that browsers do not send to a server. The page
+removes it from its address and keeps it for that tab.
 
-Another user who reads the loopback address from the process list may request it first. On Linux the kernel
-names the user of a socket, and only this user's is answered; on other systems the race remains.
+Another user who reads the loopback address from the process list may request it first. On Linux the
+kernel names the user of a socket, and only this user's is answered; on other systems the race
+remains.
 
-Not here: the decision to send a token (``cli.shell``), and the token of a server (``client.config``).
+Not here: the decision to send a token (``cli.shell``), and the token of a server
+(``client.config``).
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ class Handover:
         self._path = f"/{secrets.token_urlsafe(32)}"
         self._done = threading.Event()
         self._server = HTTPServer((LOOPBACK, 0), self._handler())
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), daemon=True
+        )
 
     @property
     def url(self) -> str:
@@ -59,15 +63,25 @@ class Handover:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
 
     def _take(self, path: str, port: int) -> str | None:
-        """Redirect to the page, for the first permitted request. Requests are handled one after the other."""
-        if self._done.is_set() or not secrets.compare_digest(path.encode(), self._path.encode()) or not is_mine(port):
+        """Redirect to the page, for the first permitted request.
+
+        Requests are handled one after the other.
+        """
+        if (
+            self._done.is_set()
+            or not secrets.compare_digest(path.encode(), self._path.encode())
+            or not is_mine(port)
+        ):
             return None
         return self._target
 
@@ -96,7 +110,10 @@ class Handover:
 
 
 def is_mine(port: int, sockets: tuple[Path, ...] = SOCKETS) -> bool:
-    """Return whether the loopback socket with this port belongs to this user; True if the system does not report it."""
+    """Return whether the loopback socket with this port belongs to this user.
+
+    True if the system does not report it.
+    """
     loopback = int.from_bytes(socket.inet_aton(LOOPBACK), sys.byteorder)
     local = f"{loopback:08X}:{port:04X}"
     says = False

@@ -1,7 +1,7 @@
 """Certificates: which are trusted, and the error about one that is not.
 
-``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` replace the system's, as for OpenSSL and curl. Nothing else of
-the environment is read for a connection (see ``client.transport``).
+``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` replace the system's, as for OpenSSL and curl. Nothing else
+of the environment is read for a connection (see ``client.transport``).
 """
 
 from __future__ import annotations

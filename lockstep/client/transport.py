@@ -1,8 +1,9 @@
 """HTTP transport: authentication, retries, errors as exceptions, conditional polling.
 
-Retried are refused and reset connections, timeouts, and the answers 429, 502, 503 and 504. Every request is
-safe to repeat: reads, uploads named by their digest, a cancel, and submits with an ``Idempotency-Key``.
-Retries are bounded in time, back off with jitter, honour ``Retry-After``, and are reported.
+Retried are refused and reset connections, timeouts, and the answers 429, 502, 503 and 504. Every
+request is safe to repeat: reads, uploads named by their digest, a cancel, and submits with an
+``Idempotency-Key``. Retries are bounded in time, back off with jitter, honour ``Retry-After``, and
+are reported.
 
 Not here: the requests (``client.api``).
 """
@@ -15,14 +16,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import httpx2
 from pydantic import BaseModel, ValidationError
 
+from lockstep.client.answers import CachedResponse, no_address, problem_of, why_of
 from lockstep.client.errors import UnreachableError, UsageError, refusal
 from lockstep.client.tls import certificate_error, verification
-from lockstep.domain.views import Problem
 
 V = TypeVar("V", bound=BaseModel)
 
@@ -45,15 +46,6 @@ REMEMBERED_ANSWERS_MAX: Final = 64
 """Answers kept for conditional requests: a follower polls one or two addresses."""
 REMEMBERED_BYTES_MAX: Final = 4 * 1024 * 1024
 """Size limit of the cached answers together: pages of a long log are not requested twice."""
-
-
-class _CachedResponse(NamedTuple):
-    """An answer that may be asked for again."""
-
-    etag: str
-    answer: BaseModel
-    size: int
-    """Bytes, as it came."""
 
 
 class Transport:
@@ -90,19 +82,24 @@ class Transport:
         self._clock = clock
         self._draw = draw
         self._token = token
-        self._answers: OrderedDict[tuple[str, tuple[tuple[str, str], ...]], _CachedResponse] = OrderedDict()
+        self._answers: OrderedDict[tuple[str, tuple[tuple[str, str], ...]], CachedResponse] = (
+            OrderedDict()
+        )
         self._kept_bytes = 0
         headers = {"Accept": "application/json"}
         if token is not None:
             if not (token and token.isascii() and token.isprintable() and " " not in token):
                 raise UsageError(
-                    "the bearer token is empty, or contains a space, a line break or an invalid character",
+                    "the bearer token is empty, or contains a space, a line break or an invalid "
+                    "character",
                     next_step="copy it again; `lockstep up` prints the path of the token file",
                 )
             headers["Authorization"] = f"Bearer {token}"
         try:
-            # trust_env=False: a proxy meant for the internet must not see the traffic to a server on loopback, and a
-            # .netrc must not replace the token. SSL_CERT_FILE and SSL_CERT_DIR are read by client.tls.
+            # trust_env=False: a proxy meant for the internet must not see the traffic to a server
+            # on loopback, and a
+            # .netrc must not replace the token. SSL_CERT_FILE and SSL_CERT_DIR are read by
+            # client.tls.
             self._http = httpx2.Client(
                 base_url=self.url,
                 headers=headers,
@@ -112,7 +109,7 @@ class Transport:
                 follow_redirects=False,
             )
         except (httpx2.InvalidURL, ValueError) as error:
-            raise _no_address(url, error) from None
+            raise no_address(url, error) from None
 
     def close(self) -> None:
         self._http.close()
@@ -133,12 +130,18 @@ class Transport:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
     def get(self, path: str, view: type[V], params: Params = ()) -> V:
-        """Read ``path`` as ``view``. An answer with an ``ETag`` is asked for again only if it has changed."""
+        """Read ``path`` as ``view``.
+
+        An answer with an ``ETag`` is asked for again only if it has changed.
+        """
         key = (path, tuple(params))
         known = self._answers.get(key)
         headers = {"If-None-Match": known.etag} if known else {}
@@ -151,13 +154,22 @@ class Transport:
             self._kept_bytes -= self._answers.pop(key).size
         size = len(response.content)
         if (etag := response.headers.get("ETag")) and size <= REMEMBERED_BYTES_MAX:
-            self._answers[key] = _CachedResponse(etag, answer, size)
+            self._answers[key] = CachedResponse(etag, answer, size)
             self._kept_bytes += size
-            while len(self._answers) > REMEMBERED_ANSWERS_MAX or self._kept_bytes > REMEMBERED_BYTES_MAX:
+            while (
+                len(self._answers) > REMEMBERED_ANSWERS_MAX
+                or self._kept_bytes > REMEMBERED_BYTES_MAX
+            ):
                 self._kept_bytes -= self._answers.popitem(last=False)[1].size
         return answer
 
-    def post(self, path: str, view: type[V], document: object = None, headers: Mapping[str, str] | None = None) -> V:
+    def post(
+        self,
+        path: str,
+        view: type[V],
+        document: object = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> V:
         """Send a JSON document, or nothing, and read the answer as ``view``."""
         return self._read(self.send("POST", path, headers=headers or {}, json=document), view)
 
@@ -193,7 +205,9 @@ class Transport:
         def attempt() -> httpx2.Response:
             opened = body() if body is not None else {}
             try:
-                return self._http.request(method, path, params=list(params), headers=dict(headers), json=json, **opened)
+                return self._http.request(
+                    method, path, params=list(params), headers=dict(headers), json=json, **opened
+                )
             finally:
                 if "content" in opened:
                     opened["content"].close()
@@ -201,7 +215,9 @@ class Transport:
         return self._patiently(attempt)
 
     def events(self, path: str, *, params: Params = ()) -> Iterator[httpx2.ServerSentEvent]:
-        """Server-sent events as they come, until the connection ends, for whatever reason: nothing is tried again.
+        """Server-sent events as they come, until the connection ends, for whatever reason.
+
+        Nothing is tried again.
 
         Raises
         ------
@@ -210,16 +226,28 @@ class Transport:
         """
         try:
             with self._http.stream(
-                "GET", path, params=list(params), headers={"Accept": "text/event-stream"}, timeout=STREAM_TIMEOUT
+                "GET",
+                path,
+                params=list(params),
+                headers={"Accept": "text/event-stream"},
+                timeout=STREAM_TIMEOUT,
             ) as response:
                 if response.is_error:
                     response.read()
-                    raise refusal(_problem(response))
+                    raise refusal(problem_of(response))
                 yield from httpx2.EventSource(response, max_event_size=EVENT_BYTES_MAX)
         except httpx2.TransportError:
             return  # The caller continues with another request, which reports the fault.
 
-    def download(self, path: str, take: Callable[[bytes], object], *, params: Params = (), size: int, tag: str) -> None:
+    def download(
+        self,
+        path: str,
+        take: Callable[[bytes], object],
+        *,
+        params: Params = (),
+        size: int,
+        tag: str,
+    ) -> None:
         """Read a file of ``size`` bytes; after a broken connection go on where it stopped.
 
         Parameters
@@ -255,16 +283,20 @@ class Transport:
                 if response.is_error:
                     response.read()
                     return response
-                if response.headers.get("ETag") != tag or (received and response.status_code != 206):
+                if response.headers.get("ETag") != tag or (
+                    received and response.status_code != 206
+                ):
                     raise UnreachableError(
-                        f"{self.url}{path} changed during the download", next_step="request it again"
+                        f"{self.url}{path} changed during the download",
+                        next_step="request it again",
                     )
                 try:
                     for block in response.iter_bytes():
                         received += len(block)
                         take(block)
                 except httpx2.TransportError:
-                    # Received bytes are kept and the time limit restarts: a long download survives many short interruptions.
+                    # Received bytes are kept and the time limit restarts: a long download survives
+                    # many short interruptions.
                     if received == before:
                         raise
                 return response
@@ -274,7 +306,8 @@ class Transport:
             self._patiently(attempt)
             if received == before:
                 raise UnreachableError(
-                    f"{self.url}{path} ended after {received} of {size} bytes", next_step="request it again"
+                    f"{self.url}{path} ended after {received} of {size} bytes",
+                    next_step="request it again",
                 )
 
     def _patiently(self, attempt: Callable[[], httpx2.Response]) -> httpx2.Response:
@@ -288,12 +321,16 @@ class Transport:
             response: httpx2.Response | None = None
             try:
                 response = attempt()
-            except (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.InvalidURL) as error:
-                raise _no_address(self.url, error) from None
+            except (
+                httpx2.UnsupportedProtocol,
+                httpx2.LocalProtocolError,
+                httpx2.InvalidURL,
+            ) as error:
+                raise no_address(self.url, error) from None
             except httpx2.TransportError as error:
                 if (refused := certificate_error(self.url, error)) is not None:
                     raise refused from None
-                why = _why(error)
+                why = why_of(error)
             else:
                 if response.status_code not in RETRIED_STATUS:
                     break
@@ -310,11 +347,15 @@ class Transport:
                 )
             if self._clock() - said_at >= SAID_AGAIN_SECONDS:
                 said_at = self._clock()
-                what = "asks to wait" if response is not None and response.status_code == 429 else "does not answer"
+                what = (
+                    "asks to wait"
+                    if response is not None and response.status_code == 429
+                    else "does not answer"
+                )
                 self._say(f"{self.url} {what} ({why}); retrying for {self._left(started):.0f} s")
             self._sleep(delay)
         if response.is_error:
-            raise refusal(_problem(response))
+            raise refusal(problem_of(response))
         return response
 
     def _left(self, started: float) -> float:
@@ -322,7 +363,10 @@ class Transport:
         return self.patience_seconds - (self._clock() - started)
 
     def _delay(self, tries: int, response: httpx2.Response | None) -> float:
-        """Return the seconds before the next try: the server's ``Retry-After``, or twice the last, with jitter."""
+        """Return the seconds before the next try.
+
+        The server's ``Retry-After``, or twice the last, with jitter.
+        """
         asked = response.headers.get("Retry-After", "") if response is not None else ""
         if asked.isdigit():
             return min(float(asked), RETRY_AFTER_SECONDS_MAX)
@@ -336,34 +380,8 @@ class Transport:
             line = error.errors()[0]
             where = ".".join(map(str, line["loc"])) or "the answer"
             raise UnreachableError(
-                f"{self.url} sent an unexpected response to {response.request.url.path}: {where}: {line['msg']}",
+                f"{self.url} sent an unexpected response to {response.request.url.path}: {where}: "
+                f"{line['msg']}",
                 next_step="check that the address belongs to Lockstep, and that server and client have "
                 "the same version",
             ) from None
-
-
-def _no_address(url: str, error: Exception) -> UsageError:
-    return UsageError(f"{url!r} is not a server address: {error}", next_step="write http://HOST:PORT")
-
-
-def _why(error: httpx2.TransportError) -> str:
-    if isinstance(error, httpx2.ConnectError):
-        text = str(error)
-        return "connection refused" if "refused" in text else text or "no connection"
-    if isinstance(error, httpx2.TimeoutException):
-        return "no answer in time"
-    return "the connection broke"
-
-
-def _problem(response: httpx2.Response) -> Problem:
-    """The problem document of an error; an answer that is none (a proxy's page) becomes one."""
-    try:
-        return Problem.model_validate_json(response.content)
-    except ValidationError:
-        words = f"{response.status_code} {response.reason_phrase}".strip()
-        return Problem(
-            title=words,
-            status=response.status_code,
-            detail=f"{response.request.method} {response.request.url} failed with {words}, without a reason",
-            code="",
-        )

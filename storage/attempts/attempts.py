@@ -1,11 +1,11 @@
 """Attempts at jobs: placed by the scheduler, claimed, renewed and ended by nodes.
 
-Every write carries the assignment's token, and the database compares it: a writer whose lease was lost matches no row
-and stops. No program needs certainty that another one is dead.
+Every write carries the assignment's token, and the database compares it: a writer whose lease was
+lost matches no row and stops. No program needs certainty that another one is dead.
 
-Placement is in ``storage.attempts.placing``, claims are in ``storage.attempts.claiming``, ends and their effect on the job in
-``storage.attempts.endings``; their functions are re-exported here. Uploads are in ``storage.series.series`` and
-``storage.logs.logs``.
+Placement is in ``storage.attempts.placing``, claims are in ``storage.attempts.claiming``, ends and
+their effect on the job in ``storage.attempts.endings``; their functions are re-exported here.
+Uploads are in ``storage.series.series`` and ``storage.logs.logs``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,16 @@ from lockstep.domain.life.lifecycle import AssignmentState, AttemptState, Intent
 from lockstep.domain.training.memory import MemoryForecast
 from lockstep.storage.attempts import events, nodes, transitions
 from lockstep.storage.attempts.claiming import Claim, Published, claim
-from lockstep.storage.attempts.endings import ACTOR, LIVE, ExpiredAssignment, end, expired, lock_attempt, lose, release
+from lockstep.storage.attempts.endings import (
+    ACTOR,
+    LIVE,
+    ExpiredAssignment,
+    end,
+    expired,
+    lock_attempt,
+    lose,
+    release,
+)
 from lockstep.storage.attempts.placing import PlacedAssignment, PlacedAttempt, place
 from lockstep.storage.db.clock import db_now, now
 from lockstep.storage.db.dialects import run, table_of, write
@@ -72,13 +81,18 @@ def _fenced(session: Session, assignment_id: str, token: str) -> AttemptRow | No
 
 
 def writer(session: Session, assignment_id: str, token: str) -> Writer | None:
-    """Return the right to open the assignment's stream; None if it is not claimed under this token."""
+    """Return the right to open the assignment's stream.
+
+    None if it is not claimed under this token.
+    """
     found = run(session, _WRITER, {"of_assignment": assignment_id, "of_token": token}).one_or_none()
     return None if found is None else Writer(*found)
 
 
 def mark_running(session: Session, assignment_id: str, token: str) -> bool:
-    """Note that all ranks have met, or that the processes of a script have started. A second call changes nothing.
+    """Note that all ranks have met, or that the processes of a script have started.
+
+    A second call changes nothing.
 
     Returns
     -------
@@ -92,8 +106,14 @@ def mark_running(session: Session, assignment_id: str, token: str) -> bool:
         attempt.state = AttemptState.RUNNING
         attempt.running_at = now(session)
         session.flush()
-        message = "1 rank is running" if attempt.world_size == 1 else f"{attempt.world_size} ranks are running"
-        transitions.take(session, attempt.job_id, "run", attempt=attempt.number, reason=message, actor=ACTOR)
+        message = (
+            "1 rank is running"
+            if attempt.world_size == 1
+            else f"{attempt.world_size} ranks are running"
+        )
+        transitions.take(
+            session, attempt.job_id, "run", attempt=attempt.number, reason=message, actor=ACTOR
+        )
     return True
 
 
@@ -113,7 +133,9 @@ def settle_plan(session: Session, assignment_id: str, token: str, plan: dict[str
         predicted = memory is not None and memory != (attempt.plan or {}).get("memory")
         attempt.plan = plan
         session.flush()
-        settled = update(JobRow).where(JobRow.id == attempt.job_id, JobRow.attempt_count == attempt.number)
+        settled = update(JobRow).where(
+            JobRow.id == attempt.job_id, JobRow.attempt_count == attempt.number
+        )
         write(session, settled.values(plan=plan, version=JobRow.version + 1))
         events.add(
             session,
@@ -134,8 +156,8 @@ def renew(
 ) -> dict[str, Intent | None]:
     """Renew the leases of a node's assignments, and store the node's heartbeat.
 
-    There is no condition on time: a lease that expired during an outage of the database is renewed if the work was not
-    given away yet. Only :func:`lose` decides that a lease has expired.
+    There is no condition on time: a lease that expired during an outage of the database is renewed
+    if the work was not given away yet. Only :func:`lose` decides that a lease has expired.
 
     Parameters
     ----------
@@ -152,7 +174,10 @@ def renew(
     answer: dict[str, Intent | None] = {}
     if tokens:
         intent = (
-            select(JobRow.intent).where(JobRow.id == AssignmentRow.job_id).correlate(AssignmentRow).scalar_subquery()
+            select(JobRow.intent)
+            .where(JobRow.id == AssignmentRow.job_id)
+            .correlate(AssignmentRow)
+            .scalar_subquery()
         )
         renewed = (
             update(AssignmentRow)
@@ -180,12 +205,21 @@ def wanted(session: Session, node_name: str) -> dict[str, Intent]:
             JobRow.intent.is_not(None),
         )
     )
-    return {assignment_id: intent for assignment_id, intent in session.execute(statement) if intent is not None}
+    return {
+        assignment_id: intent
+        for assignment_id, intent in session.execute(statement)
+        if intent is not None
+    }
 
 
 def unclaimed(session: Session, node_name: str) -> list[str]:
-    """Assignments that wait for a node to claim them, oldest first: their messages may have been lost."""
-    waiting = and_(AssignmentRow.node_name == node_name, AssignmentRow.state == AssignmentState.ASSIGNED)
+    """Assignments that wait for a node to claim them, oldest first.
+
+    Their messages may have been lost.
+    """
+    waiting = and_(
+        AssignmentRow.node_name == node_name, AssignmentRow.state == AssignmentState.ASSIGNED
+    )
     return list(session.scalars(select(AssignmentRow.id).where(waiting).order_by(AssignmentRow.id)))
 
 
@@ -193,7 +227,13 @@ def held(session: Session, node_name: str) -> list[HeldAssignment]:
     """Assignments that hold a node's devices: to adopt (claimed), or to sweep and release (ended)."""
     holding = (AssignmentState.CLAIMED, AssignmentState.ENDED)
     statement = (
-        select(AssignmentRow.id, AssignmentRow.token, AssignmentRow.job_id, AttemptRow.number, AssignmentRow.state)
+        select(
+            AssignmentRow.id,
+            AssignmentRow.token,
+            AssignmentRow.job_id,
+            AttemptRow.number,
+            AssignmentRow.state,
+        )
         .join(AttemptRow, AttemptRow.id == AssignmentRow.attempt_id)
         .where(AssignmentRow.node_name == node_name, AssignmentRow.state.in_(holding))
         .order_by(AssignmentRow.id)
@@ -205,7 +245,9 @@ def newest(session: Session, job_ids: Iterable[str]) -> dict[str, AttemptRow]:
     """The newest attempt of each job that has one, with its assignments, in two statements."""
     statement = (
         select(AttemptRow)
-        .join(JobRow, and_(JobRow.id == AttemptRow.job_id, JobRow.attempt_count == AttemptRow.number))
+        .join(
+            JobRow, and_(JobRow.id == AttemptRow.job_id, JobRow.attempt_count == AttemptRow.number)
+        )
         .where(AttemptRow.job_id.in_(list(job_ids)))
         .options(selectinload(AttemptRow.assignments))
         .execution_options(populate_existing=True)
@@ -215,7 +257,12 @@ def newest(session: Session, job_ids: Iterable[str]) -> dict[str, AttemptRow]:
 
 def of_job(session: Session, job_id: str, *, limit: int) -> list[AttemptRow]:
     """A job's attempts with their assignments, newest first."""
-    statement = select(AttemptRow).where(AttemptRow.job_id == job_id).order_by(AttemptRow.number.desc()).limit(limit)
+    statement = (
+        select(AttemptRow)
+        .where(AttemptRow.job_id == job_id)
+        .order_by(AttemptRow.number.desc())
+        .limit(limit)
+    )
     return list(session.scalars(statement.options(selectinload(AttemptRow.assignments))))
 
 
@@ -223,7 +270,10 @@ def overdue(session: Session) -> list[str]:
     """Running jobs that have run longer than their ``timeout_seconds``, over all attempts."""
     statement = (
         select(JobRow.id)
-        .join(AttemptRow, and_(AttemptRow.job_id == JobRow.id, AttemptRow.number == JobRow.attempt_count))
+        .join(
+            AttemptRow,
+            and_(AttemptRow.job_id == JobRow.id, AttemptRow.number == JobRow.attempt_count),
+        )
         .where(
             JobRow.state == JobState.RUNNING,
             JobRow.intent.is_(None),

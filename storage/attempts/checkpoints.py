@@ -1,9 +1,11 @@
 """Checkpoints that count: a row per checkpoint, written under a valid token.
 
-A database that was restored from a backup names checkpoints that have been deleted since, and lacks those that were
-published since. The rows are then made to agree with the notes beside the files (``storage.objects.published``).
+A database that was restored from a backup names checkpoints that have been deleted since, and lacks
+those that were published since. The rows are then made to agree with the notes beside the files
+(``storage.objects.published``).
 
-Not here: their files (``storage.objects.blobs``). A folder with neither row nor note was never published.
+Not here: their files (``storage.objects.blobs``). A folder with neither row nor note was never
+published.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ def publish(
     attempt = _fenced(session, assignment_id, token)
     if attempt is None:
         return False
-    note = Note(attempt=attempt.number, step=step, bytes=bytes, sha256=sha256, final=final, value=value)
+    note = Note(
+        attempt=attempt.number, step=step, bytes=bytes, sha256=sha256, final=final, value=value
+    )
     if _add(session, attempt.job_id, location, note):
         events.add(
             session,
@@ -98,11 +102,17 @@ def reconcile(
     if attempt is None:
         return False
     added = [note.step for location, note in found if _add(session, attempt.job_id, location, note)]
-    rows = delete(CheckpointRow).where(CheckpointRow.job_id == attempt.job_id, CheckpointRow.id.in_(gone))
+    rows = delete(CheckpointRow).where(
+        CheckpointRow.job_id == attempt.job_id, CheckpointRow.id.in_(gone)
+    )
     deleted = sorted(write(session, rows.returning(CheckpointRow.step)).scalars()) if gone else []
     if added or deleted:
         told = [f"published again: {_steps(added)}"] if added else []
-        told += [f"deleted in the store and removed from the list: {_steps(deleted)}"] if deleted else []
+        told += (
+            [f"deleted in the store and removed from the list: {_steps(deleted)}"]
+            if deleted
+            else []
+        )
         events.add(
             session,
             job_id=attempt.job_id,
@@ -121,7 +131,10 @@ def _steps(steps: Sequence[int]) -> str:
 
 
 def _fenced(session: Session, assignment_id: str, token: str) -> Row[str, int] | None:
-    """Return job and number of the attempt whose token this is, locked; None if the token is not valid any more."""
+    """Return job and number of the attempt whose token this is, locked.
+
+    None if the token is not valid any more.
+    """
     # The lock keeps the attempt from ending between the check and the insert.
     fence = (
         select(AttemptRow.job_id, AttemptRow.number)
@@ -139,13 +152,21 @@ def _fenced(session: Session, assignment_id: str, token: str) -> Row[str, int] |
 def _add(session: Session, job_id: str, location: str, note: Note) -> bool:
     """Write the row of a checkpoint; False if it is there already.
 
-    The row of another checkpoint at the same location is replaced: after a restore of the database an attempt's number
-    is reused. The new row has a new id (:func:`ids`).
+    The row of another checkpoint at the same location is replaced: after a restore of the database
+    an attempt's number is reused. The new row has a new id (:func:`ids`).
     """
-    place = (CheckpointRow.job_id == job_id, CheckpointRow.attempt == note.attempt, CheckpointRow.step == note.step)
+    place = (
+        CheckpointRow.job_id == job_id,
+        CheckpointRow.attempt == note.attempt,
+        CheckpointRow.step == note.step,
+    )
     write(session, delete(CheckpointRow).where(*place, CheckpointRow.sha256 != note.sha256))
     row = upsert(session, CheckpointRow).values(
-        id=str(uuid_utils.uuid7()), job_id=job_id, location=location, created_at=db_now(), **note.model_dump()
+        id=str(uuid_utils.uuid7()),
+        job_id=job_id,
+        location=location,
+        created_at=db_now(),
+        **note.model_dump(),
     )
     return changed(session, row.on_conflict_do_nothing()) == 1
 
@@ -156,9 +177,16 @@ def of_job(session: Session, job_id: str) -> list[CheckpointRow]:
 
 
 def ids(session: Session, job_id: str) -> list[str]:
-    """Return the ids of a job's checkpoints, which identify the list: rows are added and deleted, never changed."""
+    """Return the ids of a job's checkpoints, which identify the list.
+
+    Rows are added and deleted, never changed.
+    """
     return list(
-        session.scalars(select(CheckpointRow.id).where(CheckpointRow.job_id == job_id).order_by(CheckpointRow.id))
+        session.scalars(
+            select(CheckpointRow.id)
+            .where(CheckpointRow.job_id == job_id)
+            .order_by(CheckpointRow.id)
+        )
     )
 
 
@@ -168,12 +196,20 @@ def newest(session: Session, job_id: str) -> CheckpointRow | None:
 
 
 def best(newest_first: list[CheckpointRow]) -> CheckpointRow | None:
-    """The best of a job's checkpoints, as :func:`of_job` gives them; None where ``keep_best`` was not asked for."""
+    """The best of a job's checkpoints, as :func:`of_job` gives them.
+
+    None where ``keep_best`` was not asked for.
+    """
     return best_of(newest_first, _value)
 
 
-def pick(newest_first: list[CheckpointRow], which: int | Literal["best"] | None) -> CheckpointRow | None:
-    """The checkpoint of a step, the best, or the newest; of two of one step, the later attempt's."""
+def pick(
+    newest_first: list[CheckpointRow], which: int | Literal["best"] | None
+) -> CheckpointRow | None:
+    """The checkpoint of a step, the best, or the newest.
+
+    Of two of one step, the later attempt's.
+    """
     if which == "best":
         return best(newest_first)
     return next((row for row in newest_first if which is None or row.step == which), None)
@@ -194,7 +230,12 @@ def prune(session: Session, job_id: str, keep_last: int) -> list[str]:
     """
     old = superseded(of_job(session, job_id), keep_last, _value)
     if old:
-        write(session, delete(CheckpointRow).where(CheckpointRow.id.in_([checkpoint.id for checkpoint in old])))
+        write(
+            session,
+            delete(CheckpointRow).where(
+                CheckpointRow.id.in_([checkpoint.id for checkpoint in old])
+            ),
+        )
     return [checkpoint.location for checkpoint in old]
 
 

@@ -1,6 +1,7 @@
 """Claiming: a node takes its part of an attempt, and is given all that it needs to start it.
 
-Not here: the life of an attempt after that (``storage.attempts.attempts``), and which node gets it (``storage.attempts.placing``).
+Not here: the life of an attempt after that (``storage.attempts.attempts``), and which node gets it
+(``storage.attempts.placing``).
 """
 
 from __future__ import annotations
@@ -54,13 +55,15 @@ class Claim:
     rendezvous_host: str
     rendezvous_port: int
     published: list[Published]
-    """Checkpoints of the job, newest first: the one to go on from, and those before it in case that one is damaged."""
+    """Checkpoints of the job, newest first: the one to go on from, and those before it in case that
+    one is damaged."""
     timeout_left_seconds: float | None
     """Seconds that it may still run; None has no limit."""
     host_count: int = 1
     """Machines that the attempt's nodes run on: two agents may share one."""
     init: str | None = None
-    """Location of another job's checkpoint, where ``train.init_from`` names one that is there and nothing is resumed."""
+    """Location of another job's checkpoint, where ``train.init_from`` names one that is there and
+    nothing is resumed."""
 
 
 def claim(
@@ -80,14 +83,16 @@ def claim(
     assignment_id, node_name : str
     lease_seconds : float
     rendezvous_port : int or None
-        A free port of this node, used if it is node rank 0. The other nodes' claims succeed once that has claimed.
+        A free port of this node, used if it is node rank 0. The other nodes' claims succeed once
+        that has claimed.
     rendezvous_host : str, optional
         Where the other nodes reach this one, used likewise; by default at its name.
 
     Returns
     -------
     Claim or None
-        None when it was claimed before, has ended, belongs to another node, or waits for node rank 0.
+        None when it was claimed before, has ended, belongs to another node, or waits for node rank
+        0.
     """
     attempt = lock_attempt(session, assignment_id)
     if attempt is None:
@@ -106,8 +111,13 @@ def claim(
         if attempt.node_count > 1 and rendezvous_host is not None:
             attempt.rendezvous_host = rendezvous_host
     job = run(session, _CLAIMED_JOB, {"of_job": attempt.job_id}).one()
-    published = [Published(row.step, row.location, row.sha256) for row in checkpoints.of_job(session, attempt.job_id)]
-    timeout_left = None if job.timeout_seconds is None else job.timeout_seconds - job.running_seconds
+    published = [
+        Published(row.step, row.location, row.sha256)
+        for row in checkpoints.of_job(session, attempt.job_id)
+    ]
+    timeout_left = (
+        None if job.timeout_seconds is None else job.timeout_seconds - job.running_seconds
+    )
     return Claim(
         assignment_id=assignment_id,
         token=part.token,
@@ -165,6 +175,6 @@ _CLAIMED: Final = (
     )
     .returning(_PART.c.node_rank, _PART.c.token, _PART.c.ranks_here, _PART.c.device_indices)
 )
-_CLAIMED_JOB: Final = select(*transitions.JOBS.c["spec", "timeout_seconds", "running_seconds"]).where(
-    transitions.JOBS.c.id == bindparam("of_job")
-)
+_CLAIMED_JOB: Final = select(
+    *transitions.JOBS.c["spec", "timeout_seconds", "running_seconds"]
+).where(transitions.JOBS.c.id == bindparam("of_job"))

@@ -1,13 +1,16 @@
 """Ends of attempts, and their effect on the job.
 
-An attempt ends once: the fenced update of its row decides, and the job's transition, budget, backoff and event follow
-in the same transaction. Locks are taken in the order attempt, assignments, devices, job: ends of two nodes of a gang,
-a cancel and a lost lease wait for each other without a deadlock.
+An attempt ends once: the fenced update of its row decides, and the job's transition, budget,
+backoff and event follow in the same transaction. Locks are taken in the order attempt, assignments,
+devices, job: ends of two nodes of a gang, a cancel and a lost lease wait for each other without a
+deadlock.
 
-The attempt's stream is sealed afterwards, in the other database, by the program that ended the attempt; a later attempt
-seals earlier streams when it opens its own. Uploads must therefore finish before the end.
+The attempt's stream is sealed afterwards, in the other database, by the program that ended the
+attempt; a later attempt seals earlier streams when it opens its own. Uploads must therefore finish
+before the end.
 
-Not here: the effect of an outcome on the job (``storage.attempts.judging``), and starts (``storage.attempts.placing``).
+Not here: the effect of an outcome on the job (``storage.attempts.judging``), and starts
+(``storage.attempts.placing``).
 """
 
 from __future__ import annotations
@@ -44,7 +47,10 @@ class ExpiredAssignment:
 
 
 def lock_attempt(session: Session, assignment_id: str) -> AttemptRow | None:
-    """The attempt of an assignment, locked until the transaction ends. The first lock of everything about an attempt."""
+    """The attempt of an assignment, locked until the transaction ends.
+
+    The first lock of everything about an attempt.
+    """
     return session.scalars(_LOCKED, {"of_assignment": assignment_id}).one_or_none()
 
 
@@ -52,7 +58,9 @@ _LOCKED: Final = (
     select(AttemptRow)
     .where(
         AttemptRow.id
-        == select(AssignmentRow.attempt_id).where(AssignmentRow.id == bindparam("of_assignment")).scalar_subquery()
+        == select(AssignmentRow.attempt_id)
+        .where(AssignmentRow.id == bindparam("of_assignment"))
+        .scalar_subquery()
     )
     .with_for_update(key_share=True)
     .execution_options(populate_existing=True)
@@ -70,11 +78,18 @@ def lock_live(session: Session, job_id: str) -> AttemptRow | None:
 
 
 def end(
-    session: Session, assignment_id: str, token: str, outcome: Outcome, *, timings: Timings, node_failed: bool = False
+    session: Session,
+    assignment_id: str,
+    token: str,
+    outcome: Outcome,
+    *,
+    timings: Timings,
+    node_failed: bool = False,
 ) -> bool:
     """Store the end of an assignment, and end the attempt if that decides it (``domain.life.gang``).
 
-    The first assignment with a known cause of failure ends the attempt; it succeeds once all have succeeded.
+    The first assignment with a known cause of failure ends the attempt; it succeeds once all have
+    succeeded.
 
     Parameters
     ----------
@@ -83,18 +98,23 @@ def end(
     outcome : Outcome
     timings : Timings
     node_failed : bool, optional
-        The agent itself observed that the node failed. An outcome alone does not count against a node, because a job
-        can write one.
+        The agent itself observed that the node failed. An outcome alone does not count against a
+        node, because a job can write one.
 
     Returns
     -------
     bool
-        False, with nothing written, if the token is no longer valid or this assignment has ended already.
+        False, with nothing written, if the token is no longer valid or this assignment has ended
+        already.
     """
     attempt = lock_attempt(session, assignment_id)
     if attempt is None:
         return False
-    ended = {"of_assignment": assignment_id, "of_token": token, "with_outcome": outcome.model_dump(mode="json")}
+    ended = {
+        "of_assignment": assignment_id,
+        "of_token": token,
+        "with_outcome": outcome.model_dump(mode="json"),
+    }
     node = run(session, _PART_ENDED, ended).scalar_one_or_none()
     if node is None:
         return False
@@ -108,11 +128,18 @@ def end(
     return True
 
 
-def lose(session: Session, assignment_id: str, token: str, *, timings: Timings, last_step: int | None = None) -> bool:
+def lose(
+    session: Session,
+    assignment_id: str,
+    token: str,
+    *,
+    timings: Timings,
+    last_step: int | None = None,
+) -> bool:
     """End an attempt whose node stopped its heartbeat, if the lease is still expired.
 
-    The job is not placed again before its old node has certainly stopped its ranks. ``last_step`` is the last reported
-    one.
+    The job is not placed again before its old node has certainly stopped its ranks. ``last_step``
+    is the last reported one.
 
     Returns
     -------
@@ -128,7 +155,8 @@ def lose(session: Session, assignment_id: str, token: str, *, timings: Timings, 
         AssignmentRow.state.in_(LIVE),
         AssignmentRow.lease_expires_at < db_now(),
     )
-    # An unclaimed one can never be claimed now, so nothing of it can run. It is only marked as ended here and freed with
+    # An unclaimed one can never be claimed now, so nothing of it can run. It is only marked as
+    # ended here and freed with
     # the attempt's other unclaimed parts.
     values = {"state": AssignmentState.ENDED, "ended_at": db_now()}
     lost = write(
@@ -141,12 +169,16 @@ def lose(session: Session, assignment_id: str, token: str, *, timings: Timings, 
         return False
     node = lost.node_name
     if lost.claimed_at is not None:
-        outcome = Outcome.of(Reason.LOST, f"node {node} fell silent", node=node, last_step=last_step)
+        outcome = Outcome.of(
+            Reason.LOST, f"node {node} fell silent", node=node, last_step=last_step
+        )
     else:
         outcome = Outcome.of(Reason.UNANSWERED, f"node {node} never answered", node=node)
     write(
         session,
-        update(AssignmentRow).where(AssignmentRow.id == assignment_id).values(outcome=outcome.model_dump(mode="json")),
+        update(AssignmentRow)
+        .where(AssignmentRow.id == assignment_id)
+        .values(outcome=outcome.model_dump(mode="json")),
     )
     if lost.claimed_at is None:
         _free(session, assignment_id)
@@ -157,14 +189,16 @@ def lose(session: Session, assignment_id: str, token: str, *, timings: Timings, 
 
 
 def end_unclaimed(session: Session, attempt: AttemptRow, *, message: str) -> bool:
-    """End a cancelled attempt (locked by the caller) at once, if none of its nodes has claimed its part.
+    """End a cancelled attempt (locked by the caller) at once, if no node has claimed it.
 
     Returns
     -------
     bool
         False when some node has: then that node ends it.
     """
-    states = session.scalars(select(AssignmentRow.state).where(AssignmentRow.attempt_id == attempt.id))
+    states = session.scalars(
+        select(AssignmentRow.state).where(AssignmentRow.attempt_id == attempt.id)
+    )
     if any(state is not AssignmentState.ASSIGNED for state in states):
         return False
     outcome = Outcome.of(Reason.CANCELLED, message)
@@ -175,7 +209,13 @@ def end_unclaimed(session: Session, attempt: AttemptRow, *, message: str) -> boo
 def expired(session: Session) -> list[ExpiredAssignment]:
     """Every assignment whose lease has run out, oldest first."""
     statement = (
-        select(AssignmentRow.id, AssignmentRow.token, AssignmentRow.job_id, AttemptRow.number, AssignmentRow.node_name)
+        select(
+            AssignmentRow.id,
+            AssignmentRow.token,
+            AssignmentRow.job_id,
+            AttemptRow.number,
+            AssignmentRow.node_name,
+        )
         .join(AttemptRow, AttemptRow.id == AssignmentRow.attempt_id)
         .where(AssignmentRow.state.in_(LIVE), AssignmentRow.lease_expires_at < db_now())
         .order_by(AssignmentRow.lease_expires_at)
@@ -191,7 +231,10 @@ def release(session: Session, assignment_id: str, node_name: str) -> bool:
     bool
         False when it has not ended, is another node's, or was released before.
     """
-    if run(session, _RELEASED, {"of_assignment": assignment_id, "on_node": node_name}).rowcount == 0:
+    if (
+        run(session, _RELEASED, {"of_assignment": assignment_id, "on_node": node_name}).rowcount
+        == 0
+    ):
         return False
     run(session, _FREED, {"of_assignment": assignment_id})
     return True
@@ -222,7 +265,12 @@ def _free(session: Session, assignment_id: str) -> None:
 
 
 def end_attempt(
-    session: Session, attempt: AttemptRow, outcome: Outcome, *, timings: Timings, not_before: float = 0.0
+    session: Session,
+    attempt: AttemptRow,
+    outcome: Outcome,
+    *,
+    timings: Timings,
+    not_before: float = 0.0,
 ) -> bool:
     """End a locked attempt and move its job; False when it has ended already."""
     ended = {"of_attempt": attempt.id, "with_outcome": outcome.model_dump(mode="json")}
@@ -235,13 +283,19 @@ def end_attempt(
 
 def end_others(session: Session, attempt_id: str, teller_id: str = "") -> None:
     """End every part of a locked attempt that has not ended, but for the one of ``teller_id``."""
-    for assignment_id, state in run(session, _OTHERS, {"of_attempt": attempt_id, "but_for": teller_id}).all():
+    for assignment_id, state in run(
+        session, _OTHERS, {"of_attempt": attempt_id, "but_for": teller_id}
+    ).all():
         if state is AssignmentState.ASSIGNED:
             _free(session, assignment_id)
         else:
-            # Its node reads from its next renewal that this is over, stops its ranks and releases the devices.
+            # Its node reads from its next renewal that this is over, stops its ranks and releases
+            # the devices.
             values: dict[str, Any] = {"state": AssignmentState.ENDED, "ended_at": db_now()}
-            write(session, update(AssignmentRow).where(AssignmentRow.id == assignment_id).values(values))
+            write(
+                session,
+                update(AssignmentRow).where(AssignmentRow.id == assignment_id).values(values),
+            )
 
 
 # --- statements
@@ -251,7 +305,11 @@ _ATTEMPT: Final = table_of(AttemptRow)
 _DEVICE: Final = table_of(DeviceRow)
 _PART_ENDED: Final = (
     update(_PART)
-    .where(_PART.c.id == bindparam("of_assignment"), _PART.c.token == bindparam("of_token"), _PART.c.state.in_(LIVE))
+    .where(
+        _PART.c.id == bindparam("of_assignment"),
+        _PART.c.token == bindparam("of_token"),
+        _PART.c.state.in_(LIVE),
+    )
     .values(state=AssignmentState.ENDED, ended_at=db_now(), outcome=bindparam("with_outcome"))
     .returning(_PART.c.node_name)
 )
@@ -269,10 +327,16 @@ _RELEASED: Final = (
     )
     .values(state=AssignmentState.RELEASED, released_at=db_now())
 )
-_FREED: Final = update(_DEVICE).where(_DEVICE.c.assignment_id == bindparam("of_assignment")).values(assignment_id=None)
+_FREED: Final = (
+    update(_DEVICE)
+    .where(_DEVICE.c.assignment_id == bindparam("of_assignment"))
+    .values(assignment_id=None)
+)
 _PARTS: Final = select(_PART.c.node_rank, _PART.c.state, _PART.c.ended_at, _PART.c.outcome).where(
     _PART.c.attempt_id == bindparam("of_attempt")
 )
 _OTHERS: Final = select(_PART.c.id, _PART.c.state).where(
-    _PART.c.attempt_id == bindparam("of_attempt"), _PART.c.state.in_(LIVE), _PART.c.id != bindparam("but_for")
+    _PART.c.attempt_id == bindparam("of_attempt"),
+    _PART.c.state.in_(LIVE),
+    _PART.c.id != bindparam("but_for"),
 )

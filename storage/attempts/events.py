@@ -1,7 +1,7 @@
 """Events of jobs: rows that are added and never changed.
 
-Ids of one job's events grow in the order of visibility, so a reader that continues after the last id misses none.
-PostgreSQL assigns ids before the commit, so an insert locks the job's row first.
+Ids of one job's events grow in the order of visibility, so a reader that continues after the last
+id misses none. PostgreSQL assigns ids before the commit, so an insert locks the job's row first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ Order = Literal["oldest", "newest"]
 T = TypeVar("T")
 
 _JOB: Final = table_of(JobRow)
-_LOCKED: Final = select(_JOB.c.id).where(_JOB.c.id == bindparam("of_job")).with_for_update(key_share=True)
+_LOCKED: Final = (
+    select(_JOB.c.id).where(_JOB.c.id == bindparam("of_job")).with_for_update(key_share=True)
+)
 _ADDED: Final = insert(table_of(EventRow)).values(at=db_now())
 
 
@@ -65,7 +67,9 @@ def page_ids(
 
 def _walk(selected: Select[T], job_id: str, order: Order, beyond: int | None) -> Select[T]:
     forward = order == "oldest"
-    walk = selected.where(EventRow.job_id == job_id).order_by(EventRow.id if forward else EventRow.id.desc())
+    walk = selected.where(EventRow.job_id == job_id).order_by(
+        EventRow.id if forward else EventRow.id.desc()
+    )
     if beyond is None:
         return walk
     return walk.where(EventRow.id > beyond if forward else EventRow.id < beyond)

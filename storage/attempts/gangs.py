@@ -1,12 +1,14 @@
 """Ends of a gang's assignments.
 
-``domain.life.gang`` decides which of them ends the gang; ``storage.attempts.endings.end`` calls it. Two cases remain:
+``domain.life.gang`` decides which of them ends the gang; ``storage.attempts.endings.end`` calls it.
+Two cases remain:
 
-* A node has its outcome before the upload of its ranks' output ends, and a checkpoint may take minutes. It therefore
-  reports the outcome first (``tell``). A cause ends the other nodes' assignments at once, since their ranks hold devices.
-* A node that only lost the others waits for a node with a cause. If all others ran on for ``CAUSE_SECONDS``, the
-  connection was lost, and a reconcile cycle decides so (``settle``). A dead node does not run on: its lease expires,
-  and it is named (``storage.attempts.endings.lose``).
+* A node has its outcome before the upload of its ranks' output ends, and a checkpoint may take
+  minutes. It therefore reports the outcome first (``tell``). A cause ends the other nodes'
+  assignments at once, since their ranks hold devices.
+* A node that only lost the others waits for a node with a cause. If all others ran on for
+  ``CAUSE_SECONDS``, the connection was lost, and a reconcile cycle decides so (``settle``). A dead
+  node does not run on: its lease expires, and it is named (``storage.attempts.endings.lose``).
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from lockstep.storage.db.dialects import changed
 from lockstep.storage.db.tables import AssignmentRow, AttemptRow
 
 CAUSE_SECONDS: Final = 10.0
-"""From a rank's failure to its node's word about it: the grace of the ranks beside it, their last lines, the sweep."""
+"""From a rank's failure to its node's word about it: the grace of the ranks beside it, their last
+lines, the sweep."""
 
 
 def tell(session: Session, assignment_id: str, token: str, outcome: Outcome) -> bool:
@@ -39,9 +42,14 @@ def tell(session: Session, assignment_id: str, token: str, outcome: Outcome) -> 
     """
     attempt = lock_attempt(session, assignment_id)
     fenced = update(AssignmentRow).where(
-        AssignmentRow.id == assignment_id, AssignmentRow.token == token, AssignmentRow.state.in_(LIVE)
+        AssignmentRow.id == assignment_id,
+        AssignmentRow.token == token,
+        AssignmentRow.state.in_(LIVE),
     )
-    if attempt is None or changed(session, fenced.values(outcome=outcome.model_dump(mode="json"))) == 0:
+    if (
+        attempt is None
+        or changed(session, fenced.values(outcome=outcome.model_dump(mode="json"))) == 0
+    ):
         return False
     if is_cause(outcome):
         end_others(session, attempt.id, assignment_id)
@@ -65,7 +73,7 @@ def stranded(session: Session) -> list[str]:
 
 
 def settle(session: Session, assignment_id: str, *, timings: Timings) -> bool:
-    """End the attempt of an assignment that lost the others, if these ran on long enough without a cause.
+    """End the attempt of an assignment that lost the others without a cause.
 
     Returns
     -------

@@ -1,7 +1,8 @@
 """Effect of an attempt's end on its job: transition, budget, backoff and plan.
 
-The rules are pure (``domain.life.outcomes.judge``). This module reads their input from the rows of a job whose attempt
-the caller has locked and ended, and writes their result in the same transaction.
+The rules are pure (``domain.life.outcomes.judge``). This module reads their input from the rows of
+a job whose attempt the caller has locked and ended, and writes their result in the same
+transaction.
 
 Not here: the choice of the end that counts (``storage.attempts.endings``).
 """
@@ -14,7 +15,8 @@ from sqlalchemy import Row, bindparam, select
 from sqlalchemy.orm import Session
 
 from lockstep.domain.life.lifecycle import Intent, JobState
-from lockstep.domain.life.outcomes import RULES, AttemptEnd, AttemptHistory, Outcome, RetryClass, judge
+from lockstep.domain.life.outcomes import RULES, Outcome, RetryClass
+from lockstep.domain.life.retrying import AttemptEnd, AttemptHistory, judge
 from lockstep.domain.life.timings import Timings
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.storage.attempts import checkpoints, events, transitions
@@ -26,8 +28,10 @@ ACTOR = "lockstep"
 """Actor of events without a user."""
 
 
-def move_job(session: Session, attempt: AttemptRow, outcome: Outcome, *, timings: Timings, not_before: float) -> None:
-    """Take the step that an attempt's outcome means for its job, with the budget and the backoff that go with it."""
+def move_job(
+    session: Session, attempt: AttemptRow, outcome: Outcome, *, timings: Timings, not_before: float
+) -> None:
+    """Apply an attempt's outcome to its job, with budget and backoff."""
     job = run(session, _JUDGED, {"of_job": attempt.job_id}).one()
     at = now(session)
     ran_seconds = at - attempt.running_at if attempt.running_at is not None else 0.0
@@ -43,9 +47,13 @@ def move_job(session: Session, attempt: AttemptRow, outcome: Outcome, *, timings
     verdict = judge(outcome, _record(job), ending)
     if verdict.note:
         message = f"{outcome.message}; not tried again: {verdict.note}"
-        outcome = outcome.model_copy(update={"message": message, "advice": verdict.advice or outcome.advice})
+        outcome = outcome.model_copy(
+            update={"message": message, "advice": verdict.advice or outcome.advice}
+        )
     elif verdict.explanation:
-        outcome = outcome.model_copy(update={"message": f"{outcome.message}; {verdict.explanation}"})
+        outcome = outcome.model_copy(
+            update={"message": f"{outcome.message}; {verdict.explanation}"}
+        )
     changes: dict[str, Any] = {
         "outcome": outcome.model_dump(mode="json"),
         "reason": outcome.reason.value,
@@ -60,8 +68,11 @@ def move_job(session: Session, attempt: AttemptRow, outcome: Outcome, *, timings
         if verdict.halve:
             changes["plan"] = smaller
     if verdict.step == "succeed" and job.state is JobState.STARTING:
-        # A script may end before its rendezvous was stored; succeeded is reached only through running.
-        transitions.take(session, job.id, "run", attempt=attempt.number, reason="all ranks ran", actor=ACTOR)
+        # A script may end before its rendezvous was stored; succeeded is reached only through
+        # running.
+        transitions.take(
+            session, job.id, "run", attempt=attempt.number, reason="all ranks ran", actor=ACTOR
+        )
     taken = transitions.take(
         session,
         job.id,
@@ -105,7 +116,10 @@ def _reached(session: Session, job: Row[Any], outcome: Outcome) -> int:
 
 
 def _halved(attempt: AttemptRow) -> dict[str, Any] | None:
-    """The attempt's plan with half the micro-batch; None for a script, before it is settled, and at one sample."""
+    """The attempt's plan with half the micro-batch.
+
+    None for a script, before it is settled, and at one sample.
+    """
     if attempt.plan is None:
         return None
     plan = BatchPlan.model_validate(attempt.plan)
@@ -117,7 +131,8 @@ def _halved(attempt: AttemptRow) -> dict[str, Any] | None:
 def _tell_halved(session: Session, attempt: AttemptRow, smaller: dict[str, Any]) -> None:
     assert attempt.plan is not None, "what was halved was there"
     message = (
-        f"out of memory: the next attempt runs micro-batches of {smaller['micro_batch_size']} instead of "
+        f"out of memory: the next attempt runs micro-batches of {smaller['micro_batch_size']} "
+        f"instead of "
         f"{attempt.plan['micro_batch_size']}; the batch stays {smaller['batch_size']}"
     )
     events.add(
@@ -133,8 +148,12 @@ def _tell_halved(session: Session, attempt: AttemptRow, smaller: dict[str, Any])
 
 _JUDGED: Final = (
     select(
-        *transitions.JOBS.c["id", "kind", "state", "intent", "retries_max", "running_seconds", "avoid_nodes"],
-        *transitions.JOBS.c["charged_attempts", "fruitless_attempts", "progress_step", "stuck_step", "stuck_nodes"],
+        *transitions.JOBS.c[
+            "id", "kind", "state", "intent", "retries_max", "running_seconds", "avoid_nodes"
+        ],
+        *transitions.JOBS.c[
+            "charged_attempts", "fruitless_attempts", "progress_step", "stuck_step", "stuck_nodes"
+        ],
     )
     .where(transitions.JOBS.c.id == bindparam("of_job"))
     .with_for_update(key_share=True)

@@ -15,7 +15,8 @@ from lockstep.storage.db.tables import AssignmentRow, AttemptRow, DeviceRow, Eve
 LOOKED_AT_MAX: Final = 200
 """Newest attempts that are searched for a forecast: their specs are read, a few kB each."""
 _SAME: Final = ("task", "task_args", "precision", "strategy", "activation_checkpointing", "compile")
-"""Fields of ``train`` that decide how much memory a micro-batch takes; of the optimizer it is the name."""
+"""Fields of ``train`` that decide how much memory a micro-batch takes; of the optimizer it is the
+name."""
 
 
 class Capacity(NamedTuple):
@@ -37,7 +38,9 @@ class Earlier(NamedTuple):
 
 
 def capacity(session: Session, *, device_type: str | None, nodes: list[str]) -> Capacity | None:
-    """Return the device type with the least memory among those that a job may get; None if there is none.
+    """Return the device type with the least memory among those that a job may get.
+
+    None if there is none.
 
     Parameters
     ----------
@@ -48,18 +51,29 @@ def capacity(session: Session, *, device_type: str | None, nodes: list[str]) -> 
         Nodes on which it would be placed now; empty means any.
     """
     statement = select(
-        DeviceRow.type, func.min(DeviceRow.memory_bytes), func.count() - func.count(DeviceRow.memory_bytes)
+        DeviceRow.type,
+        func.min(DeviceRow.memory_bytes),
+        func.count() - func.count(DeviceRow.memory_bytes),
     )
     statement = statement.where(DeviceRow.present).group_by(DeviceRow.type)
     if device_type is not None:
         statement = statement.where(DeviceRow.type == device_type)
     if nodes:
         statement = statement.where(DeviceRow.node_name.in_(nodes))
-    found = [Capacity(type_, None if unknown else least) for type_, least, unknown in session.execute(statement)]
-    return min(found, key=lambda one: (one.memory_bytes is None, one.memory_bytes or 0, one.device_type), default=None)
+    found = [
+        Capacity(type_, None if unknown else least)
+        for type_, least, unknown in session.execute(statement)
+    ]
+    return min(
+        found,
+        key=lambda one: (one.memory_bytes is None, one.memory_bytes or 0, one.device_type),
+        default=None,
+    )
 
 
-def earlier(session: Session, spec: dict[str, Any], *, world_size: int, device_type: str) -> Earlier | None:
+def earlier(
+    session: Session, spec: dict[str, Any], *, world_size: int, device_type: str
+) -> Earlier | None:
     """Return the forecast of the newest attempt with the same task and size on this device type.
 
     One with the same code is preferred; the code of a task changes more often than its memory.
@@ -81,7 +95,11 @@ def earlier(session: Session, spec: dict[str, Any], *, world_size: int, device_t
     )
     others: list[tuple[str, int, str, dict[str, Any]]] = []
     for job_id, ran, plan, number, attempt_id in session.execute(statement):
-        if plan is None or plan.get("memory") is None or not _is_same_size(spec["train"], ran["train"], plan):
+        if (
+            plan is None
+            or plan.get("memory") is None
+            or not _is_same_size(spec["train"], ran["train"], plan)
+        ):
             continue
         found = (job_id, number, attempt_id, plan)
         if ran.get("code") == spec.get("code"):
@@ -100,7 +118,11 @@ def _is_same_size(train: dict[str, Any], ran: dict[str, Any], plan: dict[str, An
         return False
     micro = train["batch"]["micro_size"]
     settled = plan.get("micro_batch_size")
-    return train["optimizer"]["name"] == ran["optimizer"]["name"] and settled is not None and micro in {"auto", settled}
+    return (
+        train["optimizer"]["name"] == ran["optimizer"]["name"]
+        and settled is not None
+        and micro in {"auto", settled}
+    )
 
 
 def _ran_on(session: Session, attempt_id: str, device_type: str) -> bool:

@@ -1,10 +1,11 @@
 """Nodes and their devices, as their agents describe them, and the nodes' failures.
 
-A node's failures are separate rows: the end of an attempt adds or deletes some without contention with the heartbeats,
-which write the node's row. Each reconcile cycle evaluates them for quarantine before it places jobs.
+A node's failures are separate rows: the end of an attempt adds or deletes some without contention
+with the heartbeats, which write the node's row. Each reconcile cycle evaluates them for quarantine
+before it places jobs.
 
-Not here: holders of devices (``storage.attempts.attempts``), placement (``domain.placement.decide``), and the rule of
-quarantine (``domain.life.quarantine``).
+Not here: holders of devices (``storage.attempts.attempts``), placement
+(``domain.placement.decide``), and the rule of quarantine (``domain.life.quarantine``).
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class DeviceInfo:
     memory_bytes: int | None = None
 
 
-def register(session: Session, name: str, devices: Sequence[DeviceInfo], *, version: str, boot_id: str) -> None:
+def register(
+    session: Session, name: str, devices: Sequence[DeviceInfo], *, version: str, boot_id: str
+) -> None:
     """Write a node and its devices as they are now; a node that is draining goes on draining.
 
     Parameters
@@ -59,32 +62,43 @@ def register(session: Session, name: str, devices: Sequence[DeviceInfo], *, vers
         ``/proc/sys/kernel/random/boot_id``.
     """
     described = {"version": version, "boot_id": boot_id, "seen_at": db_now(), "left_at": None}
-    node = upsert(session, NodeRow).values(name=name, draining=False, registered_at=db_now(), **described)
+    node = upsert(session, NodeRow).values(
+        name=name, draining=False, registered_at=db_now(), **described
+    )
     write(session, node.on_conflict_do_update(index_elements=["name"], set_=described))
     indices = [device.index for device in devices]
     gone = update(DeviceRow).where(DeviceRow.node_name == name, DeviceRow.index.not_in(indices))
     write(session, gone.values(present=False))
     for device in devices:
-        found = {"kind": device.kind, "type": device.type, "memory_bytes": device.memory_bytes, "present": True}
+        found = {
+            "kind": device.kind,
+            "type": device.type,
+            "memory_bytes": device.memory_bytes,
+            "present": True,
+        }
         row = upsert(session, DeviceRow).values(node_name=name, index=device.index, **found)
         write(session, row.on_conflict_do_update(index_elements=["node_name", "index"], set_=found))
 
 
 def touch(session: Session, name: str) -> bool:
     """Store a node's heartbeat; return False if the node is not registered."""
-    return changed(session, update(NodeRow).where(NodeRow.name == name).values(seen_at=db_now())) == 1
+    return (
+        changed(session, update(NodeRow).where(NodeRow.name == name).values(seen_at=db_now())) == 1
+    )
 
 
 def is_registered(session: Session, name: str) -> bool:
     """Return whether the database has a node of this name."""
-    return session.scalars(select(NodeRow.name).where(NodeRow.name == name)).one_or_none() is not None
+    return (
+        session.scalars(select(NodeRow.name).where(NodeRow.name == name)).one_or_none() is not None
+    )
 
 
 def leave(session: Session, name: str) -> None:
     """Mark a node as leaving: it gets no more work until the next heartbeat of an agent.
 
-    An agent that still ends its jobs repeats this after each heartbeat. The mark is a time, not a flag: an older agent,
-    which does not clear it, must still get work.
+    An agent that still ends its jobs repeats this after each heartbeat. The mark is a time, not a
+    flag: an older agent, which does not clear it, must still get work.
     """
     write(session, update(NodeRow).where(NodeRow.name == name).values(left_at=db_now()))
 
@@ -95,8 +109,13 @@ def is_leaving() -> ColumnElement[bool]:
 
 
 def set_draining(session: Session, name: str, draining: bool) -> bool:
-    """Drain a node, or end its drain; running jobs continue. Return False if it is not registered."""
-    return changed(session, update(NodeRow).where(NodeRow.name == name).values(draining=draining)) == 1
+    """Drain a node, or end its drain; running jobs continue.
+
+    Return False if it is not registered.
+    """
+    return (
+        changed(session, update(NodeRow).where(NodeRow.name == name).values(draining=draining)) == 1
+    )
 
 
 def resume(session: Session, name: str) -> bool:
@@ -112,7 +131,9 @@ def resume(session: Session, name: str) -> bool:
 
 
 def quarantine(session: Session, name: str, why: str) -> bool:
-    """Quarantine a node; running jobs continue. Return False if it is quarantined already, or not registered.
+    """Quarantine a node; running jobs continue.
+
+    Return False if it is quarantined already, or not registered.
 
     Each job that it failed gets one event: the fault may not have been the job's own.
     """
@@ -136,8 +157,15 @@ def quarantine(session: Session, name: str, why: str) -> bool:
 
 def blame(session: Session, name: str, job_id: str, reason: Reason) -> None:
     """Note that a node failed a job for a reason that may be its own."""
-    row = upsert(session, NodeFailureRow).values(node_name=name, job_id=job_id, reason=reason.value, at=db_now())
-    write(session, row.on_conflict_do_update(index_elements=["node_name", "job_id", "reason"], set_={"at": db_now()}))
+    row = upsert(session, NodeFailureRow).values(
+        node_name=name, job_id=job_id, reason=reason.value, at=db_now()
+    )
+    write(
+        session,
+        row.on_conflict_do_update(
+            index_elements=["node_name", "job_id", "reason"], set_={"at": db_now()}
+        ),
+    )
 
 
 def forgive(session: Session, name: str) -> None:
@@ -148,9 +176,19 @@ def forgive(session: Session, name: str) -> None:
 def failures(session: Session) -> list[NodeFailure]:
     """Return nodes' recent failures without a success since, newest first."""
     recent = NodeFailureRow.at > db_now() - FAILURES_SECONDS
-    known = NodeFailureRow.reason.in_([reason.value for reason in Reason])  # others are a newer version's
-    statement = select(NodeFailureRow).where(recent, known).order_by(NodeFailureRow.at.desc()).limit(FAILURES_MAX)
-    return [NodeFailure(row.node_name, row.job_id, Reason(row.reason), row.at) for row in session.scalars(statement)]
+    known = NodeFailureRow.reason.in_(
+        [reason.value for reason in Reason]
+    )  # others are a newer version's
+    statement = (
+        select(NodeFailureRow)
+        .where(recent, known)
+        .order_by(NodeFailureRow.at.desc())
+        .limit(FAILURES_MAX)
+    )
+    return [
+        NodeFailure(row.node_name, row.job_id, Reason(row.reason), row.at)
+        for row in session.scalars(statement)
+    ]
 
 
 def quarantined(session: Session) -> set[str]:
@@ -184,7 +222,13 @@ def marks(session: Session) -> Marks:
         NodeRow.quarantined_at,
         NodeRow.left_at,
     )
-    device = (DeviceRow.node_name, DeviceRow.index, DeviceRow.kind, DeviceRow.type, DeviceRow.memory_bytes)
+    device = (
+        DeviceRow.node_name,
+        DeviceRow.index,
+        DeviceRow.kind,
+        DeviceRow.type,
+        DeviceRow.memory_bytes,
+    )
     held = select(*device, DeviceRow.present, AssignmentRow.job_id).outerjoin(
         AssignmentRow, AssignmentRow.id == DeviceRow.assignment_id
     )
@@ -205,9 +249,12 @@ def _with_devices() -> Select[NodeRow]:
 
 
 def largest_ever(session: Session) -> int:
-    """Devices of all nodes together, counting those that have disappeared since: 0 when none ever registered.
+    """Devices of all nodes together, counting those that have disappeared since.
 
-    A job that asks for more can never have been placed here; one that asks for less may wait for a node to come back.
+    0 when none ever registered.
+
+    A job that asks for more can never have been placed here; one that asks for less may wait for a
+    node to come back.
     """
     return session.execute(_EVER).scalar_one()
 

@@ -1,6 +1,7 @@
 """Placement of a job: an attempt and its assignments, written in one transaction.
 
-Not here: the choice of devices (``domain.placement.decide``), and the attempt afterwards (``storage.attempts.attempts``).
+Not here: the choice of devices (``domain.placement.decide``), and the attempt afterwards
+(``storage.attempts.attempts``).
 """
 
 from __future__ import annotations
@@ -46,19 +47,25 @@ class PlacedAttempt:
 
 
 def place(
-    session: Session, job_id: str, devices: Devices, *, lease_seconds: float, attempts_before: int | None = None
+    session: Session,
+    job_id: str,
+    devices: Devices,
+    *,
+    lease_seconds: float,
+    attempts_before: int | None = None,
 ) -> PlacedAttempt | None:
     """Start an attempt at a job on these devices: all of it, or nothing.
 
-    1. The job is taken from the queue, if it is still queued, past its backoff, and not to be cancelled; and, if
-       ``attempts_before`` is given, had no more attempts meanwhile, because the stream of such an attempt may not be
-       sealed.
-    2. Its nodes must have a heartbeat within a lease, and be neither draining, quarantined nor leaving.
+    1. The job is taken from the queue, if it is still queued, past its backoff, and not to be
+       cancelled; and, if ``attempts_before`` is given, had no more attempts meanwhile, because the
+       stream of such an attempt may not be sealed.
+    2. Its nodes must have a heartbeat within a lease, and be neither draining, quarantined nor
+       leaving.
     3. The attempt and one assignment per node are written, each with its token and its lease.
     4. The devices are taken; a device that is held already rolls everything back.
 
-    Two schedulers that place the same job meet at 1, two that want the same device at 4; the second finds the row
-    changed in either case.
+    Two schedulers that place the same job meet at 1, two that want the same device at 4; the second
+    finds the row changed in either case.
 
     Returns
     -------
@@ -72,7 +79,9 @@ def place(
     """
     savepoint = session.begin_nested()
     try:
-        placed = _place(session, job_id, devices, lease_seconds=lease_seconds, attempts_before=attempts_before)
+        placed = _place(
+            session, job_id, devices, lease_seconds=lease_seconds, attempts_before=attempts_before
+        )
     except UnreadableSpecError:
         savepoint.rollback()
         raise
@@ -84,10 +93,18 @@ def place(
 
 
 def _place(
-    session: Session, job_id: str, devices: Devices, *, lease_seconds: float, attempts_before: int | None
+    session: Session,
+    job_id: str,
+    devices: Devices,
+    *,
+    lease_seconds: float,
+    attempts_before: int | None,
 ) -> PlacedAttempt | None:
     names = [name for name, _indices in devices]
-    given = [f"{name} ({len(indices)} device{'s' if len(indices) != 1 else ''})" for name, indices in devices]
+    given = [
+        f"{name} ({len(indices)} device{'s' if len(indices) != 1 else ''})"
+        for name, indices in devices
+    ]
     job_now = transitions.JOBS.c
     as_decided = [] if attempts_before is None else [job_now.attempt_count == attempts_before]
     taken = transitions.take(
@@ -112,7 +129,9 @@ def _place(
         }
         if run(session, _TAKEN, taken_by).rowcount != len(assignment.device_indices):
             return None
-    parts = tuple(PlacedAssignment(assignment.id, assignment.node_name) for assignment in attempt.assignments)
+    parts = tuple(
+        PlacedAssignment(assignment.id, assignment.node_name) for assignment in attempt.assignments
+    )
     return PlacedAttempt(attempt.id, job_id, attempt.number, parts)
 
 
@@ -121,12 +140,16 @@ def _ready(session: Session, names: list[str], lease_seconds: float) -> bool:
     return bool(ready == len(set(names)) == len(names))
 
 
-def _write_attempt(session: Session, job: Row[Any], devices: Devices, *, lease_seconds: float) -> AttemptRow:
+def _write_attempt(
+    session: Session, job: Row[Any], devices: Devices, *, lease_seconds: float
+) -> AttemptRow:
     spec = read_stored_spec(job.spec)
     per_node = spec.ranks_per_node()
     ranks = [per_node or len(indices) for _name, indices in devices]
     first_name, first_indices = devices[0]
-    kind = run(session, _KIND, {"on_node": first_name, "of_index": first_indices[0]}).scalar_one_or_none()
+    kind = run(
+        session, _KIND, {"on_node": first_name, "of_index": first_indices[0]}
+    ).scalar_one_or_none()
     at = now(session)
     attempt = AttemptRow(
         id=str(uuid_utils.uuid7()),
@@ -159,7 +182,7 @@ def _write_attempt(session: Session, job: Row[Any], devices: Devices, *, lease_s
 
 
 def _plan(job: Row[Any], spec: JobSpec, world_size: int) -> dict[str, Any] | None:
-    """Return the job's plan, with the values that an earlier attempt settled for the same number of ranks."""
+    """Return the job's plan, with values of an earlier attempt on as many ranks."""
     if job.plan is not None and job.plan.get("world_size") == world_size:
         settled: dict[str, Any] = job.plan
         return settled

@@ -1,10 +1,10 @@
 """Transition of a job's state, as one guarded statement.
 
-Of two writers that race for one job, the ``UPDATE`` changes a row for only one; its event is written in the same
-transaction, so there is exactly one event per transition.
+Of two writers that race for one job, the ``UPDATE`` changes a row for only one; its event is
+written in the same transaction, so there is exactly one event per transition.
 
-Not here: the table of transitions (``domain.life.lifecycle``), and other changes with them (``storage.jobs.jobs``,
-``storage.attempts.endings``).
+Not here: the table of transitions (``domain.life.lifecycle``), and other changes with them
+(``storage.jobs.jobs``, ``storage.attempts.endings``).
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ def take(
     if run(session, statement, {**whose, **(changes or {})}).rowcount == 0:
         return False
     kind = EVENT_KINDS[step]
-    events.add(session, job_id=job_id, attempt=attempt, kind=kind, message=reason, actor=actor, data=data)
+    events.add(
+        session, job_id=job_id, attempt=attempt, kind=kind, message=reason, actor=actor, data=data
+    )
     return True
 
 
@@ -90,10 +92,20 @@ def _taken(step: str, *, guarded: bool) -> Update:
     if step == "run":
         values["started_at"] = func.coalesce(JOBS.c.started_at, db_now())
     if step == "place":
-        values |= {"attempt_count": JOBS.c.attempt_count + 1, "wait_position": None, "wait_reason": None}
+        values |= {
+            "attempt_count": JOBS.c.attempt_count + 1,
+            "wait_position": None,
+            "wait_reason": None,
+        }
     if target in TERMINAL:
         values |= {"finished_at": db_now(), "wait_position": None, "wait_reason": None}
     if step not in ("place", "run"):
         values["intent"] = None  # it was meant for the attempt that is over
-    statement = update(JOBS).where(JOBS.c.id == bindparam("of_job"), JOBS.c.state.in_(sources)).values(values)
-    return statement.where(JOBS.c.attempt_count == bindparam("of_attempt")) if guarded else statement
+    statement = (
+        update(JOBS)
+        .where(JOBS.c.id == bindparam("of_job"), JOBS.c.state.in_(sources))
+        .values(values)
+    )
+    return (
+        statement.where(JOBS.c.attempt_count == bindparam("of_attempt")) if guarded else statement
+    )

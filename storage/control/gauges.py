@@ -2,7 +2,8 @@
 
 They skip ended jobs, whose number grows. Ages are computed on the database's clock.
 
-Not here: the schedule of the reads, and the names of the gauges (``api.gauges``, ``api.telemetry``).
+Not here: the schedule of the reads, and the names of the gauges (``api.gauges``,
+``api.telemetry``).
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ def control(session: Session) -> ControlGauges:
     """The jobs database's part."""
     at = now(session)
     jobs, oldest = _jobs(session)
-    lease = select(func.count(), func.min(AssignmentRow.lease_expires_at)).where(AssignmentRow.state.in_(LIVE))
+    lease = select(func.count(), func.min(AssignmentRow.lease_expires_at)).where(
+        AssignmentRow.state.in_(LIVE)
+    )
     leases, expires_at = session.execute(lease).one()
     held = DeviceRow.assignment_id.is_not(None)
     present = select(held, func.count()).where(DeviceRow.present).group_by(held)
@@ -80,31 +83,45 @@ def _jobs(session: Session) -> tuple[dict[JobState, int], float | None]:
     """
     alive = [state for state in JobState if state not in TERMINAL]
     statement = (
-        select(JobRow.state, func.count(), func.min(JobRow.id)).where(JobRow.state.in_(alive)).group_by(JobRow.state)
+        select(JobRow.state, func.count(), func.min(JobRow.id))
+        .where(JobRow.state.in_(alive))
+        .group_by(JobRow.state)
     )
     found = {state: (count, first) for state, count, first in session.execute(statement)}
     queued = found.get(JobState.QUEUED)
     oldest = None
     if queued is not None:
-        oldest = session.execute(select(JobRow.created_at).where(JobRow.id == queued[1])).scalar_one_or_none()
+        oldest = session.execute(
+            select(JobRow.created_at).where(JobRow.id == queued[1])
+        ).scalar_one_or_none()
     return {state: found[state][0] if state in found else 0 for state in alive}, oldest
 
 
 def _running(session: Session, at: float) -> dict[str, float]:
     statement = (
         select(JobRow.id, AttemptRow.running_at)
-        .join(AttemptRow, and_(AttemptRow.job_id == JobRow.id, AttemptRow.number == JobRow.attempt_count))
+        .join(
+            AttemptRow,
+            and_(AttemptRow.job_id == JobRow.id, AttemptRow.number == JobRow.attempt_count),
+        )
         .where(JobRow.state == JobState.RUNNING, AttemptRow.state == AttemptState.RUNNING)
         .order_by(JobRow.id)
         .limit(RUNNING_MAX)
     )
-    return {job_id: max(0.0, at - since) for job_id, since in session.execute(statement) if since is not None}
+    return {
+        job_id: max(0.0, at - since)
+        for job_id, since in session.execute(statement)
+        if since is not None
+    }
 
 
 def newest_point_seconds(session: Session, job_ids: Collection[str]) -> dict[str, float]:
-    """Seconds since the newest stored point of each of the jobs, by its node's clock; one without points is missing.
+    """Seconds since the newest stored point of each of the jobs, by its node's clock.
 
-    The agent measures its node every few seconds while an attempt runs, so that a running job always has new ones.
+    One without points is missing.
+
+    The agent measures its node every few seconds while an attempt runs, so that a running job
+    always has new ones.
     """
     if not job_ids:
         return {}

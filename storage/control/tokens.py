@@ -1,6 +1,7 @@
 """Bearer tokens, of which only the SHA-256 is kept.
 
-A token is 128 random bits or more, so a fast hash without salt is enough: there is no dictionary of them to try.
+A token is 128 random bits or more, so a fast hash without salt is enough: there is no dictionary of
+them to try.
 
 Not here: reading it from a request, and making and keeping the first one (``api.auth.bearer``).
 """
@@ -36,12 +37,18 @@ def ensure(session: Session, plaintext: str, *, name: str, actor: str) -> None:
         User as whom its bearer acts.
     """
     row = upsert(session, TokenRow).values(
-        id=str(uuid_utils.uuid7()), name=name, sha256=digest(plaintext), actor=actor, created_at=db_now()
+        id=str(uuid_utils.uuid7()),
+        name=name,
+        sha256=digest(plaintext),
+        actor=actor,
+        created_at=db_now(),
     )
     write(session, row.on_conflict_do_nothing())
 
 
 def verify(session: Session, plaintext: str) -> TokenRow | None:
     """The token's row if it is valid."""
-    statement = select(TokenRow).where(TokenRow.sha256 == digest(plaintext), TokenRow.revoked_at.is_(None))
+    statement = select(TokenRow).where(
+        TokenRow.sha256 == digest(plaintext), TokenRow.revoked_at.is_(None)
+    )
     return session.scalars(statement).one_or_none()

@@ -1,7 +1,8 @@
 """The database's clock, as an SQL expression.
 
-Leases are compared on one clock only, so that a node whose own clock is an hour wrong changes nothing. Seconds since
-the epoch as a float: the same number on both databases, and arithmetic needs no interval types.
+Leases are compared on one clock only, so that a node whose own clock is an hour wrong changes
+nothing. Seconds since the epoch as a float: the same number on both databases, and arithmetic needs
+no interval types.
 
 Not here: clocks for waiting inside a process (each program's own).
 """
@@ -20,11 +21,12 @@ from sqlalchemy.sql.functions import FunctionElement
 class db_now(FunctionElement[float]):  # noqa: N801 -- reads as the SQL function it is
     """Seconds since the epoch, now, on the database's clock.
 
-    PostgreSQL's ``now()`` is the start of the transaction, which may have waited for a lock: ``clock_timestamp()`` is
-    the moment itself. SQLite 3.40 has no ``unixepoch('subsec')``; ``julianday`` carries milliseconds.
+    PostgreSQL's ``now()`` is the start of the transaction, which may have waited for a lock:
+    ``clock_timestamp()`` is the moment itself. SQLite 3.40 has no ``unixepoch('subsec')``;
+    ``julianday`` carries milliseconds.
 
-    A ``FunctionElement``, because SQLAlchemy keeps the compiled text of no statement that has a plain ``ColumnElement`` of
-    ours in it, and compiling takes most of the time of a short one.
+    A ``FunctionElement``, because SQLAlchemy keeps the compiled text of no statement that has a
+    plain ``ColumnElement`` of ours in it, and compiling takes most of the time of a short one.
     """
 
     type = Double()

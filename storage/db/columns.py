@@ -17,7 +17,8 @@ NAMING: Final = {
     "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
     "pk": "pk_%(table_name)s",
 }
-"""Constraints have names that we choose, so that a later migration can drop them on both databases."""
+"""Constraints have names that we choose, so that a later migration can drop them on both
+databases."""
 
 Id = String(36)
 """A UUIDv7 in its usual spelling: it sorts by the time it was made."""
@@ -34,7 +35,8 @@ Blob = LargeBinary
 def choice(values: type[StrEnum], name: str) -> Enum:
     """A string column that holds one of an enum's values, with a CHECK constraint called ``name``.
 
-    Not PostgreSQL's own ENUM type: a value can be added to a CHECK inside one transaction, on both databases.
+    Not PostgreSQL's own ENUM type: a value can be added to a CHECK inside one transaction, on both
+    databases.
     """
     return Enum(
         values,

@@ -1,58 +1,36 @@
 """Connections to the two databases, and their transactions.
 
-One ``Database`` per program; its threads share it. ``jobs()`` and ``series()`` give a session inside a write
-transaction that is committed at the end of the block and rolled back on any exception; ``read_jobs()`` and
-``read_series()`` give one that is always rolled back. ``look_jobs()`` and ``look_series()`` give a connection without a
-transaction, for frequent polls for changes. A commit whose answer was lost raises an error, and the caller may
-retry: every write is guarded, and its repetition changes nothing.
+One ``Database`` per program; its threads share it. ``jobs()`` and ``series()`` give a session
+inside a write transaction that is committed at the end of the block and rolled back on any
+exception; ``read_jobs()`` and ``read_series()`` give one that is always rolled back.
+``look_jobs()`` and ``look_series()`` give a connection without a transaction, for frequent polls
+for changes. A commit whose answer was lost raises an error, and the caller may retry: every write
+is guarded, and its repetition changes nothing.
 
-On SQLite a write transaction is ``BEGIN IMMEDIATE``: one that reads first and writes later fails at once with
-"database is locked", whatever the busy timeout.
+On SQLite a write transaction is ``BEGIN IMMEDIATE``: one that reads first and writes later fails at
+once with "database is locked", whatever the busy timeout.
 
-A transaction begins at the start of its block, not with its first statement, so the wait can be measured.
+A transaction begins at the start of its block, not with its first statement, so the wait can be
+measured.
 
 Not here: the schema (``storage.db.tables``), and migrations (``storage.db.migrate``).
 """
 
 from __future__ import annotations
 
-import random
-import sqlite3
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
-from typing import Any, Final
-from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, QueuePool, create_engine, event, make_url, text
-from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import InvalidatePoolError
+from sqlalchemy import Connection, Engine, QueuePool, text
 from sqlalchemy.orm import Session
-from sqlalchemy.pool import ConnectionPoolEntry
 
 from lockstep.storage.db.driver_errors import translated
-
-BUSY_SECONDS: Final = 15.0
-"""Time limit of a statement's wait for another writer."""
-_ASK_AGAIN_SECONDS: Final = 0.001
-CONNECTIONS_MAX: Final = 20
-"""The api has 40 request threads; more than 20 connections per process do not increase throughput."""
-CONNECTIONS_KEPT: Final = 5
-"""Idle connections that stay open: the threads of an agent or a scheduler use this many at once, and there may be hundreds of these programs."""
-IDLE_SECONDS_MAX: Final = 1.0
-"""A connection to a server that was idle for longer is asked for a sign of life before it is used: the server may have
-been restarted. Asking each time would be a message more in each transaction."""
-SILENT_SECONDS_MAX: Final = 10
-"""PostgreSQL ends a transaction that sent nothing for so long."""
-_WRITE: Final = "lockstep_write"
-_LOOK: Final = "lockstep_look"
-_IDLE_SINCE: Final = "lockstep_idle_since"
-_FILE: Final = "lockstep_file"
+from lockstep.storage.db.engines import _LOOK, _WRITE, CONNECTIONS_KEPT, make_engine
 
 Waited = Callable[[str, str, float], None]
-"""Takes ``jobs`` or ``series``, ``read`` or ``write``, and how many seconds it took until the transaction had begun."""
+"""Takes ``jobs`` or ``series``, ``read`` or ``write``, and how many seconds it took until the
+transaction had begun."""
 
 
 class Database:
@@ -62,14 +40,18 @@ class Database:
     ----------
     jobs_url, series_url : str
     kept : int
-        Idle connections that stay open, at most. With many occasional users, opening a connection costs more
-        than its use.
+        Idle connections that stay open, at most. With many occasional users, opening a connection
+        costs more than its use.
     """
 
     def __init__(self, jobs_url: str, series_url: str, *, kept: int = CONNECTIONS_KEPT) -> None:
         self._jobs = make_engine(jobs_url, durable=True, kept=kept)
         # Two pools to one PostgreSQL would only double the connections.
-        self._series = self._jobs if series_url == jobs_url else make_engine(series_url, durable=False, kept=kept)
+        self._series = (
+            self._jobs
+            if series_url == jobs_url
+            else make_engine(series_url, durable=False, kept=kept)
+        )
         self._writing = {"jobs": _for_writing(self._jobs), "series": _for_writing(self._series)}
         self._reading = {"jobs": _for_reading(self._jobs), "series": _for_reading(self._series)}
         self._looking = {"jobs": _for_looking(self._jobs), "series": _for_looking(self._series)}
@@ -80,8 +62,15 @@ class Database:
         self._waited = waited
 
     def connections(self) -> list[tuple[str, int, int]]:
-        """Of each database its name, and how many connections are in use and idle here. One for both counts as ``jobs``."""
-        engines = {"jobs": self._jobs} if self._series is self._jobs else {"jobs": self._jobs, "series": self._series}
+        """Of each database its name, and how many connections are in use and idle here.
+
+        One for both counts as ``jobs``.
+        """
+        engines = (
+            {"jobs": self._jobs}
+            if self._series is self._jobs
+            else {"jobs": self._jobs, "series": self._series}
+        )
         found = []
         for name, engine in engines.items():
             assert isinstance(engine.pool, QueuePool)
@@ -91,7 +80,10 @@ class Database:
     @contextmanager
     def jobs(self) -> Iterator[Session]:
         """A write transaction on the jobs database."""
-        with translated("jobs"), self._begun("jobs", "write", _write_transaction(self._writing["jobs"])) as session:
+        with (
+            translated("jobs"),
+            self._begun("jobs", "write", _write_transaction(self._writing["jobs"])) as session,
+        ):
             yield session
 
     @contextmanager
@@ -106,21 +98,33 @@ class Database:
     @contextmanager
     def read_jobs(self) -> Iterator[Session]:
         """A transaction on the jobs database that changes nothing."""
-        with translated("jobs"), self._begun("jobs", "read", _read_transaction(self._reading["jobs"])) as session:
+        with (
+            translated("jobs"),
+            self._begun("jobs", "read", _read_transaction(self._reading["jobs"])) as session,
+        ):
             yield session
 
     @contextmanager
     def read_series(self) -> Iterator[Session]:
         """A transaction on the series database that changes nothing."""
-        with translated("series"), self._begun("series", "read", _read_transaction(self._reading["series"])) as session:
+        with (
+            translated("series"),
+            self._begun("series", "read", _read_transaction(self._reading["series"])) as session,
+        ):
             yield session
 
     def look_jobs(self) -> AbstractContextManager[Connection]:
-        """Return a read-only connection to the jobs database; each statement reads the latest state."""
+        """Return a read-only connection to the jobs database.
+
+        Each statement reads the latest state.
+        """
         return self._look("jobs")
 
     def look_series(self) -> AbstractContextManager[Connection]:
-        """Return a read-only connection to the series database; each statement reads the latest state."""
+        """Return a read-only connection to the series database.
+
+        Each statement reads the latest state.
+        """
         return self._look("series")
 
     @contextmanager
@@ -131,7 +135,9 @@ class Database:
             yield connection
 
     @contextmanager
-    def _begun(self, database: str, kind: str, transaction: AbstractContextManager[Session]) -> Iterator[Session]:
+    def _begun(
+        self, database: str, kind: str, transaction: AbstractContextManager[Session]
+    ) -> Iterator[Session]:
         asked_at = time.monotonic()
         with transaction as session:
             session.connection()
@@ -164,8 +170,8 @@ def _for_writing(engine: Engine) -> Engine:
 def _for_reading(engine: Engine) -> Engine:
     """Return the engine for read transactions, with the same connections.
 
-    All statements read one snapshot. SQLite does so by default. A read-only transaction never fails at this
-    isolation level.
+    All statements read one snapshot. SQLite does so by default. A read-only transaction never fails
+    at this isolation level.
     """
     snapshot = {} if engine.dialect.name == "sqlite" else {"isolation_level": "REPEATABLE READ"}
     return engine.execution_options(**snapshot)
@@ -188,168 +194,3 @@ def _write_transaction(engine: Engine) -> Iterator[Session]:
 def _read_transaction(engine: Engine) -> Iterator[Session]:
     with Session(engine, expire_on_commit=False) as session:
         yield session
-
-
-def make_engine(url: str, *, durable: bool, kept: int = CONNECTIONS_KEPT) -> Engine:
-    """Return an engine with this project's settings.
-
-    Parameters
-    ----------
-    url : str
-    durable : bool
-        True if a commit must survive a power cut. False lets SQLite skip the sync of each commit (85 times faster for
-        small ones); the file stays consistent, only the last commits may be missing.
-    kept : int
-        Idle connections that stay open, at most.
-    """
-    pool = {"pool_size": kept, "max_overflow": CONNECTIONS_MAX - kept, "pool_timeout": 10}
-    if make_url(url).get_backend_name() == "sqlite":
-        return _sqlite_engine(url, pool, durable=durable)
-    return _server_engine(url, pool)
-
-
-def _server_engine(url: str, pool: Mapping[str, Any]) -> Engine:
-    engine = create_engine(
-        url,
-        **pool,
-        connect_args={
-            "connect_timeout": 5,
-            # A server that vanished without a word is noticed in seconds, not after the kernel's quarter of an hour.
-            "keepalives_idle": 5,
-            "keepalives_interval": 2,
-            "keepalives_count": 3,
-            "tcp_user_timeout": 10_000,
-            # A transaction here never waits for anything but the server. One that is silent belongs to a program that was
-            # frozen or cut off, and holds rows that others need to place its job elsewhere.
-            "options": "-c lock_timeout=15s -c statement_timeout=60s"
-            f" -c idle_in_transaction_session_timeout={SILENT_SECONDS_MAX}s",
-        },
-    )
-
-    @event.listens_for(engine, "checkin")
-    def _rest(_connection: DBAPIConnection | None, record: ConnectionPoolEntry) -> None:
-        record.info[_IDLE_SINCE] = time.monotonic()
-
-    @event.listens_for(engine, "checkout")
-    def _check(connection: DBAPIConnection, record: ConnectionPoolEntry, _proxy: Any) -> None:
-        # One that died with a restarted server is replaced, with all others of its age, and not handed out.
-        idle_since = record.info.get(_IDLE_SINCE)
-        if idle_since is None or time.monotonic() - idle_since < IDLE_SECONDS_MAX:
-            return
-        try:
-            engine.dialect.do_ping(connection)
-        except engine.dialect.loaded_dbapi.Error as error:
-            raise InvalidatePoolError from error
-
-    return engine
-
-
-def _sqlite_engine(url: str, pool: Mapping[str, Any], *, durable: bool) -> Engine:
-    engine = create_engine(
-        url,
-        **pool,
-        # The pool hands a connection to one thread at a time, which is all that SQLite asks for.
-        connect_args={"check_same_thread": False, "timeout": BUSY_SECONDS},
-    )
-
-    @event.listens_for(engine, "connect")
-    def _prepare(connection: sqlite3.Connection, _record: Any) -> None:
-        connection.isolation_level = None  # BEGIN is sent explicitly, below
-        _switch_to_wal(connection)
-        connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
-        connection.execute("PRAGMA foreign_keys=ON")
-
-    _follow_the_file(engine)
-    turn = threading.Lock()
-
-    @event.listens_for(engine, "begin")
-    def _begin(connection: Connection) -> None:
-        if connection.get_execution_options().get(_WRITE, False):
-            _begin_writing(connection, turn)
-        elif not connection.get_execution_options().get(_LOOK, False):
-            connection.exec_driver_sql("BEGIN")
-
-    return engine
-
-
-def _follow_the_file(engine: Engine) -> None:
-    """Close connections to a replaced file: a backup may be restored under a running program.
-
-    Commits on a connection to a deleted file are lost. Once this program has used the file it does not create it
-    either: an empty file between a deletion and a restore would obstruct the backup.
-    """
-    name = engine.url.database
-    if not name or name == ":memory:":
-        return
-    path, found = Path(name).absolute(), False
-
-    @event.listens_for(engine, "do_connect")
-    def _existing(_dialect: Any, record: Any, arguments: list[Any], options: dict[str, Any]) -> None:
-        record.info[_FILE] = _identity(path)
-        if found:
-            arguments[0] = f"file:{quote(str(path))}?mode=rw"
-            options["uri"] = True
-
-    @event.listens_for(engine, "connect")
-    def _note(_connection: sqlite3.Connection, record: ConnectionPoolEntry) -> None:
-        nonlocal found
-        found = True
-        if record.info.get(_FILE) != _identity(path):
-            # Created or replaced during the connect: the next checkout opens it again.
-            record.info[_FILE] = None
-
-    @event.listens_for(engine, "checkout")
-    def _check(_connection: DBAPIConnection, record: ConnectionPoolEntry, _proxy: Any) -> None:
-        if record.info.get(_FILE) != _identity(path):
-            raise InvalidatePoolError
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    """Device and inode of a file; None if it is not there."""
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return None
-    return found.st_dev, found.st_ino
-
-
-def _begin_writing(connection: Connection, turn: threading.Lock) -> None:
-    """Send ``BEGIN IMMEDIATE`` as soon as no other connection writes; one thread of a program tries at a time.
-
-    SQLite's own waits grow from 1 ms to 100 ms: with four writers the slowest hundredth waits four times as long
-    as here, and one of them for half a second, because the oldest waiter polls least often.
-    """
-    driver = connection.connection.driver_connection
-    assert isinstance(driver, sqlite3.Connection)
-    deadline = time.monotonic() + BUSY_SECONDS
-    driver.execute("PRAGMA busy_timeout=0")
-    try:
-        if turn.acquire(timeout=BUSY_SECONDS):
-            try:
-                while time.monotonic() < deadline:
-                    try:
-                        driver.execute("BEGIN IMMEDIATE")
-                    except sqlite3.OperationalError as error:
-                        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
-                            break
-                        time.sleep(_ASK_AGAIN_SECONDS * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
-                    else:
-                        return
-            finally:
-                turn.release()
-        connection.exec_driver_sql("BEGIN IMMEDIATE")  # Once more, for an error as every other statement's.
-    finally:
-        driver.execute(f"PRAGMA busy_timeout={int(BUSY_SECONDS * 1000)}")
-
-
-def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    """Turn on the write-ahead log. Two programs that do it to a new file at once may refuse each other without waiting."""
-    deadline = time.monotonic() + BUSY_SECONDS
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode=WAL").close()
-            return
-        except sqlite3.OperationalError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)

@@ -14,7 +14,10 @@ from sqlalchemy.orm import DeclarativeBase, Session
 
 
 def upsert(session: Session, row: type[DeclarativeBase]) -> sqlite.Insert | postgresql.Insert:
-    """An ``INSERT`` that may be given an ``ON CONFLICT`` clause; both dialects spell it the same way."""
+    """An ``INSERT`` that may be given an ``ON CONFLICT`` clause.
+
+    Both dialects spell it the same way.
+    """
     if session.get_bind().dialect.name == "sqlite":
         return sqlite.insert(row)
     return postgresql.insert(row)
@@ -25,18 +28,22 @@ def write(
 ) -> CursorResult[*tuple[Any, ...]]:
     """Run an ``INSERT``, ``UPDATE`` or ``DELETE`` with values for its parameters.
 
-    Rows already loaded in the session are not refreshed: the database decides a guarded update, and a reader that
-    needs the result selects it again (``populate_existing``).
+    Rows already loaded in the session are not refreshed: the database decides a guarded update, and
+    a reader that needs the result selects it again (``populate_existing``).
     """
     session.flush()
     # The row count of an INSERT, which shows a conflict, is kept only on request.
     result = session.execute(
-        statement, values, execution_options={"synchronize_session": False, "preserve_rowcount": True}
+        statement,
+        values,
+        execution_options={"synchronize_session": False, "preserve_rowcount": True},
     )
     return cast("CursorResult[*tuple[Any, ...]]", result)
 
 
-def changed(session: Session, statement: Executable, values: Mapping[str, Any] | None = None) -> int:
+def changed(
+    session: Session, statement: Executable, values: Mapping[str, Any] | None = None
+) -> int:
     """Run a statement and return the number of changed rows."""
     return int(write(session, statement, values).rowcount)
 
@@ -49,9 +56,15 @@ def table_of(row: type[DeclarativeBase]) -> Table:
 def for_each(
     row: type[DeclarativeBase], make: Callable[[sqlite.Insert | postgresql.Insert], Executable]
 ) -> dict[str, Executable]:
-    """An ``INSERT`` that is made once with its ``ON CONFLICT`` clause, for :func:`run`: one for each database, by its name."""
+    """An ``INSERT`` that is made once with its ``ON CONFLICT`` clause, for :func:`run`.
+
+    One for each database, by its name.
+    """
     table = table_of(row)
-    return {name: make(dialect.insert(table)) for name, dialect in (("sqlite", sqlite), ("postgresql", postgresql))}
+    return {
+        name: make(dialect.insert(table))
+        for name, dialect in (("sqlite", sqlite), ("postgresql", postgresql))
+    }
 
 
 def run(
@@ -61,9 +74,10 @@ def run(
 ) -> CursorResult[*tuple[Any, ...]]:
     """Run a statement that was built at import, with values for its parameters.
 
-    For statements that run several times per attempt: building one and passing it through the session costs several
-    times its execution. It must use tables, not their classes, and as with :func:`write` the session's objects are
-    not refreshed. An ``INSERT`` takes values by column name; no other parameter may have such a name.
+    For statements that run several times per attempt: building one and passing it through the
+    session costs several times its execution. It must use tables, not their classes, and as with
+    :func:`write` the session's objects are not refreshed. An ``INSERT`` takes values by column
+    name; no other parameter may have such a name.
     """
     session.flush()
     connection = session.connection()

@@ -33,8 +33,8 @@ def translated(which: str) -> Iterator[None]:
     Raises
     ------
     LockstepError
-        ``UNAVAILABLE`` if the database does not answer or stays locked, ``STORAGE_FULL`` if its disk is full,
-        ``INVALID`` for a value that it cannot store (PostgreSQL has no NUL in text).
+        ``UNAVAILABLE`` if the database does not answer or stays locked, ``STORAGE_FULL`` if its
+        disk is full, ``INVALID`` for a value that it cannot store (PostgreSQL has no NUL in text).
     """
     try:
         yield

@@ -1,7 +1,8 @@
 """Migration of both databases, empty ones included, to the schema of this version.
 
-Two programs may start at once: the second waits for the first and then finds nothing to do. PostgreSQL uses an
-advisory lock, SQLite the write lock, which the whole upgrade holds. A failed upgrade changes nothing.
+Two programs may start at once: the second waits for the first and then finds nothing to do.
+PostgreSQL uses an advisory lock, SQLite the write lock, which the whole upgrade holds. A failed
+upgrade changes nothing.
 
 Not here: the migrations (``migrations/``, read as package data).
 """
@@ -16,8 +17,8 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, make_url, text
 
-from lockstep.storage.db.database import make_engine
 from lockstep.storage.db.driver_errors import translated
+from lockstep.storage.db.engines import make_engine
 from lockstep.storage.db.schema import Mismatch, compare
 
 LOCK_KEY: Final = 0x10C5_7E40
@@ -42,9 +43,14 @@ def upgrade(jobs_url: str, series_url: str) -> None:
             Path(database.database).parent.mkdir(parents=True, exist_ok=True)
         engine = make_engine(url, durable=True)
         try:
-            with translated(which), engine.execution_options(lockstep_write=True).begin() as connection:
+            with (
+                translated(which),
+                engine.execution_options(lockstep_write=True).begin() as connection,
+            ):
                 if connection.dialect.name == "postgresql":
-                    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
+                    connection.execute(
+                        text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY}
+                    )
                 # Again, because another program may have upgraded it while this one waited.
                 _refuse_newer(compare(connection, which))
                 command.upgrade(config(which, connection), "head")

@@ -1,7 +1,7 @@
 """Comparison of the databases' schema versions with those of this program's code.
 
-A version is the number of the newest migration. Numbers have four digits and grow, so older and newer are
-comparable even if the code lacks the database's migration.
+A version is the number of the newest migration. Numbers have four digits and grow, so older and
+newer are comparable even if the code lacks the database's migration.
 
 Not here: migrations (``storage.db.migrate``).
 """
@@ -48,12 +48,19 @@ class Mismatch:
         program = f"{self.needed} of this program (Lockstep {VERSION})"
         if not self.found:
             return f"the {self.which} database has no Lockstep tables; expected schema {program}"
-        return f"the {self.which} database has schema {self.found}, {'newer' if self.newer else 'older'} than {program}"
+        return (
+            f"the {self.which} database has schema {self.found}, "
+            f"{'newer' if self.newer else 'older'} than {program}"
+        )
 
     @property
     def next_step(self) -> str:
         """The side to upgrade, and how."""
-        return "upgrade Lockstep on this host" if self.newer else "upgrade the database with: lockstep migrate"
+        return (
+            "upgrade Lockstep on this host"
+            if self.newer
+            else "upgrade the database with: lockstep migrate"
+        )
 
     def error(self) -> LockstepError:
         """The refusal to work with this database."""
@@ -77,7 +84,9 @@ def compare(connection: Connection, which: str) -> Mismatch | None:
 
 
 def mismatch(database: Database) -> Mismatch | None:
-    """Compare both databases with the code; a newer one comes first, because no migration can help there.
+    """Compare both databases with the code.
+
+    A newer one comes first, because no migration can help there.
 
     Raises
     ------
@@ -94,7 +103,8 @@ def require(database: Database) -> None:
     Raises
     ------
     LockstepError
-        ``CONFLICT`` when a schema is older or newer; ``UNAVAILABLE`` when a database does not answer.
+        ``CONFLICT`` when a schema is older or newer; ``UNAVAILABLE`` when a database does not
+        answer.
     """
     _refuse(mismatch(database))
 
@@ -104,7 +114,8 @@ def require_once_up(
 ) -> None:
     """Refuse databases of another schema, as soon as the jobs database answers.
 
-    A series database that does not answer then is skipped: jobs are placed, stopped and ended without it.
+    A series database that does not answer then is skipped: jobs are placed, stopped and ended
+    without it.
 
     Parameters
     ----------

@@ -1,16 +1,29 @@
-"""The series database: points and log lines in packed chunks, and the fence that every append passes.
+"""The series database.
 
-A file of its own on SQLite, because it may lose its last second in a power cut and the jobs database may not; on
-PostgreSQL it may be the same database. No transaction spans the two, so no table here refers to one there.
+Points and log lines in packed chunks, and the fence that every append passes.
+
+A file of its own on SQLite, because it may lose its last second in a power cut and the jobs
+database may not; on PostgreSQL it may be the same database. No transaction spans the two, so no
+table here refers to one there.
 
 NaN is stored as NULL in plain columns: SQLite has no NaN.
 
-Not here: how chunks are merged and packed (``storage.series.series``, ``storage.series.packing``, ``storage.logs.logs``).
+Not here: how chunks are merged and packed (``storage.series.series``, ``storage.series.packing``,
+``storage.logs.logs``).
 """
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, ColumnElement, Index, MetaData, String, UniqueConstraint, func, text
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Index,
+    MetaData,
+    String,
+    UniqueConstraint,
+    func,
+    text,
+)
 from sqlalchemy.orm import DeclarativeBase, InstrumentedAttribute, Mapped, mapped_column
 
 from lockstep.domain.training.metrics import SYSTEM
@@ -85,7 +98,8 @@ class SeriesChunkRow(SeriesBase):
     name: Mapped[str] = mapped_column(String(200))
     attempt: Mapped[int]
     seq: Mapped[int]
-    """Number of its first point among the series' points of all attempts: later chunks have larger ones."""
+    """Number of its first point among the series' points of all attempts: later chunks have larger
+    ones."""
     first_step: Mapped[int]
     """Smallest step in it."""
     last_step: Mapped[int]
@@ -104,7 +118,8 @@ class SeriesChunkRow(SeriesBase):
     points: Mapped[bytes] = mapped_column(deferred=True)
     """See ``storage.series.packing``."""
     summary: Mapped[bytes | None] = mapped_column(deferred=True)
-    """Its points in buckets of 32; NULL in a chunk that is not full, and in those of programs of the version before."""
+    """Its points in buckets of 32; NULL in a chunk that is not full, and in those of programs of
+    the version before."""
 
 
 class SeriesLatestRow(SeriesBase):
@@ -121,8 +136,13 @@ class SeriesLatestRow(SeriesBase):
     point_count: Mapped[int]
 
 
-def of_kind(name: ColumnElement[str] | InstrumentedAttribute[str], *, system: bool) -> ColumnElement[bool]:
-    """Filter for series that are, or are not, in ``domain.training.metrics.SYSTEM``. Without LIKE, which ignores case on SQLite."""
+def of_kind(
+    name: ColumnElement[str] | InstrumentedAttribute[str], *, system: bool
+) -> ColumnElement[bool]:
+    """Filter for series that are, or are not, in ``domain.training.metrics.SYSTEM``.
+
+    Without LIKE, which ignores case on SQLite.
+    """
     beginning = func.substr(name, 1, len(SYSTEM))
     return beginning == SYSTEM if system else beginning != SYSTEM
 
@@ -134,7 +154,8 @@ class ProgressRow(SeriesBase):
 
     job_id: Mapped[str] = mapped_column(Id, primary_key=True)
     seq: Mapped[int] = mapped_column(default=0)
-    """Counts the batches of points and lines that were stored: with the job's version it makes the job's ETag."""
+    """Counts the batches of points and lines that were stored: with the job's version it makes the
+    job's ETag."""
     attempt: Mapped[int] = mapped_column(default=0)
     """0 until an attempt has reported a step."""
     step: Mapped[int] = mapped_column(default=0)
@@ -163,7 +184,8 @@ class LogChunkRow(SeriesBase):
     __tablename__ = "log_chunks"
     __table_args__ = (
         UniqueConstraint("job_id", "attempt", "first_line"),
-        # A page that begins at a time passes over thousands of chunks, and must not touch their rows for it.
+        # A page that begins at a time passes over thousands of chunks, and must not touch their
+        # rows for it.
         Index("ix_log_chunks_times", "job_id", "attempt", "first_line", "time_min", "time_max"),
     )
 
@@ -175,9 +197,11 @@ class LogChunkRow(SeriesBase):
     text_bytes: Mapped[int]
     """Before compression."""
     sources: Mapped[str] = mapped_column(String(2000))
-    """Ranks and streams that occur, as ``" 0:stdout 1:stderr "``; empty when there are too many to list."""
+    """Ranks and streams that occur, as ``" 0:stdout 1:stderr "``; empty when there are too many to
+    list."""
     time_min: Mapped[float | None]
-    """Of its lines, which may be out of order: nodes have clocks of their own. NULL in chunks of the version before."""
+    """Of its lines, which may be out of order: nodes have clocks of their own. NULL in chunks of
+    the version before."""
     time_max: Mapped[float | None]
     lines: Mapped[bytes] = mapped_column(deferred=True)
     """zlib of one JSON array ``[time, rank, stream, text]`` per line."""

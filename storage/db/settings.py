@@ -54,9 +54,13 @@ class StorageSettings(BaseSettings):
                 "not a database URL; expected sqlite:////absolute/path or postgresql+psycopg://…"
             ) from None
         if url.drivername not in DRIVERS:
-            raise ValueError(f"{url.drivername!r} is not supported; expected one of {', '.join(DRIVERS)}")
+            raise ValueError(
+                f"{url.drivername!r} is not supported; expected one of {', '.join(DRIVERS)}"
+            )
         if url.drivername == "sqlite" and not (url.database or "").startswith("/"):
-            raise ValueError("an SQLite URL needs an absolute path, with four slashes: sqlite:////absolute/path")
+            raise ValueError(
+                "an SQLite URL needs an absolute path, with four slashes: sqlite:////absolute/path"
+            )
         return value
 
     @model_validator(mode="after")

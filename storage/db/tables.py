@@ -1,20 +1,32 @@
 r"""The jobs database: what is in it, and which rules the database itself keeps.
 
-Rules kept here rather than in code, because two programs may race: one attempt per job that has not ended (a partial
-unique index), one job per idempotency key, a lease that is never NULL (``NULL < now`` is not true, so a node that dies
-before its first heartbeat would hold its job for ever), and states that are words from ``domain.life.lifecycle``.
+Rules kept here rather than in code, because two programs may race: one attempt per job that has not
+ended (a partial unique index), one job per idempotency key, a lease that is never NULL (``NULL <
+now`` is not true, so a node that dies before its first heartbeat would hold its job for ever), and
+states that are words from ``domain.life.lifecycle``.
 
-JSON columns are ``JSON``, not ``JSONB``: no statement looks inside them, and JSONB would reorder the submitted document
-and refuse the escape ``\u0000`` in it.
+JSON columns are ``JSON``, not ``JSONB``: no statement looks inside them, and JSONB would reorder
+the submitted document and refuse the escape ``\u0000`` in it.
 
-Not here: points and lines (``storage.db.series_tables``), and the statements that change rows (one module per noun).
+Not here: points and lines (``storage.db.series_tables``), and the statements that change rows (one
+module per noun).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, ForeignKey, Index, MetaData, String, Text, UniqueConstraint, text
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    ForeignKey,
+    Index,
+    MetaData,
+    String,
+    Text,
+    UniqueConstraint,
+    text,
+)
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from lockstep.domain.life.lifecycle import AssignmentState, AttemptState, Intent, JobState
@@ -70,7 +82,8 @@ class JobRow(JobsBase):
     """Attempts so far, and so the number of the newest."""
     charged_attempts: Mapped[int] = mapped_column(default=0)
     """Attempts since the last progress that count against ``retry.max``. This and the next four are
-    ``domain.life.outcomes.AttemptHistory``; their defaults are the database's too, for an api of the version before."""
+    ``domain.life.outcomes.AttemptHistory``; their defaults are the database's too, for an api of
+    the version before."""
     fruitless_attempts: Mapped[int] = mapped_column(default=0, server_default="0")
     progress_step: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     stuck_step: Mapped[int | None] = mapped_column(BigInteger)
@@ -104,7 +117,9 @@ class JobLabelRow(JobsBase):
     __tablename__ = "job_labels"
     __table_args__ = (Index("ix_job_labels_key_value_job_id", "key", "value", "job_id"),)
 
-    job_id: Mapped[str] = mapped_column(Id, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
+    job_id: Mapped[str] = mapped_column(
+        Id, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True
+    )
     key: Mapped[str] = mapped_column(String(63), primary_key=True)
     value: Mapped[str] = mapped_column(String(255))
 
@@ -128,7 +143,9 @@ class AttemptRow(JobsBase):
     job_id: Mapped[str] = mapped_column(Id, ForeignKey("jobs.id", ondelete="CASCADE"))
     number: Mapped[int]
     """Counted from 1."""
-    state: Mapped[AttemptState] = mapped_column(choice(AttemptState, "state"), default=AttemptState.STARTING)
+    state: Mapped[AttemptState] = mapped_column(
+        choice(AttemptState, "state"), default=AttemptState.STARTING
+    )
     plan: Mapped[Json | None]
     world_size: Mapped[int]
     node_count: Mapped[int]
@@ -141,7 +158,9 @@ class AttemptRow(JobsBase):
     running_at: Mapped[float | None]
     ended_at: Mapped[float | None]
 
-    assignments: Mapped[list[AssignmentRow]] = relationship(order_by="AssignmentRow.node_rank", lazy="raise")
+    assignments: Mapped[list[AssignmentRow]] = relationship(
+        order_by="AssignmentRow.node_rank", lazy="raise"
+    )
 
     @property
     def nodes(self) -> list[str]:
@@ -162,10 +181,13 @@ class AssignmentRow(JobsBase):
     id: Mapped[str] = mapped_column(Id, primary_key=True)
     attempt_id: Mapped[str] = mapped_column(Id, ForeignKey("attempts.id", ondelete="CASCADE"))
     job_id: Mapped[str] = mapped_column(Id, ForeignKey("jobs.id", ondelete="CASCADE"))
-    """Its attempt's job. It never changes; here so that a renewal reads the job's intent without a join."""
+    """Its attempt's job. It never changes; here so that a renewal reads the job's intent without a
+    join."""
     node_name: Mapped[str] = mapped_column(Name, ForeignKey("nodes.name"))
     node_rank: Mapped[int]
-    state: Mapped[AssignmentState] = mapped_column(choice(AssignmentState, "state"), default=AssignmentState.ASSIGNED)
+    state: Mapped[AssignmentState] = mapped_column(
+        choice(AssignmentState, "state"), default=AssignmentState.ASSIGNED
+    )
     token: Mapped[str] = mapped_column(String(64))
     device_indices: Mapped[list[int]] = mapped_column(JSON)
     """Devices of the assignment; the current holder of a device is ``devices.assignment_id``."""
@@ -197,24 +219,34 @@ class NodeRow(JobsBase):
     registered_at: Mapped[float]
     seen_at: Mapped[float]
     left_at: Mapped[float | None]
-    """Time of its agent's orderly stop. The node is leaving while this is not before ``seen_at``."""
+    """Time of its agent's orderly stop.
+
+    The node is leaving while this is not before ``seen_at``.
+    """
 
     devices: Mapped[list[DeviceRow]] = relationship(order_by="DeviceRow.index", lazy="raise")
 
 
 class DeviceRow(JobsBase):
-    """One device of a node: a GPU, or a CPU slot. Rows are kept when a device disappears (``present``)."""
+    """One device of a node: a GPU, or a CPU slot.
+
+    Rows are kept when a device disappears (``present``).
+    """
 
     __tablename__ = "devices"
     __table_args__ = (Index("ix_devices_assignment_id", "assignment_id"),)
 
-    node_name: Mapped[str] = mapped_column(Name, ForeignKey("nodes.name", ondelete="CASCADE"), primary_key=True)
+    node_name: Mapped[str] = mapped_column(
+        Name, ForeignKey("nodes.name", ondelete="CASCADE"), primary_key=True
+    )
     index: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     kind: Mapped[str] = mapped_column(String(16))
     type: Mapped[str] = mapped_column(Name)
     memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
     present: Mapped[bool] = mapped_column(default=True)
-    assignment_id: Mapped[str | None] = mapped_column(Id, ForeignKey("assignments.id", ondelete="SET NULL"))
+    assignment_id: Mapped[str | None] = mapped_column(
+        Id, ForeignKey("assignments.id", ondelete="SET NULL")
+    )
     """Assignment that holds it; NULL if it is free."""
 
     assignment: Mapped[AssignmentRow | None] = relationship(lazy="raise", viewonly=True)
@@ -231,13 +263,20 @@ class DeviceRow(JobsBase):
 
 
 class NodeFailureRow(JobsBase):
-    """A job that a node failed for a reason that may be its own, until an attempt succeeds there: the newest time."""
+    """A job that a node failed for a reason that may be its own, until an attempt succeeds there.
+
+    The newest time.
+    """
 
     __tablename__ = "node_failures"
     __table_args__ = (Index("ix_node_failures_at", "at"),)
 
-    node_name: Mapped[str] = mapped_column(Name, ForeignKey("nodes.name", ondelete="CASCADE"), primary_key=True)
-    job_id: Mapped[str] = mapped_column(Id, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
+    node_name: Mapped[str] = mapped_column(
+        Name, ForeignKey("nodes.name", ondelete="CASCADE"), primary_key=True
+    )
+    job_id: Mapped[str] = mapped_column(
+        Id, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True
+    )
     reason: Mapped[str] = mapped_column(String(64), primary_key=True)
     at: Mapped[float]
 
@@ -259,7 +298,10 @@ class EventRow(JobsBase):
 
 
 class CheckpointRow(JobsBase):
-    """A checkpoint that was published under a valid token. A folder without a row does not exist."""
+    """A checkpoint that was published under a valid token.
+
+    A folder without a row does not exist.
+    """
 
     __tablename__ = "checkpoints"
     __table_args__ = (UniqueConstraint("job_id", "attempt", "step"),)
@@ -283,7 +325,9 @@ class RetentionRow(JobsBase):
 
     __tablename__ = "retentions"
 
-    job_id: Mapped[str] = mapped_column(Id, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
+    job_id: Mapped[str] = mapped_column(
+        Id, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True
+    )
     what: Mapped[str] = mapped_column(String(16), primary_key=True)
     """``metrics`` or ``logs``."""
     days: Mapped[int]
@@ -297,8 +341,11 @@ class IdempotencyKeyRow(JobsBase):
     actor: Mapped[str] = mapped_column(Name, primary_key=True)
     key: Mapped[str] = mapped_column(String(200), primary_key=True)
     fingerprint: Mapped[str] = mapped_column(String(128))
-    # Deferred: the key is written before its job, so that a loser of the race has nothing to take back.
-    job_id: Mapped[str] = mapped_column(Id, ForeignKey("jobs.id", deferrable=True, initially="DEFERRED"))
+    # Deferred: the key is written before its job, so that a loser of the race has nothing to take
+    # back.
+    job_id: Mapped[str] = mapped_column(
+        Id, ForeignKey("jobs.id", deferrable=True, initially="DEFERRED")
+    )
     created_at: Mapped[float]
 
 

@@ -14,7 +14,9 @@ from lockstep.domain.life.lifecycle import JobState
 from lockstep.storage.db.series_tables import ProgressRow
 from lockstep.storage.db.tables import JobRow
 
-_STATES: Final = select(JobRow.id, JobRow.state).where(JobRow.id.in_(bindparam("job_ids", expanding=True)))
+_STATES: Final = select(JobRow.id, JobRow.state).where(
+    JobRow.id.in_(bindparam("job_ids", expanding=True))
+)
 _COUNTS: Final = select(ProgressRow.job_id, ProgressRow.seq).where(
     ProgressRow.job_id.in_(bindparam("job_ids", expanding=True))
 )

@@ -26,19 +26,23 @@ from lockstep.storage.jobs import listing, retention
 # A submit's statements are built once: building them again, and the session's bookkeeping of rows
 # that are only written, took most of its time.
 _GIVEN: Final = frozenset(
-    "id name project kind priority devices device_type node_count document spec plan retries_max timeout_seconds"
+    "id name project kind priority devices device_type node_count document spec plan retries_max "
+    "timeout_seconds"
     " actor".split()
 )
 _WRITTEN: Final = insert(transitions.JOBS).returning(
     *(column for column in transitions.JOBS.c if column.name not in _GIVEN)
 )
-"""Insert of a job with the columns ``_GIVEN``; the table's defaults fill the others and are returned."""
+"""Insert of a job with the columns ``_GIVEN``; the table's defaults fill the others and are
+returned."""
 _LABELLED: Final = insert(table_of(JobLabelRow))
 _MARKED: Final = select(*listing.MARK).where(JobRow.id == bindparam("job_id"))
 _RESERVED: Final = for_each(
     IdempotencyKeyRow,
     lambda insert: (
-        insert.values(created_at=db_now()).on_conflict_do_nothing().execution_options(preserve_rowcount=True)
+        insert.values(created_at=db_now())
+        .on_conflict_do_nothing()
+        .execution_options(preserve_rowcount=True)
     ),
 )
 
@@ -100,7 +104,9 @@ def create(
     settled = run(session, _WRITTEN, given).one()._mapping
     job = JobRow(**given, **settled)
     if spec.labels:
-        labels = [{"job_id": job_id, "key": key, "value": value} for key, value in spec.labels.items()]
+        labels = [
+            {"job_id": job_id, "key": key, "value": value} for key, value in spec.labels.items()
+        ]
         run(session, _LABELLED, labels)
     retention.note(session, job_id, spec.retention)
     message = f"submitted by {actor}"
@@ -108,16 +114,21 @@ def create(
     return job, True
 
 
-def _reserve(session: Session, job_id: str, actor: str, key: str, fingerprint: str) -> JobRow | None:
+def _reserve(
+    session: Session, job_id: str, actor: str, key: str, fingerprint: str
+) -> JobRow | None:
     """Take an idempotency key for a new job; the earlier job if it was taken before.
 
-    The insert waits for a transaction that holds the same key, so that of many repeats at once exactly one goes on.
+    The insert waits for a transaction that holds the same key, so that of many repeats at once
+    exactly one goes on.
     """
     reservation = {"actor": actor, "key": key, "fingerprint": fingerprint, "job_id": job_id}
     if run(session, _RESERVED, reservation).rowcount == 1:
         return None
     taken = session.execute(
-        select(IdempotencyKeyRow).where(IdempotencyKeyRow.actor == actor, IdempotencyKeyRow.key == key)
+        select(IdempotencyKeyRow).where(
+            IdempotencyKeyRow.actor == actor, IdempotencyKeyRow.key == key
+        )
     ).scalar_one()
     if taken.fingerprint != fingerprint:
         raise LockstepError(
@@ -140,8 +151,8 @@ def find(session: Session, reference: str) -> JobRow:
     ----------
     session : Session
     reference : str
-        An id; a beginning or an end of exactly one id, of at least 4 characters; a name, which means the newest job of
-        that name; or ``last``, the newest job of all.
+        An id; a beginning or an end of exactly one id, of at least 4 characters; a name, which
+        means the newest job of that name; or ``last``, the newest job of all.
 
     Raises
     ------
@@ -173,7 +184,10 @@ def find(session: Session, reference: str) -> JobRow:
         raise LockstepError(
             ErrorCode.NOT_FOUND,
             f"there is no job {reference!r}",
-            next_step="List all jobs with: lockstep ps -a. Give an id, a prefix or suffix of one, a name, or last.",
+            next_step=(
+                "List all jobs with: lockstep ps -a. Give an id, a prefix or suffix of one, a "
+                "name, or last."
+            ),
         )
     return found[0]
 
@@ -194,14 +208,18 @@ def mark(connection: Connection, reference: str) -> listing.PageMark:
 
 
 def find_several(session: Session, references: Sequence[str]) -> list[JobRow]:
-    """Return the jobs of references, in this order, each once. Whole ids take one statement together.
+    """Return the jobs of references, in this order, each once.
+
+    Whole ids take one statement together.
 
     Raises
     ------
     LockstepError
         As :func:`find`, for the first that is not found.
     """
-    known = {job.id: job for job in session.scalars(select(JobRow).where(JobRow.id.in_(references)))}
+    known = {
+        job.id: job for job in session.scalars(select(JobRow).where(JobRow.id.in_(references)))
+    }
     found = [known.get(reference) or find(session, reference) for reference in references]
     return list({job.id: job for job in found}.values())
 
@@ -215,14 +233,25 @@ def cancel(session: Session, job_id: str, actor: str) -> JobRow:
         ``NOT_FOUND``; ``CONFLICT`` when it has ended.
     """
     message = f"cancelled by {actor}"
-    # The attempt first: its end takes the same lock, so meanwhile the job cannot return to the queue
-    # between the two statements below. Where there is no attempt yet one may appear in between, and even end: hence
-    # the second round, and the bound, because nothing turns over twice in the time of two statements.
+    # The attempt first: its end takes the same lock, so meanwhile the job cannot return to the
+    # queue
+    # between the two statements below. Where there is no attempt yet one may appear in between, and
+    # even end: hence
+    # the second round, and the bound, because nothing turns over twice in the time of two
+    # statements.
     for _round in range(3):
         attempt = endings.lock_live(session, job_id)
-        if transitions.take(session, job_id, "cancel", attempt=None, reason=message, actor=actor, only_if=(_QUEUED,)):
+        if transitions.take(
+            session, job_id, "cancel", attempt=None, reason=message, actor=actor, only_if=(_QUEUED,)
+        ):
             break
-        if ask(session, job_id, Intent.CANCEL, actor=actor, message=f"{actor} requested the cancellation"):
+        if ask(
+            session,
+            job_id,
+            Intent.CANCEL,
+            actor=actor,
+            message=f"{actor} requested the cancellation",
+        ):
             if attempt is not None:
                 endings.end_unclaimed(session, attempt, message=message)
             break
@@ -237,7 +266,9 @@ _QUEUED: Final = transitions.JOBS.c.state == JobState.QUEUED
 
 
 def _moved_on(session: Session, job_id: str) -> bool:
-    """Return whether a job that matched neither statement of :func:`cancel` was in transition; False if a cancel is requested already.
+    """Return whether a job that matched neither statement of :func:`cancel` was in transition.
+
+    False if a cancel is requested already.
 
     Raises
     ------
@@ -266,10 +297,14 @@ _ENDED_AS: Final[Mapping[JobState, str]] = {
 def ask(session: Session, job_id: str, intent: Intent, *, actor: str, message: str) -> bool:
     """Store the intent for the job's live attempt; its nodes read it with their next renewal.
 
-    Return False, with nothing written, if the job is not live, or the same intent or a cancel is stored already. A
-    user's cancel replaces any other intent.
+    Return False, with nothing written, if the job is not live, or the same intent or a cancel is
+    stored already. A user's cancel replaces any other intent.
     """
-    weaker = JobRow.intent.is_(None) if intent is not Intent.CANCEL else JobRow.intent.is_distinct_from(Intent.CANCEL)
+    weaker = (
+        JobRow.intent.is_(None)
+        if intent is not Intent.CANCEL
+        else JobRow.intent.is_distinct_from(Intent.CANCEL)
+    )
     statement = (
         update(JobRow)
         .where(JobRow.id == job_id, JobRow.state.in_((JobState.STARTING, JobState.RUNNING)), weaker)
@@ -280,7 +315,9 @@ def ask(session: Session, job_id: str, intent: Intent, *, actor: str, message: s
     if row is None:
         return False
     kind = f"{intent.value}_requested"
-    events.add(session, job_id=job_id, attempt=row.attempt_count, kind=kind, message=message, actor=actor)
+    events.add(
+        session, job_id=job_id, attempt=row.attempt_count, kind=kind, message=message, actor=actor
+    )
     return True
 
 

@@ -1,6 +1,7 @@
 """Lists of jobs by page, and version marks that detect unchanged lists without reading them.
 
-Not here: single jobs (``storage.jobs.jobs``), and the order of placement (``domain.placement.decide``).
+Not here: single jobs (``storage.jobs.jobs``), and the order of placement
+(``domain.placement.decide``).
 """
 
 from __future__ import annotations
@@ -47,13 +48,14 @@ MARK: Final = (
 class JobQuery:
     """Filter of a list of jobs, by age. All given conditions must hold.
 
-    The cursor is the last id of the page before, and ids grow with time: jobs submitted meanwhile neither push a job
-    onto the next page a second time nor hide one.
+    The cursor is the last id of the page before, and ids grow with time: jobs submitted meanwhile
+    neither push a job onto the next page a second time nor hide one.
     """
 
     states: tuple[JobState, ...] = ()
     search: str | None = None
-    """A part of the name, or a beginning or an end of the id; capitals as small letters, of which both are made."""
+    """A part of the name, or a beginning or an end of the id; capitals as small letters, of which
+    both are made."""
     name: str | None = None
     project: str | None = None
     owner: str | None = None
@@ -82,7 +84,11 @@ class JobQuery:
             statement = statement.where(JobRow.state.in_(self.states))
         if self.search is not None:
             statement = statement.where(_found_by(self.search))
-        for column, wanted in ((JobRow.name, self.name), (JobRow.project, self.project), (JobRow.actor, self.owner)):
+        for column, wanted in (
+            (JobRow.name, self.name),
+            (JobRow.project, self.project),
+            (JobRow.actor, self.owner),
+        ):
             if wanted is not None:
                 statement = statement.where(column == wanted)
         if self.node is not None:
@@ -90,7 +96,9 @@ class JobQuery:
             statement = statement.where(JobRow.id.in_(placed))
         if self.label is not None:
             key, value = self.label
-            labelled = select(JobLabelRow.job_id).where(JobLabelRow.key == key, JobLabelRow.value == value)
+            labelled = select(JobLabelRow.job_id).where(
+                JobLabelRow.key == key, JobLabelRow.value == value
+            )
             statement = statement.where(JobRow.id.in_(labelled))
         if self.order == "newest":
             statement = statement.order_by(JobRow.id.desc())
@@ -113,7 +121,9 @@ def part_of_id(part: str) -> ColumnElement[bool]:
     return or_(JobRow.id.like(f"{part}%"), JobRow.id.like(f"%{part}"))
 
 
-def page(session: Session, choice: JobQuery = EVERY, *, limit: int) -> tuple[list[JobRow], str | None]:
+def page(
+    session: Session, choice: JobQuery = EVERY, *, limit: int
+) -> tuple[list[JobRow], str | None]:
     """One page of jobs, and the cursor of the next; None on the last."""
     rows = list(session.scalars(choice.statement().limit(limit + 1)))
     return rows[:limit], rows[limit - 1].id if len(rows) > limit else None
@@ -137,8 +147,15 @@ def queued(session: Session, *, limit: int) -> list[JobRow]:
 
 def queued_marks(connection: Connection, *, limit: int) -> list[PageMark]:
     """Marks of the first queued jobs."""
-    return [PageMark(*row) for row in connection.execute(_queued().limit(limit).with_only_columns(*MARK))]
+    return [
+        PageMark(*row)
+        for row in connection.execute(_queued().limit(limit).with_only_columns(*MARK))
+    ]
 
 
 def _queued() -> Select[JobRow]:
-    return select(JobRow).where(JobRow.state == JobState.QUEUED).order_by(JobRow.priority.desc(), JobRow.id)
+    return (
+        select(JobRow)
+        .where(JobRow.state == JobState.QUEUED)
+        .order_by(JobRow.priority.desc(), JobRow.id)
+    )

@@ -1,10 +1,11 @@
 """Deletion of an ended job with all its data.
 
-The data is in three places without a common transaction: blob store, series database, jobs database. The job's row is
-deleted last, so an interrupted deletion can be repeated and leaves no orphans.
+The data is in three places without a common transaction: blob store, series database, jobs
+database. The job's row is deleted last, so an interrupted deletion can be repeated and leaves no
+orphans.
 
-Not here: checkpoints that a job itself does not keep (``storage.attempts.checkpoints.prune``), and points and lines that it keeps for
-some days only (``storage.jobs.retention``).
+Not here: checkpoints that a job itself does not keep (``storage.attempts.checkpoints.prune``), and
+points and lines that it keeps for some days only (``storage.jobs.retention``).
 """
 
 from __future__ import annotations
@@ -36,13 +37,15 @@ CHUNKS_AT_ONCE: Final = 500
 
 
 def remove(database: Database, blobs: BlobStore, job_id: str) -> None:
-    """Delete a job. Parts that are deleted already are skipped, so the call may be repeated until it succeeds.
+    """Delete a job.
+
+    Parts that are deleted already are skipped, so the call may be repeated until it succeeds.
 
     Raises
     ------
     LockstepError
-        ``CONFLICT`` if it has not ended, a node has not removed its files yet, or a waiting or running job starts
-        from one of its checkpoints.
+        ``CONFLICT`` if it has not ended, a node has not removed its files yet, or a waiting or
+        running job starts from one of its checkpoints.
     """
     with database.read_jobs() as session:
         check(session, job_id)
@@ -62,11 +65,15 @@ def check(session: Session, job_id: str) -> None:
     LockstepError
         As :func:`remove`.
     """
-    job = session.execute(select(JobRow.state, JobRow.name).where(JobRow.id == job_id)).one_or_none()
+    job = session.execute(
+        select(JobRow.state, JobRow.name).where(JobRow.id == job_id)
+    ).one_or_none()
     if job is None:
         return
     if job.state not in TERMINAL:
-        raise _conflict(f"{job.name} ({job_id}) has not ended", f"Cancel it with: lockstep cancel {job_id}")
+        raise _conflict(
+            f"{job.name} ({job_id}) has not ended", f"Cancel it with: lockstep cancel {job_id}"
+        )
     holding = select(AssignmentRow.node_name).where(
         AssignmentRow.job_id == job_id, AssignmentRow.state != AssignmentState.RELEASED
     )
@@ -82,7 +89,8 @@ def check(session: Session, job_id: str) -> None:
     heir = session.execute(begins.limit(1)).one_or_none()
     if heir is not None:
         raise _conflict(
-            f"{heir.name} ({heir.id}) has not ended and starts from a checkpoint of {job.name} ({job_id})",
+            f"{heir.name} ({heir.id}) has not ended and starts from a checkpoint of {job.name} "
+            f"({job_id})",
             "Wait until it ends, or cancel it first.",
         )
 
@@ -97,7 +105,10 @@ def delete_chunks(
     job_id: str,
     go_on: Callable[[], bool] = lambda: True,
 ) -> bool:
-    """Delete a job's points or lines, some in each transaction; False if ``go_on`` ended it before they were all gone."""
+    """Delete a job's points or lines, some in each transaction.
+
+    False if ``go_on`` ended it before they were all gone.
+    """
     some = select(chunk.id).where(chunk.job_id == job_id).limit(CHUNKS_AT_ONCE)
     while go_on():
         with database.series() as session:

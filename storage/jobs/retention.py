@@ -1,9 +1,11 @@
 """Retention of points and lines for some days after a job's end, where the spec requests it.
 
-A job without such a request has no row, and its data is kept until the job is deleted. A row is deleted after its data,
-with an event in the same transaction; an interrupted deletion continues in the next cycle.
+A job without such a request has no row, and its data is kept until the job is deleted. A row is
+deleted after its data, with an event in the same transaction; an interrupted deletion continues in
+the next cycle.
 
-Not here: deleting jobs (``storage.jobs.removal``), and checkpoints that a job does not keep (``domain.life.retention``).
+Not here: deleting jobs (``storage.jobs.removal``), and checkpoints that a job does not keep
+(``domain.life.retention``).
 """
 
 from __future__ import annotations
@@ -51,14 +53,23 @@ class DueDeletion(NamedTuple):
 def note(session: Session, job_id: str, retention: Retention) -> None:
     """Store the retention of a new job."""
     asked = {"metrics": retention.metrics_days, "logs": retention.logs_days}
-    rows = [{"job_id": job_id, "what": what, "days": days} for what, days in asked.items() if days is not None]
+    rows = [
+        {"job_id": job_id, "what": what, "days": days}
+        for what, days in asked.items()
+        if days is not None
+    ]
     if rows:
         run(session, _NOTED, rows)
 
 
 def due(session: Session) -> list[DueDeletion]:
-    """Return data with expired retention. The streams are sealed: a lost node cannot append to them."""
-    return [DueDeletion(row.job_id, cast("What", row.what), row.days) for row in session.execute(_DUE)]
+    """Return data with expired retention.
+
+    The streams are sealed: a lost node cannot append to them.
+    """
+    return [
+        DueDeletion(row.job_id, cast("What", row.what), row.days) for row in session.execute(_DUE)
+    ]
 
 
 def expire(database: Database, due: DueDeletion, go_on: Callable[[], bool] = lambda: True) -> bool:
@@ -106,8 +117,12 @@ _KEPT: Final = table_of(RetentionRow)
 _JOBS: Final = table_of(JobRow)
 _LATEST: Final = table_of(SeriesLatestRow)
 _NOTED: Final = insert(_KEPT)
-_FORGOTTEN: Final = delete(_KEPT).where(_KEPT.c.job_id == bindparam("of_job"), _KEPT.c.what == bindparam("this"))
-_EMPTIED: Final = update(_LATEST).where(_LATEST.c.job_id == bindparam("of_job")).values(point_count=0)
+_FORGOTTEN: Final = delete(_KEPT).where(
+    _KEPT.c.job_id == bindparam("of_job"), _KEPT.c.what == bindparam("this")
+)
+_EMPTIED: Final = (
+    update(_LATEST).where(_LATEST.c.job_id == bindparam("of_job")).values(point_count=0)
+)
 """A point count that falls makes clients with earlier points start again."""
 _DUE: Final = (
     select(_KEPT.c.job_id, _KEPT.c.what, _KEPT.c.days)

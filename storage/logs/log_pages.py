@@ -1,10 +1,11 @@
 """Log pages in both directions, filtered by rank, stream, text and time.
 
-A cursor is a position between two lines: an attempt, and the line that follows. A page begins exactly where the
-previous one ended, also after appends, and the same cursor works in both directions.
+A cursor is a position between two lines: an attempt, and the line that follows. A page begins
+exactly where the previous one ended, also after appends, and the same cursor works in both
+directions.
 
-One page reads a limited number of chunk headers and opens a limited number of chunks. A page that is not full
-reports where the search stopped; the caller continues from there.
+One page reads a limited number of chunk headers and opens a limited number of chunks. A page that
+is not full reports where the search stopped; the caller continues from there.
 
 Not here: the storage of lines (``storage.logs.logs``).
 """
@@ -27,7 +28,8 @@ from lockstep.storage.logs.logs import unpack
 CHUNKS_PER_PAGE: Final = 64
 """A page opens at most so many chunks (16 MiB of text)."""
 HEADERS_PER_PAGE: Final = 4096
-"""A page passes over at most so many chunks by their headers: a log of 1 GiB in chunks that are full."""
+"""A page passes over at most so many chunks by their headers: a log of 1 GiB in chunks that are
+full."""
 CHUNKS_AT_ONCE: Final = 8
 """Rows that one statement brings at most; a page that is full after two does not pay for 64."""
 
@@ -112,7 +114,9 @@ def page(
     else:
         start = decode(cursor) if cursor is not None else Position(0, 0)
         lines, after = _forward(session, job_id, _Sieve(chosen), limit, (start, last))
-    earlier = _of(job_id, chosen.attempt, select(LogChunkRow.id)).where(_place() < _at(start)).limit(1)
+    earlier = (
+        _of(job_id, chosen.attempt, select(LogChunkRow.id)).where(_place() < _at(start)).limit(1)
+    )
     has_earlier = session.execute(earlier).first() is not None
     return Slice(lines, after.encode(), start.encode() if has_earlier else None)
 
@@ -162,13 +166,21 @@ class _Sieve:
         conditions: list[ColumnElement[bool]] = []
         # Times first: they are in the index and avoid row reads.
         if chosen.since is not None:
-            conditions.append(or_(LogChunkRow.time_max.is_(None), LogChunkRow.time_max >= chosen.since))
+            conditions.append(
+                or_(LogChunkRow.time_max.is_(None), LogChunkRow.time_max >= chosen.since)
+            )
         if chosen.until is not None:
-            conditions.append(or_(LogChunkRow.time_min.is_(None), LogChunkRow.time_min < chosen.until))
+            conditions.append(
+                or_(LogChunkRow.time_min.is_(None), LogChunkRow.time_min < chosen.until)
+            )
         if chosen.rank is not None:
-            conditions.append(or_(LogChunkRow.sources == "", LogChunkRow.sources.like(f"% {chosen.rank}:%")))
+            conditions.append(
+                or_(LogChunkRow.sources == "", LogChunkRow.sources.like(f"% {chosen.rank}:%"))
+            )
         if chosen.stream is not None:
-            conditions.append(or_(LogChunkRow.sources == "", LogChunkRow.sources.like(f"%:{chosen.stream} %")))
+            conditions.append(
+                or_(LogChunkRow.sources == "", LogChunkRow.sources.like(f"%:{chosen.stream} %"))
+            )
         return conditions
 
     def wants(self, line: list[Any]) -> bool:
@@ -183,7 +195,9 @@ class _Sieve:
         )
 
 
-def _of(job_id: str, attempt: int | None, statement: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
+def _of(
+    job_id: str, attempt: int | None, statement: Select[*tuple[Any, ...]]
+) -> Select[*tuple[Any, ...]]:
     statement = statement.where(LogChunkRow.job_id == job_id)
     return statement if attempt is None else statement.where(LogChunkRow.attempt == attempt)
 
@@ -200,11 +214,16 @@ def _at(position: Position) -> Any:
 def _forward(
     session: Session, job_id: str, sieve: _Sieve, limit: int, bounds: tuple[Position, Position]
 ) -> tuple[list[LogLine], Position]:
-    """The lines from ``bounds[0]`` on, and where the next page begins; ``bounds[1]`` is the end of the log."""
+    """The lines from ``bounds[0]`` on, and where the next page begins.
+
+    ``bounds[1]`` is the end of the log.
+    """
     start, last = bounds
     # The chunk that holds the first line begins at it, or before.
     holds = select(func.max(LogChunkRow.first_line)).where(
-        LogChunkRow.job_id == job_id, LogChunkRow.attempt == start.attempt, LogChunkRow.first_line <= start.line
+        LogChunkRow.job_id == job_id,
+        LogChunkRow.attempt == start.attempt,
+        LogChunkRow.first_line <= start.line,
     )
     first = Position(start.attempt, session.execute(holds).scalar_one() or 0)
     walk = _Walk(session, job_id, sieve, first, forward=True)
@@ -247,7 +266,9 @@ def _backward(
 class _Walk:
     """Chunks in order from a place, within the bounds of one page."""
 
-    def __init__(self, session: Session, job_id: str, sieve: _Sieve, start: Position, *, forward: bool):
+    def __init__(
+        self, session: Session, job_id: str, sieve: _Sieve, start: Position, *, forward: bool
+    ):
         self._session = session
         self._forward = forward
         self._start = start
@@ -255,7 +276,9 @@ class _Walk:
         self._passes_over = bool(headers)
         self._ordered = _of(job_id, sieve.chosen.attempt, select(LogChunkRow)).where(*headers)
         self._ordered = self._ordered.options(undefer(LogChunkRow.lines)).order_by(*self._order())
-        self._places = _of(job_id, sieve.chosen.attempt, select(LogChunkRow.attempt, LogChunkRow.first_line))
+        self._places = _of(
+            job_id, sieve.chosen.attempt, select(LogChunkRow.attempt, LogChunkRow.first_line)
+        )
         self.stopped_at: Position | None = None
         """Position where the search reached its limit; None at the end of the log."""
 
@@ -267,7 +290,9 @@ class _Walk:
             at_once = min(2 * at_once, CHUNKS_AT_ONCE, CHUNKS_PER_PAGE - opened)
             statement = self._ordered.where(self._beyond(place, inclusive)).limit(at_once)
             if horizon is not None:
-                statement = statement.where(_place() < _at(horizon) if self._forward else _place() >= _at(horizon))
+                statement = statement.where(
+                    _place() < _at(horizon) if self._forward else _place() >= _at(horizon)
+                )
             rows = self._session.scalars(statement).all()
             for chunk in rows:
                 # Before the yield: the consumer may not resume.
@@ -277,13 +302,17 @@ class _Walk:
             if len(rows) < at_once:
                 self.stopped_at = horizon
                 return
-        self.stopped_at = Position(chunk.attempt, chunk.first_line + chunk.line_count) if self._forward else place
+        self.stopped_at = (
+            Position(chunk.attempt, chunk.first_line + chunk.line_count) if self._forward else place
+        )
 
     def _horizon(self) -> Position | None:
-        """The place of the first chunk that this page may not look at any more (forward), or of the last that it may."""
+        """Offset of the first chunk that this page may not read, or of the last it may."""
         if not self._passes_over:
             return None
-        ahead = self._places.where(self._beyond(self._start, self._forward)).order_by(*self._order())
+        ahead = self._places.where(self._beyond(self._start, self._forward)).order_by(
+            *self._order()
+        )
         ahead = ahead.offset(HEADERS_PER_PAGE if self._forward else HEADERS_PER_PAGE - 1).limit(1)
         row = self._session.execute(ahead).one_or_none()
         return Position(*row) if row is not None else None

@@ -2,12 +2,13 @@
 
 Lines of one attempt are numbered from 0 in the order in which they were stored, over all its ranks.
 
-A log over its limit keeps head and end. The appending transaction deletes the middle, oldest chunk first, and puts
-a line of the launcher in its place, under the number of the last deleted line.
+A log over its limit keeps head and end. The appending transaction deletes the middle, oldest chunk
+first, and puts a line of the launcher in its place, under the number of the last deleted line.
 
 After a job's log retention such a line remains for each attempt.
 
-Not here: reads (``storage.logs.log_pages``), the way of lines to the agent (``engine.launcher``), and the fence (``storage.series.streams``).
+Not here: reads (``storage.logs.log_pages``), the way of lines to the agent (``engine.launcher``),
+and the fence (``storage.series.streams``).
 """
 
 from __future__ import annotations
@@ -70,9 +71,13 @@ def append(
     Returns
     -------
     bool
-        False, and nothing stored, if the token is stale, the stream is sealed, or the piece was stored before.
+        False, and nothing stored, if the token is stale, the stream is sealed, or the piece was
+        stored before.
     """
-    before, after = ({"log_segment": segment, "log_offset": offset} for segment, offset in (place_before, place_after))
+    before, after = (
+        {"log_segment": segment, "log_offset": offset}
+        for segment, offset in (place_before, place_after)
+    )
     stream = streams.advance(session, assignment_id, token, before, after)
     if stream is None:
         return False
@@ -82,20 +87,30 @@ def append(
         total = _store(session, stream.job_id, stream.attempt, lines)
         # Not at every append, because it reads every chunk of the attempt.
         piece = max(1, bytes_max // DROPS)
-        if total > bytes_max and total // piece > (total - sum(_bytes(line) for line in lines)) // piece:
+        if (
+            total > bytes_max
+            and total // piece > (total - sum(_bytes(line) for line in lines)) // piece
+        ):
             _drop_middle(session, stream.job_id, stream.attempt, bytes_max, now=records[-1].time)
     return True
 
 
 def _store(session: Session, job_id: str, attempt: int, lines: list[list[Any]]) -> int:
-    """Write lines behind those that are there; the bytes of text that the attempt has written so far."""
+    """Write lines behind those that are there.
+
+    The bytes of text that the attempt has written so far.
+    """
     size = sum(_bytes(line) for line in lines)
     counted = {"job_id": job_id, "attempt": attempt, "lines": len(lines), "text_bytes": size}
     # The row is locked now, so another node of the same gang cannot take the same numbers.
     end, total_bytes = run(session, _COUNTED, counted).one()
     first = end - len(lines)
     tail = run(session, _TAIL, {"of_job": job_id, "of_attempt": attempt}).one_or_none()
-    if tail is not None and tail.line_count + len(lines) <= CHUNK_LINES and tail.text_bytes + size <= CHUNK_BYTES:
+    if (
+        tail is not None
+        and tail.line_count + len(lines) <= CHUNK_LINES
+        and tail.text_bytes + size <= CHUNK_BYTES
+    ):
         first, lines = tail.first_line, unpack(tail.lines) + lines
         write(session, delete(LogChunkRow).where(LogChunkRow.id == tail.id))
     rows = []
@@ -116,7 +131,9 @@ _COUNTED: Final = for_each(
 )
 _CHUNK: Final = table_of(LogChunkRow)
 _TAIL: Final = (
-    select(_CHUNK.c.id, _CHUNK.c.first_line, _CHUNK.c.line_count, _CHUNK.c.text_bytes, _CHUNK.c.lines)
+    select(
+        _CHUNK.c.id, _CHUNK.c.first_line, _CHUNK.c.line_count, _CHUNK.c.text_bytes, _CHUNK.c.lines
+    )
     .where(_CHUNK.c.job_id == bindparam("of_job"), _CHUNK.c.attempt == bindparam("of_attempt"))
     .order_by(_CHUNK.c.first_line.desc())
     .limit(1)
@@ -135,7 +152,9 @@ class _Extent(NamedTuple):
 def _drop_middle(session: Session, job_id: str, attempt: int, bytes_max: int, now: float) -> None:
     """Delete chunks after the head until the rest fits, and insert a line in their place."""
     ours = LogChunkRow.job_id == job_id, LogChunkRow.attempt == attempt
-    extents = select(LogChunkRow.first_line, LogChunkRow.line_count, LogChunkRow.text_bytes).where(*ours)
+    extents = select(LogChunkRow.first_line, LogChunkRow.line_count, LogChunkRow.text_bytes).where(
+        *ours
+    )
     chunks = [_Extent(*row) for row in session.execute(extents.order_by(LogChunkRow.first_line))]
     excess = sum(chunk.text_bytes for chunk in chunks) - (bytes_max - bytes_max // DROPS)
     start = end = _head(chunks, bytes_max // 4)
@@ -144,7 +163,10 @@ def _drop_middle(session: Session, job_id: str, attempt: int, bytes_max: int, no
         end += 1
     if end == start:
         return
-    first, last = chunks[start].first_line, chunks[end - 1].first_line + chunks[end - 1].line_count - 1
+    first, last = (
+        chunks[start].first_line,
+        chunks[end - 1].first_line + chunks[end - 1].line_count - 1,
+    )
     write(session, delete(LogChunkRow).where(*ours, LogChunkRow.first_line.between(first, last)))
     count = last + 1 - (chunks[start - 1].first_line + chunks[start - 1].line_count)
     text = (
@@ -155,10 +177,17 @@ def _drop_middle(session: Session, job_id: str, attempt: int, bytes_max: int, no
 
 
 def leave_notes(session: Session, job_id: str, why: str, *, now: float) -> None:
-    """After all lines of a job were deleted, insert a line of the launcher in each attempt, under its last number."""
-    totals = select(LogTotalRow.attempt, LogTotalRow.lines).where(LogTotalRow.job_id == job_id, LogTotalRow.lines > 0)
+    """Insert a line of the launcher in each attempt after all lines of a job were deleted."""
+    totals = select(LogTotalRow.attempt, LogTotalRow.lines).where(
+        LogTotalRow.job_id == job_id, LogTotalRow.lines > 0
+    )
     notes = [
-        _chunk_row(job_id, attempt, lines - 1, [[now, -1, "launcher", f"… {_counted(lines)} deleted: {why} …"]])
+        _chunk_row(
+            job_id,
+            attempt,
+            lines - 1,
+            [[now, -1, "launcher", f"… {_counted(lines)} deleted: {why} …"]],
+        )
         for attempt, lines in session.execute(totals)
     ]
     if notes:
@@ -191,7 +220,9 @@ def _parts(lines: list[list[Any]]) -> Iterator[list[list[Any]]]:
     yield part
 
 
-def _chunk_row(job_id: str, attempt: int, first_line: int, lines: list[list[Any]]) -> dict[str, Any]:
+def _chunk_row(
+    job_id: str, attempt: int, first_line: int, lines: list[list[Any]]
+) -> dict[str, Any]:
     times = [line[0] for line in lines]
     sources = " ".join(sorted({f"{rank}:{stream}" for _time, rank, stream, _text in lines}))
     return {

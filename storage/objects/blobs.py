@@ -1,9 +1,9 @@
 """Blob store: code archives and checkpoints, in a folder or behind an fsspec URL.
 
-A blob is whole or absent: it is written under a temporary name beside its target and then renamed. A local folder
-on the same file system is filled with hard links, so publishing a checkpoint of many gigabytes takes milliseconds;
-a fetched blob is always a copy, because a job may write to it. Elsewhere a tree's ``manifest.json`` is sent last,
-and a tree without it counts as absent.
+A blob is whole or absent: it is written under a temporary name beside its target and then renamed.
+A local folder on the same file system is filled with hard links, so publishing a checkpoint of many
+gigabytes takes milliseconds; a fetched blob is always a copy, because a job may write to it.
+Elsewhere a tree's ``manifest.json`` is sent last, and a tree without it counts as absent.
 
 A stored blob without a row is not published: rows are in ``storage.attempts.checkpoints``.
 
@@ -36,7 +36,8 @@ class BlobStore:
     Parameters
     ----------
     url : str
-        An absolute folder, or an fsspec URL (``file:///…``, ``s3://bucket/prefix``, ``memory://…``).
+        An absolute folder, or an fsspec URL (``file:///…``, ``s3://bucket/prefix``,
+        ``memory://…``).
 
     Raises
     ------
@@ -46,7 +47,9 @@ class BlobStore:
 
     def __init__(self, url: str) -> None:
         if "://" not in url and not Path(url).is_absolute():
-            raise ValueError(f"expected an absolute folder or a URL such as s3://bucket/prefix, got {url!r}")
+            raise ValueError(
+                f"expected an absolute folder or a URL such as s3://bucket/prefix, got {url!r}"
+            )
         self._files: Any
         self._files, root = _opened(url)
         self._root = str(root).rstrip("/")
@@ -69,9 +72,12 @@ class BlobStore:
             Path(self._root).mkdir(parents=True, exist_ok=True)
 
     def trouble(self) -> str:
-        """Write and delete an empty file; return why that failed, empty when it did not. May hang with the file system.
+        """Write and delete an empty file; return why that failed, empty when it did not.
 
-        A missing folder is not made: where a network file system is not mounted, that would write beside it.
+        May hang with the file system.
+
+        A missing folder is not made: where a network file system is not mounted, that would write
+        beside it.
         """
         name = f"{self._root}/.probe-{uuid.uuid4().hex}"
         try:
@@ -148,7 +154,11 @@ class BlobStore:
         """Return the keys of all files below a key, in order; none where nothing is there."""
         self._files.invalidate_cache()  # Other programs write to the store as well.
         start = len(self._root) + 1
-        return sorted(found for path in self._files.find(self._path(key)) if _KEY.fullmatch(found := str(path)[start:]))
+        return sorted(
+            found
+            for path in self._files.find(self._path(key))
+            if _KEY.fullmatch(found := str(path)[start:])
+        )
 
     def open(self, key: str) -> AbstractContextManager[BinaryIO]:
         """A file, to be read from any place; a remote one is fetched as it is read.
@@ -162,9 +172,12 @@ class BlobStore:
         return opened
 
     def put_tree(self, folder: Path, key: str) -> None:
-        """Store a folder. The same whole tree that is there already under this key is left as it is.
+        """Store a folder.
 
-        Another one is replaced. It is there when the database was set back and a number of an attempt is used again.
+        The same whole tree that is there already under this key is left as it is.
+
+        Another one is replaced. It is there when the database was set back and a number of an
+        attempt is used again.
         """
         if self.exists(key):
             if self._manifest_of(key) == _manifest_in(folder):
@@ -269,11 +282,14 @@ def _opened(url: str) -> tuple[Any, str]:
         package = str(known_implementations.get(scheme, {}).get("class", "")).partition(".")[0]
         raise LockstepError(
             ErrorCode.INVALID,
-            f"LOCKSTEP_STORE: a {scheme}:// store needs a package that is not installed here: {error}",
+            f"LOCKSTEP_STORE: a {scheme}:// store needs a package that is not installed here: "
+            f"{error}",
             next_step=f"pip install '{package or scheme}' where the api and the agents run",
         ) from None
     except ValueError as error:
         raise LockstepError(
-            ErrorCode.INVALID, f"LOCKSTEP_STORE: {error}", next_step="use an absolute folder, or s3://bucket/prefix"
+            ErrorCode.INVALID,
+            f"LOCKSTEP_STORE: {error}",
+            next_step="use an absolute folder, or s3://bucket/prefix",
         ) from None
     return files, str(root)

@@ -1,9 +1,10 @@
 """Notes in the store, beside the files of each published checkpoint, with the contents of its row.
 
-Database and store are backed up and lost separately. A note restores a missing row exactly, also after the loss of
-the node that wrote the checkpoint.
+Database and store are backed up and lost separately. A note restores a missing row exactly, also
+after the loss of the node that wrote the checkpoint.
 
-Not here: the rows (``storage.attempts.checkpoints``), and their comparison with the store (``worker.agent.reconciling``).
+Not here: the rows (``storage.attempts.checkpoints``), and their comparison with the store
+(``worker.agent.reconciling``).
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ def read_note(blobs: BlobStore, location: str) -> Note | None:
         return None
     except ValidationError as error:
         log.warning(
-            "the publication record of a checkpoint cannot be read", location=location, error=error.errors()[0]["msg"]
+            "the publication record of a checkpoint cannot be read",
+            location=location,
+            error=error.errors()[0]["msg"],
         )
         return None
 

@@ -1,11 +1,11 @@
 """Git repositories with jobs' code: the commit of a ref, and the files of a commit.
 
-A branch moves, and a job may restart after a week. A ref is therefore resolved once, at the submit, and the job
-keeps the commit.
+A branch moves, and a job may restart after a week. A ref is therefore resolved once, at the submit,
+and the job keeps the commit.
 
-The machine's ``git`` runs with the machine's credentials (keys, credential helpers) and without password prompts.
-Only the transports of ``domain.spec.fields`` are allowed: git has others that run commands. Submodules are not
-fetched.
+The machine's ``git`` runs with the machine's credentials (keys, credential helpers) and without
+password prompts. Only the transports of ``domain.spec.fields`` are allowed: git has others that run
+commands. Submodules are not fetched.
 
 Not here: the transfer of code to a node, and its failures (``worker.launch.code``).
 """
@@ -30,7 +30,10 @@ _SAID_CHARS_MAX: Final = 500
 
 
 class RepositoryError(Exception):
-    """The repository has no such ref or commit, or more in it than a job may bring. Trying again does not help."""
+    """The repository has no such ref or commit, or more in it than a job may bring.
+
+    Trying again does not help.
+    """
 
 
 class RepositoryUnreachableError(OSError):
@@ -38,7 +41,7 @@ class RepositoryUnreachableError(OSError):
 
 
 def commit_of(url: str, ref: str) -> str:
-    """Return the current commit of a branch, a tag or a whole commit id, as 40 (or 64) hexadecimal digits.
+    """Return the current commit of a ref as 40 (or 64) hexadecimal digits.
 
     A commit id is returned without a request.
 
@@ -52,7 +55,9 @@ def commit_of(url: str, ref: str) -> str:
     if re.fullmatch(COMMIT, ref):
         return ref
     answer = _git("ls-remote", "--", url, ref, f"{ref}^{{}}", seconds=LOOK_SECONDS)
-    found = {name: commit for commit, _, name in (line.partition("\t") for line in answer.splitlines())}
+    found = {
+        name: commit for commit, _, name in (line.partition("\t") for line in answer.splitlines())
+    }
     # As gitrevisions(7) orders them; of a tag with a message, the commit that it is for.
     for name in (ref, f"refs/{ref}", f"refs/tags/{ref}", f"refs/heads/{ref}"):
         commit = found.get(f"{name}^{{}}") or found.get(name)
@@ -84,31 +89,56 @@ def bring(url: str, commit: str, target: Path) -> None:
 
 def _fetch(url: str, commit: str, inside: tuple[str, str]) -> None:
     try:
-        _git(*inside, "fetch", "--quiet", "--depth=1", "--no-tags", "--", url, commit, seconds=FETCH_SECONDS)
+        _git(
+            *inside,
+            "fetch",
+            "--quiet",
+            "--depth=1",
+            "--no-tags",
+            "--",
+            url,
+            commit,
+            seconds=FETCH_SECONDS,
+        )
     except RepositoryUnreachableError:
-        # Not every server serves a commit without a ref. Then everything is fetched; an absent server fails again.
+        # Not every server serves a commit without a ref. Then everything is fetched; an absent
+        # server fails again.
         every = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
         _git(*inside, "fetch", "--quiet", "--", url, *every, seconds=FETCH_SECONDS)
     try:
         _git(*inside, "cat-file", "-e", f"{commit}^{{commit}}")
     except RepositoryUnreachableError:
-        raise RepositoryError(f"the repository {url} has no commit {commit}, or none on a branch or tag") from None
+        raise RepositoryError(
+            f"the repository {url} has no commit {commit}, or none on a branch or tag"
+        ) from None
 
 
 def _check_size(listing: str) -> None:
     entries = [entry.split(None, 4) for entry in listing.split("\0") if entry]
     if len(entries) > limits.UPLOAD_FILES_MAX:
-        raise RepositoryError(f"the commit has {len(entries)} files; expected at most {limits.UPLOAD_FILES_MAX}")
-    total_bytes = sum(int(size) for _, _, _, size, _ in entries if size.isdecimal())  # "-" of a submodule
+        raise RepositoryError(
+            f"the commit has {len(entries)} files; expected at most {limits.UPLOAD_FILES_MAX}"
+        )
+    total_bytes = sum(
+        int(size) for _, _, _, size, _ in entries if size.isdecimal()
+    )  # "-" of a submodule
     if total_bytes > limits.UPLOAD_UNPACKED_BYTES_MAX:
         raise RepositoryError(
-            f"the commit's files have {total_bytes} bytes; expected at most {limits.UPLOAD_UNPACKED_BYTES_MAX}"
+            f"the commit's files have {total_bytes} bytes; expected at most "
+            f"{limits.UPLOAD_UNPACKED_BYTES_MAX}"
         )
 
 
 def _git(*words: str, seconds: float = 60.0) -> str:
-    """Return git's output. Every failure is an ``RepositoryUnreachableError``: git does not distinguish them."""
-    environ = {name: value for name, value in os.environ.items() if name not in {"GIT_DIR", "GIT_WORK_TREE"}}
+    """Return git's output.
+
+    Every failure is an ``RepositoryUnreachableError``: git does not distinguish them.
+    """
+    environ = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in {"GIT_DIR", "GIT_WORK_TREE"}
+    }
     environ |= {
         "GIT_ALLOW_PROTOCOL": ":".join(GIT_TRANSPORTS),
         "GIT_TERMINAL_PROMPT": "0",
@@ -128,11 +158,15 @@ def _git(*words: str, seconds: float = 60.0) -> str:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise RepositoryUnreachableError(f"git {_verb(words)} took longer than {seconds:g} s") from None
+        raise RepositoryUnreachableError(
+            f"git {_verb(words)} took longer than {seconds:g} s"
+        ) from None
     except FileNotFoundError:
         raise RepositoryUnreachableError("git is not installed on this machine") from None
     if done.returncode != 0:
-        raise RepositoryUnreachableError(f"git {_verb(words)}: {done.stderr.strip()[-_SAID_CHARS_MAX:]}")
+        raise RepositoryUnreachableError(
+            f"git {_verb(words)}: {done.stderr.strip()[-_SAID_CHARS_MAX:]}"
+        )
     return done.stdout
 
 

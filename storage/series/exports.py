@@ -1,9 +1,9 @@
 """Export of every point of a job's series, in pieces.
 
-Between two pieces no connection and no transaction is held: the reader may be slow, and a series may exceed memory.
-Chunks may be merged meanwhile; points keep their numbers, and the reader continues after the last number. The set
-of attempts, and the points that each hides of earlier ones, are those at the start; points that the newest attempt
-stores meanwhile may be included.
+Between two pieces no connection and no transaction is held: the reader may be slow, and a series
+may exceed memory. Chunks may be merged meanwhile; points keep their numbers, and the reader
+continues after the last number. The set of attempts, and the points that each hides of earlier
+ones, are those at the start; points that the newest attempt stores meanwhile may be included.
 
 Not here: reduction for charts (``storage.series.series_query``).
 """
@@ -52,13 +52,18 @@ def every_point(
     to_step: int | None = None,
     attempts: Attempts = "current",
 ) -> Iterator[Piece]:
-    """The points of a job by name, attempt, and the order in which they were stored; chosen as by ``curves.read``."""
+    """The points of a job by name, attempt, and the order in which they were stored.
+
+    Chosen as by ``curves.read``.
+    """
     low = -math.inf if from_step is None else from_step
     high = math.inf if to_step is None else to_step
     with opened() as session:
         latest = select(SeriesLatestRow.name).where(SeriesLatestRow.job_id == job_id)
         there = sorted(name for name in session.scalars(latest) if names is None or name in names)
-        numbers = sorted(session.scalars(select(StreamRow.attempt).where(StreamRow.job_id == job_id).distinct()))
+        numbers = sorted(
+            session.scalars(select(StreamRow.attempt).where(StreamRow.job_id == job_id).distinct())
+        )
         ends = visible_until(session, [job_id]) if attempts == "current" else {}
     for name in there:
         for attempt in numbers:

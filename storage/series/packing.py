@@ -1,18 +1,22 @@
 """Binary form of a chunk: its points, raw or compressed, and a summary of them.
 
-*Raw* is little-endian int64 steps, float64 times, float64 values, one array after the other: 24 bytes a point.
+*Raw* is little-endian int64 steps, float64 times, float64 values, one array after the other: 24
+bytes a point.
 
-*Compressed* is a byte that names this form, a zlib stream, and zeros. The stream holds the raw form's 64-bit numbers, each
-less the one before it (modulo 2**64, so that every bit pattern comes back), in eight planes: first the lowest byte of every
-number, last the highest. Steps count on and times go on evenly, which leaves a few bytes a point; of values at least the
-bytes that hardly change go. Measured on chunks of 512: 2.7 bytes a point for a constant, 6 for losses of float32 or a
+*Compressed* is a byte that names this form, a zlib stream, and zeros. The stream holds the raw
+form's 64-bit numbers, each less the one before it (modulo 2**64, so that every bit pattern comes
+back), in eight planes: first the lowest byte of every number, last the highest. Steps count on and
+times go on evenly, which leaves a few bytes a point; of values at least the bytes that hardly
+change go. Measured on chunks of 512: 2.7 bytes a point for a constant, 6 for losses of float32 or a
 learning rate, 10 for random float64, where times jitter by milliseconds.
 
-The two are told apart by their length: a raw form's is a multiple of 24, a compressed one's never. The zeros see to more
-than that. A program of the version before, which takes every chunk for raw, cuts it into three and reads each third as
-8-byte numbers; the length is such that it cannot. So it refuses to draw what it cannot read, and never draws something else.
+The two are told apart by their length: a raw form's is a multiple of 24, a compressed one's never.
+The zeros see to more than that. A program of the version before, which takes every chunk for raw,
+cuts it into three and reads each third as 8-byte numbers; the length is such that it cannot. So it
+refuses to draw what it cannot read, and never draws something else.
 
-The *summary* of a full chunk is its points in buckets of 32, bucket by bucket: a chart of many points is drawn from these.
+The *summary* of a full chunk is its points in buckets of 32, bucket by bucket: a chart of many
+points is drawn from these.
 
 Not here: which chunks are compressed, and where the bytes are kept (``storage.series.series``).
 """
@@ -32,7 +36,8 @@ from lockstep.storage.series.points import Buckets, Points
 Column = TypeVar("Column", bound="array[int] | array[float]")
 
 SUMMARY_POINTS: Final = 32
-"""In each bucket of a summary. Smaller ones would draw shorter series without opening chunks, and cost 40 bytes each."""
+"""In each bucket of a summary. Smaller ones would draw shorter series without opening chunks, and
+cost 40 bytes each."""
 _POINT_BYTES: Final = 24
 _BUCKET_WORDS: Final = 5
 _BUCKET_BYTES: Final = 8 * _BUCKET_WORDS
@@ -91,12 +96,14 @@ def _decompressed(packed: bytes) -> bytes:
 
 
 def pack_summary(points: Points) -> bytes:
-    """A full chunk's points in buckets of ``SUMMARY_POINTS``: step, time, value, smallest and largest of each in turn."""
+    """Points of a full chunk in buckets: step, time, value, smallest and largest in turn."""
     buckets = points.buckets(SUMMARY_POINTS)
     steps, numbers = array("q", bytes(_BUCKET_BYTES * len(buckets))), array("d")
     steps[::_BUCKET_WORDS] = array("q", buckets.step)
     numbers.frombytes(steps.tobytes())
-    for place, column in enumerate((buckets.time, buckets.value, buckets.min, buckets.max), start=1):
+    for place, column in enumerate(
+        (buckets.time, buckets.value, buckets.min, buckets.max), start=1
+    ):
         numbers[place::_BUCKET_WORDS] = array("d", column)
     return _to_bytes(numbers)
 
@@ -105,7 +112,9 @@ def unpack_summaries(packed: Iterable[bytes]) -> Buckets:
     """The inverse of :func:`pack_summary`, for some chunks that follow each other, at once."""
     together = b"".join(packed)
     numbers = _filled(array("d"), together)
-    time, value, smallest, largest = (numbers[place::_BUCKET_WORDS].tolist() for place in range(1, _BUCKET_WORDS))
+    time, value, smallest, largest = (
+        numbers[place::_BUCKET_WORDS].tolist() for place in range(1, _BUCKET_WORDS)
+    )
     step = _filled(array("q"), together)[::_BUCKET_WORDS].tolist()
     return Buckets([SUMMARY_POINTS] * len(step), step, time, value, smallest, largest)
 

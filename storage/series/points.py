@@ -1,9 +1,11 @@
 """Points of one series, and their reduction to buckets.
 
-A bucket keeps the smallest and the largest value, the last point, and a mark for values that are no numbers. It uses
-``array`` and lists instead of numpy: the api installs without numpy, and operations on whole columns run in C, too.
+A bucket keeps the smallest and the largest value, the last point, and a mark for values that are no
+numbers. It uses ``array`` and lists instead of numpy: the api installs without numpy, and
+operations on whole columns run in C, too.
 
-Not here: the form of a chunk (``storage.series.packing``), and the choice of chunks (``storage.series.series_query``).
+Not here: the form of a chunk (``storage.series.packing``), and the choice of chunks
+(``storage.series.series_query``).
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ class Points:
 
     def bucket(self) -> Bucket:
         """All of them (at least one) in one bucket."""
-        # min() and max() run in C, but a NaN among the values would decide their answer by its position.
+        # min() and max() run in C, but a NaN among the values would decide their answer by its
+        # position.
         nan_count = sum(map(math.isnan, self.values))
         return Bucket(
             size=len(self),
@@ -66,7 +69,9 @@ class Points:
 
     def buckets(self, size: int) -> Buckets:
         """All of them in buckets of ``size``; the last may be smaller."""
-        return Buckets.of(self.part(start, start + size).bucket() for start in range(0, len(self), size))
+        return Buckets.of(
+            self.part(start, start + size).bucket() for start in range(0, len(self), size)
+        )
 
 
 class Bucket(NamedTuple):
@@ -117,10 +122,10 @@ class Buckets:
         self.max += values
 
     def reduced(self, buckets_max: int) -> Buckets:
-        """At most so many buckets, which hold as equal numbers of points as is possible without dividing one of these.
+        """At most so many buckets with near-equal numbers of points.
 
-        Each begins with the first bucket here that has at least its share of the points before it. Both sides are taken
-        ``buckets_max`` times, which leaves whole numbers.
+        Each begins with the first bucket here that has at least its share of the points before it.
+        Both sides are taken ``buckets_max`` times, which leaves whole numbers.
         """
         if len(self) <= buckets_max:
             return self
@@ -136,7 +141,9 @@ class Buckets:
             size=list(map(sub, marks[1:], marks)),
             step=[self.step[last] for last in lasts],
             time=[self.time[last] for last in lasts],
-            value=[_last(self.value[part]) for part in parts] if with_nan else [self.value[last] for last in lasts],
+            value=[_last(self.value[part]) for part in parts]
+            if with_nan
+            else [self.value[last] for last in lasts],
             min=list(map(least, map(self.min.__getitem__, parts))),
             max=list(map(most, map(self.max.__getitem__, parts))),
         )

@@ -1,12 +1,15 @@
-"""Metric series: appended in batches, kept in packed chunks; and the newest value and the progress of each job.
+"""Metric series: appended in batches, kept in packed chunks.
 
-A batch becomes one small chunk per series. Small chunks are merged as they come, each with the ones before it that are
-not larger, up to 512 points: so a point is rewritten at most nine times, a series has at most a handful of small chunks,
-and no background work is needed before a long series reads quickly. Chunks are compressed from 128 points on. A full one
-is never written again, and has a summary beside it.
+And the newest value and the progress of each job.
 
-Not here: reading them back (``storage.series.series_query``), the fence and the offsets (``storage.series.streams``), a chunk's bytes
-(``storage.series.packing``).
+A batch becomes one small chunk per series. Small chunks are merged as they come, each with the ones
+before it that are not larger, up to 512 points: so a point is rewritten at most nine times, a
+series has at most a handful of small chunks, and no background work is needed before a long series
+reads quickly. Chunks are compressed from 128 points on. A full one is never written again, and has
+a summary beside it.
+
+Not here: reading them back (``storage.series.series_query``), the fence and the offsets
+(``storage.series.streams``), a chunk's bytes (``storage.series.packing``).
 """
 
 from __future__ import annotations
@@ -22,14 +25,21 @@ from sqlalchemy.orm import Session
 from lockstep.domain import limits
 from lockstep.domain.training.metrics import StepValues, jsonable
 from lockstep.storage.db.dialects import for_each, run, table_of, write
-from lockstep.storage.db.series_tables import ProgressRow, SeriesChunkRow, SeriesLatestRow, StreamRow, of_kind
+from lockstep.storage.db.series_tables import (
+    ProgressRow,
+    SeriesChunkRow,
+    SeriesLatestRow,
+    StreamRow,
+    of_kind,
+)
 from lockstep.storage.series import streams
 from lockstep.storage.series.packing import pack, pack_summary, unpack
 from lockstep.storage.series.points import Points
 
 CHUNK: Final = limits.METRIC_POINTS_PER_CHUNK
 COMPRESSED_FROM: Final = 128
-"""Points of a chunk. Smaller ones are written again soon, so that the time would be lost on them, and hold little."""
+"""Points of a chunk. Smaller ones are written again soon, so that the time would be lost on them,
+and hold little."""
 ROWS_PER_STATEMENT: Final = 500
 """SQLite and PostgreSQL limit the parameters of one statement."""
 
@@ -43,7 +53,8 @@ class OverLimit(NamedTuple):
     names_max: int = limits.METRIC_NAMES_PER_JOB_MAX
     """The limit that was exceeded."""
     job_is_full: bool = False
-    """The job has as many points as one may have: of all series only the newest value is kept up to date."""
+    """The job has as many points as one may have: of all series only the newest value is kept up to
+    date."""
 
 
 def append(
@@ -57,32 +68,39 @@ def append(
     source: str | None = None,
     left_out: Callable[[OverLimit], object] = lambda _: None,
 ) -> bool:
-    """Store a piece of an assignment's metrics spool: offset, points, newest values and progress together.
+    """Store a piece of an assignment's metrics spool.
+
+    Offset, points, newest values and progress together.
 
     Parameters
     ----------
     session : Session
     assignment_id, token : str
     offset_before, offset_after : int
-        Offsets in the spool before and after the piece. It is stored only if it begins at the stored offset.
+        Offsets in the spool before and after the piece. It is stored only if it begins at the
+        stored offset.
     records : sequence of Record
         Records of the piece, without empty lines.
     source : str, optional
-        Another source than the spool, whose offset moves instead. Records of ``streams.SYSTEM_SOURCE`` are no progress,
-        hide no points of an earlier attempt, and do not count against the job's limit of series.
+        Another source than the spool, whose offset moves instead. Records of
+        ``streams.SYSTEM_SOURCE`` are no progress, hide no points of an earlier attempt, and do not
+        count against the job's limit of series.
     left_out : callable
         Called with the points that exceeded a limit; the transaction may still fail.
 
     Returns
     -------
     bool
-        False, and nothing stored, if the token is stale, the stream is sealed, or the piece was stored before.
+        False, and nothing stored, if the token is stale, the stream is sealed, or the piece was
+        stored before.
     """
     if source is None:
         before, after = {"metrics_offset": offset_before}, {"metrics_offset": offset_after}
         stream = streams.advance(session, assignment_id, token, before, after)
     else:
-        stream = streams.advance_source(session, assignment_id, token, source, before=offset_before, after=offset_after)
+        stream = streams.advance_source(
+            session, assignment_id, token, source, before=offset_before, after=offset_after
+        )
     if stream is None:
         return False
     bump(session, stream.job_id)
@@ -94,7 +112,9 @@ def append(
         values: dict[str, Any] = {"of_assignment": assignment_id, "dropped": without_room.points}
         if not system:
             first = min(record.step for record in records)
-            values["first_step"] = first if stream.first_step is None else min(first, stream.first_step)
+            values["first_step"] = (
+                first if stream.first_step is None else min(first, stream.first_step)
+            )
             _note_progress(session, stream, records)
         if source is None:
             # A line without a step is counted on from it, and only lines of the spool may lack one.
@@ -132,10 +152,14 @@ def _by_name(records: Iterable[StepValues]) -> dict[str, Points]:
     return series
 
 
-def _store(session: Session, stream: streams.Advanced, series: dict[str, Points], *, system: bool) -> OverLimit:
+def _store(
+    session: Session, stream: streams.Advanced, series: dict[str, Points], *, system: bool
+) -> OverLimit:
     """Write chunks and newest values, as far as there is room."""
     job_id = stream.job_id
-    counts: dict[str, int] = {row.name: row.point_count for row in run(session, _COUNTS[system], {"of_job": job_id})}
+    counts: dict[str, int] = {
+        row.name: row.point_count for row in run(session, _COUNTS[system], {"of_job": job_id})
+    }
     names_max = limits.SYSTEM_NAMES_PER_JOB_MAX if system else limits.METRIC_NAMES_PER_JOB_MAX
     refused = [name for name in series if name not in counts][max(0, names_max - len(counts)) :]
     dropped = sum(len(series.pop(name)) for name in refused)
@@ -174,17 +198,27 @@ _NEWEST: Final = for_each(
     SeriesLatestRow,
     lambda insert: insert.on_conflict_do_update(
         index_elements=["job_id", "name"],
-        set_={field: insert.excluded[field] for field in ("attempt", "step", "time", "value", "point_count")},
+        set_={
+            field: insert.excluded[field]
+            for field in ("attempt", "step", "time", "value", "point_count")
+        },
     ),
 )
 
 
 def _write_chunks(
-    session: Session, stream: streams.Advanced, series: dict[str, Points], counts: dict[str, int], *, system: bool
+    session: Session,
+    stream: streams.Advanced,
+    series: dict[str, Points],
+    counts: dict[str, int],
+    *,
+    system: bool,
 ) -> None:
     """Write new points, merged with the small chunks before them (see the module's docstring)."""
     before: dict[str, list[Row[Any]]] = {}
-    for chunk in run(session, _SMALL[system], {"of_job": stream.job_id, "of_attempt": stream.attempt}):
+    for chunk in run(
+        session, _SMALL[system], {"of_job": stream.job_id, "of_attempt": stream.attempt}
+    ):
         before.setdefault(chunk.name, []).append(chunk)
     replaced: list[int] = []
     rows: list[dict[str, Any]] = []
@@ -247,7 +281,9 @@ def _chunk_row(stream: streams.Advanced, name: str, seq: int, points: Points) ->
     }
 
 
-def _note_progress(session: Session, stream: streams.Advanced, records: Sequence[StepValues]) -> None:
+def _note_progress(
+    session: Session, stream: streams.Advanced, records: Sequence[StepValues]
+) -> None:
     progress = run(session, _PROGRESS, {"of_job": stream.job_id}).one()
     furthest = max(records, key=lambda record: record.step)
     values: dict[str, Any] = {}
@@ -261,23 +297,33 @@ def _note_progress(session: Session, stream: streams.Advanced, records: Sequence
 
 
 _FURTHEST: Final = table_of(ProgressRow)
-_PROGRESS: Final = select(_FURTHEST.c.attempt, _FURTHEST.c.step).where(_FURTHEST.c.job_id == bindparam("of_job"))
+_PROGRESS: Final = select(_FURTHEST.c.attempt, _FURTHEST.c.step).where(
+    _FURTHEST.c.job_id == bindparam("of_job")
+)
 _PROGRESSED: Final = update(_FURTHEST).where(_FURTHEST.c.job_id == bindparam("of_job"))
 
 
 def latest(session: Session, job_ids: Iterable[str]) -> dict[str, dict[str, float | str]]:
-    """The newest value of each of the jobs' own series, as JSON carries it: a list of jobs has no room for ``system/``."""
+    """The newest value of each of the jobs' own series, as JSON carries it.
+
+    A list of jobs has no room for ``system/``.
+    """
     found: dict[str, dict[str, float | str]] = {}
     own = SeriesLatestRow.job_id.in_(list(job_ids)), of_kind(SeriesLatestRow.name, system=False)
     for row in session.scalars(select(SeriesLatestRow).where(*own).order_by(SeriesLatestRow.name)):
-        found.setdefault(row.job_id, {})[row.name] = jsonable(math.nan if row.value is None else row.value)
+        found.setdefault(row.job_id, {})[row.name] = jsonable(
+            math.nan if row.value is None else row.value
+        )
     return found
 
 
 def progress(session: Session, job_ids: Iterable[str]) -> dict[str, ProgressRow]:
     """Return the progress of each job that has reported any."""
     statement = select(ProgressRow).where(ProgressRow.job_id.in_(list(job_ids)))
-    return {row.job_id: row for row in session.scalars(statement.execution_options(populate_existing=True))}
+    return {
+        row.job_id: row
+        for row in session.scalars(statement.execution_options(populate_existing=True))
+    }
 
 
 def _nullable(value: float) -> float | None:

@@ -1,8 +1,10 @@
-"""Queries of series for charts: every point, or buckets, of a range of steps, of one or several jobs.
+"""Queries of series for charts.
 
-The work depends on the request, not on the stored amount. The header of each chunk in the range is read. For buckets
-of 512 points or more the headers suffice; from 32 on, the summaries of chunks; only below that chunks are opened,
-with at most 32 times the requested number of points.
+Every point, or buckets, of a range of steps, of one or several jobs.
+
+The work depends on the request, not on the stored amount. The header of each chunk in the range is
+read. For buckets of 512 points or more the headers suffice; from 32 on, the summaries of chunks;
+only below that chunks are opened, with at most 32 times the requested number of points.
 
 Not here: writes (``storage.series.series``), buckets and their form (``storage.series.points``,
 ``storage.series.packing``), and whole series (``storage.series.exports``).
@@ -87,7 +89,9 @@ _SUMMARIES: Final = select(
 _POINTS: Final = select(_TABLE.seq, _TABLE.points).where(*_CONSECUTIVE)
 _FIRST_STEPS: Final = (
     select(_STREAMS.job_id, _STREAMS.attempt, func.min(_STREAMS.first_step))
-    .where(_STREAMS.job_id.in_(bindparam("job_ids", expanding=True)), _STREAMS.first_step.is_not(None))
+    .where(
+        _STREAMS.job_id.in_(bindparam("job_ids", expanding=True)), _STREAMS.first_step.is_not(None)
+    )
     .group_by(_STREAMS.job_id, _STREAMS.attempt)
     .order_by(_STREAMS.job_id, _STREAMS.attempt.desc())
 )
@@ -103,7 +107,11 @@ class _Bounds(NamedTuple):
 
     def hold(self, chunk: _Chunk) -> bool:
         """Return whether all points of the chunk are selected."""
-        return self.from_step <= chunk.first_step and chunk.last_step <= self.to_step and self.seq <= chunk.seq
+        return (
+            self.from_step <= chunk.first_step
+            and chunk.last_step <= self.to_step
+            and self.seq <= chunk.seq
+        )
 
     def of(self, chunk: _Chunk, points: Points) -> Points:
         """Return the selected points of a chunk."""
@@ -132,8 +140,8 @@ def read(
     Parameters
     ----------
     after : mapping of str to int, optional
-        By series, how many of its points to leave out: those that were stored first, of all attempts together. A series
-        that is not named here is not read.
+        By series, how many of its points to leave out: those that were stored first, of all
+        attempts together. A series that is not named here is not read.
     """
     found = read_jobs(
         session,
@@ -159,11 +167,13 @@ def read_jobs(
     attempts: Attempts = "current",
     after: Mapping[str, int] | None = None,
 ) -> dict[str, list[SeriesData]]:
-    """Series of some jobs, by job: every point, or at most ``max_points`` buckets of points per series.
+    """Series of some jobs, by job.
 
-    A bucket's ``min`` and ``max`` are its extremes among the values that are numbers (infinities are, so they show
-    there); its ``value`` is the last one, or NaN if any value in the bucket is. So no spike and no NaN can vanish from a
-    chart, however few points are asked for.
+    Every point, or at most ``max_points`` buckets of points per series.
+
+    A bucket's ``min`` and ``max`` are its extremes among the values that are numbers (infinities
+    are, so they show there); its ``value`` is the last one, or NaN if any value in the bucket is.
+    So no spike and no NaN can vanish from a chart, however few points are asked for.
 
     Parameters
     ----------
@@ -176,8 +186,9 @@ def read_jobs(
     max_points : int
         At least 1.
     attempts : {"current", "all"}
-        ``current`` reads one curve per series: of an earlier attempt only the steps before the first one that a later
-        attempt reported, because the later one trained the rest again. ``all`` reads each attempt for itself.
+        ``current`` reads one curve per series: of an earlier attempt only the steps before the
+        first one that a later attempt reported, because the later one trained the rest again.
+        ``all`` reads each attempt for itself.
     after : mapping of str to int, optional
         See :func:`read`; for one job.
     """
@@ -189,7 +200,8 @@ def read_jobs(
     found: dict[str, list[SeriesData]] = {job_id: [] for job_id in job_ids}
     chunks = _headers(session, job_ids, names, from_step=from_step, to_step=to_step, after=after)
     for (job_id, name, _), group in groupby(
-        chunks, key=lambda chunk: (chunk.job_id, chunk.name, chunk.attempt if attempts == "all" else 0)
+        chunks,
+        key=lambda chunk: (chunk.job_id, chunk.name, chunk.attempt if attempts == "all" else 0),
     ):
         pieces = [(chunk, bounds.get((chunk.job_id, chunk.attempt), anything)) for chunk in group]
         if after is not None:
@@ -197,7 +209,9 @@ def read_jobs(
         pieces = [(chunk, wanted) for chunk, wanted in pieces if chunk.first_step <= wanted.to_step]
         buckets = _buckets(session, pieces, max_points)
         if buckets:
-            curve = _curve(name, pieces[-1][0].attempt, buckets, max_points, _non_finite(session, pieces))
+            curve = _curve(
+                name, pieces[-1][0].attempt, buckets, max_points, _non_finite(session, pieces)
+            )
             found[job_id].append(curve)
     return found
 
@@ -205,7 +219,9 @@ def read_jobs(
 def visible_until(session: Session, job_ids: Collection[str]) -> dict[tuple[str, int], float]:
     """By job and attempt, the last step before the first one that any later attempt reported."""
     until: dict[tuple[str, int], float] = {}
-    for job_id, rows in groupby(_rows(session, _FIRST_STEPS, job_ids=list(job_ids)), key=lambda row: str(row[0])):
+    for job_id, rows in groupby(
+        _rows(session, _FIRST_STEPS, job_ids=list(job_ids)), key=lambda row: str(row[0])
+    ):
         limit = math.inf
         for _, attempt, first_step in rows:
             assert first_step is not None  # the statement leaves those out
@@ -243,7 +259,9 @@ def _headers(
     return [chunk for chunk in found if chunk.seq + chunk.point_count > after[chunk.name]]
 
 
-def _rows(session: Session, statement: Select[*tuple[Any, ...]], **values: Any) -> Sequence[Row[*tuple[Any, ...]]]:
+def _rows(
+    session: Session, statement: Select[*tuple[Any, ...]], **values: Any
+) -> Sequence[Row[*tuple[Any, ...]]]:
     """Run on the connection: the session's work per row takes as long as the fetch."""
     return session.connection().execute(statement, values).all()
 
@@ -276,7 +294,10 @@ def _from_headers(_session: Session, run: _Run) -> Buckets:
 
 
 def _from_summaries(session: Session, run: _Run) -> Buckets:
-    """From summaries; where there is none, because the chunk is not full or is the version before's, from the points."""
+    """From summaries.
+
+    Where there is none, because the chunk is not full or is the version before's, from the points.
+    """
     rows = {row[0]: row for row in _consecutive(session, _SUMMARIES, run)}
     found = Buckets()
     wanted = (rows[chunk.seq] for chunk, _ in run)
@@ -298,7 +319,9 @@ def _opened(session: Session, run: _Run) -> Buckets:
     return found
 
 
-def _consecutive(session: Session, statement: Select[*tuple[Any, ...]], run: _Run) -> Sequence[Row[*tuple[Any, ...]]]:
+def _consecutive(
+    session: Session, statement: Select[*tuple[Any, ...]], run: _Run
+) -> Sequence[Row[*tuple[Any, ...]]]:
     """Aggregate of the chunks from a run's first to its last."""
     first, last = run[0][0], run[-1][0]
     whose = {"job_id": first.job_id, "name": first.name, "attempt": first.attempt}
@@ -306,18 +329,22 @@ def _consecutive(session: Session, statement: Select[*tuple[Any, ...]], run: _Ru
 
 
 def _non_finite(session: Session, pieces: Sequence[_Piece]) -> int:
-    """Count the wanted points whose value is NaN or infinite, from headers where all points of a chunk are wanted."""
+    """Count wanted points with NaN or infinite values, from headers if possible."""
     count = 0
     for chunk, wanted in pieces:
         if chunk.non_finite_count == 0 or wanted.hold(chunk):
             count += chunk.non_finite_count
         else:
             for _, packed in _consecutive(session, _POINTS, [(chunk, wanted)]):
-                count += sum(not math.isfinite(value) for value in wanted.of(chunk, unpack(packed)).values)
+                count += sum(
+                    not math.isfinite(value) for value in wanted.of(chunk, unpack(packed)).values
+                )
     return count
 
 
-def _curve(name: str, attempt: int, buckets: Buckets, max_points: int, non_finite: int) -> SeriesData:
+def _curve(
+    name: str, attempt: int, buckets: Buckets, max_points: int, non_finite: int
+) -> SeriesData:
     few = buckets.reduced(max_points)
     return SeriesData(
         name=name,

@@ -1,19 +1,22 @@
 """Fence and offsets of an attempt's uploads.
 
-Each assignment has a stream. An append gives the stream's token and the expected offset in one guarded update; the
-points or lines follow in the same transaction. A batch that is sent twice is stored once, and a batch of a writer
-that lost its lease is never stored.
+Each assignment has a stream. An append gives the stream's token and the expected offset in one
+guarded update; the points or lines follow in the same transaction. A batch that is sent twice is
+stored once, and a batch of a writer that lost its lease is never stored.
 
-A stream is open while it is not sealed and no later attempt of its job has one. The second condition needs no
-action: once a new attempt has opened its stream, no earlier one can append, even if its sealing program died.
+A stream is open while it is not sealed and no later attempt of its job has one. The second
+condition needs no action: once a new attempt has opened its stream, no earlier one can append, even
+if its sealing program died.
 
 Opening is safe in every order, although it depends on the other database:
 
-1. Only a ``Writer`` can open, and the jobs database returns one only to the holder of a claimed assignment.
-2. Every ended assignment is sealed afterwards, opened or not: by its node before it releases the devices, and by
-   the reconcile cycle for all that have ended and are not released. A job is placed again only after that.
-3. A valid writer that opens after its assignment has ended either precedes the seal, which then closes the stream,
-   or follows it and finds the stream sealed.
+1. Only a ``Writer`` can open, and the jobs database returns one only to the holder of a claimed
+   assignment.
+2. Every ended assignment is sealed afterwards, opened or not: by its node before it releases the
+   devices, and by the reconcile cycle for all that have ended and are not released. A job is placed
+   again only after that.
+3. A valid writer that opens after its assignment has ended either precedes the seal, which then
+   closes the stream, or follows it and finds the stream sealed.
 
 Not here: the appended data (``storage.series.series``, ``storage.logs.logs``).
 """
@@ -33,7 +36,8 @@ from lockstep.storage.db.dialects import changed, for_each, run, table_of, upser
 from lockstep.storage.db.series_tables import LogTotalRow, StreamOffsetRow, StreamRow
 
 SYSTEM_SOURCE: Final = "system"
-"""The source whose series are those of ``domain.training.metrics.SYSTEM``; no other source's are."""
+"""The source whose series are those of ``domain.training.metrics.SYSTEM``; no other source's
+are."""
 NOBODY: Final = ""
 """Token of a stream that was sealed before it was opened."""
 
@@ -91,7 +95,10 @@ def is_open(session: Session, assignment_id: str, token: str) -> bool:
 
 
 def seal(session: Session, assignment_id: str, *, job_id: str, attempt: int) -> bool:
-    """Refuse everything further for this stream, also where it was never opened; False when it is sealed already."""
+    """Refuse everything further for this stream, also where it was never opened.
+
+    False when it is sealed already.
+    """
     whose = {"assignment_id": assignment_id, "job_id": job_id, "attempt": attempt, "token": NOBODY}
     return run(session, _SEALED, whose).rowcount == 1
 
@@ -110,7 +117,9 @@ def state(session: Session, assignment_id: str) -> StreamState | None:
     if stream is None:
         return None
     lines = session.execute(
-        select(LogTotalRow.lines).where(LogTotalRow.job_id == stream.job_id, LogTotalRow.attempt == stream.attempt)
+        select(LogTotalRow.lines).where(
+            LogTotalRow.job_id == stream.job_id, LogTotalRow.attempt == stream.attempt
+        )
     ).scalar_one_or_none()
     return StreamState(
         job_id=stream.job_id,
@@ -127,10 +136,13 @@ def state(session: Session, assignment_id: str) -> StreamState | None:
     )
 
 
-def advance_events(session: Session, *, assignment_id: str, token: str, offset_before: int, offset_after: int) -> bool:
+def advance_events(
+    session: Session, *, assignment_id: str, token: str, offset_before: int, offset_after: int
+) -> bool:
     """Note that the engine's events up to an offset have been applied to the jobs database.
 
-    Applying an event twice changes nothing there, so this may be noted after it, in a transaction of its own.
+    Applying an event twice changes nothing there, so this may be noted after it, in a transaction
+    of its own.
 
     Returns
     -------
@@ -138,7 +150,13 @@ def advance_events(session: Session, *, assignment_id: str, token: str, offset_b
         False as for every append: stale token, sealed, or noted already.
     """
     return (
-        advance(session, assignment_id, token, {"events_offset": offset_before}, {"events_offset": offset_after})
+        advance(
+            session,
+            assignment_id,
+            token,
+            {"events_offset": offset_before},
+            {"events_offset": offset_after},
+        )
         is not None
     )
 
@@ -153,18 +171,27 @@ def _places(session: Session, assignment_id: str) -> dict[str, int]:
 def advance_source(
     session: Session, assignment_id: str, token: str, source: str, *, before: int, after: int
 ) -> Advanced | None:
-    """As :func:`advance`, for a source whose place is a row of its own. The stream's row is locked first, as there."""
+    """As :func:`advance`, for a source whose place is a row of its own.
+
+    The stream's row is locked first, as there.
+    """
     stream = advance(session, assignment_id, token, {}, {"sealed": False})
     if stream is None:
         return None
-    row = upsert(session, StreamOffsetRow).values(assignment_id=assignment_id, source=source, place=0)
+    row = upsert(session, StreamOffsetRow).values(
+        assignment_id=assignment_id, source=source, place=0
+    )
     write(session, row.on_conflict_do_nothing())
     at = (
         StreamOffsetRow.assignment_id == assignment_id,
         StreamOffsetRow.source == source,
         StreamOffsetRow.place == before,
     )
-    return stream if changed(session, update(StreamOffsetRow).where(*at).values(place=after)) == 1 else None
+    return (
+        stream
+        if changed(session, update(StreamOffsetRow).where(*at).values(place=after)) == 1
+        else None
+    )
 
 
 @dataclass(frozen=True)
@@ -179,9 +206,10 @@ class Advanced:
 def advance(
     session: Session, assignment_id: str, token: str, before: dict[str, Any], after: dict[str, Any]
 ) -> Advanced | None:
-    """Move a stream's columns from ``before`` to ``after``, if it is open under this token and stands at ``before``.
+    """Move a stream's columns from ``before`` to ``after`` under this token.
 
-    It is the first statement of every append: the rest of the transaction runs once, and only for the valid writer.
+    It is the first statement of every append: the rest of the transaction runs once, and only for
+    the valid writer.
     """
     values = {"of_assignment": assignment_id, "of_token": token}
     values |= {f"before_{column}": value for column, value in before.items()}
@@ -198,11 +226,15 @@ _OPEN: Final = (
     _STREAM.c.assignment_id == bindparam("of_assignment"),
     _STREAM.c.token == bindparam("of_token"),
     _STREAM.c.sealed.is_(False),
-    ~exists().where(_LATER.c.job_id == _STREAM.c.job_id, _LATER.c.attempt > _STREAM.c.attempt).correlate(_STREAM),
+    ~exists()
+    .where(_LATER.c.job_id == _STREAM.c.job_id, _LATER.c.attempt > _STREAM.c.attempt)
+    .correlate(_STREAM),
 )
 _IS_OPEN: Final = select(_STREAM.c.job_id).where(*_OPEN)
 _NOTHING_YET: Final = {
-    **dict.fromkeys(("metrics_offset", "events_offset", "log_segment", "log_offset", "points_dropped"), 0),
+    **dict.fromkeys(
+        ("metrics_offset", "events_offset", "log_segment", "log_offset", "points_dropped"), 0
+    ),
     "opened_at": db_now(),
 }
 _INSERTED: Final = for_each(
@@ -226,5 +258,9 @@ _SEALED: Final = for_each(
 def _advancing(before: tuple[str, ...], after: tuple[str, ...]) -> Executable:
     """The statement of :func:`advance` for these columns."""
     at = [_STREAM.c[column] == bindparam(f"before_{column}") for column in before]
-    moved = update(_STREAM).where(*_OPEN, *at).values({column: bindparam(f"after_{column}") for column in after})
+    moved = (
+        update(_STREAM)
+        .where(*_OPEN, *at)
+        .values({column: bindparam(f"after_{column}") for column in after})
+    )
     return moved.returning(_STREAM.c.job_id, _STREAM.c.attempt, _STREAM.c.first_step)

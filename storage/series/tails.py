@@ -1,10 +1,11 @@
 """New points of a job's series since an earlier read, for clients that keep the earlier points.
 
-A cursor holds the number of points read of each series, and the hidden points of earlier attempts. If a later
-attempt has hidden more since, the answer is complete and replaces the earlier points. A client therefore either
-appends or replaces, and no curve goes backwards.
+A cursor holds the number of points read of each series, and the hidden points of earlier attempts.
+If a later attempt has hidden more since, the answer is complete and replaces the earlier points. A
+client therefore either appends or replaces, and no curve goes backwards.
 
-Not here: reads of points (``storage.series.series_query``), and cursors of logs (``storage.logs.log_pages``).
+Not here: reads of points (``storage.series.series_query``), and cursors of logs
+(``storage.logs.log_pages``).
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ from lockstep.storage.series import series_query
 
 _LETTER: Final = "[A-Za-z0-9_-]"
 CURSOR: Final = f"^({_LETTER}{{56}})*{_LETTER}{{11}}({_LETTER}{{19}}({_LETTER}{{18}})?)?$"
-"""Base64 of eight bytes and any number of entries of fourteen bytes: three entries are 56 letters."""
+"""Base64 of eight bytes and any number of entries of fourteen bytes: three entries are 56
+letters."""
 CURSOR_LENGTH_MAX: Final = 32_000
 """Enough for as many series as one job may have."""
 _HIDDEN_BYTES: Final = 8
 _ENTRY: Final = struct.Struct(">6sQ")
-"""A digest of a series' name, which a thousand names do not share, and how many of its points were read."""
+"""A digest of a series' name, which a thousand names do not share, and how many of its points were
+read."""
 
 
 class Tail(NamedTuple):
@@ -64,7 +67,8 @@ def read(
     since : str, optional
         ``cursor`` of the previous answer to the same query.
     names, from_step, to_step, max_points, attempts
-        As for :func:`storage.series.series_query.read_jobs`. New points beyond ``max_points`` are reduced to buckets, too.
+        As for :func:`storage.series.series_query.read_jobs`. New points beyond ``max_points`` are
+        reduced to buckets, too.
 
     Raises
     ------
@@ -77,7 +81,11 @@ def read(
     read_then = {name: counts_then.get(_short(name), 0) for name in counts}
     # Fewer than were read then: the database is not the one that was read.
     complete = hidden_then != hidden or any(read_then[name] > counts[name] for name in counts)
-    after = None if complete else {name: read_then[name] for name in counts if read_then[name] < counts[name]}
+    after = (
+        None
+        if complete
+        else {name: read_then[name] for name in counts if read_then[name] < counts[name]}
+    )
     found = series_query.read(
         session,
         job_id,
@@ -102,7 +110,10 @@ def read_jobs(
     max_points: int = limits.SERIES_POINTS_MAX,
     attempts: series_query.Attempts = "current",
 ) -> dict[str, Tail]:
-    """Return series of some jobs, or with ``since``, a cursor for each, their new points: see :func:`read`."""
+    """Return series of some jobs, or with ``since``, a cursor for each, their new points.
+
+    See :func:`read`.
+    """
     if since:
         return {
             job_id: read(
@@ -129,16 +140,26 @@ def read_jobs(
         max_points=max_points,
         attempts=attempts,
     )
-    return {job_id: Tail(found[job_id], _encode(hidden[job_id], counts[job_id]), True) for job_id in job_ids}
+    return {
+        job_id: Tail(found[job_id], _encode(hidden[job_id], counts[job_id]), True)
+        for job_id in job_ids
+    }
 
 
-def _hidden(session: Session, job_ids: Sequence[str], attempts: series_query.Attempts) -> dict[str, bytes]:
+def _hidden(
+    session: Session, job_ids: Sequence[str], attempts: series_query.Attempts
+) -> dict[str, bytes]:
     """Return for each job a digest of which points a later attempt hides."""
     ends = series_query.visible_until(session, job_ids) if attempts == "current" else {}
-    return {job_id: _digest({key: end for key, end in ends.items() if key[0] == job_id}) for job_id in job_ids}
+    return {
+        job_id: _digest({key: end for key, end in ends.items() if key[0] == job_id})
+        for job_id in job_ids
+    }
 
 
-def _counts(session: Session, job_ids: Sequence[str], names: Collection[str] | None) -> dict[str, dict[str, int]]:
+def _counts(
+    session: Session, job_ids: Sequence[str], names: Collection[str] | None
+) -> dict[str, dict[str, int]]:
     columns = SeriesLatestRow.job_id, SeriesLatestRow.name, SeriesLatestRow.point_count
     statement = select(*columns).where(SeriesLatestRow.job_id.in_(job_ids))
     if names is not None:

@@ -9,7 +9,9 @@ import tarfile
 from collections.abc import Iterable
 
 
-def member(name: str, content: bytes = b"print(1)\n", **fields: object) -> tuple[tarfile.TarInfo, bytes]:
+def member(
+    name: str, content: bytes = b"print(1)\n", **fields: object
+) -> tuple[tarfile.TarInfo, bytes]:
     """One member; ``fields`` override those of ``TarInfo`` (``type``, ``linkname``, ``size``)."""
     found = tarfile.TarInfo(name)
     found.size = len(content)

@@ -1,4 +1,5 @@
-"""The application over a real database of each kind, with bells that are written down instead of rung."""
+"""The application over a real database of each kind, with bells that are written down instead of
+rung."""
 
 from __future__ import annotations
 
@@ -72,11 +73,16 @@ class Api:
         """How many rows there are that a submit could have written."""
         tables = (JobRow, JobLabelRow, EventRow, IdempotencyKeyRow)
         with self.database.read_jobs() as session:
-            return {t.__tablename__: session.execute(select(func.count()).select_from(t)).scalar_one() for t in tables}
+            return {
+                t.__tablename__: session.execute(select(func.count()).select_from(t)).scalar_one()
+                for t in tables
+            }
 
     def uploads(self) -> list[str]:
         """Files in the store."""
-        return sorted(str(path.relative_to(self.store)) for path in self.store.rglob("*") if path.is_file())
+        return sorted(
+            str(path.relative_to(self.store)) for path in self.store.rglob("*") if path.is_file()
+        )
 
     def forget_answers(self) -> None:
         """So that the next one is made from what is stored."""
@@ -108,8 +114,11 @@ def api(database: Database, database_urls: Urls, tmp_path: Path) -> Iterator[Api
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def unchanged_api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    """One application for a module whose tests write nothing, or mind nothing: a database costs a second."""
+def unchanged_api(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Api]:
+    """One application for a module whose tests write nothing, or mind nothing: a database costs a
+    second."""
     folder = tmp_path_factory.mktemp("api")
     if request.param == "sqlite":
         urls = f"sqlite:///{folder}/jobs.db", f"sqlite:///{folder}/series.db"

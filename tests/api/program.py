@@ -1,4 +1,5 @@
-"""The api as a real process with its databases, store and token in one folder, which can be killed and started again.
+"""The api as a real process with its databases, store and token in one folder, which can be killed
+and started again.
 
 Not here: what it must answer (``test_server``).
 """
@@ -22,7 +23,8 @@ START_SECONDS = 180.0
 
 
 class Program:
-    """``python -m lockstep.api`` with its databases, store and token in one folder. ``module`` names another that serves it."""
+    """``python -m lockstep.api`` with its databases, store and token in one folder. ``module``
+    names another that serves it."""
 
     def __init__(self, home: Path, *module: str, **environment: str):
         self.home = home
@@ -56,7 +58,11 @@ class Program:
     def start(self) -> None:
         """Start it, and wait until it says where it listens."""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", *self.module], cwd=ROOT, env=self.environment, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-m", *self.module],
+            cwd=ROOT,
+            env=self.environment,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         listening = threading.Event()
 
@@ -92,5 +98,8 @@ class Program:
 
     def client(self) -> httpx2.Client:
         return httpx2.Client(
-            base_url=self.url, headers={"Authorization": f"Bearer {self.token}"}, trust_env=False, timeout=60
+            base_url=self.url,
+            headers={"Authorization": f"Bearer {self.token}"},
+            trust_env=False,
+            timeout=60,
         )

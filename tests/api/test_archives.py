@@ -125,7 +125,9 @@ def test_an_archive_without_files_is_refused(tmp_path: Path) -> None:
     assert "contains no file" in refusal(tmp_path, empty).message
 
 
-def test_a_bomb_is_stopped_by_what_its_members_say_before_it_is_decompressed(tmp_path: Path) -> None:
+def test_a_bomb_is_stopped_by_what_its_members_say_before_it_is_decompressed(
+    tmp_path: Path,
+) -> None:
     liar = tarfile.TarInfo("zeros")
     liar.size = 40 * limits.UPLOAD_UNPACKED_BYTES_MAX
     archive = gzip.compress(liar.tobuf() + b"\0" * 10_000)

@@ -25,7 +25,9 @@ def test_every_address_under_v1_wants_a_token_and_the_others_do_not(api: Api) ->
     seen = 0
     for path, operations in api.http.get("/openapi.json").json()["paths"].items():
         for method in operations:
-            address = path.format(reference="last", sha256="0" * 64, which="last", name="manifest.json")
+            address = path.format(
+                reference="last", sha256="0" * 64, which="last", name="manifest.json"
+            )
             response = api.http.request(method.upper(), address, headers={"Authorization": ""})
             assert (response.status_code == 401) == path.startswith("/v1"), (method, path)
             seen += 1
@@ -34,7 +36,9 @@ def test_every_address_under_v1_wants_a_token_and_the_others_do_not(api: Api) ->
 
 
 def test_without_authentication_everybody_on_this_machine_gets_in(api: Api) -> None:
-    app = create_app(settings_for(api.urls, api.store, auth="off"), api.database, api.blobs, api.bells)
+    app = create_app(
+        settings_for(api.urls, api.store, auth="off"), api.database, api.blobs, api.bells
+    )
     with TestClient(app, base_url="http://localhost") as http:
         assert http.get("/v1/jobs").status_code == 200
 
@@ -54,7 +58,9 @@ def test_a_revoked_token_stops_working_within_seconds(database: Database) -> Non
         guard.look_up(f"Bearer {TOKEN}")
 
 
-def test_the_first_start_makes_a_token_that_only_its_owner_reads(database: Database, tmp_path: Path) -> None:
+def test_the_first_start_makes_a_token_that_only_its_owner_reads(
+    database: Database, tmp_path: Path
+) -> None:
     path = tmp_path / "home" / "token"
     ensure_token(path, database)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -72,7 +78,9 @@ def test_a_token_that_is_there_is_kept_and_made_valid(database: Database, tmp_pa
     assert Guard(database, required=True).look_up(f"Bearer {TOKEN}")
 
 
-def test_two_apis_that_start_at_once_agree_on_one_token(sqlite_urls: tuple[str, str], tmp_path: Path) -> None:
+def test_two_apis_that_start_at_once_agree_on_one_token(
+    sqlite_urls: tuple[str, str], tmp_path: Path
+) -> None:
     database = Database(*sqlite_urls)
     path = tmp_path / "token"
     try:
@@ -84,7 +92,9 @@ def test_two_apis_that_start_at_once_agree_on_one_token(sqlite_urls: tuple[str, 
     assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".token")] == []
 
 
-def test_a_token_file_that_others_read_or_that_holds_none_is_refused(database: Database, tmp_path: Path) -> None:
+def test_a_token_file_that_others_read_or_that_holds_none_is_refused(
+    database: Database, tmp_path: Path
+) -> None:
     path = tmp_path / "token"
     path.write_text(TOKEN)
     path.chmod(0o644)
@@ -104,12 +114,18 @@ def test_a_refused_upload_is_refused_before_its_body_is_read(api: Api) -> None:
         read.append(1)
         yield b"x"
 
-    response = api.http.put(f"/v1/uploads/{'0' * 64}", content=body(), headers={"Authorization": "Bearer wrong-token"})
+    response = api.http.put(
+        f"/v1/uploads/{'0' * 64}", content=body(), headers={"Authorization": "Bearer wrong-token"}
+    )
     problem(response, 401, "unauthenticated")
 
 
 def test_every_route_is_an_api_route_with_a_name_of_its_own(api: Api) -> None:
     app = api.http.app
-    names = [route.operation_id for route in app.routes if isinstance(route, APIRoute) and route.include_in_schema]  # type: ignore[attr-defined]
+    names = [
+        route.operation_id
+        for route in app.routes
+        if isinstance(route, APIRoute) and route.include_in_schema
+    ]  # type: ignore[attr-defined]
     assert all(names)
     assert len(names) == len(set(names))

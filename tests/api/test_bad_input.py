@@ -107,7 +107,9 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 def test_a_wrong_value_is_named_with_what_was_expected(
     api: Api, address: str, spec: dict[str, Any], error: dict[str, Any]
 ) -> None:
-    found = problem(api.http.post(address, json=spec, headers={"Idempotency-Key": "k"}), 422, "invalid")
+    found = problem(
+        api.http.post(address, json=spec, headers={"Idempotency-Key": "k"}), 422, "invalid"
+    )
     (first,) = found["errors"]
     assert first["pointer"] == error["pointer"]
     assert error["message"] in first["message"]
@@ -120,7 +122,11 @@ def test_a_wrong_value_is_named_with_what_was_expected(
 def test_several_wrong_values_are_all_named(api: Api) -> None:
     spec = {**changed("train.steps", 0), "prioritty": 3, "name": "Not A Name"}
     found = problem(api.submit(spec), 422, "invalid")
-    assert {error["pointer"] for error in found["errors"]} == {"/train/steps", "/prioritty", "/name"}
+    assert {error["pointer"] for error in found["errors"]} == {
+        "/train/steps",
+        "/prioritty",
+        "/name",
+    }
 
 
 def test_what_this_version_does_not_have_is_refused_by_name_and_never_ignored(api: Api) -> None:
@@ -130,21 +136,32 @@ def test_what_this_version_does_not_have_is_refused_by_name_and_never_ignored(ap
 
 
 def test_a_body_that_is_not_json_is_refused_with_its_place(api: Api) -> None:
-    found = problem(api.http.post("/v1/jobs", content=b'{"name": first}', headers=JSON), 400, "malformed")
-    assert found["detail"] == "the body is not JSON: expecting value at line 1, column 10; nothing was written"
+    found = problem(
+        api.http.post("/v1/jobs", content=b'{"name": first}', headers=JSON), 400, "malformed"
+    )
+    assert (
+        found["detail"]
+        == "the body is not JSON: expecting value at line 1, column 10; nothing was written"
+    )
     assert found["next_step"].startswith("send the spec as JSON, such as {")
 
 
 def test_json_that_is_no_object_is_refused(api: Api) -> None:
     found = problem(api.http.post("/v1/jobs", content=b"[1]", headers=JSON), 422, "invalid")
-    assert "expected a job spec: an object with fields such as name and kind, got a list" in found["detail"]
+    assert (
+        "expected a job spec: an object with fields such as name and kind, got a list"
+        in found["detail"]
+    )
 
 
 def test_another_media_type_is_refused(api: Api) -> None:
     for given in ("application/x-www-form-urlencoded", "application/yaml"):
         sent = api.http.post("/v1/jobs", content=b"name: a", headers={"Content-Type": given})
         found = problem(sent, 415, "media_type")
-        assert found["detail"] == f"the body is '{given}'; expected application/json; nothing was written"
+        assert (
+            found["detail"]
+            == f"the body is '{given}'; expected application/json; nothing was written"
+        )
         assert found["next_step"] == "send Content-Type: application/json"
 
 
@@ -152,19 +169,30 @@ def test_a_body_over_the_limit_is_refused_whether_it_says_its_length_or_not(api:
     most = limits.SPEC_BYTES_MAX
     body = b'{"name": "' + b"x" * most + b'"}'
     said = problem(api.http.post("/v1/jobs", content=body, headers=JSON), 413, "too_large")
-    assert said["detail"] == f"a job spec is at most {most} bytes, got {len(body)} bytes; nothing was written"
+    assert (
+        said["detail"]
+        == f"a job spec is at most {most} bytes, got {len(body)} bytes; nothing was written"
+    )
 
     def chunks() -> Iterator[bytes]:
         for start in range(0, len(body), 10_000):
             yield body[start : start + 10_000]
 
     chunked = problem(api.http.post("/v1/jobs", content=chunks(), headers=JSON), 413, "too_large")
-    assert chunked["detail"] == f"a job spec is at most {most} bytes, got more than {most} bytes; nothing was written"
-    assert chunked["next_step"] == "move the data to files or to the code folder, and give their paths in the spec"
+    assert (
+        chunked["detail"]
+        == f"a job spec is at most {most} bytes, got more than {most} bytes; nothing was written"
+    )
+    assert (
+        chunked["next_step"]
+        == "move the data to files or to the code folder, and give their paths in the spec"
+    )
 
 
 def test_a_wrong_token_and_a_missing_one_are_told_apart(api: Api) -> None:
-    wrong = api.http.post("/v1/jobs", json=SCRIPT, headers={"Authorization": "Bearer lockstep_wrong"})
+    wrong = api.http.post(
+        "/v1/jobs", json=SCRIPT, headers={"Authorization": "Bearer lockstep_wrong"}
+    )
     missing = api.http.post("/v1/jobs", json=SCRIPT, headers={"Authorization": ""})
     scheme = api.http.post("/v1/jobs", json=SCRIPT, headers={"Authorization": "Basic YTpi"})
     assert problem(wrong, 401, "unauthenticated")["detail"] == (
@@ -193,7 +221,9 @@ def test_an_archive_with_a_way_out_is_refused_and_not_kept(api: Api) -> None:
     ):
         archive = packed(member("train.py"), bad)
         found = problem(
-            api.http.put(f"/v1/uploads/{digest(archive)}", content=archive, headers=ARCHIVE), 422, "invalid"
+            api.http.put(f"/v1/uploads/{digest(archive)}", content=archive, headers=ARCHIVE),
+            422,
+            "invalid",
         )
         assert found["detail"] == says
         assert found["errors"][0]["value"] == bad[0].name
@@ -202,18 +232,29 @@ def test_an_archive_with_a_way_out_is_refused_and_not_kept(api: Api) -> None:
 
 def test_an_archive_under_another_digest_is_refused(api: Api) -> None:
     archive = code()
-    found = problem(api.http.put(f"/v1/uploads/{'0' * 64}", content=archive, headers=ARCHIVE), 422, "invalid")
+    found = problem(
+        api.http.put(f"/v1/uploads/{'0' * 64}", content=archive, headers=ARCHIVE), 422, "invalid"
+    )
     assert f"the body's SHA-256 is {digest(archive)}; expected {'0' * 64}" in found["detail"]
 
 
 def test_an_archive_over_the_limit_is_refused(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "UPLOAD_BYTES_MAX", 1_000)
-    found = problem(api.http.put(f"/v1/uploads/{'0' * 64}", content=b"x" * 1_001, headers=ARCHIVE), 413, "too_large")
-    assert found["detail"] == "a code archive is at most 1000 bytes, got 1001 bytes; nothing was written"
+    found = problem(
+        api.http.put(f"/v1/uploads/{'0' * 64}", content=b"x" * 1_001, headers=ARCHIVE),
+        413,
+        "too_large",
+    )
+    assert (
+        found["detail"]
+        == "a code archive is at most 1000 bytes, got 1001 bytes; nothing was written"
+    )
 
 
 def test_a_digest_that_is_none_is_refused(api: Api) -> None:
-    found = problem(api.http.put("/v1/uploads/latest", content=code(), headers=ARCHIVE), 422, "invalid")
+    found = problem(
+        api.http.put("/v1/uploads/latest", content=code(), headers=ARCHIVE), 422, "invalid"
+    )
     assert found["errors"][0]["pointer"] == "/path/sha256"
     assert found["errors"][0]["value"] == "latest"
 
@@ -227,7 +268,11 @@ def test_a_digest_that_is_none_is_refused(api: Api) -> None:
         ("/v1/jobs?state=sleeping", "/query/state/0", "'queued', 'starting', 'running'"),
         ("/v1/jobs?label=team", "/query/label", "got 'team'"),
         ("/v1/jobs/last/logs?tail=5&cursor=x", "/query", "give only one of them"),
-        ("/v1/jobs/last/metrics?max_points=0", "/query/max_points", "greater than or equal to 1, got '0'"),
+        (
+            "/v1/jobs/last/metrics?max_points=0",
+            "/query/max_points",
+            "greater than or equal to 1, got '0'",
+        ),
     ],
 )
 def test_a_wrong_parameter_is_named(api: Api, address: str, pointer: str, says: str) -> None:
@@ -238,9 +283,13 @@ def test_a_wrong_parameter_is_named(api: Api, address: str, pointer: str, says: 
 
 
 def test_an_unknown_address_or_method_is_a_problem_too(api: Api) -> None:
-    assert problem(api.http.get("/v1/job"), 404, "not_found")["detail"] == "no route for GET /v1/job"
+    assert (
+        problem(api.http.get("/v1/job"), 404, "not_found")["detail"] == "no route for GET /v1/job"
+    )
     found = api.http.delete("/v1/jobs")
-    assert "method not allowed: DELETE /v1/jobs; expected" in problem(found, 405, "method")["detail"]
+    assert (
+        "method not allowed: DELETE /v1/jobs; expected" in problem(found, 405, "method")["detail"]
+    )
     assert found.headers["allow"]
 
 
@@ -249,8 +298,14 @@ def test_an_unknown_job_is_not_found(api: Api) -> None:
     assert "there is no job 'nothing-like-it'" in found["detail"]
 
 
-def test_a_method_that_an_address_does_not_know_is_told_all_that_it_knows(unchanged_api: Api) -> None:
-    for address, known in (("/v1/jobs", "GET, POST"), (f"/v1/uploads/{'0' * 64}", "GET, PUT"), ("/v1/nodes", "GET")):
+def test_a_method_that_an_address_does_not_know_is_told_all_that_it_knows(
+    unchanged_api: Api,
+) -> None:
+    for address, known in (
+        ("/v1/jobs", "GET, POST"),
+        (f"/v1/uploads/{'0' * 64}", "GET, PUT"),
+        ("/v1/nodes", "GET"),
+    ):
         refused = unchanged_api.http.delete(address)
         assert refused.headers["allow"] == known
         assert known in problem(refused, 405, "method")["detail"]

@@ -68,9 +68,15 @@ def test_text_that_no_database_keeps_is_refused_with_a_pointer(raw: bytes, point
 
 
 def test_a_document_is_read_as_it_was_written() -> None:
-    document = {"name": "größe-✓", "list": [1, 2.5, None, True, "\U0001f600"], "deep": {"a": {"b": []}}}
+    document = {
+        "name": "größe-✓",
+        "list": [1, 2.5, None, True, "\U0001f600"],
+        "deep": {"a": {"b": []}},
+    }
     assert body.decode(json.dumps(document).encode()) == document
-    assert body.decode(b"\xef\xbb\xbf" + json.dumps(document, ensure_ascii=False).encode()) == document
+    assert (
+        body.decode(b"\xef\xbb\xbf" + json.dumps(document, ensure_ascii=False).encode()) == document
+    )
 
 
 def test_bodies_that_mean_the_same_have_one_fingerprint() -> None:

@@ -45,7 +45,10 @@ def test_a_job_that_is_not_there_cannot_be_cancelled(api: Api) -> None:
 
 def test_a_job_that_has_ended_is_deleted_and_is_no_more(api: Api) -> None:
     job_id, other = api.job_id(), api.job_id()
-    assert "lockstep cancel" in problem(api.http.delete(f"/v1/jobs/{job_id}"), 409, "conflict")["next_step"]
+    assert (
+        "lockstep cancel"
+        in problem(api.http.delete(f"/v1/jobs/{job_id}"), 409, "conflict")["next_step"]
+    )
     api.http.post(f"/v1/jobs/{job_id}/cancel")
     answer = api.http.delete(f"/v1/jobs/{job_id}")
     assert (answer.status_code, answer.content) == (204, b"")

@@ -1,4 +1,5 @@
-"""Charts over HTTP: of one job and of several, against counting the raw points; and what is refused."""
+"""Charts over HTTP: of one job and of several, against counting the raw points; and what is
+refused."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ from tests.storage.raw_points import NAMES, Stored, check, plant, wanted
 def _curve(view: SeriesView) -> SeriesData:
     """With numbers instead of their names."""
     fields = view.model_dump()
-    return SeriesData(**{**fields, **{name: [*map(from_json, fields[name])] for name in ("value", "min", "max")}})
+    return SeriesData(
+        **{**fields, **{name: [*map(from_json, fields[name])] for name in ("value", "min", "max")}}
+    )
 
 
 def _check(view: JobSeriesView, stored: Stored, query: dict[str, object]) -> None:
@@ -33,7 +36,11 @@ def _check(view: JobSeriesView, stored: Stored, query: dict[str, object]) -> Non
     for name in NAMES:
         drawn = [_curve(found) for found in view.series if found.name == name]
         expected = wanted(
-            stored, name, low if isinstance(low, int) else None, high if isinstance(high, int) else None, attempts
+            stored,
+            name,
+            low if isinstance(low, int) else None,
+            high if isinstance(high, int) else None,
+            attempts,
         )
         for curve, inside in zip(drawn, expected, strict=True):
             check(curve, inside, int(str(query["max_points"])))
@@ -52,7 +59,9 @@ def test_every_bucket_of_one_job_and_of_several_says_what_the_points_in_it_say(a
     stored = {
         api.job_id(): plant(api.database, "", random.Random(0), []),
         **{
-            job_id: plant(api.database, job_id, random.Random(number), [[700, 900], [20, 800]][: number + 1])
+            job_id: plant(
+                api.database, job_id, random.Random(number), [[700, 900], [20, 800]][: number + 1]
+            )
             for number, job_id in enumerate([api.job_id(), api.job_id()])
         },
     }
@@ -60,7 +69,9 @@ def test_every_bucket_of_one_job_and_of_several_says_what_the_points_in_it_say(a
         for job_id, points in stored.items():
             answer = api.http.get(f"/v1/jobs/{job_id}/metrics", params=query)
             _check(MetricsView.model_validate_json(answer.content), points, query)
-        answer = api.http.get("/v1/series", params={**query, "jobs": ",".join(stored), "names": ",".join(NAMES)})
+        answer = api.http.get(
+            "/v1/series", params={**query, "jobs": ",".join(stored), "names": ",".join(NAMES)}
+        )
         several = SeveralMetricsView.model_validate_json(answer.content)
         assert [view.job_id for view in several.jobs] == list(stored)
         for view in several.jobs:
@@ -97,7 +108,10 @@ def test_who_follows_several_jobs_is_given_what_came_to_each_since(api: Api) -> 
         return SeveralMetricsView.model_validate_json(answer.content)
 
     def new(view: SeveralMetricsView) -> list[tuple[bool, list[int]]]:
-        return [(job.complete, [step for series in job.series for step in series.step]) for job in view.jobs]
+        return [
+            (job.complete, [step for series in job.series for step in series.step])
+            for job in view.jobs
+        ]
 
     ship_metrics(api, claim, record(1), record(2))
     first = ask()
@@ -112,27 +126,46 @@ def test_who_follows_several_jobs_is_given_what_came_to_each_since(api: Api) -> 
         assert alone["cursor"] == job.cursor
     third = ask(since=[job.cursor for job in second.jobs])
     assert new(third) == [(False, []), (False, [])]
-    few = problem(api.http.get("/v1/series", params={**query, "since": first.jobs[0].cursor}), 422, "invalid")
+    few = problem(
+        api.http.get("/v1/series", params={**query, "since": first.jobs[0].cursor}), 422, "invalid"
+    )
     assert "one cursor for each of the 2 jobs" in few["errors"][0]["message"]
     twice = {**query, "jobs": f"{claim.job_id},{claim.job_id[-8:]}", "since": cursors}
-    assert "some more than once" in problem(api.http.get("/v1/series", params=twice), 422, "invalid")["detail"]
+    assert (
+        "some more than once"
+        in problem(api.http.get("/v1/series", params=twice), 422, "invalid")["detail"]
+    )
 
 
 def test_points_that_are_not_finite_are_counted_also_in_few_buckets(api: Api) -> None:
     claim = scenes.run(api.database)
     ship_metrics(
-        api, claim, *(StepValues(step, 1.0, {"a": float("nan") if step > 989 else 1.0}) for step in range(1_500))
+        api,
+        claim,
+        *(
+            StepValues(step, 1.0, {"a": float("nan") if step > 989 else 1.0})
+            for step in range(1_500)
+        ),
     )
     address = f"/v1/jobs/{claim.job_id}/metrics"
-    for query, expected in (("max_points=1", 510), ("max_points=7", 510), ("max_points=1&to_step=999", 10)):
+    for query, expected in (
+        ("max_points=1", 510),
+        ("max_points=7", 510),
+        ("max_points=1&to_step=999", 10),
+    ):
         (found,) = api.http.get(f"{address}?{query}").json()["series"]
         assert found["non_finite"] == expected
 
 
 def test_jobs_are_named_as_anywhere_and_are_there_once_in_the_order_asked(api: Api) -> None:
     first, second = api.job_id(), api.job_id()
-    answer = api.http.get("/v1/series", params={"jobs": [f"{second},{first}", "last", first[-8:]], "names": "a"})
-    assert [(job["job_id"], job["series"]) for job in answer.json()["jobs"]] == [(second, []), (first, [])]
+    answer = api.http.get(
+        "/v1/series", params={"jobs": [f"{second},{first}", "last", first[-8:]], "names": "a"}
+    )
+    assert [(job["job_id"], job["series"]) for job in answer.json()["jobs"]] == [
+        (second, []),
+        (first, []),
+    ]
 
 
 def test_an_answer_about_several_jobs_changes_its_tag_with_any_of_them(api: Api) -> None:
@@ -166,7 +199,10 @@ def test_several_jobs_cost_as_many_statements_for_their_headers_as_one(api: Api)
     def _count(_connection: object, _cursor: object, statement: str, *_rest: object) -> None:
         counted.extend([statement] if "end_value" in statement else [])
 
-    assert api.http.get("/v1/series", params={"jobs": ",".join(jobs), "names": NAMES[0]}).status_code == 200
+    assert (
+        api.http.get("/v1/series", params={"jobs": ",".join(jobs), "names": NAMES[0]}).status_code
+        == 200
+    )
     assert len(counted) == 1
 
 
@@ -177,7 +213,10 @@ def test_several_jobs_cost_as_many_statements_for_their_headers_as_one(api: Api)
         ("jobs=last", "names"),
         ("jobs=,&names=a", "expected at least one job and one name"),
         (f"jobs={','.join(map(str, range(51)))}&names=a", "expected at most 50 jobs, got 51"),
-        ("jobs=a,b,c&names=a,b,c,d,e,f,g&max_points=10000", "are 210000; one response has at most 200000"),
+        (
+            "jobs=a,b,c&names=a,b,c,d,e,f,g&max_points=10000",
+            "are 210000; one response has at most 200000",
+        ),
     ],
 )
 def test_too_much_and_too_little_is_refused(unchanged_api: Api, query: str, says: str) -> None:
@@ -203,10 +242,21 @@ def test_the_limits_of_one_answer_leave_room_for_a_page_of_twenty_runs() -> None
 
 def test_numbers_that_json_has_no_word_for_have_names(api: Api) -> None:
     claim = scenes.run(api.database)
-    ship_metrics(api, claim, *(StepValues(step, 1.0, {"a": value}) for step, value in enumerate((1e300, -0.0, 1e-320))))
-    ship_metrics(api, claim, *(StepValues(3, 1.0, {"a": float(value)}) for value in ("nan", "inf", "-inf")))
+    ship_metrics(
+        api,
+        claim,
+        *(StepValues(step, 1.0, {"a": value}) for step, value in enumerate((1e300, -0.0, 1e-320))),
+    )
+    ship_metrics(
+        api, claim, *(StepValues(3, 1.0, {"a": float(value)}) for value in ("nan", "inf", "-inf"))
+    )
     (found,) = api.http.get(f"/v1/jobs/{claim.job_id}/metrics").json()["series"]
-    assert found["value"] == found["min"] == found["max"] == [1e300, -0.0, 1e-320, "NaN", "Infinity", "-Infinity"]
+    assert (
+        found["value"]
+        == found["min"]
+        == found["max"]
+        == [1e300, -0.0, 1e-320, "NaN", "Infinity", "-Infinity"]
+    )
     assert set(found) == set(SeriesView.model_fields)
 
 
@@ -220,7 +270,13 @@ def test_every_point_is_downloaded_as_csv_with_its_nans(api: Api) -> None:
     assert head == ["name", "attempt", "step", "time", "value"]
     (points,) = wanted(stored, NAMES[0], None, None, "current")
     expected = [
-        [NAMES[0], str(point.attempt), str(point.step), repr(point.time), str(jsonable(point.value))]
+        [
+            NAMES[0],
+            str(point.attempt),
+            str(point.step),
+            repr(point.time),
+            str(jsonable(point.value)),
+        ]
         for point in points
     ]
     assert lines == expected
@@ -250,7 +306,10 @@ def test_an_answer_is_made_once_however_many_watch_and_anew_with_each_new_point(
         return read(*given, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(series_query, "read_jobs", counted)
-    addresses = (f"/v1/jobs/{claim.job_id}/metrics", f"/v1/series?jobs={claim.job_id}&names=train/loss")
+    addresses = (
+        f"/v1/jobs/{claim.job_id}/metrics",
+        f"/v1/series?jobs={claim.job_id}&names=train/loss",
+    )
     for address in addresses:
         first, second = api.http.get(address), api.http.get(address)
         assert first.content == second.content

@@ -1,4 +1,5 @@
-"""Reading a job's checkpoints: which is best, what is in one, its files whole and in parts; and starting from one."""
+"""Reading a job's checkpoints: which is best, what is in one, its files whole and in parts; and
+starting from one."""
 
 from __future__ import annotations
 
@@ -26,7 +27,12 @@ def digest(content: bytes) -> str:
 
 
 def publish(
-    database: Database, blobs: BlobStore, claim: Claim, folder: Path, step: int, value: float | None = None
+    database: Database,
+    blobs: BlobStore,
+    claim: Claim,
+    folder: Path,
+    step: int,
+    value: float | None = None,
 ) -> None:
     """A real checkpoint in the store, and its row."""
     made = folder / f"step-{step:08d}"
@@ -34,7 +40,9 @@ def publish(
     files = {"state.pt": CONTENT + str(step).encode(), "spec.json": b"{}"}
     for name, content in files.items():
         (made / name).write_bytes(content)
-    described = {name: ManifestFile(bytes=len(each), sha256=digest(each)) for name, each in files.items()}
+    described = {
+        name: ManifestFile(bytes=len(each), sha256=digest(each)) for name, each in files.items()
+    }
     manifest = Manifest(step=step, files=described).model_dump_json().encode()
     (made / "manifest.json").write_bytes(manifest)
     key = f"jobs/{claim.job_id}/{claim.attempt_number}/step-{step:08d}"
@@ -72,12 +80,17 @@ def test_the_list_says_which_is_the_best(api: Api, claim: Claim) -> None:
 
 
 @pytest.mark.parametrize(("which", "step"), [("10", 10), ("last", 30), ("best", 20)])
-def test_one_checkpoint_has_its_files_with_their_digests(api: Api, claim: Claim, which: str, step: int) -> None:
+def test_one_checkpoint_has_its_files_with_their_digests(
+    api: Api, claim: Claim, which: str, step: int
+) -> None:
     found = api.http.get(f"/v1/jobs/first/checkpoints/{which}").json()
     assert (found["step"], found["best"]) == (step, step == 20)
     assert [file["name"] for file in found["files"]] == ["state.pt", "spec.json", "manifest.json"]
     state, _, manifest = found["files"]
-    assert (state["bytes"], state["sha256"]) == (len(CONTENT) + 2, digest(CONTENT + str(step).encode()))
+    assert (state["bytes"], state["sha256"]) == (
+        len(CONTENT) + 2,
+        digest(CONTENT + str(step).encode()),
+    )
     assert manifest["sha256"] == found["sha256"]
     assert sum(file["bytes"] for file in found["files"]) == found["bytes"]
 
@@ -91,11 +104,15 @@ def test_every_file_arrives_as_it_was_written(api: Api, claim: Claim) -> None:
         assert answer.headers["etag"] == f'"{file["sha256"]}"'
         assert int(answer.headers["content-length"]) == file["bytes"] == len(answer.content)
         assert answer.headers["content-type"] == "application/octet-stream"
-        again = api.http.get(f"{address}/files/{file['name']}", headers={"If-None-Match": answer.headers["etag"]})
+        again = api.http.get(
+            f"{address}/files/{file['name']}", headers={"If-None-Match": answer.headers["etag"]}
+        )
         assert (again.status_code, again.content) == (304, b"")
 
 
-def test_a_broken_download_goes_on_where_it_stopped_if_the_file_is_the_same(api: Api, claim: Claim) -> None:
+def test_a_broken_download_goes_on_where_it_stopped_if_the_file_is_the_same(
+    api: Api, claim: Claim
+) -> None:
     address = f"/v1/jobs/{claim.job_id}/checkpoints/20/files/state.pt"
     whole = CONTENT + b"20"
     tag = f'"{digest(whole)}"'
@@ -109,18 +126,34 @@ def test_a_broken_download_goes_on_where_it_stopped_if_the_file_is_the_same(api:
         assert api.http.get(address, headers={"Range": odd}).status_code == 200
     beyond = api.http.get(address, headers={"Range": f"bytes={len(whole)}-"})
     found = problem(beyond, 416, "range")
-    assert found["detail"] == (f"state.pt has {len(whole)} bytes; the requested range starts at byte {len(whole)}")
+    assert found["detail"] == (
+        f"state.pt has {len(whole)} bytes; the requested range starts at byte {len(whole)}"
+    )
     assert beyond.headers["content-range"] == f"bytes */{len(whole)}"
 
 
-def test_two_attempts_that_saved_the_same_step_are_told_apart(api: Api, claim: Claim, tmp_path: Path) -> None:
+def test_two_attempts_that_saved_the_same_step_are_told_apart(
+    api: Api, claim: Claim, tmp_path: Path
+) -> None:
     scenes.end(api.database, claim, Reason.KILLED)
     scenes.release(api.database, claim)
     scenes.skip_backoff(api.database, claim.job_id)
-    publish(api.database, api.blobs, scenes.start(api.database, claim.job_id), tmp_path / "again", 20, 0.9)
+    publish(
+        api.database,
+        api.blobs,
+        scenes.start(api.database, claim.job_id),
+        tmp_path / "again",
+        20,
+        0.9,
+    )
     address = f"/v1/jobs/{claim.job_id}/checkpoints/20"
-    found = {attempt: api.http.get(address, params={"attempt": attempt}).json() for attempt in (1, 2)}
-    assert [(found[attempt]["attempt"], found[attempt]["best"]) for attempt in (1, 2)] == [(1, True), (2, False)]
+    found = {
+        attempt: api.http.get(address, params={"attempt": attempt}).json() for attempt in (1, 2)
+    }
+    assert [(found[attempt]["attempt"], found[attempt]["best"]) for attempt in (1, 2)] == [
+        (1, True),
+        (2, False),
+    ]
     assert api.http.get(address).json()["attempt"] == 2
     problem(api.http.get(address, params={"attempt": 3}), 404, "not_found")
     for attempt in (1, 2):
@@ -132,7 +165,11 @@ def test_two_attempts_that_saved_the_same_step_are_told_apart(api: Api, claim: C
     ("rest", "detail", "next_step"),
     [
         ("/40", "has no checkpoint of step 40", "it has checkpoints of the steps 30, 20, 10"),
-        ("/20/files/model.safetensors", "has no file 'model.safetensors'", "it has state.pt, spec.json, manifest.json"),
+        (
+            "/20/files/model.safetensors",
+            "has no file 'model.safetensors'",
+            "it has state.pt, spec.json, manifest.json",
+        ),
         ("/20/files/..%2F..%2Fjobs.db", "no route for GET", "/docs"),
     ],
 )
@@ -185,7 +222,9 @@ def test_a_file_of_another_size_than_was_written_is_damaged_and_not_begun(
 
 def test_files_need_a_token(api: Api, claim: Claim) -> None:
     address = f"/v1/jobs/{claim.job_id}/checkpoints/20/files/state.pt"
-    problem(api.http.get(address, headers={"Authorization": "Bearer wrong"}), 401, "unauthenticated")
+    problem(
+        api.http.get(address, headers={"Authorization": "Bearer wrong"}), 401, "unauthenticated"
+    )
 
 
 # --- starting from a checkpoint
@@ -196,7 +235,9 @@ def starting_from(source: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("which", ["", "@10", "@best"])
-def test_a_job_that_starts_from_another_keeps_its_full_id(api: Api, claim: Claim, which: str) -> None:
+def test_a_job_that_starts_from_another_keeps_its_full_id(
+    api: Api, claim: Claim, which: str
+) -> None:
     wanted = f"job:{claim.job_id}{which}"
     answer = api.submit(starting_from(f"job:first{which}"))
     assert answer.status_code == 201, answer.text

@@ -14,7 +14,9 @@ from tests.api.archives import code, digest
 from tests.api.conftest import SCRIPT, TRAIN, Api, problem
 
 
-def _clone(api: Api, reference: str, changes: dict[str, Any] | None = None, **headers: str) -> httpx2.Response:
+def _clone(
+    api: Api, reference: str, changes: dict[str, Any] | None = None, **headers: str
+) -> httpx2.Response:
     body = {} if changes is None else {"set": changes}
     return api.http.post(f"/v1/jobs/{reference}/clone", json=body, headers=headers)
 
@@ -53,7 +55,9 @@ def test_changed_values_are_taken_whole_and_the_first_job_stays_as_it_is(api: Ap
     assert made["labels"] == {"team": "b"}
     assert api.http.get(f"/v1/jobs/{first}").json()["spec"] == TRAIN
     events = api.http.get(f"/v1/jobs/{made['id']}/events").json()["items"]
-    assert events[1]["message"].endswith("; changed: train.steps, train.epochs, train.optimizer, labels.team")
+    assert events[1]["message"].endswith(
+        "; changed: train.steps, train.epochs, train.optimizer, labels.team"
+    )
 
 
 def test_no_body_at_all_clones_too(api: Api) -> None:
@@ -74,7 +78,11 @@ def test_a_repeat_with_the_same_key_is_the_same_clone_also_of_last(api: Api) -> 
 
 def test_the_code_archive_is_used_again(api: Api) -> None:
     archive = code()
-    api.http.put(f"/v1/uploads/{digest(archive)}", content=archive, headers={"Content-Type": "application/gzip"})
+    api.http.put(
+        f"/v1/uploads/{digest(archive)}",
+        content=archive,
+        headers={"Content-Type": "application/gzip"},
+    )
     api.job_id({**SCRIPT, "code": {"upload": digest(archive)}})
     before = api.uploads()
     assert _clone(api, "last").json()["spec"]["code"] == {"upload": digest(archive)}
@@ -93,7 +101,9 @@ def test_the_code_archive_is_used_again(api: Api) -> None:
         ([], ""),
     ],
 )
-def test_a_wrong_change_is_named_and_nothing_is_written(api: Api, body: object, pointer: str) -> None:
+def test_a_wrong_change_is_named_and_nothing_is_written(
+    api: Api, body: object, pointer: str
+) -> None:
     spec = SCRIPT if "script" in pointer else TRAIN
     job = api.job_id(spec)
     before = api.rows()
@@ -103,11 +113,14 @@ def test_a_wrong_change_is_named_and_nothing_is_written(api: Api, body: object, 
 
 
 @pytest.mark.parametrize(
-    ("body", "what"), [(b'{"set": ', "not JSON"), (b'{"set": {"/priority": ' + b"1" * 31 + b"}}", "has 31 digits")]
+    ("body", "what"),
+    [(b'{"set": ', "not JSON"), (b'{"set": {"/priority": ' + b"1" * 31 + b"}}", "has 31 digits")],
 )
 def test_what_is_no_json_is_told_what_a_clone_takes(api: Api, body: bytes, what: str) -> None:
     job = api.job_id()
-    refused = api.http.post(f"/v1/jobs/{job}/clone", content=body, headers={"Content-Type": "application/json"})
+    refused = api.http.post(
+        f"/v1/jobs/{job}/clone", content=body, headers={"Content-Type": "application/json"}
+    )
     found = problem(refused, 400, "malformed")
     assert what in found["detail"]
     assert "or {} for the same job again" in found["next_step"]

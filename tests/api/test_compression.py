@@ -29,7 +29,9 @@ def test_a_chart_travels_as_gzip_to_whom_takes_it_and_means_the_same(api: Api) -
     assert plain["etag"] == packed["etag"]
     assert plain["vary"] == packed["vary"] == "Accept-Encoding"
     assert "content-encoding" not in _raw(api, address, "gzip;q=0")[0]
-    unchanged = api.http.get(address, headers={"If-None-Match": packed["etag"], "Accept-Encoding": "gzip"})
+    unchanged = api.http.get(
+        address, headers={"If-None-Match": packed["etag"], "Accept-Encoding": "gzip"}
+    )
     assert unchanged.status_code == 304
 
 

@@ -25,17 +25,27 @@ Held = dict[str, tuple[str, bytes]]
 
 def addresses(job_id: str) -> list[str]:
     """Everything that is polled."""
-    parts = ("", "/events", "/events?order=newest&limit=1", "/logs?tail=1", "/metrics", "/checkpoints")
+    parts = (
+        "",
+        "/events",
+        "/events?order=newest&limit=1",
+        "/logs?tail=1",
+        "/metrics",
+        "/checkpoints",
+    )
     lists = ("/v1/jobs", "/v1/jobs?state=queued&limit=1", "/v1/queue", "/v1/nodes")
     return [*lists, *(f"/v1/jobs/{job_id}{part}" for part in parts)]
 
 
 def poll(api: Api, held: Held, job_id: str) -> set[str]:
-    """Ask for everything as a poller does, and check each 304 against the answer to one who holds nothing."""
+    """Ask for everything as a poller does, and check each 304 against the answer to one who holds
+    nothing."""
     changed = set()
     for address in addresses(job_id):
         before = held.get(address)
-        answer = api.http.get(address, headers={} if before is None else {"If-None-Match": before[0]})
+        answer = api.http.get(
+            address, headers={} if before is None else {"If-None-Match": before[0]}
+        )
         if before is not None and answer.status_code == 304:
             assert (answer.content, answer.headers["etag"]) == (b"", before[0])
             api.forget_answers()
@@ -50,7 +60,8 @@ def poll(api: Api, held: Held, job_id: str) -> set[str]:
 
 
 def story(api: Api) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """A job's life and what happens around it, one change after the other; the first is that it is there."""
+    """A job's life and what happens around it, one change after the other; the first is that it is
+    there."""
     database = api.database
     job_id = scenes.submit(database)
     yield job_id, lambda: None
@@ -68,7 +79,10 @@ def story(api: Api) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield job, lambda: running(api, claim)
     yield f"{job}/metrics", lambda: ship_metrics(api, claim, record(1, 3.0), record(2, 2.5))
     yield f"{job}/metrics", lambda: ship_metrics(api, claim, record(2, 2.0))  # the same step again
-    yield f"{job}/logs?tail=1", lambda: ship_logs(api, claim, (0, "stdout", "one"), (1, "stderr", "two"))
+    yield (
+        f"{job}/logs?tail=1",
+        lambda: ship_logs(api, claim, (0, "stdout", "one"), (1, "stderr", "two")),
+    )
     yield f"{job}/logs?tail=1", lambda: ship_logs(api, claim, (0, "stdout", "three"))
     yield f"{job}/checkpoints", lambda: publish(api, claim, 10)
     yield f"{job}/checkpoints", lambda: publish(api, claim, 20)
@@ -79,7 +93,10 @@ def story(api: Api) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "/v1/nodes", lambda: silence(api)
     yield "/v1/nodes", lambda: api.register("n2")
     yield job, lambda: api.http.post(f"{job}/cancel").raise_for_status()
-    yield f"{job}/logs?tail=1", lambda: scenes.end(database, claim, Reason.CANCELLED)  # complete, with the same lines
+    yield (
+        f"{job}/logs?tail=1",
+        lambda: scenes.end(database, claim, Reason.CANCELLED),
+    )  # complete, with the same lines
     yield "/v1/nodes", lambda: scenes.release(database, claim)
 
 
@@ -97,7 +114,14 @@ def publish(api: Api, claim: Claim, step: int) -> None:
     with api.database.jobs() as session:
         location, sha256 = f"jobs/x/1/step-{step:08d}", "ab" * 32
         assert checkpoints.publish(
-            session, claim.assignment_id, claim.token, step=step, location=location, bytes=1, sha256=sha256, final=False
+            session,
+            claim.assignment_id,
+            claim.token,
+            step=step,
+            location=location,
+            bytes=1,
+            sha256=sha256,
+            final=False,
         )
 
 
@@ -124,7 +148,9 @@ def test_after_any_change_no_poller_is_told_that_nothing_changed(api: Api) -> No
     for must_change, change in told:
         change()
         changed = poll(api, held, job_id)
-        assert must_change in changed, f"the story means to change {must_change}, and changed {changed or 'nothing'}"
+        assert must_change in changed, (
+            f"the story means to change {must_change}, and changed {changed or 'nothing'}"
+        )
     assert not poll(api, held, job_id)
 
 
@@ -132,7 +158,11 @@ def test_where_nothing_happens_every_poll_is_answered_without_a_body(unchanged_a
     api = unchanged_api
     claim = scenes.run(api.database)
     ship_metrics(api, claim, record(1))
-    for address in (*addresses(claim.job_id), "/v1/jobs/last", f"/v1/jobs/{claim.job_id}/events?limit=1"):
+    for address in (
+        *addresses(claim.job_id),
+        "/v1/jobs/last",
+        f"/v1/jobs/{claim.job_id}/events?limit=1",
+    ):
         tag = api.http.get(address).headers["etag"]
         same = api.http.get(address, headers={"If-None-Match": tag})
         assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", tag), address
@@ -157,7 +187,9 @@ def test_a_log_as_text_and_as_json_are_two_answers(unchanged_api: Api) -> None:
     api = unchanged_api
     address = f"/v1/jobs/{api.job_id()}/logs"
     as_json = api.http.get(address)
-    as_text = api.http.get(address, headers={"Accept": "text/plain", "If-None-Match": as_json.headers["etag"]})
+    as_text = api.http.get(
+        address, headers={"Accept": "text/plain", "If-None-Match": as_json.headers["etag"]}
+    )
     assert as_text.status_code == 200
     assert as_json.headers["vary"] == as_text.headers["vary"] == "Accept"
 

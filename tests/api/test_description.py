@@ -1,4 +1,5 @@
-"""The API's description is complete: every name, answer, refusal and header, and each example is one of its own kind."""
+"""The API's description is complete: every name, answer, refusal and header, and each example is
+one of its own kind."""
 
 from __future__ import annotations
 
@@ -12,7 +13,14 @@ from tests.api.conftest import Api
 
 OPERATIONS = {
     *("submitJob", "planJob", "listJobs", "listQueue", "getJob", "cancelJob", "cloneJob"),
-    *("getJobMetrics", "getSeries", "listJobEvents", "listJobCheckpoints", "getJobCheckpoint", "getJobCheckpointFile"),
+    *(
+        "getJobMetrics",
+        "getSeries",
+        "listJobEvents",
+        "listJobCheckpoints",
+        "getJobCheckpoint",
+        "getJobCheckpointFile",
+    ),
     *("getJobLogs", "downloadJobLogs", "followJobLogs", "putUpload", "getUpload"),
     *("listNodes", "drainNode", "resumeNode", "livez", "readyz", "scrapeMetrics"),
 }
@@ -36,11 +44,16 @@ def test_no_operation_changes_its_name(document: dict[str, Any]) -> None:
     assert set(operations(document)) >= OPERATIONS
 
 
-def test_every_operation_says_what_it_does_and_every_answer_what_it_means(document: dict[str, Any]) -> None:
+def test_every_operation_says_what_it_does_and_every_answer_what_it_means(
+    document: dict[str, Any],
+) -> None:
     for name, operation in operations(document).items():
         assert operation["summary"], name
         for status, answer in operation["responses"].items():
-            assert answer["description"] not in {"", "Successful Response"} or status in {"200", "201"}, (name, status)
+            assert answer["description"] not in {"", "Successful Response"} or status in {
+                "200",
+                "201",
+            }, (name, status)
 
 
 def test_writes_name_a_full_disk_and_bodies_their_limit(document: dict[str, Any]) -> None:
@@ -55,7 +68,9 @@ def test_writes_name_a_full_disk_and_bodies_their_limit(document: dict[str, Any]
                 assert "404" in refusals, path
 
 
-def test_every_answer_names_the_headers_that_it_carries(unchanged_api: Api, document: dict[str, Any]) -> None:
+def test_every_answer_names_the_headers_that_it_carries(
+    unchanged_api: Api, document: dict[str, Any]
+) -> None:
     api = unchanged_api
     for path, methods in document["paths"].items():
         if "get" not in methods:
@@ -64,7 +79,14 @@ def test_every_answer_names_the_headers_that_it_carries(unchanged_api: Api, docu
         for token in ({}, {"Authorization": "Bearer not-a-token-of-anybody"}):
             answer = api.http.get(address, headers=token)
             said = set(methods["get"]["responses"][str(answer.status_code)].get("headers", {}))
-            for header in ("x-request-id", "ratelimit", "ratelimit-policy", "retry-after", "www-authenticate", "etag"):
+            for header in (
+                "x-request-id",
+                "ratelimit",
+                "ratelimit-policy",
+                "retry-after",
+                "www-authenticate",
+                "etag",
+            ):
                 named = header in {name.lower() for name in said}
                 assert named >= (header in answer.headers), (address, answer.status_code, header)
 
@@ -78,6 +100,8 @@ def test_each_example_is_of_the_kind_it_stands_for(document: dict[str, Any]) -> 
                     continue
                 seen.add(name if status < "400" else int(status))
                 schema = {**content["schema"], "components": document["components"]}
-                errors = [error.message for error in validator_for(schema).iter_errors(content["example"])]
+                errors = [
+                    error.message for error in validator_for(schema).iter_errors(content["example"])
+                ]
                 assert not errors, (name, status)
     assert seen == {*examples.ANSWERS, *examples.PROBLEMS}

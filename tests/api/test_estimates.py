@@ -23,7 +23,8 @@ BOTH = {**SCRIPT, "resources": {"gpus": 4}}
 
 @pytest.fixture
 def claim(api: Api) -> Claim:
-    """A job that holds two of four devices, has done 5 of 20 steps of 64 samples, and does one step in two minutes."""
+    """A job that holds two of four devices, has done 5 of 20 steps of 64 samples, and does one step
+    in two minutes."""
     claim = scenes.run(api.database)
     report(api, claim, step=5, samples_per_second=64 / 120)
     return claim
@@ -47,7 +48,9 @@ def seconds_ahead(start: str) -> float:
     return (datetime.fromisoformat(start) - datetime.now(UTC)).total_seconds()
 
 
-def test_everywhere_a_queued_job_says_when_the_job_before_it_will_have_ended(api: Api, claim: Claim) -> None:
+def test_everywhere_a_queued_job_says_when_the_job_before_it_will_have_ended(
+    api: Api, claim: Claim
+) -> None:
     job_id = wait(api, BOTH)
     views = [
         api.http.get(f"/v1/jobs/{job_id}").json(),
@@ -98,7 +101,9 @@ def test_a_speed_that_means_nothing_gives_no_estimate(api: Api, claim: Claim) ->
     assert api.http.get(f"/v1/jobs/{job_id}").json()["queue"]["estimated_start"] is None
 
 
-@pytest.mark.parametrize(("ahead", "to"), [(30.0, 60), (599.0, 60), (601.0, 300), (3_601.0, 900), (90_000.0, 3_600)])
+@pytest.mark.parametrize(
+    ("ahead", "to"), [(30.0, 60), (599.0, 60), (601.0, 300), (3_601.0, 900), (90_000.0, 3_600)]
+)
 def test_the_farther_away_the_rounder(ahead: float, to: int) -> None:
     now_ = 1_790_000_000.0
     found = rounded(now_ + ahead, now=now_)

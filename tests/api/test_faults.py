@@ -1,4 +1,5 @@
-"""What a caller sees when something below the api is broken: a reason and what to do, never an internal message."""
+"""What a caller sees when something below the api is broken: a reason and what to do, never an
+internal message."""
 
 from __future__ import annotations
 
@@ -25,7 +26,10 @@ from tests.full_disk import full
 NOBODY: dict[str, Urls] = {
     # Port 9 of loopback: nothing listens there, and a connection is refused at once.
     "postgresql": ("postgresql+psycopg://u@127.0.0.1:9/x", "postgresql+psycopg://u@127.0.0.1:9/x"),
-    "sqlite": ("sqlite:////proc/no/such/folder/jobs.db", "sqlite:////proc/no/such/folder/series.db"),
+    "sqlite": (
+        "sqlite:////proc/no/such/folder/jobs.db",
+        "sqlite:////proc/no/such/folder/series.db",
+    ),
 }
 
 
@@ -44,7 +48,11 @@ def serving_without_a_database(kind: str, store: object) -> Iterator[TestClient]
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_a_database_that_is_away_is_503_with_when_to_come_back(kind: str, tmp_path: object) -> None:
     with serving_without_a_database(kind, tmp_path) as http:
-        for response in (http.post("/v1/jobs", json=SCRIPT), http.get("/v1/jobs"), http.get("/v1/jobs/last")):
+        for response in (
+            http.post("/v1/jobs", json=SCRIPT),
+            http.get("/v1/jobs"),
+            http.get("/v1/jobs/last"),
+        ):
             found = problem(response, 503, "unavailable")
             assert response.headers["retry-after"] == "2"
             assert found["detail"].startswith("the jobs database does not answer")
@@ -55,7 +63,9 @@ def test_a_database_that_is_away_is_503_with_when_to_come_back(kind: str, tmp_pa
         assert http.get("/livez").status_code == 200
 
 
-def test_a_database_that_comes_back_is_used_again(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_that_comes_back_is_used_again(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def away(*_arguments: object, **_more: object) -> None:
         raise LockstepError(ErrorCode.UNAVAILABLE, "the jobs database does not answer")
 
@@ -66,9 +76,13 @@ def test_a_database_that_comes_back_is_used_again(api: Api, monkeypatch: pytest.
     assert api.submit().status_code == 201
 
 
-def test_a_full_disk_refuses_the_submit_and_writes_nothing(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_refuses_the_submit_and_writes_nothing(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_arguments: object, **_more: object) -> None:
-        raise LockstepError(ErrorCode.STORAGE_FULL, "the disk of the jobs database is full; nothing was written")
+        raise LockstepError(
+            ErrorCode.STORAGE_FULL, "the disk of the jobs database is full; nothing was written"
+        )
 
     monkeypatch.setattr(jobs, "create", full)
     refused = api.submit()
@@ -102,11 +116,16 @@ def test_a_disk_that_fills_up_under_submits_keeps_each_that_was_accepted_and_not
     again = api.submit(spec, **{"Idempotency-Key": f"key-{len(accepted)}"})
     assert again.status_code == 201, "with room again the same request is accepted"
     listed = {job["id"] for job in api.http.get("/v1/jobs?limit=500").json()["items"]}
-    drill.lost, drill.doubled = len({*accepted} - listed), len(listed) - len({*accepted, again.json()["id"]})
+    drill.lost, drill.doubled = (
+        len({*accepted} - listed),
+        len(listed) - len({*accepted, again.json()["id"]}),
+    )
     assert listed == {*accepted, again.json()["id"]}
 
 
-def test_a_defect_tells_the_caller_an_id_and_the_log_the_cause(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_tells_the_caller_an_id_and_the_log_the_cause(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def defect(*_arguments: object, **_more: object) -> None:
         raise RuntimeError("secret detail of line 42")
 
@@ -124,7 +143,10 @@ def test_a_defect_tells_the_caller_an_id_and_the_log_the_cause(api: Api, monkeyp
 
 def test_every_response_carries_a_request_id_and_odd_ones_are_replaced(api: Api) -> None:
     for address in ("/livez", "/", "/v1/jobs", "/nowhere", "/openapi.json"):
-        assert api.http.get(address, headers={"X-Request-Id": "mine-1"}).headers["x-request-id"] == "mine-1"
+        assert (
+            api.http.get(address, headers={"X-Request-Id": "mine-1"}).headers["x-request-id"]
+            == "mine-1"
+        )
         odd = api.http.get(address, headers={"X-Request-Id": "a b\tc" * 40}).headers["x-request-id"]
         assert len(odd) == 36
 
@@ -133,7 +155,11 @@ def test_ready_without_a_broker_is_degraded_and_still_ready(api: Api) -> None:
     def store_is_checked() -> bool:
         return not api.http.get("/readyz").json()["checks"]["store"].startswith("does not answer")
 
-    until(store_is_checked, 60, "the check of the store, which may take longer than a request on a busy machine")
+    until(
+        store_is_checked,
+        60,
+        "the check of the store, which may take longer than a request on a busy machine",
+    )
     ready = api.http.get("/readyz")
     assert (ready.status_code, ready.json()["status"]) == (200, "degraded")
     assert ready.json()["checks"] == {
@@ -168,7 +194,10 @@ def test_a_missing_store_is_reported_and_named_only_to_callers_with_a_token(api:
     assert stranger.json()["status"] == "degraded"
     assert stranger.json()["checks"]["store"].startswith("cannot be used")
     assert str(api.store) not in stranger.text
-    assert known.json()["checks"]["store"] == f"{api.store} cannot be written: No such file or directory"
+    assert (
+        known.json()["checks"]["store"]
+        == f"{api.store} cannot be written: No such file or directory"
+    )
 
 
 def test_a_database_that_is_away_is_not_described_to_strangers(tmp_path: object) -> None:
@@ -184,7 +213,11 @@ def test_code_for_a_store_that_cannot_be_written_is_refused_with_its_reason(api:
     archive = code(["train.py"])
     api.store.rmdir()
     api.store.write_text("not a folder")
-    sent = api.http.put(f"/v1/uploads/{digest(archive)}", content=archive, headers={"Content-Type": "application/gzip"})
+    sent = api.http.put(
+        f"/v1/uploads/{digest(archive)}",
+        content=archive,
+        headers={"Content-Type": "application/gzip"},
+    )
     found = problem(sent, 503, "unavailable")
     assert found["detail"] == "the store cannot be written: Not a directory; nothing was kept"
     assert "LOCKSTEP_STORE" in found["next_step"]
@@ -203,7 +236,9 @@ def test_the_description_names_every_error_as_a_problem(api: Api) -> None:
             if not path.startswith("/v1"):
                 continue
             assert operation["security"]
-            errors = {status: found for status, found in operation["responses"].items() if status >= "400"}
+            errors = {
+                status: found for status, found in operation["responses"].items() if status >= "400"
+            }
             assert {"401", "422", "429", "500", "503"} <= set(errors)
             for status, found in errors.items():
                 (media, content), *more = found["content"].items()
@@ -213,9 +248,13 @@ def test_the_description_names_every_error_as_a_problem(api: Api) -> None:
                 assert ("Retry-After" in found["headers"]) == (status in {"429", "503", "507"})
 
 
-def test_every_reference_of_the_description_leads_somewhere_and_its_examples_are_accepted(api: Api) -> None:
+def test_every_reference_of_the_description_leads_somewhere_and_its_examples_are_accepted(
+    api: Api,
+) -> None:
     document = api.http.get("/openapi.json").json()
-    references = [part.split('"')[0] for part in json.dumps(document).split('"#/components/schemas/')[1:]]
+    references = [
+        part.split('"')[0] for part in json.dumps(document).split('"#/components/schemas/')[1:]
+    ]
     assert set(references) <= set(document["components"]["schemas"])
     body = document["paths"]["/v1/jobs"]["post"]["requestBody"]["content"]["application/json"]
     assert body["schema"] == {"$ref": "#/components/schemas/JobSpec"}

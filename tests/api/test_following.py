@@ -31,12 +31,18 @@ from tests.storage import scenes
 def _events(text: str) -> list[dict[str, str]]:
     """The events of a stream that has ended, field by field."""
     blocks = [block for block in text.split("\n\n") if block]
-    return [dict(line.split(": ", 1) for line in block.split("\n") if not line.startswith(":")) for block in blocks]
+    return [
+        dict(line.split(": ", 1) for line in block.split("\n") if not line.startswith(":"))
+        for block in blocks
+    ]
 
 
 def _lines(events: list[dict[str, str]]) -> list[str]:
     return [
-        line["text"] for each in events if each.get("event") == "lines" for line in json.loads(each["data"])["lines"]
+        line["text"]
+        for each in events
+        if each.get("event") == "lines"
+        for line in json.loads(each["data"])["lines"]
     ]
 
 
@@ -61,7 +67,10 @@ def test_the_stream_of_an_ended_job_gives_its_lines_and_ends(api: Api) -> None:
     chosen = _events(api.http.get(address, params={"rank": 1, "tail": 3}).text)
     assert _lines(chosen) == [f"line {n}\u2028\r" for n in (1195, 1197, 1199)]
     assert (
-        _lines(_events(api.http.get(address, params={"search": "line 7", "cursor": "1.700"}).text))[0][:8] == "line 700"
+        _lines(_events(api.http.get(address, params={"search": "line 7", "cursor": "1.700"}).text))[
+            0
+        ][:8]
+        == "line 700"
     )
     assert _lines(_events(api.http.get(address, params={"since": 2e9}).text)) == []
 
@@ -118,18 +127,24 @@ async def _take(stream: AsyncIterator[bytes], count: int) -> list[dict[str, str]
     return found
 
 
-def test_a_hundred_silent_followers_cost_two_statements_a_period_and_one_read_when_a_line_comes(api: Api) -> None:
+def test_a_hundred_silent_followers_cost_two_statements_a_period_and_one_read_when_a_line_comes(
+    api: Api,
+) -> None:
     claim = scenes.run(api.database)
     ship_logs(api, claim, (0, "stdout", "first"))
     watched = Watched(api.database)
 
     async def follow() -> None:
         following = ChangeStreams(api.database, period_seconds=0.01, heartbeat_seconds=60)
-        followers = [following.enter(claim.job_id, LogSelection(), JobState.RUNNING) for _ in range(100)]
+        followers = [
+            following.enter(claim.job_id, LogSelection(), JobState.RUNNING) for _ in range(100)
+        ]
         streams = [following.events(each, "0.0") for each in followers]
-        assert {line for each in await asyncio.gather(*(_take(s, 1) for s in streams)) for line in _lines(each)} == {
-            "first"
-        }
+        assert {
+            line
+            for each in await asyncio.gather(*(_take(s, 1) for s in streams))
+            for line in _lines(each)
+        } == {"first"}
         waiting = [asyncio.create_task(_take(stream, 1)) for stream in streams]
         # After the first round of news nobody reads any more: only the poller asks.
         while following._reads or len([s for s in watched.statements if "progress" in s]) < 3:
@@ -160,7 +175,9 @@ def test_a_silent_stream_shows_a_sign_of_life_and_close_ends_it(api: Api) -> Non
 
     async def follow() -> None:
         following = ChangeStreams(api.database, period_seconds=60, heartbeat_seconds=0.01)
-        stream = following.events(following.enter(claim.job_id, LogSelection(), JobState.RUNNING), "0.0")
+        stream = following.events(
+            following.enter(claim.job_id, LogSelection(), JobState.RUNNING), "0.0"
+        )
         assert b"id: 0.0\n" in await anext(stream)
         while (sign := await anext(stream)).startswith(b"id"):
             pass
@@ -194,7 +211,9 @@ def test_a_reader_that_goes_away_does_not_cancel_what_another_waits_for(
         def entered() -> StreamSubscription:
             return following.enter(claim.job_id, LogSelection(), JobState.RUNNING)
 
-        leaves, stays = (asyncio.create_task(_take(following.events(entered(), "0.0"), 1)) for _ in range(2))
+        leaves, stays = (
+            asyncio.create_task(_take(following.events(entered(), "0.0"), 1)) for _ in range(2)
+        )
         while not following._reads:
             await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -252,4 +271,6 @@ def test_over_a_real_connection_lines_arrive_as_they_come_and_a_stop_of_the_serv
         came_by += [line.text for line in lines]
     assert came_by == ["one", "two", "three"]
     database.close()
-    assert not [line for line in program.lines if "exceeded" in str(line) or line.get("level") == "error"]
+    assert not [
+        line for line in program.lines if "exceeded" in str(line) or line.get("level") == "error"
+    ]

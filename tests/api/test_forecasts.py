@@ -1,4 +1,5 @@
-"""A plan shows what memory each rank needs: computed, or what an earlier job of the same size left."""
+"""A plan shows what memory each rank needs: computed, or what an earlier job of the same size
+left."""
 
 from __future__ import annotations
 
@@ -7,8 +8,14 @@ from typing import Any
 
 import pytest
 
-from lockstep.api.jobs.forecasts import FAILURE_SECONDS, WAITING_MAX, ForecastProcess, Forecasts, request_of
-from lockstep.domain.spec.job import Train
+from lockstep.api.jobs.forecasts import (
+    FAILURE_SECONDS,
+    WAITING_MAX,
+    ForecastProcess,
+    Forecasts,
+    request_of,
+)
+from lockstep.domain.spec.train import Train
 from lockstep.domain.training.memory import MemoryForecast
 from lockstep.domain.training.predicted import ForecastAnswer, ForecastRequest
 from lockstep.storage.attempts import attempts, events, nodes
@@ -61,7 +68,9 @@ def use(api: Api, forecasts: Forecasts) -> None:
     object.__setattr__(parts, "forecasts", forecasts)
 
 
-def register(api: Api, name: str = "n1", type_: str = "cpu", memory_bytes: int | None = 2**30) -> None:
+def register(
+    api: Api, name: str = "n1", type_: str = "cpu", memory_bytes: int | None = 2**30
+) -> None:
     with api.database.jobs() as session:
         found = [DeviceInfo(index, "cpu", type_, memory_bytes) for index in range(4)]
         nodes.register(session, name, found, version="1", boot_id="b")
@@ -81,7 +90,9 @@ def test_a_built_in_task_has_its_forecast_its_parts_and_what_the_device_allows(s
     assert (found["device_type"], found["capacity_bytes"]) == ("cpu", 2**30)
 
 
-def test_a_plan_does_not_wait_for_a_long_forecast_and_a_later_one_has_it(api: Api, computes: Computes) -> None:
+def test_a_plan_does_not_wait_for_a_long_forecast_and_a_later_one_has_it(
+    api: Api, computes: Computes
+) -> None:
     register(api)
     use(api, Forecasts(api.database, computes, wait_seconds=0))
     assert planned(api)["state"] == "computing"
@@ -93,7 +104,9 @@ def test_a_plan_does_not_wait_for_a_long_forecast_and_a_later_one_has_it(api: Ap
     assert len(computes.asked) == 1
 
 
-def test_what_does_not_change_the_memory_asks_for_nothing_new(served: Api, computes: Computes) -> None:
+def test_what_does_not_change_the_memory_asks_for_nothing_new(
+    served: Api, computes: Computes
+) -> None:
     planned(served)
     train = TRAIN["train"]
     for changes in (
@@ -108,7 +121,9 @@ def test_what_does_not_change_the_memory_asks_for_nothing_new(served: Api, compu
     assert len(computes.asked) == 2
 
 
-def test_what_a_rank_may_use_is_the_device_without_the_headroom(served: Api, computes: Computes) -> None:
+def test_what_a_rank_may_use_is_the_device_without_the_headroom(
+    served: Api, computes: Computes
+) -> None:
     planned(served, {**TRAIN, "train": TRAIN["train"] | {"memory_headroom": 0.5}})
     assert computes.asked[0].available_bytes == 2**29
     assert computes.asked[0].world_size == 2
@@ -149,7 +164,9 @@ def test_of_many_at_once_the_newest_are_computed(api: Api, computes: Computes) -
     assert len(asked) <= WAITING_MAX + 1
 
 
-def test_a_failure_is_repeated_after_a_while_and_an_answer_never(api: Api, computes: Computes) -> None:
+def test_a_failure_is_repeated_after_a_while_and_an_answer_never(
+    api: Api, computes: Computes
+) -> None:
     register(api)
     times = [0.0]
     use(api, Forecasts(api.database, computes, wait_seconds=60, clock=lambda: times[0]))
@@ -164,7 +181,9 @@ def test_a_failure_is_repeated_after_a_while_and_an_answer_never(api: Api, compu
         assert len(computes.asked) == 3
 
 
-def test_a_service_that_ends_does_not_wait_for_a_forecast(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_that_ends_does_not_wait_for_a_forecast(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
     beside = ForecastProcess()
     forecasts = Forecasts(api.database, beside, wait_seconds=0)
     train = Train.model_validate({"task": "causal_lm", "batch": {"size": 64}, "steps": 1})
@@ -179,12 +198,26 @@ def test_a_service_that_ends_does_not_wait_for_a_forecast(api: Api, monkeypatch:
 def ran(api: Api, *, measured: float | None = None, **changes: Any) -> str:
     """A job that ran on n1 and left its forecast."""
     claim = scenes.start(api.database, scenes.submit(api.database, **changes))
-    plan = {"batch_size": 64, "micro_batch_size": 8, "accumulation_steps": 4, "world_size": 2, "memory": PARTS}
+    plan = {
+        "batch_size": 64,
+        "micro_batch_size": 8,
+        "accumulation_steps": 4,
+        "world_size": 2,
+        "memory": PARTS,
+    }
     with api.database.jobs() as session:
         assert attempts.settle_plan(session, claim.assignment_id, claim.token, plan)
         if measured is not None:
             data = {"measured_bytes": measured}
-            events.add(session, job_id=claim.job_id, attempt=1, kind="memory", message="m", actor="a", data=data)
+            events.add(
+                session,
+                job_id=claim.job_id,
+                attempt=1,
+                kind="memory",
+                message="m",
+                actor="a",
+                data=data,
+            )
     return claim.job_id
 
 
@@ -219,12 +252,17 @@ def test_a_job_on_another_device_type_or_number_of_ranks_does_not_count(api: Api
     register(api)
     ran(api, **OWN)
     register(api, "n2", "other")
-    assert planned(api, {**TRAIN, **OWN, "resources": {"gpus": 2, "gpu_type": "other"}})["state"] == "unknown"
+    assert (
+        planned(api, {**TRAIN, **OWN, "resources": {"gpus": 2, "gpu_type": "other"}})["state"]
+        == "unknown"
+    )
     assert planned(api, {**TRAIN, **OWN, "resources": {"gpus": 1}})["state"] == "unknown"
 
 
 def test_the_process_answers_for_each_built_in_task_that_needs_no_files() -> None:
-    train = Train.model_validate({"task": "causal_lm", "batch": {"size": 64, "micro_size": "auto"}, "steps": 1})
+    train = Train.model_validate(
+        {"task": "causal_lm", "batch": {"size": 64, "micro_size": "auto"}, "steps": 1}
+    )
     found = ForecastProcess()(request_of(train, 2, Capacity("cpu", 2**28)))
     assert found.why is None
     assert found.forecast is not None
@@ -236,7 +274,12 @@ def test_the_process_answers_for_each_built_in_task_that_needs_no_files() -> Non
 
 def test_a_process_that_cannot_work_says_why() -> None:
     args = {"model": "/nowhere", "path": "x"}
-    train = {"task": "hf_causal_lm", "task_args": args, "batch": {"size": 8, "micro_size": 8}, "steps": 1}
+    train = {
+        "task": "hf_causal_lm",
+        "task_args": args,
+        "batch": {"size": 8, "micro_size": 8},
+        "steps": 1,
+    }
     found = ForecastProcess()(request_of(Train.model_validate(train), 1, None))
     assert found.forecast is None
     assert "there is no config.json in /nowhere" in (found.why or "")

@@ -21,14 +21,19 @@ def from_git(url: str, **ref: str) -> dict[str, Any]:
     return {**SCRIPT, "code": {"git": url, **ref}}
 
 
-def test_the_job_keeps_the_commit_that_its_branch_was_at_the_submit(api: Api, repository: Repository) -> None:
+def test_the_job_keeps_the_commit_that_its_branch_was_at_the_submit(
+    api: Api, repository: Repository
+) -> None:
     first = repository.commit(train="1")
     document = from_git(repository.url, ref="main")
     answer = api.submit(document)
     assert answer.status_code == 201, answer.text
     second = repository.commit(train="2")
     assert answer.json()["spec"] == document, "as it was written"
-    assert scenes.job_of(api.database, answer.json()["id"]).spec["code"] == {"git": repository.url, "ref": first}
+    assert scenes.job_of(api.database, answer.json()["id"]).spec["code"] == {
+        "git": repository.url,
+        "ref": first,
+    }
     planned = api.http.post("/v1/jobs/plan", json=from_git(repository.url))
     assert planned.json()["spec"]["code"]["ref"] == second, "HEAD where nothing else is asked for"
 
@@ -51,7 +56,9 @@ def test_a_ref_or_repository_that_is_not_there_is_refused_and_nothing_is_written
     assert api.rows() == before
 
 
-def test_a_repeat_answers_with_its_job_though_the_repository_is_away(api: Api, repository: Repository) -> None:
+def test_a_repeat_answers_with_its_job_though_the_repository_is_away(
+    api: Api, repository: Repository
+) -> None:
     repository.commit(train="1")
     first = api.submit(from_git(repository.url), **{"Idempotency-Key": "k"})
     repository.folder.rename(repository.folder.with_name("elsewhere"))

@@ -53,18 +53,29 @@ def test_a_page_begins_at_the_tail_and_scrolls_up_to_the_beginning(api: Api, cla
         assert page["lines"]
         texts = [*(line["text"] for line in page["lines"]), *texts]
     assert texts == [f"line {n}" for n in range(1000)]
-    again = api.http.get(address, params={"before": "1.500", "limit": 2}, headers={"Accept": "text/plain"})
+    again = api.http.get(
+        address, params={"before": "1.500", "limit": 2}, headers={"Accept": "text/plain"}
+    )
     assert (again.text, again.headers["x-prev-cursor"], again.headers["x-next-cursor"]) == (
         *("line 498\nline 499\n", "1.498", "1.500"),
     )
-    for wrong in ({"before": "1.5", "cursor": "1.5"}, {"before": "1.5", "tail": 3}, {"before": "x"}):
+    for wrong in (
+        {"before": "1.5", "cursor": "1.5"},
+        {"before": "1.5", "tail": 3},
+        {"before": "x"},
+    ):
         problem(api.http.get(address, params=wrong), 422, "invalid")
 
 
-def test_lines_are_chosen_by_when_they_were_written_in_either_spelling(api: Api, claim: Claim) -> None:
+def test_lines_are_chosen_by_when_they_were_written_in_either_spelling(
+    api: Api, claim: Claim
+) -> None:
     address = f"/v1/jobs/{claim.job_id}/logs"
     since, until = START + 990, START + 995
-    named = [datetime.fromtimestamp(moment, UTC).isoformat().replace("+00:00", "Z") for moment in (since, until)]
+    named = [
+        datetime.fromtimestamp(moment, UTC).isoformat().replace("+00:00", "Z")
+        for moment in (since, until)
+    ]
     for given in ((str(since), str(until)), named):
         page = api.http.get(address, params={"since": given[0], "until": given[1]}).json()
         assert [line["text"] for line in page["lines"]] == [f"line {n}" for n in range(990, 995)]
@@ -80,7 +91,9 @@ def test_the_whole_log_is_one_file_with_a_name_and_takes_the_filters(
     ship(api, claim, ["\x1b[32mgrün\x1b[0m", ""])
     answer = api.http.get(address)
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
-    assert answer.headers["content-disposition"] == f'attachment; filename="digits-{claim.job_id}.log"'
+    assert (
+        answer.headers["content-disposition"] == f'attachment; filename="digits-{claim.job_id}.log"'
+    )
     assert answer.text == "".join(f"line {n}\n" for n in range(1000)) + "\x1b[32mgrün\x1b[0m\n\n"
     chosen = api.http.get(address, params={"rank": 1, "search": "LINE 9", "since": START + 50})
     assert chosen.text.split() == [
@@ -101,7 +114,9 @@ def test_a_download_of_a_growing_log_ends_where_it_ended_when_it_was_asked_for(
         return page(*asked, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(routes.log_pages, "page", grows)
-    assert api.http.get(f"/v1/jobs/{claim.job_id}/logs/download").text == "".join(f"line {n}\n" for n in range(1000))
+    assert api.http.get(f"/v1/jobs/{claim.job_id}/logs/download").text == "".join(
+        f"line {n}\n" for n in range(1000)
+    )
 
 
 def test_an_ended_job_is_complete_at_its_last_page_only(api: Api, claim: Claim) -> None:
@@ -113,7 +128,9 @@ def test_an_ended_job_is_complete_at_its_last_page_only(api: Api, claim: Claim) 
     assert api.http.get(address, params={"before": "1.999"}).json()["complete"] is False
 
 
-def test_the_largest_attempt_that_may_be_asked_for_has_a_log_without_lines(unchanged_api: Api) -> None:
+def test_the_largest_attempt_that_may_be_asked_for_has_a_log_without_lines(
+    unchanged_api: Api,
+) -> None:
     address = f"/v1/jobs/{unchanged_api.job_id()}/logs"
     largest, beyond = {"attempt": 10**9 - 1}, {"attempt": 10**9}
     for path in (address, f"{address}/download"):

@@ -18,7 +18,11 @@ EVIL = "http://evil.example"
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
     """The api as a process, as a browser reaches it."""
-    made = Program(tmp_path_factory.mktemp("open"), LOCKSTEP_AUTH="off", LOCKSTEP_ALLOWED_HOSTS="Lab.example, gpu-box")
+    made = Program(
+        tmp_path_factory.mktemp("open"),
+        LOCKSTEP_AUTH="off",
+        LOCKSTEP_ALLOWED_HOSTS="Lab.example, gpu-box",
+    )
     made.start()
     yield made
     made.end()
@@ -55,15 +59,21 @@ def test_a_page_of_another_site_changes_nothing(program: Program, headers: dict[
     before = jobs(program)
     found = problem(submit(program, **headers), 403, "forbidden")
     assert found["detail"].startswith("the request was sent by a web page of ")
-    assert found["detail"].endswith("only pages of this service may send changes; nothing was written")
+    assert found["detail"].endswith(
+        "only pages of this service may send changes; nothing was written"
+    )
     assert jobs(program) == before
     with httpx2.Client(base_url=program.url, trust_env=False, headers=headers) as http:
         assert http.post("/v1/jobs/last/cancel").status_code == 403
         assert http.delete("/v1/jobs/last").status_code == 403
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8470", "127.0.0.1.evil.example", "", "[", "0x7f.1"])
-def test_a_name_that_only_resolves_to_this_machine_is_not_served(program: Program, host: str) -> None:
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8470", "127.0.0.1.evil.example", "", "[", "0x7f.1"]
+)
+def test_a_name_that_only_resolves_to_this_machine_is_not_served(
+    program: Program, host: str
+) -> None:
     with httpx2.Client(base_url=program.url, trust_env=False, headers={"Host": host}) as http:
         for path in ("/v1/jobs", "/", "/openapi.json", "/metrics"):
             answer = http.get(path)
@@ -87,7 +97,9 @@ def test_a_name_that_only_resolves_to_this_machine_is_not_served(program: Progra
     ],
     ids=str,
 )
-def test_programs_and_the_services_own_pages_are_served(program: Program, headers: dict[str, str]) -> None:
+def test_programs_and_the_services_own_pages_are_served(
+    program: Program, headers: dict[str, str]
+) -> None:
     assert submit(program, **headers).status_code == 201
     with httpx2.Client(base_url=program.url, trust_env=False, headers=headers) as http:
         assert http.get("/v1/jobs").status_code == 200
@@ -110,7 +122,10 @@ def test_a_body_without_a_media_type_is_refused(program: Program) -> None:
         bodies: list[Any] = [b'{"name": "a"}', iter([b"{", b"}"])]
         for body in bodies:
             found = problem(http.post("/v1/jobs", content=body), 415, "media_type")
-            assert found["detail"] == "the body has no Content-Type; expected application/json; nothing was written"
+            assert (
+                found["detail"]
+                == "the body has no Content-Type; expected application/json; nothing was written"
+            )
             assert found["next_step"] == "send Content-Type: application/json"
         problem(http.put(f"/v1/uploads/{'0' * 64}", content=b"x"), 415, "media_type")
 

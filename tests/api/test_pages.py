@@ -1,4 +1,5 @@
-"""The dashboard over HTTP: its page at every address of a page, its files, and no file beside them."""
+"""The dashboard over HTTP: its page at every address of a page, its files, and no file beside
+them."""
 
 from __future__ import annotations
 
@@ -57,16 +58,29 @@ def is_the_page(response: httpx2.Response) -> bool:
 
 @pytest.mark.parametrize(
     "address",
-    ["/", "/index.html", "/jobs", "/jobs/0190", "/compare?jobs=a&jobs=b", "/no/such/page", "/v10", "/jobs/a.b"],
+    [
+        "/",
+        "/index.html",
+        "/jobs",
+        "/jobs/0190",
+        "/compare?jobs=a&jobs=b",
+        "/no/such/page",
+        "/v10",
+        "/jobs/a.b",
+    ],
 )
-def test_a_browser_gets_the_page_at_every_address_that_is_not_the_apis(http: TestClient, address: str) -> None:
+def test_a_browser_gets_the_page_at_every_address_that_is_not_the_apis(
+    http: TestClient, address: str
+) -> None:
     response = http.get(address, headers=HTML)
     assert is_the_page(response)
     assert response.headers["content-type"] == "text/html; charset=utf-8"
     assert response.headers["cache-control"] == "no-cache"
 
 
-@pytest.mark.parametrize("address", ["/v1", "/v1/", "/v1/nowhere", "/v1/jobs/a/b/c", "/assets/none.js", "/metrics/x"])
+@pytest.mark.parametrize(
+    "address", ["/v1", "/v1/", "/v1/nowhere", "/v1/jobs/a/b/c", "/assets/none.js", "/metrics/x"]
+)
 def test_an_unknown_address_of_the_api_or_of_an_asset_stays_a_problem_for_browsers_too(
     http: TestClient, address: str
 ) -> None:
@@ -81,7 +95,9 @@ def test_the_apis_own_pages_are_not_replaced(http: TestClient) -> None:
 
 
 @pytest.mark.parametrize("accept", ["*/*", "application/json", "image/avif,image/*", ""])
-def test_who_does_not_ask_for_html_is_told_that_nothing_is_there(http: TestClient, accept: str) -> None:
+def test_who_does_not_ask_for_html_is_told_that_nothing_is_there(
+    http: TestClient, accept: str
+) -> None:
     response = http.get("/favicon.ico", headers={"Accept": accept})
     assert response.status_code == 404
     assert response.json()["detail"] == "no route for GET /favicon.ico"
@@ -114,15 +130,29 @@ def test_a_file_named_by_its_content_is_kept_for_good(http: TestClient) -> None:
     assert response.headers["cache-control"] == "public, max-age=31536000, immutable"
     assert response.headers["content-type"] == "text/javascript; charset=utf-8"
     other = http.get("/mark.svg")
-    assert (other.headers["cache-control"], other.headers["content-type"]) == ("no-cache", "image/svg+xml")
+    assert (other.headers["cache-control"], other.headers["content-type"]) == (
+        "no-cache",
+        "image/svg+xml",
+    )
 
 
 @pytest.mark.parametrize(
     ("accepted", "compressed"),
-    [("gzip", True), ("br, GZIP;q=0.5", True), ("gzip;q=0", False), ("br", False), ("identity", False), ("", False)],
+    [
+        ("gzip", True),
+        ("br, GZIP;q=0.5", True),
+        ("gzip;q=0", False),
+        ("br", False),
+        ("identity", False),
+        ("", False),
+    ],
 )
-def test_a_file_is_sent_compressed_to_whoever_takes_it(http: TestClient, accepted: str, compressed: bool) -> None:
-    with http.stream("GET", "/assets/index-1.js", headers={"Accept-Encoding": accepted}) as response:
+def test_a_file_is_sent_compressed_to_whoever_takes_it(
+    http: TestClient, accepted: str, compressed: bool
+) -> None:
+    with http.stream(
+        "GET", "/assets/index-1.js", headers={"Accept-Encoding": accepted}
+    ) as response:
         raw = b"".join(response.iter_raw())
     assert (response.headers.get("content-encoding") == "gzip") == compressed
     assert response.headers["vary"] == "Accept-Encoding"
@@ -169,7 +199,10 @@ def test_the_page_may_load_only_what_comes_from_here(http: TestClient) -> None:
             "form-action": "'none'",
             "frame-ancestors": "'none'",
         }
-        assert (headers["x-content-type-options"], headers["referrer-policy"]) == ("nosniff", "no-referrer")
+        assert (headers["x-content-type-options"], headers["referrer-policy"]) == (
+            "nosniff",
+            "no-referrer",
+        )
 
 
 def test_what_is_being_replaced_is_still_served(http: TestClient, folder: Path) -> None:
@@ -183,7 +216,10 @@ def test_without_built_pages_every_page_says_how_to_build_them(folder: Path) -> 
     with serving(folder) as http:
         for address in ("/", "/jobs/0190"):
             page = http.get(address, headers=HTML)
-            assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+            assert (page.status_code, page.headers["content-type"]) == (
+                200,
+                "text/html; charset=utf-8",
+            )
             assert "make pages" in page.text
         assert http.get("/assets/index-1.js", headers=HTML).status_code == 404
         lay(folder)
@@ -194,7 +230,12 @@ def test_that_page_loads_nothing_from_elsewhere_and_names_the_commands(folder: P
     with serving(folder) as http:
         page = http.get("/")
     assert "default-src 'none'" in page.headers["content-security-policy"]
-    for wanted in ("lockstep submit", "lockstep logs -f", "/openapi.json", "prefers-color-scheme: dark"):
+    for wanted in (
+        "lockstep submit",
+        "lockstep logs -f",
+        "/openapi.json",
+        "prefers-color-scheme: dark",
+    ):
         assert wanted in page.text
     for refused in ("<script", "<link", "http://", "https://", "@import", "url("):
         assert refused not in page.text
@@ -202,4 +243,6 @@ def test_that_page_loads_nothing_from_elsewhere_and_names_the_commands(folder: P
 
 def test_pages_are_no_part_of_the_apis_description(http: TestClient) -> None:
     described = http.get("/openapi.json").json()["paths"]
-    assert not [path for path in described if not path.startswith(("/v1/", "/livez", "/readyz", "/metrics"))]
+    assert not [
+        path for path in described if not path.startswith(("/v1/", "/livez", "/readyz", "/metrics"))
+    ]

@@ -1,4 +1,5 @@
-"""Planning: what would happen, from the same facts and the same function as the scheduler's, and nothing written."""
+"""Planning: what would happen, from the same facts and the same function as the scheduler's, and
+nothing written."""
 
 from __future__ import annotations
 

@@ -60,7 +60,10 @@ def test_a_bucket_lets_through_what_an_exact_one_would(clock: Clock) -> None:
             # Eighths of a second are exact in binary, so that both see the same moments.
             clock.at += draw.choice((0, 0, 0, 1, 5, 40)) / 8
             for _ in range(draw.choice((1, 1, requests // 3 + 1)) if requests < 100 else 150):
-                level, seen = min(Fraction(requests), level + (Fraction(clock.at) - seen) * rate), Fraction(clock.at)
+                level, seen = (
+                    min(Fraction(requests), level + (Fraction(clock.at) - seen) * rate),
+                    Fraction(clock.at),
+                )
                 standing = limit.take(b"one")
                 assert standing is not None
                 if level >= 1:
@@ -86,7 +89,9 @@ def test_what_is_kept_of_callers_is_bounded(clock: Clock, monkeypatch: pytest.Mo
 
 def test_five_hundred_dashboards_of_one_token_are_never_refused(clock: Clock) -> None:
     fields = ApiSettings.model_fields
-    limit = Quotas(fields["rate_limit_requests"].default, fields["rate_limit_seconds"].default, clock)
+    limit = Quotas(
+        fields["rate_limit_requests"].default, fields["rate_limit_seconds"].default, clock
+    )
     for _ in range(300):
         clock.at += 1.0
         for _ in range(600):  # each a list in 5 s, a job and a chart in 2 s
@@ -95,7 +100,9 @@ def test_five_hundred_dashboards_of_one_token_are_never_refused(clock: Clock) ->
             assert not standing.wait_seconds
 
 
-def test_a_caller_is_told_how_it_stands_and_refused_beyond_its_quota(limited: Api, clock: Clock) -> None:
+def test_a_caller_is_told_how_it_stands_and_refused_beyond_its_quota(
+    limited: Api, clock: Clock
+) -> None:
     stood = []
     for address in ("/v1/jobs", "/v1/jobs/none-such", "/v1/jobs?limit=0", "/v1/queue"):
         answer = limited.http.get(address)
@@ -116,7 +123,10 @@ def test_a_caller_is_told_how_it_stands_and_refused_beyond_its_quota(limited: Ap
 def test_a_token_that_asks_too_often_slows_down_no_other_and_no_probe(limited: Api) -> None:
     codes = [limited.http.get("/v1/jobs").status_code for _ in range(6)]
     assert codes == [200] * 4 + [429] * 2
-    assert limited.http.get("/v1/jobs", headers={"Authorization": f"Bearer {OTHER}"}).status_code == 200
+    assert (
+        limited.http.get("/v1/jobs", headers={"Authorization": f"Bearer {OTHER}"}).status_code
+        == 200
+    )
     for address in ("/livez", "/readyz", "/metrics", "/", "/openapi.json"):
         for _ in range(6):
             answer = limited.http.get(address)
@@ -126,7 +136,9 @@ def test_a_token_that_asks_too_often_slows_down_no_other_and_no_probe(limited: A
 
 def test_made_up_tokens_are_charged_to_the_address_they_come_from(limited: Api) -> None:
     codes = [
-        limited.http.get("/v1/jobs", headers={"Authorization": f"Bearer lockstep_made-up-{number:020}"}).status_code
+        limited.http.get(
+            "/v1/jobs", headers={"Authorization": f"Bearer lockstep_made-up-{number:020}"}
+        ).status_code
         for number in range(6)
     ]
     assert codes == [401] * 4 + [429] * 2
@@ -135,11 +147,16 @@ def test_made_up_tokens_are_charged_to_the_address_they_come_from(limited: Api) 
 
 def test_another_spelling_of_a_token_is_the_same_caller(limited: Api) -> None:
     for scheme in ("Bearer ", "bearer ", "BEARER  ", "Bearer   "):
-        assert limited.http.get("/v1/jobs", headers={"Authorization": scheme + TOKEN}).status_code == 200
+        assert (
+            limited.http.get("/v1/jobs", headers={"Authorization": scheme + TOKEN}).status_code
+            == 200
+        )
     assert limited.http.get("/v1/jobs").status_code == 429
 
 
 def test_without_a_limit_nothing_is_counted_or_said(unchanged_api: Api, clock: Clock) -> None:
     assert Quotas(0, 60, clock).take(b"anybody") is None
     answer = unchanged_api.submit(SCRIPT)
-    assert re.fullmatch(r'"requests";q=36000;w=60', answer.headers["ratelimit-policy"]), "the default has one"
+    assert re.fullmatch(r'"requests";q=36000;w=60', answer.headers["ratelimit-policy"]), (
+        "the default has one"
+    )

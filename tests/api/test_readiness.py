@@ -84,7 +84,10 @@ def test_a_scheduler_that_is_silent_is_a_warning_and_jobs_are_still_accepted() -
         "degraded",
         "completed its last cycle 45 s ago; jobs are accepted and start after its next cycle",
     )
-    assert seen(None) == ("degraded", "has not completed a cycle yet; jobs are accepted and start after its next cycle")
+    assert seen(None) == (
+        "degraded",
+        "has not completed a cycle yet; jobs are accepted and start after its next cycle",
+    )
 
 
 def test_a_newer_schema_asks_for_an_upgrade_of_the_api_and_jobs_are_accepted() -> None:
@@ -105,7 +108,9 @@ def test_an_older_schema_asks_for_a_migration_and_is_not_ready() -> None:
 def test_reasons_are_in_the_full_answer_only() -> None:
     pings = Pings()
     pings.away = True
-    seen = readiness(pings, [0.0], trouble="/mnt/store cannot be written: Read-only file system").look()
+    seen = readiness(
+        pings, [0.0], trouble="/mnt/store cannot be written: Read-only file system"
+    ).look()
     assert (seen.health.checks["database"], seen.health.checks["store"]) == (NO_ANSWER, NO_STORE)
     assert seen.in_full().checks["database"] == "the jobs database does not answer"
     assert seen.in_full().checks["store"] == "/mnt/store cannot be written: Read-only file system"

@@ -1,4 +1,5 @@
-"""Reading a job while it lives: views, progress, entity tags, pages, logs, metrics, events, checkpoints."""
+"""Reading a job while it lives: views, progress, entity tags, pages, logs, metrics, events,
+checkpoints."""
 
 from __future__ import annotations
 
@@ -45,7 +46,10 @@ def ship_logs(api: Api, claim: Claim, *lines: tuple[int, str, str]) -> None:
     with api.database.series() as session:
         found = streams.state(session, claim.assignment_id)
         assert found is not None
-        records = [LogRecord(time=START, rank=rank, stream=stream, text=text) for rank, stream, text in lines]
+        records = [
+            LogRecord(time=START, rank=rank, stream=stream, text=text)
+            for rank, stream, text in lines
+        ]
         place = (found.log_segment, found.log_offset)
         assert logs.append(
             session,
@@ -65,7 +69,12 @@ def record(step: int, loss: float = 2.5, **values: float) -> StepValues:
 def test_a_running_job_shows_attempt_progress_and_what_is_left(api: Api) -> None:
     claim = scenes.run(api.database)  # 20 steps of 64 samples
     ship_metrics(
-        api, claim, *(record(step, 3 - step / 10, throughput__samples_per_second=128.0) for step in range(1, 6))
+        api,
+        claim,
+        *(
+            record(step, 3 - step / 10, throughput__samples_per_second=128.0)
+            for step in range(1, 6)
+        ),
     )
     job = api.http.get(f"/v1/jobs/{claim.job_id}").json()
     assert job["state"] == "running"
@@ -98,7 +107,15 @@ def test_a_value_that_is_not_finite_is_a_string(api: Api) -> None:
 
 def test_a_failed_job_shows_its_outcome(api: Api) -> None:
     claim = scenes.run(api.database)
-    scenes.end(api.database, claim, Reason.USER_ERROR, rank=1, exception="ValueError: no", traceback="…", last_step=7)
+    scenes.end(
+        api.database,
+        claim,
+        Reason.USER_ERROR,
+        rank=1,
+        exception="ValueError: no",
+        traceback="…",
+        last_step=7,
+    )
     job = api.http.get(f"/v1/jobs/{claim.job_id}").json()
     assert (job["state"], job["reason"]) == ("failed", "user_error")
     assert job["outcome"]["rank"] == 1
@@ -162,7 +179,9 @@ def test_pages_hold_every_job_once_newest_first(api: Api) -> None:
     seen: list[str] = []
     cursor = ""
     while True:
-        page = api.http.get("/v1/jobs", params={"limit": 3, **({"cursor": cursor} if cursor else {})}).json()
+        page = api.http.get(
+            "/v1/jobs", params={"limit": 3, **({"cursor": cursor} if cursor else {})}
+        ).json()
         seen += [job["id"] for job in page["items"]]
         api.job_id({**SCRIPT, "name": "meanwhile"})  # moves nothing on the pages that follow
         if page["next_cursor"] is None:
@@ -215,7 +234,9 @@ def test_a_page_costs_the_same_statements_however_many_jobs_are_on_it(api: Api) 
     assert statements() == one
 
 
-def test_a_job_and_a_list_are_put_together_once_for_all_who_look(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_and_a_list_are_put_together_once_for_all_who_look(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made: list[str] = []
     put_together = JobRelations.load
 
@@ -252,20 +273,32 @@ def test_metrics_are_read_back_as_they_were_written(api: Api) -> None:
     assert loss["value"] == [3.0, "Infinity", 2.0]
     assert loss["time"] == [START + 1, START + 2, START + 3]
     assert (loss["unit"], loss["attempt"], loss["count"]) == ("loss", 1, 3)
-    same = api.http.get(f"/v1/jobs/{claim.job_id}/metrics", headers={"If-None-Match": answer.headers["etag"]})
+    same = api.http.get(
+        f"/v1/jobs/{claim.job_id}/metrics", headers={"If-None-Match": answer.headers["etag"]}
+    )
     assert (same.status_code, same.content) == (304, b"")
 
 
 def test_metrics_are_chosen_by_name_and_step_and_reduced(api: Api) -> None:
     claim = scenes.run(api.database)
-    ship_metrics(api, claim, *(record(step, float(step), train__lr=0.1, eval__loss=1.0) for step in range(1, 101)))
+    ship_metrics(
+        api,
+        claim,
+        *(record(step, float(step), train__lr=0.1, eval__loss=1.0) for step in range(1, 101)),
+    )
     address = f"/v1/jobs/{claim.job_id}/metrics"
 
     def names(query: str) -> list[str]:
-        return sorted(found["name"] for found in api.http.get(f"{address}?{query}").json()["series"])
+        return sorted(
+            found["name"] for found in api.http.get(f"{address}?{query}").json()["series"]
+        )
 
     assert names("") == ["eval/loss", "train/loss", "train/lr"]
-    assert names("names=train/loss,train/lr") == names("names=train/loss&names=train/lr") == ["train/loss", "train/lr"]
+    assert (
+        names("names=train/loss,train/lr")
+        == names("names=train/loss&names=train/lr")
+        == ["train/loss", "train/lr"]
+    )
     (some,) = api.http.get(f"{address}?names=train/loss&from_step=11&to_step=20").json()["series"]
     assert some["step"] == list(range(11, 21))
     (few,) = api.http.get(f"{address}?names=train/loss&max_points=10").json()["series"]
@@ -279,19 +312,30 @@ def test_logs_are_read_in_pages_and_say_when_they_are_complete(api: Api) -> None
     address = f"/v1/jobs/{claim.job_id}/logs"
     first = api.http.get(address, params={"limit": 3}).json()
     rest = api.http.get(address, params={"cursor": first["next_cursor"]}).json()
-    assert [line["text"] for line in first["lines"] + rest["lines"]] == [f"line {n}" for n in range(5)]
+    assert [line["text"] for line in first["lines"] + rest["lines"]] == [
+        f"line {n}" for n in range(5)
+    ]
     assert [line["line"] for line in first["lines"] + rest["lines"]] == list(range(5))
     assert not rest["complete"]
     ship_logs(api, claim, (0, "stderr", "the last words"))
     scenes.end(api.database, claim, Reason.USER_ERROR)
     last = api.http.get(address, params={"cursor": rest["next_cursor"]}).json()
-    assert [(line["text"], line["rank"], line["stream"]) for line in last["lines"]] == [("the last words", 0, "stderr")]
+    assert [(line["text"], line["rank"], line["stream"]) for line in last["lines"]] == [
+        ("the last words", 0, "stderr")
+    ]
     assert last["complete"]
 
 
 def test_logs_are_chosen_by_rank_stream_text_and_end(api: Api) -> None:
     claim = scenes.run(api.database)
-    ship_logs(api, claim, (0, "stdout", "alpha"), (1, "stdout", "beta"), (1, "stderr", "gamma"), (0, "stdout", "delta"))
+    ship_logs(
+        api,
+        claim,
+        (0, "stdout", "alpha"),
+        (1, "stdout", "beta"),
+        (1, "stderr", "gamma"),
+        (0, "stdout", "delta"),
+    )
     address = f"/v1/jobs/{claim.job_id}/logs"
 
     def texts(**asked: object) -> list[str]:
@@ -311,7 +355,9 @@ def test_logs_come_as_plain_text_for_a_pipe(api: Api) -> None:
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
     assert answer.content.decode() == "größe\n\nend\n"
     assert answer.headers["x-complete"] == "false"
-    more = api.http.get(f"/v1/jobs/{claim.job_id}/logs", params={"cursor": answer.headers["x-next-cursor"]})
+    more = api.http.get(
+        f"/v1/jobs/{claim.job_id}/logs", params={"cursor": answer.headers["x-next-cursor"]}
+    )
     assert more.json()["lines"] == []
 
 
@@ -343,12 +389,21 @@ def test_nodes_show_their_devices_and_who_holds_them(api: Api) -> None:
     claim = scenes.run(api.database)
     with api.database.jobs() as session:
         nodes.register(
-            session, "n2", [nodes.DeviceInfo(0, "cuda", "NVIDIA H200", 150_000_000_000)], version="2", boot_id="b"
+            session,
+            "n2",
+            [nodes.DeviceInfo(0, "cuda", "NVIDIA H200", 150_000_000_000)],
+            version="2",
+            boot_id="b",
         )
         nodes.set_draining(session, "n2", True)
     first, second = api.http.get("/v1/nodes").json()["items"]
     assert (first["name"], first["state"], first["devices_free"]) == ("n1", "ready", 2)
-    assert [device["job_id"] for device in first["devices"]] == [claim.job_id, claim.job_id, None, None]
+    assert [device["job_id"] for device in first["devices"]] == [
+        claim.job_id,
+        claim.job_id,
+        None,
+        None,
+    ]
     assert (second["state"], second["devices"][0]["type"]) == ("draining", "NVIDIA H200")
 
 
@@ -359,7 +414,11 @@ def test_the_newest_attempt_is_the_one_shown(api: Api) -> None:
     scenes.skip_backoff(api.database, claim.job_id)
     again = scenes.start(api.database, claim.job_id)
     job = api.http.get(f"/v1/jobs/{claim.job_id}").json()
-    assert (job["attempt"]["number"], job["state"]) == (again.attempt_number, "starting") == (2, "starting")
+    assert (
+        (job["attempt"]["number"], job["state"])
+        == (again.attempt_number, "starting")
+        == (2, "starting")
+    )
     with api.database.jobs() as session:
         assert attempts.mark_running(session, again.assignment_id, again.token)
     assert api.http.get(f"/v1/jobs/{claim.job_id}").json()["state"] == "running"
@@ -375,7 +434,9 @@ def test_every_attempt_is_listed_with_how_it_made_the_batch_and_how_it_ended(api
     halved = plan.halved()
     assert halved is not None
     with api.database.jobs() as session:
-        assert attempts.settle_plan(session, claim.assignment_id, claim.token, halved.model_dump(mode="json"))
+        assert attempts.settle_plan(
+            session, claim.assignment_id, claim.token, halved.model_dump(mode="json")
+        )
     scenes.end(api.database, claim, Reason.KILLED, rank=0, signal="SIGKILL")
     scenes.release(api.database, claim)
     scenes.skip_backoff(api.database, claim.job_id)
@@ -384,7 +445,11 @@ def test_every_attempt_is_listed_with_how_it_made_the_batch_and_how_it_ended(api
     newest, first = answer.json()["items"]
     assert (newest["number"], newest["state"], newest["outcome"]) == (2, "starting", None)
     assert (first["number"], first["state"], first["nodes"]) == (1, "ended", ["n1"])
-    assert first["plan_sentence"] == halved.sentence() == "64 = 2 ranks × 4 samples × 8 accumulation steps"
+    assert (
+        first["plan_sentence"]
+        == halved.sentence()
+        == "64 = 2 ranks × 4 samples × 8 accumulation steps"
+    )
     assert first["outcome"]["signal"] == "SIGKILL"
 
 

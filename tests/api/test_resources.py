@@ -1,4 +1,5 @@
-"""What an api holds does not grow with what it has answered, nor with clients that leave before the answer."""
+"""What an api holds does not grow with what it has answered, nor with clients that leave before the
+answer."""
 
 from __future__ import annotations
 
@@ -29,16 +30,24 @@ def _held(pid: int) -> tuple[int, int, int]:
     """Descriptors, threads and bytes."""
     proc = Path(f"/proc/{pid}")
     status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines())
-    return len(list((proc / "fd").iterdir())), int(status["Threads"]), int(status["VmRSS"].split()[0]) * 1024
+    return (
+        len(list((proc / "fd").iterdir())),
+        int(status["Threads"]),
+        int(status["VmRSS"].split()[0]) * 1024,
+    )
 
 
 def _leave_early(program: Program, turn: int) -> None:
-    """Send a request, or a part of one, and reset the connection at once or after the first bytes of the answer."""
+    """Send a request, or a part of one, and reset the connection at once or after the first bytes
+    of the answer."""
     url = urlsplit(program.url)
     body = json.dumps(SCRIPT).encode() if turn % 2 else b""
     method = "POST" if turn % 2 else "GET"
     head = f"{method} /v1/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {program.token}\r\n"
-    request = f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    request = (
+        f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        + body
+    )
     with socket.create_connection((str(url.hostname), int(url.port or 0)), timeout=60) as client:
         client.sendall(request[: len(request) * (turn % 7 + 1) // 7])
         if turn % 7 == 6 and turn % 3 == 0:
@@ -47,7 +56,9 @@ def _leave_early(program: Program, turn: int) -> None:
 
 
 @pytest.mark.parametrize("requests", [300, pytest.param(2_000, marks=pytest.mark.drill)])
-def test_after_many_clients_that_left_an_api_holds_what_it_held_after_a_few(program: Program, requests: int) -> None:
+def test_after_many_clients_that_left_an_api_holds_what_it_held_after_a_few(
+    program: Program, requests: int
+) -> None:
     program.start()
     assert program.process is not None
     pid = program.process.pid

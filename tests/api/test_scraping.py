@@ -1,4 +1,5 @@
-"""The page that Prometheus reads: requests, queue, leases, lag and waits; and what it says while the databases are away."""
+"""The page that Prometheus reads: requests, queue, leases, lag and waits; and what it says while
+the databases are away."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from lockstep.domain.life.outcomes import Reason
 from lockstep.storage.attempts import nodes
 from lockstep.storage.control import scheduler_lease
 from lockstep.storage.db import database as database_module
+from lockstep.storage.db import engines
 from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import AttemptRow, JobRow, NodeRow
@@ -34,7 +36,11 @@ Figure = tuple[str, tuple[tuple[str, str], ...]]
 def scraped(page: str) -> dict[Figure, float]:
     """Each figure of the page by its name and labels, as Prometheus's own parser reads it."""
     families = text_string_to_metric_families(page)
-    return {(s.name, tuple(sorted(s.labels.items()))): s.value for family in families for s in family.samples}
+    return {
+        (s.name, tuple(sorted(s.labels.items()))): s.value
+        for family in families
+        for s in family.samples
+    }
 
 
 def scrape(api: Api) -> dict[Figure, float]:
@@ -66,7 +72,9 @@ def test_requests_are_counted_by_the_template_of_their_address(unchanged_api: Ap
     route = {"route": "/v1/jobs/{reference}", "method": "GET"}
 
     def more(name: str, **labels: str) -> float:
-        return of(after, name, **labels) - before.get((f"lockstep_{name}", tuple(sorted(labels.items()))), 0.0)
+        return of(after, name, **labels) - before.get(
+            (f"lockstep_{name}", tuple(sorted(labels.items()))), 0.0
+        )
 
     assert more("http_requests_total", **route, status="404") == 3
     assert more("http_request_seconds_count", **route) == 3
@@ -101,7 +109,9 @@ def test_the_figures_are_those_of_the_databases(api: Api) -> None:
         for name, seconds in (("n2", 20.0), ("n3", 1_000.0)):
             silent = update(NodeRow).where(NodeRow.name == name)
             session.execute(silent.values(seen_at=db_now() - seconds))
-        session.execute(update(JobRow).where(JobRow.id == waiting).values(created_at=db_now() - 500.0))
+        session.execute(
+            update(JobRow).where(JobRow.id == waiting).values(created_at=db_now() - 500.0)
+        )
         session.execute(update(AttemptRow).values(running_at=AttemptRow.running_at - 1_000.0))
         scheduler_lease.take(session, "s", ttl_seconds=5)
         scheduler_lease.give_back(session, "s")
@@ -116,7 +126,9 @@ def test_the_figures_are_those_of_the_databases(api: Api) -> None:
     assert 20 <= of(found, "node_silence_seconds") < 50, "a node that is lost does not count"
     assert (of(found, "devices", state="free"), of(found, "devices", state="held")) == (3, 2)
     assert of(found, "scheduler_pass_seconds") < 30
-    assert 1_000 <= of(found, "ingest_lag_seconds") < 1_030, "it has run for so long without a point"
+    assert 1_000 <= of(found, "ingest_lag_seconds") < 1_030, (
+        "it has run for so long without a point"
+    )
     ship_metrics(api, claim, record(1)._replace(time=time.time() - 100.0))
     assert 100 <= of(scrape(api), "ingest_lag_seconds") < 130
     assert of(found, "database_wait_seconds_count", database="jobs", transaction="write") > 0
@@ -135,7 +147,9 @@ def test_the_open_page_names_nothing(api: Api) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_while_the_databases_are_away_the_page_says_so_and_keeps_the_rest(kind: str, tmp_path: Path) -> None:
+def test_while_the_databases_are_away_the_page_says_so_and_keeps_the_rest(
+    kind: str, tmp_path: Path
+) -> None:
     with serving_without_a_database(kind, tmp_path) as http:
         http.get("/v1/jobs")
         answer = http.get("/metrics")
@@ -161,7 +175,9 @@ def test_a_database_that_hangs_counts_as_one_that_is_away(monkeypatch: pytest.Mo
     assert len(looks) == 1, "nobody asks again before the first look has ended"
 
 
-def test_many_scrapes_cost_one_look_a_second(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_scrapes_cost_one_look_a_second(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now, looks = [0.0], []
     look = gauges.gauges.control
     monkeypatch.setattr(gauges.gauges, "control", lambda session: looks.append(1) or look(session))
@@ -185,7 +201,8 @@ def test_the_wait_of_a_write_is_the_wait_for_the_writer_before_it(
             asked.set()
         return read
 
-    monkeypatch.setattr(database_module, "time", SimpleNamespace(monotonic=clock, sleep=time.sleep))
+    for module in (engines, database_module):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=clock, sleep=time.sleep))
     database = Database(*sqlite_urls)
     told: list[tuple[str, str, float]] = []
     database.tell_waits(lambda *wait: told.append(wait))

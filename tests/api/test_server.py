@@ -60,7 +60,9 @@ def test_a_refused_body_gets_its_reason_and_not_a_reset_connection(program: Prog
         for body in (b" " * size, chunks()):
             response = http.post("/v1/jobs", content=body, headers=headers)
             assert (response.status_code, response.json()["code"]) == (413, "too_large")
-        refused = http.put(f"/v1/uploads/{'0' * 64}", content=b" " * size, headers={"Authorization": "Bearer x"})
+        refused = http.put(
+            f"/v1/uploads/{'0' * 64}", content=b" " * size, headers={"Authorization": "Bearer x"}
+        )
         assert (refused.status_code, refused.json()["code"]) == (401, "unauthenticated")
 
 
@@ -69,7 +71,11 @@ def test_with_a_frozen_broker_a_submit_is_answered_at_once(program: Program) -> 
         program.environment["LOCKSTEP_BROKER_URL"] = broker.url
         program.start()
         with program.client() as http:
-            until(lambda: http.get("/readyz").json()["checks"]["broker"] == "ok", 60, "a broker that answers")
+            until(
+                lambda: http.get("/readyz").json()["checks"]["broker"] == "ok",
+                60,
+                "a broker that answers",
+            )
             http.post("/v1/jobs", json=SCRIPT)
             os.kill(broker.process.pid, signal.SIGSTOP)
             try:
@@ -79,7 +85,8 @@ def test_with_a_frozen_broker_a_submit_is_answered_at_once(program: Program) -> 
                 seconds = time.monotonic() - started
             finally:
                 os.kill(broker.process.pid, signal.SIGCONT)
-    # Each publish that is waited for takes a second or more, so many that this takes long on the quickest machine.
+    # Each publish that is waited for takes a second or more, so many that this takes long on the
+    # quickest machine.
     assert seconds < SUBMITS * SEND_SECONDS_MAX
 
 
@@ -97,7 +104,9 @@ def test_an_address_that_is_taken_is_said_to_be(program: Program) -> None:
         program.environment["LOCKSTEP_PORT"] = str(taken.getsockname()[1])
         refused = program.run()
     assert refused.returncode == 2
-    assert f"cannot listen on 127.0.0.1 port {program.environment['LOCKSTEP_PORT']}" in refused.stderr
+    assert (
+        f"cannot listen on 127.0.0.1 port {program.environment['LOCKSTEP_PORT']}" in refused.stderr
+    )
     assert "set LOCKSTEP_HOST and LOCKSTEP_PORT" in refused.stderr
 
 
@@ -113,13 +122,20 @@ def test_a_setting_that_is_missing_or_wrong_is_named(program: Program) -> None:
 def test_migrate_says_what_it_did(program: Program) -> None:
     program.environment["LOCKSTEP_DATABASE_URL"] = f"sqlite:///{program.home}/new/jobs.db"
     first, again = program.run("migrate"), program.run("migrate")
-    assert (first.returncode, first.stdout) == (0, "jobs: brought to this version\nseries: brought to this version\n")
-    assert (again.returncode, again.stdout) == (0, "jobs: already up to date\nseries: already up to date\n")
+    assert (first.returncode, first.stdout) == (
+        0,
+        "jobs: brought to this version\nseries: brought to this version\n",
+    )
+    assert (again.returncode, again.stdout) == (
+        0,
+        "jobs: already up to date\nseries: already up to date\n",
+    )
 
 
 def test_every_line_of_a_log_in_json_is_json_whoever_writes_it(tmp_path: Path) -> None:
     script = (
-        "import logging, structlog; import sys; from lockstep.system import logs; logs.configure('json', sys.stderr, libraries=logging.WARNING)\n"
+        "import logging, structlog; import sys; from lockstep.system import logs; "
+        "logs.configure('json', sys.stderr, libraries=logging.WARNING)\n"
         "with structlog.contextvars.bound_contextvars(request_id='trace-7'):\n"
         "    structlog.get_logger().info('ours', n=1)\n"
         "    logging.getLogger('library').warning('theirs %s', 2)\n"
@@ -127,7 +143,9 @@ def test_every_line_of_a_log_in_json_is_json_whoever_writes_it(tmp_path: Path) -
         "    except ZeroDivisionError: logging.getLogger('library').exception('it broke')\n"
         "logging.getLogger('library').info('chatter')\n"
     )
-    said = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     lines = [json.loads(line) for line in said.stderr.splitlines()]
     assert [line["event"] for line in lines] == ["ours", "theirs 2", "it broke"]
     assert {line["request_id"] for line in lines} == {"trace-7"}
@@ -137,7 +155,9 @@ def test_every_line_of_a_log_in_json_is_json_whoever_writes_it(tmp_path: Path) -
 
 def test_the_log_of_a_request_names_its_id_and_who_asked(api: Api) -> None:
     api.register("n1")
-    with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as lines:
+    with structlog.testing.capture_logs(
+        processors=[structlog.contextvars.merge_contextvars]
+    ) as lines:
         api.http.post("/v1/nodes/n1/drain", headers={"X-Request-Id": "trace-8"})
     assert [line["event"] for line in lines] == ["a node is drained", "request"]
     assert {(line["request_id"], line["actor"]) for line in lines} == {("trace-8", "ada")}

@@ -25,7 +25,9 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "gpu-box"])
-def test_a_service_that_guards_nothing_is_not_opened_to_others(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+def test_a_service_that_guards_nothing_is_not_opened_to_others(
+    monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
     monkeypatch.setenv("LOCKSTEP_AUTH", "off")
     monkeypatch.setenv("LOCKSTEP_HOST", host)
     with pytest.raises(ValidationError) as caught:

@@ -40,9 +40,13 @@ def test_a_submitted_job_is_queued_and_said_where_it_is(api: Api) -> None:
 def test_the_submitted_document_comes_back_as_it_was_sent(api: Api) -> None:
     document = {**TRAIN, "labels": {"team": "größe ✓"}, "env": {"Z": "1", "A": "2"}}
     raw = json.dumps(document, ensure_ascii=False)
-    sent = api.http.post("/v1/jobs", content=raw.encode(), headers={"Content-Type": "application/json"})
+    sent = api.http.post(
+        "/v1/jobs", content=raw.encode(), headers={"Content-Type": "application/json"}
+    )
     read = api.http.get(f"/v1/jobs/{sent.json()['id']}").json()["spec"]
-    assert json.dumps(read, ensure_ascii=False) == raw  # the order of the fields, too, and no defaults added
+    assert (
+        json.dumps(read, ensure_ascii=False) == raw
+    )  # the order of the fields, too, and no defaults added
 
 
 def test_row_and_first_event_are_written_together_and_the_bell_is_rung(api: Api) -> None:
@@ -75,7 +79,11 @@ def test_a_repeat_with_the_same_key_is_the_same_job(api: Api) -> None:
 
 def test_a_repeat_answers_even_when_the_submit_would_be_refused_now(api: Api) -> None:
     archive = code()
-    api.http.put(f"/v1/uploads/{digest(archive)}", content=archive, headers={"Content-Type": "application/gzip"})
+    api.http.put(
+        f"/v1/uploads/{digest(archive)}",
+        content=archive,
+        headers={"Content-Type": "application/gzip"},
+    )
     spec = {**SCRIPT, "resources": {"gpus": 8}, "code": {"upload": digest(archive)}}
     first = api.submit(spec, **{"Idempotency-Key": "k1"})
     api.register(devices=1)
@@ -88,7 +96,9 @@ def test_a_repeat_answers_even_when_the_submit_would_be_refused_now(api: Api) ->
 
 def test_a_key_used_for_another_body_is_a_conflict(api: Api) -> None:
     first = api.submit(SCRIPT, **{"Idempotency-Key": "k1"}).json()["id"]
-    found = problem(api.submit({**SCRIPT, "name": "other"}, **{"Idempotency-Key": "k1"}), 409, "conflict")
+    found = problem(
+        api.submit({**SCRIPT, "name": "other"}, **{"Idempotency-Key": "k1"}), 409, "conflict"
+    )
     assert found["detail"] == f"the idempotency key 'k1' was used for job {first} with another body"
     assert found["next_step"] == "Send the same body again, or use a new key for a new job."
     assert api.rows()["jobs"] == 1
@@ -103,7 +113,9 @@ def test_a_key_that_is_no_key_is_refused(api: Api) -> None:
 
 def test_many_repeats_at_once_are_one_job(api: Api) -> None:
     with ThreadPoolExecutor(8) as pool:
-        responses = list(pool.map(lambda _: api.submit(SCRIPT, **{"Idempotency-Key": "same"}), range(24)))
+        responses = list(
+            pool.map(lambda _: api.submit(SCRIPT, **{"Idempotency-Key": "same"}), range(24))
+        )
     assert {response.json()["id"] for response in responses} == {responses[0].json()["id"]}
     assert sorted(response.status_code for response in responses) == [200] * 23 + [201]
     assert api.rows() == {"jobs": 1, "job_labels": 0, "events": 1, "idempotency_keys": 1}
@@ -136,6 +148,10 @@ def test_without_a_broker_a_submit_is_answered_at_once(
     finally:
         publisher.close()
         # What it still has to say is not for the next test's ears.
-        until(lambda: "publisher" not in {thread.name for thread in threading.enumerate()}, 60, "the publisher's end")
+        until(
+            lambda: "publisher" not in {thread.name for thread in threading.enumerate()},
+            60,
+            "the publisher's end",
+        )
     assert statuses == [201] * 10
     assert senders == {"publisher"}  # no thread of a request tries to reach the broker

@@ -18,7 +18,9 @@ def api(unchanged_api: Api) -> Api:
 
 
 def put(api: Api, archive: bytes, media_type: str = "application/gzip"):  # type: ignore[no-untyped-def]  # httpx2's
-    return api.http.put(f"/v1/uploads/{digest(archive)}", content=archive, headers={"Content-Type": media_type})
+    return api.http.put(
+        f"/v1/uploads/{digest(archive)}", content=archive, headers={"Content-Type": media_type}
+    )
 
 
 def test_an_archive_is_kept_once_and_found_again(api: Api) -> None:
@@ -58,12 +60,17 @@ def test_a_job_may_name_what_was_sent(api: Api) -> None:
     assert api.submit({**SCRIPT, "code": {"upload": digest(archive)}}).status_code == 201
 
 
-@pytest.mark.parametrize("name", ["engine/model.py", "domain.py", "storage/__init__.py", "lockstep.py"])
+@pytest.mark.parametrize(
+    "name", ["engine/model.py", "domain.py", "storage/__init__.py", "lockstep.py"]
+)
 def test_a_job_may_bring_modules_of_any_name(api: Api, name: str) -> None:
     archive = code(["my_task.py", name])
     assert put(api, archive).status_code == 201
     train = {**TRAIN["train"], "task": "my_task.py:Mine"}
-    assert api.submit({**TRAIN, "train": train, "code": {"upload": digest(archive)}}).status_code == 201
+    assert (
+        api.submit({**TRAIN, "train": train, "code": {"upload": digest(archive)}}).status_code
+        == 201
+    )
     assert api.submit({**SCRIPT, "code": {"upload": digest(archive)}}).status_code == 201
 
 
@@ -72,7 +79,9 @@ def test_another_media_type_is_refused_before_the_body_is_read(api: Api) -> None
     assert "application/gzip" in found["detail"]
 
 
-def test_a_full_disk_is_said_to_be_one_and_leaves_nothing(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_said_to_be_one_and_leaves_nothing(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_arguments: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -1,4 +1,5 @@
-"""How the service's benchmark compares: who stands beside whom, medians, ratios within a round, targets.
+"""How the service's benchmark compares: who stands beside whom, medians, ratios within a round,
+targets.
 
 Not here: load (``test_load``).
 """
@@ -7,7 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.service.compare import Bench, Contestant, Figure, Line, Sample, Target, lines_of, rounds_of
+from benchmarks.service.compare import (
+    Bench,
+    Contestant,
+    Figure,
+    Line,
+    Sample,
+    Target,
+    lines_of,
+    rounds_of,
+)
 from benchmarks.service.table import as_json, printed
 
 
@@ -24,14 +34,17 @@ def counting(values: list[float], order: list[str], name: str) -> Callable[[], S
 
 def test_contestants_take_turns_in_an_order_that_rotates_and_the_first_round_is_dropped() -> None:
     order: list[str] = []
-    contestants = [Contestant(name, counting([9, 1, 2, 3], order, name), ours=name == "a") for name in "abc"]
+    contestants = [
+        Contestant(name, counting([9, 1, 2, 3], order, name), ours=name == "a") for name in "abc"
+    ]
     found = rounds_of(Bench((Figure("x", "what", ""),), contestants), rounds=3)
     assert "".join(order) == "abcbcacababc"
     assert found["a", None] == [{"x": 1}, {"x": 2}, {"x": 3}]
 
 
 def test_a_ratio_is_the_median_of_the_rounds_own_ratios() -> None:
-    """One slow round hits both: the ratio of medians would be 3 / 4, the rounds say 0.5, 0.75 and 0.5."""
+    """One slow round hits both: the ratio of medians would be 3 / 4, the rounds say 0.5, 0.75 and
+    0.5."""
     contestants = [
         Contestant("ours", counting([0, 1, 3, 50], [], ""), "sqlite", ours=True),
         Contestant("peer", counting([1, 2, 4, 100], [], ""), "sqlite"),
@@ -49,7 +62,12 @@ def test_a_peer_stands_beside_ours_on_its_own_database_or_on_every_one() -> None
         Contestant("all", lambda: {"x": 4.0}),
         Contestant("other", lambda: {"y": 4.0}),
     ]
-    bench = Bench((Figure("x", "what", "", (), ("away", "one")),), contestants, {"away": "not installed"}, ("later",))
+    bench = Bench(
+        (Figure("x", "what", "", (), ("away", "one")),),
+        contestants,
+        {"away": "not installed"},
+        ("later",),
+    )
     lines = lines_of("1", bench, rounds_of(bench, rounds=1))
     assert [(line.database, line.peer, line.theirs, line.note) for line in lines] == [
         ("sqlite", "one", 2.0, ""),

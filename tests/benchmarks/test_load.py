@@ -1,4 +1,5 @@
-"""The load of the service's benchmark: arrivals keep their moments, and latency counts from the intended one.
+"""The load of the service's benchmark: arrivals keep their moments, and latency counts from the
+intended one.
 
 Not here: what is sent, which the benchmark's own rows settle.
 """
@@ -40,7 +41,9 @@ class Clock:
         self.now += seconds
 
 
-def sent_on(clock: Clock, timetable: list[float], costs: dict[int, float], *, usual: float) -> list[Sent]:
+def sent_on(
+    clock: Clock, timetable: list[float], costs: dict[int, float], *, usual: float
+) -> list[Sent]:
     """What one connection notes when its requests take so long."""
     numbers = iter(range(len(timetable)))
 
@@ -48,7 +51,9 @@ def sent_on(clock: Clock, timetable: list[float], costs: dict[int, float], *, us
         clock.now += costs.get(number, usual)
         return 200
 
-    kept = keep_time(send, timetable, lambda: next(numbers, None), clock.now, clock=clock, sleep=clock.sleep)
+    kept = keep_time(
+        send, timetable, lambda: next(numbers, None), clock.now, clock=clock, sleep=clock.sleep
+    )
     return [sent for _, sent in kept]
 
 
@@ -66,7 +71,8 @@ def test_a_request_in_time_leaves_at_its_moment_and_not_before() -> None:
 
 
 def test_a_stall_is_in_the_latency_of_every_request_that_should_have_left_during_it() -> None:
-    """Number 1 stalls for 3 s; 2 and 3 leave late for it, and quickly, which a closed loop would call a good latency."""
+    """Number 1 stalls for 3 s; 2 and 3 leave late for it, and quickly, which a closed loop would
+    call a good latency."""
     sent = sent_on(Clock(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0], {1: 3.0}, usual=0.25)
     assert [one.intended for one in sent] == [100.0, 101.0, 102.0, 103.0, 104.0, 105.0]
     assert [one.began for one in sent] == [100.0, 101.0, 104.0, 104.25, 104.5, 105.0]
@@ -74,7 +80,9 @@ def test_a_stall_is_in_the_latency_of_every_request_that_should_have_left_during
 
 
 def test_percentiles_are_the_nearest_rank_of_latencies_from_the_intended_moment() -> None:
-    sent = [Sent(intended=0.0, began=50.0, ended=float(number), status=200) for number in range(1, 101)]
+    sent = [
+        Sent(intended=0.0, began=50.0, ended=float(number), status=200) for number in range(1, 101)
+    ]
     assert percentile_ms(sent[::-1], 50) == 50_000
     assert percentile_ms(sent, 99) == 99_000
     assert percentile_ms(sent[:1], 99) == 1_000
@@ -114,7 +122,9 @@ def server() -> Iterator[str]:
         thread.join()
 
 
-def test_every_moment_of_the_timetable_has_one_request_in_its_order_over_real_connections(server: str) -> None:
+def test_every_moment_of_the_timetable_has_one_request_in_its_order_over_real_connections(
+    server: str,
+) -> None:
     numbers: list[int] = []
 
     def get(wire: Wire, number: int):
@@ -134,4 +144,7 @@ def test_a_broken_connection_is_a_failed_request_and_ends_nothing(server: str) -
 
     sent = open_loop(sender(lambda: Wire(server), get), arrivals(100, 0.04), connections=1)
     assert [one.status for one in sent] == [200, BROKEN, 200, 200]
-    assert failed(closed_loop(sender(lambda: Wire(server), get), seconds=0.05, connections=2), 200) == 1
+    assert (
+        failed(closed_loop(sender(lambda: Wire(server), get), seconds=0.05, connections=2), 200)
+        == 1
+    )

@@ -1,4 +1,5 @@
-"""A program as small as one can be made of ``broker.consumer``: says each bell and each beat of its supervisor.
+"""A program as small as one can be made of ``broker.consumer``: says each bell and each beat of its
+supervisor.
 
 Run as ``python listener.py BROKER_URL``.
 """

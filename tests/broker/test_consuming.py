@@ -1,4 +1,5 @@
-"""A consumer with its supervisor, as a process, against a real broker that fails in every way it can."""
+"""A consumer with its supervisor, as a process, against a real broker that fails in every way it
+can."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ class Listener:
         self.out = out
         with out.open("wb") as handle:
             script = Path(__file__).with_name("listener.py")
-            self.process = subprocess.Popen([sys.executable, str(script), url], stdout=handle, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(
+                [sys.executable, str(script), url], stdout=handle, stderr=subprocess.STDOUT
+            )
 
     def lines(self, text: str) -> int:
         return self.out.read_text().splitlines().count(text)
@@ -80,7 +83,11 @@ def test_a_message_reaches_its_queue_and_carries_only_the_id(
     listener.hears(publisher, 60)
     publisher.publish(StartAssignment("a-1", "some-node"))
     with broker.client() as client:
-        (raw,) = until(lambda: client.lrange("lockstep:node.some-node", 0, -1), 60, "the message in the node's queue")
+        (raw,) = until(
+            lambda: client.lrange("lockstep:node.some-node", 0, -1),
+            60,
+            "the message in the node's queue",
+        )
     assert listener.lines("start a-1") == 0  # another queue's
     assert b"some-node" not in raw.replace(b"node.some-node", b"")
 
@@ -89,7 +96,9 @@ def test_a_bell_is_heard_soon_after_a_broker_killed_under_load_is_back_every_tim
     broker: Broker, listener: Listener, publisher: Publisher
 ) -> None:
     listener.hears(publisher, 60)
-    for _cycle in range(4):  # acknowledgements, were there any, would be lost in every third of these
+    for _cycle in range(
+        4
+    ):  # acknowledgements, were there any, would be lost in every third of these
         broker.kill()
         listener.beats_on()
         broker.start()
@@ -102,7 +111,11 @@ def test_a_bell_is_heard_soon_after_a_frozen_broker_thaws(
     listener.hears(publisher, 60)
     broker.freeze()
     listener.beats_on()
-    time.sleep(3)  # long enough for the publisher to have given up, and for the consumer to be in the middle of a wait
+    time.sleep(
+        3
+        # long enough for the publisher to have given up, and for the consumer to be in the middle of a
+        # wait
+    )
     broker.thaw()
     listener.hears(publisher, BACK_SECONDS)
 
@@ -112,17 +125,25 @@ def test_nothing_is_left_in_the_broker_of_a_bell_that_was_heard(
 ) -> None:
     listener.hears(publisher, 60)
     with broker.client() as client:
-        until(lambda: not [key for key in client.scan_iter() if b"_kombu.binding" not in key], 60, "an empty broker")
+        until(
+            lambda: not [key for key in client.scan_iter() if b"_kombu.binding" not in key],
+            60,
+            "an empty broker",
+        )
 
 
-def test_a_flushed_broker_goes_on_delivering(broker: Broker, listener: Listener, publisher: Publisher) -> None:
+def test_a_flushed_broker_goes_on_delivering(
+    broker: Broker, listener: Listener, publisher: Publisher
+) -> None:
     listener.hears(publisher, 60)
     with broker.client() as client:
         client.flushall()
     listener.hears(publisher, BACK_SECONDS)
 
 
-def test_the_supervisor_works_without_any_broker_and_hears_one_that_comes_late(tmp_path: Path) -> None:
+def test_the_supervisor_works_without_any_broker_and_hears_one_that_comes_late(
+    tmp_path: Path,
+) -> None:
     with running_broker(started=False) as broker:
         listener = Listener(broker.url, tmp_path / "out")
         publisher = Publisher(broker.url)
@@ -154,7 +175,9 @@ def test_sigterm_ends_in_order_whatever_the_broker_does(
     assert listener.lines("supervisor ended") == 1
 
 
-def test_reconnecting_leaks_no_file_descriptors(broker: Broker, listener: Listener, publisher: Publisher) -> None:
+def test_reconnecting_leaks_no_file_descriptors(
+    broker: Broker, listener: Listener, publisher: Publisher
+) -> None:
     def descriptors() -> int:
         return sum(1 for _ in Path(f"/proc/{listener.process.pid}/fd").iterdir())
 

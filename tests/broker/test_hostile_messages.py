@@ -14,7 +14,14 @@ from redis import Redis
 from redis.exceptions import RedisError
 from structlog.testing import capture_logs
 
-from lockstep.broker.incoming import BURST_SECONDS, MESSAGE_CHARS_MAX, BadMessageError, Drops, arguments_of, rebuilt
+from lockstep.broker.incoming import (
+    BURST_SECONDS,
+    MESSAGE_CHARS_MAX,
+    BadMessageError,
+    Drops,
+    arguments_of,
+    rebuilt,
+)
 from lockstep.broker.messages import StartAssignment, WakeScheduler
 from lockstep.broker.publisher import Publisher
 from lockstep.broker.queues import CONTROL
@@ -122,7 +129,9 @@ class Tcp:
 
 
 @pytest.fixture(scope="module", params=["unix", "tcp"])
-def listening(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def listening(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Any]:
     """A client of the broker, a listener and a publisher."""
     folder = tmp_path_factory.mktemp("hostile")
     with running_broker() as broker:
@@ -167,10 +176,16 @@ def test_a_consumer_ignores_what_a_bell_does_not_carry(listening: Any) -> None:
     assert listener.lines("rang") - before >= 2 * len(CHANGED_BUT_READABLE)
 
 
-def test_a_burst_of_dropped_messages_is_logged_once_and_beside_the_supervisor(listening: Any) -> None:
+def test_a_burst_of_dropped_messages_is_logged_once_and_beside_the_supervisor(
+    listening: Any,
+) -> None:
     client, listener, publisher = listening
     client.lpush(KEY, b"\0")
-    until(lambda: listener.out.read_text().count(DROPPED), 60, "the first line about a dropped message")
+    until(
+        lambda: listener.out.read_text().count(DROPPED),
+        60,
+        "the first line about a dropped message",
+    )
     before = listener.out.read_text().count(DROPPED)
     client.lpush(KEY, *[b"\0"] * 500)
     listener.hears(publisher, 20)

@@ -45,7 +45,8 @@ def publish_all(publisher: Publisher, messages: list[Message]) -> float:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A publisher waits ten minutes for an answer: whoever waits for it takes longer than the busiest machine."""
+    """A publisher waits ten minutes for an answer: whoever waits for it takes longer than the
+    busiest machine."""
     monkeypatch.setattr(publisher_module, "SEND_SECONDS_MAX", 600.0)
 
 
@@ -57,7 +58,9 @@ def test_every_kind_of_message_arrives_in_its_queue(broker: Broker, publisher: P
 
 
 @pytest.mark.usefixtures("patient")
-def test_publishing_to_a_frozen_broker_never_blocks_nor_raises(broker: Broker, publisher: Publisher) -> None:
+def test_publishing_to_a_frozen_broker_never_blocks_nor_raises(
+    broker: Broker, publisher: Publisher
+) -> None:
     publisher.publish(WakeScheduler())
     until(lambda: queued(broker) == 1, 60, "the first bell, so that a connection is open")
     broker.freeze()
@@ -79,10 +82,15 @@ def test_a_frozen_broker_that_thaws_gets_bells_again(broker: Broker, publisher: 
 
 
 @pytest.mark.usefixtures("patient")
-def test_without_any_broker_publishing_never_blocks_nor_raises_and_works_once_there_is_one() -> None:
+def test_without_any_broker_publishing_never_blocks_nor_raises_and_works_once_there_is_one() -> (
+    None
+):
     with running_broker(started=False) as broker:
         publisher = Publisher(broker.url)
-        assert publish_all(publisher, [StartAssignment(str(number), "n") for number in range(200)]) < 60
+        assert (
+            publish_all(publisher, [StartAssignment(str(number), "n") for number in range(200)])
+            < 60
+        )
         broker.start()
 
         def arrives() -> bool:
@@ -93,7 +101,9 @@ def test_without_any_broker_publishing_never_blocks_nor_raises_and_works_once_th
         publisher.close()
 
 
-def test_a_bell_that_still_waits_is_not_written_down_twice(broker: Broker, publisher: Publisher) -> None:
+def test_a_bell_that_still_waits_is_not_written_down_twice(
+    broker: Broker, publisher: Publisher
+) -> None:
     broker.freeze()
     for _again in range(500):
         publisher.publish(WakeScheduler())
@@ -167,4 +177,8 @@ def test_a_forked_child_publishes_by_itself(broker: Broker, publisher: Publisher
     assert os.waitpid(pid, 0)[1] == 0
     until(lambda: queued(broker, "lockstep:node.child") == 1, 60, "the child's message")
     publisher.publish(StopAssignment("from the parent", "parent"))
-    until(lambda: queued(broker, "lockstep:node.parent") == 1, 60, "the parent's message after the fork")
+    until(
+        lambda: queued(broker, "lockstep:node.parent") == 1,
+        60,
+        "the parent's message after the fork",
+    )

@@ -30,7 +30,9 @@ def test_it_listens_on_a_socket_of_this_user_and_on_no_port(broker: Broker) -> N
     assert psutil.Process(broker.process.pid).net_connections("inet") == []
 
 
-def test_it_is_the_process_that_was_started_so_that_signals_and_parents_death_reach_it(broker: Broker) -> None:
+def test_it_is_the_process_that_was_started_so_that_signals_and_parents_death_reach_it(
+    broker: Broker,
+) -> None:
     assert broker.process is not None
     process = psutil.Process(broker.process.pid)
     assert "valkey-server" in process.name() or "redis-server" in process.name()
@@ -75,13 +77,17 @@ def test_the_longest_socket_path_is_accepted_and_one_byte_more_is_not() -> None:
         server.check_socket(Path("/" + "x" * 107))
 
 
-def test_a_server_on_path_goes_before_the_wheels_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_on_path_goes_before_the_wheels_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program(tmp_path / "valkey-server", "Valkey server v=8.0.1 sha=00000000:0 bits=64")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert server.find_server() == tmp_path / "valkey-server"
 
 
-def test_a_server_on_path_that_is_too_old_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_on_path_that_is_too_old_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program(tmp_path / "redis-server", "Redis server v=6.0.16 sha=00000000:0 bits=64")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert server.find_server().parent != tmp_path
@@ -92,7 +98,9 @@ def program(path: Path, says: str) -> None:
     path.chmod(0o755)
 
 
-@pytest.mark.parametrize("url", ["redis://localhost:6379/0", "rediss://h:1", "redis+socket:///tmp/b.sock"])
+@pytest.mark.parametrize(
+    "url", ["redis://localhost:6379/0", "rediss://h:1", "redis+socket:///tmp/b.sock"]
+)
 def test_urls_of_a_redis_are_accepted(url: str) -> None:
     assert BrokerSettings(broker_url=url).broker_url == url
 

@@ -71,7 +71,9 @@ def test_programs_send_and_receive_only_over_a_verified_connection(
 
 @pytest.mark.parametrize("value", ["yes", ""])
 def test_an_unknown_requirement_for_certificates_is_refused(value: str) -> None:
-    with pytest.raises(ValidationError, match="ssl_cert_reqs: expected required, optional or none, got"):
+    with pytest.raises(
+        ValidationError, match="ssl_cert_reqs: expected required, optional or none, got"
+    ):
         BrokerSettings(broker_url=f"rediss://:secret@h:6379/0?ssl_cert_reqs={value}")
 
 

@@ -1,4 +1,5 @@
-"""A TLS listener in front of a broker's unix socket, with a certificate that no authority has signed."""
+"""A TLS listener in front of a broker's unix socket, with a certificate that no authority has
+signed."""
 
 from __future__ import annotations
 
@@ -20,7 +21,18 @@ def self_signed(folder: Path) -> tuple[Path, Path]:
     subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
     files = ["-keyout", str(key), "-out", str(certificate)]
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject, *files],
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "2",
+            *subject,
+            *files,
+        ],
         check=True,
         capture_output=True,
     )

@@ -19,7 +19,10 @@ def server() -> Iterator[ReplayServer]:
 
 @pytest.fixture
 def lockstep(
-    server: ReplayServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    server: ReplayServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> CommandLine:
     """The command, pointed at ``server``, in an empty folder with an empty home."""
     for name in ("LOCKSTEP_TOKEN", "NO_COLOR", "FORCE_COLOR"):

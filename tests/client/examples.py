@@ -116,7 +116,9 @@ def failed() -> JobView:
     return job(JobState.FAILED, progress=progress(17), outcome=outcome, reason="user_error")
 
 
-def series(name: str, values: list[float | str], *, attempt: int = 1, count: int | None = None) -> SeriesView:
+def series(
+    name: str, values: list[float | str], *, attempt: int = 1, count: int | None = None
+) -> SeriesView:
     steps = list(range(1, len(values) + 1))
     return SeriesView(
         name=name,
@@ -146,7 +148,9 @@ def run_metrics() -> MetricsView:
 
 
 def plan_view() -> PlanView:
-    return PlanView(plan=PLAN, sentence=PLAN.sentence(), spec=SPEC, placement=["node-1"], queue=None)
+    return PlanView(
+        plan=PLAN, sentence=PLAN.sentence(), spec=SPEC, placement=["node-1"], queue=None
+    )
 
 
 def checkpoints() -> Page[CheckpointView]:
@@ -165,15 +169,21 @@ def checkpoints() -> Page[CheckpointView]:
 def events() -> Page[EventView]:
     return Page[EventView](
         items=[
-            EventView(id=1, at=T0, kind="submitted", attempt=None, actor="ada", message="submitted"),
-            EventView(id=2, at=T0, kind="placed", attempt=1, actor="scheduler", message="placed on node-1"),
+            EventView(
+                id=1, at=T0, kind="submitted", attempt=None, actor="ada", message="submitted"
+            ),
+            EventView(
+                id=2, at=T0, kind="placed", attempt=1, actor="scheduler", message="placed on node-1"
+            ),
         ]
     )
 
 
 def log_page(*texts: str, start: int = 0, complete: bool = True) -> LogPage:
     lines = [
-        LogLine(line=start + number, attempt=1, time=T0, rank=number % 2, stream="stdout", text=text)
+        LogLine(
+            line=start + number, attempt=1, time=T0, rank=number % 2, stream="stdout", text=text
+        )
         for number, text in enumerate(texts)
     ]
     return LogPage(lines=lines, next_cursor=f"c{start + len(lines)}", complete=complete)

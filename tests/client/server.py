@@ -1,7 +1,7 @@
 """A small real HTTP server that replays answers.
 
-Kept honest by the types that both sides share: an answer is an object of ``domain.views``, so it cannot say what the
-api could not. What the api does say is tested end to end.
+Kept honest by the types that both sides share: an answer is an object of ``domain.views``, so it
+cannot say what the api could not. What the api does say is tested end to end.
 """
 
 from __future__ import annotations
@@ -59,11 +59,14 @@ def view(value: BaseModel, status: int = 200) -> Answer:
 
 def problem(status: int, code: str, detail: str, **more: Any) -> Answer:
     document = Problem(title=code, status=status, detail=detail, code=code, **more)
-    return Answer(status, document.model_dump_json().encode(), {"Content-Type": "application/problem+json"})
+    return Answer(
+        status, document.model_dump_json().encode(), {"Content-Type": "application/problem+json"}
+    )
 
 
 class ReplayServer:
-    """Answers each address with what it was given: one after the other, the last one again and again."""
+    """Answers each address with what it was given: one after the other, the last one again and
+    again."""
 
     def __init__(self, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         self.asked: list[Asked] = []
@@ -74,7 +77,9 @@ class ReplayServer:
         self.port = self._http.server_address[1]
         self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
         if tls is not None:
-            self._http.socket = tls.wrap_socket(self._http.socket, server_side=True, do_handshake_on_connect=False)
+            self._http.socket = tls.wrap_socket(
+                self._http.socket, server_side=True, do_handshake_on_connect=False
+            )
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -88,7 +93,9 @@ class ReplayServer:
     def on(self, method: str, path: str, *answers: Answer | BaseModel) -> None:
         """From now on answer so. A path that ends in ``*`` stands for everything in its folder."""
         with self._lock:
-            self._answers[method, path] = [each if isinstance(each, Answer) else view(each) for each in answers]
+            self._answers[method, path] = [
+                each if isinstance(each, Answer) else view(each) for each in answers
+            ]
 
     def requests(self, method: str, path: str) -> list[Asked]:
         return [each for each in self.asked if (each.method, each.path) == (method, path)]
@@ -97,10 +104,13 @@ class ReplayServer:
         with self._lock:
             self.asked.append(asked)
             waiting = (
-                self._answers[asked.method, asked.path] or self._answers[asked.method, _anything_below(asked.path)]
+                self._answers[asked.method, asked.path]
+                or self._answers[asked.method, _anything_below(asked.path)]
             )
             if not waiting:
-                return problem(404, "not_found", f"{asked.method} {asked.path}: no answer was prepared")
+                return problem(
+                    404, "not_found", f"{asked.method} {asked.path}: no answer was prepared"
+                )
             return waiting.pop(0) if len(waiting) > 1 else waiting[0]
 
 
@@ -140,7 +150,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             return
         etag = answer.headers.get("ETag") or f'"{hashlib.sha256(answer.body).hexdigest()[:16]}"'
-        known = self.command == "GET" and answer.status == 200 and asked.headers.get("if-none-match") == etag
+        known = (
+            self.command == "GET"
+            and answer.status == 200
+            and asked.headers.get("if-none-match") == etag
+        )
         self.send_response(304 if known else answer.status)
         self.send_header("ETag", etag)
         for name, value in answer.headers.items():

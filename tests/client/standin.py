@@ -1,8 +1,8 @@
 """``lockstep up`` with stand-in programs: ``python standin.py HOME PORT NAME[:BEHAVIOUR]…``.
 
-Runs the real ``client.local.up.run``; only the table of programs is another. A stand-in notes in ``HOME/diary`` that it
-started and, asked to end, that it ends or stays. Behaviours: ``stubborn`` ignores SIGTERM, ``family`` leaves a child behind,
-``broken`` ends at once with exit code 3.
+Runs the real ``client.local.up.run``; only the table of programs is another. A stand-in notes in
+``HOME/diary`` that it started and, asked to end, that it ends or stays. Behaviours: ``stubborn``
+ignores SIGTERM, ``family`` leaves a child behind, ``broken`` ends at once with exit code 3.
 
 Not here: the assertions (``test_client_up.py``).
 """
@@ -82,7 +82,9 @@ def up(folder: Path, port: int, table: list[str]) -> int:
 
     def ready() -> bool:
         diary = (folder / "diary").read_text() if (folder / "diary").exists() else ""
-        return wanted <= {line.split()[0] for line in diary.splitlines()} and len(wanted) == len(named)
+        return wanted <= {line.split()[0] for line in diary.splitlines()} and len(wanted) == len(
+            named
+        )
 
     try:
         return run(home, service, tell=say, ready=ready, has_node=lambda: True)

@@ -22,7 +22,10 @@ class Said(NamedTuple):
 
 
 class CommandLine:
-    """``lockstep(*words)`` runs a command in this process; neither stdout nor stderr is a terminal."""
+    """``lockstep(*words)`` runs a command in this process.
+
+    Neither stdout nor stderr is a terminal.
+    """
 
     def __init__(self, capsys: pytest.CaptureFixture[str]):
         self._capsys = capsys
@@ -42,7 +45,11 @@ class Terminal:
         environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
         environment.pop("NO_COLOR", None)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "lockstep", *words], stdin=slave, stdout=slave, stderr=slave, env=environment
+            [sys.executable, "-m", "lockstep", *words],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=environment,
         )
         os.close(slave)
         self.seen = ""

@@ -36,7 +36,9 @@ def names(folder: Path, target: Path) -> list[str]:
         return tar.getnames()
 
 
-def test_the_same_files_give_the_same_bytes_whatever_their_times_modes_and_place(code: Path, tmp_path: Path) -> None:
+def test_the_same_files_give_the_same_bytes_whatever_their_times_modes_and_place(
+    code: Path, tmp_path: Path
+) -> None:
     other = tmp_path / "elsewhere" / "copy"
     shutil.copytree(code, other)
     os.utime(other / "train.py", (1, 1))
@@ -76,11 +78,17 @@ def test_version_control_caches_and_environments_stay_behind(code: Path, tmp_pat
         ("data\n", ["a.log", "keep.log", "sub/b.log", "train.py"]),
         ("*.log\n!keep.log\n", ["data/x.bin", "keep.log", "sub/data/y.bin", "train.py"]),
         ("/data/\n", ["a.log", "keep.log", "sub/b.log", "sub/data/y.bin", "train.py"]),
-        ("sub/*.log\n# a comment\n\n", ["a.log", "data/x.bin", "keep.log", "sub/data/y.bin", "train.py"]),
+        (
+            "sub/*.log\n# a comment\n\n",
+            ["a.log", "data/x.bin", "keep.log", "sub/data/y.bin", "train.py"],
+        ),
         ("sub/**\n", ["a.log", "data/x.bin", "keep.log", "train.py"]),
         ("**/data/*.bin\n", ["a.log", "keep.log", "sub/b.log", "train.py"]),
         ("?.log\n", ["data/x.bin", "keep.log", "sub/data/y.bin", "train.py"]),
-        ("train.py/\n", ["a.log", "data/x.bin", "keep.log", "sub/b.log", "sub/data/y.bin", "train.py"]),
+        (
+            "train.py/\n",
+            ["a.log", "data/x.bin", "keep.log", "sub/b.log", "sub/data/y.bin", "train.py"],
+        ),
     ],
 )
 def test_ignored_patterns_stay_behind(tmp_path: Path, patterns: str, kept: list[str]) -> None:
@@ -128,7 +136,15 @@ def test_a_linked_folder_inside_the_folder_arrives_as_a_link(code: Path, tmp_pat
 
 
 def test_all_that_is_left_out_is_named_with_its_rule(code: Path, tmp_path: Path) -> None:
-    for name in (".git/HEAD", "__pycache__/a.pyc", "data/x.bin", "sub/data/y.bin", "a.yaml", "old.pyc", "keep.yaml"):
+    for name in (
+        ".git/HEAD",
+        "__pycache__/a.pyc",
+        "data/x.bin",
+        "sub/data/y.bin",
+        "a.yaml",
+        "old.pyc",
+        "keep.yaml",
+    ):
         (code / name).parent.mkdir(exist_ok=True, parents=True)
         (code / name).write_text("x")
     (code / ".gitignore").write_text("# data\ndata/\n*.yaml\n!keep.yaml\n")
@@ -192,7 +208,8 @@ def test_a_file_that_shrinks_while_it_is_read_does_not_tear_the_archive(
 
 
 @pytest.mark.parametrize(
-    ("name", "why"), [("missing", "does not exist"), ("file", "is a file"), ("empty", "no files to send")]
+    ("name", "why"),
+    [("missing", "does not exist"), ("file", "is a file"), ("empty", "no files to send")],
 )
 def test_what_is_no_folder_of_code_is_refused(tmp_path: Path, name: str, why: str) -> None:
     (tmp_path / "file").write_text("x")

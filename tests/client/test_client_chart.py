@@ -1,4 +1,5 @@
-"""Charts in a terminal: every point is where it belongs, nothing that is not a number is lost, nothing is wider than asked."""
+"""Charts in a terminal: every point is where it belongs, nothing that is not a number is lost,
+nothing is wider than asked."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ DOTS = {1: (0, 0), 2: (0, 1), 3: (0, 2), 4: (1, 0), 5: (1, 1), 6: (1, 2), 7: (0,
 """Where the Unicode standard puts each numbered dot of a braille letter: (column, row)."""
 
 
-def _curve(values: list[float], low: list[float] | None = None, high: list[float] | None = None) -> ChartLine:
+def _curve(
+    values: list[float], low: list[float] | None = None, high: list[float] | None = None
+) -> ChartLine:
     return ChartLine(list(range(1, len(values) + 1)), values, low or values, high or values)
 
 
@@ -34,7 +37,11 @@ def _dots(lines: list[str]) -> set[tuple[int, int]]:
     for row, line in enumerate(each.partition("┤")[2] for each in lines if "┤" in each):
         for column, letter in enumerate(line):
             bits = ord(letter) - 0x2800 if letter != " " else 0
-            found |= {(2 * column + x, 4 * row + y) for dot, (x, y) in DOTS.items() if bits >> (dot - 1) & 1}
+            found |= {
+                (2 * column + x, 4 * row + y)
+                for dot, (x, y) in DOTS.items()
+                if bits >> (dot - 1) & 1
+            }
     return found
 
 
@@ -44,7 +51,9 @@ def _dots(lines: list[str]) -> set[tuple[int, int]]:
     st.integers(20, 120),
     st.integers(1, 12),
 )
-def test_every_number_has_its_dot_and_everything_else_its_mark(values: list[float], width: int, height: int) -> None:
+def test_every_number_has_its_dot_and_everything_else_its_mark(
+    values: list[float], width: int, height: int
+) -> None:
     lines = _text(draw([_curve(values)], width, height, out.number))
     assert max(map(len, lines)) <= max(width, 32)
     dots, finite = _dots(lines), [value for value in values if math.isfinite(value)]
@@ -94,7 +103,9 @@ def test_a_terminal_without_braille_gets_stars() -> None:
     assert sum(line.count("*") for line in lines) >= 5
 
 
-def test_metrics_in_a_pipe_are_a_table_and_a_chart_on_demand(lockstep: CommandLine, server: ReplayServer) -> None:
+def test_metrics_in_a_pipe_are_a_table_and_a_chart_on_demand(
+    lockstep: CommandLine, server: ReplayServer
+) -> None:
     server.on("GET", METRICS, examples.metrics(examples.series("train/loss", [5.5, "NaN", 2.25])))
     assert "⠁" not in lockstep("metrics", "last").out
     said = lockstep("metrics", "last", "-o", "chart")
@@ -105,7 +116,9 @@ def test_metrics_in_a_pipe_are_a_table_and_a_chart_on_demand(lockstep: CommandLi
     assert "\x1b" not in said.out
 
 
-def test_the_losses_are_drawn_first_and_others_by_name(lockstep: CommandLine, server: ReplayServer) -> None:
+def test_the_losses_are_drawn_first_and_others_by_name(
+    lockstep: CommandLine, server: ReplayServer
+) -> None:
     found: MetricsView = examples.run_metrics()
     server.on("GET", METRICS, found)
     assert lockstep("metrics", "last", "-o", "chart").out.startswith("train/loss")
@@ -113,7 +126,9 @@ def test_the_losses_are_drawn_first_and_others_by_name(lockstep: CommandLine, se
     assert both.index("time/step_seconds") < both.index("train/loss")
 
 
-def test_attempts_share_a_chart_and_more_series_than_fit_are_named(lockstep: CommandLine, server: ReplayServer) -> None:
+def test_attempts_share_a_chart_and_more_series_than_fit_are_named(
+    lockstep: CommandLine, server: ReplayServer
+) -> None:
     two = [examples.series("a/x", [1.0, 2.0]), examples.series("a/x", [3.0, 4.0], attempt=2)]
     many: list[SeriesView] = [examples.series(f"b/{number}", [1.0]) for number in range(9)]
     server.on("GET", METRICS, examples.metrics(*two, *many))

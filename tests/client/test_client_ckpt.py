@@ -25,7 +25,9 @@ def digest(content: bytes) -> str:
 
 
 def manifest(files: dict[str, bytes]) -> bytes:
-    described = {name: ManifestFile(bytes=len(each), sha256=digest(each)) for name, each in files.items()}
+    described = {
+        name: ManifestFile(bytes=len(each), sha256=digest(each)) for name, each in files.items()
+    }
     return Manifest(step=200, files=described).model_dump_json().encode()
 
 
@@ -44,13 +46,20 @@ def view(**changes: Any) -> dict[str, Any]:
     return values | changes
 
 
-def serve(server: ReplayServer, files: dict[str, bytes] = FILES, which: str = "last") -> dict[str, bytes]:
+def serve(
+    server: ReplayServer, files: dict[str, bytes] = FILES, which: str = "last"
+) -> dict[str, bytes]:
     """A checkpoint that can be fetched."""
     everything = {**files, "manifest.json": manifest(files)}
-    listed = [CheckpointFile(name=name, bytes=len(each), sha256=digest(each)) for name, each in everything.items()]
+    listed = [
+        CheckpointFile(name=name, bytes=len(each), sha256=digest(each))
+        for name, each in everything.items()
+    ]
     server.on("GET", f"{JOB}/{which}", CheckpointDetail(**view(), files=listed))
     for name, content in everything.items():
-        server.on("GET", f"{JOB}/200/files/{name}", Answer(200, content, {"ETag": f'"{digest(content)}"'}))
+        server.on(
+            "GET", f"{JOB}/200/files/{name}", Answer(200, content, {"ETag": f'"{digest(content)}"'})
+        )
     return everything
 
 
@@ -59,7 +68,10 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_ls_shows_the_value_and_which_is_best(lockstep: CommandLine, server: ReplayServer) -> None:
-    rows = [CheckpointView(**view()), CheckpointView(**view(step=150, value=None, best=False, final=False))]
+    rows = [
+        CheckpointView(**view()),
+        CheckpointView(**view(step=150, value=None, best=False, final=False)),
+    ]
     server.on("GET", JOB, Page[CheckpointView](items=rows))
     said = lockstep("ckpt", "ls", "tiny")
     heading, first, second = said.out.splitlines()
@@ -68,12 +80,15 @@ def test_ls_shows_the_value_and_which_is_best(lockstep: CommandLine, server: Rep
     assert second.split()[:5] == ["150", "2.2", "MiB", "-", "2"]
     assert lockstep("ckpt", "ls", "tiny", "-o", "name").out == "200\n150\n"
     assert [
-        CheckpointView.model_validate(each) for each in json.loads(lockstep("ckpt", "ls", "tiny", "--json").out)
+        CheckpointView.model_validate(each)
+        for each in json.loads(lockstep("ckpt", "ls", "tiny", "--json").out)
     ] == rows
     assert "/store/jobs/x/2/step-00000200" in lockstep("ckpt", "ls", "tiny", "-o", "wide").out
 
 
-def test_a_job_without_checkpoints_has_no_data_and_a_hint(lockstep: CommandLine, server: ReplayServer) -> None:
+def test_a_job_without_checkpoints_has_no_data_and_a_hint(
+    lockstep: CommandLine, server: ReplayServer
+) -> None:
     server.on("GET", JOB, Page[CheckpointView](items=[]))
     said = lockstep("ckpt", "ls", "tiny")
     assert (said.code, said.out) == (0, "")
@@ -81,7 +96,8 @@ def test_a_job_without_checkpoints_has_no_data_and_a_hint(lockstep: CommandLine,
 
 
 @pytest.mark.parametrize(
-    ("words", "which"), [((), "last"), (("--last",), "last"), (("--best",), "best"), (("--step", "200"), "200")]
+    ("words", "which"),
+    [((), "last"), (("--last",), "last"), (("--best",), "best"), (("--step", "200"), "200")],
 )
 def test_get_brings_a_checkpoint_whole_into_a_folder_of_its_own(
     lockstep: CommandLine, server: ReplayServer, tmp_path: Path, words: tuple[str, ...], which: str
@@ -101,7 +117,10 @@ def test_get_model_only_brings_what_other_programs_read(
 ) -> None:
     serve(server)
     assert lockstep("ckpt", "get", "tiny", "--model-only").code == 0
-    assert contents(tmp_path / "step-00000200") == {"model.safetensors": b"weights", "spec.json": b"{}"}
+    assert contents(tmp_path / "step-00000200") == {
+        "model.safetensors": b"weights",
+        "spec.json": b"{}",
+    }
     serve(server, {"state.pt": STATE})
     said = lockstep("ckpt", "get", "tiny", "--model-only", "-C", "other")
     assert said.code == 2
@@ -118,17 +137,30 @@ def test_get_model_only_brings_what_other_programs_read(
     ],
 )
 def test_get_model_only_reports_a_model_that_from_pretrained_cannot_load(
-    lockstep: CommandLine, server: ReplayServer, tmp_path: Path, task: str, more: dict[str, bytes], missing: bool
+    lockstep: CommandLine,
+    server: ReplayServer,
+    tmp_path: Path,
+    task: str,
+    more: dict[str, bytes],
+    missing: bool,
 ) -> None:
-    files = {"model.safetensors": b"weights", "spec.json": json.dumps({"task": task}).encode(), **more}
+    files = {
+        "model.safetensors": b"weights",
+        "spec.json": json.dumps({"task": task}).encode(),
+        **more,
+    }
     serve(server, {"state.pt": STATE, **files})
     answer = lockstep("ckpt", "get", "tiny", "--model-only")
     assert (answer.code, answer.out) == (0, "step-00000200\n")
     assert contents(tmp_path / "step-00000200") == files
-    assert ("step-00000200 has no config.json, so from_pretrained cannot load it" in answer.err) is missing
+    assert (
+        "step-00000200 has no config.json, so from_pretrained cannot load it" in answer.err
+    ) is missing
 
 
-def test_get_does_not_write_over_what_is_there(lockstep: CommandLine, server: ReplayServer, tmp_path: Path) -> None:
+def test_get_does_not_write_over_what_is_there(
+    lockstep: CommandLine, server: ReplayServer, tmp_path: Path
+) -> None:
     serve(server)
     (tmp_path / "step-00000200").mkdir()
     said = lockstep("ckpt", "get", "tiny")
@@ -141,7 +173,9 @@ def test_a_file_that_arrives_damaged_leaves_nothing(
 ) -> None:
     serve(server)
     changed = b"x" + STATE[1:]
-    server.on("GET", f"{JOB}/200/files/state.pt", Answer(200, changed, {"ETag": f'"{digest(STATE)}"'}))
+    server.on(
+        "GET", f"{JOB}/200/files/state.pt", Answer(200, changed, {"ETag": f'"{digest(STATE)}"'})
+    )
     said = lockstep("ckpt", "get", "tiny")
     assert said.code == 1
     assert "state.pt of step 200 is damaged" in said.err
@@ -165,7 +199,12 @@ def test_a_broken_connection_goes_on_where_it_stopped(
     assert said.code == 0, said.err
     assert contents(tmp_path / "step-00000200") == everything
     asked = server.requests("GET", f"{JOB}/200/files/state.pt")
-    assert [each.headers.get("range") for each in asked] == [None, "bytes=1500000-", "bytes=1800000-", "bytes=1800000-"]
+    assert [each.headers.get("range") for each in asked] == [
+        None,
+        "bytes=1500000-",
+        "bytes=1800000-",
+        "bytes=1800000-",
+    ]
     assert asked[1].headers["if-range"] == tag
 
 
@@ -193,8 +232,12 @@ def test_only_one_checkpoint_can_be_asked_for(lockstep: CommandLine, server: Rep
     assert server.asked == []
 
 
-def test_what_is_not_there_is_said_in_the_servers_words(lockstep: CommandLine, server: ReplayServer) -> None:
-    gone = problem(404, "not_found", "job x has no checkpoint of step 7", next_step="it has those of steps 5")
+def test_what_is_not_there_is_said_in_the_servers_words(
+    lockstep: CommandLine, server: ReplayServer
+) -> None:
+    gone = problem(
+        404, "not_found", "job x has no checkpoint of step 7", next_step="it has those of steps 5"
+    )
     server.on("GET", f"{JOB}/7", gone)
     said = lockstep("ckpt", "get", "tiny", "--step", "7")
     assert said.code == 3
@@ -248,13 +291,22 @@ def test_verify_names_the_damaged_file(
 def test_verify_of_a_job_reads_all_of_its_checkpoints_and_names_the_damaged_one(
     lockstep: CommandLine, server: ReplayServer
 ) -> None:
-    server.on("GET", JOB, Page[CheckpointView](items=[CheckpointView(**view()), CheckpointView(**view(step=100))]))
+    server.on(
+        "GET",
+        JOB,
+        Page[CheckpointView](items=[CheckpointView(**view()), CheckpointView(**view(step=100))]),
+    )
     everything = serve(server, which="200")
-    listed = [CheckpointFile(name=name, bytes=len(each), sha256=digest(each)) for name, each in everything.items()]
+    listed = [
+        CheckpointFile(name=name, bytes=len(each), sha256=digest(each))
+        for name, each in everything.items()
+    ]
     server.on("GET", f"{JOB}/100", CheckpointDetail(**view(step=100), files=listed))
     for name, content in everything.items():
         damaged = content if name != "spec.json" else b"[]"
-        server.on("GET", f"{JOB}/100/files/{name}", Answer(200, damaged, {"ETag": f'"{digest(content)}"'}))
+        server.on(
+            "GET", f"{JOB}/100/files/{name}", Answer(200, damaged, {"ETag": f'"{digest(content)}"'})
+        )
     said = lockstep("ckpt", "verify", "tiny")
     assert said.code == 1
     first, second = said.out.splitlines()
@@ -268,11 +320,21 @@ def test_a_checkpoint_that_was_pruned_while_others_were_read_is_no_damage(
     lockstep: CommandLine, server: ReplayServer, asked: str
 ) -> None:
     newest, older = CheckpointView(**view()), CheckpointView(**view(step=100))
-    server.on("GET", JOB, Page[CheckpointView](items=[newest, older]), Page[CheckpointView](items=[newest]))
+    server.on(
+        "GET",
+        JOB,
+        Page[CheckpointView](items=[newest, older]),
+        Page[CheckpointView](items=[newest]),
+    )
     everything = serve(server, which="200")
-    listed = [CheckpointFile(name=name, bytes=len(each), sha256=digest(each)) for name, each in everything.items()]
+    listed = [
+        CheckpointFile(name=name, bytes=len(each), sha256=digest(each))
+        for name, each in everything.items()
+    ]
     server.on("GET", f"{JOB}/100", CheckpointDetail(**view(step=100), files=listed))
-    server.on("GET", f"{JOB}/{asked}", problem(404, "not_found", "job x has no checkpoint of step 100"))
+    server.on(
+        "GET", f"{JOB}/{asked}", problem(404, "not_found", "job x has no checkpoint of step 100")
+    )
     said = lockstep("ckpt", "verify", "tiny")
     assert (said.code, said.err) == (0, "")
     assert said.out.splitlines() == [

@@ -1,4 +1,5 @@
-"""``lockstep ckpt`` over the api itself: what it says of checkpoints that are damaged in the store."""
+"""``lockstep ckpt`` over the api itself: what it says of checkpoints that are damaged in the
+store."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ NO_MANIFEST = "the checkpoint of step 30 is damaged in the store: its manifest.j
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
-    """The api with the job "first": of its checkpoints that of step 10 is whole, and each other is damaged in its own way."""
+    """The api with the job "first": of its checkpoints that of step 10 is whole, and each other is
+    damaged in its own way."""
     home = tmp_path_factory.mktemp("home")
     running = Program(home)
     try:
@@ -44,14 +46,18 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
 
 
 @pytest.fixture
-def over_api(lockstep: CommandLine, program: Program, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+def over_api(
+    lockstep: CommandLine, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> CommandLine:
     """The command, pointed at the api."""
     monkeypatch.setenv("LOCKSTEP_URL", program.url)
     monkeypatch.setenv("LOCKSTEP_TOKEN", program.token)
     return lockstep
 
 
-def test_verify_names_the_damage_of_each_checkpoint_and_looks_at_the_others(over_api: CommandLine) -> None:
+def test_verify_names_the_damage_of_each_checkpoint_and_looks_at_the_others(
+    over_api: CommandLine,
+) -> None:
     said = over_api("ckpt", "verify", "first")
     assert said.code == 1, said.err
     newest, no_manifest, gone, whole = said.out.splitlines()
@@ -66,7 +72,12 @@ def test_verify_names_the_damage_of_each_checkpoint_and_looks_at_the_others(over
 
 @pytest.mark.parametrize(
     ("words", "damage"),
-    [(("--last",), TORN), (("--step", "40"), TORN), (("--step", "30"), NO_MANIFEST), (("--step", "20"), GONE)],
+    [
+        (("--last",), TORN),
+        (("--step", "40"), TORN),
+        (("--step", "30"), NO_MANIFEST),
+        (("--step", "20"), GONE),
+    ],
 )
 def test_verify_of_one_damaged_checkpoint_ends_with_1(
     over_api: CommandLine, words: tuple[str, ...], damage: str
@@ -76,8 +87,13 @@ def test_verify_of_one_damaged_checkpoint_ends_with_1(
     assert damage in said.out
 
 
-def test_verify_of_a_checkpoint_that_never_was_is_refused_in_the_servers_words(over_api: CommandLine) -> None:
-    for words, refusal in (("--step", "7"), "no checkpoint of step 7"), (("--best",), "no best checkpoint"):
+def test_verify_of_a_checkpoint_that_never_was_is_refused_in_the_servers_words(
+    over_api: CommandLine,
+) -> None:
+    for words, refusal in (
+        (("--step", "7"), "no checkpoint of step 7"),
+        (("--best",), "no best checkpoint"),
+    ):
         said = over_api("ckpt", "verify", "first", *words)
         assert (said.code, said.out) == (3, "")
         assert refusal in said.err

@@ -11,25 +11,39 @@ CLONE = f"/v1/jobs/{examples.ID}/clone"
 NEW = "01990000-0000-7000-8000-00000000beef"
 
 
-def test_a_clone_sends_the_changes_alone_and_names_the_new_job(lockstep: CommandLine, server: ReplayServer) -> None:
+def test_a_clone_sends_the_changes_alone_and_names_the_new_job(
+    lockstep: CommandLine, server: ReplayServer
+) -> None:
     server.on("GET", "/v1/jobs/tiny", examples.succeeded())
     server.on("POST", CLONE, examples.job(id=NEW))
-    said = lockstep("clone", "tiny", "--set", "train.optimizer.lr=1e-4", "--set", "labels.a/b=[1, x]", "-d")
+    said = lockstep(
+        "clone", "tiny", "--set", "train.optimizer.lr=1e-4", "--set", "labels.a/b=[1, x]", "-d"
+    )
     assert (said.code, said.out) == (0, f"{NEW}\n")
     (asked,) = server.requests("POST", CLONE)
     assert asked.json() == {"set": {"/train/optimizer/lr": 1e-4, "/labels/a~1b": [1, "x"]}}
     assert asked.headers["idempotency-key"]
 
 
-def test_each_change_is_shown_with_the_old_and_the_new_value(lockstep: CommandLine, server: ReplayServer) -> None:
+def test_each_change_is_shown_with_the_old_and_the_new_value(
+    lockstep: CommandLine, server: ReplayServer
+) -> None:
     words = ["train.py", "--lr", "0.1"]
     spec = {"name": "tiny", "kind": "script", "script": {"command": words}, "labels": {"a": "b"}}
     server.on("GET", "/v1/jobs/tiny", examples.job(JobState.SUCCEEDED, kind="script", spec=spec))
     server.on("POST", CLONE, examples.job(id=NEW))
-    changes = ["script.command.2=--warmup", "labels={a: c}", "env.SEED='1'", "script.command.0=train.py"]
-    said = lockstep("clone", "tiny", *(word for change in changes for word in ("--set", change)), "-d")
+    changes = [
+        "script.command.2=--warmup",
+        "labels={a: c}",
+        "env.SEED='1'",
+        "script.command.0=train.py",
+    ]
+    said = lockstep(
+        "clone", "tiny", *(word for change in changes for word in ("--set", change)), "-d"
+    )
     assert [line for line in said.err.splitlines() if line.startswith("set ")] == [
-        'set script.command.2: "0.1" → "--warmup"; script.command is now ["train.py", "--lr", "--warmup"]',
+        'set script.command.2: "0.1" → "--warmup"; script.command is now ["train.py", "--lr", '
+        '"--warmup"]',
         'set labels: {"a": "b"} → {"a": "c"}',
         'set env.SEED: not set → "1"',
         'set script.command.0: "train.py", unchanged',
@@ -60,7 +74,9 @@ def test_a_clone_is_followed_to_its_end(lockstep: CommandLine, server: ReplaySer
     assert (said.code, said.out) == (6, f"{NEW}\n")
 
 
-def test_a_refusal_names_the_set_that_was_wrong(lockstep: CommandLine, server: ReplayServer) -> None:
+def test_a_refusal_names_the_set_that_was_wrong(
+    lockstep: CommandLine, server: ReplayServer
+) -> None:
     server.on("GET", "/v1/jobs/tiny", examples.succeeded())
     wrong = [
         {"pointer": "/train/steps", "message": "expected 1 or more, got 0", "next_step": ""},
@@ -74,7 +90,9 @@ def test_a_refusal_names_the_set_that_was_wrong(lockstep: CommandLine, server: R
     assert second.strip() == "the spec of tiny: resources.gpus: too many"
 
 
-def test_a_setting_without_a_place_is_a_wrong_command_line(lockstep: CommandLine, server: ReplayServer) -> None:
+def test_a_setting_without_a_place_is_a_wrong_command_line(
+    lockstep: CommandLine, server: ReplayServer
+) -> None:
     server.on("GET", "/v1/jobs/tiny", examples.succeeded())
     for setting in ("train", "=3", "a..b=1"):
         assert lockstep("clone", "tiny", "--set", setting).code == 2

@@ -60,8 +60,13 @@ def test_ps_reads_as_many_pages_as_it_shows(lockstep: CommandLine, server: Repla
 def test_json_is_the_apis_own_objects(lockstep: CommandLine, server: ReplayServer) -> None:
     server.on("GET", "/v1/jobs", Page[JobView](items=[examples.succeeded()]))
     server.on("GET", "/v1/jobs/last", examples.succeeded())
-    assert [JobView.model_validate(each) for each in json.loads(lockstep("ps", "--json").out)] == [examples.succeeded()]
-    assert JobView.model_validate_json(lockstep("show", "last", "-o", "json").out) == examples.succeeded()
+    assert [JobView.model_validate(each) for each in json.loads(lockstep("ps", "--json").out)] == [
+        examples.succeeded()
+    ]
+    assert (
+        JobView.model_validate_json(lockstep("show", "last", "-o", "json").out)
+        == examples.succeeded()
+    )
 
 
 def test_no_colour_and_no_cut_in_a_pipe(lockstep: CommandLine, server: ReplayServer) -> None:
@@ -72,7 +77,9 @@ def test_no_colour_and_no_cut_in_a_pipe(lockstep: CommandLine, server: ReplaySer
     assert "\x1b" not in said.out
 
 
-def test_show_tells_plan_outcome_and_what_happened(lockstep: CommandLine, server: ReplayServer) -> None:
+def test_show_tells_plan_outcome_and_what_happened(
+    lockstep: CommandLine, server: ReplayServer
+) -> None:
     server.on("GET", "/v1/jobs/tiny", examples.failed())
     server.on("GET", f"{JOB}/events", examples.events())
     server.on("GET", f"{JOB}/checkpoints", examples.checkpoints())
@@ -91,7 +98,9 @@ def test_show_tells_plan_outcome_and_what_happened(lockstep: CommandLine, server
         assert words in said.out
 
 
-def test_show_tells_the_memory_that_was_predicted(lockstep: CommandLine, server: ReplayServer) -> None:
+def test_show_tells_the_memory_that_was_predicted(
+    lockstep: CommandLine, server: ReplayServer
+) -> None:
     parts = dict.fromkeys(MemoryForecast.model_fields, 0) | {"weights": 2**30, "optimizer": 2**31}
     plan = examples.PLAN.model_copy(update={"memory": MemoryForecast.model_validate(parts)})
     server.on("GET", "/v1/jobs/tiny", examples.job(JobState.RUNNING, plan=plan))
@@ -119,7 +128,10 @@ def test_logs_have_their_rank_in_front(lockstep: CommandLine, server: ReplayServ
     assert lockstep("logs", "tiny").out == "[rank 0] hello\n[rank 1] [bold]not markup[/bold]\n"
     assert lockstep("logs", "tiny", "--raw").out == "hello\n[bold]not markup[/bold]\n"
     lines = lockstep("logs", "tiny", "--json").out.splitlines()
-    assert [LogLine.model_validate_json(line).text for line in lines] == ["hello", "[bold]not markup[/bold]"]
+    assert [LogLine.model_validate_json(line).text for line in lines] == [
+        "hello",
+        "[bold]not markup[/bold]",
+    ]
     lockstep("logs", "tiny", "--rank", "1", "--tail", "5", "--search", "x y", "--stream", "stderr")
     query = server.asked[-1].query
     assert {name: query[name] for name in ("rank", "tail", "search", "stream")} == {
@@ -163,9 +175,12 @@ def test_a_node_is_drained_and_resumed_by_name(
 
 
 @pytest.mark.parametrize(
-    ("job", "code"), [(examples.succeeded(), 0), (examples.failed(), 1), (examples.job(JobState.CANCELLED), 6)]
+    ("job", "code"),
+    [(examples.succeeded(), 0), (examples.failed(), 1), (examples.job(JobState.CANCELLED), 6)],
 )
-def test_wait_ends_as_the_job_did(lockstep: CommandLine, server: ReplayServer, job: JobView, code: int) -> None:
+def test_wait_ends_as_the_job_did(
+    lockstep: CommandLine, server: ReplayServer, job: JobView, code: int
+) -> None:
     server.on("GET", "/v1/jobs/tiny", job)
     said = lockstep("wait", "tiny")
     assert (said.code, said.out) == (code, f"{job.state}\n")
@@ -183,12 +198,20 @@ def test_cancel_names_every_job_and_its_state(lockstep: CommandLine, server: Rep
     server.on("POST", "/v1/jobs/b/cancel", examples.job(JobState.RUNNING, intent="cancel"))
     said = lockstep("cancel", "a", "b")
     assert said.code == 0
-    assert [line.split("  ")[-1] for line in said.out.splitlines()] == ["cancelled", "running (cancelling)"]
+    assert [line.split("  ")[-1] for line in said.out.splitlines()] == [
+        "cancelled",
+        "running (cancelling)",
+    ]
 
 
 def test_cancel_can_wait_until_nothing_runs(lockstep: CommandLine, server: ReplayServer) -> None:
     server.on("POST", "/v1/jobs/a/cancel", examples.job(JobState.RUNNING, intent="cancel"))
-    server.on("GET", JOB, examples.job(JobState.RUNNING, intent="cancel"), examples.job(JobState.CANCELLED))
+    server.on(
+        "GET",
+        JOB,
+        examples.job(JobState.RUNNING, intent="cancel"),
+        examples.job(JobState.CANCELLED),
+    )
     said = lockstep("cancel", "a", "--wait")
     assert (said.code, said.out.split("  ")[-1]) == (0, "cancelled\n")
 
@@ -196,11 +219,16 @@ def test_cancel_can_wait_until_nothing_runs(lockstep: CommandLine, server: Repla
 def test_events_are_listed_oldest_first(lockstep: CommandLine, server: ReplayServer) -> None:
     server.on("GET", "/v1/jobs/tiny", examples.job())
     server.on("GET", f"{JOB}/events", examples.events())
-    assert [line.split()[3] for line in lockstep("events", "tiny").out.splitlines()[1:]] == ["submitted", "placed"]
+    assert [line.split()[3] for line in lockstep("events", "tiny").out.splitlines()[1:]] == [
+        "submitted",
+        "placed",
+    ]
     assert "order" not in server.asked[-1].query
 
 
-def test_of_a_long_story_the_last_events_can_be_asked_for_alone(lockstep: CommandLine, server: ReplayServer) -> None:
+def test_of_a_long_story_the_last_events_can_be_asked_for_alone(
+    lockstep: CommandLine, server: ReplayServer
+) -> None:
     server.on("GET", "/v1/jobs/tiny", examples.job())
     newest_first = Page[EventView](items=examples.events().items[::-1], next_cursor="1")
     server.on("GET", f"{JOB}/events", newest_first)
@@ -210,11 +238,16 @@ def test_of_a_long_story_the_last_events_can_be_asked_for_alone(lockstep: Comman
     assert lockstep("events", "tiny", "--tail", "0").code == ExitCode.USAGE
 
 
-def test_show_tells_the_newest_events_and_where_those_before_are(lockstep: CommandLine, server: ReplayServer) -> None:
+def test_show_tells_the_newest_events_and_where_those_before_are(
+    lockstep: CommandLine, server: ReplayServer
+) -> None:
     server.on("GET", "/v1/jobs/tiny", examples.job())
     server.on("GET", f"{JOB}/checkpoints", examples.checkpoints())
     [event, _] = examples.events().items
-    story = [event.model_copy(update={"id": number, "message": f"number {number}."}) for number in range(60, 0, -1)]
+    story = [
+        event.model_copy(update={"id": number, "message": f"number {number}."})
+        for number in range(60, 0, -1)
+    ]
     server.on("GET", f"{JOB}/events", Page[EventView](items=story, next_cursor="1"))
     said = lockstep("show", "tiny")
     assert "number 60." in said.out
@@ -241,7 +274,12 @@ def test_a_supervised_service_that_is_being_started_again_is_waited_for(
 @pytest.mark.parametrize(
     ("answer", "code"),
     [
-        (problem(404, "not_found", "there is no job gone", next_step="lockstep ps -a lists them"), 3),
+        (
+            problem(
+                404, "not_found", "there is no job gone", next_step="lockstep ps -a lists them"
+            ),
+            3,
+        ),
         (problem(401, "unauthenticated", "the token is not known"), 4),
         (problem(409, "conflict", "it has ended"), 1),
     ],
@@ -312,7 +350,8 @@ def test_a_reader_that_has_seen_enough_is_no_error(server: ReplayServer) -> None
         [
             "bash",
             "-c",
-            f"'{sys.executable}' -m lockstep logs tiny --url {server.url} | head -1; echo ${{PIPESTATUS[0]}}",
+            f"'{sys.executable}' -m lockstep logs tiny --url {server.url} | head -1; echo "
+            f"${{PIPESTATUS[0]}}",
         ],
         capture_output=True,
         text=True,

@@ -34,7 +34,12 @@ class Places:
 
     def find(self, url: str | None = None, token: str | None = None, **environment: str) -> Server:
         return find_server(
-            url=url, token=token, environment=environment, folder=self.project, home=self.home, user_config=self.user
+            url=url,
+            token=token,
+            environment=environment,
+            folder=self.project,
+            home=self.home,
+            user_config=self.user,
         )
 
 
@@ -66,7 +71,9 @@ def test_a_token_on_the_command_line_goes_to_the_address_in_force(places: Places
     assert places.find(token="flag", LOCKSTEP_TOKEN="t").token == "flag"
 
 
-def test_the_environments_token_does_not_go_to_an_address_from_a_project_file(places: Places) -> None:
+def test_the_environments_token_does_not_go_to_an_address_from_a_project_file(
+    places: Places,
+) -> None:
     places.toml('url = "http://somewhere.else"\n')
     found = places.find(LOCKSTEP_TOKEN="t")
     assert (found.url, found.token) == ("http://somewhere.else", None)
@@ -81,7 +88,9 @@ def test_the_environments_token_does_not_go_to_an_address_from_a_project_file(pl
     assert (found.token, found.withheld) == ("theirs", None)
 
 
-def test_the_environments_token_goes_to_a_projects_address_that_is_the_users_own_too(places: Places) -> None:
+def test_the_environments_token_goes_to_a_projects_address_that_is_the_users_own_too(
+    places: Places,
+) -> None:
     places.toml('url = "http://team/"\n')
     places.user.write_text('url = "http://team"\n')
     assert places.find(LOCKSTEP_TOKEN="t").token == "t"
@@ -96,11 +105,14 @@ def test_the_environments_token_goes_to_the_environments_address_alone(places: P
     found = places.find("http://flag", LOCKSTEP_TOKEN="t", LOCKSTEP_URL="http://env")
     assert found.token is None
     assert found.withheld == (
-        "no token is sent to http://flag (from --url): LOCKSTEP_TOKEN is for http://env (LOCKSTEP_URL); give --token"
+        "no token is sent to http://flag (from --url): LOCKSTEP_TOKEN is for http://env "
+        "(LOCKSTEP_URL); give --token"
     )
 
 
-def test_without_an_address_in_the_environment_its_token_goes_to_the_users_addresses(places: Places) -> None:
+def test_without_an_address_in_the_environment_its_token_goes_to_the_users_addresses(
+    places: Places,
+) -> None:
     places.local()
     assert places.find(LOCKSTEP_TOKEN="t").token == "t"
     places.user.write_text('url = "http://user"\ntoken = "user-token"\n')
@@ -117,7 +129,8 @@ def test_a_project_file_does_not_get_the_token_of_another_server(places: Places)
     found = places.find()
     assert found.token is None
     assert found.withheld == (
-        f"no token is sent to http://somewhere.else (from {places.project.parent / 'lockstep.toml'}): the one in "
+        f"no token is sent to http://somewhere.else (from "
+        f"{places.project.parent / 'lockstep.toml'}): the one in "
         f"{places.user} is for http://user"
     )
 
@@ -137,7 +150,9 @@ def test_the_command_says_in_one_line_why_no_token_was_sent(
     server.on("GET", "/v1/jobs/last", examples.succeeded())
     said = lockstep("show", "last", "-o", "name")
     assert said.code == 0
-    assert [line for line in said.err.splitlines() if "no token is sent" in line] == [said.err.strip()]
+    assert [line for line in said.err.splitlines() if "no token is sent" in line] == [
+        said.err.strip()
+    ]
     assert all("authorization" not in asked.headers for asked in server.asked)
 
 

@@ -62,7 +62,9 @@ def test_where_all_is_well_nothing_fails(lockstep: CommandLine, server: ReplaySe
 
 
 READY = examples.node().model_copy(update={"version": VERSION})
-LEAVING = examples.node().model_copy(update={"name": "node-2", "state": "leaving", "version": VERSION})
+LEAVING = examples.node().model_copy(
+    update={"name": "node-2", "state": "leaving", "version": VERSION}
+)
 LOST = examples.node().model_copy(update={"state": "lost", "version": VERSION})
 
 
@@ -73,7 +75,13 @@ LOST = examples.node().model_copy(update={"state": "lost", "version": VERSION})
         ({"/livez": Health(status="ok", version="9.9")}, "version", "warn", "9.9 on the server"),
         ({"/livez": Answer(200, b"[]")}, "version", "warn", "does not report its version"),
         (
-            {"/readyz": view(Health(status="degraded", checks={"broker": "does not answer", "database": "ok"}))},
+            {
+                "/readyz": view(
+                    Health(
+                        status="degraded", checks={"broker": "does not answer", "database": "ok"}
+                    )
+                )
+            },
             "broker",
             "warn",
             "does not answer",
@@ -118,7 +126,11 @@ LOST = examples.node().model_copy(update={"state": "lost", "version": VERSION})
         ({"/v1/nodes": Page[NodeView](items=[LOST])}, "nodes", "fail", "none of 1 is ready"),
         ({"/v1/nodes": Page[NodeView](items=[LOST])}, "node-1", "warn", "start its agent"),
         (
-            {"/v1/nodes": Page[NodeView](items=[examples.node().model_copy(update={"version": "0.0.9"})])},
+            {
+                "/v1/nodes": Page[NodeView](
+                    items=[examples.node().model_copy(update={"version": "0.0.9"})]
+                )
+            },
             "node-1",
             "warn",
             "has version 0.0.9",
@@ -126,12 +138,19 @@ LOST = examples.node().model_copy(update={"state": "lost", "version": VERSION})
     ],
 )
 def test_what_is_wrong_is_found_and_comes_with_advice(
-    lockstep: CommandLine, server: ReplayServer, changes: dict[str, Any], name: str, level: str, words: str
+    lockstep: CommandLine,
+    server: ReplayServer,
+    changes: dict[str, Any],
+    name: str,
+    level: str,
+    words: str,
 ) -> None:
     _well(server, **changes)
     said = lockstep("doctor", "--json")
     assert _findings(said)[name] == level
-    assert (said.code == 1) == (level == "fail" or LOST in getattr(changes.get("/v1/nodes"), "items", []))
+    assert (said.code == 1) == (
+        level == "fail" or LOST in getattr(changes.get("/v1/nodes"), "items", [])
+    )
     assert words in lockstep("doctor").out
 
 
@@ -145,7 +164,9 @@ def test_a_server_that_does_not_answer_is_one_finding_and_the_machine_is_looked_
     assert "disk" in found
 
 
-def test_no_server_at_all_says_how_to_start_one(lockstep: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_server_at_all_says_how_to_start_one(
+    lockstep: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("LOCKSTEP_URL")
     said = lockstep("doctor")
     assert said.code == 1
@@ -164,6 +185,10 @@ def test_a_clock_that_goes_wrong_is_named(ahead: float, level: str) -> None:
 def test_a_full_disk_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for free, level in ((100 * 1024**3, "ok"), (5 * 1024**3, "warn"), (1024, "fail")):
         usage = type("Usage", (), {"free": free})
-        monkeypatch.setattr("lockstep.client.doctor.shutil.disk_usage", lambda _, usage=usage: usage)
-        (finding,) = [each for each in doctor.of_machine(tmp_path / "not" / "there") if each.name == "disk"]
+        monkeypatch.setattr(
+            "lockstep.client.doctor.shutil.disk_usage", lambda _, usage=usage: usage
+        )
+        (finding,) = [
+            each for each in doctor.of_machine(tmp_path / "not" / "there") if each.name == "disk"
+        ]
         assert finding.level == level

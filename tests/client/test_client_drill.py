@@ -71,7 +71,14 @@ def service_here(stack: ExitStack, tmp_path: Path, url: str, **pids: int) -> Mac
     home.create()
     stack.enter_context(home.locked())
     home.write_run_file(
-        RunFile(url=url, pid=os.getpid(), pids=pids, started=0, ready=True, token_file=str(home.token_file))
+        RunFile(
+            url=url,
+            pid=os.getpid(),
+            pids=pids,
+            started=0,
+            ready=True,
+            token_file=str(home.token_file),
+        )
     )
     return Machine(home)
 
@@ -139,7 +146,9 @@ def test_a_program_of_the_service_is_not_killed_under_the_jobs_of_others_unasked
         assert "--yes" in said.err
         assert not server.requests("POST", "/v1/jobs/plan")
     # Asked for, it goes on to the next question: whether that program runs here.
-    assert "no broker of this service runs on this machine" in lockstep("drill", "broker", "--yes").err
+    assert (
+        "no broker of this service runs on this machine" in lockstep("drill", "broker", "--yes").err
+    )
     assert not server.requests("POST", "/v1/jobs")
 
 
@@ -172,9 +181,13 @@ def test_the_jobs_of_a_drill_are_specs_of_this_service() -> None:
 # Whom it kills
 
 
-def test_a_program_is_taken_only_as_a_child_of_lockstep_up(stack: ExitStack, tmp_path: Path) -> None:
+def test_a_program_is_taken_only_as_a_child_of_lockstep_up(
+    stack: ExitStack, tmp_path: Path
+) -> None:
     child = sleeper(stack)
-    machine = service_here(stack, tmp_path, "http://127.0.0.1:1", api=child.pid, broker=os.getppid())
+    machine = service_here(
+        stack, tmp_path, "http://127.0.0.1:1", api=child.pid, broker=os.getppid()
+    )
     found = machine.program("api")
     assert found.key.pid == child.pid
     with pytest.raises(ClientError, match=r"broker .* has just ended"):
@@ -196,7 +209,9 @@ def test_a_process_that_has_the_pid_of_another_is_left_alone(stack: ExitStack) -
     assert child.poll() is None
 
 
-def test_a_rank_is_taken_only_with_the_jobs_name_in_its_environment(stack: ExitStack, tmp_path: Path) -> None:
+def test_a_rank_is_taken_only_with_the_jobs_name_in_its_environment(
+    stack: ExitStack, tmp_path: Path
+) -> None:
     machine = service_here(stack, tmp_path, "http://127.0.0.1:1")
     rank, stranger = sleeper(stack, **{JOB: "mine"}), sleeper(stack)
     for number, job_id in ((1, "mine"), (2, "theirs")):
@@ -241,7 +256,9 @@ def test_a_service_elsewhere_is_no_machine_to_drill(tmp_path: Path) -> None:
 )
 def test_whatever_did_not_hold_is_named(changes: dict[str, object], words: str) -> None:
     assert problems(HELD, within_seconds=60) == []
-    assert any(words in problem for problem in problems(HELD.model_copy(update=changes), within_seconds=60))
+    assert any(
+        words in problem for problem in problems(HELD.model_copy(update=changes), within_seconds=60)
+    )
 
 
 def exported(path: Path, tensors: dict[str, tuple[list[int], bytes]], job: str) -> Path:
@@ -249,10 +266,16 @@ def exported(path: Path, tensors: dict[str, tuple[list[int], bytes]], job: str) 
     header: dict[str, object] = {"__metadata__": {"format": "pt", "job": job}}
     place = 0
     for name, (shape, content) in tensors.items():
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [place, place + len(content)]}
+        header[name] = {
+            "dtype": "F32",
+            "shape": shape,
+            "data_offsets": [place, place + len(content)],
+        }
         place += len(content)
     text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(content for _, content in tensors.values()))
+    path.write_bytes(
+        struct.pack("<Q", len(text)) + text + b"".join(content for _, content in tensors.values())
+    )
     return path
 
 
@@ -273,7 +296,9 @@ def test_models_are_the_same_if_their_tensors_are_whatever_job_they_name(tmp_pat
         assert weights.differences(one, found) in (["b"], ["c"])
 
 
-@pytest.mark.parametrize("content", [b"", b"short", struct.pack("<Q", 2**60), struct.pack("<Q", 4) + b"nope"])
+@pytest.mark.parametrize(
+    "content", [b"", b"short", struct.pack("<Q", 2**60), struct.pack("<Q", 4) + b"nope"]
+)
 def test_what_is_no_exported_model_is_said_to_be_none(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model").write_bytes(content)
     with pytest.raises(DigestMismatchError, match="is not a safetensors file"):
@@ -298,7 +323,8 @@ def test_a_drill_that_held_reads_plainly(capsys: pytest.CaptureFixture[str]) -> 
         "ranks gone  after 1.2 s",
         "noticed     after 1.5 s",
         "recovered   after 6.5 s: a new attempt completed a step",
-        "training    2 attempts; the longest pause between two steps was 6 s (0.2 s in the undisturbed run)",
+        "training    2 attempts; the longest pause between two steps was 6 s (0.2 s in the "
+        "undisturbed run)",
         "steps       240: 0 lost, 0 doubled; 4 repeated from the checkpoint, reported once",
         "processes   0 left over",
         "weights     8 tensors, 10,282 numbers: bitwise the undisturbed run's",
@@ -307,7 +333,9 @@ def test_a_drill_that_held_reads_plainly(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_drill_that_did_not_hold_says_what_first(capsys: pytest.CaptureFixture[str]) -> None:
-    report = HELD.model_copy(update={"held": False, "problems": ["2 steps are missing"], "different": ["a", "b"]})
+    report = HELD.model_copy(
+        update={"held": False, "problems": ["2 steps are missing"], "different": ["a", "b"]}
+    )
     command._print(report, "wide")
     first, second, *rest = capsys.readouterr().out.splitlines()
     assert first == "drill       did not hold"

@@ -1,4 +1,5 @@
-"""``lockstep export``: every point, also where the server answers with buckets, in files that the real programs read."""
+"""``lockstep export``: every point, also where the server answers with buckets, in files that the
+real programs read."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ RUN = f"tiny-{examples.ID[-8:]}"
 
 
 class Bucketing:
-    """A client whose server has these points and answers with no more than ``limit`` of a series, in buckets."""
+    """A client whose server has these points and answers with no more than ``limit`` of a series,
+    in buckets."""
 
     def __init__(self, steps: list[int], limit: int):
         self.steps, self.limit = steps, limit
@@ -43,7 +45,11 @@ class Bucketing:
         assert self.limit <= max_points
         assert attempts is None
         self.requests += 1
-        inside = [step for step in self.steps if from_step <= step and (to_step is None or step <= to_step)]
+        inside = [
+            step
+            for step in self.steps
+            if from_step <= step and (to_step is None or step <= to_step)
+        ]
         size = max(1, math.ceil(len(inside) / self.limit))
         ends = [inside[min(start + size, len(inside)) - 1] for start in range(0, len(inside), size)]
         if not ends:
@@ -55,7 +61,9 @@ class Bucketing:
         return examples.metrics(series)
 
 
-@pytest.mark.parametrize("steps", [[], [0], list(range(1, 1001)), [2**40 + n for n in range(300)], [0, 5, 5, 5, 10**9]])
+@pytest.mark.parametrize(
+    "steps", [[], [0], list(range(1, 1001)), [2**40 + n for n in range(300)], [0, 5, 5, 5, 10**9]]
+)
 def test_every_point_is_fetched_once_and_in_order(steps: list[int]) -> None:
     client = Bucketing(steps, 7)
     assert [point.step for point in every_point(client, "job", "loss")] == steps  # type: ignore[arg-type]  # as much of a client as is used
@@ -92,11 +100,17 @@ def test_tensorboard_reads_what_is_exported_and_a_second_export_replaces_it(
         for value in event.summary.value
     ]
     assert repr(read) == repr(
-        [(1, 1001.0, "train/loss", 5.5), (2, 1002.0, "train/loss", math.nan), (3, 1003.0, "train/loss", 2.25)]
+        [
+            (1, 1001.0, "train/loss", 5.5),
+            (2, 1002.0, "train/loss", math.nan),
+            (3, 1003.0, "train/loss", 2.25),
+        ]
     )
 
 
-def test_csv_has_a_line_for_each_point(lockstep: CommandLine, server: ReplayServer, tmp_path: Path) -> None:
+def test_csv_has_a_line_for_each_point(
+    lockstep: CommandLine, server: ReplayServer, tmp_path: Path
+) -> None:
     _serve(server)
     assert lockstep("export", "last", "--to", "csv", "out.csv", "--names", "train/loss").code == 0
     rows = list(csv.reader((tmp_path / "out.csv").read_text().splitlines()))
@@ -129,20 +143,36 @@ def test_parquet_holds_every_point_in_typed_columns(
     lockstep: CommandLine, server: ReplayServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="NOT RUN: pyarrow is not installed")
-    monkeypatch.setattr("lockstep.client.files.export.PARQUET_ROWS", 2)  # so that three points are two groups
+    monkeypatch.setattr(
+        "lockstep.client.files.export.PARQUET_ROWS", 2
+    )  # so that three points are two groups
     _serve(server)
     said = lockstep("export", "last", "--to", "parquet", str(tmp_path / "out.parquet"))
     assert (said.code, said.out) == (0, f"{tmp_path}/out.parquet\n")
     lockstep("export", "last", "--to", "csv", str(tmp_path / "out.csv"))
     with (tmp_path / "out.csv").open(newline="") as file:
         expected = [
-            (row["name"], int(row["attempt"]), int(row["step"]), float(row["time"]), repr(float(row["value"])))
+            (
+                row["name"],
+                int(row["attempt"]),
+                int(row["step"]),
+                float(row["time"]),
+                repr(float(row["value"])),
+            )
             for row in csv.DictReader(file)
         ]
     table = parquet.read_table(tmp_path / "out.parquet")
-    assert [str(field.type) for field in table.schema] == ["string", "int32", "int64", "double", "double"]
+    assert [str(field.type) for field in table.schema] == [
+        "string",
+        "int32",
+        "int64",
+        "double",
+        "double",
+    ]
     rows = table.to_pylist()
-    assert [(row["name"], row["attempt"], row["step"], row["time"], repr(row["value"])) for row in rows] == expected
+    assert [
+        (row["name"], row["attempt"], row["step"], row["time"], repr(row["value"])) for row in rows
+    ] == expected
     assert len(expected) == 3
     assert not list(tmp_path.glob(".*"))
 
@@ -171,7 +201,9 @@ print(json.dumps([found.info.status, found.data.tags["lockstep.job_id"], found.d
 """
 
 
-def test_mlflow_reads_what_is_exported_and_a_second_export_replaces_it(server: ReplayServer, tmp_path: Path) -> None:
+def test_mlflow_reads_what_is_exported_and_a_second_export_replaces_it(
+    server: ReplayServer, tmp_path: Path
+) -> None:
     # In a process of its own: MLflow's imports warn, and it goes on in threads.
     if find_spec("mlflow") is None:
         pytest.skip("NOT RUN: mlflow is not installed")

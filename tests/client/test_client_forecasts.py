@@ -1,4 +1,5 @@
-"""``lockstep plan`` and the memory forecast: awaited from the service, or computed from the job's code."""
+"""``lockstep plan`` and the memory forecast: awaited from the service, or computed from the job's
+code."""
 
 from __future__ import annotations
 
@@ -17,7 +18,13 @@ from tests.client.terminal import CommandLine
 MEMORY = MemoryForecast.model_validate(dict.fromkeys(MemoryForecast.model_fields, 2**20))
 COMPUTING = PlannedMemory(state="computing", device_type="cpu", capacity_bytes=2**30, headroom=0.15)
 KNOWN = COMPUTING.model_copy(
-    update={"state": "known", "source": "task", "forecast": MEMORY, "micro_batch_size": 8, "micro_batch_size_max": 32}
+    update={
+        "state": "known",
+        "source": "task",
+        "forecast": MEMORY,
+        "micro_batch_size": 8,
+        "micro_batch_size_max": 32,
+    }
 )
 TASK = """
 from torch import nn, ones
@@ -44,7 +51,8 @@ def test_a_plan_shows_the_forecast_its_source_and_the_device(
     lockstep: CommandLine, server: ReplayServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "lockstep.client.forecasts.awaited.__kwdefaults__", {"clock": lambda: 0.0, "pause": lambda _: None}
+        "lockstep.client.forecasts.awaited.__kwdefaults__",
+        {"clock": lambda: 0.0, "pause": lambda _: None},
     )
     (tmp_path / "job.yaml").write_text(YAML)
     server.on("POST", "/v1/jobs/plan", view(COMPUTING), view(COMPUTING), view(KNOWN))
@@ -59,7 +67,9 @@ def test_a_plan_shows_the_forecast_its_source_and_the_device(
 def test_a_forecast_that_does_not_come_is_awaited_for_a_limited_time() -> None:
     times = iter((0.0, 10.0, forecasts.ASK_SECONDS + 1.0))
     pauses: list[float] = []
-    found = forecasts.awaited(lambda: view(COMPUTING), clock=lambda: next(times), pause=pauses.append)
+    found = forecasts.awaited(
+        lambda: view(COMPUTING), clock=lambda: next(times), pause=pauses.append
+    )
     assert found.memory == COMPUTING
     assert pauses == [forecasts.PAUSE_SECONDS]
 
@@ -77,13 +87,18 @@ def test_a_task_of_ones_own_is_computed_from_its_code(tmp_path: Path) -> None:
 
 
 def test_code_that_cannot_be_forecast_says_why_and_history_stays(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(TASK.replace("return nn.", "raise OSError('no weights'); nn."))
+    (tmp_path / "mine.py").write_text(
+        TASK.replace("return nn.", "raise OSError('no weights'); nn.")
+    )
     unknown = COMPUTING.model_copy(update={"state": "unknown", "why": "its code does not run here"})
     found = forecasts.with_code(view(unknown, task="mine.py:Mine", task_args={}), tmp_path).memory
     assert found is not None
     assert (found.state, found.why) == ("unknown", "OSError: no weights")
     history = KNOWN.model_copy(update={"source": "history", "job": "abc"})
-    assert forecasts.with_code(view(history, task="mine.py:Mine", task_args={}), tmp_path).memory == history
+    assert (
+        forecasts.with_code(view(history, task="mine.py:Mine", task_args={}), tmp_path).memory
+        == history
+    )
 
 
 @pytest.mark.parametrize("memory", [KNOWN, None])

@@ -11,7 +11,8 @@ from lockstep.client.local import installed
 def test_what_is_missing_is_named_with_how_to_install_it() -> None:
     with pytest.raises(UsageError) as caught:
         installed.require(
-            installed.SERVER + installed.NODE, find=lambda name: None if name in {"celery", "torch"} else name
+            installed.SERVER + installed.NODE,
+            find=lambda name: None if name in {"celery", "torch"} else name,
         )
     assert caught.value.message == "only the client is installed: celery, torch are missing"
     assert "pip install" in caught.value.next_step

@@ -1,4 +1,5 @@
-"""``watch`` and ``top``: what their pictures show, how they end, and what they do in a pipe and on a terminal."""
+"""``watch`` and ``top``: what their pictures show, how they end, and what they do in a pipe and on
+a terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.cli.text import output as out
-from lockstep.cli.text.frames import DeviceUsage, Line, Rate, cut, job_frame, service_frame, usage_names, usage_of
+from lockstep.cli.text.frames import (
+    DeviceUsage,
+    Line,
+    Rate,
+    cut,
+    job_frame,
+    service_frame,
+    usage_names,
+    usage_of,
+)
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.views import JobView, LogLine, NodeView, Page
 from tests.client import examples
@@ -30,7 +40,11 @@ def _text(frame: list[Line]) -> list[str]:
 
 
 def _frame(
-    job: JobView, width: int = 120, height: int = 40, lines: list[LogLine] | None = None, **more: Any
+    job: JobView,
+    width: int = 120,
+    height: int = 40,
+    lines: list[LogLine] | None = None,
+    **more: Any,
 ) -> list[str]:
     given = {"rate": None, "usage": DeviceUsage(), **more}
     return _text(job_frame(job, lines=lines or [], now=NOW, width=width, height=height, **given))
@@ -59,14 +73,18 @@ def test_a_loss_that_is_no_number_stands_out() -> None:
     job = examples.job(JobState.RUNNING, progress=examples.progress(7, "NaN"))
     words = [
         word
-        for line in job_frame(job, rate=None, usage=DeviceUsage(), lines=[], now=NOW, width=80, height=30)
+        for line in job_frame(
+            job, rate=None, usage=DeviceUsage(), lines=[], now=NOW, width=80, height=30
+        )
         for word in line
     ]
     assert [word.style for word in words if word == "NaN"] == ["bold red"]
 
 
 @given(st.integers(10, 200), st.integers(1, 60), st.integers(0, 80), st.text(max_size=300))
-def test_a_picture_never_leaves_the_terminal(width: int, height: int, count: int, text: str) -> None:
+def test_a_picture_never_leaves_the_terminal(
+    width: int, height: int, count: int, text: str
+) -> None:
     lines = examples.log_page(*[text] * count).lines
     latest = {f"metric/{number}": float(number) for number in range(40)}
     progress = examples.progress(3).model_copy(update={"latest": latest})
@@ -98,11 +116,17 @@ def test_a_rate_is_that_of_the_last_seconds_and_forgets_a_restart() -> None:
 def test_usage_is_the_mean_over_the_ranks() -> None:
     names = usage_names(2)
     found = examples.metrics(
-        *[examples.series(name, [1.0, 20.0 * (1 + number // 4)]) for number, name in enumerate(names)]
+        *[
+            examples.series(name, [1.0, 20.0 * (1 + number // 4)])
+            for number, name in enumerate(names)
+        ]
     )
     assert usage_of(found) == DeviceUsage(30.0, 30.0, 30.0, 30.0)
     assert usage_of(examples.metrics()).words() == ""
-    assert usage_of(examples.metrics(examples.series("system/rank0/cpu_percent", [50.0]))).words() == "CPU 50 %"
+    assert (
+        usage_of(examples.metrics(examples.series("system/rank0/cpu_percent", [50.0]))).words()
+        == "CPU 50 %"
+    )
 
 
 def test_a_cut_line_says_so_and_counts_wide_letters_twice() -> None:
@@ -112,23 +136,31 @@ def test_a_cut_line_says_so_and_counts_wide_letters_twice() -> None:
     assert out.columns_of("".join(cut([out.Word("ab", ""), word], 5))) <= 5
 
 
-def test_top_once_shows_nodes_and_jobs_in_the_order_of_their_turn(lockstep: CommandLine, server: ReplayServer) -> None:
+def test_top_once_shows_nodes_and_jobs_in_the_order_of_their_turn(
+    lockstep: CommandLine, server: ReplayServer
+) -> None:
     running = examples.job(JobState.RUNNING, progress=examples.progress(50))
     queue = [examples.job().queue.model_copy(update={"position": place}) for place in (2, 1)]  # type: ignore[union-attr]
     waiting = [
-        examples.job(id=f"{examples.ID[:-1]}{place.position}", name=f"w{place.position}", queue=place)
+        examples.job(
+            id=f"{examples.ID[:-1]}{place.position}", name=f"w{place.position}", queue=place
+        )
         for place in queue
     ]
     server.on("GET", "/v1/nodes", Page[NodeView](items=[examples.node()]))
     server.on("GET", "/v1/jobs", Page[JobView](items=[*waiting, running]))
     server.on(
-        "GET", f"{JOB}/metrics", examples.metrics(examples.series("system/rank0/gpu_utilization_percent", [87.0]))
+        "GET",
+        f"{JOB}/metrics",
+        examples.metrics(examples.series("system/rank0/gpu_utilization_percent", [87.0])),
     )
     said = lockstep("top", "--once")
     assert said.code == 0
     assert "1 of 2 devices busy  1 running, 2 queued" in said.out
     assert "■□" in said.out
-    names = [line.split()[1] for line in said.out.splitlines() if line.startswith(("456789", "45678"))]
+    names = [
+        line.split()[1] for line in said.out.splitlines() if line.startswith(("456789", "45678"))
+    ]
     assert names == ["tiny", "w1", "w2"]
     assert "GPU 87 %" in said.out
     assert server.requests("GET", f"{JOB}/metrics")[0].query["max_points"] == ["1"]
@@ -143,7 +175,8 @@ def test_a_long_list_of_jobs_is_cut_and_says_how_many_are_missing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("job", "code"), [(examples.succeeded(), 0), (examples.failed(), 1), (examples.job(JobState.CANCELLED), 6)]
+    ("job", "code"),
+    [(examples.succeeded(), 0), (examples.failed(), 1), (examples.job(JobState.CANCELLED), 6)],
 )
 def test_watch_in_a_pipe_writes_lines_and_ends_as_the_job_did(
     lockstep: CommandLine, server: ReplayServer, job: JobView, code: int
@@ -162,7 +195,9 @@ def test_watching_too_often_is_refused(lockstep: CommandLine) -> None:
         assert lockstep(*command, "--every", "nan").code == 2
 
 
-def test_watch_on_a_terminal_draws_the_job_until_it_ends(server: ReplayServer, lockstep: CommandLine) -> None:
+def test_watch_on_a_terminal_draws_the_job_until_it_ends(
+    server: ReplayServer, lockstep: CommandLine
+) -> None:
     running = examples.job(JobState.RUNNING, progress=examples.progress(50))
     server.on("GET", "/v1/jobs/tiny", running)
     server.on("GET", JOB, running, examples.succeeded())

@@ -26,7 +26,9 @@ def test_metrics_as_table_csv_json_and_names(lockstep: CommandLine, server: Repl
     rows = list(csv.reader(lockstep("metrics", "last", "-o", "csv").out.splitlines()))
     assert rows[0] == ["name", "attempt", "step", "time", "value"]
     assert rows[2] == ["train/loss", "1", "2", "1002.0", "NaN"]
-    assert json.loads(lockstep("metrics", "last", "--json").out) == json.loads(found.model_dump_json())
+    assert json.loads(lockstep("metrics", "last", "--json").out) == json.loads(
+        found.model_dump_json()
+    )
     assert lockstep("metrics", "last", "-o", "name").out == "train/loss\n"
 
 
@@ -34,20 +36,34 @@ def test_metrics_as_table_csv_json_and_names(lockstep: CommandLine, server: Repl
 def test_infinite_values_are_shown_in_the_table_and_the_chart(
     lockstep: CommandLine, server: ReplayServer, unit: str
 ) -> None:
-    found = examples.series("loss", ["Infinity", 2.0, "-Infinity"]).model_copy(update={"unit": unit})
+    found = examples.series("loss", ["Infinity", 2.0, "-Infinity"]).model_copy(
+        update={"unit": unit}
+    )
     server.on("GET", "/v1/jobs/last/metrics", examples.metrics(found))
     said = lockstep("metrics", "last")
     assert said.code == 0
-    assert said.out.splitlines()[1].split()[:5] == ["loss", "Infinity", "-Infinity", "-Infinity", "Infinity"]
+    assert said.out.splitlines()[1].split()[:5] == [
+        "loss",
+        "Infinity",
+        "-Infinity",
+        "-Infinity",
+        "Infinity",
+    ]
     said = lockstep("metrics", "last", "-o", "chart")
     assert said.code == 0
     assert said.out.startswith("loss  -Infinity at step 3")
 
 
-def test_the_client_answers_with_floats_and_the_command_with_json(lockstep: CommandLine, server: ReplayServer) -> None:
+def test_the_client_answers_with_floats_and_the_command_with_json(
+    lockstep: CommandLine, server: ReplayServer
+) -> None:
     found = examples.metrics(examples.series("loss", ["NaN", "Infinity", "-Infinity", 1.5]))
     server.on("GET", "/v1/jobs/last/metrics", found)
-    server.on("GET", "/v1/jobs/last", examples.job(JobState.RUNNING, progress=examples.progress(3, "-Infinity")))
+    server.on(
+        "GET",
+        "/v1/jobs/last",
+        examples.job(JobState.RUNNING, progress=examples.progress(3, "-Infinity")),
+    )
     with Client(server.url) as client:
         series = client.metrics("last").series[0]
         job = client.job("last")
@@ -68,7 +84,9 @@ def test_a_series_that_is_not_there_is_named(lockstep: CommandLine, server: Repl
     assert "no points of a/b, c/d" in said.err
 
 
-def test_csv_has_the_points_of_a_series_that_needs_several_answers(lockstep: CommandLine, server: ReplayServer) -> None:
+def test_csv_has_the_points_of_a_series_that_needs_several_answers(
+    lockstep: CommandLine, server: ReplayServer
+) -> None:
     in_buckets = examples.series("loss", [2.0, 4.0]).model_copy(update={"count": 4})
     server.on(
         "GET",
@@ -82,7 +100,9 @@ def test_csv_has_the_points_of_a_series_that_needs_several_answers(lockstep: Com
     assert [row[4] for row in rows] == ["value", "1.5", "2.5", "3.5"]
     steps = [(asked.query["from_step"], asked.query.get("to_step")) for asked in server.asked[1:]]
     assert steps == [(["0"], None), (["0"], ["1"]), (["2"], None)]
-    rows = list(csv.reader(lockstep("metrics", "last", "--csv", "--max-points", "2").out.splitlines()))
+    rows = list(
+        csv.reader(lockstep("metrics", "last", "--csv", "--max-points", "2").out.splitlines())
+    )
     assert server.asked[-1].query["max_points"] == ["2"]
     assert len(rows) == 3
 
@@ -97,7 +117,9 @@ def test_points_are_written_as_they_come_until_the_job_has_ended(
     answers = [
         examples.metrics(examples.series("loss", [1.5, "NaN"])),
         examples.metrics().model_copy(update={"cursor": "BBBB", "complete": False}),
-        examples.metrics(examples.series("loss", [2.5])).model_copy(update={"cursor": "CCCC", "complete": False}),
+        examples.metrics(examples.series("loss", [2.5])).model_copy(
+            update={"cursor": "CCCC", "complete": False}
+        ),
     ]
     server.on("GET", f"{JOB}/metrics", *answers)
     said = lockstep("metrics", "last", "-f", "-o", form, "--names", "loss")
@@ -113,7 +135,9 @@ def test_points_are_written_as_they_come_until_the_job_has_ended(
     assert {(*query["names"], *query["attempts"]) for query in asked} == {("loss", "all")}
 
 
-def test_points_that_stand_for_others_are_not_passed_off_as_all(lockstep: CommandLine, server: ReplayServer) -> None:
+def test_points_that_stand_for_others_are_not_passed_off_as_all(
+    lockstep: CommandLine, server: ReplayServer
+) -> None:
     server.on("GET", "/v1/jobs/last", examples.succeeded())
     in_buckets = examples.series("loss", [2.0, 4.0]).model_copy(update={"count": 40_000})
     server.on("GET", f"{JOB}/metrics", examples.metrics(in_buckets))

@@ -57,7 +57,9 @@ def signed_in(lockstep: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKSTEP_TOKEN", TOKEN)
 
 
-def test_the_address_is_printed_where_no_window_can_open(lockstep: CommandLine, server: ReplayServer) -> None:
+def test_the_address_is_printed_where_no_window_can_open(
+    lockstep: CommandLine, server: ReplayServer
+) -> None:
     server.on("GET", "/v1/jobs/tiny", examples.job())
     assert lockstep("open").out == f"{server.url}/\n"
     assert lockstep("open", "tiny").out == f"{server.url}/jobs/{examples.ID}\n"
@@ -112,7 +114,9 @@ def way() -> Iterator[handover.Handover]:
         yield running
 
 
-def test_one_browser_is_answered_and_only_at_the_address_that_it_was_told(way: handover.Handover) -> None:
+def test_one_browser_is_answered_and_only_at_the_address_that_it_was_told(
+    way: handover.Handover,
+) -> None:
     wrong = way.url.rpartition("/")[0]
     for address in (f"{wrong}/", f"{wrong}/favicon.ico", f"{way.url}x", f"{way.url}?a"):
         assert httpx2.get(address).status_code == 404
@@ -124,7 +128,9 @@ def test_one_browser_is_answered_and_only_at_the_address_that_it_was_told(way: h
     assert httpx2.get(way.url).status_code == 404
 
 
-def test_another_users_socket_is_not_answered(way: handover.Handover, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_users_socket_is_not_answered(
+    way: handover.Handover, monkeypatch: pytest.MonkeyPatch
+) -> None:
     me = os.getuid()
     monkeypatch.setattr("os.getuid", lambda: me + 1)
     assert httpx2.get(way.url).status_code == 404
@@ -132,8 +138,14 @@ def test_another_users_socket_is_not_answered(way: handover.Handover, monkeypatc
 
 
 def test_whose_socket_asks_is_read_where_the_system_says_it(tmp_path: Path) -> None:
-    head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
-    row = "   0: {}0100007F:1F90 0100007F:1F91 01 00000000:00000000 00:00000000 00000000 {:>5}        0 1 1\n"
+    head = (
+        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  "
+        "timeout inode\n"
+    )
+    row = (
+        "   0: {}0100007F:1F90 0100007F:1F91 01 00000000:00000000 00:00000000 00000000 {:>5}      "
+        "  0 1 1\n"
+    )
     four, six, absent = tmp_path / "tcp", tmp_path / "tcp6", tmp_path / "absent"
     four.write_text(head + row.format("", os.getuid()))
     six.write_text(head + row.format("0000000000000000FFFF0000", os.getuid() + 1))

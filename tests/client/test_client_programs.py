@@ -1,4 +1,5 @@
-"""``lockstep api``, ``lockstep scheduler`` and ``lockstep agent``: each becomes the program of its name."""
+"""``lockstep api``, ``lockstep scheduler`` and ``lockstep agent``: each becomes the program of its
+name."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ def test_a_program_starts_with_its_own_settings(tmp_path: Path, command: str, sa
     assert "Traceback" not in done.stderr
 
 
-def test_an_installation_of_the_client_alone_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installation_of_the_client_alone_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("lockstep.client.local.installed.SERVER", ("no_such_package",))
     with pytest.raises(UsageError, match="no_such_package is missing") as refused:
         programs.api()

@@ -15,9 +15,13 @@ from tests.client.terminal import CommandLine, Terminal
 JOB = f"/v1/jobs/{examples.ID}"
 
 
-def test_rm_finds_every_job_before_it_deletes_the_first(lockstep: CommandLine, server: ReplayServer) -> None:
+def test_rm_finds_every_job_before_it_deletes_the_first(
+    lockstep: CommandLine, server: ReplayServer
+) -> None:
     server.on("GET", "/v1/jobs/tiny", examples.succeeded())
-    server.on("DELETE", JOB, RESET, problem(404, "not_found", "there is no such job"))  # the first answer was lost
+    server.on(
+        "DELETE", JOB, RESET, problem(404, "not_found", "there is no such job")
+    )  # the first answer was lost
     said = lockstep("rm", "tiny", "--yes")
     assert (said.code, said.out) == (0, f"{examples.ID}  tiny  deleted\n")
     assert lockstep("rm", "tiny", "mistyped", "--yes").code == 3
@@ -26,10 +30,17 @@ def test_rm_finds_every_job_before_it_deletes_the_first(lockstep: CommandLine, s
 
 def test_rm_says_why_a_job_stays(lockstep: CommandLine, server: ReplayServer) -> None:
     server.on("GET", "/v1/jobs/tiny", examples.job(JobState.RUNNING))
-    server.on("DELETE", JOB, problem(409, "conflict", "tiny has not ended", next_step="lockstep cancel tiny ends it."))
+    server.on(
+        "DELETE",
+        JOB,
+        problem(409, "conflict", "tiny has not ended", next_step="lockstep cancel tiny ends it."),
+    )
     said = lockstep("rm", "tiny", "-y")
     assert (said.code, said.out) == (1, "")
-    assert said.err.splitlines() == ["lockstep: tiny has not ended", "          lockstep cancel tiny ends it."]
+    assert said.err.splitlines() == [
+        "lockstep: tiny has not ended",
+        "          lockstep cancel tiny ends it.",
+    ]
 
 
 @pytest.mark.parametrize(("typed", "deleted"), [("\n", 0), ("n\n", 0), ("y\n", 1)])
@@ -53,11 +64,20 @@ def _ended(number: int, days_ago: float) -> JobView:
     )
 
 
-def test_rm_deletes_what_ended_long_ago_and_names_what_stays(lockstep: CommandLine, server: ReplayServer) -> None:
+def test_rm_deletes_what_ended_long_ago_and_names_what_stays(
+    lockstep: CommandLine, server: ReplayServer
+) -> None:
     young, first, second = _ended(1, 29.9), _ended(2, 30.1), _ended(3, 400)
-    server.on("GET", "/v1/jobs", Page[JobView](items=[young, first], next_cursor="c"), Page[JobView](items=[second]))
     server.on(
-        "DELETE", f"/v1/jobs/{first.id}", problem(409, "conflict", "node a has not said yet that nothing is left")
+        "GET",
+        "/v1/jobs",
+        Page[JobView](items=[young, first], next_cursor="c"),
+        Page[JobView](items=[second]),
+    )
+    server.on(
+        "DELETE",
+        f"/v1/jobs/{first.id}",
+        problem(409, "conflict", "node a has not said yet that nothing is left"),
     )
     server.on("DELETE", f"/v1/jobs/{second.id}", Answer(204))
     said = lockstep("rm", "--older-than", "30d", "--project", "vision", "--yes")
@@ -102,7 +122,9 @@ def test_rm_asks_once_for_all_that_are_old(server: ReplayServer, typed: str, del
         (["--older-than", "soon"], "expected a whole number of hours, days or weeks"),
     ],
 )
-def test_rm_refuses_what_is_not_clear(lockstep: CommandLine, server: ReplayServer, words: list[str], says: str) -> None:
+def test_rm_refuses_what_is_not_clear(
+    lockstep: CommandLine, server: ReplayServer, words: list[str], says: str
+) -> None:
     said = lockstep("rm", *words, "--yes")
     assert said.code == 2
     assert says in said.err

@@ -1,6 +1,8 @@
-"""``lockstep scaling``: what its short jobs ask for, and what is left of the finished ones when a later one is not.
+"""``lockstep scaling``: what its short jobs ask for, and what is left of the finished ones when a
+later one is not.
 
-Not here: the sentences (``tests.domain.test_scaling``), and a run by the real service (``tests.e2e.test_scaling``).
+Not here: the sentences (``tests.domain.test_scaling``), and a run by the real service
+(``tests.e2e.test_scaling``).
 """
 
 from __future__ import annotations
@@ -31,11 +33,18 @@ def written(folder: Path, **strategy: Any) -> str:
 
 
 def serve(server: ReplayServer, *ends: JobView | Answer) -> None:
-    """One job for each of ``ends``, an answer being a refusal; each that succeeded has steps of half a second."""
-    jobs = [end.model_copy(update={"id": _id(at)}) if isinstance(end, JobView) else end for at, end in enumerate(ends)]
-    server.on("POST", "/v1/jobs", *(job if isinstance(job, Answer) else view(job, 201) for job in jobs))
+    """One job for each of ``ends``, an answer being a refusal; each that succeeded has steps of
+    half a second."""
+    jobs = [
+        end.model_copy(update={"id": _id(at)}) if isinstance(end, JobView) else end
+        for at, end in enumerate(ends)
+    ]
+    server.on(
+        "POST", "/v1/jobs", *(job if isinstance(job, Answer) else view(job, 201) for job in jobs)
+    )
     steps = examples.metrics(
-        examples.series("time/forward_seconds", [0.1] * 5), examples.series("time/backward_seconds", [0.4] * 5)
+        examples.series("time/forward_seconds", [0.1] * 5),
+        examples.series("time/backward_seconds", [0.4] * 5),
     )
     for job in jobs:
         if isinstance(job, JobView):
@@ -85,7 +94,9 @@ def test_a_run_that_takes_too_long_is_cancelled_and_leaves_the_others_rows(
     assert "the job continues" not in said.err
 
 
-def test_half_a_sweep_of_buckets_recommends_none(lockstep: CommandLine, server: ReplayServer, tmp_path: Path) -> None:
+def test_half_a_sweep_of_buckets_recommends_none(
+    lockstep: CommandLine, server: ReplayServer, tmp_path: Path
+) -> None:
     serve(server, examples.succeeded(), examples.succeeded(), examples.failed())
     said = lockstep("scaling", written(tmp_path), "--gpus", "2", "--buckets")
     assert said.code == 1
@@ -93,7 +104,9 @@ def test_half_a_sweep_of_buckets_recommends_none(lockstep: CommandLine, server: 
     assert "bucket_cap_mb" not in said.out
 
 
-def test_without_any_row_there_is_no_table(lockstep: CommandLine, server: ReplayServer, tmp_path: Path) -> None:
+def test_without_any_row_there_is_no_table(
+    lockstep: CommandLine, server: ReplayServer, tmp_path: Path
+) -> None:
     serve(server, TOO_MANY)
     said = lockstep("scaling", written(tmp_path), "--gpus", "4")
     assert (said.code, said.out) == (1, "")
@@ -105,14 +118,19 @@ def test_a_sweep_is_refused_before_the_first_run_where_there_are_no_buckets(
     said = lockstep("scaling", written(tmp_path, name="manual"), "--buckets")
     assert said.code == 1
     assert said.err.startswith(
-        "lockstep: --buckets: train.strategy.bucket_cap_mb: is a setting of ddp and zero1, and name is manual"
+        "lockstep: --buckets: train.strategy.bucket_cap_mb: is a setting of ddp and zero1, and "
+        "name is manual"
     )
     assert server.asked == []
 
 
-@pytest.mark.parametrize("start_step", [{}, {"powersgd_start_step": 2}, {"powersgd_start_step": 150}])
+@pytest.mark.parametrize(
+    "start_step", [{}, {"powersgd_start_step": 2}, {"powersgd_start_step": 150}]
+)
 def test_a_short_run_compresses_as_the_long_one_does_later(start_step: dict[str, int]) -> None:
-    found = read_spec(short_document(document(compression="powersgd", **start_step), 2, None, steps=1))
+    found = read_spec(
+        short_document(document(compression="powersgd", **start_step), 2, None, steps=1)
+    )
     assert found.train is not None
     assert found.train.strategy.powersgd_starts == 0
 

@@ -22,7 +22,9 @@ from tests.client.terminal import CommandLine
 printable = st.text(min_size=1).filter(str.isprintable)
 
 
-def test_a_setting_is_kept_used_and_taken_out_again(lockstep: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_is_kept_used_and_taken_out_again(
+    lockstep: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("LOCKSTEP_URL")
     file = Path(lockstep("config", "path").out.strip())
     assert lockstep("config", "get", "url").code == 1
@@ -56,14 +58,26 @@ def test_list_says_where_address_and_token_were_found(
     home = Home(tmp_path / "home")
     home.create()
     home.token_file.write_text("t")
-    home.write_run_file(RunFile(url="http://here:1", pid=1, started=0.0, token_file=str(home.token_file)))
+    home.write_run_file(
+        RunFile(url="http://here:1", pid=1, started=0.0, token_file=str(home.token_file))
+    )
     found = json.loads(lockstep("config", "list", "--json").out)
-    assert found == {"url": "http://here:1", "url_from": str(home.run_file), "token_from": str(home.run_file)}
+    assert found == {
+        "url": "http://here:1",
+        "url_from": str(home.run_file),
+        "token_from": str(home.run_file),
+    }
 
 
 @pytest.mark.parametrize(
     "words",
-    [["set", "url", "there:1"], ["set", "url", ""], ["set", "token", "a\nb"], ["set", "colour", "red"], ["get", "x"]],
+    [
+        ["set", "url", "there:1"],
+        ["set", "url", ""],
+        ["set", "token", "a\nb"],
+        ["set", "colour", "red"],
+        ["get", "x"],
+    ],
 )
 def test_a_setting_that_cannot_be_is_refused(lockstep: CommandLine, words: list[str]) -> None:
     assert lockstep("config", *words).code == 2
@@ -94,6 +108,9 @@ def test_completion_knows_every_command(lockstep: CommandLine, shell: str) -> No
     assert said.code == 0
     assert all(name in said.out for name, *_ in COMMANDS)
     if shell == "bash":
-        code = f"{said.out}\nCOMP_WORDS=(lockstep wat); COMP_CWORD=1; _lockstep; echo ${{COMPREPLY[@]}}"
+        code = (
+            f"{said.out}\nCOMP_WORDS=(lockstep wat); COMP_CWORD=1; _lockstep; echo "
+            f"${{COMPREPLY[@]}}"
+        )
         done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
         assert done.stdout.split() == ["watch"]

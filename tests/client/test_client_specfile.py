@@ -94,7 +94,12 @@ def test_a_few_lines_of_aliases_cannot_become_billions_of_values() -> None:
 
 
 def test_set_changes_and_adds_values_with_their_yaml_type() -> None:
-    settings = ["train.steps=5", "train.optimizer={name: sgd, lr: 1e-2}", "labels.team=blue", "env.EMPTY="]
+    settings = [
+        "train.steps=5",
+        "train.optimizer={name: sgd, lr: 1e-2}",
+        "labels.team=blue",
+        "env.EMPTY=",
+    ]
     document = specfile.read("-", settings, io.StringIO(YAML)).document
     assert document["train"]["steps"] == 5
     assert document["train"]["optimizer"] == {"name": "sgd", "lr": 0.01}
@@ -104,7 +109,12 @@ def test_set_changes_and_adds_values_with_their_yaml_type() -> None:
 
 def test_set_reaches_into_lists() -> None:
     text = "name: s\nkind: script\nscript: {command: [train.py, --lr, '1']}\n"
-    assert specfile.read("-", ["script.command.2='2'"], io.StringIO(text)).document["script"]["command"][2] == "2"
+    assert (
+        specfile.read("-", ["script.command.2='2'"], io.StringIO(text)).document["script"][
+            "command"
+        ][2]
+        == "2"
+    )
     with pytest.raises(UsageError, match=r"script\.command has no entry"):
         specfile.read("-", ["script.command.3=x"], io.StringIO(text))
 

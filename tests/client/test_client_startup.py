@@ -1,4 +1,5 @@
-"""What a short command loads. How long it takes differs between machines; what it imports does not."""
+"""What a short command loads. How long it takes differs between machines; what it imports does
+not."""
 
 from __future__ import annotations
 
@@ -49,7 +50,9 @@ def test_the_version_is_said_without_loading_anything(tmp_path: Path) -> None:
         "lockstep.cli",
     }
     assert loaded & heavy == set()
-    assert {name for name in loaded if name.startswith("lockstep.domain.")} == {"lockstep.domain.version"}
+    assert {name for name in loaded if name.startswith("lockstep.domain.")} == {
+        "lockstep.domain.version"
+    }
 
 
 def test_a_list_of_jobs_loads_neither_the_spec_nor_what_draws_on_a_terminal(
@@ -69,11 +72,15 @@ def test_a_list_of_jobs_loads_neither_the_spec_nor_what_draws_on_a_terminal(
         "lockstep.client.files.archive",
     }
     assert loaded & heavy == set()
-    others = {name.removeprefix("lockstep.cli.") for name in loaded if name.startswith("lockstep.cli.")}
+    others = {
+        name.removeprefix("lockstep.cli.") for name in loaded if name.startswith("lockstep.cli.")
+    }
     assert others == {"app", "common", "jobs", "jobs.jobs", "text", "text.output"}
 
 
-def test_no_certificates_are_read_for_an_address_without_encryption(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_certificates_are_read_for_an_address_without_encryption(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from lockstep.client.transport import Transport
 
     made: list[object] = []
@@ -92,6 +99,6 @@ def test_the_fields_of_an_answer_are_described_by_the_texts_below_them() -> None
     inherited = CheckpointDetail.model_json_schema()["properties"]
     assert inherited["sha256"]["description"] == "Of its manifest."
     assert "items" in Page[JobView].model_json_schema()["properties"]
-    assert MemoryForecast.model_json_schema(mode="serialization")["properties"]["weights"]["description"] == (
-        "The model's parameters."
-    )
+    assert MemoryForecast.model_json_schema(mode="serialization")["properties"]["weights"][
+        "description"
+    ] == ("The model's parameters.")

@@ -33,7 +33,8 @@ def spec(tmp_path: Path) -> Path:
 def accepting(server: ReplayServer, monkeypatch: pytest.MonkeyPatch) -> ReplayServer:
     """A server that accepts the job and runs it to its end."""
     monkeypatch.setattr(
-        "lockstep.client.api.Client.wait.__kwdefaults__", {"each": lambda _: None, "poll_seconds": 0.001}
+        "lockstep.client.api.Client.wait.__kwdefaults__",
+        {"each": lambda _: None, "poll_seconds": 0.001},
     )
     server.on("POST", "/v1/jobs/plan", examples.plan_view())
     server.on("POST", "/v1/jobs", view(job(), 201))
@@ -68,7 +69,11 @@ def test_a_job_is_planned_submitted_followed_and_summed_up(
     ):
         assert words in talk, words
         talk = talk[talk.index(words) :]
-    closing = {line.split("  ")[0]: line.split("  ", 1)[1].strip() for line in said.out.splitlines() if line}
+    closing = {
+        line.split("  ")[0]: line.split("  ", 1)[1].strip()
+        for line in said.out.splitlines()
+        if line
+    }
     assert closing["state"] == "succeeded"
     assert closing["steps"] == "200 of 200"
     assert closing["train/loss"] == "5.5450 first, 2.4000 last"
@@ -93,7 +98,9 @@ def test_a_script_is_not_said_to_have_met(
     running = job(JobState.RUNNING, kind=kind, attempt=examples.attempt(world_size=ranks))
     accepting.on("GET", JOB, job(), running, examples.succeeded())
     said = lockstep("submit", str(spec)).err
-    assert [line for line in said.splitlines() if line.startswith("running")] == [f"running: {says}"]
+    assert [line for line in said.splitlines() if line.startswith("running")] == [
+        f"running: {says}"
+    ]
 
 
 def test_what_is_sent_is_what_was_written_with_the_settings(
@@ -101,17 +108,25 @@ def test_what_is_sent_is_what_was_written_with_the_settings(
 ) -> None:
     lockstep("submit", str(spec), "--set", "train.steps=5", "--set", "priority=60", "-d")
     sent = accepting.requests("POST", "/v1/jobs")[0].json()
-    assert sent == {**examples.SPEC, "train": {**examples.SPEC["train"], "steps": 5}, "priority": 60}
+    assert sent == {
+        **examples.SPEC,
+        "train": {**examples.SPEC["train"], "steps": 5},
+        "priority": 60,
+    }
 
 
-def test_a_detached_submit_prints_the_id_alone(lockstep: CommandLine, accepting: ReplayServer, spec: Path) -> None:
+def test_a_detached_submit_prints_the_id_alone(
+    lockstep: CommandLine, accepting: ReplayServer, spec: Path
+) -> None:
     said = lockstep("submit", str(spec), "-d")
     assert (said.code, said.out) == (0, f"{examples.ID}\n")
     assert f"lockstep logs -f {examples.ID[-8:]}" in said.err
     assert accepting.requests("GET", JOB) == []
 
 
-def test_a_quiet_submit_says_nothing_but_the_id(lockstep: CommandLine, accepting: ReplayServer, spec: Path) -> None:
+def test_a_quiet_submit_says_nothing_but_the_id(
+    lockstep: CommandLine, accepting: ReplayServer, spec: Path
+) -> None:
     said = lockstep("submit", str(spec), "-q")
     assert said == (0, f"{examples.ID}\n", "")
 
@@ -122,7 +137,9 @@ def test_json_is_the_ended_job(lockstep: CommandLine, accepting: ReplayServer, s
     assert JobView.model_validate_json(lockstep("submit", str(spec), "--json", "-d").out) == job()
 
 
-def test_the_ranks_lines_are_shown_on_demand(lockstep: CommandLine, accepting: ReplayServer, spec: Path) -> None:
+def test_the_ranks_lines_are_shown_on_demand(
+    lockstep: CommandLine, accepting: ReplayServer, spec: Path
+) -> None:
     assert "[rank 0] from the rank" in lockstep("submit", str(spec), "--logs").err
     assert "from the rank" not in lockstep("submit", str(spec)).err
 
@@ -144,7 +161,9 @@ def test_a_failed_job_shows_its_outcome_and_ends_with_1(
         assert words in said.out
 
 
-def test_a_cancelled_job_ends_with_6(lockstep: CommandLine, accepting: ReplayServer, spec: Path) -> None:
+def test_a_cancelled_job_ends_with_6(
+    lockstep: CommandLine, accepting: ReplayServer, spec: Path
+) -> None:
     accepting.on("GET", JOB, job(JobState.CANCELLED))
     assert lockstep("submit", str(spec)).code == 6
 
@@ -174,7 +193,10 @@ def test_start_and_end_are_told_once_though_the_attempt_is_a_moment_ahead_of_its
         job(JobState.STARTING, attempt=early),
         job(JobState.STARTING),
         job(JobState.RUNNING),
-        job(JobState.RUNNING, attempt=examples.attempt(outcome=Outcome.of(Reason.SUCCEEDED, "all ended well"))),
+        job(
+            JobState.RUNNING,
+            attempt=examples.attempt(outcome=Outcome.of(Reason.SUCCEEDED, "all ended well")),
+        ),
         examples.succeeded(),
     )
     told = lockstep("submit", str(spec)).err
@@ -195,11 +217,22 @@ def test_a_wrong_spec_is_refused_before_anything_is_sent(
 def test_a_refusal_of_the_server_is_placed_in_the_file(
     lockstep: CommandLine, accepting: ReplayServer, spec: Path
 ) -> None:
-    errors = [{"pointer": "/resources/gpus", "message": "2 are more than all nodes have", "next_step": "ask for 1"}]
-    accepting.on("POST", "/v1/jobs/plan", problem(400, "invalid", "resources.gpus: …", errors=errors))
+    errors = [
+        {
+            "pointer": "/resources/gpus",
+            "message": "2 are more than all nodes have",
+            "next_step": "ask for 1",
+        }
+    ]
+    accepting.on(
+        "POST", "/v1/jobs/plan", problem(400, "invalid", "resources.gpus: …", errors=errors)
+    )
     said = lockstep("submit", str(spec))
     assert said.code == 1
-    assert f"lockstep: {spec}:3: resources.gpus: 2 are more than all nodes have (ask for 1)" in said.err
+    assert (
+        f"lockstep: {spec}:3: resources.gpus: 2 are more than all nodes have (ask for 1)"
+        in said.err
+    )
     assert accepting.requests("POST", "/v1/jobs") == []
 
 
@@ -209,7 +242,11 @@ def test_code_is_sent_once_under_its_digest_and_named_in_the_spec(
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "task.py").write_text("x = 1\n")
     spec.write_text(YAML.replace("causal_lm", "task.py:Mine"))
-    accepting.on("PUT", "/v1/uploads/*", view(UploadView(sha256="0" * 64, bytes=1, files=1, created=True), 201))
+    accepting.on(
+        "PUT",
+        "/v1/uploads/*",
+        view(UploadView(sha256="0" * 64, bytes=1, files=1, created=True), 201),
+    )
     said = lockstep("submit", str(spec), "--code", str(tmp_path / "code"), "-d")
     assert said.code == 0, said.err
     (put,) = [asked for asked in accepting.asked if asked.method == "PUT"]
@@ -229,7 +266,11 @@ def test_what_code_leaves_out_is_printed_by_rule(
         (code / name).write_text("x = 1\n")
     (code / ".gitignore").write_text("*.yaml\ndata/\n")
     spec.write_text(YAML.replace("causal_lm", "task.py:Mine"))
-    accepting.on("PUT", "/v1/uploads/*", view(UploadView(sha256="0" * 64, bytes=1, files=1, created=True), 201))
+    accepting.on(
+        "PUT",
+        "/v1/uploads/*",
+        view(UploadView(sha256="0" * 64, bytes=1, files=1, created=True), 201),
+    )
     words = [str(spec), "--code", str(code)]
     short = [
         "left out, .gitignore line 1 (*.yaml): 0.yaml, 1.yaml, 2.yaml and 2 more",
@@ -241,7 +282,9 @@ def test_what_code_leaves_out_is_printed_by_rule(
         said = lockstep(command[0], *words, *command[1:])
         assert [line for line in said.err.splitlines() if "left out" in line] == short
     said = lockstep("submit", *words, "-d", "-v")
-    assert "left out, .gitignore line 1 (*.yaml): 0.yaml, 1.yaml, 2.yaml, 3.yaml, 4.yaml\n" in said.err
+    assert (
+        "left out, .gitignore line 1 (*.yaml): 0.yaml, 1.yaml, 2.yaml, 3.yaml, 4.yaml\n" in said.err
+    )
     assert "left out" not in lockstep("submit", *words, "-d", "-q").err
 
 
@@ -262,7 +305,10 @@ def test_a_plan_is_data_and_submits_nothing(
     assert said.code == 0
     assert "  batch  64 = 2 ranks × 8 samples × 4 accumulation steps\n" in said.out
     assert "  where  node-1, now\n" in said.out
-    assert PlanView.model_validate_json(lockstep(words[0], str(spec), *words[1:], "--json").out) == examples.plan_view()
+    assert (
+        PlanView.model_validate_json(lockstep(words[0], str(spec), *words[1:], "--json").out)
+        == examples.plan_view()
+    )
     assert accepting.requests("POST", "/v1/jobs") == []
 
 
@@ -290,7 +336,9 @@ def test_a_job_without_timed_steps_has_no_shares() -> None:
     assert time_shares([examples.series("train/loss", [1.0])]) == []
 
 
-def test_on_a_terminal_it_asks_shows_a_bar_and_ctrl_c_detaches(accepting: ReplayServer, spec: Path) -> None:
+def test_on_a_terminal_it_asks_shows_a_bar_and_ctrl_c_detaches(
+    accepting: ReplayServer, spec: Path
+) -> None:
     accepting.on("GET", JOB, job(), job(JobState.RUNNING, progress=examples.progress(100)))
     terminal = Terminal("submit", str(spec), "--url", accepting.url)
     try:
@@ -321,7 +369,9 @@ def test_on_a_terminal_no_means_no(accepting: ReplayServer, spec: Path) -> None:
     assert accepting.requests("POST", "/v1/jobs") == []
 
 
-def test_the_document_is_json_for_any_spec_field(lockstep: CommandLine, accepting: ReplayServer, spec: Path) -> None:
+def test_the_document_is_json_for_any_spec_field(
+    lockstep: CommandLine, accepting: ReplayServer, spec: Path
+) -> None:
     spec.write_text(YAML + 'labels: {team: "blue", note: "ü"}\ntimeout_seconds: 1e3\n')
     lockstep("submit", str(spec), "-d")
     sent = json.loads(accepting.requests("POST", "/v1/jobs")[0].body)
@@ -333,17 +383,25 @@ def test_lines_come_as_a_stream_that_is_taken_up_again_and_none_is_missing_at_th
     lockstep: CommandLine, accepting: ReplayServer, spec: Path
 ) -> None:
     def stream(*events: tuple[str, str, str]) -> Answer:
-        body = "".join(f"event: {kind}\ndata: {data}\nid: {place}\n\n" for kind, data, place in events)
+        body = "".join(
+            f"event: {kind}\ndata: {data}\nid: {place}\n\n" for kind, data, place in events
+        )
         return Answer(200, body.encode(), {"Content-Type": "text/event-stream"})
 
     accepting.on(
-        "GET", f"{JOB}/logs", examples.log_page("one", complete=False), examples.log_page(start=1, complete=False)
+        "GET",
+        f"{JOB}/logs",
+        examples.log_page("one", complete=False),
+        examples.log_page(start=1, complete=False),
     )
     accepting.on(
         "GET",
         f"{JOB}/logs/stream",
         stream(("lines", examples.log_page("two", start=1).model_dump_json(), "c1")),
-        stream(("lines", examples.log_page("three", start=2).model_dump_json(), "c3"), ("end", "{}", "c3")),
+        stream(
+            ("lines", examples.log_page("three", start=2).model_dump_json(), "c3"),
+            ("end", "{}", "c3"),
+        ),
     )
     said = lockstep("submit", str(spec), "--logs")
     lines = [line.partition("] ")[2] for line in said.err.splitlines() if line.startswith("[rank")]

@@ -28,9 +28,32 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subject, *extensions = CA
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
     added = [word for extension in extensions for word in ("-addext", extension)]
-    openssl("req", "-x509", *key, "-keyout", f"{made}/ca.key", "-out", f"{made}/ca.pem", "-subj", subject, *added)
-    issued = ["-CA", f"{made}/ca.pem", "-CAkey", f"{made}/ca.key", "-addext", "subjectAltName=IP:127.0.0.1"]
-    issued += ["-addext", "basicConstraints=critical,CA:FALSE", "-addext", "authorityKeyIdentifier=keyid"]
+    openssl(
+        "req",
+        "-x509",
+        *key,
+        "-keyout",
+        f"{made}/ca.key",
+        "-out",
+        f"{made}/ca.pem",
+        "-subj",
+        subject,
+        *added,
+    )
+    issued = [
+        "-CA",
+        f"{made}/ca.pem",
+        "-CAkey",
+        f"{made}/ca.key",
+        "-addext",
+        "subjectAltName=IP:127.0.0.1",
+    ]
+    issued += [
+        "-addext",
+        "basicConstraints=critical,CA:FALSE",
+        "-addext",
+        "authorityKeyIdentifier=keyid",
+    ]
     named = ["-keyout", f"{made}/server.key", "-out", f"{made}/server.pem", "-subj", "/CN=server"]
     openssl("req", "-x509", *key, *named, *issued)
     (made / "folder").mkdir()
@@ -50,14 +73,18 @@ def secure(pki: Path) -> Iterator[ReplayServer]:
 
 
 @pytest.fixture
-def command(lockstep: CommandLine, secure: ReplayServer, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+def command(
+    lockstep: CommandLine, secure: ReplayServer, monkeypatch: pytest.MonkeyPatch
+) -> CommandLine:
     monkeypatch.setenv("LOCKSTEP_URL", secure.url)
     for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
         monkeypatch.delenv(name, raising=False)
     return lockstep
 
 
-@pytest.mark.parametrize(("name", "value"), [("SSL_CERT_FILE", "ca.pem"), ("SSL_CERT_DIR", "folder")])
+@pytest.mark.parametrize(
+    ("name", "value"), [("SSL_CERT_FILE", "ca.pem"), ("SSL_CERT_DIR", "folder")]
+)
 def test_a_private_ca_is_trusted_where_the_environment_names_it(
     command: CommandLine, pki: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
@@ -72,7 +99,8 @@ def test_an_unknown_ca_is_refused_at_once_with_advice_about_certificates(
     said = command("show", "last")
     assert said.code == 5
     assert (
-        f"{secure.url}: the server's certificate is not accepted: unable to get local issuer certificate"
+        f"{secure.url}: the server's certificate is not accepted: unable to get local issuer "
+        f"certificate"
     ) in said.err
     assert "SSL_CERT_FILE" in said.err
     assert "lockstep up" not in said.err
@@ -96,7 +124,11 @@ def test_a_certificate_for_another_name_is_refused(
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("SSL_CERT_FILE", "/nowhere/ca.pem", "SSL_CERT_FILE=/nowhere/ca.pem: cannot be read as certificates"),
+        (
+            "SSL_CERT_FILE",
+            "/nowhere/ca.pem",
+            "SSL_CERT_FILE=/nowhere/ca.pem: cannot be read as certificates",
+        ),
         ("SSL_CERT_FILE", __file__, "cannot be read as certificates"),
         ("SSL_CERT_DIR", "/nowhere", "SSL_CERT_DIR=/nowhere: is not a folder"),
     ],

@@ -70,7 +70,9 @@ def test_the_token_travels_as_a_bearer(client: Client, server: ReplayServer) -> 
     assert server.asked[0].headers["authorization"] == "Bearer secret"
 
 
-def test_a_read_survives_a_reset_connection_and_says_so(client: Client, server: ReplayServer, said: list[str]) -> None:
+def test_a_read_survives_a_reset_connection_and_says_so(
+    client: Client, server: ReplayServer, said: list[str]
+) -> None:
     server.on("GET", "/v1/jobs/last", RESET, RESET, examples.job())
     assert client.job("last").id == examples.ID
     assert len(server.asked) == 3
@@ -92,7 +94,9 @@ def test_a_refused_connection_is_tried_until_the_server_is_there() -> None:
 
     started: list[float] = []
     url = f"http://127.0.0.1:{port}"
-    transport = Transport(url, None, patience_seconds=60, say=lambda _: None, sleep=start_on_second_wait)
+    transport = Transport(
+        url, None, patience_seconds=60, say=lambda _: None, sleep=start_on_second_wait
+    )
     try:
         with Client(url, transport=transport) as client:
             assert client.job("last").id == examples.ID
@@ -104,7 +108,12 @@ def test_a_refused_connection_is_tried_until_the_server_is_there() -> None:
 def test_a_server_that_never_answers_is_given_up_in_bounded_time() -> None:
     waits = Waits()
     transport = Transport(
-        "http://127.0.0.1:9", None, patience_seconds=5, say=lambda _: None, sleep=waits.sleep, clock=waits.clock
+        "http://127.0.0.1:9",
+        None,
+        patience_seconds=5,
+        say=lambda _: None,
+        sleep=waits.sleep,
+        clock=waits.clock,
     )
     with (
         Client("", transport=transport) as client,
@@ -138,7 +147,9 @@ def test_waits_grow_and_are_spread_by_jitter(server: ReplayServer) -> None:
     assert all(low < high for low, high in zip(slept[0.0], slept[1.0], strict=True))
 
 
-def test_a_busy_server_says_how_long_to_wait(client: Client, server: ReplayServer, waits: Waits) -> None:
+def test_a_busy_server_says_how_long_to_wait(
+    client: Client, server: ReplayServer, waits: Waits
+) -> None:
     busy = Answer(503, b"", {"Retry-After": "7"})
     server.on("GET", "/v1/jobs/last", busy, examples.job())
     client.job("last")
@@ -154,10 +165,16 @@ def test_a_caller_that_asked_too_often_waits_as_long_as_it_is_told(
     assert "asks to wait (too many requests)" in said[0]
 
 
-def test_a_wait_beyond_the_patience_ends_with_the_servers_own_words(client: Client, server: ReplayServer) -> None:
+def test_a_wait_beyond_the_patience_ends_with_the_servers_own_words(
+    client: Client, server: ReplayServer
+) -> None:
     client.transport.patience_seconds = 30
     refused = problem(429, "too_many_requests", "more than 5 requests in 86400 s")
-    server.on("GET", "/v1/jobs/last", Answer(429, refused.body, {**refused.headers, "Retry-After": "86400"}))
+    server.on(
+        "GET",
+        "/v1/jobs/last",
+        Answer(429, refused.body, {**refused.headers, "Retry-After": "86400"}),
+    )
     with pytest.raises(UnavailableError, match="more than 5 requests"):
         client.job("last")
     assert len(server.asked) == 1
@@ -172,10 +189,14 @@ def test_remembered_answers_take_a_bounded_room(
         server.on("GET", f"/v1/jobs/{name}", examples.job())
         client.transport.get(f"/v1/jobs/{name}", JobView)
     held = ["if-none-match" in asked.headers for asked in server.asked]
-    assert held == [*[False] * 6, True, False], "of the last three the last is known, and the first is not"
+    assert held == [*[False] * 6, True, False], (
+        "of the last three the last is known, and the first is not"
+    )
 
 
-def test_a_server_that_stays_busy_is_reported_with_its_own_words(client: Client, server: ReplayServer) -> None:
+def test_a_server_that_stays_busy_is_reported_with_its_own_words(
+    client: Client, server: ReplayServer
+) -> None:
     server.on("GET", "/v1/jobs/last", problem(503, "unavailable", "the database does not answer"))
     with pytest.raises(UnavailableError, match="the database does not answer") as caught:
         client.job("last")
@@ -195,7 +216,12 @@ def test_a_server_that_stays_busy_is_reported_with_its_own_words(client: Client,
     ],
 )
 def test_a_refusal_is_not_tried_again_and_has_its_exit_code(
-    client: Client, server: ReplayServer, status: int, code: str, error: type[RefusedError], exit_code: int
+    client: Client,
+    server: ReplayServer,
+    status: int,
+    code: str,
+    error: type[RefusedError],
+    exit_code: int,
 ) -> None:
     server.on("POST", "/v1/jobs", problem(status, code, "no", next_step="do this"))
     with pytest.raises(error) as caught:
@@ -212,41 +238,62 @@ def test_a_proxys_page_is_reported_by_its_status(client: Client, server: ReplayS
         client.job("last")
 
 
-def test_an_answer_of_another_service_is_not_taken_for_a_job(client: Client, server: ReplayServer) -> None:
+def test_an_answer_of_another_service_is_not_taken_for_a_job(
+    client: Client, server: ReplayServer
+) -> None:
     server.on("GET", "/v1/jobs/last", Answer(200, b'{"hello": 1}'))
     with pytest.raises(UnreachableError, match="sent an unexpected response to /v1/jobs/last"):
         client.job("last")
 
 
-def test_every_submit_has_a_key_and_its_repeats_have_the_same(client: Client, server: ReplayServer) -> None:
+def test_every_submit_has_a_key_and_its_repeats_have_the_same(
+    client: Client, server: ReplayServer
+) -> None:
     server.on("POST", "/v1/jobs", RESET, view(examples.job(), 201))
     client.submit(examples.SPEC)
     client.submit(examples.SPEC)
-    first, repeat, other = (asked.headers["idempotency-key"] for asked in server.requests("POST", "/v1/jobs"))
+    first, repeat, other = (
+        asked.headers["idempotency-key"] for asked in server.requests("POST", "/v1/jobs")
+    )
     assert first == repeat
     assert other != first
     assert server.asked[1].json() == examples.SPEC
 
 
-def test_an_upload_is_sent_whole_again_after_a_reset(client: Client, server: ReplayServer, tmp_path: Path) -> None:
+def test_an_upload_is_sent_whole_again_after_a_reset(
+    client: Client, server: ReplayServer, tmp_path: Path
+) -> None:
     file = tmp_path / "a.tar.gz"
     file.write_bytes(b"x" * 3_000_000)
     archive = CodeArchive(file, "d" * 64, 3_000_000, 1)
     path = f"/v1/uploads/{archive.sha256}"
-    server.on("PUT", path, RESET, view(UploadView(sha256="d" * 64, bytes=3_000_000, files=1, created=True), 201))
+    server.on(
+        "PUT",
+        path,
+        RESET,
+        view(UploadView(sha256="d" * 64, bytes=3_000_000, files=1, created=True), 201),
+    )
     assert client.upload_archive(archive).created
     first, second = server.requests("PUT", path)
     assert first.body == second.body == file.read_bytes()
     assert second.headers["content-length"] == "3000000"
 
 
-def test_an_archive_that_the_server_has_is_not_sent(client: Client, server: ReplayServer, tmp_path: Path) -> None:
-    server.on("GET", f"/v1/uploads/{'d' * 64}", UploadView(sha256="d" * 64, bytes=5, files=1, created=False))
+def test_an_archive_that_the_server_has_is_not_sent(
+    client: Client, server: ReplayServer, tmp_path: Path
+) -> None:
+    server.on(
+        "GET",
+        f"/v1/uploads/{'d' * 64}",
+        UploadView(sha256="d" * 64, bytes=5, files=1, created=False),
+    )
     assert not client.upload_archive(CodeArchive(tmp_path / "unread", "d" * 64, 5, 1)).created
     assert [asked.method for asked in server.asked] == ["GET"]
 
 
-def test_polling_sends_the_tag_and_takes_304_for_the_answer_it_has(client: Client, server: ReplayServer) -> None:
+def test_polling_sends_the_tag_and_takes_304_for_the_answer_it_has(
+    client: Client, server: ReplayServer
+) -> None:
     server.on("GET", "/v1/jobs/last", examples.job())
     first, second = client.job("last"), client.job("last")
     assert second is first
@@ -272,13 +319,17 @@ def test_cancelling_a_job_that_succeeded_is_refused(client: Client, server: Repl
         client.cancel("last")
 
 
-def test_a_reference_cannot_leave_its_place_in_the_address(client: Client, server: ReplayServer) -> None:
+def test_a_reference_cannot_leave_its_place_in_the_address(
+    client: Client, server: ReplayServer
+) -> None:
     with pytest.raises(NotFoundError):
         client.job("../nodes?x=1")
     assert server.asked[0].path == "/v1/jobs/..%2Fnodes%3Fx%3D1"
 
 
-def test_followed_logs_go_on_from_the_cursor_until_the_job_is_complete(client: Client, server: ReplayServer) -> None:
+def test_followed_logs_go_on_from_the_cursor_until_the_job_is_complete(
+    client: Client, server: ReplayServer
+) -> None:
     path = f"/v1/jobs/{examples.ID}/logs"
     server.on("GET", "/v1/jobs/last", examples.job())
     server.on(
@@ -290,13 +341,23 @@ def test_followed_logs_go_on_from_the_cursor_until_the_job_is_complete(client: C
     )
     lines = list(client.logs("last", follow=True, tail=2, poll_seconds=0.001))
     assert [line.text for line in lines] == ["a", "b", "c"]
-    assert [asked.query.get("cursor") for asked in server.requests("GET", path)] == [None, ["c2"], ["c2"]]
-    assert [asked.query.get("tail") for asked in server.requests("GET", path)] == [["2"], None, None]
+    assert [asked.query.get("cursor") for asked in server.requests("GET", path)] == [
+        None,
+        ["c2"],
+        ["c2"],
+    ]
+    assert [asked.query.get("tail") for asked in server.requests("GET", path)] == [
+        ["2"],
+        None,
+        None,
+    ]
 
 
 def _stream(*events: tuple[str, str, str]) -> Answer:
     body = "".join(f"event: {kind}\ndata: {data}\nid: {place}\n\n" for kind, data, place in events)
-    return Answer(200, b": hello\nid: c2\n\n" + body.encode(), {"Content-Type": "text/event-stream"})
+    return Answer(
+        200, b": hello\nid: c2\n\n" + body.encode(), {"Content-Type": "text/event-stream"}
+    )
 
 
 def test_followed_logs_come_as_a_stream_which_is_taken_up_again_where_it_broke(
@@ -306,30 +367,53 @@ def test_followed_logs_come_as_a_stream_which_is_taken_up_again_where_it_broke(
     server.on("GET", "/v1/jobs/last", examples.job())
     pages = examples.log_page("a", "b", complete=False), examples.log_page(start=2, complete=False)
     server.on(
-        "GET", path, *pages, examples.log_page("d", start=3, complete=False), examples.log_page(start=4, complete=False)
+        "GET",
+        path,
+        *pages,
+        examples.log_page("d", start=3, complete=False),
+        examples.log_page(start=4, complete=False),
     )
     server.on(
         "GET",
         f"{path}/stream",
         _stream(("lines", examples.log_page("c", start=2).model_dump_json(), "c3")),
-        _stream(("lines", examples.log_page("e", start=4).model_dump_json(), "c5"), ("end", "{}", "c5")),
+        _stream(
+            ("lines", examples.log_page("e", start=4).model_dump_json(), "c5"), ("end", "{}", "c5")
+        ),
     )
     lines = list(client.logs("last", follow=True, rank=1, poll_seconds=0.001))
     assert [line.text for line in lines] == ["a", "b", "c", "d", "e"]
-    assert [asked.query["cursor"] for asked in server.requests("GET", f"{path}/stream")] == [["c2"], ["c4"]]
-    assert [asked.query.get("cursor") for asked in server.requests("GET", path)] == [None, ["c2"], ["c3"], ["c4"]]
-    assert {tuple(asked.query["rank"]) for asked in server.asked if "logs" in asked.path} == {("1",)}
+    assert [asked.query["cursor"] for asked in server.requests("GET", f"{path}/stream")] == [
+        ["c2"],
+        ["c4"],
+    ]
+    assert [asked.query.get("cursor") for asked in server.requests("GET", path)] == [
+        None,
+        ["c2"],
+        ["c3"],
+        ["c4"],
+    ]
+    assert {tuple(asked.query["rank"]) for asked in server.asked if "logs" in asked.path} == {
+        ("1",)
+    }
 
 
-def test_pages_that_found_nothing_are_not_the_end_of_a_log(client: Client, server: ReplayServer) -> None:
+def test_pages_that_found_nothing_are_not_the_end_of_a_log(
+    client: Client, server: ReplayServer
+) -> None:
     server.on("GET", "/v1/jobs/last", examples.job())
     pages = [examples.log_page(start=start, complete=False) for start in (5, 9)]
-    found = examples.log_page("needle", start=9, complete=False), examples.log_page(start=10, complete=False)
+    found = (
+        examples.log_page("needle", start=9, complete=False),
+        examples.log_page(start=10, complete=False),
+    )
     server.on("GET", f"/v1/jobs/{examples.ID}/logs", *pages, *found)
     assert [line.text for line in client.logs("last", search="needle")] == ["needle"]
 
 
-def test_waiting_keeps_to_one_job_and_follows_it_to_its_end(client: Client, server: ReplayServer) -> None:
+def test_waiting_keeps_to_one_job_and_follows_it_to_its_end(
+    client: Client, server: ReplayServer
+) -> None:
     server.on("GET", "/v1/jobs/tiny", examples.job())
     server.on("GET", f"/v1/jobs/{examples.ID}", examples.job(), examples.succeeded())
     seen: list[str] = []
@@ -353,16 +437,25 @@ def test_waiting_ends_in_time(client: Client, server: ReplayServer) -> None:
 def test_pages_are_read_to_the_last(client: Client, server: ReplayServer) -> None:
     first, second = examples.events().items
     page = type(examples.events())
-    server.on("GET", "/v1/jobs/x/events", page(items=[first], next_cursor="n"), page(items=[second]))
+    server.on(
+        "GET", "/v1/jobs/x/events", page(items=[first], next_cursor="n"), page(items=[second])
+    )
     assert [event.id for event in client.events("x")] == [1, 2]
     assert server.asked[1].query == {"cursor": ["n"]}
 
 
-def test_the_last_events_are_read_from_the_newest_back_and_told_in_order(client: Client, server: ReplayServer) -> None:
+def test_the_last_events_are_read_from_the_newest_back_and_told_in_order(
+    client: Client, server: ReplayServer
+) -> None:
     first, second = examples.events().items
     third = second.model_copy(update={"id": 3})
     page = type(examples.events())
-    server.on("GET", "/v1/jobs/x/events", page(items=[third], next_cursor="3"), page(items=[second], next_cursor="2"))
+    server.on(
+        "GET",
+        "/v1/jobs/x/events",
+        page(items=[third], next_cursor="3"),
+        page(items=[second], next_cursor="2"),
+    )
     assert [event.id for event in client.events("x", tail=2)] == [2, 3]
     assert [asked.query.get("cursor") for asked in server.asked] == [None, ["3"]]
     assert {tuple(asked.query["order"]) for asked in server.asked} == {("newest",)}

@@ -1,4 +1,5 @@
-"""``lockstep up`` and ``down`` with stand-in programs: what lives, what dies, in which order, and what is left."""
+"""``lockstep up`` and ``down`` with stand-in programs: what lives, what dies, in which order, and
+what is left."""
 
 from __future__ import annotations
 
@@ -75,7 +76,11 @@ class Up:
         return file.read_text().splitlines() if file.exists() else []
 
     def pids(self, name: str) -> list[int]:
-        return [int(line.split()[1]) for line in self.diary() if line.split()[0] == name and line.split()[1].isdigit()]
+        return [
+            int(line.split()[1])
+            for line in self.diary()
+            if line.split()[0] == name and line.split()[1].isdigit()
+        ]
 
     def everybody(self) -> list[int]:
         return [int(word) for line in self.diary() for word in line.split()[1:2] if word.isdigit()]
@@ -112,7 +117,10 @@ def test_it_comes_up_says_where_and_goes_down_in_order(up: Up) -> None:
         "api ends",
         "broker ends",
     ]
-    assert f"Lockstep is up at http://127.0.0.1:{up.port}\n  pages   http://127.0.0.1:{up.port}/ " in said
+    assert (
+        f"Lockstep is up at http://127.0.0.1:{up.port}\n  pages   http://127.0.0.1:{up.port}/ "
+        in said
+    )
     assert said.rstrip().endswith("stopped")
     assert not up.home.run_file.exists()
     assert not any(alive(pid) for pid in up.everybody())
@@ -130,7 +138,10 @@ def test_what_dies_is_started_again_and_told(up: Up) -> None:
     os.kill(before, signal.SIGKILL)
     after = until(lambda: up.pids("worker")[1:], "the worker again")[0]
     assert after != before
-    until(lambda: (running := up.home.running()) is not None and running.pids.get("worker") == after, "run.json")
+    until(
+        lambda: (running := up.home.running()) is not None and running.pids.get("worker") == after,
+        "run.json",
+    )
     assert len(up.pids("api")) == 1
     process.send_signal(signal.SIGTERM)
     said, _ = process.communicate(timeout=60)
@@ -147,7 +158,9 @@ def test_its_programs_die_with_it_when_it_is_killed(up: Up) -> None:
     assert not up.home.is_locked()
 
 
-def test_a_program_that_ignores_sigterm_is_killed_with_its_children(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_ignores_sigterm_is_killed_with_its_children(
+    up: Up, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("STANDIN_STOP_SECONDS", "1")
     process = up.ready("stubborn:stubborn", "family:family")
     process.send_signal(signal.SIGTERM)
@@ -172,7 +185,10 @@ def test_a_second_up_in_the_same_home_is_told_where_the_first_runs(up: Up) -> No
     second = up.start("api", port=free_port())
     said, _ = second.communicate(timeout=60)
     assert second.returncode == 1
-    assert f"a service already runs in {up.home.folder}, at http://127.0.0.1:{up.port} (process {first.pid})" in said
+    assert (
+        f"a service already runs in {up.home.folder}, at http://127.0.0.1:{up.port} (process "
+        f"{first.pid})"
+    ) in said
     assert "lockstep down" in said
     assert up.home.running() is not None
     assert len(up.pids("api")) == 1
@@ -189,9 +205,12 @@ def test_after_a_kill_the_next_up_starts_as_if_nothing_had_been(up: Up) -> None:
 
 
 def test_what_a_killed_service_left_is_removed_before_anything_else(up: Up) -> None:
-    """Its process may be anybody's by now, and `lockstep down` would signal it as long as the new one is starting."""
+    """Its process may be anybody's by now, and `lockstep down` would signal it as long as the new
+    one is starting."""
     up.home.create()
-    up.home.write_run_file(RunFile(url="http://x", pid=os.getpid(), started=0.0, token_file="t", ready=True))
+    up.home.write_run_file(
+        RunFile(url="http://x", pid=os.getpid(), started=0.0, token_file="t", ready=True)
+    )
     with socket.socket() as other:
         other.bind(("127.0.0.1", up.port))
         other.listen()
@@ -211,7 +230,9 @@ def test_a_taken_port_is_named_before_anything_is_started(up: Up) -> None:
     assert up.diary() == []
 
 
-def test_a_program_that_cannot_start_ends_up_with_the_end_of_its_log(up: Up, tmp_path: Path) -> None:
+def test_a_program_that_cannot_start_ends_up_with_the_end_of_its_log(
+    up: Up, tmp_path: Path
+) -> None:
     process = up.start("api", "scheduler:broken")
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 1
@@ -258,7 +279,9 @@ def test_a_large_log_is_set_aside_at_the_start(up: Up, monkeypatch: pytest.Monke
 
 
 def lockstep(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")
+    }
     return subprocess.run(
         [sys.executable, "-m", "lockstep", *words],
         env=environment | {"LOCKSTEP_HOME": str(home)},
@@ -290,7 +313,9 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = lockstep(tmp_path / "file" / "home", "up")
     assert done.returncode == 2
-    assert done.stderr.startswith(f"lockstep: {tmp_path}/file/home: cannot store the service's data")
+    assert done.stderr.startswith(
+        f"lockstep: {tmp_path}/file/home: cannot store the service's data"
+    )
     assert "--home" in done.stderr
 
 
@@ -299,7 +324,9 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 def test_the_defaults_stay_in_the_home_and_the_environment_is_kept(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
-    settled = service(home, Options(), {"PATH": "/bin", "OTHER": "kept", "LOCKSTEP_LOG_FORMAT": "json"})
+    settled = service(
+        home, Options(), {"PATH": "/bin", "OTHER": "kept", "LOCKSTEP_LOG_FORMAT": "json"}
+    )
     folder = home.folder
     assert settled.environment == {
         "PATH": "/bin",
@@ -314,7 +341,12 @@ def test_the_defaults_stay_in_the_home_and_the_environment_is_kept(tmp_path: Pat
         "LOCKSTEP_NODE_DIR": f"{folder}/node",
         "LOCKSTEP_TOKEN_FILE": f"{folder}/token",
     }
-    assert [program.name for program in settled.programs] == ["broker", "api", "worker", "scheduler"]
+    assert [program.name for program in settled.programs] == [
+        "broker",
+        "api",
+        "worker",
+        "scheduler",
+    ]
     assert settled.programs[0].argv[1:4] == ("-P", "-m", "lockstep.broker")
     assert settled.migrate.argv[1:] == ("-P", "-m", "lockstep.api", "migrate")
 
@@ -322,7 +354,9 @@ def test_the_defaults_stay_in_the_home_and_the_environment_is_kept(tmp_path: Pat
 def test_flags_win_over_the_environment_and_that_over_the_defaults(tmp_path: Path) -> None:
     environment = {"LOCKSTEP_PORT": "1", "LOCKSTEP_CPU_SLOTS": "3", "LOCKSTEP_HOST": "::1"}
     settled = service(
-        Home(tmp_path), Options(port=2, node_name="n", database_url="postgresql+psycopg://x"), environment
+        Home(tmp_path),
+        Options(port=2, node_name="n", database_url="postgresql+psycopg://x"),
+        environment,
     )
     assert settled.url == "http://[::1]:2"
     assert settled.environment["LOCKSTEP_CPU_SLOTS"] == "3"

@@ -1,6 +1,7 @@
 """A person's browser for one test: it goes to pages, and writes down whatever it complains about.
 
-Not here: the service behind the pages (``tests.e2e.service``), and when a browser is started (``conftest``).
+Not here: the service behind the pages (``tests.e2e.service``), and when a browser is started
+(``conftest``).
 """
 
 from __future__ import annotations
@@ -50,12 +51,15 @@ class Visitor:
         page.on("pageerror", lambda error: self.complaints.append(f"page error: {error}"))
 
     def expects(self, pattern: str) -> None:
-        """Whatever the browser says from here on is no fault where it fits this: a refusal that is the test's point."""
+        """Whatever the browser says from here on is no fault where it fits this: a refusal that is
+        the test's point."""
         self._expected.append(re.compile(pattern))
 
     def _on_console(self, message: ConsoleMessage) -> None:
         said = f"{message.type}: {message.text} ({message.location.get('url', '')})"
-        if message.type in {"error", "warning"} and not any(known.search(said) for known in self._expected):
+        if message.type in {"error", "warning"} and not any(
+            known.search(said) for known in self._expected
+        ):
             self.complaints.append(said)
 
     # --- going and seeing
@@ -91,9 +95,14 @@ class Visitor:
     # --- what holds of every page
 
     def is_accessible(self) -> None:
-        """axe finds nothing, in light and in dark, and nothing has to be scrolled sideways on a telephone."""
+        """axe finds nothing, in light and in dark, and nothing has to be scrolled sideways on a
+        telephone."""
         schemes: tuple[Scheme, ...] = ("light", "dark")
-        found = [f"{self.address}, {scheme}: {line}" for scheme in schemes for line in violations(self.page, scheme)]
+        found = [
+            f"{self.address}, {scheme}: {line}"
+            for scheme in schemes
+            for line in violations(self.page, scheme)
+        ]
         assert not found, "\n".join(found)
         self.page.set_viewport_size({"width": NARROW[0], "height": NARROW[1]})
         width = self.page.evaluate("document.documentElement.scrollWidth")
@@ -105,18 +114,24 @@ def violations(page: Page, scheme: Scheme) -> list[str]:
     """What axe finds on the page as it is, in the colours of ``scheme``."""
     page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
     expect(page.locator("html")).to_have_attribute("data-mantine-color-scheme", scheme)
-    # Evaluated, not added as a script: the page's own policy stays in force, which would refuse one.
+    # Evaluated, not added as a script: the page's own policy stays in force, which would refuse
+    # one.
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE.read_text(encoding="utf-8"))
     found: list[dict[str, Any]] = page.evaluate(
         "async () => (await axe.run(document, { resultTypes: ['violations'] })).violations"
     )
-    return [f"{one['id']}: {node['target']} {node['failureSummary']}" for one in found for node in one["nodes"]]
+    return [
+        f"{one['id']}: {node['target']} {node['failureSummary']}"
+        for one in found
+        for node in one["nodes"]
+    ]
 
 
 @contextmanager
 def visiting(browser: Browser, url: str, token: str | None) -> Iterator[Visitor]:
-    """A tab of its own, signed in where a token is given; afterwards the browser must not have complained."""
+    """A tab of its own, signed in where a token is given; afterwards the browser must not have
+    complained."""
     context = browser.new_context(
         viewport={"width": WIDE[0], "height": WIDE[1]}, reduced_motion="reduce", locale="en-GB"
     )

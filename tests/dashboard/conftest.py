@@ -24,12 +24,15 @@ def pages() -> None:
         pytest.skip(f"NOT RUN: {done.stderr.splitlines()[-1]}")
 
 
-# Not for the whole session: as long as playwright runs, so does a loop of asyncio's, and tests elsewhere start their own.
+# Not for the whole session: as long as playwright runs, so does a loop of asyncio's, and tests
+# elsewhere start their own.
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     found = chromium()
     if found is None:
-        pytest.skip("NOT RUN: there is no chromium here; install Debian's, or name one in LOCKSTEP_CHROMIUM")
+        pytest.skip(
+            "NOT RUN: there is no chromium here; install Debian's, or name one in LOCKSTEP_CHROMIUM"
+        )
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=found, args=list(FLAGS))
         yield started
@@ -37,8 +40,11 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def lockstep(pages: None, browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """The service on its embedded defaults. Asked for after the browser, so that nothing is started in vain."""
+def lockstep(
+    pages: None, browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Service]:
+    """The service on its embedded defaults. Asked for after the browser, so that nothing is started
+    in vain."""
     yield from service(tmp_path_factory.mktemp("lockstep"))
 
 

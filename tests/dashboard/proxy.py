@@ -16,7 +16,8 @@ TIMEOUT_SECONDS = 60
 
 
 class Proxy:
-    """Forwards every request. While ``cut`` matches an address, its answer ends in the middle of the body."""
+    """Forwards every request. While ``cut`` matches an address, its answer ends in the middle of
+    the body."""
 
     def __init__(self, target: str):
         self.target = urlsplit(target).netloc
@@ -44,7 +45,11 @@ def proxy(target: str) -> Iterator[Proxy]:
         def do_GET(self) -> None:
             length = int(self.headers.get("Content-Length", "0"))
             sent = self.rfile.read(length) if length else None
-            headers = {name: value for name, value in self.headers.items() if name.lower() not in HOP_BY_HOP}
+            headers = {
+                name: value
+                for name, value in self.headers.items()
+                if name.lower() not in HOP_BY_HOP
+            }
             upstream = http.client.HTTPConnection(state.target, timeout=TIMEOUT_SECONDS)
             try:
                 upstream.request(self.command, self.path, sent, headers)

@@ -1,4 +1,5 @@
-"""Charts of several jobs: what a person reads off them, and that live data takes nothing away from under the cursor."""
+"""Charts of several jobs: what a person reads off them, and that live data takes nothing away from
+under the cursor."""
 
 from __future__ import annotations
 
@@ -66,22 +67,30 @@ def smoothed(weight: float, scale: float) -> float:
     return total / (1 - weight**count)
 
 
-def test_jobs_are_compared_by_their_figures_and_by_what_differs(visitor: Visitor, pair: str) -> None:
+def test_jobs_are_compared_by_their_figures_and_by_what_differs(
+    visitor: Visitor, pair: str
+) -> None:
     page = visitor.go(pair, "Compare").page
     best = page.get_by_role("region", name="Figures").get_by_role("row").filter(has_text="✓")
     expect(best).to_contain_text("lower")
     differs = page.get_by_role("region", name="Settings that differ")
     expect(differs.get_by_role("rowheader")).to_have_count(1)
     expect(differs.get_by_role("rowheader")).to_contain_text("script.command")
-    expect(card(visitor).get_by_role("img")).to_have_attribute("aria-label", re.compile("not finite in places"))
+    expect(card(visitor).get_by_role("img")).to_have_attribute(
+        "aria-label", re.compile("not finite in places")
+    )
     visitor.is_accessible()
     page.get_by_role("checkbox", name="Show higher").uncheck()
-    expect(card(visitor).get_by_role("img")).not_to_have_attribute("aria-label", re.compile("higher"))
+    expect(card(visitor).get_by_role("img")).not_to_have_attribute(
+        "aria-label", re.compile("higher")
+    )
     page.reload()
     expect(page.get_by_role("checkbox", name="Show higher")).not_to_be_checked()
 
 
-def test_smoothing_is_the_debiased_average_of_the_points_and_can_be_switched_off(visitor: Visitor, pair: str) -> None:
+def test_smoothing_is_the_debiased_average_of_the_points_and_can_be_switched_off(
+    visitor: Visitor, pair: str
+) -> None:
     page = visitor.go(pair, "Compare").page
     plain = picture(card(visitor))
     page.get_by_label("Smoothing, as a number").fill("0.9")
@@ -91,7 +100,9 @@ def test_smoothing_is_the_debiased_average_of_the_points_and_can_be_switched_off
         cells = rows.filter(has_text=name).get_by_role("cell", include_hidden=True)
         expect(cells.nth(3)).to_have_text(str(STEPS))
         assert float(cells.nth(1).inner_text()) == pytest.approx(smoothed(0.9, scale), rel=1e-3)
-        assert float(cells.nth(2).inner_text()) == pytest.approx(scale * (1 + 9 * 0.9**STEPS), rel=1e-3)
+        assert float(cells.nth(2).inner_text()) == pytest.approx(
+            scale * (1 + 9 * 0.9**STEPS), rel=1e-3
+        )
     assert picture(card(visitor)) != plain
     page.reload()
     expect(page.get_by_label("Smoothing, as a number")).to_have_value("0.9")
@@ -123,7 +134,8 @@ def test_the_last_label_of_an_axis_is_not_cut(visitor: Visitor, work: Work) -> N
 
 
 def ink_in_last_column(chart: Locator) -> int:
-    """Pixels drawn at the right edge of the canvas: a label that is cut has some, and nothing else reaches it."""
+    """Pixels drawn at the right edge of the canvas: a label that is cut has some, and nothing else
+    reaches it."""
     picture(chart)
     return int(
         chart.locator("canvas").evaluate(
@@ -136,7 +148,9 @@ def ink_in_last_column(chart: Locator) -> int:
     )
 
 
-def test_the_zoom_and_the_cursor_stay_while_points_arrive(visitor: Visitor, work: Work, lockstep: Service) -> None:
+def test_the_zoom_and_the_cursor_stay_while_points_arrive(
+    visitor: Visitor, work: Work, lockstep: Service
+) -> None:
     job = work.endless("live")
     lockstep.at_step(job, 25)
     page = visitor.go(f"/compare?jobs={job}", "Compare").page

@@ -1,4 +1,5 @@
-"""A real browser, a service without authentication, and a page of another origin that tries to submit a job."""
+"""A real browser, a service without authentication, and a page of another origin that tries to
+submit a job."""
 
 from __future__ import annotations
 
@@ -59,7 +60,9 @@ def test_a_page_of_another_site_submits_nothing(program: Program, page: Page) ->
             page.goto(f"http://{host}:{server.server_port}/")
             for media_type in ("", "text/plain", "application/json"):
                 for mode in ("no-cors", "cors"):
-                    page.evaluate(SEND, [f"{program.url}/v1/jobs", json.dumps(SCRIPT), media_type, mode])
+                    page.evaluate(
+                        SEND, [f"{program.url}/v1/jobs", json.dumps(SCRIPT), media_type, mode]
+                    )
             page.evaluate(SEND, [f"{program.url}/v1/jobs/last/cancel", "", "", "no-cors"])
         server.shutdown()
     assert jobs(program) == before

@@ -19,15 +19,21 @@ def trained(lockstep: Service) -> str:
     return str(lockstep.ended(lockstep.submit(digits("trained", steps=12))["id"])["id"])
 
 
-def test_the_promise_is_written_out_and_every_part_of_the_page_is_accessible(visitor: Visitor, trained: str) -> None:
+def test_the_promise_is_written_out_and_every_part_of_the_page_is_accessible(
+    visitor: Visitor, trained: str
+) -> None:
     page = visitor.go(f"/jobs/{trained}", "trained").page
     promise = page.get_by_test_id("promise")
     for part in ("64", "2", "8", "4"):
         expect(promise.get_by_text(part, exact=True).first).to_be_visible()
     expect(page.get_by_test_id("outcome")).to_contain_text("12")
     for tab in ("Overview", "Logs", "Timeline", "Configuration", "Checkpoints"):
-        page.get_by_role("navigation", name="Parts of this job").get_by_role("link", name=tab).click()
-        expect(page.get_by_role("link", name=tab, exact=True)).to_have_attribute("aria-current", "page")
+        page.get_by_role("navigation", name="Parts of this job").get_by_role(
+            "link", name=tab
+        ).click()
+        expect(page.get_by_role("link", name=tab, exact=True)).to_have_attribute(
+            "aria-current", "page"
+        )
         visitor.is_accessible()
 
 
@@ -42,8 +48,11 @@ def test_how_its_curves_are_looked_at_is_in_the_address(visitor: Visitor, traine
     expect(page.get_by_label("x axis")).to_have_value("samples")
     expect(visitor.button("Log axis for train/loss")).to_have_attribute("aria-pressed", "true")
     chart = page.locator("[data-metric='train/loss']").get_by_role("img")
-    expect(chart).to_have_attribute("aria-label", re.compile(r"over samples.*Marked: 1 checkpoint\.$"))
-    # 64 samples a step: the last of the 12 is under the cursor at the right edge, and so is its checkpoint.
+    expect(chart).to_have_attribute(
+        "aria-label", re.compile(r"over samples.*Marked: 1 checkpoint\.$")
+    )
+    # 64 samples a step: the last of the 12 is under the cursor at the right edge, and so is its
+    # checkpoint.
     area = page.locator("[data-metric='train/loss'] .u-over").bounding_box()
     assert area is not None
     page.mouse.move(area["x"] + area["width"] - 2, area["y"] + area["height"] / 2)
@@ -91,7 +100,9 @@ def test_a_running_job_is_seen_running_and_is_cancelled_from_its_page(
     assert lockstep.ended(job)["state"] == "cancelled"
 
 
-def test_a_job_that_has_ended_is_deleted_from_its_page(visitor: Visitor, work: Work, lockstep: Service) -> None:
+def test_a_job_that_has_ended_is_deleted_from_its_page(
+    visitor: Visitor, work: Work, lockstep: Service
+) -> None:
     job, other = work.curve("unwanted"), work.curve("wanted")
     work.cleared(job, other)
     page = visitor.go(f"/jobs/{job}", "unwanted").page
@@ -113,7 +124,9 @@ def test_the_newest_of_a_long_story_are_seen_at_once_and_older_ones_when_asked_f
     work.ended(job)
     work.warnings(job, 6_000)
     asked: list[str] = []
-    visitor.page.on("request", lambda request: asked.append(request.url) if "/events?" in request.url else None)
+    visitor.page.on(
+        "request", lambda request: asked.append(request.url) if "/events?" in request.url else None
+    )
     page = visitor.go(f"/jobs/{job}?tab=timeline", "storied").page
     visitor.sees("warning 6000")
     assert "order=newest" in asked[0]
@@ -125,7 +138,9 @@ def test_the_newest_of_a_long_story_are_seen_at_once_and_older_ones_when_asked_f
     assert sum("order=newest" in url for url in asked) == 10
 
 
-def test_a_log_is_followed_let_go_and_followed_again(visitor: Visitor, work: Work, lockstep: Service) -> None:
+def test_a_log_is_followed_let_go_and_followed_again(
+    visitor: Visitor, work: Work, lockstep: Service
+) -> None:
     job = work.curve("talking", steps=400, pause=0.05)
     lockstep.at_step(job, 60)
     page = visitor.go(f"/jobs/{job}?tab=logs").page
@@ -148,7 +163,9 @@ def test_a_log_is_followed_let_go_and_followed_again(visitor: Visitor, work: Wor
     work.cancel(job)
 
 
-def test_a_log_is_searched_its_first_error_found_and_a_line_linked(visitor: Visitor, work: Work) -> None:
+def test_a_log_is_searched_its_first_error_found_and_a_line_linked(
+    visitor: Visitor, work: Work
+) -> None:
     job = work.curve("searched", steps=40)
     work.ended(job)
     page = visitor.go(f"/jobs/{job}?tab=logs").page
@@ -176,8 +193,12 @@ def test_a_log_is_searched_its_first_error_found_and_a_line_linked(visitor: Visi
     expect(pointed).to_contain_text("Error: a shard was read twice")
 
 
-def test_a_failure_says_why_and_leads_to_its_first_line(visitor: Visitor, lockstep: Service) -> None:
-    job = lockstep.submit(script("broken", ["sh", "-c", "echo fine; echo 'Error: no such shard' >&2; exit 3"]))["id"]
+def test_a_failure_says_why_and_leads_to_its_first_line(
+    visitor: Visitor, lockstep: Service
+) -> None:
+    job = lockstep.submit(
+        script("broken", ["sh", "-c", "echo fine; echo 'Error: no such shard' >&2; exit 3"])
+    )["id"]
     lockstep.ended(job)
     page = visitor.go(f"/jobs/{job}", "broken").page
     outcome = page.get_by_test_id("outcome")

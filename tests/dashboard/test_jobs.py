@@ -1,4 +1,5 @@
-"""The list of jobs: what it shows, what its address keeps, and what can be done to several at once."""
+"""The list of jobs: what it shows, what its address keeps, and what can be done to several at
+once."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from tests.e2e.specs import script
 
 @pytest.fixture(scope="module")
 def jobs(lockstep: Service, work: Work) -> Iterator[dict[str, str]]:
-    """Two that nobody needs, and one of each kind: ended well, failed, running (two), and waiting for more than is free, as nobody may behind it."""
+    """Two that nobody needs, and one of each kind: ended well, failed, running (two), and waiting
+    for more than is free, as nobody may behind it."""
     made = {
         "old-1": work.curve("old-1", steps=1),
         "old-2": work.curve("old-2", steps=1),
@@ -41,7 +43,9 @@ def visitor(visitor: Visitor, jobs: dict[str, str]) -> Visitor:
 
 
 def row(visitor: Visitor, name: str) -> Locator:
-    return visitor.page.get_by_role("row").filter(has=visitor.page.get_by_role("link", name=name, exact=True))
+    return visitor.page.get_by_role("row").filter(
+        has=visitor.page.get_by_role("link", name=name, exact=True)
+    )
 
 
 def names(visitor: Visitor) -> Locator:
@@ -49,7 +53,12 @@ def names(visitor: Visitor) -> Locator:
 
 
 def test_a_row_says_how_far_a_job_is_and_why_it_waits(visitor: Visitor) -> None:
-    for name, state in (("done", "succeeded"), ("broken", "failed"), ("going", "running"), ("waiting", "queued")):
+    for name, state in (
+        ("done", "succeeded"),
+        ("broken", "failed"),
+        ("going", "running"),
+        ("waiting", "queued"),
+    ):
         expect(row(visitor, name)).to_contain_text(state)
     expect(row(visitor, "waiting")).to_contain_text("#1")
     expect(row(visitor, "done").get_by_role("img", name="train/loss from")).to_be_visible()
@@ -92,7 +101,9 @@ def test_a_filter_that_nothing_fits_says_so_and_offers_a_way_out(visitor: Visito
     expect(row(visitor, "done")).to_be_visible()
 
 
-def test_a_job_is_found_by_a_part_of_its_name_or_id_and_by_whose_it_is(visitor: Visitor, jobs: dict[str, str]) -> None:
+def test_a_job_is_found_by_a_part_of_its_name_or_id_and_by_whose_it_is(
+    visitor: Visitor, jobs: dict[str, str]
+) -> None:
     field = visitor.page.get_by_label("Name or id")
     field.fill("OIN")
     expect(names(visitor)).to_have_text(["going"])

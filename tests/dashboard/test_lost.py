@@ -36,7 +36,9 @@ def test_an_answer_that_is_cut_ages_its_panel_only_and_the_next_one_heals_it(
     job = work.endless("live")
     lockstep.at_step(job, 10)
     with proxy(lockstep.url) as between, visiting(browser, between.address, token) as visitor:
-        visitor.expects("ERR_CONTENT_LENGTH_MISMATCH|ERR_INCOMPLETE_CHUNKED|Failed to load resource")
+        visitor.expects(
+            "ERR_CONTENT_LENGTH_MISMATCH|ERR_INCOMPLETE_CHUNKED|Failed to load resource"
+        )
         page = visitor.go(f"/jobs/{job}", "live").page
         chart = page.locator("[data-metric='train/loss']").get_by_role("img")
         expect(chart).to_be_visible()
@@ -81,7 +83,10 @@ def test_a_tab_of_an_older_build_is_loaded_again_once(visitor: Visitor) -> None:
         elif "NodesPage" in request.url:
             route.fulfill(status=404, body="gone")
         elif urlsplit(request.url).path == "/":
-            route.fulfill(content_type="text/html", body='<script type="module" src="/assets/index-new.js"></script>')
+            route.fulfill(
+                content_type="text/html",
+                body='<script type="module" src="/assets/index-new.js"></script>',
+            )
         else:
             route.continue_()
 
@@ -90,7 +95,8 @@ def test_a_tab_of_an_older_build_is_loaded_again_once(visitor: Visitor) -> None:
     expect(page.get_by_text("This page failed")).to_be_hidden(timeout=60_000)
     until(lambda: page.wait_for_timeout(50) is None and loads, 60, "the tab loading the new pages")
     if not page.url.endswith("/nodes"):
-        # The link was pointed at, which loads its page ahead: the tab is then loaded again where it was.
+        # The link was pointed at, which loads its page ahead: the tab is then loaded again where it
+        # was.
         page.get_by_role("link", name="Nodes", exact=True).click()
     visitor.sees_heading("Nodes")
     assert len(loads) == 1

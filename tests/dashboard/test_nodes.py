@@ -33,7 +33,9 @@ def test_a_device_names_the_job_that_holds_it_and_the_queue_says_why_another_wai
     visitor.is_accessible()
 
 
-def test_a_drained_node_gets_no_work_until_it_is_resumed(visitor: Visitor, work: Work, lockstep: Service) -> None:
+def test_a_drained_node_gets_no_work_until_it_is_resumed(
+    visitor: Visitor, work: Work, lockstep: Service
+) -> None:
     page = visitor.go("/nodes", "Nodes").page
     visitor.button("Drain").click()
     dialog = page.get_by_role("dialog")

@@ -1,4 +1,5 @@
-"""How the end of a job is shown: what raised, what to do about it, and a success whose numbers are none."""
+"""How the end of a job is shown: what raised, what to do about it, and a success whose numbers are
+none."""
 
 from __future__ import annotations
 
@@ -56,7 +57,9 @@ def test_the_exception_of_a_script_is_in_view_with_advice_on_memory(
     expect(outcome).to_contain_text("smaller micro-batch")
     expect(outcome).not_to_contain_text("mend")
     # Above the facts, with the frame that raised it.
-    first = outcome.locator("p").filter(has_text="RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB")
+    first = outcome.locator("p").filter(
+        has_text="RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"
+    )
     expect(first).to_contain_text("in work")
     box = outcome.locator("pre")
     line = box.get_by_text("RuntimeError: CUDA out of memory").last
@@ -74,9 +77,13 @@ def test_a_success_over_values_that_are_no_numbers_says_how_many_points(
     page = visitor.go(f"/jobs/{_ended(lockstep, 'nan', code)}", "nan").page
     outcome = page.get_by_test_id("outcome")
     expect(outcome.get_by_role("heading")).to_have_text("Succeeded")
-    expect(outcome).to_contain_text("train/loss is not finite at 511 of 1,500 points, the last one included")
+    expect(outcome).to_contain_text(
+        "train/loss is not finite at 511 of 1,500 points, the last one included"
+    )
     # The last of these is a number again, also where one bucket holds all of them.
-    expect(outcome.get_by_role("listitem").nth(1)).to_have_text("grad is not finite at 1 of 1,500 points.")
+    expect(outcome.get_by_role("listitem").nth(1)).to_have_text(
+        "grad is not finite at 1 of 1,500 points."
+    )
     expect(outcome).not_to_contain_text("train/lr")
     expect(page.locator("[data-metric='train/loss']")).to_contain_text("511")
     visitor.is_accessible()

@@ -41,7 +41,9 @@ def test_only_the_right_token_opens_the_door(stranger: Visitor, token: str) -> N
     assert kept(stranger.page) == [token, None]
 
 
-def test_a_remembered_token_is_there_in_the_next_tab_until_one_signs_out(stranger: Visitor, token: str) -> None:
+def test_a_remembered_token_is_there_in_the_next_tab_until_one_signs_out(
+    stranger: Visitor, token: str
+) -> None:
     stranger.expects(UNAUTHENTICATED)
     stranger.go("/settings")
     sign_in(stranger, token, remember=True)
@@ -64,7 +66,9 @@ def test_a_link_signs_in_and_leaves_no_token_in_the_address(stranger: Visitor, t
     assert kept(stranger.page) == [token, None]
     stranger.page.reload()
     stranger.sees_heading("Jobs")
-    assert [url for url in asked if token in url and not url.startswith(f"{stranger.url}/jobs?")] == []
+    assert [
+        url for url in asked if token in url and not url.startswith(f"{stranger.url}/jobs?")
+    ] == []
 
 
 def test_colours_follow_the_system_until_one_is_chosen(visitor: Visitor) -> None:
@@ -105,7 +109,13 @@ def test_every_place_is_a_key_away_and_the_help_says_which(visitor: Visitor) -> 
     visitor.is_accessible()
     visitor.press("Escape")
     expect(help_).to_be_hidden()
-    for key, address in (("q", "/queue"), ("n", "/nodes"), ("c", "/compare"), ("s", "/submit"), ("j", "/jobs")):
+    for key, address in (
+        ("q", "/queue"),
+        ("n", "/nodes"),
+        ("c", "/compare"),
+        ("s", "/submit"),
+        ("j", "/jobs"),
+    ):
         visitor.press("g", key)
         expect(page).to_have_url(re.compile(rf"{address}(\?.*)?$"))
 

@@ -41,7 +41,9 @@ def test_what_the_service_refuses_is_said_at_its_line(visitor: Visitor) -> None:
     editor = page.get_by_label("YAML of the job")
     editor.click()
     visitor.press("Control+a")
-    page.keyboard.insert_text("name: wrong\nkind: train\ntrain:\n  task: causal_lm\n  batch: {size: 0}\n  steps: 10\n")
+    page.keyboard.insert_text(
+        "name: wrong\nkind: train\ntrain:\n  task: causal_lm\n  batch: {size: 0}\n  steps: 10\n"
+    )
     refused = page.get_by_role("list", name="What the service refuses")
     expect(refused).to_contain_text("train.batch.size")
     expect(refused.get_by_role("button", name="Go to line 5").first).to_be_visible()

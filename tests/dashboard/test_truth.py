@@ -1,7 +1,8 @@
-"""A million points, four of them out of line: they are on the screen at every zoom, found by looking at the picture.
+"""A million points, four of them out of line: they are on the screen at every zoom, found by
+looking at the picture.
 
-The test is told nothing about where they are drawn. It sees marks at the edges and needles through the middle, zooms in on
-what it sees, and in the end reads off the steps that were planted.
+The test is told nothing about where they are drawn. It sees marks at the edges and needles through
+the middle, zooms in on what it sees, and in the end reads off the steps that were planted.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ ZOOMS = 5
 """Each to a sixth: 1,000,000 steps, then 167,000, 28,000, 4,600, 770 and 130."""
 SHARE = 1 / 6
 A_PIXEL = 1.5 / 360
-"""Of a card's width: from the beginning of a column to its middle, and what ``point_at`` is short of."""
+"""Of a card's width: from the beginning of a column to its middle, and what ``point_at`` is short
+of."""
 
 LOOK = """(canvas, [left, top, width, height]) => {
   const ratio = canvas.width / canvas.clientWidth;
@@ -76,9 +78,13 @@ def look(at: Locator) -> Seen:
     return Seen(**canvas.evaluate(LOOK, place))
 
 
-def test_what_is_out_of_line_among_a_million_points_is_seen_at_every_zoom(visitor: Visitor, work: Work) -> None:
+def test_what_is_out_of_line_among_a_million_points_is_seen_at_every_zoom(
+    visitor: Visitor, work: Work
+) -> None:
     job = work.million("million")
-    visitor.expects("willReadFrequently")  # The test looks at the picture again and again, which no page does.
+    visitor.expects(
+        "willReadFrequently"
+    )  # The test looks at the picture again and again, which no page does.
     visitor.go(f"/jobs/{job}", "million")
     chart = card(visitor)
     seen = look(chart)
@@ -94,10 +100,17 @@ def test_what_is_out_of_line_among_a_million_points_is_seen_at_every_zoom(visito
     # By now they stand apart, in the order in which they were planted.
     assert max(seen.upper[:1]) < seen.up[0] < seen.down[0] < seen.lower[-1], seen
     tooltip = visitor.page.get_by_test_id("chart-tooltip")
-    places = {"Infinity": seen.upper[0], "100": seen.up[0], "-100": seen.down[0], "NaN": seen.lower[-1]}
+    places = {
+        "Infinity": seen.upper[0],
+        "100": seen.up[0],
+        "-100": seen.down[0],
+        "NaN": seen.lower[-1],
+    }
     for value, at in places.items():
         point_at(chart, at + A_PIXEL)
-        cells = tooltip.get_by_role("row", include_hidden=True).last.get_by_role("cell", include_hidden=True)
+        cells = tooltip.get_by_role("row", include_hidden=True).last.get_by_role(
+            "cell", include_hidden=True
+        )
         words, step = cells.nth(0).inner_text(), cells.nth(1).inner_text()
         assert words.replace("\N{MINUS SIGN}", "-").replace("∞", "Infinity") == value, (words, step)
         assert int("".join(filter(str.isdigit, step))) == PLANTED[value]

@@ -57,16 +57,22 @@ class Work:
         (folder / "curve.py").write_text(CURVE)
         self._upload = service.upload(folder)
 
-    def curve(self, name: str, *, steps: int = 20, pause: float = 0, scale: float = 1, **more: Any) -> str:
+    def curve(
+        self, name: str, *, steps: int = 20, pause: float = 0, scale: float = 1, **more: Any
+    ) -> str:
         """A script of one rank that draws a curve; its id."""
         command = ["curve.py", str(steps), str(pause), str(scale)]
-        job: dict[str, Any] = self._service.submit(script(name, command, upload=self._upload, **more))
+        job: dict[str, Any] = self._service.submit(
+            script(name, command, upload=self._upload, **more)
+        )
         return str(job["id"])
 
     def million(self, name: str) -> str:
-        """A job that has ended, and whose second attempt has a million points, of which four are out of line.
+        """A job that has ended, and whose second attempt has a million points, of which four are
+        out of line.
 
-        Stored as an agent stores them: a script that wrote as many in a moment would be held to a rate.
+        Stored as an agent stores them: a script that wrote as many in a moment would be held to a
+        rate.
         """
         job_id = self.curve(name, steps=0)
         self.ended(job_id)
@@ -77,9 +83,12 @@ class Work:
             for first in range(0, MILLION, BATCH):
                 records = []
                 for step in range(first + 1, first + BATCH + 1):
-                    # A prime apart, so that neighbours differ and every value within -1 to 1 occurs.
+                    # A prime apart, so that neighbours differ and every value within -1 to 1
+                    # occurs.
                     usual = step * 7919 % 2001 / 1000 - 1
-                    records.append(StepValues(step, step / 100, {"train/loss": planted.get(step, usual)}))
+                    records.append(
+                        StepValues(step, step / 100, {"train/loss": planted.get(step, usual)})
+                    )
                 with database.series() as session:
                     assert series.append(
                         session,
@@ -125,7 +134,9 @@ class Work:
 
         def are_cleared() -> bool:
             nodes = self._service.http.get("/v1/nodes").json()["items"]
-            return not {device["job_id"] for node in nodes for device in node["devices"]}.intersection(jobs)
+            return not {
+                device["job_id"] for node in nodes for device in node["devices"]
+            }.intersection(jobs)
 
         until(are_cleared, 60, "a node with nothing left of them")
 

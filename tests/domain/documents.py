@@ -23,7 +23,8 @@ def script_document() -> dict[str, Any]:
 
 
 def changed(document: dict[str, Any], pointer: str, value: Any) -> dict[str, Any]:
-    """A copy of ``document`` with ``value`` at ``pointer``; objects on the way are made, and REMOVE takes it away."""
+    """A copy of ``document`` with ``value`` at ``pointer``; objects on the way are made, and REMOVE
+    takes it away."""
     result = copy.deepcopy(document)
     *parents, last = pointer.strip("/").split("/")
     here: dict[str, Any] = result

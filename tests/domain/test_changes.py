@@ -1,4 +1,5 @@
-"""Changing values by path: exactly that value changes, and a path that leads nowhere says where it ends."""
+"""Changing values by path: exactly that value changes, and a path that leads nowhere says where it
+ends."""
 
 from __future__ import annotations
 
@@ -21,10 +22,18 @@ values = st.recursive(
 
 def _leaves(value: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
     if isinstance(value, dict) and value:
-        return {place: leaf for name, inner in value.items() for place, leaf in _leaves(inner, (*path, name)).items()}
+        return {
+            place: leaf
+            for name, inner in value.items()
+            for place, leaf in _leaves(inner, (*path, name)).items()
+        }
     if isinstance(value, list) and value:
         inner = {str(number): each for number, each in enumerate(value)}
-        return {place: leaf for name, each in inner.items() for place, leaf in _leaves(each, (*path, name)).items()}
+        return {
+            place: leaf
+            for name, each in inner.items()
+            for place, leaf in _leaves(each, (*path, name)).items()
+        }
     return {path: value}
 
 

@@ -1,4 +1,5 @@
-"""The shapes that programs exchange: views, the attempt's files, errors, tasks' arguments and limits."""
+"""The shapes that programs exchange: views, the attempt's files, errors, tasks' arguments and
+limits."""
 
 from __future__ import annotations
 
@@ -14,7 +15,13 @@ from pydantic import BaseModel, ValidationError
 from lockstep.domain import limits, views
 from lockstep.domain.errors import ErrorCode, LockstepError, pointer_of
 from lockstep.domain.life import attempt
-from lockstep.domain.life.attempt import AssignmentFile, EngineEvent, FenceFile, StopFile, segment_name
+from lockstep.domain.life.attempt import (
+    AssignmentFile,
+    EngineEvent,
+    FenceFile,
+    StopFile,
+    segment_name,
+)
 from lockstep.domain.life.lifecycle import AttemptState, JobState
 from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.domain.spec import tasks
@@ -41,7 +48,9 @@ def test_a_job_reads_back_from_its_json_as_it_was() -> None:
         running_at=NOW, ended_at=NOW,
     )  # fmt: skip
     plan = plan_of(read_spec(train_document()))
-    view = views.JobView.model_validate({**_view(), "attempt": newest, "outcome": outcome, "plan": plan})
+    view = views.JobView.model_validate(
+        {**_view(), "attempt": newest, "outcome": outcome, "plan": plan}
+    )
     assert views.JobView.model_validate_json(view.model_dump_json()) == view
     assert view.state is JobState.FAILED
 
@@ -63,7 +72,9 @@ def test_a_series_carries_non_finite_values_as_text() -> None:
         min=["NaN"],
         max=["NaN"],
     )
-    json.loads(series.model_dump_json(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    json.loads(
+        series.model_dump_json(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON")
+    )
 
 
 def test_progress_refuses_a_text_that_is_no_number() -> None:
@@ -77,7 +88,11 @@ def test_progress_refuses_a_text_that_is_no_number() -> None:
 
 @pytest.mark.parametrize(
     "view",
-    [view for _, view in inspect.getmembers(views, inspect.isclass) if view.__module__ == "lockstep.domain.views"],
+    [
+        view
+        for _, view in inspect.getmembers(views, inspect.isclass)
+        if view.__module__ == "lockstep.domain.views"
+    ],
 )
 def test_no_view_can_be_changed_after_it_was_made(view: Any) -> None:
     if issubclass(view, BaseModel):
@@ -108,7 +123,9 @@ def test_an_attempts_folder_has_no_place_for_a_credential() -> None:
     ]
     names = {name for model in models for name in model.model_fields}
     assert names
-    assert not {name for name in names if "token" in name or "password" in name or name.endswith("_url")}
+    assert not {
+        name for name in names if "token" in name or "password" in name or name.endswith("_url")
+    }
 
 
 @pytest.mark.parametrize(
@@ -120,7 +137,9 @@ def test_an_attempts_folder_has_no_place_for_a_credential() -> None:
         (EngineEvent, {"kind": "surprise", "time": 0.0}),
     ],
 )
-def test_a_file_that_breaks_the_contract_is_not_read(model: type[BaseModel], document: dict[str, Any]) -> None:
+def test_a_file_that_breaks_the_contract_is_not_read(
+    model: type[BaseModel], document: dict[str, Any]
+) -> None:
     with pytest.raises(ValidationError):
         model.model_validate(document)
 
@@ -134,7 +153,9 @@ def test_log_segments_sort_by_name_as_by_number() -> None:
     ("location", "pointer"),
     [((), ""), (("a", 0, "b"), "/a/0/b"), (("a/b", "c~d"), "/a~1b/c~0d"), (("~1",), "/~01")],
 )
-def test_a_pointer_is_escaped_as_rfc_6901_says(location: tuple[int | str, ...], pointer: str) -> None:
+def test_a_pointer_is_escaped_as_rfc_6901_says(
+    location: tuple[int | str, ...], pointer: str
+) -> None:
     assert pointer_of(location) == pointer
 
 

@@ -11,7 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.domain.training import event_files
-from lockstep.domain.training.event_files import MalformedEventsError, Scalar, masked_crc, scalars, split
+from lockstep.domain.training.event_files import (
+    MalformedEventsError,
+    Scalar,
+    masked_crc,
+    scalars,
+    split,
+)
 from tests.event_writers import tensorboard, value, write
 
 
@@ -28,7 +34,11 @@ def _all(data: bytes) -> list[Scalar]:
 
 def test_the_checksum_is_crc32c() -> None:
     # RFC 3720, B.4: 32 bytes of zeros, of ones, and counting up; masked as TFRecords do it.
-    for data, crc in ((bytes(32), 0x8A9136AA), (b"\xff" * 32, 0x62A8AB43), (bytes(range(32)), 0x46DD794E)):
+    for data, crc in (
+        (bytes(32), 0x8A9136AA),
+        (b"\xff" * 32, 0x62A8AB43),
+        (bytes(range(32)), 0x46DD794E),
+    ):
         assert masked_crc(data) == (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
@@ -68,7 +78,11 @@ def test_what_is_written_is_read_back(rows: list[tuple[int, float, dict[str, flo
         for step, time, values in rows
     ]
     data = event_files.header(1.5) + b"".join(event_files.record(*row) for row in rows)
-    expected = [Scalar(step, time, tag, value) for step, time, values in rows for tag, value in values.items()]
+    expected = [
+        Scalar(step, time, tag, value)
+        for step, time, values in rows
+        for tag, value in values.items()
+    ]
     assert repr(_all(data)) == repr(expected)
 
 
@@ -82,15 +96,24 @@ def test_the_real_reader_reads_what_is_written(tmp_path: Path) -> None:
     first, second, third = tensorboard().Loader(str(path)).Load()
     assert (first.file_version, first.wall_time) == ("brain.Event:2", 1.5)
     assert [(event.step, event.wall_time) for event in (second, third)] == [(0, 2.5), (2**40, 3.5)]
-    told = [{value.tag: value.simple_value for value in event.summary.value} for event in (second, third)]
+    told = [
+        {value.tag: value.simple_value for value in event.summary.value}
+        for event in (second, third)
+    ]
     assert repr(told) == repr(
-        [{"train/loss": _single(0.1), "größe": math.nan}, {"train/loss": math.inf, "too large": math.inf}]
+        [
+            {"train/loss": _single(0.1), "größe": math.nan},
+            {"train/loss": math.inf, "too large": math.inf},
+        ]
     )
 
 
 @given(st.integers(0, 10**6))
 def test_a_torn_tail_is_waited_for_wherever_it_is_torn(cut: int) -> None:
-    whole = [event_files.header(1.0), *(event_files.record(step, 1.0, {"loss": step / 2}) for step in range(4))]
+    whole = [
+        event_files.header(1.0),
+        *(event_files.record(step, 1.0, {"loss": step / 2}) for step in range(4)),
+    ]
     data = b"".join(whole)
     found = split(data[: cut % len(data)])
     ends = [len(b"".join(whole[:count])) for count in range(len(whole) + 1)]
@@ -100,7 +123,9 @@ def test_a_torn_tail_is_waited_for_wherever_it_is_torn(cut: int) -> None:
 
 @given(st.integers(0, 10**6), st.integers(1, 255))
 def test_no_changed_byte_is_ever_taken_for_a_number(place: int, change: int) -> None:
-    data = bytearray(event_files.record(1, 1.0, {"loss": 0.5}) + event_files.record(2, 1.0, {"loss": 0.25}))
+    data = bytearray(
+        event_files.record(1, 1.0, {"loss": 0.5}) + event_files.record(2, 1.0, {"loss": 0.25})
+    )
     place %= len(data)
     data[place] ^= change
     found = split(bytes(data))
@@ -109,7 +134,10 @@ def test_no_changed_byte_is_ever_taken_for_a_number(place: int, change: int) -> 
 
 
 def test_a_record_with_an_image_in_it_is_passed_over_unread() -> None:
-    before, after = event_files.record(1, 1.0, {"loss": 0.5}), event_files.record(2, 1.0, {"loss": 0.25})
+    before, after = (
+        event_files.record(1, 1.0, {"loss": 0.5}),
+        event_files.record(2, 1.0, {"loss": 0.25}),
+    )
     length = struct.pack("<Q", event_files.RECORD_BYTES_MAX + 1)
     header = length + struct.pack("<I", masked_crc(length))
     found = split(before + header + b"image")

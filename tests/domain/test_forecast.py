@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.domain.placement import forecast
-from lockstep.domain.placement.decide import Node, Placed, PlacementRequest, place
+from lockstep.domain.placement.decide import place
 from lockstep.domain.placement.forecast import Release, starts
+from lockstep.domain.placement.requests import Node, Placed, PlacementRequest
 from tests.domain.test_placement_properties import clusters, queues
 
 NODE = Node("n", {0: "A", 1: "A"}, frozenset())
@@ -17,7 +18,9 @@ HORIZON = 60
 
 
 def request(job_id: str, devices: int = 1, **changes: float) -> PlacementRequest:
-    return PlacementRequest(job_id, priority=int(changes.get("priority", 50)), created_at=0.0, devices=devices, nodes=1)
+    return PlacementRequest(
+        job_id, priority=int(changes.get("priority", 50)), created_at=0.0, devices=devices, nodes=1
+    )
 
 
 def release(at: float, *indices: int) -> Release:
@@ -26,14 +29,19 @@ def release(at: float, *indices: int) -> Release:
 
 def test_each_job_starts_when_the_devices_it_needs_are_free() -> None:
     found = starts(
-        [request("a"), request("b"), request("c")], [NODE], [release(30, 0), release(20, 1), release(40)], now=10
+        [request("a"), request("b"), request("c")],
+        [NODE],
+        [release(30, 0), release(20, 1), release(40)],
+        now=10,
     )
     assert found == {"a": 20, "b": 30}  # how long they run is not known, so nothing is known of c
 
 
 def test_a_gang_holds_what_it_waits_for() -> None:
     later_but_small = request("small", priority=1)
-    found = starts([request("gang", 2), later_but_small], [NODE], [release(20, 0), release(90, 1)], now=10)
+    found = starts(
+        [request("gang", 2), later_but_small], [NODE], [release(20, 0), release(90, 1)], now=10
+    )
     assert found == {"gang": 90}
 
 
@@ -60,7 +68,9 @@ def test_a_long_queue_and_many_ends_cost_a_bounded_number_of_looks() -> None:
 
 @st.composite
 def ends(draw: st.DrawFn, nodes: list[Node]) -> list[Release]:
-    held = [(node.name, index) for node in nodes for index in node.devices if index not in node.free]
+    held = [
+        (node.name, index) for node in nodes for index in node.devices if index not in node.free
+    ]
     return [
         Release(float(draw(st.integers(0, HORIZON - 1))), frozenset({device}))
         for device in held

@@ -13,9 +13,13 @@ STOPS = {Reason.CANCELLED, Reason.TIMED_OUT, Reason.SHUTDOWN, Reason.PREEMPTED}
 WAITING = {Reason.SUCCEEDED, Reason.NETWORK, *STOPS}
 
 
-def part(node_rank: int, reason: Reason | None, at: float | None = 0.0, **details: object) -> GangMember:
+def part(
+    node_rank: int, reason: Reason | None, at: float | None = 0.0, **details: object
+) -> GangMember:
     outcome = (
-        None if reason is None else Outcome.of(reason, f"{reason} on {node_rank}", node=f"n{node_rank}", **details)
+        None
+        if reason is None
+        else Outcome.of(reason, f"{reason} on {node_rank}", node=f"n{node_rank}", **details)
     )
     return GangMember(node_rank, None if reason is None else at, outcome)
 
@@ -41,7 +45,9 @@ def test_a_cause_wins_over_what_was_said_before_it(other: Reason) -> None:
 
 def test_of_two_causes_the_first_counts() -> None:
     for first, second in itertools.permutations((0, 1)):
-        decided = decide([part(first, Reason.KILLED, at=1.0), part(second, Reason.USER_ERROR, at=2.0)])
+        decided = decide(
+            [part(first, Reason.KILLED, at=1.0), part(second, Reason.USER_ERROR, at=2.0)]
+        )
         assert decided is not None
         assert decided.node == f"n{first}"
 
@@ -61,7 +67,9 @@ def test_a_stop_wins_over_connections_that_broke_by_it(stop: Reason) -> None:
 
 
 def test_a_success_is_told_by_node_rank_0_for_all() -> None:
-    decided = decide([part(1, Reason.SUCCEEDED, at=1.0), part(0, Reason.SUCCEEDED, at=2.0, last_step=9)])
+    decided = decide(
+        [part(1, Reason.SUCCEEDED, at=1.0), part(0, Reason.SUCCEEDED, at=2.0, last_step=9)]
+    )
     assert decided is not None
     assert (decided.reason, decided.last_step, decided.message) == (
         Reason.SUCCEEDED, 9, "all ranks on 2 nodes succeeded",
@@ -80,6 +88,8 @@ def test_a_stall_that_names_a_rank_is_a_cause_and_one_where_all_wait_is_not() ->
 
 
 @pytest.mark.parametrize("reason", list(Reason))
-def test_a_part_that_has_not_begun_is_waited_for_unless_there_is_a_cause_or_a_stop(reason: Reason) -> None:
+def test_a_part_that_has_not_begun_is_waited_for_unless_there_is_a_cause_or_a_stop(
+    reason: Reason,
+) -> None:
     decided = decide([part(0, reason, rank=1), GangMember(1, None, None, claimed=False)])
     assert (decided is None) == (reason in WAITING - STOPS)

@@ -12,24 +12,47 @@ from lockstep.domain.spec.reading import read_spec
 TRAIN = ["train.py", "--lr", "3e-4"]
 
 
-def document(command: list[str], *, nproc_per_node: int | None = None, **resources: Any) -> dict[str, Any]:
+def document(
+    command: list[str], *, nproc_per_node: int | None = None, **resources: Any
+) -> dict[str, Any]:
     script = {"command": command, "nproc_per_node": nproc_per_node}
-    return {"name": "job", "kind": "script", "script": script, "resources": {"gpus": 2, **resources}}
+    return {
+        "name": "job",
+        "kind": "script",
+        "script": script,
+        "resources": {"gpus": 2, **resources},
+    }
 
 
 @pytest.mark.parametrize(
     ("command", "name", "instead"),
     [
         (["torchrun", "--nproc-per-node", "2", *TRAIN], "torchrun", "[train.py, --lr, 3e-4]"),
-        (["torchrun", "--nproc_per_node=2", "--standalone", *TRAIN], "torchrun", "[train.py, --lr, 3e-4]"),
+        (
+            ["torchrun", "--nproc_per_node=2", "--standalone", *TRAIN],
+            "torchrun",
+            "[train.py, --lr, 3e-4]",
+        ),
         (
             ["/opt/env/bin/torchrun", "-m", "package.train", "--lr", "1"],
             "torchrun",
             "[python, -m, package.train, --lr, 1]",
         ),
-        (["python", "-m", "torch.distributed.run", *TRAIN], "torch.distributed.run", "[train.py, --lr, 3e-4]"),
-        (["python3.11", "-u", "-m", "torch.distributed.launch", *TRAIN], "torch.distributed.launch", "[train.py"),
-        (["accelerate", "launch", "--num_processes", "2", *TRAIN], "accelerate", "[train.py, --lr, 3e-4]"),
+        (
+            ["python", "-m", "torch.distributed.run", *TRAIN],
+            "torch.distributed.run",
+            "[train.py, --lr, 3e-4]",
+        ),
+        (
+            ["python3.11", "-u", "-m", "torch.distributed.launch", *TRAIN],
+            "torch.distributed.launch",
+            "[train.py",
+        ),
+        (
+            ["accelerate", "launch", "--num_processes", "2", *TRAIN],
+            "accelerate",
+            "[train.py, --lr, 3e-4]",
+        ),
         (["deepspeed", "--num_gpus=2", *TRAIN], "deepspeed", "[train.py, --lr, 3e-4]"),
         (["mpirun", "-np", "2", "./program"], "mpirun", "[the script, its arguments]"),
         (["env", "A=1", "torchrun", *TRAIN], "torchrun", "[train.py, --lr, 3e-4]"),

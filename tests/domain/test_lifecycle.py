@@ -9,7 +9,8 @@ from lockstep.domain.life.lifecycle import STEPS, TERMINAL, JobState
 Q, S, R = JobState.QUEUED, JobState.STARTING, JobState.RUNNING
 OK, BAD, OFF = JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED
 
-# Written by hand from the design's line: queued → starting → running → succeeded | failed | cancelled, and back.
+# Written by hand from the design's line: queued → starting → running → succeeded | failed |
+# cancelled, and back.
 LEGAL = {
     (Q, S), (S, R), (R, OK), (S, BAD), (R, BAD), (S, Q), (R, Q), (Q, OFF), (S, OFF), (R, OFF),
 }  # fmt: skip

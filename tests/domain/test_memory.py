@@ -9,7 +9,9 @@ import pytest
 from lockstep.domain.training.memory import MemoryForecast, PlannedMemory, compared
 
 GIB = 2**30
-FORECAST = MemoryForecast.model_validate(dict.fromkeys(MemoryForecast.model_fields, 0) | {"weights": GIB})
+FORECAST = MemoryForecast.model_validate(
+    dict.fromkeys(MemoryForecast.model_fields, 0) | {"weights": GIB}
+)
 KNOWN: dict[str, Any] = {
     "state": "known",
     "source": "task",
@@ -61,8 +63,14 @@ def test_a_forecast_says_its_source_and_what_the_device_allows(
 @pytest.mark.parametrize(
     ("memory", "says"),
     [
-        (PlannedMemory(state="computing"), "the forecast is being computed; plan again in a few seconds"),
-        (PlannedMemory(state="unknown", why="the loss reads a value"), "no forecast: the loss reads a value"),
+        (
+            PlannedMemory(state="computing"),
+            "the forecast is being computed; plan again in a few seconds",
+        ),
+        (
+            PlannedMemory(state="unknown", why="the loss reads a value"),
+            "no forecast: the loss reads a value",
+        ),
     ],
 )
 def test_without_a_forecast_it_says_why(memory: PlannedMemory, says: str) -> None:
@@ -70,5 +78,7 @@ def test_without_a_forecast_it_says_why(memory: PlannedMemory, says: str) -> Non
 
 
 def test_what_was_not_measured_has_no_number() -> None:
-    assert compared(None, "it was resumed", GIB) == "not measured (it was resumed); 1.0 GiB predicted"
+    assert (
+        compared(None, "it was resumed", GIB) == "not measured (it was resumed); 1.0 GiB predicted"
+    )
     assert compared(2 * GIB, "tensors", None) == "2.0 GiB at most on rank 0 (tensors); no forecast"

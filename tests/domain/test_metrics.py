@@ -1,4 +1,5 @@
-"""The line in which numbers travel: round trips, non-finite values, and what is said about bad lines."""
+"""The line in which numbers travel: round trips, non-finite values, and what is said about bad
+lines."""
 
 from __future__ import annotations
 
@@ -12,7 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.domain.limits import METRIC_NAME_CHARS_MAX
-from lockstep.domain.training.metrics import METRICS, NAME, UNITS, StepValues, decode, encode, from_json, jsonable
+from lockstep.domain.training.metrics import (
+    METRICS,
+    NAME,
+    UNITS,
+    StepValues,
+    decode,
+    encode,
+    from_json,
+    jsonable,
+)
 
 NAMES = st.from_regex(r"\A[A-Za-z0-9_][A-Za-z0-9_./ -]{0,30}\Z")
 VALUES = st.dictionaries(NAMES, st.floats(), max_size=6)
@@ -24,10 +34,14 @@ def _bits(value: float) -> bytes:
 
 
 @given(st.integers(0, 2**62 - 1), TIMES, VALUES)
-def test_a_record_comes_back_to_the_last_bit(step: int, time: float, values: dict[str, float]) -> None:
+def test_a_record_comes_back_to_the_last_bit(
+    step: int, time: float, values: dict[str, float]
+) -> None:
     back = decode(encode(StepValues(step, time, values)), now=-1.0, default_step=-1)
     assert (back.step, back.time) == (step, time)
-    assert {name: _bits(value) for name, value in back.values.items()} == {n: _bits(v) for n, v in values.items()}
+    assert {name: _bits(value) for name, value in back.values.items()} == {
+        n: _bits(v) for n, v in values.items()
+    }
 
 
 @given(VALUES)
@@ -37,11 +51,15 @@ def test_a_line_is_strict_json_without_a_newline(values: dict[str, float]) -> No
     json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
 
 
-@pytest.mark.parametrize(("value", "text"), [(math.nan, "NaN"), (math.inf, "Infinity"), (-math.inf, "-Infinity")])
+@pytest.mark.parametrize(
+    ("value", "text"), [(math.nan, "NaN"), (math.inf, "Infinity"), (-math.inf, "-Infinity")]
+)
 def test_a_non_finite_value_travels_as_its_name(value: float, text: str) -> None:
     assert jsonable(value) == text
     assert _bits(from_json(text)) == _bits(value)
-    assert json.loads(encode(StepValues(1, 0.0, {"train/loss": value})))["values"] == {"train/loss": text}
+    assert json.loads(encode(StepValues(1, 0.0, {"train/loss": value})))["values"] == {
+        "train/loss": text
+    }
 
 
 def test_a_finite_value_stays_a_number() -> None:
@@ -50,8 +68,12 @@ def test_a_finite_value_stays_a_number() -> None:
 
 
 def test_a_scripts_flat_line_is_understood() -> None:
-    assert decode('{"step": 12, "loss": 2.5}', now=7.0, default_step=3) == StepValues(12, 7.0, {"loss": 2.5})
-    assert decode('{"loss": 1, "time": 5}', now=7.0, default_step=3) == StepValues(3, 5.0, {"loss": 1.0})
+    assert decode('{"step": 12, "loss": 2.5}', now=7.0, default_step=3) == StepValues(
+        12, 7.0, {"loss": 2.5}
+    )
+    assert decode('{"loss": 1, "time": 5}', now=7.0, default_step=3) == StepValues(
+        3, 5.0, {"loss": 1.0}
+    )
     assert decode(b'{"step": 1}', now=7.0, default_step=3) == StepValues(1, 7.0, {})
 
 
@@ -100,9 +122,12 @@ def test_a_bad_line_says_what_is_wrong_with_it(line: str, message: str) -> None:
     ],
 )
 @pytest.mark.parametrize(
-    "form", ['{"step": 3, "loss": 2.5, %s, "lr": 1}', '{"step": 3, "values": {"loss": 2.5, %s, "lr": 1}}']
+    "form",
+    ['{"step": 3, "loss": 2.5, %s, "lr": 1}', '{"step": 3, "values": {"loss": 2.5, %s, "lr": 1}}'],
 )
-def test_one_bad_value_does_not_take_the_good_ones_with_it(form: str, name: str, value: str, why: str) -> None:
+def test_one_bad_value_does_not_take_the_good_ones_with_it(
+    form: str, name: str, value: str, why: str
+) -> None:
     record = decode(form % f'"{name}": {value}', now=7.0, default_step=0)
     assert (record.step, record.time, record.values) == (3, 7.0, {"loss": 2.5, "lr": 1.0})
     ((refused, reason),) = record.refused.items()

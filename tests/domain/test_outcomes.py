@@ -9,19 +9,12 @@ import pytest
 from pydantic import ValidationError
 
 from lockstep.domain.life.lifecycle import STEPS, TERMINAL, JobState
-from lockstep.domain.life.outcomes import (
-    RULES,
-    AttemptEnd,
-    AttemptHistory,
-    JobDecision,
-    Outcome,
-    Reason,
-    RetryClass,
-    judge,
-)
+from lockstep.domain.life.outcomes import RULES, Outcome, Reason, RetryClass
+from lockstep.domain.life.retrying import AttemptEnd, AttemptHistory, JobDecision, judge
 from lockstep.domain.spec.job import JobSpec
 
-# What happens after the first attempt with retries left, after the last with none left; whether it is charged.
+# What happens after the first attempt with retries left, after the last with none left; whether it
+# is charged.
 # Written by hand from what a person would expect of each.
 TABLE: dict[str, tuple[str, str, bool]] = {
     "succeeded": ("succeed", "succeed", False),
@@ -58,8 +51,16 @@ def ended(name: str, **details: Any) -> Outcome:
     return Outcome.of(Reason(name), "it ended", **details)
 
 
-def verdict(name: str, before: AttemptHistory | None = None, *, retries_max: int = 3, **ending: Any) -> JobDecision:
-    known: dict[str, Any] = {"number": 1, "ran_seconds": 0.0, "reached": 0, "retries_max": retries_max, **ending}
+def verdict(
+    name: str, before: AttemptHistory | None = None, *, retries_max: int = 3, **ending: Any
+) -> JobDecision:
+    known: dict[str, Any] = {
+        "number": 1,
+        "ran_seconds": 0.0,
+        "reached": 0,
+        "retries_max": retries_max,
+        **ending,
+    }
     return judge(ended(name), before or AttemptHistory(), AttemptEnd(**known))
 
 
@@ -119,18 +120,32 @@ def test_every_failure_has_advice(reason: Reason) -> None:
 def test_a_field_that_advice_names_is_in_the_spec(reason: Reason) -> None:
     names = set(re.findall(r"[a-z]+_[a-z_]+|(?:[a-z_]+\.)+[a-z_]+", RULES[reason].advice))
     schema = JobSpec.model_json_schema()
-    known = set(schema["properties"]).union(*(definition["properties"] for definition in schema["$defs"].values()))
+    known = set(schema["properties"]).union(
+        *(definition["properties"] for definition in schema["$defs"].values())
+    )
     for name in names:
         assert set(name.split(".")) <= known, name
 
 
 def test_only_what_the_node_may_be_guilty_of_is_tried_elsewhere() -> None:
-    elsewhere = {reason.value for reason, rule in RULES.items() if rule.retry is RetryClass.RETRY_ELSEWHERE}
-    assert elsewhere == {"host_out_of_memory", "diverged", "storage", "launch_failed", "lost", "unanswered", "version"}
+    elsewhere = {
+        reason.value for reason, rule in RULES.items() if rule.retry is RetryClass.RETRY_ELSEWHERE
+    }
+    assert elsewhere == {
+        "host_out_of_memory",
+        "diverged",
+        "storage",
+        "launch_failed",
+        "lost",
+        "unanswered",
+        "version",
+    }
 
 
 def test_an_outcome_carries_its_reasons_advice_and_survives_json() -> None:
-    outcome = Outcome.of(Reason.KILLED, "rank 1 was ended by SIGKILL", rank=1, signal="SIGKILL", last_step=7)
+    outcome = Outcome.of(
+        Reason.KILLED, "rank 1 was ended by SIGKILL", rank=1, signal="SIGKILL", last_step=7
+    )
     assert outcome.advice == RULES[Reason.KILLED].advice
     assert Outcome.model_validate_json(outcome.model_dump_json()) == outcome
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.domain.placement.decide import Decision, Node, Placed, PlacementRequest, Waiting, place
+from lockstep.domain.placement.decide import Decision, place
+from lockstep.domain.placement.requests import Node, Placed, PlacementRequest, Waiting
 
 
-def node(name: str, size: int, free: int | None = None, kind: str = "cpu", *, ready: bool = True) -> Node:
+def node(
+    name: str, size: int, free: int | None = None, kind: str = "cpu", *, ready: bool = True
+) -> Node:
     """A node with ``size`` devices of one type, of which the last ``free`` are free."""
     free = size if free is None else free
     return Node(name, dict.fromkeys(range(size), kind), frozenset(range(size - free, size)), ready)
@@ -24,10 +27,14 @@ def job(
     avoid: tuple[str, ...] = (),
     not_before: float = 0.0,
 ) -> PlacementRequest:
-    return PlacementRequest(name, priority, created_at, devices, nodes, kind, frozenset(avoid), not_before)
+    return PlacementRequest(
+        name, priority, created_at, devices, nodes, kind, frozenset(avoid), not_before
+    )
 
 
-def decide(requests: list[PlacementRequest], nodes: list[Node], now: float = 1000.0) -> dict[str, Decision]:
+def decide(
+    requests: list[PlacementRequest], nodes: list[Node], now: float = 1000.0
+) -> dict[str, Decision]:
     return {decision.job_id: decision for decision in place(requests, nodes, now=now)}
 
 
@@ -46,12 +53,16 @@ def test_a_job_gets_the_lowest_free_devices_of_one_node() -> None:
 
 
 def test_a_small_job_goes_where_it_fits_best_so_that_large_holes_stay() -> None:
-    assert where(decide([job("j", 2)], [node("a", 8), node("b", 8, 3), node("c", 8, 2)])["j"]) == {"c": (6, 7)}
+    assert where(decide([job("j", 2)], [node("a", 8), node("b", 8, 3), node("c", 8, 2)])["j"]) == {
+        "c": (6, 7)
+    }
 
 
 def test_a_gang_over_several_nodes_takes_the_smallest_that_are_few_enough() -> None:
     nodes = [node("a", 8), node("b", 8, 6), node("c", 8, 5), node("d", 8, 2)]
-    assert {name: len(held) for name, held in where(decide([job("j", 11)], nodes)["j"]).items()} == {"b": 6, "c": 5}
+    assert {
+        name: len(held) for name, held in where(decide([job("j", 11)], nodes)["j"]).items()
+    } == {"b": 6, "c": 5}
 
 
 def test_what_a_gang_leaves_over_stays_together_on_its_largest_node() -> None:
@@ -60,7 +71,9 @@ def test_what_a_gang_leaves_over_stays_together_on_its_largest_node() -> None:
 
 
 def test_a_number_of_nodes_asked_for_gets_equal_shares_on_exactly_so_many() -> None:
-    placed = where(decide([job("j", 4, nodes=2)], [node("a", 8), node("b", 8, 1), node("c", 8, 3)])["j"])
+    placed = where(
+        decide([job("j", 4, nodes=2)], [node("a", 8), node("b", 8, 1), node("c", 8, 3)])["j"]
+    )
     assert placed == {"a": (0, 1), "c": (5, 6)}
 
 
@@ -71,11 +84,15 @@ def test_a_gang_never_mixes_device_types_even_on_one_node() -> None:
 
 
 def test_a_job_without_a_type_takes_the_type_it_fills_best() -> None:
-    assert where(decide([job("j", 2)], [node("a", 8, kind="A"), node("b", 2, kind="B")])["j"]) == {"b": (0, 1)}
+    assert where(decide([job("j", 2)], [node("a", 8, kind="A"), node("b", 2, kind="B")])["j"]) == {
+        "b": (0, 1)
+    }
 
 
 def test_a_type_asked_for_is_the_type_given() -> None:
-    placed = where(decide([job("j", 2, kind="A")], [node("a", 8, kind="A"), node("b", 2, kind="B")])["j"])
+    placed = where(
+        decide([job("j", 2, kind="A")], [node("a", 8, kind="A"), node("b", 2, kind="B")])["j"]
+    )
     assert placed == {"a": (0, 1)}
 
 
@@ -95,19 +112,33 @@ def test_positions_count_the_jobs_that_wait() -> None:
 
 
 def test_a_large_job_that_waits_keeps_its_node_from_later_small_ones() -> None:
-    decisions = decide([job("large", 4, created_at=1), job("small", 1, created_at=2)], [node("a", 4, 3)])
-    assert why(decisions["large"]) == "waits for 1 more free device of type cpu (needs 4, 3 are free on a)"
+    decisions = decide(
+        [job("large", 4, created_at=1), job("small", 1, created_at=2)], [node("a", 4, 3)]
+    )
+    assert (
+        why(decisions["large"])
+        == "waits for 1 more free device of type cpu (needs 4, 3 are free on a)"
+    )
     assert why(decisions["small"]) == "behind job large, which needs the same devices"
 
 
 def test_a_waiting_job_holds_no_more_nodes_than_it_needs() -> None:
-    decisions = decide([job("large", 4, nodes=1), job("small", 1, created_at=2)], [node("a", 4, 3), node("b", 4, 1)])
+    decisions = decide(
+        [job("large", 4, nodes=1), job("small", 1, created_at=2)],
+        [node("a", 4, 3), node("b", 4, 1)],
+    )
     assert where(decisions["small"]) == {"b": (3,)}
 
 
 def test_a_waiting_job_holds_the_node_with_the_most_free_devices() -> None:
-    decisions = decide([job("large", 4, nodes=1), job("small", 1, created_at=2)], [node("a", 4, 1), node("b", 4, 3)])
-    assert why(decisions["large"]) == "waits for 1 more free device of type cpu (needs 4, 3 are free on b)"
+    decisions = decide(
+        [job("large", 4, nodes=1), job("small", 1, created_at=2)],
+        [node("a", 4, 1), node("b", 4, 3)],
+    )
+    assert (
+        why(decisions["large"])
+        == "waits for 1 more free device of type cpu (needs 4, 3 are free on b)"
+    )
     assert where(decisions["small"]) == {"a": (3,)}
 
 
@@ -134,14 +165,18 @@ def test_a_node_that_is_not_ready_gets_no_work() -> None:
 
 def test_a_job_in_backoff_neither_starts_nor_holds() -> None:
     decisions = decide(
-        [job("later", 4, not_before=1012.4), job("small", 2, created_at=1)], [node("a", 4, 3)], now=1000.0
+        [job("later", 4, not_before=1012.4), job("small", 2, created_at=1)],
+        [node("a", 4, 3)],
+        now=1000.0,
     )
     assert why(decisions["later"]) == "retries in 12 s after a failure"
     assert where(decisions["small"]) == {"a": (1, 2)}
 
 
 def test_backoff_ends_at_its_time() -> None:
-    assert isinstance(decide([job("j", 1, not_before=1000.0)], [node("a", 1)], now=1000.0)["j"], Placed)
+    assert isinstance(
+        decide([job("j", 1, not_before=1000.0)], [node("a", 1)], now=1000.0)["j"], Placed
+    )
 
 
 @pytest.mark.parametrize("count", [None, 1])
@@ -157,7 +192,9 @@ def test_a_good_node_of_another_type_is_better_than_one_to_avoid() -> None:
 
 @pytest.mark.parametrize("nodes", [None, 1])
 def test_a_node_to_avoid_is_better_than_none(nodes: int | None) -> None:
-    assert where(decide([job("j", 2, nodes=nodes, avoid=("bad",))], [node("bad", 2)])["j"]) == {"bad": (0, 1)}
+    assert where(decide([job("j", 2, nodes=nodes, avoid=("bad",))], [node("bad", 2)])["j"]) == {
+        "bad": (0, 1)
+    }
 
 
 def test_two_good_nodes_are_better_than_one_to_avoid() -> None:

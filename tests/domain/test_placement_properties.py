@@ -11,7 +11,8 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep.domain.placement.decide import Node, Placed, PlacementRequest, Waiting, place
+from lockstep.domain.placement.decide import place
+from lockstep.domain.placement.requests import Node, Placed, PlacementRequest, Waiting
 
 KINDS = ("A", "B")
 
@@ -62,7 +63,9 @@ def ways(request: PlacementRequest, nodes: list[Node]) -> list[tuple[str, tuple[
                     fits = sum(free_of(node, kind) for node in chosen) >= request.devices
                 else:
                     each = request.devices // request.nodes
-                    fits = count == request.nodes and all(free_of(node, kind) >= each for node in chosen)
+                    fits = count == request.nodes and all(
+                        free_of(node, kind) >= each for node in chosen
+                    )
                 if fits:
                     found.append((kind, tuple(node.name for node in chosen)))
     return found
@@ -85,7 +88,9 @@ def test_one_job_starts_exactly_when_some_set_of_nodes_can_run_it_and_on_the_few
 
 
 @given(queues(jobs_max=1), clusters())
-def test_on_one_node_a_job_leaves_the_fewest_devices_over(queue: list[PlacementRequest], nodes: list[Node]) -> None:
+def test_on_one_node_a_job_leaves_the_fewest_devices_over(
+    queue: list[PlacementRequest], nodes: list[Node]
+) -> None:
     request = queue[0]
     (decision,) = place(queue, nodes, now=100)
     if not isinstance(decision, Placed) or len(decision.devices) > 1:
@@ -94,7 +99,9 @@ def test_on_one_node_a_job_leaves_the_fewest_devices_over(queue: list[PlacementR
     name, indices = decision.devices[0]
     left = free_of(by_name[name], by_name[name].devices[indices[0]]) - request.devices
     singles = [(kind, names[0]) for kind, names in ways(request, nodes) if len(names) == 1]
-    equals = [(kind, one) for kind, one in singles if (one in request.avoid) == (name in request.avoid)]
+    equals = [
+        (kind, one) for kind, one in singles if (one in request.avoid) == (name in request.avoid)
+    ]
     assert left == min(free_of(by_name[one], kind) - request.devices for kind, one in equals)
 
 
@@ -126,7 +133,9 @@ def test_gangs_are_whole_of_one_type_on_free_devices_and_never_share(
 
 
 @given(queues(), clusters())
-def test_the_queue_is_ordered_by_priority_and_then_age(queue: list[PlacementRequest], nodes: list[Node]) -> None:
+def test_the_queue_is_ordered_by_priority_and_then_age(
+    queue: list[PlacementRequest], nodes: list[Node]
+) -> None:
     by_id = {request.job_id: request for request in queue}
     decisions = place(queue, nodes, now=100)
     keys = [(-by_id[one.job_id].priority, by_id[one.job_id].created_at) for one in decisions]
@@ -136,7 +145,9 @@ def test_the_queue_is_ordered_by_priority_and_then_age(queue: list[PlacementRequ
 
 
 @given(queues(), clusters())
-def test_a_later_job_changes_nothing_for_an_earlier_one(queue: list[PlacementRequest], nodes: list[Node]) -> None:
+def test_a_later_job_changes_nothing_for_an_earlier_one(
+    queue: list[PlacementRequest], nodes: list[Node]
+) -> None:
     by_id = {request.job_id: request for request in queue}
     decisions = place(queue, nodes, now=100)
     for length in range(len(decisions)):
@@ -149,14 +160,17 @@ def test_the_order_in_which_jobs_and_nodes_are_listed_does_not_matter(
     queue: list[PlacementRequest], nodes: list[Node], dice: random.Random
 ) -> None:
     decisions = place(queue, nodes, now=100)
-    assert place(dice.sample(queue, len(queue)), dice.sample(nodes, len(nodes)), now=100) == decisions
+    assert (
+        place(dice.sample(queue, len(queue)), dice.sample(nodes, len(nodes)), now=100) == decisions
+    )
 
 
 @given(queues(), clusters(all_ready=True))
 def test_enough_devices_are_kept_untouched_for_the_first_job_that_waits(
     queue: list[PlacementRequest], nodes: list[Node]
 ) -> None:
-    """Some set of nodes that could run the whole job, once free, keeps all its free devices of the type."""
+    """Some set of nodes that could run the whole job, once free, keeps all its free devices of the
+    type."""
     by_id = {request.job_id: request for request in queue}
     decisions = place([request for request in queue if request.not_before == 0], nodes, now=100)
     first = next((i for i, one in enumerate(decisions) if isinstance(one, Waiting)), None)
@@ -176,15 +190,23 @@ def test_enough_devices_are_kept_untouched_for_the_first_job_that_waits(
     kept = [
         names
         for kind, names in could
-        if not any((name, i) in later for name in names for i, k in by_name[name].devices.items() if k == kind)
+        if not any(
+            (name, i) in later
+            for name in names
+            for i, k in by_name[name].devices.items()
+            if k == kind
+        )
     ]
     assert kept or not could
 
 
 @settings(max_examples=25)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 8), st.sampled_from([None, 1, 2]))
-def test_a_stream_of_small_jobs_does_not_starve_a_large_gang(seed: int, gang: int, spread: int | None) -> None:
-    """Three nodes of four devices, kept full by one-device jobs of up to 20 ticks: the gang starts in bounded time."""
+def test_a_stream_of_small_jobs_does_not_starve_a_large_gang(
+    seed: int, gang: int, spread: int | None
+) -> None:
+    """Three nodes of four devices, kept full by one-device jobs of up to 20 ticks: the gang starts
+    in bounded time."""
     dice = random.Random(seed)
     gang = min(gang - gang % (spread or 1), 4 if spread == 1 else 8) or (spread or 1)
     ends: dict[tuple[str, int], int] = {}
@@ -192,7 +214,11 @@ def test_a_stream_of_small_jobs_does_not_starve_a_large_gang(seed: int, gang: in
     for tick in range(200):
         ends = {device: end for device, end in ends.items() if end > tick}
         nodes = [
-            Node(name, dict.fromkeys(range(4), "A"), frozenset(i for i in range(4) if (name, i) not in ends))
+            Node(
+                name,
+                dict.fromkeys(range(4), "A"),
+                frozenset(i for i in range(4) if (name, i) not in ends),
+            )
             for name in "abc"
         ]
         queue = [PlacementRequest("gang", 50, 10.0, gang, spread)] if tick >= 10 else []

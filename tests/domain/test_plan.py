@@ -14,7 +14,14 @@ from lockstep.domain.errors import LockstepError
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.reading import read_spec
 from lockstep.domain.training.memory import MemoryForecast
-from lockstep.domain.training.plan import BatchPlan, accumulation_steps, ceil_div, check_batch, part, plan_of
+from lockstep.domain.training.plan import (
+    BatchPlan,
+    accumulation_steps,
+    ceil_div,
+    check_batch,
+    part,
+    plan_of,
+)
 from tests.domain.documents import changed, script_document, train_document
 
 BATCH = st.integers(1, 300)
@@ -32,7 +39,11 @@ def dealt(size: int, parts: int) -> list[int]:
 
 def fewest_slots(batch: int, micro: int, world: int) -> int:
     """The smallest K for which K slots of at most ``micro`` hold every rank's share, by trying."""
-    return next(micro_batches for micro_batches in count(1) if max(dealt(batch, world)) <= micro_batches * micro)
+    return next(
+        micro_batches
+        for micro_batches in count(1)
+        if max(dealt(batch, world)) <= micro_batches * micro
+    )
 
 
 def plan(batch: int, micro: int, world: int) -> BatchPlan:
@@ -45,7 +56,9 @@ def plan(batch: int, micro: int, world: int) -> BatchPlan:
 
 
 @given(st.integers(0, 500), st.integers(1, 40))
-def test_parts_are_contiguous_cover_everything_and_are_as_equal_as_cards_dealt(size: int, parts: int) -> None:
+def test_parts_are_contiguous_cover_everything_and_are_as_equal_as_cards_dealt(
+    size: int, parts: int
+) -> None:
     bounds = [part(size, parts, index) for index in range(parts)]
     assert [stop - start for start, stop in bounds] == dealt(size, parts)
     assert [index for start, stop in bounds for index in range(start, stop)] == list(range(size))
@@ -54,17 +67,27 @@ def test_parts_are_contiguous_cover_everything_and_are_as_equal_as_cards_dealt(s
 @given(BATCH, MICRO, WORLD)
 @example(1, 1, 20)
 @example(65, 8, 2)
-def test_every_rank_runs_the_same_and_the_fewest_possible_slots(batch: int, micro: int, world: int) -> None:
+def test_every_rank_runs_the_same_and_the_fewest_possible_slots(
+    batch: int, micro: int, world: int
+) -> None:
     expected = fewest_slots(batch, micro, world)
     assert accumulation_steps(batch, micro, world) == expected
-    assert {len(plan(batch, micro, world).micro_batches(rank)) for rank in range(world)} == {expected}
+    assert {len(plan(batch, micro, world).micro_batches(rank)) for rank in range(world)} == {
+        expected
+    }
 
 
 @given(BATCH, MICRO, WORLD)
 @example(1, 1, 20)
-def test_the_slots_hold_every_sample_of_the_batch_once_and_in_order(batch: int, micro: int, world: int) -> None:
-    micro_batches = [slot for rank in range(world) for slot in plan(batch, micro, world).micro_batches(rank)]
-    assert [index for start, stop in micro_batches for index in range(start, stop)] == list(range(batch))
+def test_the_slots_hold_every_sample_of_the_batch_once_and_in_order(
+    batch: int, micro: int, world: int
+) -> None:
+    micro_batches = [
+        slot for rank in range(world) for slot in plan(batch, micro, world).micro_batches(rank)
+    ]
+    assert [index for start, stop in micro_batches for index in range(start, stop)] == list(
+        range(batch)
+    )
 
 
 @given(BATCH, MICRO, WORLD)
@@ -80,13 +103,16 @@ def test_no_slot_is_larger_than_the_micro_batch_and_a_ranks_slots_differ_by_at_m
 @given(BATCH, MICRO, WORLD)
 def test_ranks_shares_differ_by_at_most_one_sample(batch: int, micro: int, world: int) -> None:
     shares = [
-        sum(stop - start for start, stop in plan(batch, micro, world).micro_batches(rank)) for rank in range(world)
+        sum(stop - start for start, stop in plan(batch, micro, world).micro_batches(rank))
+        for rank in range(world)
     ]
     assert shares == dealt(batch, world)
 
 
 @given(BATCH, st.integers(1, 300), MICRO, WORLD)
-def test_a_smaller_last_batch_is_split_by_the_same_rule(batch: int, last: int, micro: int, world: int) -> None:
+def test_a_smaller_last_batch_is_split_by_the_same_rule(
+    batch: int, last: int, micro: int, world: int
+) -> None:
     last = min(last, batch)
     whole, own = plan(batch, micro, world), plan(last, micro, world)
     assert [whole.micro_batches(rank, last) for rank in range(world)] == [
@@ -126,7 +152,9 @@ def test_the_plan_in_words(batch: int, micro: int, world: int, sentence: str) ->
 
 
 @given(BATCH, MICRO, WORLD)
-def test_the_sentence_never_claims_a_product_that_is_not_the_batch(batch: int, micro: int, world: int) -> None:
+def test_the_sentence_never_claims_a_product_that_is_not_the_batch(
+    batch: int, micro: int, world: int
+) -> None:
     made = plan(batch, micro, world)
     left, equals, right = made.sentence().partition(" = ")
     if equals:
@@ -163,7 +191,9 @@ def test_the_plan_of_a_spec_has_its_numbers() -> None:
 
 
 def test_a_micro_batch_larger_than_a_share_is_the_share() -> None:
-    spec = read_spec(changed(changed(train_document(), "/resources/gpus", 3), "/train/batch/micro_size", 1000))
+    spec = read_spec(
+        changed(changed(train_document(), "/resources/gpus", 3), "/train/batch/micro_size", 1000)
+    )
     made = plan_of(spec)
     assert made is not None
     assert (made.micro_batch_size, made.accumulation_steps) == (22, 1)
@@ -186,9 +216,17 @@ def test_accumulation_beyond_the_limit_is_refused() -> None:
     assert caught.value.fields[0].pointer == "/train/batch/micro_size"
 
 
-@pytest.mark.parametrize("field", ["batch_size", "micro_batch_size", "accumulation_steps", "world_size"])
+@pytest.mark.parametrize(
+    "field", ["batch_size", "micro_batch_size", "accumulation_steps", "world_size"]
+)
 def test_a_plan_of_nothing_is_no_plan(field: str) -> None:
-    numbers = {"batch_size": 8, "micro_batch_size": 2, "accumulation_steps": 4, "world_size": 1, field: 0}
+    numbers = {
+        "batch_size": 8,
+        "micro_batch_size": 2,
+        "accumulation_steps": 4,
+        "world_size": 1,
+        field: 0,
+    }
     with pytest.raises(ValidationError):
         BatchPlan.model_validate(numbers)
 
@@ -207,7 +245,9 @@ def test_a_plan_is_settled_by_a_micro_batch_and_its_forecast_was_for_another() -
 
 
 def test_auto_is_refused_where_no_rank_can_compute_alone() -> None:
-    document = changed(changed(train_document(), "/train/batch", {"size": 64}), "/train/strategy", {"name": "fsdp"})
+    document = changed(
+        changed(train_document(), "/train/batch", {"size": 64}), "/train/strategy", {"name": "fsdp"}
+    )
     with pytest.raises(LockstepError) as caught:
         read_spec(document)
     assert [field.pointer for field in caught.value.fields] == ["/train/batch/micro_size"]

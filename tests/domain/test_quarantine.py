@@ -19,13 +19,18 @@ def quarantined(*failures: tuple[str, str, Reason, float]) -> dict[str, str]:
 
 
 def test_a_node_that_fails_two_jobs_is_quarantined_with_both_named() -> None:
-    found = quarantined(("n", "job-1", Reason.STORAGE, 0.0), ("n", "job-2", Reason.LAUNCH_FAILED, 1.0))
+    found = quarantined(
+        ("n", "job-1", Reason.STORAGE, 0.0), ("n", "job-2", Reason.LAUNCH_FAILED, 1.0)
+    )
     assert list(found) == ["n"]
     assert "storage (job job-1), launch_failed (job job-2)" in found["n"]
 
 
 def test_a_node_that_fails_one_job_again_and_again_is_not() -> None:
-    assert quarantined(("n", "job-1", Reason.STORAGE, 0.0), ("n", "job-1", Reason.LAUNCH_FAILED, 1.0)) == {}
+    assert (
+        quarantined(("n", "job-1", Reason.STORAGE, 0.0), ("n", "job-1", Reason.LAUNCH_FAILED, 1.0))
+        == {}
+    )
 
 
 def test_a_node_that_fell_silent_with_all_its_jobs_has_failed_once() -> None:
@@ -71,10 +76,16 @@ failure = st.builds(
 
 
 @given(st.lists(failure, max_size=12))
-def test_a_node_is_quarantined_only_for_two_jobs_that_it_alone_failed_so(failures: list[NodeFailure]) -> None:
+def test_a_node_is_quarantined_only_for_two_jobs_that_it_alone_failed_so(
+    failures: list[NodeFailure],
+) -> None:
     for node in to_quarantine(failures, together_seconds=TOGETHER):
         others = {(each.job_id, each.reason) for each in failures if each.node != node}
-        alone = {each.job_id for each in failures if each.node == node and (each.job_id, each.reason) not in others}
+        alone = {
+            each.job_id
+            for each in failures
+            if each.node == node and (each.job_id, each.reason) not in others
+        }
         assert len(alone) >= 2
 
 
@@ -87,4 +98,6 @@ def test_the_order_in_which_failures_are_told_does_not_matter(order: list[int]) 
         NodeFailure("m", "4", Reason.STORAGE, LATER),
     ]
     shuffled = [failures[index] for index in order]
-    assert to_quarantine(shuffled, together_seconds=TOGETHER) == to_quarantine(failures, together_seconds=TOGETHER)
+    assert to_quarantine(shuffled, together_seconds=TOGETHER) == to_quarantine(
+        failures, together_seconds=TOGETHER
+    )

@@ -1,4 +1,5 @@
-"""What a person is told about a wrong document: field, value, expectation, next step; one error per wrong value."""
+"""What a person is told about a wrong document: field, value, expectation, next step; one error per
+wrong value."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ def only(document: object) -> FieldError:
     return error.fields[0]
 
 
-# (changed pointer, value sent, pointer of the error, words its message has, words its next step has)
+# (changed pointer, value sent, pointer of the error, words its message has, words its next step
+# has)
 CASES: list[tuple[str, Any, str, str, str]] = [
     (
         "/name",
@@ -255,7 +257,9 @@ CASES: list[tuple[str, Any, str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("pointer", "value", "at", "message", "next_step"), CASES, ids=lambda case: repr(case)[:30])
+@pytest.mark.parametrize(
+    ("pointer", "value", "at", "message", "next_step"), CASES, ids=lambda case: repr(case)[:30]
+)
 def test_one_wrong_value_gets_one_error_that_says_what_and_what_next(
     pointer: str, value: Any, at: str, message: str, next_step: str
 ) -> None:
@@ -275,7 +279,9 @@ def test_one_wrong_value_gets_one_error_that_says_what_and_what_next(
         (["x", 3], "/script/command/1", "expected a text, got 3"),
     ],
 )
-def test_a_word_of_a_command_is_pointed_at_by_its_index(command: object, at: str, message: str) -> None:
+def test_a_word_of_a_command_is_pointed_at_by_its_index(
+    command: object, at: str, message: str
+) -> None:
     field = only(changed(script_document(), "/script/command", command))
     assert field.pointer == at
     assert message in field.message
@@ -293,7 +299,10 @@ def test_the_refusal_names_the_first_field_in_one_line_and_counts_the_rest() -> 
 
 def test_every_wrong_argument_of_a_task_is_named_at_once() -> None:
     error = refusal(changed(train_document(), "/train/task_args", {"layers": "many", "widht": 1}))
-    assert [field.pointer for field in error.fields] == ["/train/task_args/layers", "/train/task_args/widht"]
+    assert [field.pointer for field in error.fields] == [
+        "/train/task_args/layers",
+        "/train/task_args/widht",
+    ]
 
 
 def test_every_wrong_variable_is_named_at_once() -> None:
@@ -309,16 +318,29 @@ def test_a_kind_without_its_section_says_which_is_needed(kind: str) -> None:
 
 def test_a_section_of_the_other_kind_is_refused_without_repeating_it() -> None:
     field = only({**train_document(), "script": {"command": ["train.py"]}})
-    assert (field.pointer, field.message) == ("/script", "section not allowed, because kind is train")
+    assert (field.pointer, field.message) == (
+        "/script",
+        "section not allowed, because kind is train",
+    )
 
 
 @pytest.mark.parametrize(
     ("document", "kind"),
-    [(None, "nothing"), ([], "a list"), ("x", "a text"), (3, "a number"), (0.5, "a number"), (True, "true or false")],
+    [
+        (None, "nothing"),
+        ([], "a list"),
+        ("x", "a text"),
+        (3, "a number"),
+        (0.5, "a number"),
+        (True, "true or false"),
+    ],
 )
 def test_what_is_no_object_is_refused_by_its_kind(document: object, kind: str) -> None:
     error = refusal(document)
-    assert error.message == f"expected a job spec: an object with fields such as name and kind, got {kind}"
+    assert (
+        error.message
+        == f"expected a job spec: an object with fields such as name and kind, got {kind}"
+    )
     assert [field.pointer for field in error.fields] == [""]
     assert error.next_step
 
@@ -340,7 +362,9 @@ def test_a_field_that_is_written_as_null_is_shown_as_null() -> None:
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 POINTERS = [
@@ -353,7 +377,9 @@ POINTERS = [
 
 @settings(max_examples=400, deadline=None)
 @given(st.sampled_from(POINTERS), JSON)
-def test_whatever_is_sent_is_accepted_or_refused_with_errors_that_can_be_sent_back(pointer: str, value: Any) -> None:
+def test_whatever_is_sent_is_accepted_or_refused_with_errors_that_can_be_sent_back(
+    pointer: str, value: Any
+) -> None:
     document = changed(train_document(), pointer, value)
     try:
         read_spec(document)

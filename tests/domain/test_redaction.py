@@ -42,8 +42,14 @@ def test_no_value_of_a_secret_is_left_in_a_line() -> None:
     }
     clean = Redactor(secrets_of(environment)).clean
     assert clean("hf_abcdefgh hf_abcdefghij") == "*** ***"
-    assert clean("key: MIIEvQIBADANBg, and a%20b%2Fc%2Bd%3De or a b/c+d=e") == "key: ***, and *** or ***"
-    assert clean("connected to postgresql://ada:l0velace!@db/x") == "connected to postgresql://ada:***@db/x"
+    assert (
+        clean("key: MIIEvQIBADANBg, and a%20b%2Fc%2Bd%3De or a b/c+d=e")
+        == "key: ***, and *** or ***"
+    )
+    assert (
+        clean("connected to postgresql://ada:l0velace!@db/x")
+        == "connected to postgresql://ada:***@db/x"
+    )
     assert clean("ordinary-value .*") == "ordinary-value .*"
 
 

@@ -47,7 +47,9 @@ def test_the_best_outlives_newer_ones_and_the_one_before_it_goes() -> None:
 
 
 @given(values=st.lists(st.none() | st.floats()), keep_last=st.integers(1, 5))
-def test_what_is_kept_is_the_newest_and_at_most_one_more(values: list[float | None], keep_last: int) -> None:
+def test_what_is_kept_is_the_newest_and_at_most_one_more(
+    values: list[float | None], keep_last: int
+) -> None:
     saved = steps(values)
     dropped = superseded(saved, keep_last, value)
     assert all(each not in dropped for each in saved[:keep_last])

@@ -8,22 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.domain.life.outcomes import (
+from lockstep.domain.life.outcomes import RULES, Outcome, Reason, RetryClass
+from lockstep.domain.life.retrying import (
     ATTEMPTS_MAX,
     FRUITLESS_MAX,
     LONG_SECONDS,
-    RULES,
     STUCK_NODES_MAX,
     AttemptEnd,
     AttemptHistory,
     JobDecision,
-    Outcome,
-    Reason,
-    RetryClass,
     judge,
 )
 
-AGAIN = sorted(reason for reason, rule in RULES.items() if rule.retry in (RetryClass.RETRY, RetryClass.RETRY_ELSEWHERE))
+AGAIN = sorted(
+    reason
+    for reason, rule in RULES.items()
+    if rule.retry in (RetryClass.RETRY, RetryClass.RETRY_ELSEWHERE)
+)
 COUNTED = [reason for reason in AGAIN if RULES[reason].charged]
 FREE = [reason for reason in AGAIN if not RULES[reason].charged]
 
@@ -38,10 +39,18 @@ class Job:
         self.last: JobDecision | None = None
 
     def end(
-        self, reason: Reason, *, reached: int = 0, ran_seconds: float = 0.0, can_halve: bool = False, **details: Any
+        self,
+        reason: Reason,
+        *,
+        reached: int = 0,
+        ran_seconds: float = 0.0,
+        can_halve: bool = False,
+        **details: Any,
     ) -> JobDecision:
         self.attempts += 1
-        ending = AttemptEnd(self.attempts, ran_seconds, reached, self.retries_max, can_halve=can_halve)
+        ending = AttemptEnd(
+            self.attempts, ran_seconds, reached, self.retries_max, can_halve=can_halve
+        )
         self.last = judge(Outcome.of(reason, "it ended", **details), self.record, ending)
         self.record = self.last.record
         return self.last
@@ -54,7 +63,8 @@ class Job:
         raise AssertionError("it goes on for ever")
 
 
-# -- progress ------------------------------------------------------------------------------------------------------
+# -- progress
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("reason", COUNTED)
@@ -99,7 +109,9 @@ def test_each_retry_says_how_many_are_left_and_why_the_count_started_again() -> 
 def test_a_retry_that_is_not_counted_says_so() -> None:
     job = Job(retries_max=0)
     assert job.end(Reason.SHUTDOWN).explanation == "not counted as a retry"
-    assert job.end(Reason.KILLED).note.startswith("an attempt got no further, and retry.max is 0; 1 of the 2 attempts")
+    assert job.end(Reason.KILLED).note.startswith(
+        "an attempt got no further, and retry.max is 0; 1 of the 2 attempts"
+    )
 
 
 def test_progress_before_a_shutdown_counts_for_the_failure_after_it() -> None:
@@ -116,14 +128,17 @@ def test_falling_back_to_an_earlier_checkpoint_and_coming_up_again_is_no_progres
     assert steps == ["requeue", "requeue", "fail"]
 
 
-ends = st.tuples(st.sampled_from(AGAIN), st.integers(0, 5), st.sampled_from([0.0, 5.0, 2 * LONG_SECONDS]))
+ends = st.tuples(
+    st.sampled_from(AGAIN), st.integers(0, 5), st.sampled_from([0.0, 5.0, 2 * LONG_SECONDS])
+)
 
 
 @given(st.lists(ends, max_size=60), st.integers(0, 5))
 def test_a_job_ends_exactly_when_so_many_counted_attempts_got_no_further(
     history: list[tuple[Reason, int, float]], retries_max: int
 ) -> None:
-    """The budget, told again in other words: of the attempts since the furthest step was reached, those that count."""
+    """The budget, told again in other words: of the attempts since the furthest step was reached,
+    those that count."""
     job = Job(retries_max)
     furthest, since, spinning = 0, 0, 0
     for reason, reached, ran_seconds in history:
@@ -146,7 +161,8 @@ def test_what_is_not_counted_never_uses_up_the_budget(history: list[tuple[Reason
     assert job.record.charged == 0
 
 
-# -- spinning ------------------------------------------------------------------------------------------------------
+# -- spinning
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("reason", FREE)
@@ -167,7 +183,10 @@ def test_each_short_attempt_waits_longer_and_the_first_that_is_not_counted_not_a
 
 def test_a_service_that_restarts_once_an_hour_never_ends_a_job() -> None:
     job = Job()
-    assert all(job.end(Reason.SHUTDOWN, ran_seconds=3_600).step == "requeue" for _ in range(ATTEMPTS_MAX - 1))
+    assert all(
+        job.end(Reason.SHUTDOWN, ran_seconds=3_600).step == "requeue"
+        for _ in range(ATTEMPTS_MAX - 1)
+    )
 
 
 @pytest.mark.parametrize("reason", AGAIN)
@@ -178,12 +197,15 @@ def test_nothing_is_tried_for_ever_even_if_it_always_claims_progress(reason: Rea
     assert job.end(reason, reached=ATTEMPTS_MAX).step == "fail"
 
 
-# -- the job's own fault -------------------------------------------------------------------------------------------
+# -- the job's own fault
+# -------------------------------------------------------------------------------------------
 
 
 def test_a_job_that_failed_on_three_nodes_after_the_same_step_is_not_tried_again() -> None:
     job = Job(retries_max=100)
-    steps = [job.end(Reason.HOST_OUT_OF_MEMORY, node=node, last_step=7).step for node in ("a", "b", "c")]
+    steps = [
+        job.end(Reason.HOST_OUT_OF_MEMORY, node=node, last_step=7).step for node in ("a", "b", "c")
+    ]
     assert steps == ["requeue", "requeue", "fail"]
     assert job.last is not None
     assert "failed on 3 nodes (a, b, c) after the same step" in job.last.note
@@ -199,7 +221,9 @@ def test_a_job_that_failed_on_three_nodes_after_the_same_step_is_not_tried_again
         [(None, 7), (None, 7), (None, 7)],
     ],
 )
-def test_other_failures_on_several_nodes_go_on(failures: list[tuple[str | None, int | None]]) -> None:
+def test_other_failures_on_several_nodes_go_on(
+    failures: list[tuple[str | None, int | None]],
+) -> None:
     job = Job(retries_max=100)
     for node, last_step in failures:
         assert job.end(Reason.LOST, node=node, last_step=last_step).step == "requeue"
@@ -217,7 +241,8 @@ def test_three_nodes_is_the_rule() -> None:
     assert STUCK_NODES_MAX == 3
 
 
-# -- memory --------------------------------------------------------------------------------------------------------
+# -- memory
+# --------------------------------------------------------------------------------------------------
 
 
 def test_lack_of_memory_is_tried_again_with_half_the_micro_batch_at_no_charge() -> None:

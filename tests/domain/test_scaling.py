@@ -13,7 +13,11 @@ def run(world_size: int, step: float, bucket: float | None = None, **parts: floa
     rest = 1 - sum(parts.values())
     fractions = {"forward": rest / 3, "backward": rest * 2 / 3, **parts}
     return ScalingRun(
-        world_size, bucket, step, 64 / step, {part: step * fraction for part, fraction in fractions.items()}
+        world_size,
+        bucket,
+        step,
+        64 / step,
+        {part: step * fraction for part, fraction in fractions.items()},
     )
 
 
@@ -37,7 +41,9 @@ def test_a_run_without_steps_is_refused() -> None:
 
 def test_efficiency_is_against_the_fewest_ranks() -> None:
     rows = compared([run(4, 0.5), run(2, 0.8)])
-    assert [(row.measured.world_size, round(row.speedup, 3), round(row.efficiency, 3)) for row in rows] == [
+    assert [
+        (row.measured.world_size, round(row.speedup, 3), round(row.efficiency, 3)) for row in rows
+    ] == [
         (4, 1.6, 0.8),
         (2, 1.0, 1.0),
     ]
@@ -107,7 +113,10 @@ def test_a_run_that_waits_is_told_only_what_its_strategy_can_change(
     strategy: dict[str, object], swept: bool, options: str
 ) -> None:
     said = advice(compared(WAITING), Strategy.model_validate(strategy), swept=swept)
-    assert said == f"communication-bound: on 2 ranks 30% of the step waits for the other ranks; {options}"
+    assert (
+        said
+        == f"communication-bound: on 2 ranks 30% of the step waits for the other ranks; {options}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -127,7 +136,8 @@ def test_zero1_is_recommended_where_it_can_be_set_and_changes_something(
 ) -> None:
     said = advice(compared(UPDATING), Strategy.model_validate(strategy))
     assert said.startswith(
-        "update-bound: on 2 ranks the optimizer takes 40% of the step; a larger batch.size needs fewer"
+        "update-bound: on 2 ranks the optimizer takes 40% of the step; a larger batch.size needs "
+        "fewer"
     )
     assert ("train.strategy.name: zero1 shares them" in said) is shares
 
@@ -138,7 +148,9 @@ def test_one_rank_has_nobody_to_share_its_updates_with() -> None:
 
 @pytest.mark.parametrize("name", ["fsdp", "data_parallel"])
 @pytest.mark.parametrize("runs", [SLOWER, [run(1, 1.0), run(2, 1.4, communication=0.3)]])
-def test_cores_are_not_blamed_where_waiting_is_part_of_computing(name: str, runs: list[ScalingRun]) -> None:
+def test_cores_are_not_blamed_where_waiting_is_part_of_computing(
+    name: str, runs: list[ScalingRun]
+) -> None:
     said = advice(compared(runs), Strategy.model_validate({"name": name}))
     assert "share cores" not in said
     assert f"with {name} the devices wait for each other in both" in said

@@ -16,29 +16,46 @@ from tests.domain.documents import REMOVE, changed, script_document, train_docum
 BIG = 10**30
 
 
-# (pointer, values just inside, values just outside). Written by hand from the interface, not from the model.
+# (pointer, values just inside, values just outside). Written by hand from the interface, not from
+# the model.
 def _at(ref: str) -> dict[str, str]:
     return {"git": "https://example.org/x", "ref": ref}
 
 
 BOUNDS: list[tuple[str, list[Any], list[Any]]] = [
-    ("/name", ["a", "a" * 63, "a.b_c-d", "0"], ["", "A", "a" * 64, "-a", "a-", "a b", "a\n", "ä", 5, None]),
+    (
+        "/name",
+        ["a", "a" * 63, "a.b_c-d", "0"],
+        ["", "A", "a" * 64, "-a", "a-", "a b", "a\n", "ä", 5, None],
+    ),
     ("/project", ["default", "x1"], ["", "No", None]),
     ("/kind", ["train"], ["Train", "", None, 1]),
     ("/resources/gpus", [1, 64], [0, -1, 4097, BIG, 1.5, "x", None, True, [1]]),
-    ("/resources/gpus", [{"min": 1, "max": 64}], [{"min": 0, "max": 1}, {"min": 2, "max": 1}, {"max": 2}, {"min": 1}]),
+    (
+        "/resources/gpus",
+        [{"min": 1, "max": 64}],
+        [{"min": 0, "max": 1}, {"min": 2, "max": 1}, {"max": 2}, {"min": 1}],
+    ),
     ("/resources/gpu_type", ["cpu", "NVIDIA H200", None, "x" * 100], ["", "x" * 101, 3]),
     ("/resources/nodes", [None, 1], [0, 1025, True]),
     ("/train/batch/size", [1, 2**31], [0, -1, 2**31 + 1, 1.5, "many", None, False]),
     ("/train/batch/micro_size", [1, 2**31, "auto"], [0, -8, 2**31 + 1, 0.5, "Auto", None, True]),
     ("/train/steps", [1, 10**9], [0, -1, 10**9 + 1, 2.5, True]),
-    ("/train/optimizer/lr", [1e-12, 100], [0, -1e-3, 101, float("nan"), float("inf"), "fast", None, True]),
+    (
+        "/train/optimizer/lr",
+        [1e-12, 100],
+        [0, -1e-3, 101, float("nan"), float("inf"), "fast", None, True],
+    ),
     ("/train/schedule/name", ["constant", "cosine", "linear"], ["step", None]),
     ("/train/schedule/warmup_steps", [0, 10**9], [-1, 10**9 + 1, 0.5]),
     ("/train/schedule/min_lr", [0, 3e-4], [-1e-9, 3.1e-4, float("nan")]),
     ("/train/clip_grad_norm", [None, 1e-9, 1e9], [0, -1, float("inf"), True]),
     ("/train/precision", ["fp32", "bf16", "fp16"], ["float32", "fp64", None]),
-    ("/train/strategy/name", ["ddp", "manual", "data_parallel", "zero1", "fsdp"], ["DDP", None, "local_sgd", "diloco"]),
+    (
+        "/train/strategy/name",
+        ["ddp", "manual", "data_parallel", "zero1", "fsdp"],
+        ["DDP", None, "local_sgd", "diloco"],
+    ),
     ("/train/strategy/bucket_cap_mb", [None, 0.5, 4096], [0, 4097, True]),
     ("/train/strategy/gradient_as_bucket_view", [True, False, None], [2]),
     ("/train/strategy/static_graph", [True, False], [None, 2]),
@@ -46,8 +63,18 @@ BOUNDS: list[tuple[str, list[Any], list[Any]]] = [
     (
         "/train/strategy",
         [
-            {"name": "zero1", "bucket_cap_mb": 10, "gradient_as_bucket_view": True, "static_graph": True},
-            {"name": "manual", "gradient_as_bucket_view": False, "static_graph": False, "compression": "none"},
+            {
+                "name": "zero1",
+                "bucket_cap_mb": 10,
+                "gradient_as_bucket_view": True,
+                "static_graph": True,
+            },
+            {
+                "name": "manual",
+                "gradient_as_bucket_view": False,
+                "static_graph": False,
+                "compression": "none",
+            },
             {"compression": "powersgd", "powersgd_rank": 1024, "powersgd_start_step": 0},
             {"name": "local_sgd", "sync_every_steps": 1},
             {"name": "diloco", "sync_every_steps": 500, "outer_lr": 0.7, "outer_momentum": 0},
@@ -81,21 +108,53 @@ BOUNDS: list[tuple[str, list[Any], list[Any]]] = [
     (
         "/train/init_from",
         [None, "x" * 1000, "job:0192-ab", "job:last@20", "job:gpt@best"],
-        ["", "x" * 1001, "job:", "job:a@", "job:a@worst", "job:a b", "job:a@1@2", "job:a@-1", "a\0b"],
+        [
+            "",
+            "x" * 1001,
+            "job:",
+            "job:a@",
+            "job:a@worst",
+            "job:a b",
+            "job:a@1@2",
+            "job:a@-1",
+            "a\0b",
+        ],
     ),
     ("/train/deterministic", [True, False], ["perhaps", None, 2]),
     ("/train/compile", [True, False], [None]),
     ("/train/activation_checkpointing", [True, False], [None]),
     ("/train/memory_headroom", [0, 0.89], [-0.01, 0.9, 1, True]),
     ("/train/task", ["causal_lm", "image_classification"], ["", "causal", "x" * 501, None]),
-    ("/code", [None, {"upload": "0" * 64}, {"path": "/data"}], [{}, {"upload": "0" * 63}, "x", [], {"path": "data"}]),
+    (
+        "/code",
+        [None, {"upload": "0" * 64}, {"path": "/data"}],
+        [{}, {"upload": "0" * 63}, "x", [], {"path": "data"}],
+    ),
     ("/code", [], [{"upload": "0" * 64, "git": "https://example.org/x"}]),
     (
         "/code/git",
-        ["https://example.org/x.git", "ssh://git@example.org:22/x", "git@example.org:a/x.git", "file:///srv/x"],
-        ["", "x", "/srv/x", "--upload-pack=x", "ext::sh -c x", "ssh://-oProxyCommand=x/y", "https://", "git@h:-x"],
+        [
+            "https://example.org/x.git",
+            "ssh://git@example.org:22/x",
+            "git@example.org:a/x.git",
+            "file:///srv/x",
+        ],
+        [
+            "",
+            "x",
+            "/srv/x",
+            "--upload-pack=x",
+            "ext::sh -c x",
+            "ssh://-oProxyCommand=x/y",
+            "https://",
+            "git@h:-x",
+        ],
     ),
-    ("/code/git", ["https://ada@example.org/x"], ["https://ada:password@example.org/x", "https://e.org/a\0b"]),
+    (
+        "/code/git",
+        ["https://ada@example.org/x"],
+        ["https://ada:password@example.org/x", "https://e.org/a\0b"],
+    ),
     (
         "/code",
         [_at(ref) for ref in ("HEAD", "main", "feature/a-b", "v1.2", "0" * 40)],
@@ -110,7 +169,11 @@ BOUNDS: list[tuple[str, list[Any], list[Any]]] = [
     ("/retry/max", [0, 100], [-1, 101, None, True]),
     ("/timeout_seconds", [None, 0.1, 31_622_400], [0, -1, 31_622_401, float("nan"), True]),
     ("/priority", [0, 100], [-1, 101, 50.5, None]),
-    ("/labels", [{}, {"team": "blue"}, {"x" * 63: "y" * 255}], [{"x" * 64: ""}, {"x": "y" * 256}, {"a": 1}, None]),
+    (
+        "/labels",
+        [{}, {"team": "blue"}, {"x" * 63: "y" * 255}],
+        [{"x" * 64: ""}, {"x": "y" * 256}, {"a": 1}, None],
+    ),
 ]
 ACCEPTED = [(pointer, value) for pointer, inside, _ in BOUNDS for value in inside]
 REFUSED = [(pointer, value) for pointer, _, outside in BOUNDS for value in outside]
@@ -135,14 +198,18 @@ def test_a_value_just_outside_its_bounds_is_refused(pointer: str, value: Any) ->
         JobSpec.model_validate(changed(train_document(), pointer, value))
 
 
-@pytest.mark.parametrize("pointer", ["/name", "/kind", "/train", "/train/task", "/train/batch", "/train/batch/size"])
+@pytest.mark.parametrize(
+    "pointer", ["/name", "/kind", "/train", "/train/task", "/train/batch", "/train/batch/size"]
+)
 def test_a_field_without_a_default_is_needed(pointer: str) -> None:
     with pytest.raises(ValidationError):
         JobSpec.model_validate(changed(train_document(), pointer, REMOVE))
 
 
 @pytest.mark.parametrize(
-    "command", [[], [""], ["  "], "train.py", ["a", 1], ["a\0b"], ["train.py"] * 1001, None], ids=_id
+    "command",
+    [[], [""], ["  "], "train.py", ["a", 1], ["a\0b"], ["train.py"] * 1001, None],
+    ids=_id,
 )
 def test_a_script_without_a_program_to_run_is_refused(command: object) -> None:
     with pytest.raises(ValidationError):
@@ -150,7 +217,15 @@ def test_a_script_without_a_program_to_run_is_refused(command: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["RANK", "WORLD_SIZE", "MASTER_ADDR", "CUDA_VISIBLE_DEVICES", "LOCKSTEP_METRICS", "TORCHELASTIC_RUN_ID"]
+    "name",
+    [
+        "RANK",
+        "WORLD_SIZE",
+        "MASTER_ADDR",
+        "CUDA_VISIBLE_DEVICES",
+        "LOCKSTEP_METRICS",
+        "TORCHELASTIC_RUN_ID",
+    ],
 )
 def test_a_job_may_not_set_what_the_launcher_sets(name: str) -> None:
     with pytest.raises(ValidationError):
@@ -210,11 +285,15 @@ def test_a_persons_own_task_needs_code() -> None:
     document = changed(train_document(), "/train/task", "tasks/mine.py:Mine")
     with pytest.raises(ValidationError):
         JobSpec.model_validate(document)
-    assert JobSpec.model_validate({**document, "code": {"path": "/data/code"}}).train.task == "tasks/mine.py:Mine"
+    assert (
+        JobSpec.model_validate({**document, "code": {"path": "/data/code"}}).train.task
+        == "tasks/mine.py:Mine"
+    )
 
 
 @pytest.mark.parametrize(
-    "task", ["/abs/mine.py:Mine", "../mine.py:Mine", "mine.py", "mine.py:", "mine.py:1x", "mine:Mine"]
+    "task",
+    ["/abs/mine.py:Mine", "../mine.py:Mine", "mine.py", "mine.py:", "mine.py:1x", "mine:Mine"],
 )
 def test_a_task_file_outside_the_code_is_no_task(task: str) -> None:
     document = {**changed(train_document(), "/train/task", task), "code": {"path": "/data/code"}}
@@ -231,7 +310,11 @@ def test_devices_divide_over_the_nodes() -> None:
 
 @pytest.mark.parametrize(
     ("resources", "nproc", "ranks", "devices"),
-    [({"gpus": 4}, None, 4, 4), ({"gpus": 2, "nodes": 2}, 8, 16, 2), ({"gpus": {"min": 1, "max": 6}}, None, 6, 6)],
+    [
+        ({"gpus": 4}, None, 4, 4),
+        ({"gpus": 2, "nodes": 2}, 8, 16, 2),
+        ({"gpus": {"min": 1, "max": 6}}, None, 6, 6),
+    ],
 )
 def test_one_rank_runs_per_device_unless_a_script_says_otherwise(
     resources: dict[str, Any], nproc: int | None, ranks: int, devices: int
@@ -249,7 +332,10 @@ def test_data_parallel_is_one_rank_that_drives_all_devices_of_a_node() -> None:
     document = _strategy(changed(train_document(), "/resources", {"gpus": 4}), name="data_parallel")
     spec = JobSpec.model_validate(document)
     assert (spec.world_size(), spec.device_count()) == (1, 4)
-    for resources, said in (({"gpus": 4, "nodes": 2}, "nodes is 2"), ({"gpus": 4, "gpu_type": "cpu"}, "is cpu")):
+    for resources, said in (
+        ({"gpus": 4, "nodes": 2}, "nodes is 2"),
+        ({"gpus": 4, "gpu_type": "cpu"}, "is cpu"),
+    ):
         with pytest.raises(ValidationError, match=said):
             JobSpec.model_validate(changed(document, "/resources", resources))
 
@@ -262,10 +348,16 @@ def test_data_parallel_is_one_rank_that_drives_all_devices_of_a_node() -> None:
         (200, 10, "fp16", "scale changes"),
     ],
 )
-def test_powersgd_that_could_not_work_is_refused(steps: int, start: int | None, precision: str, said: str) -> None:
-    document = changed(changed(train_document(), "/train/steps", steps), "/train/precision", precision)
+def test_powersgd_that_could_not_work_is_refused(
+    steps: int, start: int | None, precision: str, said: str
+) -> None:
+    document = changed(
+        changed(train_document(), "/train/steps", steps), "/train/precision", precision
+    )
     with pytest.raises(ValidationError, match=said):
-        JobSpec.model_validate(_strategy(document, compression="powersgd", powersgd_start_step=start))
+        JobSpec.model_validate(
+            _strategy(document, compression="powersgd", powersgd_start_step=start)
+        )
 
 
 INTERFACE_EXAMPLE = """
@@ -306,15 +398,23 @@ def test_the_interfaces_own_example_is_accepted_and_is_all_there_is() -> None:
     document = YAML(typ="safe").load(INTERFACE_EXAMPLE)
     spec = read_spec(document)
     assert set(document) | {"script", "retention"} == set(JobSpec.model_fields)
-    assert set(document["train"]) | {"epochs", "loader", "stall", "debug", "non_finite", "tf32"} == set(
-        type(spec.train).model_fields
-    )
+    assert set(document["train"]) | {
+        "epochs",
+        "loader",
+        "stall",
+        "debug",
+        "non_finite",
+        "tf32",
+    } == set(type(spec.train).model_fields)
 
 
 def test_the_interfaces_example_says_the_defaults() -> None:
     document = YAML(typ="safe").load(INTERFACE_EXAMPLE)
     short = {"name": "stdlib-gpt", "kind": "train", "resources": {"gpus": 2}}
-    chosen = {name: document["train"][name] for name in ("task", "batch", "steps", "schedule", "checkpoint", "eval")}
+    chosen = {
+        name: document["train"][name]
+        for name in ("task", "batch", "steps", "schedule", "checkpoint", "eval")
+    }
     assert read_spec({**short, "train": chosen}) == read_spec(document)
 
 

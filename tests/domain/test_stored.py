@@ -1,4 +1,5 @@
-"""What another version wrote: neutral unknown fields are ignored, everything else that is unknown is refused by name."""
+"""What another version wrote: neutral unknown fields are ignored, everything else that is unknown
+is refused by name."""
 
 from __future__ import annotations
 
@@ -31,7 +32,15 @@ TRAIN: dict[str, Any] = {
     "code": {"path": "/code"},
 }
 STORED: dict[str, Any] = read_spec(TRAIN).model_dump(mode="json")
-PLACES = [(), ("retry",), ("resources",), ("train",), ("train", "optimizer"), ("train", "strategy"), ("code",)]
+PLACES = [
+    (),
+    ("retry",),
+    ("resources",),
+    ("train",),
+    ("train", "optimizer"),
+    ("train", "strategy"),
+    ("code",),
+]
 NEUTRAL: list[Any] = [None, False, 0, 0.0, "", [], {}, {"a": None, "b": {"c": []}}]
 MEANT: list[Any] = [True, 1, -0.5, "x", [0], {"a": None, "b": 3}]
 
@@ -56,12 +65,16 @@ def test_an_unknown_field_of_neutral_value_is_ignored_and_logged(
     with caplog.at_level(logging.WARNING):
         assert read_stored_spec(document) == read_spec(TRAIN)
     assert document == before
-    assert [record.getMessage().rpartition(": ")[2] for record in caplog.records] == [".".join((*place, "novel"))]
+    assert [record.getMessage().rpartition(": ")[2] for record in caplog.records] == [
+        ".".join((*place, "novel"))
+    ]
 
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("value", MEANT)
-def test_an_unknown_field_that_asks_for_something_is_refused_by_name(place: tuple[str, ...], value: Any) -> None:
+def test_an_unknown_field_that_asks_for_something_is_refused_by_name(
+    place: tuple[str, ...], value: Any
+) -> None:
     with pytest.raises(UnreadableSpecError) as refused:
         read_stored_spec(changed(place, value))
     assert f"unknown field {'.'.join((*place, 'novel'))} = " in str(refused.value)
@@ -100,7 +113,10 @@ ASSIGNMENT: dict[str, Any] = {
 
 def test_an_assignment_of_another_version_is_read_alike() -> None:
     known = AssignmentFile.model_validate(ASSIGNMENT)
-    for document in ({**ASSIGNMENT, "novel": None}, {**ASSIGNMENT, "spec": changed(("retry",), [])}):
+    for document in (
+        {**ASSIGNMENT, "novel": None},
+        {**ASSIGNMENT, "spec": changed(("retry",), [])},
+    ):
         assert AssignmentFile.model_validate_json(json.dumps(document)) == known
     for document in ({**ASSIGNMENT, "novel": 7}, {**ASSIGNMENT, "spec": changed(("retry",), 7)}):
         with pytest.raises(ValidationError, match="novel"):
@@ -124,16 +140,19 @@ def test_an_outcome_of_a_newer_version_is_read() -> None:
 OLDEST = frozenset(
     "project train.batch.micro_size train.checkpoint.keep_last train.checkpoint.background"
     " train.clip_grad_norm train.log_every_steps train.memory_headroom train.non_finite"
-    " train.optimizer.name train.optimizer.lr train.optimizer.betas train.optimizer.eps train.optimizer.weight_decay"
+    " train.optimizer.name train.optimizer.lr train.optimizer.betas train.optimizer.eps "
+    "train.optimizer.weight_decay"
     " train.precision train.schedule.name train.seed"
-    " train.stall.factor train.stall.first_step_seconds train.stall.min_seconds train.strategy.compression"
+    " train.stall.factor train.stall.first_step_seconds train.stall.min_seconds "
+    "train.strategy.compression"
     " train.strategy.name code.ref priority retry.max".split()
 )
 """Fields whose default asks for something. Every program of a supported version knows them."""
 
 
 def test_the_default_of_a_new_field_of_the_spec_is_neutral() -> None:
-    """Otherwise a program of the version before cannot tell that a job does not ask for it, and refuses the job."""
+    """Otherwise a program of the version before cannot tell that a job does not ask for it, and
+    refuses the job."""
     assert {name for name, default in fields(JobSpec) if default} == OLDEST
 
 

@@ -24,7 +24,9 @@ def test_this_list_is_the_whole_table() -> None:
 
 
 @pytest.mark.parametrize("pointer", LATER)
-def test_what_is_not_there_yet_is_refused_by_name_and_with_what_to_write_instead(pointer: str) -> None:
+def test_what_is_not_there_yet_is_refused_by_name_and_with_what_to_write_instead(
+    pointer: str,
+) -> None:
     asked, what, _ = LATER[pointer]
     with pytest.raises(LockstepError) as caught:
         read_spec(changed(train_document(), pointer, asked))
@@ -42,7 +44,9 @@ def test_what_is_not_asked_for_is_accepted(pointer: str) -> None:
 
 
 def test_everything_that_is_not_there_yet_is_named_at_once() -> None:
-    document = changed(changed(train_document(), "/resources/gpus", {"min": 1, "max": 2}), "/secrets", ["TOKEN"])
+    document = changed(
+        changed(train_document(), "/resources/gpus", {"min": 1, "max": 2}), "/secrets", ["TOKEN"]
+    )
     with pytest.raises(LockstepError) as caught:
         read_spec(document)
     assert [field.pointer for field in caught.value.fields] == ["/resources/gpus", "/secrets"]

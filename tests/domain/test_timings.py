@@ -15,7 +15,11 @@ from lockstep.domain.life.timings import Timings
 def test_the_defaults_are_the_designs() -> None:
     timings = Timings()
     assert (timings.heartbeat_seconds, timings.lease_seconds, timings.fence_seconds) == (5, 60, 50)
-    assert (timings.replace_after_seconds, timings.cycle_seconds, timings.outage_seconds) == (70, 2, 30)
+    assert (timings.replace_after_seconds, timings.cycle_seconds, timings.outage_seconds) == (
+        70,
+        2,
+        30,
+    )
     assert (timings.stop_grace_seconds, timings.exit_stall_seconds) == (5, 30)
 
 
@@ -56,7 +60,9 @@ def test_a_scale_that_is_not_positive_is_refused(factor: float) -> None:
 
 
 @given(st.integers(1, 10**9), st.text())
-def test_the_wait_before_a_retry_doubles_up_to_a_limit_and_lies_in_its_upper_half(failures: int, who: str) -> None:
+def test_the_wait_before_a_retry_doubles_up_to_a_limit_and_lies_in_its_upper_half(
+    failures: int, who: str
+) -> None:
     longest = [0, 1, 2, 4, 8, 16, 32, 64, 120][min(failures, 8)]
     assert longest / 2 <= Timings().backoff(failures, who=who) <= longest
 

@@ -1,1 +1,2 @@
-"""The whole service, started as processes the way a person starts it, and used over HTTP and the command line."""
+"""The whole service, started as processes the way a person starts it, and used over HTTP and the
+command line."""

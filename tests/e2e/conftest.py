@@ -1,4 +1,5 @@
-"""One running service per test module: starting it costs seconds, and jobs do not disturb each other."""
+"""One running service per test module: starting it costs seconds, and jobs do not disturb each
+other."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""A running Lockstep for a test: ``lockstep up`` in a folder of its own, and what a person does with it.
+"""A running Lockstep for a test: ``lockstep up`` in a folder of its own, and what a person does
+with it.
 
-Not here: any import of the service's code. These tests see what a user sees: HTTP, the command, files and processes.
+Not here: any import of the service's code. These tests see what a user sees: HTTP, the command,
+files and processes.
 """
 
 from __future__ import annotations
@@ -46,7 +48,11 @@ class Service:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")},
+            **{
+                name: value
+                for name, value in os.environ.items()
+                if not name.startswith("LOCKSTEP_")
+            },
             "LOCKSTEP_HOME": str(home),
             "LOCKSTEP_CPU_SLOTS": "4",
             "LOCKSTEP_KEEP_FOLDERS": "100",
@@ -69,15 +75,23 @@ class Service:
         self.http.close()
         self.down()
 
-    def run(self, *arguments: str, timeout: float = 120, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *arguments: str, timeout: float = 120, cwd: Path = ROOT
+    ) -> subprocess.CompletedProcess[str]:
         """The ``lockstep`` command."""
         return subprocess.run(  # noqa: PLW1510 -- the exit code is what the tests look at
-            [str(LOCKSTEP), *arguments], env=self.environment, cwd=cwd, timeout=timeout, capture_output=True, text=True
+            [str(LOCKSTEP), *arguments],
+            env=self.environment,
+            cwd=cwd,
+            timeout=timeout,
+            capture_output=True,
+            text=True,
         )
 
     def service_logs(self) -> str:
         return "\n".join(
-            f"--- {path.name}\n{path.read_text()[-3000:]}" for path in sorted(self.home.glob("logs/*.log"))
+            f"--- {path.name}\n{path.read_text()[-3000:]}"
+            for path in sorted(self.home.glob("logs/*.log"))
         )
 
     # --- what a person does
@@ -99,7 +113,9 @@ class Service:
                 archive.add(path, arcname=path.name)
         body = buffer.getvalue()
         digest = hashlib.sha256(body).hexdigest()
-        answer = self.http.put(f"/v1/uploads/{digest}", content=body, headers={"Content-Type": "application/gzip"})
+        answer = self.http.put(
+            f"/v1/uploads/{digest}", content=body, headers={"Content-Type": "application/gzip"}
+        )
         assert answer.status_code in {200, 201}, answer.text
         return digest
 
@@ -134,7 +150,9 @@ class Service:
 
     def series(self, job_id: str, attempts: str = "current") -> dict[str, dict[int, float]]:
         """Every series of a job, by name and step."""
-        answer = self.http.get(f"/v1/jobs/{job_id}/metrics", params={"attempts": attempts, "max_points": 10_000})
+        answer = self.http.get(
+            f"/v1/jobs/{job_id}/metrics", params={"attempts": attempts, "max_points": 10_000}
+        )
         assert answer.status_code == 200, answer.text
         found: dict[str, dict[int, float]] = {}
         for one in answer.json()["series"]:
@@ -175,7 +193,9 @@ class Service:
         if name == "broker":
             # The server writes its own title over its command line, and over its environment.
             title = " ".join(line)
-            return ("valkey-server" in title or "redis-server" in title) and f"{self.home}/broker/" in title
+            return (
+                "valkey-server" in title or "redis-server" in title
+            ) and f"{self.home}/broker/" in title
         return line[1:4] == ["-P", "-m", f"lockstep.{name}"]
 
     def _is_ours(self, process: psutil.Process) -> bool:
@@ -197,7 +217,10 @@ class Service:
             folders = self.folders(job_id)
             if not folders or not (folders[-1] / "ranks.json").exists():
                 return None
-            return {one["rank"]: one["pid"] for one in json.loads((folders[-1] / "ranks.json").read_text())["ranks"]}
+            return {
+                one["rank"]: one["pid"]
+                for one in json.loads((folders[-1] / "ranks.json").read_text())["ranks"]
+            }
 
         return until(ask, 60, f"ranks of {job_id}")
 
@@ -206,7 +229,10 @@ class Service:
         found = []
         for process in psutil.process_iter(["environ", "status"]):
             environment = process.info["environ"] or {}
-            if environment.get("LOCKSTEP_JOB_ID") == job_id and process.info["status"] != psutil.STATUS_ZOMBIE:
+            if (
+                environment.get("LOCKSTEP_JOB_ID") == job_id
+                and process.info["status"] != psutil.STATUS_ZOMBIE
+            ):
                 found.append(process)
         return found
 

@@ -23,7 +23,9 @@ def digits(name: str = "digits", *, steps: int = 12, **train: Any) -> dict[str, 
     }
 
 
-def script(name: str, command: list[str], *, upload: str | None = None, gpus: int = 1, **more: Any) -> dict[str, Any]:
+def script(
+    name: str, command: list[str], *, upload: str | None = None, gpus: int = 1, **more: Any
+) -> dict[str, Any]:
     """A torchrun script."""
     spec: dict[str, Any] = {
         "name": name,
@@ -83,7 +85,13 @@ class Slow(Task):
 
 
 def slow(
-    service: Any, folder: Path, name: str = "slow", *, args: dict[str, Any], steps: int, **train: Any
+    service: Any,
+    folder: Path,
+    name: str = "slow",
+    *,
+    args: dict[str, Any],
+    steps: int,
+    **train: Any,
 ) -> dict[str, Any]:
     """The task above, uploaded and ready to submit, on two ranks."""
     folder.mkdir(parents=True, exist_ok=True)

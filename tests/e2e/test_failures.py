@@ -16,19 +16,28 @@ from tests.e2e.specs import digits, script, slow
 pytestmark = pytest.mark.e2e
 
 
-def test_user_code_that_raises_is_named_with_rank_exception_and_step(lockstep: Service, tmp_path: Path) -> None:
+def test_user_code_that_raises_is_named_with_rank_exception_and_step(
+    lockstep: Service, tmp_path: Path
+) -> None:
     spec = slow(lockstep, tmp_path, args={"fail_at": 20}, steps=50)
     (tmp_path / "job.json").write_text(json.dumps(spec))
     done = lockstep.run("submit", str(tmp_path / "job.json"), "-y", "--code", str(tmp_path))
     assert done.returncode == 1, done.stdout + done.stderr
     shown = done.stdout + done.stderr
-    for word in ("user_error", "rank 1", "RuntimeError", "the labels of shard 7 are damaged", "task.py"):
+    for word in (
+        "user_error",
+        "rank 1",
+        "RuntimeError",
+        "the labels of shard 7 are damaged",
+        "task.py",
+    ):
         assert word in shown
     outcome = lockstep.job("slow")["outcome"]
     assert outcome["rank"] == 1
     assert outcome["exception"] == "RuntimeError: the labels of shard 7 are damaged"
     assert "in loss" in outcome["traceback"]
-    # Each step has 16 / 2 / 4 = 2 slots; warm-up passes count too, so only the order of magnitude is fixed here.
+    # Each step has 16 / 2 / 4 = 2 slots; warm-up passes count too, so only the order of magnitude
+    # is fixed here.
     assert 5 <= outcome["last_step"] <= 10
 
 
@@ -49,7 +58,9 @@ def test_cancelling_a_queued_job_takes_one_request(lockstep: Service) -> None:
     assert lockstep.ended(holders[0]["id"], 20)["state"] == "cancelled"
 
 
-def test_a_task_that_cannot_be_built_says_so_without_a_retry(lockstep: Service, tmp_path: Path) -> None:
+def test_a_task_that_cannot_be_built_says_so_without_a_retry(
+    lockstep: Service, tmp_path: Path
+) -> None:
     job = lockstep.submit(slow(lockstep, tmp_path, "wrong-args", args={"colour": "red"}, steps=5))
     ended = lockstep.ended(job["id"])
     assert ended["outcome"]["reason"] == "bad_spec"
@@ -61,5 +72,10 @@ def test_the_command_follows_a_job_to_its_closing_table(lockstep: Service, tmp_p
     done = lockstep.run("submit", str(tmp_path / "job.json"), "-y")
     shown = done.stdout + done.stderr
     assert done.returncode == 0, shown
-    for word in ("64 = 2 ranks × 8 samples × 4 accumulation steps", "succeeded", "loss", "checkpoint"):
+    for word in (
+        "64 = 2 ranks × 8 samples × 4 accumulation steps",
+        "succeeded",
+        "loss",
+        "checkpoint",
+    ):
         assert word in shown

@@ -26,9 +26,13 @@ def trained(lockstep: Service) -> dict:
     return lockstep.ended(job["id"])
 
 
-def test_a_training_job_succeeds_and_returns_the_submitted_body(lockstep: Service, trained: dict) -> None:
+def test_a_training_job_succeeds_and_returns_the_submitted_body(
+    lockstep: Service, trained: dict
+) -> None:
     assert trained["state"] == "succeeded", trained["outcome"]
-    assert trained["spec"] == digits(steps=12, checkpoint={"every_steps": 5}, eval={"every_steps": 6})
+    assert trained["spec"] == digits(
+        steps=12, checkpoint={"every_steps": 5}, eval={"every_steps": 6}
+    )
     assert trained["progress"]["step"] == 12
     assert trained["progress"]["fraction"] == 1
 
@@ -46,17 +50,25 @@ def test_the_plans_numbers_are_the_ones_the_engine_logs(lockstep: Service, train
 def test_the_plan_of_an_example_prints_its_memory_forecast(lockstep: Service) -> None:
     said = lockstep.run("plan", "examples/gpt.yaml")
     assert said.returncode == 0, said.stderr
-    memory = re.search(r"  memory about 16\.\d MiB per rank \((.+)\) with micro-batches of 8", said.stdout)
+    memory = re.search(
+        r"  memory about 16\.\d MiB per rank \((.+)\) with micro-batches of 8", said.stdout
+    )
     assert memory is not None, said.stdout
-    assert {"activations", "optimizer", "weights", "gradients"} <= set(re.findall("[a-z]+", memory[1]))
-    assert re.search(r"  of     .+ GiB on each cpu: micro-batches of up to 32 fit", said.stdout), said.stdout
+    assert {"activations", "optimizer", "weights", "gradients"} <= set(
+        re.findall("[a-z]+", memory[1])
+    )
+    assert re.search(r"  of     .+ GiB on each cpu: micro-batches of up to 32 fit", said.stdout), (
+        said.stdout
+    )
 
 
 def test_a_job_took_as_much_memory_as_its_plan_predicted(lockstep: Service, trained: dict) -> None:
     document = {**trained["spec"], "name": "again"}
     answer: dict = {}
     while answer.get("state", "computing") == "computing":
-        answer = lockstep.http.post("/v1/jobs/plan", json=document).raise_for_status().json()["memory"]
+        answer = (
+            lockstep.http.post("/v1/jobs/plan", json=document).raise_for_status().json()["memory"]
+        )
     events = (lockstep.folders(trained["id"])[0] / "spool/events.jsonl").read_text().splitlines()
     found = next(event["data"] for event in map(json.loads, events) if event["kind"] == "memory")
     assert found["measure"] == "tensors"
@@ -65,7 +77,9 @@ def test_a_job_took_as_much_memory_as_its_plan_predicted(lockstep: Service, trai
 
 def test_metrics_over_http_equal_the_spool_line_by_line(lockstep: Service, trained: dict) -> None:
     series = {
-        name: steps for name, steps in lockstep.series(trained["id"]).items() if not name.startswith(metrics.SYSTEM)
+        name: steps
+        for name, steps in lockstep.series(trained["id"]).items()
+        if not name.startswith(metrics.SYSTEM)
     }
     spool = lockstep.folders(trained["id"])[0] / "spool/metrics.jsonl"
     lines = spool.read_text().splitlines()
@@ -81,9 +95,13 @@ def test_metrics_over_http_equal_the_spool_line_by_line(lockstep: Service, train
 
 def test_each_step_says_where_its_time_went(lockstep: Service, trained: dict) -> None:
     series = lockstep.series(trained["id"])
-    parts = [name for name in metrics.UNITS if name.startswith("time/") and name != "time/step_seconds"]
+    parts = [
+        name for name in metrics.UNITS if name.startswith("time/") and name != "time/step_seconds"
+    ]
     for step, whole in series["time/step_seconds"].items():
-        assert math.isclose(sum(series.get(name, {}).get(step, 0.0) for name in parts), whole, rel_tol=0.02)
+        assert math.isclose(
+            sum(series.get(name, {}).get(step, 0.0) for name in parts), whole, rel_tol=0.02
+        )
 
 
 def test_the_loss_falls_and_evaluation_is_logged(lockstep: Service, trained: dict) -> None:
@@ -112,12 +130,16 @@ def test_the_story_is_told_by_events(lockstep: Service, trained: dict) -> None:
 
 def test_polling_an_unchanged_job_costs_a_304(lockstep: Service, trained: dict) -> None:
     first = lockstep.http.get(f"/v1/jobs/{trained['id']}")
-    again = lockstep.http.get(f"/v1/jobs/{trained['id']}", headers={"If-None-Match": first.headers["ETag"]})
+    again = lockstep.http.get(
+        f"/v1/jobs/{trained['id']}", headers={"If-None-Match": first.headers["ETag"]}
+    )
     assert again.status_code == 304
     assert again.content == b""
 
 
-def test_a_script_that_knows_nothing_of_lockstep_runs_unchanged(lockstep: Service, tmp_path: Path) -> None:
+def test_a_script_that_knows_nothing_of_lockstep_runs_unchanged(
+    lockstep: Service, tmp_path: Path
+) -> None:
     (tmp_path / "train.py").write_text(
         "import sys, torch, torch.distributed as dist\n"
         "dist.init_process_group('gloo')\n"
@@ -139,7 +161,9 @@ def test_a_script_that_knows_nothing_of_lockstep_runs_unchanged(lockstep: Servic
 
 
 def test_a_scripts_exit_code_decides_its_state(lockstep: Service, tmp_path: Path) -> None:
-    (tmp_path / "bad.py").write_text("import sys; print('about to leave', file=sys.stderr); sys.exit(3)\n")
+    (tmp_path / "bad.py").write_text(
+        "import sys; print('about to leave', file=sys.stderr); sys.exit(3)\n"
+    )
     job = lockstep.submit(script("bad", ["bad.py"], upload=lockstep.upload(tmp_path)))
     ended = lockstep.ended(job["id"])
     assert ended["state"] == "failed"
@@ -154,7 +178,8 @@ def test_a_scripts_json_lines_become_series(lockstep: Service, tmp_path: Path) -
         "if os.environ['RANK'] == '0':\n"
         "    with open(os.environ['LOCKSTEP_METRICS'], 'a') as out:\n"
         "        for step in range(1, 101):\n"
-        "            print(json.dumps({'step': step, 'loss': 1 / step, 'odd': float('nan')}), file=out)\n"
+        "            print(json.dumps({'step': step, 'loss': 1 / step, 'odd': float('nan')}), "
+        "file=out)\n"
     )
     job = lockstep.submit(script("metrics", ["train.py"], upload=lockstep.upload(tmp_path), gpus=2))
     ended = lockstep.ended(job["id"])

@@ -18,7 +18,9 @@ def test_scaling_runs_the_same_batch_on_each_number_of_devices_and_gives_advice(
 ) -> None:
     file = tmp_path / "job.json"
     file.write_text(json.dumps(digits(epochs=3, steps=None, checkpoint={"every_steps": 1})))
-    done = lockstep.run("scaling", str(file), "--gpus", "2,1", "--steps", "6", "-o", "json", timeout=240)
+    done = lockstep.run(
+        "scaling", str(file), "--gpus", "2,1", "--steps", "6", "-o", "json", timeout=240
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert [run["world_size"] for run in found["runs"]] == [1, 2]

@@ -1,6 +1,8 @@
-"""One training job over two nodes: the same weights as on one, also after a rank of the second node was killed.
+"""One training job over two nodes: the same weights as on one, also after a rank of the second node
+was killed.
 
-The service runs as ever; the second node is another agent on this machine, with a name and a folder of its own.
+The service runs as ever; the second node is another agent on this machine, with a name and a folder
+of its own.
 """
 
 from __future__ import annotations
@@ -54,10 +56,16 @@ def second(lockstep: Service) -> Iterator[Path]:
     }
     with (lockstep.home / "logs/second.log").open("wb") as log:
         agent = subprocess.Popen(
-            [sys.executable, "-m", "lockstep.worker"], env=environment, cwd=ROOT, stdout=log, stderr=log
+            [sys.executable, "-m", "lockstep.worker"],
+            env=environment,
+            cwd=ROOT,
+            stdout=log,
+            stderr=log,
         )
     try:
-        until(lambda: len(lockstep.http.get("/v1/nodes").json()["items"]) == 2, 60, "the second node")
+        until(
+            lambda: len(lockstep.http.get("/v1/nodes").json()["items"]) == 2, 60, "the second node"
+        )
         yield folder
     finally:
         agent.terminate()
@@ -88,7 +96,9 @@ def job(running: Service, folder: Path, name: str, *, nodes: int, pause: float) 
 
 
 def prepared_by(folder: Path, job_id: str, attempt: int) -> list[int]:
-    return sorted(int(path.name.rpartition("-")[2]) for path in folder.glob(f"{job_id}-{attempt}-*"))
+    return sorted(
+        int(path.name.rpartition("-")[2]) for path in folder.glob(f"{job_id}-{attempt}-*")
+    )
 
 
 def test_two_nodes_train_what_one_trains_also_after_a_rank_of_the_second_was_killed(
@@ -99,8 +109,12 @@ def test_two_nodes_train_what_one_trains_also_after_a_rank_of_the_second_was_kil
     hit = job(lockstep, tmp_path, "hit", nodes=2, pause=0.01)
     lockstep.at_step(hit["id"], 12)
     [theirs] = [path.parent for path in second.glob("*/ranks.json")]
-    pids = {one["rank"]: one["pid"] for one in json.loads((theirs / "ranks.json").read_text())["ranks"]}
-    gang = [psutil.Process(pid) for pid in (*pids.values(), *lockstep.rank_pids(hit["id"]).values())]
+    pids = {
+        one["rank"]: one["pid"] for one in json.loads((theirs / "ranks.json").read_text())["ranks"]
+    }
+    gang = [
+        psutil.Process(pid) for pid in (*pids.values(), *lockstep.rank_pids(hit["id"]).values())
+    ]
     kill(psutil.Process(pids[3]))
     # Five seconds, and a heartbeat of five.
     until(lambda: not any(map(alive, gang)), 60, "gang down")

@@ -1,4 +1,5 @@
-"""What a job has trained, read from its last checkpoint in the store of a service on this machine."""
+"""What a job has trained, read from its last checkpoint in the store of a service on this
+machine."""
 
 from __future__ import annotations
 
@@ -14,6 +15,8 @@ def weights(service: Service, job_id: str) -> dict[str, torch.Tensor]:
     items = service.http.get(f"/v1/jobs/{job_id}/checkpoints").json()["items"]
     folder = Path(next(item for item in items if item["final"])["location"].removeprefix("file://"))
     state = torch.load(folder / "state.pt", weights_only=True)
-    found = {name: value for name, value in state["model"].items() if isinstance(value, torch.Tensor)}
+    found = {
+        name: value for name, value in state["model"].items() if isinstance(value, torch.Tensor)
+    }
     assert found
     return found

@@ -1,4 +1,5 @@
-"""What the ranks of the pool do in the tests of ``micro_size: auto``: search, and tell what changed meanwhile.
+"""What the ranks of the pool do in the tests of ``micro_size: auto``: search, and tell what changed
+meanwhile.
 
 Not here: what is expected of it (``tests.engine.test_auto_micro_batch``).
 """
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lockstep.domain.spec.job import Train
+from lockstep.domain.spec.train import Train
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.engine.data.loader import MicroBatch, RankBatch, weights_of
 from lockstep.engine.loop.trainer import Trainer
@@ -33,7 +34,10 @@ from tests.engine.toy import Net, Toy, ToyTask, item
 BATCH = 24
 TOY = Toy(buffer=True, dropout=0.5)
 TRAIN = Train.model_validate({"task": "causal_lm", "batch": {"size": BATCH}, "steps": 3})
-MEMORY = "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: not enough memory: you tried to allocate 1 bytes."
+MEMORY = (
+    "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: not enough memory: you tried to "
+    "allocate 1 bytes."
+)
 
 
 class Draws(Net):
@@ -105,7 +109,9 @@ class Engine:
         weights = weights_of(self.task.weight(batch), self.gradient.terms)
         micro_batches = [MicroBatch(batch, 4, weights, position=4 * index) for index in range(2)]
         whole = tuple(2 * self.ranks.world_size * weight for weight in weights)
-        found = self.gradient.accumulate(RankBatch(step, BATCH, micro_batches), whole, HostTimeline(Heartbeat.unseen()))
+        found = self.gradient.accumulate(
+            RankBatch(step, BATCH, micro_batches), whole, HostTimeline(Heartbeat.unseen())
+        )
         self.optimizer.update(step, found.sums, self.optimizer.norm(1.0))
         self.gradient.discard()
 
@@ -118,7 +124,8 @@ def choose_on_rank(ranks: Ranks, options: dict[str, Any] | None = None) -> Found
     before, collectives = _state(engine), _sequence(ranks)
     try:
         found.size = engine.choose(found)
-        # The ranks agree after each trial and before the first, through object collectives: counted by a second search
+        # The ranks agree after each trial and before the first, through object collectives: counted
+        # by a second search
         # in which no batch is ever made. What is more than that happened inside trials.
         found.collectives_in_trials = _sequence(ranks) - collectives - _agreements(found, ranks)
         after = _state(engine)
@@ -169,7 +176,11 @@ def train_with_auto(
         }
     )
     plan = BatchPlan(
-        batch_size=BATCH, micro_batch_size=None, accumulation_steps=None, world_size=ranks.world_size, steps=steps
+        batch_size=BATCH,
+        micro_batch_size=None,
+        accumulation_steps=None,
+        world_size=ranks.world_size,
+        steps=steps,
     )
     if isinstance(micro_size, int):
         plan = plan.settled(micro_size)
@@ -202,7 +213,9 @@ def _state(engine: Engine) -> dict[str, Any]:
     for name, value in [*engine.model.named_parameters(), *engine.model.named_buffers()]:
         state[name] = value.detach().numpy().tobytes()
     for index, values in enumerate(engine.optimizer.inner.state.values()):
-        state |= {f"optimizer {index} {name}": value.numpy().tobytes() for name, value in values.items()}
+        state |= {
+            f"optimizer {index} {name}": value.numpy().tobytes() for name, value in values.items()
+        }
     reducer = engine.strategy._reducer
     if reducer is not None:
         state["buckets"] = [bucket.buffer().numpy().tobytes() for bucket in reducer.buckets()]
@@ -212,11 +225,16 @@ def _state(engine: Engine) -> dict[str, Any]:
 
 def _sequence(ranks: Ranks) -> int:
     """Collectives that the group has run so far."""
-    return int(ranks.device_group._get_sequence_number_for_group()) if ranks.device_group is not None else 0
+    return (
+        int(ranks.device_group._get_sequence_number_for_group())
+        if ranks.device_group is not None
+        else 0
+    )
 
 
 def _agreements(found: Found, ranks: Ranks) -> int:
-    """Collectives of one gather, times the gathers of a search: host names, what fits, and one per trial."""
+    """Collectives of one gather, times the gathers of a search: host names, what fits, and one per
+    trial."""
     if ranks.device_group is None:
         return 0
     before = _sequence(ranks)

@@ -1,4 +1,5 @@
-"""What the ranks of the pool do for ``test_buckets``: train a toy, and note where the gradients lie at each update.
+"""What the ranks of the pool do for ``test_buckets``: train a toy, and note where the gradients lie
+at each update.
 
 Not here: what is expected (``tests.engine.test_buckets``).
 """
@@ -24,12 +25,19 @@ class Lies(NamedTuple):
     """Addresses of the memory that they are parts of."""
 
 
-def where_gradients_lie(ranks: Ranks, settings: dict[str, Any], folder: Path) -> tuple[list[Lies], list[str]]:
+def where_gradients_lie(
+    ranks: Ranks, settings: dict[str, Any], folder: Path
+) -> tuple[list[Lies], list[str]]:
     """At each update; and the parameters that had a gradient at the end."""
     found: list[Lies] = []
 
     def look(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        gradients = [
+            p.grad
+            for group in optimizer.param_groups
+            for p in group["params"]
+            if p.grad is not None
+        ]
         storages = {gradient.untyped_storage().data_ptr() for gradient in gradients}
         found.append(Lies(len(gradients), frozenset(storages)))
 

@@ -1,7 +1,8 @@
-"""What the ranks of the pool are asked to do: train a toy through the engine, and tell what they saw from outside.
+"""What the ranks of the pool are asked to do: train a toy through the engine, and tell what they
+saw from outside.
 
-Gradients and rates are taken from torch's own hook before each optimizer step, so no part of the engine has to report
-on itself.
+Gradients and rates are taken from torch's own hook before each optimizer step, so no part of the
+engine has to report on itself.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import torch
 from torch.distributed.tensor import DTensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from lockstep.domain.spec.job import Train
+from lockstep.domain.spec.train import Train
 from lockstep.domain.training.plan import BatchPlan, accumulation_steps, ceil_div
 from lockstep.engine.loop.trainer import Trainer
 from lockstep.engine.runtime.ranks import Ranks
@@ -89,13 +90,17 @@ def train(
         )
 
     hook = register_optimizer_step_pre_hook(look)
-    profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) if count else None
+    profiler = (
+        torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) if count else None
+    )
     try:
         with mutate() if mutate is not None else contextlib.nullcontext():
             if profiler is not None:
                 with profiler:
                     ending = trainer.run()
-                counts = {e.key: e.count for e in profiler.key_averages() if e.key.startswith("gloo:")}
+                counts = {
+                    e.key: e.count for e in profiler.key_averages() if e.key.startswith("gloo:")
+                }
                 seen.all_reduces, seen.collectives = counts.get("gloo:all_reduce", 0), counts
             else:
                 ending = trainer.run()
@@ -103,14 +108,17 @@ def train(
         hook.remove()
     seen.steps_done, seen.stopped = ending.steps_done, ending.stopped
     # Only now: what a test asks the ranks for must not be counted.
-    seen.gradients = [{name: whole(value) for name, value in each.items()} for each in seen.gradients]
+    seen.gradients = [
+        {name: whole(value) for name, value in each.items()} for each in seen.gradients
+    ]
     seen.weights = {name: whole(value) for name, value in task.built.state_dict().items()}
     seen.micro_batches = task.micro_batches[before_the_loop[0] :]
     seen.left_over = [
         name
         for name, parameter in task.built.named_parameters()
         # Views of buckets are zeroed, not dropped, where micro-batches are added up.
-        if parameter.grad is not None and (not spec.strategy.buckets_hold_gradients or parameter.grad.any())
+        if parameter.grad is not None
+        and (not spec.strategy.buckets_hold_gradients or parameter.grad.any())
     ]
     return seen
 
@@ -131,6 +139,9 @@ def planned(settings: dict[str, Any], world_size: int) -> tuple[BatchPlan, Train
     micro = min(spec.batch.micro_size, ceil_div(spec.batch.size, world_size))
     steps = accumulation_steps(spec.batch.size, micro, world_size)
     plan = BatchPlan(
-        batch_size=spec.batch.size, micro_batch_size=micro, accumulation_steps=steps, world_size=world_size
+        batch_size=spec.batch.size,
+        micro_batch_size=micro,
+        accumulation_steps=steps,
+        world_size=world_size,
     )
     return plan, spec

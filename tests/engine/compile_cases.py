@@ -1,4 +1,5 @@
-"""What ranks are asked to do in tests about compiled models, with a backend that needs no compiler of C++."""
+"""What ranks are asked to do in tests about compiled models, with a backend that needs no compiler
+of C++."""
 
 from __future__ import annotations
 
@@ -50,7 +51,9 @@ class Compiled:
 def masked_passes_compiled() -> Iterator[None]:
     """Compile also for the single sample of passes that leave no trace."""
     loss = Objective._loss
-    with mock.patch.object(Objective, "_loss", lambda self, batch, *, masked: loss(self, batch, masked=False)):
+    with mock.patch.object(
+        Objective, "_loss", lambda self, batch, *, masked: loss(self, batch, masked=False)
+    ):
         yield
 
 
@@ -67,7 +70,9 @@ def train(
     def noting(self: Trainer, *arguments: Any, **options: Any) -> None:
         graphs.append(stats["unique_graphs"])
         finish(self, *arguments, **options)
-        assert stats["unique_graphs"] == graphs[-1], "an evaluation or a checkpoint compiled something"
+        assert stats["unique_graphs"] == graphs[-1], (
+            "an evaluation or a checkpoint compiled something"
+        )
 
     with counting() as stats, mock.patch.object(Trainer, "_finish_step", noting):
         seen = cases.train(ranks, toy, settings, folder, mutate)
@@ -80,7 +85,8 @@ class Deep(Task):
     def model(self) -> nn.Module:
         torch.manual_seed(0)
         return nn.Sequential(
-            *(nn.Sequential(nn.Linear(512, 512), nn.Tanh()) for _ in range(6)), nn.Linear(512, 1, bias=False)
+            *(nn.Sequential(nn.Linear(512, 512), nn.Tanh()) for _ in range(6)),
+            nn.Linear(512, 1, bias=False),
         )
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
@@ -89,7 +95,8 @@ class Deep(Task):
 
 
 def launched_early(ranks: Ranks, checkpointed: bool) -> tuple[list[int], list[int]]:
-    """Buckets that were launched before the first layer, which is differentiated last, had its gradient.
+    """Buckets that were launched before the first layer, which is differentiated last, had its
+    gradient.
 
     Of two slots inside ``local`` and a last one: as it is, and compiled.
     """
@@ -107,7 +114,9 @@ def gradients(ranks: Ranks, checkpointed: bool) -> tuple[dict[str, Tensor], dict
     return plain, compiled
 
 
-def _launched_early(ranks: Ranks, *, compiles: bool, checkpointed: bool) -> tuple[list[int], dict[str, Tensor]]:
+def _launched_early(
+    ranks: Ranks, *, compiles: bool, checkpointed: bool
+) -> tuple[list[int], dict[str, Tensor]]:
     task = Deep()
     model = task.model()
     if checkpointed:
@@ -136,7 +145,11 @@ def _launched_early(ranks: Ranks, *, compiles: bool, checkpointed: bool) -> tupl
     strategy.backward(strategy.forward(batch, {"loss": 1.0}, penalize=True)[0])
     assert strategy.finish_reduction()
     hook.remove()
-    found = {name: value.grad.clone() for name, value in model.named_parameters() if value.grad is not None}
+    found = {
+        name: value.grad.clone()
+        for name, value in model.named_parameters()
+        if value.grad is not None
+    }
     strategy.close()
     return launched, found
 

@@ -1,7 +1,8 @@
-"""Tasks whose samples use different parts of the model, or whose weights have unusual memory layouts.
+"""Tasks whose samples use different parts of the model, or whose weights have unusual memory
+layouts.
 
-Every item carries an integer key, by which the model chooses. ``reference`` trains the same model in a plain loop: one
-process, the whole batch in one forward, gradients set to None in between.
+Every item carries an integer key, by which the model chooses. ``reference`` trains the same model
+in a plain loop: one process, the whole batch in one forward, gradients set to None in between.
 """
 
 from __future__ import annotations
@@ -99,11 +100,16 @@ class Skipped(Net):
         for part in self.parts[:-1]:
             hidden = part(hidden)
         needs = keys >= 2
-        return torch.where(needs.unsqueeze(-1), self.parts[-1](hidden), hidden) if needs.any() else hidden
+        return (
+            torch.where(needs.unsqueeze(-1), self.parts[-1](hidden), hidden)
+            if needs.any()
+            else hidden
+        )
 
 
 class Heads(Net):
-    """All heads are computed, and each sample's loss uses the one of its key: a head may lack a backward."""
+    """All heads are computed, and each sample's loss uses the one of its key: a head may lack a
+    backward."""
 
     def body(self, keys: Tensor, hidden: Tensor) -> Tensor:
         heads = [part(hidden) for part in self.parts]
@@ -124,7 +130,8 @@ class OwnParameters(Net):
 
 
 class Late(Net):
-    """All keys but 3 use the same parts: single samples at the start may not show that one is special."""
+    """All keys but 3 use the same parts: single samples at the start may not show that one is
+    special."""
 
     def body(self, keys: Tensor, hidden: Tensor) -> Tensor:
         plain = keys != 3
@@ -249,7 +256,12 @@ def reference(kind: str, settings: dict[str, Any], batches: list[list[int]]) -> 
 
 
 def train(
-    ranks: Ranks, kind: str, settings: dict[str, Any], folder: Path, declared: bool = False, resumes: bool = False
+    ranks: Ranks,
+    kind: str,
+    settings: dict[str, Any],
+    folder: Path,
+    declared: bool = False,
+    resumes: bool = False,
 ) -> dict[str, Tensor]:
     """Train through the engine; returns the whole weights."""
     plan, spec = planned(settings, ranks.world_size)

@@ -1,4 +1,5 @@
-"""What the engine's tests share: one pool of gloo ranks, and attempts whose launchers are forked from one warm process.
+"""What the engine's tests share: one pool of gloo ranks, and attempts whose launchers are forked
+from one warm process.
 
 Not here: launchers started by exec, which are what ``tests/engine/launcher`` tests.
 """

@@ -1,7 +1,8 @@
 """The engine's contract: what each item says, and which tests prove it with what numbers.
 
-A test names its item (``test_c36_…``). Every comparison of a measured distance with its tolerance is noted while the
-tests run, and ``make contract`` keeps the worst of each; ``docs/generate.py`` draws ``docs/contract.md`` from both.
+A test names its item (``test_c36_…``). Every comparison of a measured distance with its tolerance
+is noted while the tests run, and ``make contract`` keeps the worst of each; ``docs/generate.py``
+draws ``docs/contract.md`` from both.
 """
 
 from __future__ import annotations
@@ -35,27 +36,49 @@ ITEMS: Final = {
     12: "Reduced precision is autocast over float32 parameters; gradients add up in float32",
     13: "The from-scratch wrapper equals torch's DDP",
     14: "nn.DataParallel gives the same gradient; refused where it cannot run",
-    15: "fp16: one unscale per step; an overflow anywhere repeats the same batch at a smaller scale, on all ranks",
+    15: (
+        "fp16: one unscale per step; an overflow anywhere repeats the same batch at a smaller "
+        "scale, on all ranks"
+    ),
     16: "The logged gradient norm is the reference's, equal on all ranks",
     17: "A non-finite loss never reaches the parameters; the log shows the real value",
     18: "The learning rate counts optimizer steps",
     19: "The logged loss is the weighted mean over the whole batch and all ranks",
-    20: "Compression within its stated tolerance, its error feedback in the checkpoint; local steps as declared",
+    20: (
+        "Compression within its stated tolerance, its error feedback in the checkpoint; local "
+        "steps as declared"
+    ),
     21: "Illegal use raises: a step inside a window, gradients zeroed before the step, re-entry",
-    22: "At the start all ranks agree on names, shapes, types and values of the parameters, in order",
-    23: "A parameter that differs on one rank by one bit is found, named, and laid to a rank where most agree",
-    24: "Batch statistics need batch_dependent, are equal on all ranks, and evaluation runs the unwrapped model",
-    25: "Randomness belongs to the sample: independent of ranks and micro-batch, repeated on resume",
+    22: (
+        "At the start all ranks agree on names, shapes, types and values of the parameters, in "
+        "order"
+    ),
+    23: (
+        "A parameter that differs on one rank by one bit is found, named, and laid to a rank "
+        "where most agree"
+    ),
+    24: (
+        "Batch statistics need batch_dependent, are equal on all ranks, and evaluation runs the "
+        "unwrapped model"
+    ),
+    25: (
+        "Randomness belongs to the sample: independent of ranks and micro-batch, repeated on resume"
+    ),
     26: "A stopped run that goes on in the same layout is bitwise the uninterrupted one",
     27: "On another number of ranks it has the same items, and weights to rounding",
-    28: "A checkpoint is whole or not there, whatever kills its writer; damage is found and skipped",
+    28: (
+        "A checkpoint is whole or not there, whatever kills its writer; damage is found and skipped"
+    ),
     29: "A checkpoint written in the background holds the state of its step",
     30: "Resuming far into a run fetches nothing twice",
     31: "A rank that ends in any way at any time takes the gang with it, and the outcome names it",
     32: "A restart after each of these succeeds",
     33: "A rank that never moves is named, with every rank's stack",
     34: "Ranks that disagree are told apart: both sides are named",
-    35: "A stop at any moment leaves a loadable checkpoint of the last completed step, within the grace",
+    35: (
+        "A stop at any moment leaves a loadable checkpoint of the last completed step, within the "
+        "grace"
+    ),
     36: "A step that does not fit is run again by all ranks in micro-batches of half the size",
     37: "Two identical runs are bitwise equal",
     38: "So are their metrics, times aside",
@@ -117,14 +140,22 @@ def page() -> str:
     lines = [
         "# The engine's contract",
         "",
-        "Each item, the tests that prove it, and the largest difference seen against its tolerance: ‖a − b‖ / ‖b‖ over all",
-        "parameters, against an independent single-process loop that shares no code with the engine. All of it runs on CPU",
-        "with Gloo and 1–4 processes. *exact* means that the test compares bit by bit, or behaviour rather than numbers.",
+        "Each item, the tests that prove it, and the largest difference seen against its "
+        "tolerance: ‖a − b‖ / ‖b‖ over all",
+        "parameters, against an independent single-process loop that shares no code with the "
+        "engine. All of it runs on CPU",
+        "with Gloo and 1–4 processes. *exact* means that the test compares bit by bit, or "
+        "behaviour rather than numbers.",
         "`make contract` measures anew.",
         "",
     ]
     for number, text in ITEMS.items():
-        lines += [f"## C{number}. {text}", "", "| test | tolerance | measured |", "| --- | --- | --- |"]
+        lines += [
+            f"## C{number}. {text}",
+            "",
+            "| test | tolerance | measured |",
+            "| --- | --- | --- |",
+        ]
         for file, test in by_item[number]:
             words = NAME.sub(r"\2", test).replace("_", " ")
             name = f"[{words}](../{file})"

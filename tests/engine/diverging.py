@@ -1,4 +1,5 @@
-"""Ranks that build or hold another model than the others: what the pool runs for contract C22 and C23."""
+"""Ranks that build or hold another model than the others: what the pool runs for contract C22 and
+C23."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ from tests.engine.toy import Toy
 
 def net(**changes: Any) -> nn.Module:
     torch.manual_seed(0)
-    return nn.ModuleDict({name: changes.get(name) or nn.Linear(3, 3) for name in changes.get("order", "abc")})
+    return nn.ModuleDict(
+        {name: changes.get(name) or nn.Linear(3, 3) for name in changes.get("order", "abc")}
+    )
 
 
 def differing(ranks: Ranks, kind: str, odd: int) -> None:
@@ -49,7 +52,11 @@ def under_ddp_alone(ranks: Ranks) -> dict[str, torch.Tensor]:
     model["a"].requires_grad_(False)  # type: ignore[index]
     wrapped = DistributedDataParallel(model, process_group=ranks.device_group)
     wrapped(torch.ones(2, 3)).backward()
-    return {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
+    return {
+        name: parameter.grad
+        for name, parameter in model.named_parameters()
+        if parameter.grad is not None
+    }
 
 
 def nudge(parameter: torch.Tensor) -> None:

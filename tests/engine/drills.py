@@ -1,7 +1,8 @@
 """A train job that goes wrong at a chosen moment, under the real launcher.
 
-The fault is in the job's own code, so that the engine and the launcher are the ones that people run. Where the moment is
-inside the engine, the task replaces a function of torch or of the system that the engine is known to call there.
+The fault is in the job's own code, so that the engine and the launcher are the ones that people
+run. Where the moment is inside the engine, the task replaces a function of torch or of the system
+that the engine is known to call there.
 
 Not here: what must follow (``test_c31_c32_failures`` and those after it).
 """
@@ -137,8 +138,8 @@ class Fault:
     rank: int = 1
     """-1: on every rank."""
     at: int = 0
-    """Calls of ``loss`` on that rank, two of them in the warm-up and then two per step; for ``data``, items
-    fetched for training, four of them per step."""
+    """Calls of ``loss`` on that rank, two of them in the warm-up and then two per step; for
+    ``data``, items fetched for training, four of them per step."""
 
 
 def prepare(attempt: Attempt, fault: Fault, *, resume: Path | None = None, **train: Any) -> Attempt:
@@ -158,7 +159,15 @@ def prepare(attempt: Attempt, fault: Fault, *, resume: Path | None = None, **tra
         **({"strategy": {"bucket_cap_mb": 1e-6}} if fault.moment == "all-reduce" else {}),
         **train,
     }
-    spec = read_spec({"name": "drill", "kind": "train", "code": CODE, "resources": {"gpus": 2}, "train": document})
+    spec = read_spec(
+        {
+            "name": "drill",
+            "kind": "train",
+            "code": CODE,
+            "resources": {"gpus": 2},
+            "train": document,
+        }
+    )
     return attempt.assign(spec.model_dump(), ranks=2, plan=plan_of(spec), stop_grace_seconds=5.0)
 
 

@@ -12,7 +12,11 @@ from lockstep.engine.runtime.ranks import Ranks
 from tests.engine.cases import planned
 from tests.engine.toy import Toy, toy_task
 
-OPTIONS: dict[str, Any] = {"batch": {"size": 12, "micro_size": 2}, "steps": 2, "checkpoint": {"every_steps": 1}}
+OPTIONS: dict[str, Any] = {
+    "batch": {"size": 12, "micro_size": 2},
+    "steps": 2,
+    "checkpoint": {"every_steps": 1},
+}
 
 
 def writing(ranks: Ranks, folder: Path, how: str) -> None:

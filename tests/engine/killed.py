@@ -2,8 +2,9 @@
 
     python -m tests.engine.killed HOW FOLDER
 
-Prints one JSON object per kill: the operation it died before, and what is left. Each save runs in a fork, which is killed
-for real; torch is imported once. Operations are found by Python's profile hook, which sees every call into C.
+Prints one JSON object per kill: the operation it died before, and what is left. Each save runs in a
+fork, which is killed for real; torch is imported once. Operations are found by Python's profile
+hook, which sees every call into C.
 
 Not here: what must hold afterwards (``tests.engine.test_c28_c29_checkpoints``).
 """
@@ -50,13 +51,16 @@ def saver(folder: Path, keep_last: int = 1) -> Saver:
 
 
 def save(how: str, folder: Path) -> None:
-    """What is interrupted: the second save into a folder that has one checkpoint, of step 1 and value 1."""
+    """What is interrupted: the second save into a folder that has one checkpoint, of step 1 and
+    value 1."""
     given = saver(folder)
     if how == "background":
         given.begin(2, state(2.0))
         given.finish()
     elif how == "final":
-        given.write(2, state(2.0), others=export.parts(state(2.0)["model"], {"job": "killed", "step": 2}))
+        given.write(
+            2, state(2.0), others=export.parts(state(2.0)["model"], {"job": "killed", "step": 2})
+        )
     elif how == "replaced":
         given.write(1, state(2.0))
     elif how == "in_place":  # A wrong rule: nothing has another name while it is written.
@@ -85,12 +89,18 @@ def die_before(operation: int, tell: int) -> None:
 
 
 def left_in(folder: Path) -> dict[str, Any]:
-    """The checkpoints under their names, and the value of the newest; raises if any is not whole."""
+    """The checkpoints under their names, and the value of the newest.
+
+    Raises if any is not whole.
+    """
     values = {}
     for path in checkpoint.complete(folder):
         checkpoint.verify(path)
         values[path.name] = float(checkpoint.load(path)["model"]["w"][0])
-    return {"values": values, "hidden": sorted(path.name for path in folder.iterdir() if path.name.startswith("."))}
+    return {
+        "values": values,
+        "hidden": sorted(path.name for path in folder.iterdir() if path.name.startswith(".")),
+    }
 
 
 def main(how: str, root: Path) -> None:
@@ -111,7 +121,11 @@ def main(how: str, root: Path) -> None:
         status = os.waitpid(child, 0)[1]
         with os.fdopen(reading) as pipe:
             died_before = pipe.read()
-        row: dict[str, Any] = {"died_before": died_before, "killed": os.WIFSIGNALED(status), "before": left_in(folder)}
+        row: dict[str, Any] = {
+            "died_before": died_before,
+            "killed": os.WIFSIGNALED(status),
+            "before": left_in(folder),
+        }
         checkpoint.tidy(folder)
         row["after"] = left_in(folder)
         saver(folder).write(3, state(3.0))

@@ -1,6 +1,8 @@
-"""What the tests of memory train: three shapes of model, and real steps of the engine whose tensors are counted.
+"""What the tests of memory train: three shapes of model, and real steps of the engine whose tensors
+are counted.
 
-Not here: what is expected of them (``tests.engine.test_memory_forecast``, ``tests.engine.test_auto_micro_batch``).
+Not here: what is expected of them (``tests.engine.test_memory_forecast``,
+``tests.engine.test_auto_micro_batch``).
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
 
-from lockstep.domain.spec.job import Train
+from lockstep.domain.spec.train import Train
 from lockstep.domain.training.memory import MemoryForecast
 from lockstep.domain.training.plan import BatchPlan, accumulation_steps
 from lockstep.engine.loop.trainer import Trainer
@@ -36,7 +38,9 @@ class Wide(Task):
         self.width = width
 
     def model(self) -> nn.Module:
-        return nn.Sequential(nn.Linear(self.width, self.width), nn.ReLU(), nn.Linear(self.width, 10))
+        return nn.Sequential(
+            nn.Linear(self.width, self.width), nn.ReLU(), nn.Linear(self.width, 10)
+        )
 
     def dataset(self, split: str) -> Dataset[Any]:
         return TensorDataset(torch.zeros(4, self.width), torch.zeros(4, dtype=torch.long))
@@ -53,7 +57,9 @@ TASKS: dict[str, Callable[[], Task]] = {
 
 
 def train_of(batch_size: int, **settings: Any) -> Train:
-    return Train.model_validate({"task": "causal_lm", "batch": {"size": batch_size}, "steps": 2, **settings})
+    return Train.model_validate(
+        {"task": "causal_lm", "batch": {"size": batch_size}, "steps": 2, **settings}
+    )
 
 
 def predicted(task: Task, train: Train, micro: int, world_size: int = 1) -> MemoryForecast:
@@ -63,7 +69,9 @@ def predicted(task: Task, train: Train, micro: int, world_size: int = 1) -> Memo
 
 def really(task: Task, train: Train, micro: int, ranks: Ranks | None = None) -> int:
     sample = task.dataset("train")[0]
-    return measured_steps(task, train, ranks if ranks is not None else Ranks(), micro_batch_size=micro, sample=sample)
+    return measured_steps(
+        task, train, ranks if ranks is not None else Ranks(), micro_batch_size=micro, sample=sample
+    )
 
 
 def measured_on_rank(ranks: Ranks, name: str, train: Train, micro: int) -> int:
@@ -74,6 +82,9 @@ def trained(ranks: Ranks, train: Train, micro: int, folder: Path) -> None:
     """Make a whole run, as a job does."""
     steps = accumulation_steps(train.batch.size, micro, ranks.world_size)
     plan = BatchPlan(
-        batch_size=train.batch.size, micro_batch_size=micro, accumulation_steps=steps, world_size=ranks.world_size
+        batch_size=train.batch.size,
+        micro_batch_size=micro,
+        accumulation_steps=steps,
+        world_size=ranks.world_size,
     )
     Trainer(train, plan, load_task(train.task, train.task_args, folder), ranks, folder).run()

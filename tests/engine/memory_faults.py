@@ -1,4 +1,5 @@
-"""Runs of the pool's ranks for the tests of out-of-memory: failing items, parameters of two formats."""
+"""Runs of the pool's ranks for the tests of out-of-memory: failing items, parameters of two
+formats."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ def fails_to_fetch(ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Pat
         cases.train(ranks, toy, settings, folder)
 
 
-def of_two_formats(ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path, mutate: Any) -> Seen:
+def of_two_formats(
+    ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path, mutate: Any
+) -> Seen:
     """A run whose model has parameters in float64 and one in float32."""
     with two_formats():
         return cases.train(ranks, toy, settings, folder, mutate)

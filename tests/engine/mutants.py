@@ -29,7 +29,9 @@ def _means(micro_batches: Any) -> Any:
     def forward(self: Objective, batch: Any, scales: Any, *, penalize: bool) -> Any:
         sums = as_terms(self.task.loss(self.model, batch))
         weight = self.task.weight(batch)
-        factor = 1.0 / (max(float(weight), 1.0) * micro_batches(self)) if scales is not None else 0.0
+        factor = (
+            1.0 / (max(float(weight), 1.0) * micro_batches(self)) if scales is not None else 0.0
+        )
         return sum(sums.values()) * factor, {name: term.detach() for name, term in sums.items()}
 
     return forward
@@ -127,7 +129,9 @@ def sampler_not_restored() -> Iterator[None]:
     """Begin with the first batch's items again."""
     micro_batches = _Planned.micro_batches
 
-    with mock.patch.object(_Planned, "micro_batches", lambda self, step: micro_batches(self, step - self._first_step)):
+    with mock.patch.object(
+        _Planned, "micro_batches", lambda self, step: micro_batches(self, step - self._first_step)
+    ):
         yield
 
 
@@ -142,7 +146,9 @@ def schedule_not_restored() -> Iterator[None]:
 
     with (
         mock.patch.object(Optimizer, "update", since),
-        mock.patch.object(Optimizer, "rate", lambda self, step: rate(self, step - vars(self).get("first_step", 0))),
+        mock.patch.object(
+            Optimizer, "rate", lambda self, step: rate(self, step - vars(self).get("first_step", 0))
+        ),
     ):
         yield
 
@@ -153,7 +159,9 @@ def buffers_not_restored() -> Iterator[None]:
 
     def parameters_alone(model: torch.nn.Module, state: dict[str, Any]) -> None:
         names = dict(model.named_parameters())
-        model.load_state_dict({key: value for key, value in state["model"].items() if key in names}, strict=False)
+        model.load_state_dict(
+            {key: value for key, value in state["model"].items() if key in names}, strict=False
+        )
 
     with mock.patch("lockstep.engine.loop.assembly.restore_model", parameters_alone):
         yield
@@ -165,7 +173,10 @@ def parameters_in_another_order() -> Iterator[None]:
     param_groups = Task.param_groups
 
     def turned(self: Task, model: torch.nn.Module) -> Any:
-        return [{**group, "params": group["params"][::-1]} for group in reversed(param_groups(self, model))]
+        return [
+            {**group, "params": group["params"][::-1]}
+            for group in reversed(param_groups(self, model))
+        ]
 
     with mock.patch.object(Task, "param_groups", turned):
         yield
@@ -186,7 +197,9 @@ def items_of_chance() -> Iterator[None]:
 
 @contextlib.contextmanager
 def not_exportable() -> Iterator[None]:
-    with mock.patch("lockstep.engine.checkpoints.export.parts", side_effect=NotExportableError("for a test")):
+    with mock.patch(
+        "lockstep.engine.checkpoints.export.parts", side_effect=NotExportableError("for a test")
+    ):
         yield
 
 
@@ -203,7 +216,8 @@ def penalty_in_every_slot() -> Iterator[None]:
 
 @contextlib.contextmanager
 def buckets_not_fixed() -> Iterator[None]:
-    """Warm up without synchronising, so that DDP builds its buckets anew after the first step of every start."""
+    """Warm up without synchronising, so that DDP builds its buckets anew after the first step of
+    every start."""
     warm_up = GradientStep.warm_up
 
     def local(self: GradientStep, masked: Any) -> None:

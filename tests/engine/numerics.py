@@ -1,4 +1,5 @@
-"""What ranks are asked to do in tests about numbers that are not finite: a toy with chosen items, and ends told as data."""
+"""What ranks are asked to do in tests about numbers that are not finite: a toy with chosen items,
+and ends told as data."""
 
 from __future__ import annotations
 
@@ -60,7 +61,9 @@ class OddTask(ToyTask):
         loss = super().loss(model, batch)
         assert isinstance(loss, Tensor)
         if any(number in self.odd.steep for number in batch[0].tolist()):
-            loss = loss + (model(batch[1]) * 0).abs().sqrt().sum()  # 0, whose slope is infinite times zero.
+            loss = (
+                loss + (model(batch[1]) * 0).abs().sqrt().sum()
+            )  # 0, whose slope is infinite times zero.
         return loss
 
 
@@ -85,7 +88,10 @@ def train(
     odd: Odd,
     mutate: Callable[[], contextlib.AbstractContextManager[None]] | None = None,
 ) -> Told:
-    """One run with odd items; an error of the engine is told, with what the model was when it came."""
+    """One run with odd items.
+
+    An error of the engine is told, with what the model was when it came.
+    """
     task = OddTask(toy, folder, odd)
     trainers: list[Trainer] = []
     start = Trainer.__init__
@@ -124,14 +130,19 @@ def as_on_a_device() -> Iterator[None]:
     def late(self: StepReporter, *arguments: Any, **options: Any) -> None:
         start(self, *arguments, **options | {"late": True})
 
-    with mock.patch.object(Optimizer, "__init__", masking), mock.patch.object(StepReporter, "__init__", late):
+    with (
+        mock.patch.object(Optimizer, "__init__", masking),
+        mock.patch.object(StepReporter, "__init__", late),
+    ):
         yield
 
 
 @contextlib.contextmanager
 def update_anyway() -> Iterator[None]:
     """Move the weights whatever the loss and the gradient are."""
-    with mock.patch("lockstep.engine.step.optimizer.math", SimpleNamespace(isfinite=lambda _: True)):
+    with mock.patch(
+        "lockstep.engine.step.optimizer.math", SimpleNamespace(isfinite=lambda _: True)
+    ):
         yield
 
 

@@ -1,7 +1,8 @@
-"""Four real gloo processes that stay up and are fed cases: importing torch four times per case would take a minute.
+"""Four real gloo processes that stay up and are fed cases: importing torch four times per case
+would take a minute.
 
-They are forked from one that has imported what cases need, as a launcher forks the ranks of a job. A case runs on the first
-W of them over a group of their own; the others wait.
+They are forked from one that has imported what cases need, as a launcher forks the ranks of a job.
+A case runs on the first W of them over a group of their own; the others wait.
 
 Not here: what a case does (``tests.engine.cases``).
 """
@@ -25,7 +26,13 @@ SIZE = 4
 START_SECONDS = 120.0
 CASE_SECONDS = 120.0
 START = "import sys; from tests.engine.pool import fork; fork(sys.argv[1], sys.argv[2])"
-HEAVY = ("torch._dynamo", "torch.distributed.fsdp", "torch.nn.parallel", "torch.profiler", "tests.engine.cases")
+HEAVY = (
+    "torch._dynamo",
+    "torch.distributed.fsdp",
+    "torch.nn.parallel",
+    "torch.profiler",
+    "tests.engine.cases",
+)
 """Imported before the fork: otherwise the first case of each world size does it, in every rank."""
 
 
@@ -48,14 +55,17 @@ class Pool:
             self._connections[receive(connection)] = connection
 
     def run(self, function: Callable[..., Any], *arguments: Any, world_size: int) -> list[Any]:
-        """``function(ranks, *arguments)`` on the first ``world_size`` ranks; their results in rank order."""
+        """``function(ranks, *arguments)`` on the first ``world_size`` ranks; their results in rank
+        order."""
         for rank in range(world_size):
             send(self._connections[rank], (function, arguments, world_size))
         results = []
         for rank in range(world_size):
             if not self._connections[rank].poll(CASE_SECONDS):
                 self.close()
-                raise AssertionError(f"rank {rank} of {world_size} did not answer within {CASE_SECONDS} s: it hangs")
+                raise AssertionError(
+                    f"rank {rank} of {world_size} did not answer within {CASE_SECONDS} s: it hangs"
+                )
             results.append(receive(self._connections[rank]))
         errors = [result for result in results if isinstance(result, Raised)]
         if errors:
@@ -77,7 +87,8 @@ class Pool:
 
 
 def send(connection: Connection, value: Any) -> None:
-    """Plain pickle: the connection's own would pass tensors as file descriptors, which need an authenticated server."""
+    """Plain pickle: the connection's own would pass tensors as file descriptors, which need an
+    authenticated server."""
     connection.send_bytes(pickle.dumps(value))
 
 
@@ -124,7 +135,13 @@ def serve(address: str, rank: int, store: str) -> None:
         while (message := receive(connection)) is not None:
             function, arguments, world_size = message
             group = groups.get(world_size)
-            ranks = Ranks(rank=rank, world_size=world_size, local_rank=rank, host_group=group, device_group=group)
+            ranks = Ranks(
+                rank=rank,
+                world_size=world_size,
+                local_rank=rank,
+                host_group=group,
+                device_group=group,
+            )
             try:
                 result = function(ranks, *arguments)
             except Exception as error:  # noqa: BLE001 - raised again in the test

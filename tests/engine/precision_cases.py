@@ -31,18 +31,25 @@ class NarrowTask(ToyTask):
 def micro_gradients(
     ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path, *, narrow: bool = False
 ) -> tuple[Seen, dict[str, Tensor]]:
-    """One step of the engine, and the float64 sum of the same micro-batches' gradients, each taken on its own."""
+    """One step of the engine, and the float64 sum of the same micro-batches' gradients, each taken
+    on its own."""
     task = NarrowTask(toy) if narrow else ToyTask(toy)
     with (
         mock.patch.object(cases, "toy_task", return_value=task),
         # The narrow model is what the engine refuses; the probe's copy of it is not what is tested.
-        mock.patch("lockstep.engine.loop.assembly.require_wide_parameters") if narrow else contextlib.nullcontext(),
+        mock.patch("lockstep.engine.loop.assembly.require_wide_parameters")
+        if narrow
+        else contextlib.nullcontext(),
     ):
         seen = cases.train(ranks, toy, settings, folder)
     model = initial(toy)
     if narrow:
         model = model.to(torch.bfloat16)
-    weight = float(sum(item(toy, index)[3].sum() for micro_batch in seen.micro_batches for index in micro_batch))
+    weight = float(
+        sum(
+            item(toy, index)[3].sum() for micro_batch in seen.micro_batches for index in micro_batch
+        )
+    )
     total: dict[str, Tensor] = {}
     for micro_batch in seen.micro_batches:
         rows = [item(toy, index) for index in micro_batch]
@@ -54,11 +61,15 @@ def micro_gradients(
         (loss / weight).backward()  # type: ignore[no-untyped-call]
         for name, parameter in model.named_parameters():
             assert parameter.grad is not None
-            total[name] = total.get(name, torch.zeros((), dtype=torch.float64)) + parameter.grad.double()
+            total[name] = (
+                total.get(name, torch.zeros((), dtype=torch.float64)) + parameter.grad.double()
+            )
     return seen, total
 
 
-def narrow_gradients(ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path) -> tuple[Seen, dict[str, Tensor]]:
+def narrow_gradients(
+    ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path
+) -> tuple[Seen, dict[str, Tensor]]:
     """The same of parameters in bfloat16, which the engine refuses."""
     return micro_gradients(ranks, toy, settings, folder, narrow=True)
 
@@ -96,7 +107,9 @@ def train_with_infinities(
     ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path, victim: int, at: dict[int, int]
 ) -> Seen:
     """One run in which the gradient of one rank overflows where ``at`` says."""
-    return cases.train(ranks, toy, settings, folder, lambda: infinities(abs(ranks.rank - victim), at))
+    return cases.train(
+        ranks, toy, settings, folder, lambda: infinities(abs(ranks.rank - victim), at)
+    )
 
 
 def train_scaled(
@@ -110,7 +123,10 @@ def train_scaled(
     mutate: Callable[[], contextlib.AbstractContextManager[None]] | None = None,
 ) -> numerics.Told:
     """One run with another first scale, and another number of good steps before it grows."""
-    with mock.patch.object(Scaler, "GROW_AFTER", grow_after), mock.patch.object(Scaler, "START", start):
+    with (
+        mock.patch.object(Scaler, "GROW_AFTER", grow_after),
+        mock.patch.object(Scaler, "START", start),
+    ):
         return numerics.train(ranks, toy, settings, folder, odd, mutate)
 
 

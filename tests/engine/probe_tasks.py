@@ -1,4 +1,5 @@
-"""Tasks whose loss is a sum over samples, and tasks whose loss is not: each wrong in a way of its own."""
+"""Tasks whose loss is a sum over samples, and tasks whose loss is not: each wrong in a way of its
+own."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ class Classify(Task):
 
     def dataset(self, split: str) -> Dataset[Any]:
         generator = torch.Generator().manual_seed(0)
-        return TensorDataset(torch.randn(30, 4, generator=generator), torch.arange(30) * 7 % CLASSES)
+        return TensorDataset(
+            torch.randn(30, 4, generator=generator), torch.arange(30) * 7 % CLASSES
+        )
 
     def loss(self, model: nn.Module, batch: Any) -> Any:
         x, y = batch
@@ -43,7 +46,9 @@ class Tokens(Classify):
 
     def dataset(self, split: str) -> Dataset[Any]:
         tokens = torch.arange(150).view(30, 5) * 5 % 9
-        targets = torch.where(torch.arange(5) < torch.arange(30)[:, None] % 6, tokens % CLASSES, -100)
+        targets = torch.where(
+            torch.arange(5) < torch.arange(30)[:, None] % 6, tokens % CLASSES, -100
+        )
         return TensorDataset(tokens, targets)
 
     def weight(self, batch: Any) -> Any:
@@ -82,7 +87,11 @@ class WeightedSum(Classify):
 class Dropping(Classify):
     def model(self) -> nn.Module:
         return nn.Sequential(
-            nn.Linear(4, 8), nn.Dropout(0.5), Dropout(0.5), nn.AlphaDropout(0.1), nn.Linear(8, CLASSES)
+            nn.Linear(4, 8),
+            nn.Dropout(0.5),
+            Dropout(0.5),
+            nn.AlphaDropout(0.1),
+            nn.Linear(8, CLASSES),
         )
 
 
@@ -103,7 +112,9 @@ class Images(Classify):
     """GroupNorm looks at one sample at a time."""
 
     def model(self) -> nn.Module:
-        return nn.Sequential(nn.Conv2d(1, 4, 2), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(4, CLASSES))
+        return nn.Sequential(
+            nn.Conv2d(1, 4, 2), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(4, CLASSES)
+        )
 
     def loss(self, model: nn.Module, batch: Any) -> Any:
         return F.cross_entropy(model(batch[0].view(-1, 1, 2, 2)), batch[1], reduction="sum")
@@ -131,7 +142,18 @@ class Named(Classify):
         return self.Pair(torch.stack([s[0] for s in samples]), torch.stack([s[1] for s in samples]))
 
 
-CORRECT = [Classify, Tokens, Terms, Penalized, WeightedSum, Dropping, DroppingByHand, Images, Recomputing, Named]
+CORRECT = [
+    Classify,
+    Tokens,
+    Terms,
+    Penalized,
+    WeightedSum,
+    Dropping,
+    DroppingByHand,
+    Images,
+    Recomputing,
+    Named,
+]
 
 
 # --- what is refused
@@ -161,7 +183,9 @@ class MeanTerm(Terms):
 
 class ClassWeightedMean(Classify):
     def loss(self, model: nn.Module, batch: Any) -> Any:
-        return F.cross_entropy(model(batch[0]), batch[1], weight=WeightedSum.rates.to(batch[0].dtype))
+        return F.cross_entropy(
+            model(batch[0]), batch[1], weight=WeightedSum.rates.to(batch[0].dtype)
+        )
 
 
 class ClassWeightedMeanByWeight(WeightedSum):
@@ -190,7 +214,9 @@ class ConstantInTheLoss(Classify):
     """Changes no gradient, but the loss that is shown."""
 
     def loss(self, model: nn.Module, batch: Any) -> Any:
-        return super().loss(model, batch) + sum(p.detach().square().sum() for p in model.parameters())
+        return super().loss(model, batch) + sum(
+            p.detach().square().sum() for p in model.parameters()
+        )
 
 
 class InBatchNegatives(Classify):
@@ -206,7 +232,9 @@ class CentredByTheBatch(Classify):
 
 class BatchNormed(Images):
     def model(self) -> nn.Module:
-        return nn.Sequential(nn.Conv2d(1, 4, 1), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, CLASSES))
+        return nn.Sequential(
+            nn.Conv2d(1, 4, 1), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, CLASSES)
+        )
 
 
 class BatchNormOfVectors(Classify):
@@ -232,7 +260,10 @@ class CountsPadding(Classify):
 
 
 WRONG: list[tuple[type[Task], str]] = [
-    (Mean, r"loss\(\) .*is a mean over the micro-batch: return the sum \(reduction='sum'\), and let weight\(\) count"),
+    (
+        Mean,
+        r"loss\(\) .*is a mean over the micro-batch: return the sum \(reduction='sum'\), and let weight\(\) count",
+    ),
     (MeanOfTokens, r"is a mean over the micro-batch"),
     (MeanOfTokensBySamples, r"divides by a count that can be zero: return the sum|is a mean"),
     (MeanTerm, r"loss\(\)"),
@@ -245,13 +276,25 @@ WRONG: list[tuple[type[Task], str]] = [
         r"does not depend on the samples, an L2 penalty on the parameters.*move it to penalty\(self, model\)",
     ),
     (L2OfSomeLayers, r"an L2 penalty on the parameters"),
-    (L1InTheLoss, r"does not depend on the samples, a penalty on the parameters.*move it to penalty"),
+    (
+        L1InTheLoss,
+        r"does not depend on the samples, a penalty on the parameters.*move it to penalty",
+    ),
     (ConstantInTheLoss, r"does not depend on the samples"),
-    (InBatchNegatives, r"on the others in its micro-batch \(in-batch negatives.*batch_dependent = True"),
+    (
+        InBatchNegatives,
+        r"on the others in its micro-batch \(in-batch negatives.*batch_dependent = True",
+    ),
     (CentredByTheBatch, r"on the others in its micro-batch"),
     (BatchNormed, r"through BatchNorm \(1\): use GroupNorm, or declare batch_dependent = True"),
     (BatchNormOfVectors, r"through BatchNorm \(1\): use GroupNorm"),
     (BatchNormedMean, r"through BatchNorm \(1\).*besides, it is a mean over the micro-batch"),
-    (CountsNothing, r"weight\(\) .*counts 1 for 4 samples together, but 3 for the same samples in three parts"),
-    (CountsPadding, r"weight\(\) .*counts 8 for 4 samples together, but 6 for the same.*tokens without padding"),
+    (
+        CountsNothing,
+        r"weight\(\) .*counts 1 for 4 samples together, but 3 for the same samples in three parts",
+    ),
+    (
+        CountsPadding,
+        r"weight\(\) .*counts 8 for 4 samples together, but 6 for the same.*tokens without padding",
+    ),
 ]

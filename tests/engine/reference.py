@@ -1,7 +1,8 @@
-"""The independent reference: one process, the whole batch in one forward, plain PyTorch. No line of the engine.
+"""The independent reference: one process, the whole batch in one forward, plain PyTorch. No line of
+the engine.
 
-It is told which items each batch holds. Everything else (the mean, the schedule, clipping, what a batch without weight
-does) is written here from the contract.
+It is told which items each batch holds. Everything else (the mean, the schedule, clipping, what a
+batch without weight does) is written here from the contract.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def rate(settings: dict[str, Any], step: int, steps: int) -> float:
     if schedule["name"] == "constant":
         return lr
     x = (step - warm) / (steps - 1 - warm)
-    return low + (lr - low) * (0.5 * (1 + math.cos(math.pi * x)) if schedule["name"] == "cosine" else 1 - x)
+    return low + (lr - low) * (
+        0.5 * (1 + math.cos(math.pi * x)) if schedule["name"] == "cosine" else 1 - x
+    )
 
 
 def objective(toy: Toy, model: Any, ids: list[int]) -> torch.Tensor | None:
@@ -78,7 +81,9 @@ def reference(toy: Toy, settings: dict[str, Any], batches: list[list[int]]) -> E
         limit = settings.get("clip_grad_norm")
         if limit is not None:
             for parameter in model.parameters():
-                parameter.grad *= min(1.0, limit / (norm + 1e-6))  # As PyTorch defines clip_grad_norm_.
+                parameter.grad *= min(
+                    1.0, limit / (norm + 1e-6)
+                )  # As PyTorch defines clip_grad_norm_.
         expected.gradients.append({name: p.grad.clone() for name, p in model.named_parameters()})
         for group in optimizer.param_groups:
             group["lr"] = expected.rates[-1]
@@ -90,27 +95,36 @@ def reference(toy: Toy, settings: dict[str, Any], batches: list[list[int]]) -> E
 def distance(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> Distance:
     """‖a − b‖ / ‖b‖ over all tensors together."""
     assert found.keys() == expected.keys()
-    difference = math.sqrt(sum(float(((found[n].double() - expected[n].double()) ** 2).sum()) for n in expected))
+    difference = math.sqrt(
+        sum(float(((found[n].double() - expected[n].double()) ** 2).sum()) for n in expected)
+    )
     size = math.sqrt(sum(float((expected[n].double() ** 2).sum()) for n in expected))
     return Distance(difference / size if size else difference)
 
 
-def batches_of(per_rank: list[list[list[int]]], sizes: list[int], micro_size: int) -> list[list[int]]:
+def batches_of(
+    per_rank: list[list[list[int]]], sizes: list[int], micro_size: int
+) -> list[list[int]]:
     """Which items each batch held, from the micro-batches that every rank ran.
 
-    How many micro-batches a rank runs for a batch of a given size is worked out here by dealing samples one by one.
+    How many micro-batches a rank runs for a batch of a given size is worked out here by dealing
+    samples one by one.
     """
     world_size = len(per_rank)
     taken = [0] * world_size
     batches = []
     for size in sizes:
-        shares = [len([i for i in range(size) if i % world_size == rank]) for rank in range(world_size)]
+        shares = [
+            len([i for i in range(size) if i % world_size == rank]) for rank in range(world_size)
+        ]
         micro_batches = max(1, math.ceil(max(shares) / min(micro_size, max(shares))))
         batch: list[int] = []
         for rank in range(world_size):
             mine = per_rank[rank][taken[rank] : taken[rank] + micro_batches]
             taken[rank] += micro_batches
-            full = mine[: shares[rank]]  # A rank with fewer samples than slots has empty ones at the end.
+            full = mine[
+                : shares[rank]
+            ]  # A rank with fewer samples than slots has empty ones at the end.
             assert all(len(micro_batch) <= micro_size for micro_batch in full)
             assert sum(map(len, full)) == shares[rank]
             batch += [i for micro_batch in full for i in micro_batch]

@@ -154,7 +154,10 @@ class CountingOneTerm(Line):
 
     def loss(self, model: nn.Module, batch: Any) -> Any:
         self.state["calls"] += 1
-        return {"fit": super().loss(model, batch), "kl": model(batch[0]).square().sum() * self.state["calls"]}
+        return {
+            "fit": super().loss(model, batch),
+            "kl": model(batch[0]).square().sum() * self.state["calls"],
+        }
 
 
 _GLOBAL = [0]
@@ -180,12 +183,15 @@ class OwnNoise(Line):
 
 
 class Taught(Line):
-    """A mean teacher inside the model, which begins as a copy of the student and is moved by the loss."""
+    """A mean teacher inside the model, which begins as a copy of the student and is moved by the
+    loss."""
 
     def model(self) -> nn.Module:
         torch.manual_seed(3)
         student = nn.Linear(2, 1)
-        self.built = nn.ModuleDict({"student": student, "teacher": copy.deepcopy(student).requires_grad_(False)})
+        self.built = nn.ModuleDict(
+            {"student": student, "teacher": copy.deepcopy(student).requires_grad_(False)}
+        )
         return self.built
 
     def loss(self, model: Any, batch: Any) -> Any:
@@ -310,7 +316,9 @@ class NormedImages(Line):
     batch_dependent: ClassVar[bool] = True
 
     def model(self) -> nn.Module:
-        return nn.Sequential(nn.Unflatten(1, (2, 1)), nn.BatchNorm1d(2), nn.Flatten(), nn.Linear(2, 1))
+        return nn.Sequential(
+            nn.Unflatten(1, (2, 1)), nn.BatchNorm1d(2), nn.Flatten(), nn.Linear(2, 1)
+        )
 
 
 class Tied(Line):

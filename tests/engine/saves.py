@@ -1,4 +1,5 @@
-"""When a checkpoint is written in the background, as tests decide: after the next update, or after a failure.
+"""When a checkpoint is written in the background, as tests decide: after the next update, or after
+a failure.
 
 Not here: what must hold then (``tests.engine.test_c28_c29_checkpoints``).
 """
@@ -60,7 +61,10 @@ def written_after_the_next_update() -> Iterator[None]:
 @contextlib.contextmanager
 def no_copy_is_made() -> Iterator[None]:
     """A wrong rule: the thread writes the live state."""
-    with written_after_the_next_update(), mock.patch.object(HostCopy, "take", lambda self, state: state):
+    with (
+        written_after_the_next_update(),
+        mock.patch.object(HostCopy, "take", lambda self, state: state),
+    ):
         yield
 
 

@@ -1,4 +1,5 @@
-"""What the ranks of the pool are asked about shards: sizes, what is left whole, and what is refused."""
+"""What the ranks of the pool are asked about shards: sizes, what is left whole, and what is
+refused."""
 
 from __future__ import annotations
 
@@ -23,28 +24,36 @@ from tests.engine.toy import Toy, ToyTask
 
 
 def sizes(ranks: Ranks) -> tuple[int, int]:
-    """Numbers in this rank's parameters, gradients and moments after a step; and in the whole model's parameters."""
+    """Numbers in this rank's parameters, gradients and moments after a step; and in the whole
+    model's parameters."""
     task = ToyTask(Toy(blocks=4, width=32))
     model = task.model()
     whole = sum(parameter.numel() for parameter in model.parameters())
     strategy = FSDP(Objective(task, model), ranks, Section(name="fsdp"))
     optimizer = strategy.optimizer(torch.optim.AdamW, [{"params": list(model.parameters())}])
-    strategy.forward(task.collate([task.dataset("train")[5]]), {"loss": 1.0}, penalize=True)[0].backward()
+    strategy.forward(task.collate([task.dataset("train")[5]]), {"loss": 1.0}, penalize=True)[
+        0
+    ].backward()
     optimizer.step()
     kept: list[Any] = [*model.parameters(), *(parameter.grad for parameter in model.parameters())]
-    kept += [state[name] for state in optimizer.state.values() for name in ("exp_avg", "exp_avg_sq")]
+    kept += [
+        state[name] for state in optimizer.state.values() for name in ("exp_avg", "exp_avg_sq")
+    ]
     return sum(tensor.to_local().numel() for tensor in kept), whole
 
 
 @contextlib.contextmanager
 def left_out(name: str, *, rank: int | None, last: bool) -> Iterator[None]:
-    """The model of ``rank`` (None: of all) has no gradient for a parameter in its last slot of each step, or in the others."""
+    """The model of ``rank`` (None: of all) has no gradient for a parameter in its last slot of each
+    step, or in the others."""
     forward = Objective.forward
 
     def partly(self: Objective, batch: Any, scales: Any, *, penalize: bool) -> Any:
         if scales is None or penalize is not last or rank not in {None, dist.get_rank()}:
             return forward(self, batch, scales, penalize=penalize)
-        with mock.patch.dict(self.model._parameters, {name: self.model.get_parameter(name).detach()}):
+        with mock.patch.dict(
+            self.model._parameters, {name: self.model.get_parameter(name).detach()}
+        ):
             return forward(self, batch, scales, penalize=penalize)
 
     with mock.patch.object(Objective, "forward", partly):
@@ -66,7 +75,8 @@ def left_whole(ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path) -
 
 
 class Shrinking(ToyTask):
-    """With a penalty on all parameters, those of blocks too, which are sharded outside of the block's forward."""
+    """With a penalty on all parameters, those of blocks too, which are sharded outside of the
+    block's forward."""
 
     def penalty(self, model: nn.Module) -> torch.Tensor:
         return torch.stack([(parameter**2).sum() for parameter in model.parameters()]).sum() * 0.1

@@ -1,4 +1,5 @@
-"""What ranks are asked to do about compressed gradients: one layer's, step by step, and memories that forget."""
+"""What ranks are asked to do about compressed gradients: one layer's, step by step, and memories
+that forget."""
 
 from __future__ import annotations
 
@@ -24,9 +25,15 @@ def own_gradient(rank: int) -> torch.Tensor:
 
 
 def steps(
-    ranks: Ranks, scales: list[float], powersgd_rank: int = 1, *, forget: bool = False, mend: bool = True
+    ranks: Ranks,
+    scales: list[float],
+    powersgd_rank: int = 1,
+    *,
+    forget: bool = False,
+    mend: bool = True,
 ) -> list[torch.Tensor]:
-    """What PowerSGD makes of one layer's gradient; each step's is the same on its rank, times a factor."""
+    """What PowerSGD makes of one layer's gradient; each step's is the same on its rank, times a
+    factor."""
     layer = torch.nn.Linear(COLUMNS, ROWS, bias=False)
     torch.nn.init.zeros_(layer.weight)
     options = Strategy(compression="powersgd", powersgd_start_step=0, powersgd_rank=powersgd_rank)

@@ -108,7 +108,9 @@ class TimeFirst(Line):
     """Its batches have the time as their first dimension."""
 
     def collate(self, samples: list[Any]) -> Any:
-        return torch.stack([x for x, _ in samples], 1)[..., None], torch.stack([y for _, y in samples])
+        return torch.stack([x for x, _ in samples], 1)[..., None], torch.stack(
+            [y for _, y in samples]
+        )
 
     def loss(self, model: nn.Module, batch: Any) -> Any:
         x_TB1, y_B = batch

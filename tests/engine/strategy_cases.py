@@ -1,4 +1,5 @@
-"""What ranks are asked to do about particular strategies: models that differ, optimizers looked into, GPUs pretended."""
+"""What ranks are asked to do about particular strategies: models that differ, optimizers looked
+into, GPUs pretended."""
 
 from __future__ import annotations
 
@@ -32,14 +33,20 @@ def wrapped_by_hand(ranks: Ranks, kind: str, odd: int) -> None:
     """A start at which one rank has built something of its own."""
     changes: dict[str, Any] = {}
     if ranks.rank == odd:
-        changes = {"order": {"order": "acb"}, "shape": {"b": nn.Linear(3, 4)}, "fewer": {"order": "ab"}}.get(kind, {})
+        changes = {
+            "order": {"order": "acb"},
+            "shape": {"b": nn.Linear(3, 4)},
+            "fewer": {"order": "ab"},
+        }.get(kind, {})
     model = net(**changes)
     if ranks.rank == odd and kind == "value":
         nudge(model["b"].weight)  # type: ignore[index]
     Manual(Objective(toy_task(Toy()), model), ranks, Strategy(name="manual"))
 
 
-def buffers_of_rank_0(ranks: Ranks, wrapper: Callable[[Objective, Ranks, Strategy], Any]) -> list[float]:
+def buffers_of_rank_0(
+    ranks: Ranks, wrapper: Callable[[Objective, Ranks, Strategy], Any]
+) -> list[float]:
     """A buffer that each rank starts with in its own way."""
     model = net()
     model.register_buffer("own", torch.full((2,), float(ranks.rank)))
@@ -53,13 +60,18 @@ def buffers_of_rank_0(ranks: Ranks, wrapper: Callable[[Objective, Ranks, Strateg
     for name, buffer in odd.items():
         model.register_buffer(name, buffer)
     wrapper(Objective(toy_task(Toy()), model), ranks, Strategy())
-    assert (float(odd["count"]), complex(odd["phase"]), float(odd["turned"].sum())) == (0.0, 0j, 0.0)
+    assert (float(odd["count"]), complex(odd["phase"]), float(odd["turned"].sum())) == (
+        0.0,
+        0j,
+        0.0,
+    )
     found: list[float] = model.get_buffer("own").tolist()
     return found
 
 
 def messages_of_a_step(ranks: Ranks) -> list[str]:
-    """Reduce gradients of two number formats, one of them missing; returns the formats of what was sent."""
+    """Reduce gradients of two number formats, one of them missing; returns the formats of what was
+    sent."""
     wide, narrow = nn.Parameter(torch.ones(2, 3)), nn.Parameter(torch.ones(4, dtype=torch.float64))
     spare, idle = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(5))
     reduction = FlatReduction([wide, narrow, spare, idle], ranks)
@@ -112,14 +124,20 @@ def moments(ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path) -> d
     inner: Any = trainer._parts.optimizer.inner
     return {
         "inside": sum(_numbers(state) for state in getattr(inner, "optim", inner).state.values()),
-        "outside": sum(_numbers(state) for state in inner.state.values()) if hasattr(inner, "optim") else 0,
+        "outside": sum(_numbers(state) for state in inner.state.values())
+        if hasattr(inner, "optim")
+        else 0,
         "gathered": len(getattr(inner, "_all_state_dicts", [])),
-        "parameters": sum(parameter.numel() for parameter in trainer._parts.strategy.model.parameters()),
+        "parameters": sum(
+            parameter.numel() for parameter in trainer._parts.strategy.model.parameters()
+        ),
     }
 
 
 def _numbers(state: dict[str, Any]) -> int:
-    return sum(value.numel() for value in state.values() if isinstance(value, torch.Tensor) and value.ndim)
+    return sum(
+        value.numel() for value in state.values() if isinstance(value, torch.Tensor) and value.ndim
+    )
 
 
 @contextlib.contextmanager
@@ -148,7 +166,9 @@ class _Chunks:
     """Scatter without devices."""
 
     @staticmethod
-    def apply(devices: list[int], sizes: Any, dim: int, tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def apply(
+        devices: list[int], sizes: Any, dim: int, tensor: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
         return tensor.chunk(len(devices), dim)
 
 
@@ -156,8 +176,8 @@ class _Chunks:
 def pretended_gpus(count: int) -> Iterator[None]:
     """Let data_parallel share a micro-batch out over so many copies on the CPU.
 
-    Torch's own scatter decides what each copy gets. Copies share the parameters themselves, which add up their gradients
-    as the broadcast's backward does on devices.
+    Torch's own scatter decides what each copy gets. Copies share the parameters themselves, which
+    add up their gradients as the broadcast's backward does on devices.
     """
 
     def wrapped(self: DataParallel) -> SummedDataParallel:
@@ -166,7 +186,8 @@ def pretended_gpus(count: int) -> Iterator[None]:
         parallel.src_device_obj, parallel.output_device = torch.device("cpu"), torch.device("cpu")  # type: ignore[assignment]
         parallel.replicate = lambda module, devices: [module] * len(devices)  # type: ignore[method-assign]
         parallel.parallel_apply = lambda copies, inputs, options: [  # type: ignore[method-assign]
-            copy(*given, **named) for copy, given, named in zip(copies, inputs, options, strict=True)
+            copy(*given, **named)
+            for copy, given, named in zip(copies, inputs, options, strict=True)
         ]
         return parallel
 

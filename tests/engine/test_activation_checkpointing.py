@@ -38,7 +38,9 @@ def test_the_gradient_is_that_of_a_run_that_keeps_its_activations(
 ) -> None:
     toy = Toy(blocks=3, penalty=0.01)
     seen = pool.run(cases.train, toy, spec(micro), tmp_path, world_size=world_size)
-    expected = reference(toy, spec(micro), batches_of([one.micro_batches for one in seen], [12] * STEPS, micro))
+    expected = reference(
+        toy, spec(micro), batches_of([one.micro_batches for one in seen], [12] * STEPS, micro)
+    )
     for one in seen:
         for found, wanted in zip(one.gradients, expected.gradients, strict=True):
             assert distance(found, wanted) <= 1e-12
@@ -46,12 +48,16 @@ def test_the_gradient_is_that_of_a_run_that_keeps_its_activations(
 
 
 @pytest.mark.parametrize("drops", [{"dropout": 0.3}, {"own_dropout": 0.3}], ids=["torch", "engine"])
-def test_dropout_has_the_same_masks_in_backward(pool: Pool, tmp_path: Path, drops: dict[str, float]) -> None:
+def test_dropout_has_the_same_masks_in_backward(
+    pool: Pool, tmp_path: Path, drops: dict[str, float]
+) -> None:
     toy = Toy(blocks=3, **drops)  # type: ignore[arg-type] # only the two rates are in it
     weights = {}
     for on in (True, False):
         options = spec(2, activation_checkpointing=on)
-        weights[on] = pool.run(cases.train, toy, options, tmp_path / str(on), world_size=2)[0].weights
+        weights[on] = pool.run(cases.train, toy, options, tmp_path / str(on), world_size=2)[
+            0
+        ].weights
     assert distance(weights[True], weights[False]) <= 1e-12
 
 
@@ -60,7 +66,11 @@ class Drops(nn.Module):
 
     def __init__(self, width: int, p: float):
         super().__init__()
-        self.up, self.down, self.dropout = nn.Linear(width, 4 * width), nn.Linear(4 * width, width), nn.Dropout(p)
+        self.up, self.down, self.dropout = (
+            nn.Linear(width, 4 * width),
+            nn.Linear(4 * width, width),
+            nn.Dropout(p),
+        )
 
     def forward(self, x: Tensor, *, scale: float = 1.0) -> Tensor:
         found: Tensor = x + scale * self.down(self.dropout(torch.tanh(self.up(x))))
@@ -84,7 +94,11 @@ def gradients(model: nn.Module, x: Tensor) -> dict[str, Tensor]:
     torch.manual_seed(3)
     model.zero_grad()
     model(x).square().sum().backward()
-    return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
+    return {
+        name: parameter.grad.clone()
+        for name, parameter in model.named_parameters()
+        if parameter.grad is not None
+    }
 
 
 def test_a_block_that_drops_inside_is_computed_again_with_the_same_mask() -> None:
@@ -109,7 +123,8 @@ def test_blocks_keep_their_names_types_and_copies() -> None:
 
 
 def peak_bytes(model: nn.Module, x: Tensor) -> int:
-    """Most memory of the CPU's allocator during a forward and a backward, beyond what was there before."""
+    """Most memory of the CPU's allocator during a forward and a backward, beyond what was there
+    before."""
     model(x).square().sum().backward()
     return count_of(lambda: model(x).square().sum().backward(), torch.device("cpu")).peak
 
@@ -124,12 +139,16 @@ def test_activations_take_less_memory() -> None:
 
 def test_only_the_outermost_repeated_blocks_are_computed_again() -> None:
     inner = nn.Sequential(Drops(4, 0.0), Drops(4, 0.0))
-    assert checkpoint_blocks(nn.Sequential(nn.Linear(4, 4), nn.Sequential(inner, Drops(4, 0.0)))) == [
+    assert checkpoint_blocks(
+        nn.Sequential(nn.Linear(4, 4), nn.Sequential(inner, Drops(4, 0.0)))
+    ) == [
         "1.0.0",
         "1.0.1",
         "1.1",
     ]
-    plain = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4), nn.ReLU()) for _ in range(3)), nn.Linear(4, 1))
+    plain = nn.Sequential(
+        *(nn.Sequential(nn.Linear(4, 4), nn.ReLU()) for _ in range(3)), nn.Linear(4, 1)
+    )
     assert checkpoint_blocks(plain) == ["0", "1", "2"]
 
 
@@ -152,10 +171,16 @@ def test_without_a_gradient_nothing_is_computed_again() -> None:
 
 @pytest.mark.parametrize(
     "model",
-    [nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)), nn.Sequential(Drops(4, 0.0)), nn.Linear(2, 2)],
+    [
+        nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)),
+        nn.Sequential(Drops(4, 0.0)),
+        nn.Linear(2, 2),
+    ],
     ids=["layers", "one block", "one layer"],
 )
 def test_a_model_without_blocks_is_refused_with_what_to_do(model: nn.Module) -> None:
-    with pytest.raises(EngineError, match=rf"a {type(model).__name__}, has no blocks.*nn\.ModuleList") as caught:
+    with pytest.raises(
+        EngineError, match=rf"a {type(model).__name__}, has no blocks.*nn\.ModuleList"
+    ) as caught:
         checkpoint_blocks(model)
     assert caught.value.reason == "bad_spec"

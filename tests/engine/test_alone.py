@@ -89,10 +89,19 @@ def job(folder: Path, *, args: dict[str, Any] | None = None, **train: Any) -> Pa
     return folder / "job.yaml"
 
 
-def engine(*arguments: str | Path, ranks: int = 1, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+def engine(
+    *arguments: str | Path, ranks: int = 1, cwd: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
     start = [sys.executable, "-m", "lockstep.engine"]
     if ranks > 1:
-        start = [str(TORCHRUN), "--standalone", "--nproc-per-node", str(ranks), "-m", "lockstep.engine"]
+        start = [
+            str(TORCHRUN),
+            "--standalone",
+            "--nproc-per-node",
+            str(ranks),
+            "-m",
+            "lockstep.engine",
+        ]
     return subprocess.run(
         [*start, *map(str, arguments)],
         check=False,
@@ -112,7 +121,9 @@ def until(ask: Callable[[], Any], seconds: float, what: str) -> Any:
     return answer
 
 
-def test_torchrun_trains_stops_goes_on_and_ends_bitwise_where_an_undisturbed_run_does(tmp_path: Path) -> None:
+def test_torchrun_trains_stops_goes_on_and_ends_bitwise_where_an_undisturbed_run_does(
+    tmp_path: Path,
+) -> None:
     whole = engine(job(tmp_path / "job"), "--out", tmp_path / "whole", ranks=2)
     assert whole.returncode == 0, whole.stderr
     lines = whole.stdout.splitlines()
@@ -122,9 +133,13 @@ def test_torchrun_trains_stops_goes_on_and_ends_bitwise_where_an_undisturbed_run
     assert sorted(records(tmp_path / "whole")) == list(range(1, 21))
 
     out = tmp_path / "out"
-    stopped = engine(job(tmp_path / "job", args={"touch": str(out / "stop")}), "--out", out, ranks=2)
+    stopped = engine(
+        job(tmp_path / "job", args={"touch": str(out / "stop")}), "--out", out, ranks=2
+    )
     assert stopped.returncode == 0, stopped.stderr
-    done = int(stopped.stdout.splitlines()[-1].removeprefix("fit: stopped after step ").split(",")[0])
+    done = int(
+        stopped.stdout.splitlines()[-1].removeprefix("fit: stopped after step ").split(",")[0]
+    )
     assert 5 < done < 20
     (out / "stop").unlink()
     # A torn checkpoint, newer than the good ones, is passed over.
@@ -142,7 +157,10 @@ def test_torchrun_trains_stops_goes_on_and_ends_bitwise_where_an_undisturbed_run
     )
     assert all(torch.equal(value, two["model"][name]) for name, value in one["model"].items())
     for index, state in one["optimizer"]["state"].items():
-        assert all(torch.equal(value, two["optimizer"]["state"][index][name]) for name, value in state.items())
+        assert all(
+            torch.equal(value, two["optimizer"]["state"][index][name])
+            for name, value in state.items()
+        )
 
 
 def attempt(folder: Path, *, world_size: int, **more: Any) -> Path:
@@ -176,7 +194,9 @@ def test_a_rank_that_raises_leaves_its_reason_and_the_last_step(tmp_path: Path) 
     assert error["reason"] == "user_error"
     assert error["exception"] == "RuntimeError: the labels of shard 7 are damaged"
     assert "in loss" in error["traceback"]
-    assert error["step"] == 6  # Two warm-up passes, then two slots per step: the 15th call is in step 7.
+    assert (
+        error["step"] == 6
+    )  # Two warm-up passes, then two slots per step: the 15th call is in step 7.
     other = folder / "errors/rank0.json"
     # torchrun may have ended rank 0 before it could say that its peer is gone.
     assert not other.exists() or json.loads(other.read_text())["reason"] == "network"
@@ -203,7 +223,9 @@ def test_loader_workers_die_with_their_rank(tmp_path: Path, sent: signal.Signals
     with running(folder) as rank:
         spool = folder / "spool/metrics.jsonl"
         until(lambda: spool.exists() and spool.stat().st_size, 60, "first step")
-        workers = [child for child in rank.children(recursive=True) if child.name() == "pt_data_worker"]
+        workers = [
+            child for child in rank.children(recursive=True) if child.name() == "pt_data_worker"
+        ]
         assert len(workers) == 2
         rank.send_signal(sent)
         assert psutil.wait_procs(workers, timeout=60)[1] == []
@@ -213,7 +235,11 @@ def test_loader_workers_are_gone_when_a_run_ends(tmp_path: Path) -> None:
     options = {"loader": {"workers": 2}, "steps": 3, "eval": {"every_steps": 3}}
     done = engine("--attempt", attempt(tmp_path / "attempt", world_size=1, **options))
     assert done.returncode == 0, done.stderr
-    assert not [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(p.info["cmdline"] or [])]
+    assert not [
+        p
+        for p in psutil.process_iter(["cmdline"])
+        if str(tmp_path) in " ".join(p.info["cmdline"] or [])
+    ]
 
 
 @pytest.mark.parametrize(
@@ -223,7 +249,9 @@ def test_loader_workers_are_gone_when_a_run_ends(tmp_path: Path) -> None:
         ({"precision": "fp8"}, "train.precision: expected fp32, bf16 or fp16, got 'fp8'"),
     ],
 )
-def test_a_file_that_cannot_be_run_is_refused_in_words(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+def test_a_file_that_cannot_be_run_is_refused_in_words(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
     done = engine(job(tmp_path, **change))
     assert done.returncode == 2
     assert message in done.stderr
@@ -260,9 +288,14 @@ def test_the_own_task_example_learns(tmp_path: Path) -> None:
     assert records(tmp_path)[400]["eval/loss"] < 0.03
 
 
-def test_a_step_of_many_micro_batches_opens_more_files_than_a_shell_allows_at_first(tmp_path: Path) -> None:
-    """Each tensor of a loader worker is a file while it lives, and two batches of them are there at once."""
-    file = job(tmp_path / "job", batch={"size": 200, "micro_size": 1}, steps=2, loader={"workers": 1})
+def test_a_step_of_many_micro_batches_opens_more_files_than_a_shell_allows_at_first(
+    tmp_path: Path,
+) -> None:
+    """Each tensor of a loader worker is a file while it lives, and two batches of them are there at
+    once."""
+    file = job(
+        tmp_path / "job", batch={"size": 200, "micro_size": 1}, steps=2, loader={"workers": 1}
+    )
     command = [sys.executable, "-m", "lockstep.engine", str(file), "--out", str(tmp_path / "out")]
     done = subprocess.run(
         ["bash", "-c", 'ulimit -Sn 200; exec "$@"', "bash", *command],

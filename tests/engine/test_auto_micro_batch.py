@@ -1,4 +1,5 @@
-"""``micro_size: auto``: which size is chosen, how many are tried, and that trying leaves no trace."""
+"""``micro_size: auto``: which size is chosen, how many are tried, and that trying leaves no
+trace."""
 
 from __future__ import annotations
 
@@ -14,12 +15,12 @@ from hypothesis import strategies as st
 
 from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.training.plan import BatchPlan, accumulation_steps
-from lockstep.engine.memory.auto import (
+from lockstep.engine.memory.auto import available_bytes
+from lockstep.engine.memory.sizes import (
     AS_FAST,
     OUT_OF_MEMORY,
     OutOfMemory,
     Trial,
-    available_bytes,
     candidates,
     fastest,
     largest,
@@ -51,7 +52,10 @@ def test_candidates_are_what_halving_leads_to_and_few(shard: int) -> None:
     assert (sizes[0], sizes[-1]) == (1, shard)
     assert len(sizes) <= math.log2(shard) + 2
     plan: BatchPlan | None = BatchPlan(
-        batch_size=shard, micro_batch_size=shard, accumulation_steps=accumulation_steps(shard, shard, 1), world_size=1
+        batch_size=shard,
+        micro_batch_size=shard,
+        accumulation_steps=accumulation_steps(shard, shard, 1),
+        world_size=1,
     )
     while plan is not None:
         assert plan.micro_batch_size in sizes
@@ -59,7 +63,9 @@ def test_candidates_are_what_halving_leads_to_and_few(shard: int) -> None:
 
 
 @given(shard=st.integers(1, 5000), limit=st.integers(0, 60_000))
-def test_on_a_device_the_largest_size_that_leaves_the_headroom_is_taken(shard: int, limit: int) -> None:
+def test_on_a_device_the_largest_size_that_leaves_the_headroom_is_taken(
+    shard: int, limit: int
+) -> None:
     sizes = candidates(shard)
     device = Device(room=limit / 0.85)
     found = largest(device, sizes, limit_bytes=limit)
@@ -101,7 +107,10 @@ def test_of_equally_fast_sizes_the_smallest_is_taken() -> None:
 @given(noise=st.lists(st.floats(0.98, 1.02), min_size=7, max_size=7))
 def test_noise_of_two_percent_does_not_move_the_choice(noise: list[float]) -> None:
     plateau = curve(m1=4.0, m2=2.0, m4=1.0, m8=1.0, m16=1.0, m32=1.0, m64=1.0)
-    noisy = {size: seconds * factor for (size, seconds), factor in zip(plateau.items(), noise, strict=True)}
+    noisy = {
+        size: seconds * factor
+        for (size, seconds), factor in zip(plateau.items(), noise, strict=True)
+    }
     assert AS_FAST < 0.98 / 1.02
     assert fastest(Device(seconds=noisy), candidates(64), fits=always) == 4
 
@@ -139,7 +148,9 @@ def test_a_containers_limit_counts_where_it_is_lower_than_what_the_host_has(tmp_
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
-def test_every_rank_takes_the_same_size_and_no_collective_runs_inside_a_trial(pool: Pool, world_size: int) -> None:
+def test_every_rank_takes_the_same_size_and_no_collective_runs_inside_a_trial(
+    pool: Pool, world_size: int
+) -> None:
     found = pool.run(auto_cases.choose_on_rank, world_size=world_size)
     assert len({one.size for one in found}) == 1
     assert found[0].size in candidates(-(-auto_cases.BATCH // world_size))
@@ -155,7 +166,9 @@ def test_the_search_leaves_no_trace(pool: Pool, world_size: int) -> None:
 
 
 def test_weights_after_a_search_are_bitwise_those_of_a_run_without(pool: Pool) -> None:
-    searched, plain = (pool.run(auto_cases.weights_after_steps, search, world_size=3) for search in (True, False))
+    searched, plain = (
+        pool.run(auto_cases.weights_after_steps, search, world_size=3) for search in (True, False)
+    )
     assert searched == plain
 
 
@@ -179,18 +192,32 @@ def test_another_error_in_a_trial_is_raised_as_it_is(pool: Pool) -> None:
         pool.run(auto_cases.choose_on_rank, options, world_size=1)
 
 
-def test_a_run_with_auto_settles_its_plan_and_trains_what_a_run_of_that_size_trains(pool: Pool, tmp_path: Path) -> None:
+def test_a_run_with_auto_settles_its_plan_and_trains_what_a_run_of_that_size_trains(
+    pool: Pool, tmp_path: Path
+) -> None:
     found = pool.run(partial(auto_cases.train_with_auto, steps=3), tmp_path / "auto", world_size=2)
     size = found[0].micro_batch_size
     assert {one.micro_batch_size for one in found} == {size}
-    told = [json.loads(line) for line in (tmp_path / "auto" / "spool" / "events.jsonl").read_text().splitlines()]
+    told = [
+        json.loads(line)
+        for line in (tmp_path / "auto" / "spool" / "events.jsonl").read_text().splitlines()
+    ]
     plan = next(event["data"] for event in told if event["kind"] == "plan")
-    assert (plan["micro_batch_size"], plan["accumulation_steps"]) == (size, accumulation_steps(24, size, 2))
-    named = pool.run(partial(auto_cases.train_with_auto, steps=3, micro_size=size), tmp_path / "named", world_size=2)
+    assert (plan["micro_batch_size"], plan["accumulation_steps"]) == (
+        size,
+        accumulation_steps(24, size, 2),
+    )
+    named = pool.run(
+        partial(auto_cases.train_with_auto, steps=3, micro_size=size),
+        tmp_path / "named",
+        world_size=2,
+    )
     assert found[0].weights == named[0].weights
 
 
-def test_c26_a_resumed_run_takes_its_checkpoints_size_instead_of_searching(pool: Pool, tmp_path: Path) -> None:
+def test_c26_a_resumed_run_takes_its_checkpoints_size_instead_of_searching(
+    pool: Pool, tmp_path: Path
+) -> None:
     first = partial(auto_cases.train_with_auto, steps=2)
     size = pool.run(first, tmp_path / "cut", world_size=2)[0].micro_batch_size
     more = partial(auto_cases.train_with_auto, steps=4, resumes=True, refuse=True)
@@ -199,4 +226,9 @@ def test_c26_a_resumed_run_takes_its_checkpoints_size_instead_of_searching(pool:
     whole = partial(auto_cases.train_with_auto, steps=4, micro_size=size)
     assert resumed[0].weights == pool.run(whole, tmp_path / "whole", world_size=2)[0].weights
     told = (tmp_path / "cut" / "spool" / "events.jsonl").read_text().splitlines()
-    assert next(event["data"]["exact"] for event in map(json.loads, told) if event["kind"] == "resumed") is True
+    assert (
+        next(
+            event["data"]["exact"] for event in map(json.loads, told) if event["kind"] == "resumed"
+        )
+        is True
+    )

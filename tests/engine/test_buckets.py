@@ -1,6 +1,8 @@
-"""Where gradients lie under ``ddp`` and ``zero1``: in the buckets that are sent, unless a spec wants copies.
+"""Where gradients lie under ``ddp`` and ``zero1``: in the buckets that are sent, unless a spec
+wants copies.
 
-Not here: that training is the same either way (``test_strategies``), and what it takes (``test_memory_forecast``).
+Not here: that training is the same either way (``test_strategies``), and what it takes
+(``test_memory_forecast``).
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.domain.spec.job import Train
+from lockstep.domain.spec.train import Train
 from tests.engine.bucket_cases import where_gradients_lie
 from tests.engine.pool import Pool
 
@@ -26,7 +28,9 @@ def settings(micro: int, **strategy: object) -> dict[str, object]:
 @pytest.mark.parametrize("name", ["ddp", "zero1"])
 @pytest.mark.parametrize("micro", [6, 2], ids=["one slot", "three slots"])
 def test_gradients_lie_in_the_buckets(pool: Pool, tmp_path: Path, micro: int, name: str) -> None:
-    for found, left_over in pool.run(where_gradients_lie, settings(micro, name=name), tmp_path, world_size=2):
+    for found, left_over in pool.run(
+        where_gradients_lie, settings(micro, name=name), tmp_path, world_size=2
+    ):
         steps = [step for step in found if step.count > 1]
         assert steps
         assert all(len(step.storages) == 1 for step in steps), "a toy fits into one bucket"
@@ -53,5 +57,7 @@ def test_a_spec_may_want_copies(pool: Pool, tmp_path: Path, micro: int) -> None:
     ],
 )
 def test_what_a_spec_asks_for(strategy: dict[str, object], held: bool) -> None:
-    train = Train.model_validate({"task": "causal_lm", "batch": {"size": 4}, "steps": 1, "strategy": strategy})
+    train = Train.model_validate(
+        {"task": "causal_lm", "batch": {"size": 4}, "steps": 1, "strategy": strategy}
+    )
     assert train.strategy.buckets_hold_gradients is held

@@ -1,4 +1,5 @@
-"""Contract C1–C6: the gradient and the weights are those of one process that ran the whole batch."""
+"""Contract C1–C6: the gradient and the weights are those of one process that ran the whole
+batch."""
 
 from __future__ import annotations
 
@@ -20,7 +21,12 @@ SGD = {"name": "sgd", "lr": 0.1}
 
 
 def spec(size: int, micro: int, **more: Any) -> dict[str, Any]:
-    return {"batch": {"size": size, "micro_size": micro}, "optimizer": SGD, "clip_grad_norm": None, **more}
+    return {
+        "batch": {"size": size, "micro_size": micro},
+        "optimizer": SGD,
+        "clip_grad_norm": None,
+        **more,
+    }
 
 
 def sizes(options: dict[str, Any], toy: Toy) -> list[int]:
@@ -37,7 +43,9 @@ def run(
 ) -> tuple[list[Seen], Expected]:
     """The engine's run, and the reference's on the same batches."""
     seen = pool.run(cases.train, toy, options, folder, mutate, world_size=world_size)
-    batches = batches_of([one.micro_batches for one in seen], sizes(options, toy), options["batch"]["micro_size"])
+    batches = batches_of(
+        [one.micro_batches for one in seen], sizes(options, toy), options["batch"]["micro_size"]
+    )
     return seen, reference(toy, options, batches)
 
 
@@ -54,7 +62,10 @@ def check_weights(seen: list[Seen], expected: Expected, tolerance: float) -> Non
 
 
 @settings(
-    max_examples=200, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=200,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     world_size=st.integers(1, 4),
@@ -89,7 +100,11 @@ def test_c01_a_mean_of_means_fails_this_check(pool: Pool, tmp_path: Path, mutant
         check_gradients(seen, expected, 1e-5)
 
 
-LONG = {"steps": 50, "schedule": {"name": "cosine", "warmup_steps": 5, "min_lr": 1e-3}, "clip_grad_norm": 0.5}
+LONG = {
+    "steps": 50,
+    "schedule": {"name": "cosine", "warmup_steps": 5, "min_lr": 1e-3},
+    "clip_grad_norm": 0.5,
+}
 OPTIMIZERS = {
     "sgd": {"name": "sgd", "lr": 0.05, "momentum": 0.9, "weight_decay": 1e-3},
     "adamw": {"name": "adamw", "lr": 1e-2, "weight_decay": 0.1, "betas": [0.9, 0.95]},
@@ -104,7 +119,9 @@ def test_c02_fifty_steps_end_at_the_references_weights(
 ) -> None:
     options = spec(12, micro, **LONG) | {"optimizer": OPTIMIZERS[name]}
     seen, expected = run(pool, tmp_path, Toy(double=double), options, world_size)
-    assert min(expected.norms) < 0.5 < max(expected.norms), "clipping must matter in some steps and not in others"
+    assert min(expected.norms) < 0.5 < max(expected.norms), (
+        "clipping must matter in some steps and not in others"
+    )
     check_weights(seen, expected, 1e-12 if double else 1e-5)
 
 
@@ -124,17 +141,23 @@ def test_c03_the_weightings_differ(pool: Pool, tmp_path: Path) -> None:
 
 def ragged(pool: Pool, folder: Path, mutant: Any = None) -> tuple[list[Seen], Expected]:
     """Two epochs of 21 samples in batches of 8: five full batches and one of 2, over 2 ranks."""
-    return run(pool, folder, Toy(items=21, weigh="samples", masked="some"), spec(8, 2, epochs=2), 2, mutant)
+    return run(
+        pool, folder, Toy(items=21, weigh="samples", masked="some"), spec(8, 2, epochs=2), 2, mutant
+    )
 
 
-def test_c04_the_last_batch_of_an_epochs_run_is_the_mean_over_its_own_items(pool: Pool, tmp_path: Path) -> None:
+def test_c04_the_last_batch_of_an_epochs_run_is_the_mean_over_its_own_items(
+    pool: Pool, tmp_path: Path
+) -> None:
     seen, expected = ragged(pool, tmp_path)
     assert len(expected.gradients) == 6
     assert sum(len(micro_batch) for one in seen for micro_batch in one.micro_batches) == 42
     check_gradients(seen, expected, 1e-12)
 
 
-def test_c04_dividing_by_k_fails_this_check_in_the_last_batch_alone(pool: Pool, tmp_path: Path) -> None:
+def test_c04_dividing_by_k_fails_this_check_in_the_last_batch_alone(
+    pool: Pool, tmp_path: Path
+) -> None:
     seen, expected = ragged(pool, tmp_path, mutants.divide_by_nominal_slots)
     full = [Seen(gradients=one.gradients[:1]) for one in seen]
     check_gradients(full, Expected(gradients=expected.gradients[:1]), 1e-12)
@@ -143,7 +166,8 @@ def test_c04_dividing_by_k_fails_this_check_in_the_last_batch_alone(pool: Pool, 
 
 
 def test_c05_a_slot_and_a_rank_of_weight_zero_add_nothing(pool: Pool, tmp_path: Path) -> None:
-    # Micro-batches of one: every other slot has no weight, and with 4 samples on 4 ranks whole ranks have none.
+    # Micro-batches of one: every other slot has no weight, and with 4 samples on 4 ranks whole
+    # ranks have none.
     seen, expected = run(pool, tmp_path, Toy(masked="odd"), spec(4, 1, steps=20), 4)
     counts = [sum(1 for one in seen if one.micro_batches[step][0] % 2) for step in range(20)]
     assert {1, 2} & set(counts), "some ranks must have had no weight"
@@ -164,15 +188,23 @@ def test_c05_a_whole_batch_of_weight_zero_updates_nothing(pool: Pool, tmp_path: 
     lines = records(tmp_path)
     assert [step for step in lines if "train/lr" in lines[step]] == [1, 2, 3, 4, 5, 6]
     assert all("train/loss" not in values for values in lines.values())
-    assert [lines[step]["train/lr"] for step in lines] == pytest.approx([1e-2 * (1 - i / 5) for i in range(6)])
+    assert [lines[step]["train/lr"] for step in lines] == pytest.approx(
+        [1e-2 * (1 - i / 5) for i in range(6)]
+    )
 
 
-def test_c05_a_hundred_batches_without_weight_end_the_run_on_every_rank(pool: Pool, tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match=r"causal_lm: weight\(\) counted nothing in 100 batches in a row"):
+def test_c05_a_hundred_batches_without_weight_end_the_run_on_every_rank(
+    pool: Pool, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        EngineError, match=r"causal_lm: weight\(\) counted nothing in 100 batches in a row"
+    ):
         run(pool, tmp_path, Toy(masked="all"), spec(4, 1, steps=200), 2)
 
 
-def test_c05_batches_without_weight_between_others_leave_momentum_and_decay_alone(pool: Pool, tmp_path: Path) -> None:
+def test_c05_batches_without_weight_between_others_leave_momentum_and_decay_alone(
+    pool: Pool, tmp_path: Path
+) -> None:
     options = spec(2, 1, steps=30) | {"optimizer": OPTIMIZERS["sgd"]}
     seen, expected = run(pool, tmp_path, Toy(masked="odd"), options, 2)
     assert None in expected.losses
@@ -199,12 +231,21 @@ def test_the_penalty_counts_once_per_step(pool: Pool, tmp_path: Path, world_size
     toy = Toy(penalty=0.3)
     seen, expected = run(pool, tmp_path / "right", toy, spec(9, 2, steps=3), world_size)
     check_gradients(seen, expected, 1e-12)
-    wrong, expected = run(pool, tmp_path / "wrong", toy, spec(9, 2, steps=3), world_size, mutants.penalty_in_every_slot)
+    wrong, expected = run(
+        pool,
+        tmp_path / "wrong",
+        toy,
+        spec(9, 2, steps=3),
+        world_size,
+        mutants.penalty_in_every_slot,
+    )
     with pytest.raises(AssertionError):
         check_gradients(wrong, expected, 1e-5)
 
 
-def test_c06_ranks_without_a_sample_in_the_last_batch_count_the_penalty_too(pool: Pool, tmp_path: Path) -> None:
+def test_c06_ranks_without_a_sample_in_the_last_batch_count_the_penalty_too(
+    pool: Pool, tmp_path: Path
+) -> None:
     seen, expected = run(pool, tmp_path, Toy(penalty=0.3, items=18), spec(16, 4, epochs=1), 4)
     check_gradients(seen, expected, 1e-12)
     check_weights(seen, expected, 1e-12)

@@ -1,4 +1,5 @@
-"""Contract C7, C8: every item once per epoch, and the same items in a step for every number of ranks."""
+"""Contract C7, C8: every item once per epoch, and the same items in a step for every number of
+ranks."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ class Identity(Task):
         return float(len(batch))
 
 
-def batches(dataset: Numbers, size: int, micro: int, world_size: int, rank: int, **more: Any) -> Batches:
+def batches(
+    dataset: Numbers, size: int, micro: int, world_size: int, rank: int, **more: Any
+) -> Batches:
     plan = BatchPlan(
         batch_size=size,
         micro_batch_size=micro,
@@ -49,11 +52,22 @@ def batches(dataset: Numbers, size: int, micro: int, world_size: int, rank: int,
         world_size=world_size,
     )
     length = RunLength.of(
-        steps=more.pop("steps", None), epochs=more.pop("epochs", None), dataset_size=dataset.size, batch_size=size
+        steps=more.pop("steps", None),
+        epochs=more.pop("epochs", None),
+        dataset_size=dataset.size,
+        batch_size=size,
     )
     options = {"first_step": 0, "workers": 0, "seed": 3, "in_line": True, "pin": False, **more}
     return Batches(
-        Identity(), dataset, plan, length, rank=rank, dataset_size=dataset.size, terms=("loss",), masked=[], **options
+        Identity(),
+        dataset,
+        plan,
+        length,
+        rank=rank,
+        dataset_size=dataset.size,
+        terms=("loss",),
+        masked=[],
+        **options,
     )
 
 
@@ -61,7 +75,14 @@ def items(loader: Batches) -> list[list[int]]:
     """Ids by batch."""
     found = []
     while (batch := loader.take()) is not None:
-        found.append([item for micro_batch in batch.micro_batches if micro_batch.samples for item in micro_batch.batch])
+        found.append(
+            [
+                item
+                for micro_batch in batch.micro_batches
+                if micro_batch.samples
+                for item in micro_batch.batch
+            ]
+        )
     loader.close()
     return found
 
@@ -70,7 +91,10 @@ def items(loader: Batches) -> list[list[int]]:
 def test_c07_every_item_comes_once_per_epoch_for_every_size(world_size: int) -> None:
     for size in range(1, 51):
         batch, micro = 1 + size % 7, 1 + size % 3
-        shares = [items(batches(Numbers(size), batch, micro, world_size, rank, epochs=2)) for rank in range(world_size)]
+        shares = [
+            items(batches(Numbers(size), batch, micro, world_size, rank, epochs=2))
+            for rank in range(world_size)
+        ]
         seen = Counter(item for shard in shares for ids in shard for item in ids)
         assert seen == dict.fromkeys(range(size), 2), (size, batch, micro)
 
@@ -79,9 +103,14 @@ def test_c07_every_item_comes_once_per_epoch_for_every_size(world_size: int) -> 
 def test_c07_threads_and_worker_processes_bring_the_same_items_in_the_same_order(
     workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lockstep.engine.data.loader._IN_LINE_SECONDS", 0.0)  # Any fetch is long enough for a thread.
+    monkeypatch.setattr(
+        "lockstep.engine.data.loader._IN_LINE_SECONDS", 0.0
+    )  # Any fetch is long enough for a thread.
     expected = items(batches(Numbers(23), 7, 2, 2, 1, epochs=3))
-    assert items(batches(Numbers(23), 7, 2, 2, 1, epochs=3, workers=workers, in_line=False)) == expected
+    assert (
+        items(batches(Numbers(23), 7, 2, 2, 1, epochs=3, workers=workers, in_line=False))
+        == expected
+    )
 
 
 def test_c07_a_thread_that_starts_in_the_middle_fetches_the_next_batches_once(
@@ -119,7 +148,9 @@ def test_c07_a_new_plan_discards_the_fetched_batches(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_c07_every_item_is_fetched_and_trained_on_once(pool: Pool, tmp_path: Path, workers: int) -> None:
+def test_c07_every_item_is_fetched_and_trained_on_once(
+    pool: Pool, tmp_path: Path, workers: int
+) -> None:
     log = tmp_path / "fetched"
     toy = Toy(items=37, weigh="samples", log_items=str(log))
     options = {
@@ -133,7 +164,8 @@ def test_c07_every_item_is_fetched_and_trained_on_once(pool: Pool, tmp_path: Pat
     probed = Counter({index: 3 for _, index in order.samples(0, 4, size=37, seed=1337)})
     twice = Counter(dict.fromkeys({0, 18, 36, *(number * 37 // 8 for number in range(8))}, 6))
     assert fetched - probed - twice == Counter(range(37)) + Counter({0: 3}), (
-        "each item once; on each rank, item 0 for the masked sample, four for the probe, and twice the eighths and the "
+        "each item once; on each rank, item 0 for the masked sample, four for the probe, and "
+        "twice the eighths and the "
         "last, for the fingerprint and to see whether they are the same again"
     )
     run = batches_of([one.micro_batches for one in seen], [8, 8, 8, 8, 5], 3)
@@ -163,13 +195,20 @@ def test_c08_the_items_of_a_step_are_the_same_for_every_layout() -> None:
     expected = [sorted(ids) for ids in items(batches(Numbers(13), 5, 5, 1, 0, steps=9))]
     for world_size in (1, 2, 3, 4):
         for micro in (1, 2, 3, 5):
-            shares = [items(batches(Numbers(13), 5, micro, world_size, rank, steps=9)) for rank in range(world_size)]
-            assert [sorted(chain.from_iterable(step)) for step in zip(*shares, strict=True)] == expected
+            shares = [
+                items(batches(Numbers(13), 5, micro, world_size, rank, steps=9))
+                for rank in range(world_size)
+            ]
+            assert [
+                sorted(chain.from_iterable(step)) for step in zip(*shares, strict=True)
+            ] == expected
 
 
 def test_c08_the_order_is_a_function_of_the_seed_and_the_epoch() -> None:
     def order(seed: int) -> list[int]:
-        return list(chain.from_iterable(items(batches(Numbers(30), 10, 10, 1, 0, epochs=2, seed=seed))))
+        return list(
+            chain.from_iterable(items(batches(Numbers(30), 10, 10, 1, 0, epochs=2, seed=seed)))
+        )
 
     assert order(1) == order(1)
     assert order(1) != order(2)
@@ -177,17 +216,28 @@ def test_c08_the_order_is_a_function_of_the_seed_and_the_epoch() -> None:
     assert sorted(order(1)[:30]) == sorted(order(1)[30:]) == list(range(30))
 
 
-def test_c08_what_an_item_draws_depends_on_seed_epoch_and_item_alone(pool: Pool, tmp_path: Path) -> None:
+def test_c08_what_an_item_draws_depends_on_seed_epoch_and_item_alone(
+    pool: Pool, tmp_path: Path
+) -> None:
     toy = Toy(items=11, noise=True, weigh="samples")
-    base = {"batch": {"size": 6, "micro_size": 6}, "optimizer": {"name": "sgd"}, "steps": 4, "clip_grad_norm": None}
+    base = {
+        "batch": {"size": 6, "micro_size": 6},
+        "optimizer": {"name": "sgd"},
+        "steps": 4,
+        "clip_grad_norm": None,
+    }
 
     def gradients(name: str, world_size: int, micro: int, workers: int = 0) -> list[Any]:
         options = base | {"batch": {"size": 6, "micro_size": micro}, "loader": {"workers": workers}}
-        return pool.run(cases.train, toy, options, tmp_path / name, world_size=world_size)[0].gradients
+        return pool.run(cases.train, toy, options, tmp_path / name, world_size=world_size)[
+            0
+        ].gradients
 
     from tests.engine.reference import distance
 
     expected = gradients("one", 1, 6)
     for name, world_size, micro, workers in (("a", 1, 2, 0), ("b", 3, 1, 0), ("c", 2, 3, 2)):
-        for found, wanted in zip(gradients(name, world_size, micro, workers), expected, strict=True):
+        for found, wanted in zip(
+            gradients(name, world_size, micro, workers), expected, strict=True
+        ):
             assert distance(found, wanted) <= 1e-12

@@ -15,9 +15,17 @@ TOY = Toy()
 
 
 def per_step(
-    pool: Pool, folder: Path, micro: int, *, world_size: int = 2, mutate: Any = None, toy: Toy = TOY, **more: Any
+    pool: Pool,
+    folder: Path,
+    micro: int,
+    *,
+    world_size: int = 2,
+    mutate: Any = None,
+    toy: Toy = TOY,
+    **more: Any,
 ) -> int:
-    """All-reduces that one more optimizer step costs: the difference between a run of 6 steps and one of 2."""
+    """All-reduces that one more optimizer step costs: the difference between a run of 6 steps and
+    one of 2."""
     counts = []
     for steps in (2, 6):
         options = {
@@ -26,7 +34,9 @@ def per_step(
             "steps": steps,
             **more,
         }
-        seen = pool.run(cases.train, toy, options, folder / str(steps), mutate, True, world_size=world_size)
+        seen = pool.run(
+            cases.train, toy, options, folder / str(steps), mutate, True, world_size=world_size
+        )
         assert len({one.all_reduces for one in seen}) == 1
         counts.append(seen[0].all_reduces)
     extra, rest = divmod(counts[1] - counts[0], 4)
@@ -35,7 +45,8 @@ def per_step(
 
 
 def check_one_per_step(count: int) -> None:
-    """Check for one bucket of gradients, enough for the toy's 22 parameters, and the control operation."""
+    """Check for one bucket of gradients, enough for the toy's 22 parameters, and the control
+    operation."""
     assert count == 2
 
 
@@ -52,11 +63,23 @@ def test_c09_each_bucket_is_reduced_once(pool: Pool, tmp_path: Path) -> None:
     assert per_step(pool, tmp_path, 2, strategy={"bucket_cap_mb": 1e-6}) == 5 + 1
 
 
-def test_c10_several_forwards_and_methods_of_the_model_are_still_one_reduction(pool: Pool, tmp_path: Path) -> None:
-    toy = Toy(weigh="terms", penalty=0.1)  # Two forwards per loss, and a method of the model in the penalty.
+def test_c10_several_forwards_and_methods_of_the_model_are_still_one_reduction(
+    pool: Pool, tmp_path: Path
+) -> None:
+    toy = Toy(
+        weigh="terms", penalty=0.1
+    )  # Two forwards per loss, and a method of the model in the penalty.
     options = {"batch": {"size": 12, "micro_size": 2}, "optimizer": {"name": "sgd"}}
     few, many = (
-        pool.run(cases.train, toy, {**options, "steps": steps}, tmp_path / str(steps), None, True, world_size=2)
+        pool.run(
+            cases.train,
+            toy,
+            {**options, "steps": steps},
+            tmp_path / str(steps),
+            None,
+            True,
+            world_size=2,
+        )
         for steps in (2, 6)
     )
     check_one_per_step((many[0].all_reduces - few[0].all_reduces) // 4)

@@ -1,7 +1,7 @@
 """Contract C11: a gradient that did not reach the other ranks is found before the optimizer moves.
 
-torch's DDP lets such a step pass in silence, and the ranks part ways. The engine repeats the step with the gradients
-reduced after the last backward, where a rank may lack some of them.
+torch's DDP lets such a step pass in silence, and the ranks part ways. The engine repeats the step
+with the gradients reduced after the last backward, where a rank may lack some of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ OPTIONS: dict[str, Any] = {
     "optimizer": {"name": "sgd", "lr": 0.1},
     "strategy": {"bucket_cap_mb": 1e-3},
 }
-# Wide enough for several buckets: what is on its way already, and what is not, are then different things.
+# Wide enough for several buckets: what is on its way already, and what is not, are then different
+# things.
 TOY = Toy(width=200)
 
 
@@ -44,7 +45,9 @@ def test_c11_a_parameter_without_gradient_in_the_last_slot_is_shared_all_the_sam
             assert distance(here, there) <= 1e-12
 
 
-def test_c11_a_parameter_without_gradient_in_an_earlier_slot_is_fine(pool: Pool, tmp_path: Path) -> None:
+def test_c11_a_parameter_without_gradient_in_an_earlier_slot_is_fine(
+    pool: Pool, tmp_path: Path
+) -> None:
     lacking = partial(unused, "out.weight", rank=1, last=False)
     seen = pool.run(cases.train, TOY, OPTIONS, tmp_path, lacking, world_size=2)
     for name in seen[0].weights:
@@ -53,6 +56,15 @@ def test_c11_a_parameter_without_gradient_in_an_earlier_slot_is_fine(pool: Pool,
 
 def test_c11_without_the_check_the_ranks_part_ways(pool: Pool, tmp_path: Path) -> None:
     # Another check finds it, before the checkpoint: after the step.
-    with pytest.raises(EngineError, match="after step 2 the model is no longer the same on all ranks") as caught:
-        pool.run(cases.train, TOY, OPTIONS | {"steps": 2}, tmp_path, partial(unchecked, "out.weight"), world_size=2)
+    with pytest.raises(
+        EngineError, match="after step 2 the model is no longer the same on all ranks"
+    ) as caught:
+        pool.run(
+            cases.train,
+            TOY,
+            OPTIONS | {"steps": 2},
+            tmp_path,
+            partial(unchecked, "out.weight"),
+            world_size=2,
+        )
     assert caught.value.reason == "diverged"

@@ -1,4 +1,5 @@
-"""Contract C13: data parallelism by hand equals torch DDP; and what it does better with a gradient that does not come."""
+"""Contract C13: data parallelism by hand equals torch DDP; and what it does better with a gradient
+that does not come."""
 
 from __future__ import annotations
 
@@ -43,19 +44,31 @@ def check_equal(seen: list[cases.Seen], other: list[cases.Seen]) -> None:
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 4])
-def test_c13_gradients_and_weights_are_torch_ddps(pool: Pool, tmp_path: Path, world_size: int) -> None:
+def test_c13_gradients_and_weights_are_torch_ddps(
+    pool: Pool, tmp_path: Path, world_size: int
+) -> None:
     by_hand, ddp = (
-        pool.run(cases.train, Toy(items=33), OPTIONS | section(name), tmp_path / name, world_size=world_size)
+        pool.run(
+            cases.train,
+            Toy(items=33),
+            OPTIONS | section(name),
+            tmp_path / name,
+            world_size=world_size,
+        )
         for name in ("manual", "ddp")
     )
     check_equal(by_hand, ddp)
-    assert [values["train/grad_norm"] for values in records(tmp_path / "manual").values()] == pytest.approx(
+    assert [
+        values["train/grad_norm"] for values in records(tmp_path / "manual").values()
+    ] == pytest.approx(
         [values["train/grad_norm"] for values in records(tmp_path / "ddp").values()], rel=1e-12
     )
 
 
 def test_c13_a_sum_that_is_not_divided_fails_this_check(pool: Pool, tmp_path: Path) -> None:
-    plain = pool.run(cases.train, Toy(items=33), OPTIONS | section("ddp"), tmp_path / "ddp", world_size=2)
+    plain = pool.run(
+        cases.train, Toy(items=33), OPTIONS | section("ddp"), tmp_path / "ddp", world_size=2
+    )
     wrong = pool.run(
         cases.train,
         Toy(items=33),
@@ -96,7 +109,11 @@ def test_buffers_are_rank_0s_at_the_start(pool: Pool, wrapper: Any) -> None:
 def test_c11_a_parameter_without_gradient_is_sent_as_zeros_and_all_ranks_go_on_alike(
     pool: Pool, tmp_path: Path, rank: int | None
 ) -> None:
-    options = {"batch": {"size": 12, "micro_size": 2}, "steps": 3, "optimizer": {"name": "sgd"}} | section("manual")
+    options = {
+        "batch": {"size": 12, "micro_size": 2},
+        "steps": 3,
+        "optimizer": {"name": "sgd"},
+    } | section("manual")
     lacking = partial(unused, "out.weight", rank=rank, last=True)
     seen = pool.run(cases.train, Toy(), options, tmp_path, lacking, world_size=2)
     assert [one.steps_done for one in seen] == [3, 3]
@@ -112,7 +129,9 @@ def test_c36_a_step_that_ran_out_of_memory_is_repeated(
 ) -> None:
     options = OPTIONS | {"batch": {"size": 24, "micro_size": 6}, "steps": 3} | section("manual")
     short = partial(shortage, place, rank=rank, samples=2, after=2, only_last=only_last)
-    disturbed = pool.run(cases.train, Toy(items=60), options, tmp_path / "short", short, world_size=world_size)
+    disturbed = pool.run(
+        cases.train, Toy(items=60), options, tmp_path / "short", short, world_size=world_size
+    )
     plain = pool.run(cases.train, Toy(items=60), options, tmp_path / "plain", world_size=world_size)
     assert len(events(tmp_path / "short", "plan")) > 1
     check_equal(disturbed, plain)

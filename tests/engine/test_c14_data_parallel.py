@@ -1,7 +1,9 @@
-"""Contract C14: one process that drives several GPUs has the same gradient, and is refused where there are none.
+"""Contract C14: one process that drives several GPUs has the same gradient, and is refused where
+there are none.
 
-Copies of the model are pretended on the CPU: how a micro-batch is shared out and how the copies' terms become one are
-ours, and the same on devices. Torch's own copying is not run here; the last test needs a GPU.
+Copies of the model are pretended on the CPU: how a micro-batch is shared out and how the copies'
+terms become one are ours, and the same on devices. Torch's own copying is not run here; the last
+test needs a GPU.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ from lockstep.engine.model.objective import Objective
 from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.strategies import STRATEGIES
-from lockstep.engine.strategies.experimental.data_parallel import _require_no_sample_dropout, require_samples_first
+from lockstep.engine.strategies.experimental.data_parallel import (
+    _require_no_sample_dropout,
+    require_samples_first,
+)
 from lockstep.engine.task.dropout import Dropout
 from tests.engine import cases, strategy_cases
 from tests.engine.cases import Seen
@@ -28,7 +33,13 @@ from tests.engine.pool import Pool
 from tests.engine.reference import Expected, distance, reference
 from tests.engine.shortage import shortage
 from tests.engine.strategy_cases import averaged_copies, penalty_in_every_copy, pretended_gpus
-from tests.engine.test_c01_to_c06_gradient import LONG, OPTIMIZERS, check_gradients, check_weights, spec
+from tests.engine.test_c01_to_c06_gradient import (
+    LONG,
+    OPTIMIZERS,
+    check_gradients,
+    check_weights,
+    spec,
+)
 from tests.engine.toy import Toy, initial, toy_task
 
 SECTION = {"strategy": {"name": "data_parallel"}}
@@ -38,7 +49,8 @@ PENALIZED = Toy(penalty=0.3, weigh="terms")
 def pretended(
     pool: Pool, folder: Path, toy: Toy, options: dict[str, Any], condition: Callable[[], Any]
 ) -> tuple[list[Seen], Expected]:
-    """A run on copies, which each see a part of the micro-batch, and the reference's on the same batches."""
+    """A run on copies, which each see a part of the micro-batch, and the reference's on the same
+    batches."""
     seen = pool.run(cases.train, toy, options, folder, condition, world_size=1)
     ids = [index for micro_batch in seen[0].micro_batches for index in micro_batch]
     size = options["batch"]["size"]
@@ -47,7 +59,9 @@ def pretended(
 
 @pytest.mark.parametrize("gpus", [1, 2, 3])
 @pytest.mark.parametrize(("size", "micro"), [(8, 8), (9, 4), (7, 2), (3, 1)])
-def test_c14_the_gradient_is_the_whole_batchs(pool: Pool, tmp_path: Path, gpus: int, size: int, micro: int) -> None:
+def test_c14_the_gradient_is_the_whole_batchs(
+    pool: Pool, tmp_path: Path, gpus: int, size: int, micro: int
+) -> None:
     # With micro-batches of one sample, some GPUs have none.
     options = spec(size, micro, steps=2, **SECTION)
     seen, expected = pretended(pool, tmp_path, PENALIZED, options, partial(pretended_gpus, gpus))
@@ -77,17 +91,29 @@ def test_c14_a_mean_of_the_copies_or_a_penalty_in_each_fails_this_check(
 def test_c14_a_step_that_ran_out_of_memory_is_repeated(pool: Pool, tmp_path: Path) -> None:
     options = spec(8, 8, steps=2, **SECTION)
 
-    plain = pool.run(cases.train, Toy(), options, tmp_path / "plain", partial(pretended_gpus, 2), world_size=1)
-    short = partial(strategy_cases.both, partial(pretended_gpus, 2), partial(shortage, "backward", rank=0, samples=2))
+    plain = pool.run(
+        cases.train, Toy(), options, tmp_path / "plain", partial(pretended_gpus, 2), world_size=1
+    )
+    short = partial(
+        strategy_cases.both,
+        partial(pretended_gpus, 2),
+        partial(shortage, "backward", rank=0, samples=2),
+    )
     disturbed = pool.run(cases.train, Toy(), options, tmp_path / "short", short, world_size=1)
     for found, wanted in zip(disturbed[0].gradients, plain[0].gradients, strict=True):
         assert distance(found, wanted) <= 1e-12
 
 
 @pytest.mark.parametrize("world_size", [1, 2])
-def test_c14_it_is_refused_on_the_cpu_with_what_to_write_instead(pool: Pool, tmp_path: Path, world_size: int) -> None:
-    with pytest.raises(EngineError, match=r"this node trains on cpu: write strategy: \{name: ddp\}") as caught:
-        pool.run(cases.train, Toy(), spec(8, 4, steps=1, **SECTION), tmp_path, world_size=world_size)
+def test_c14_it_is_refused_on_the_cpu_with_what_to_write_instead(
+    pool: Pool, tmp_path: Path, world_size: int
+) -> None:
+    with pytest.raises(
+        EngineError, match=r"this node trains on cpu: write strategy: \{name: ddp\}"
+    ) as caught:
+        pool.run(
+            cases.train, Toy(), spec(8, 4, steps=1, **SECTION), tmp_path, world_size=world_size
+        )
     assert caught.value.reason == "bad_spec"
 
 
@@ -110,7 +136,9 @@ def test_c14_several_ranks_are_refused_on_gpus() -> None:
 def test_a_batch_whose_parts_are_no_rows_of_samples_is_refused(batch: Any, found: str) -> None:
     with pytest.raises(EngineError, match=f"a batch of one sample has {found}"):
         require_samples_first(batch)
-    require_samples_first({"x": torch.zeros(1, 3), "pair": (torch.zeros(1), [torch.zeros(1, 2, 2)])})
+    require_samples_first(
+        {"x": torch.zeros(1, 3), "pair": (torch.zeros(1), [torch.zeros(1, 2, 2)])}
+    )
 
 
 def test_a_dropout_that_belongs_to_samples_is_refused() -> None:
@@ -120,7 +148,9 @@ def test_a_dropout_that_belongs_to_samples_is_refused() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="NOT RUN: this machine has no CUDA device")
+@pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="NOT RUN: this machine has no CUDA device"
+)
 def test_c14_on_gpus_the_gradient_is_the_cpus() -> None:
     toy = Toy(weigh="terms", penalty=0.3)
     task = toy_task(toy)
@@ -139,5 +169,7 @@ def test_c14_on_gpus_the_gradient_is_the_cpus() -> None:
             strategy.forward([part[:1] for part in there], None, penalize=True)
             scaled, _ = strategy.forward(there, {"fit": 0.5, "mean": 0.25}, penalize=True)
         scaled.backward()
-        gradients.append(torch.cat([p.grad.cpu().flatten() for p in model.parameters() if p.grad is not None]))
+        gradients.append(
+            torch.cat([p.grad.cpu().flatten() for p in model.parameters() if p.grad is not None])
+        )
     assert float((gradients[1] - gradients[0]).norm() / gradients[0].norm()) <= 1e-12

@@ -1,4 +1,5 @@
-"""Contract C16, C18, C19: the logged norm, rate and loss are the whole batch's, and where the time went adds up."""
+"""Contract C16, C18, C19: the logged norm, rate and loss are the whole batch's, and where the time
+went adds up."""
 
 from __future__ import annotations
 
@@ -27,11 +28,15 @@ OPTIONS: dict[str, Any] = {
 LAYOUTS = [(1, 14), (2, 3), (3, 2), (4, 1)]
 
 
-def run(pool: Pool, folder: Path, layout: tuple[int, int], mutate: Any = None) -> tuple[list[Seen], Expected]:
+def run(
+    pool: Pool, folder: Path, layout: tuple[int, int], mutate: Any = None
+) -> tuple[list[Seen], Expected]:
     world_size, micro = layout
     options = OPTIONS | {"batch": {"size": 14, "micro_size": micro}}
     seen = pool.run(cases.train, Toy(), options, folder, mutate, world_size=world_size)
-    return seen, reference(Toy(), options, batches_of([one.micro_batches for one in seen], [14] * 12, micro))
+    return seen, reference(
+        Toy(), options, batches_of([one.micro_batches for one in seen], [14] * 12, micro)
+    )
 
 
 def check_norms(seen: list[Seen], expected: Expected, folder: Path) -> None:
@@ -39,18 +44,24 @@ def check_norms(seen: list[Seen], expected: Expected, folder: Path) -> None:
     assert logged == pytest.approx(expected.norms, rel=1e-12)
     for one in seen[1:]:
         for here, there in zip(one.gradients, seen[0].gradients, strict=True):
-            assert all(torch.equal(here[name], there[name]) for name in there), "clipped gradients differ between ranks"
+            assert all(torch.equal(here[name], there[name]) for name in there), (
+                "clipped gradients differ between ranks"
+            )
 
 
 def check_rates(seen: list[Seen], folder: Path) -> None:
     wanted = [rate(OPTIONS, step, 12) for step in range(12)]
     for one in seen:
         assert one.rates == pytest.approx(wanted, rel=1e-12)
-    assert [values["train/lr"] for values in records(folder).values()] == pytest.approx(wanted, rel=1e-12)
+    assert [values["train/lr"] for values in records(folder).values()] == pytest.approx(
+        wanted, rel=1e-12
+    )
 
 
 def check_losses(expected: Expected, folder: Path) -> None:
-    assert [values["train/loss"] for values in records(folder).values()] == pytest.approx(expected.losses, rel=1e-12)
+    assert [values["train/loss"] for values in records(folder).values()] == pytest.approx(
+        expected.losses, rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -75,10 +86,14 @@ def test_c19_the_loss_of_rank_0_alone_fails_this_check(pool: Pool, tmp_path: Pat
         check_losses(expected, tmp_path)
 
 
-def test_a_loss_of_several_terms_is_logged_as_their_sum_and_each(pool: Pool, tmp_path: Path) -> None:
+def test_a_loss_of_several_terms_is_logged_as_their_sum_and_each(
+    pool: Pool, tmp_path: Path
+) -> None:
     pool.run(cases.train, Toy(weigh="terms"), OPTIONS, tmp_path, world_size=2)
     for values in records(tmp_path).values():
-        assert values["train/loss"] == pytest.approx(values["train/loss/fit"] + values["train/loss/mean"])
+        assert values["train/loss"] == pytest.approx(
+            values["train/loss/fit"] + values["train/loss/mean"]
+        )
         assert values["train/weight/mean"] == 14
 
 
@@ -115,7 +130,9 @@ def test_evaluation_counts_every_item_once_on_any_number_of_ranks_and_changes_no
         seen = pool.run(cases.train, toy, options, folder, world_size=world_size)
         found.append(records(folder)[12]["eval/loss"])
         if world_size == 1:
-            assert all(torch.equal(plain.weights[name], seen[0].weights[name]) for name in plain.weights)
+            assert all(
+                torch.equal(plain.weights[name], seen[0].weights[name]) for name in plain.weights
+            )
     from tests.engine.reference import objective
     from tests.engine.toy import initial
 
@@ -127,7 +144,13 @@ def test_evaluation_counts_every_item_once_on_any_number_of_ranks_and_changes_no
 
 
 def test_the_plan_event_has_what_the_engine_did(pool: Pool, tmp_path: Path) -> None:
-    pool.run(cases.train, Toy(items=31), OPTIONS | {"batch": {"size": 14, "micro_size": 3}}, tmp_path, world_size=2)
+    pool.run(
+        cases.train,
+        Toy(items=31),
+        OPTIONS | {"batch": {"size": 14, "micro_size": 3}},
+        tmp_path,
+        world_size=2,
+    )
     (plan,) = events(tmp_path, "plan")
     assert plan == {
         "batch_size": 14,
@@ -142,10 +165,16 @@ def test_the_plan_event_has_what_the_engine_did(pool: Pool, tmp_path: Path) -> N
     assert len(events(tmp_path, "running")) == 1
 
 
-def test_a_loss_that_is_no_number_stops_all_ranks_before_the_update(pool: Pool, tmp_path: Path) -> None:
+def test_a_loss_that_is_no_number_stops_all_ranks_before_the_update(
+    pool: Pool, tmp_path: Path
+) -> None:
     from lockstep.engine.runtime.errors import EngineError
 
-    options = OPTIONS | {"optimizer": {"name": "sgd", "lr": 1000.0}, "clip_grad_norm": None, "steps": 500}
+    options = OPTIONS | {
+        "optimizer": {"name": "sgd", "lr": 1000.0},
+        "clip_grad_norm": None,
+        "steps": 500,
+    }
     with pytest.raises(EngineError, match=r"the loss of step \d+ is (nan|inf)") as caught:
         pool.run(cases.train, Toy(), options, tmp_path, world_size=2)
     assert caught.value.reason == "non_finite"

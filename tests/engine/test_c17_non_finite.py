@@ -1,4 +1,5 @@
-"""Contract C17: a loss or gradient that is not finite never reaches the weights, and all ranks know of it."""
+"""Contract C17: a loss or gradient that is not finite never reaches the weights, and all ranks know
+of it."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ STEPS, BATCH = 6, 12
 ADAMW = {"name": "adamw", "lr": 1e-2, "weight_decay": 0.1, "betas": [0.9, 0.95]}
 SGD = {"name": "sgd", "lr": 0.05, "momentum": 0.9, "weight_decay": 1e-3}
 UNWEIGHTED = [0] * BATCH
-"""Item 0 has no unmasked position: the reference makes no update for this batch, and its schedule goes on."""
+"""Item 0 has no unmasked position: the reference makes no update for this batch, and its schedule
+goes on."""
 
 
 def spec(micro: int, policy: str = "skip", **more: Any) -> dict[str, Any]:
@@ -38,12 +40,15 @@ def spec(micro: int, policy: str = "skip", **more: Any) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def batches(pool: Pool, tmp_path_factory: pytest.TempPathFactory) -> list[list[int]]:
     """The items of each batch, which no layout changes."""
-    (seen,) = pool.run(cases.train, Toy(), spec(BATCH), tmp_path_factory.mktemp("plain"), world_size=1)
+    (seen,) = pool.run(
+        cases.train, Toy(), spec(BATCH), tmp_path_factory.mktemp("plain"), world_size=1
+    )
     return batches_of([seen.micro_batches], [BATCH] * STEPS, BATCH)
 
 
 def once_in(batches: list[list[int]], step: int, start: int = 0) -> int:
-    """An item with weight that is in this step's batch, at or behind ``start`` in it, and in no other batch."""
+    """An item with weight that is in this step's batch, at or behind ``start`` in it, and in no
+    other batch."""
     others = {item for index, batch in enumerate(batches) if index != step for item in batch}
     return next(item for item in batches[step][start:] if item not in others and item % 6)
 
@@ -65,18 +70,28 @@ def check_skipped(told: list[Told], expected: Expected, folder: Path, step: int)
         [rate(spec(BATCH), index, STEPS) for index in range(STEPS)]
     )
     assert lines[step + 1]["train/grad_norm"] == "NaN"
-    (warning,) = [one["message"] for one in events(folder, "warning") if "skipped" in one["message"]]
+    (warning,) = [
+        one["message"] for one in events(folder, "warning") if "skipped" in one["message"]
+    ]
     assert f"step {step + 1} " in warning
 
 
 @pytest.mark.parametrize("like", ["host", "device"])
 @pytest.mark.parametrize(("world_size", "micro", "start"), [(1, 4, 8), (2, 2, 0), (2, 2, 10)])
 def test_c17_a_step_with_a_nan_is_skipped_as_if_its_batch_had_no_weight(
-    pool: Pool, tmp_path: Path, batches: list[list[int]], world_size: int, micro: int, start: int, like: str
+    pool: Pool,
+    tmp_path: Path,
+    batches: list[list[int]],
+    world_size: int,
+    micro: int,
+    start: int,
+    like: str,
 ) -> None:
     odd = Odd(nan=(once_in(batches, 2, start),))
     mutate = numerics.as_on_a_device if like == "device" else None
-    told = pool.run(numerics.train, Toy(), spec(micro), tmp_path, odd, mutate, world_size=world_size)
+    told = pool.run(
+        numerics.train, Toy(), spec(micro), tmp_path, odd, mutate, world_size=world_size
+    )
     check_skipped(told, without(batches, 2), tmp_path, 2)
     assert records(tmp_path)[3]["train/loss"] == "NaN"
 
@@ -107,9 +122,13 @@ def test_c17_a_skipped_step_leaves_the_models_buffers_as_they_were(
         assert float(one.weights["calls"]) == (STEPS - 1) * BATCH / 2 / 2
 
 
-def test_c17_an_update_all_the_same_fails_this_check(pool: Pool, tmp_path: Path, batches: list[list[int]]) -> None:
+def test_c17_an_update_all_the_same_fails_this_check(
+    pool: Pool, tmp_path: Path, batches: list[list[int]]
+) -> None:
     odd = Odd(nan=(once_in(batches, 2),))
-    told = pool.run(numerics.train, Toy(), spec(4), tmp_path, odd, numerics.update_anyway, world_size=2)
+    told = pool.run(
+        numerics.train, Toy(), spec(4), tmp_path, odd, numerics.update_anyway, world_size=2
+    )
     with pytest.raises(AssertionError):
         check_skipped(told, without(batches, 2), tmp_path, 2)
 
@@ -156,14 +175,29 @@ def test_c17_on_a_device_stop_comes_one_step_late_and_the_weights_have_never_see
     pool: Pool, tmp_path: Path, batches: list[list[int]]
 ) -> None:
     odd = Odd(nan=(once_in(batches, 2, 6),))
-    # A checkpoint after every later step: none may be written of a step that is not known to be finite.
+    # A checkpoint after every later step: none may be written of a step that is not known to be
+    # finite.
     options = spec(2, "stop", checkpoint={"every_steps": 3})
-    told = pool.run(numerics.train, Toy(), options, tmp_path / "saves", odd, numerics.as_on_a_device, world_size=2)
+    told = pool.run(
+        numerics.train,
+        Toy(),
+        options,
+        tmp_path / "saves",
+        odd,
+        numerics.as_on_a_device,
+        world_size=2,
+    )
     assert {one.error for one in told} == {"non_finite: the loss of step 3 is nan"}
     assert {one.steps_done for one in told} == {3}
     assert events(tmp_path / "saves", "checkpoint") == []
     told = pool.run(
-        numerics.train, Toy(), spec(2, "stop"), tmp_path / "late", odd, numerics.as_on_a_device, world_size=2
+        numerics.train,
+        Toy(),
+        spec(2, "stop"),
+        tmp_path / "late",
+        odd,
+        numerics.as_on_a_device,
+        world_size=2,
     )
     expected = without(batches, 2, upto=4)
     for one in told:
@@ -193,15 +227,21 @@ def test_c17_a_nan_in_the_first_batch_names_the_step_on_all_ranks(
     odd = Odd(nan=(once_in(batches, 0),))
     told = pool.run(numerics.train, Toy(), spec(3, "stop"), tmp_path, odd, world_size=world_size)
     for one in told:
-        assert one.error.startswith("non_finite: the loss of step 1 is nan, before any update: look for NaN")
+        assert one.error.startswith(
+            "non_finite: the loss of step 1 is nan, before any update: look for NaN"
+        )
         assert one.steps_done == 0
     assert len(told) == world_size
 
 
-def test_c17_skipping_says_so_ever_more_rarely_and_ends_when_it_does_not_help(pool: Pool, tmp_path: Path) -> None:
+def test_c17_skipping_says_so_ever_more_rarely_and_ends_when_it_does_not_help(
+    pool: Pool, tmp_path: Path
+) -> None:
     odd = Odd(nan=tuple(range(40)))
     told = pool.run(numerics.train, Toy(), spec(12, steps=500), tmp_path, odd, world_size=1)
-    assert told[0].error.startswith("non_finite: the loss of step 100 is nan, as in the 99 steps before it")
+    assert told[0].error.startswith(
+        "non_finite: the loss of step 100 is nan, as in the 99 steps before it"
+    )
     said = [one["message"] for one in events(tmp_path, "warning") if "skipped" in one["message"]]
     assert [text.split("the step is skipped, the ")[1].split()[0] for text in said] == [
         "1st", "2nd", "4th", "8th", "16th", "32nd", "64th",

@@ -1,4 +1,5 @@
-"""Contract C20: what compression of gradients changes, and that its memory is part of a run's state."""
+"""Contract C20: what compression of gradients changes, and that its memory is part of a run's
+state."""
 
 from __future__ import annotations
 
@@ -51,7 +52,9 @@ def test_c20_gradients_that_are_rounded_on_their_way_are_right_to_that_rounding(
     # With twelve slots as with two: what a rank accumulates stays float32.
     options = OPTIONS | {"batch": {"size": 12, "micro_size": micro}, "steps": 1}
     plain = pool.run(cases.train, WIDE, options, tmp_path / "plain", world_size=world_size)
-    rounded = pool.run(cases.train, WIDE, options | compressed(kind), tmp_path / kind, world_size=world_size)
+    rounded = pool.run(
+        cases.train, WIDE, options | compressed(kind), tmp_path / kind, world_size=world_size
+    )
     for one in rounded:
         off = distance(one.gradients[0], plain[0].gradients[0])
         assert 1e-6 < off <= TOLERANCE[kind]
@@ -61,7 +64,9 @@ def test_c20_gradients_that_are_rounded_on_their_way_are_right_to_that_rounding(
 @pytest.mark.parametrize("kind", ["fp16", "bf16"])
 def test_c20_rounding_costs_no_more_operations(pool: Pool, tmp_path: Path, kind: str) -> None:
     counts = [
-        pool.run(cases.train, WIDE, OPTIONS | more, tmp_path / str(i), None, True, world_size=2)[0].collectives
+        pool.run(cases.train, WIDE, OPTIONS | more, tmp_path / str(i), None, True, world_size=2)[
+            0
+        ].collectives
         for i, more in enumerate(({}, compressed(kind)))
     ]
     assert counts[0] == counts[1]
@@ -71,8 +76,13 @@ def test_c20_powersgd_before_its_start_is_the_plain_mean(pool: Pool, tmp_path: P
     toy = Toy(items=33, width=64)
     options = OPTIONS | {"steps": 5}
     plain = pool.run(cases.train, toy, options, tmp_path / "plain", world_size=3)
-    squeezed = pool.run(cases.train, toy, options | powersgd(3), tmp_path / "powersgd", world_size=3)
-    off = [distance(found, wanted) for found, wanted in zip(squeezed[0].gradients, plain[0].gradients, strict=True)]
+    squeezed = pool.run(
+        cases.train, toy, options | powersgd(3), tmp_path / "powersgd", world_size=3
+    )
+    off = [
+        distance(found, wanted)
+        for found, wanted in zip(squeezed[0].gradients, plain[0].gradients, strict=True)
+    ]
     assert max(off[:3]) <= 1e-12
     assert min(off[3:]) > 1e-3
     (warning,) = [event["message"] for event in events(tmp_path / "powersgd", "warning")]
@@ -121,13 +131,19 @@ def test_c20_a_gradient_of_zeros_or_without_numbers_does_not_end_what_powersgd_s
 
 
 @pytest.mark.parametrize("penalty", [0.0, 0.1])
-def test_c20_a_batch_of_weight_zero_leaves_the_memory_as_it_is(pool: Pool, tmp_path: Path, penalty: float) -> None:
+def test_c20_a_batch_of_weight_zero_leaves_the_memory_as_it_is(
+    pool: Pool, tmp_path: Path, penalty: float
+) -> None:
     toy = Toy(items=48, double=False, width=64, penalty=penalty)
-    options = OPTIONS | powersgd(1) | {"steps": 4, "checkpoint": {"every_steps": 1, "keep_last": 10}}
+    options = (
+        OPTIONS | powersgd(1) | {"steps": 4, "checkpoint": {"every_steps": 1, "keep_last": 10}}
+    )
     masking = partial(weightless, 2, batch_size=12, size=48)
     pool.run(cases.train, toy, options, tmp_path, masking, world_size=2)
     assert "train/loss" not in records(tmp_path)[3], "the third batch has no weight"
-    states = {step: checkpoint.load(tmp_path / f"checkpoints/step-{step:08d}") for step in (2, 3, 4)}
+    states = {
+        step: checkpoint.load(tmp_path / f"checkpoints/step-{step:08d}") for step in (2, 3, 4)
+    }
     for before, after, later in zip(*(states[step]["extra"] for step in (2, 3, 4)), strict=True):
         assert any(error.norm() > 0 for error in before["error"].values())
         for name in ("error", "p", "q"):
@@ -172,7 +188,14 @@ def check_bitwise(whole: list[cases.Seen], again: list[cases.Seen], folder: Path
         (powersgd(10), 2),
         (powersgd(2, static_graph=True, gradient_as_bucket_view=True), 2),
     ],
-    ids=["fp16", "bf16", "powersgd", "powersgd-3-ranks", "powersgd-not-begun", "powersgd-static-views"],
+    ids=[
+        "fp16",
+        "bf16",
+        "powersgd",
+        "powersgd-3-ranks",
+        "powersgd-not-begun",
+        "powersgd-static-views",
+    ],
 )
 def test_c20_a_resumed_run_is_bitwise_equal(
     pool: Pool, tmp_path: Path, section: dict[str, Any], world_size: int
@@ -183,14 +206,18 @@ def test_c20_a_resumed_run_is_bitwise_equal(
 
 # Without its P, Q is drawn anew; with P alone torch would look for a Q that is not there.
 @pytest.mark.parametrize("parts", [("error",), ("p", "q"), ("steps",)], ids="+".join)
-def test_c20_dropping_a_part_of_the_memory_fails_this_check(pool: Pool, tmp_path: Path, parts: tuple[str, ...]) -> None:
+def test_c20_dropping_a_part_of_the_memory_fails_this_check(
+    pool: Pool, tmp_path: Path, parts: tuple[str, ...]
+) -> None:
     options = RESUMED | powersgd(2, **SEVERAL_BUCKETS)
     whole, again = whole_and_resumed(pool, tmp_path, options, 2, partial(not_restored, *parts))
     with pytest.raises(AssertionError):
         check_bitwise(whole, again, tmp_path)
 
 
-def test_c20_on_another_number_of_ranks_the_memory_is_left_out_and_said_so(pool: Pool, tmp_path: Path) -> None:
+def test_c20_on_another_number_of_ranks_the_memory_is_left_out_and_said_so(
+    pool: Pool, tmp_path: Path
+) -> None:
     options = RESUMED | powersgd(2)
     pool.run(cases.train, WIDE, options, tmp_path / "whole", world_size=2)
     for world_size in (3, 1):
@@ -200,13 +227,21 @@ def test_c20_on_another_number_of_ranks_the_memory_is_left_out_and_said_so(pool:
         assert seen[0].steps_done == 12
         assert all(torch.isfinite(value).all() for value in seen[0].weights.values())
         said = [event["message"] for event in events(folder, "warning")]
-        assert any(f"2 ranks saved it, and now there are {world_size}" in message for message in said)
+        assert any(
+            f"2 ranks saved it, and now there are {world_size}" in message for message in said
+        )
 
 
 def test_c20_other_buckets_leave_the_memory_out(pool: Pool, tmp_path: Path) -> None:
     pool.run(cases.train, WIDE, RESUMED | powersgd(2), tmp_path / "whole", world_size=2)
     shutil.copytree(tmp_path / "whole/checkpoints/step-00000008", tmp_path / "again/resume")
-    seen = pool.run(cases.train, WIDE, RESUMED | powersgd(2, **SEVERAL_BUCKETS), tmp_path / "again", world_size=2)
+    seen = pool.run(
+        cases.train,
+        WIDE,
+        RESUMED | powersgd(2, **SEVERAL_BUCKETS),
+        tmp_path / "again",
+        world_size=2,
+    )
     assert seen[0].steps_done == 12
     said = [event["message"] for event in events(tmp_path / "again", "warning")]
     assert any("its gradients are in other buckets" in message for message in said)

@@ -1,6 +1,8 @@
-"""Contract C20: ranks that step on their own and meet now and then, and what of the rest of the contract they keep.
+"""Contract C20: ranks that step on their own and meet now and then, and what of the rest of the
+contract they keep.
 
-The reference trains one model per rank in one process, with torch's own optimizers, and averages them as the papers say.
+The reference trains one model per rank in one process, with torch's own optimizers, and averages
+them as the papers say.
 """
 
 from __future__ import annotations
@@ -22,12 +24,20 @@ from tests.engine.pool import Pool
 from tests.engine.reference import distance, objective
 from tests.engine.shortage import shortage
 from tests.engine.spool import events, records
-from tests.engine.test_c01_to_c06_gradient import OPTIMIZERS, check_gradients, check_weights, run, spec
+from tests.engine.test_c01_to_c06_gradient import (
+    OPTIMIZERS,
+    check_gradients,
+    check_weights,
+    run,
+    spec,
+)
 from tests.engine.toy import Toy, initial, item
 
 PLAIN = {"name": "sgd", "lr": 0.05}
 DILOCO = {"name": "diloco", "outer_lr": 0.5, "outer_momentum": 0.8}
-both = pytest.mark.parametrize("section", [{"name": "local_sgd"}, DILOCO], ids=["local_sgd", "diloco"])
+both = pytest.mark.parametrize(
+    "section", [{"name": "local_sgd"}, DILOCO], ids=["local_sgd", "diloco"]
+)
 
 
 def local(every: int, **more: Any) -> dict[str, Any]:
@@ -49,9 +59,17 @@ def local(every: int, **more: Any) -> dict[str, Any]:
     ids=["tokens", "penalty", "penalty-in-an-empty-slot", "weightless", "samples"],
 )
 def test_c20_meeting_after_every_step_is_ddp_for_plain_sgd(
-    pool: Pool, tmp_path: Path, world_size: int, size: int, micro: int, toy: Toy, more: dict[str, Any]
+    pool: Pool,
+    tmp_path: Path,
+    world_size: int,
+    size: int,
+    micro: int,
+    toy: Toy,
+    more: dict[str, Any],
 ) -> None:
-    options = spec(size, micro, steps=12, **local(1, **more)) | {"optimizer": PLAIN | {"weight_decay": 0.01}}
+    options = spec(size, micro, steps=12, **local(1, **more)) | {
+        "optimizer": PLAIN | {"weight_decay": 0.01}
+    }
     seen, expected = run(pool, tmp_path, toy, options, world_size)
     check_weights(seen, expected, 1e-12)
 
@@ -90,7 +108,11 @@ def shares_of(seen: list[Seen], size: int, micro: int) -> list[list[list[int]]]:
     steps = len(seen[0].micro_batches) // per_step
     return [
         [
-            [i for micro_batch in one.micro_batches[step * per_step : (step + 1) * per_step] for i in micro_batch]
+            [
+                i
+                for micro_batch in one.micro_batches[step * per_step : (step + 1) * per_step]
+                for i in micro_batch
+            ]
             for one in seen
         ]
         for step in range(steps)
@@ -98,11 +120,20 @@ def shares_of(seen: list[Seen], size: int, micro: int) -> list[list[list[int]]]:
 
 
 def meetings(
-    toy: Toy, steps: list[list[list[int]]], optimizer: Any, every: int, outer: dict[str, float] | None
+    toy: Toy,
+    steps: list[list[list[int]]],
+    optimizer: Any,
+    every: int,
+    outer: dict[str, float] | None,
 ) -> dict[str, torch.Tensor]:
-    """Weights at the end, by the papers: local steps, then an average, which may be an outer optimizer's gradient."""
-    replicas = [Replica(model, optimizer(model.parameters())) for model in (initial(toy) for _ in steps[0])]
-    globals_ = [parameter.detach().clone().requires_grad_() for parameter in replicas[0].model.parameters()]
+    """Weights at the end, by the papers: local steps, then an average, which may be an outer
+    optimizer's gradient."""
+    replicas = [
+        Replica(model, optimizer(model.parameters())) for model in (initial(toy) for _ in steps[0])
+    ]
+    globals_ = [
+        parameter.detach().clone().requires_grad_() for parameter in replicas[0].model.parameters()
+    ]
     momentum = outer["outer_momentum"] if outer else 0.0
     outer_sgd = torch.optim.SGD(
         globals_, lr=outer["outer_lr"] if outer else 1.0, momentum=momentum, nesterov=momentum > 0
@@ -121,7 +152,9 @@ def meetings(
             continue
         together = sum(replica.weight for replica in replicas)
         for index, value in enumerate(globals_):
-            mean = sum(list(r.model.parameters())[index].detach() * (r.weight / together) for r in replicas)
+            mean = sum(
+                list(r.model.parameters())[index].detach() * (r.weight / together) for r in replicas
+            )
             value.grad = value.detach() - mean
         outer_sgd.step()
         for replica in replicas:
@@ -132,7 +165,9 @@ def meetings(
 
 
 @both
-@pytest.mark.parametrize(("world_size", "every", "masked"), [(2, 4, "some"), (3, 3, "odd"), (4, 100, "some")])
+@pytest.mark.parametrize(
+    ("world_size", "every", "masked"), [(2, 4, "some"), (3, 3, "odd"), (4, 100, "some")]
+)
 def test_c20_ranks_go_where_the_paper_says(
     pool: Pool, tmp_path: Path, section: dict[str, Any], world_size: int, every: int, masked: str
 ) -> None:
@@ -148,7 +183,9 @@ def test_c20_ranks_go_where_the_paper_says(
 
 
 @both
-def test_ranks_are_one_at_the_end_bit_by_bit(pool: Pool, tmp_path: Path, section: dict[str, Any]) -> None:
+def test_ranks_are_one_at_the_end_bit_by_bit(
+    pool: Pool, tmp_path: Path, section: dict[str, Any]
+) -> None:
     options = spec(9, 2, steps=7, **local(3, **section)) | {"optimizer": OPTIMIZERS["adamw"]}
     seen = pool.run(cases.train, Toy(double=False), options, tmp_path, world_size=3)
     for one in seen[1:]:
@@ -158,22 +195,30 @@ def test_ranks_are_one_at_the_end_bit_by_bit(pool: Pool, tmp_path: Path, section
 
 
 @both
-def test_c05_batches_without_weight_move_nothing(pool: Pool, tmp_path: Path, section: dict[str, Any]) -> None:
+def test_c05_batches_without_weight_move_nothing(
+    pool: Pool, tmp_path: Path, section: dict[str, Any]
+) -> None:
     toy = Toy(masked="all")
     options = spec(4, 1, steps=5, **local(2, **section)) | {"optimizer": OPTIMIZERS["adamw"]}
     seen = pool.run(cases.train, toy, options, tmp_path, world_size=2)
     assert all(distance(one.weights, initial(toy).state_dict()) == 0 for one in seen)
 
 
-def test_c09_between_meetings_nothing_but_control_and_norm_is_sent(pool: Pool, tmp_path: Path) -> None:
+def test_c09_between_meetings_nothing_but_control_and_norm_is_sent(
+    pool: Pool, tmp_path: Path
+) -> None:
     counts = []
     for steps in (4, 12):
         options = spec(12, 2, steps=steps, **local(4))
-        seen = pool.run(cases.train, Toy(), options, tmp_path / str(steps), None, True, world_size=2)
+        seen = pool.run(
+            cases.train, Toy(), options, tmp_path / str(steps), None, True, world_size=2
+        )
         counts.append(seen[0].collectives)
     # A meeting sends the parameters, and how much weight each rank trained on.
     assert counts[1]["gloo:all_reduce"] - counts[0]["gloo:all_reduce"] == 8 * 2 + 2 * 2
-    assert {kind: count for kind, count in counts[1].items() if counts[0][kind] != count}.keys() == {"gloo:all_reduce"}
+    assert {
+        kind: count for kind, count in counts[1].items() if counts[0][kind] != count
+    }.keys() == {"gloo:all_reduce"}
 
 
 def test_c16_the_logged_norm_is_the_ranks_mean_square_by_weight(pool: Pool, tmp_path: Path) -> None:
@@ -190,12 +235,16 @@ def test_c16_the_logged_norm_is_the_ranks_mean_square_by_weight(pool: Pool, tmp_
 def test_clipping_is_by_each_ranks_own_norm(pool: Pool, tmp_path: Path) -> None:
     options = spec(12, 2, steps=6, **local(4)) | {"optimizer": PLAIN}
     free = pool.run(cases.train, Toy(), options | {"steps": 1}, tmp_path / "free", world_size=3)
-    clipped = pool.run(cases.train, Toy(), options | {"clip_grad_norm": 0.7}, tmp_path / "clipped", world_size=3)
+    clipped = pool.run(
+        cases.train, Toy(), options | {"clip_grad_norm": 0.7}, tmp_path / "clipped", world_size=3
+    )
     for one, other in zip(free, clipped, strict=True):
         norm = math.sqrt(sum(float((g**2).sum()) for g in one.gradients[0].values()))
         limit = min(1.0, 0.7 / (norm + 1e-6))
         for name, gradient in one.gradients[0].items():
-            torch.testing.assert_close(other.gradients[0][name], gradient * limit, rtol=1e-12, atol=0)
+            torch.testing.assert_close(
+                other.gradients[0][name], gradient * limit, rtol=1e-12, atol=0
+            )
 
 
 LONG: dict[str, Any] = {
@@ -230,7 +279,9 @@ def test_c26_a_run_goes_on_bit_by_bit_from_between_two_meetings(
     whole = pool.run(cases.train, NOISY, options, tmp_path / "whole", world_size=3)
     shutil.copytree(tmp_path / "whole/checkpoints/step-00000008", tmp_path / "again/resume")
     again = pool.run(cases.train, NOISY, options, tmp_path / "again", mutant, world_size=3)
-    equal = all(torch.equal(value, again[0].weights[name]) for name, value in whole[0].weights.items())
+    equal = all(
+        torch.equal(value, again[0].weights[name]) for name, value in whole[0].weights.items()
+    )
     old, new = records(tmp_path / "whole"), records(tmp_path / "again")
     assert sorted(new) == [9, 10, 11, 12]
     logged = [
@@ -248,12 +299,20 @@ def test_c27_a_checkpoint_between_meetings_is_what_a_meeting_would_make(
     toy = Toy(items=33)
     # A run that ends there makes it.
     options = LONG | {"steps": 8, "schedule": {"name": "constant"}}
-    pool.run(cases.train, toy, options | OFTEN | local(3, **section), tmp_path / "constant", world_size=2)
+    pool.run(
+        cases.train, toy, options | OFTEN | local(3, **section), tmp_path / "constant", world_size=2
+    )
     longer = options | {"steps": 12} | OFTEN | local(3, **section)
     pool.run(cases.train, toy, longer, tmp_path / "longer", world_size=2)
-    ended, between = (checkpoint.load(tmp_path / name / "checkpoints/step-00000008") for name in ("constant", "longer"))
+    ended, between = (
+        checkpoint.load(tmp_path / name / "checkpoints/step-00000008")
+        for name in ("constant", "longer")
+    )
     assert distance(between["model"], ended["model"]) == 0
-    assert records(tmp_path / "constant")[8]["eval/loss"] == records(tmp_path / "longer")[8]["eval/loss"]
+    assert (
+        records(tmp_path / "constant")[8]["eval/loss"]
+        == records(tmp_path / "longer")[8]["eval/loss"]
+    )
     # ... and it is what other numbers of ranks, and other strategies, go on from.
     for world_size, strategy in ((3, local(3, **section)), (2, {"strategy": {"name": "ddp"}})):
         folder = tmp_path / str(world_size)
@@ -266,7 +325,9 @@ def test_c27_a_checkpoint_between_meetings_is_what_a_meeting_would_make(
 
 
 @both
-def test_c36_a_step_that_does_not_fit_is_repeated_by_all(pool: Pool, tmp_path: Path, section: dict[str, Any]) -> None:
+def test_c36_a_step_that_does_not_fit_is_repeated_by_all(
+    pool: Pool, tmp_path: Path, section: dict[str, Any]
+) -> None:
     options = spec(24, 6, steps=4, **local(3, **section)) | {"optimizer": OPTIMIZERS["adamw"]}
     toy = Toy(items=60)
     short = partial(shortage, "mid_backward", rank=1, samples=3, after=2)

@@ -18,7 +18,11 @@ from lockstep.engine.step.gradient_guard import GradientGuard
 from tests.engine.cases import planned
 from tests.engine.toy import Toy, ToyTask
 
-OPTIONS: dict[str, Any] = {"batch": {"size": 6, "micro_size": 2}, "optimizer": {"name": "sgd", "lr": 0.1}, "steps": 3}
+OPTIONS: dict[str, Any] = {
+    "batch": {"size": 6, "micro_size": 2},
+    "optimizer": {"name": "sgd", "lr": 0.1},
+    "steps": 3,
+}
 
 Act = Callable[[Any, nn.Module, torch.Tensor], None]
 
@@ -81,7 +85,10 @@ def step(task: Any, model: nn.Module, total: torch.Tensor) -> None:
 @pytest.mark.parametrize("act", [backward, drop, zero, scale])
 def test_c21_a_loss_that_changes_gradients_is_refused(tmp_path: Path, act: Act, first: int) -> None:
     said = run(Meddling(act, first), tmp_path)
-    assert "the gradients changed while loss() ran, by backward(), zero_grad() or .grad: return the loss" in said
+    assert (
+        "the gradients changed while loss() ran, by backward(), zero_grad() or .grad: return the "
+        "loss"
+    ) in said
 
 
 def test_c21_the_probe_says_so_too(tmp_path: Path) -> None:
@@ -98,12 +105,16 @@ def test_c21_a_backward_in_the_first_micro_batch_of_a_step_is_refused(tmp_path: 
 
 @pytest.mark.parametrize("first", [0, 2, 4])
 def test_c21_a_loss_that_changes_parameters_is_refused(tmp_path: Path, first: int) -> None:
-    assert "it changed parameters, which only the engine's optimizer may move" in run(Meddling(clamp, first), tmp_path)
+    assert "it changed parameters, which only the engine's optimizer may move" in run(
+        Meddling(clamp, first), tmp_path
+    )
 
 
 def test_c21_an_optimizer_step_inside_a_batch_is_refused(tmp_path: Path) -> None:
     said = run(Meddling(step, 3), tmp_path)
-    assert said.startswith("an optimizer (SGD) of the task's own moved the model before the batch's gradient was whole")
+    assert said.startswith(
+        "an optimizer (SGD) of the task's own moved the model before the batch's gradient was whole"
+    )
 
 
 def test_c21_an_optimizer_step_out_of_a_hook_in_backward_is_refused(tmp_path: Path) -> None:
@@ -130,7 +141,9 @@ def test_c21_an_optimizer_of_another_model_may_step(tmp_path: Path) -> None:
     assert Trainer(spec, plan, Meddling(aside, 2), Ranks(), tmp_path).run().steps_done == 3
 
 
-def test_c21_gradients_dropped_before_the_update_are_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c21_gradients_dropped_before_the_update_are_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     task = ToyTask(Toy())
     accumulate = GradientStep.accumulate
 
@@ -143,7 +156,9 @@ def test_c21_gradients_dropped_before_the_update_are_missed(tmp_path: Path, monk
     assert "dropped or replaced between the last backward and the update" in run(task, tmp_path)
 
 
-def test_c21_a_batch_inside_of_a_batch_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c21_a_batch_inside_of_a_batch_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     accumulate = GradientStep.accumulate
     running: list[tuple[Any, ...]] = []
 

@@ -1,4 +1,5 @@
-"""Contract C22, C23: all ranks hold the same model, at the start and ever after, or the run ends with a name."""
+"""Contract C22, C23: all ranks hold the same model, at the start and ever after, or the run ends
+with a name."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ STARTS = {
 
 
 @pytest.mark.parametrize("kind", STARTS)
-def test_c22_ranks_that_start_with_different_models_are_refused_by_name(pool: Pool, kind: str) -> None:
+def test_c22_ranks_that_start_with_different_models_are_refused_by_name(
+    pool: Pool, kind: str
+) -> None:
     with pytest.raises(EngineError, match=STARTS[kind]) as caught:
         pool.run(diverging.differing, kind, 2, world_size=3)
     assert caught.value.reason == "bad_spec"
@@ -51,8 +54,12 @@ SQUARE = Toy(width=3, double=False)
 
 
 def test_c22_an_order_that_differs_is_seen_by_a_run(pool: Pool, tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match=r"model\(\) builds another model on some ranks: parameter 2 is"):
-        pool.run(cases.train, SQUARE, OPTIONS, tmp_path, diverging.swapped_on_the_last_rank, world_size=2)
+    with pytest.raises(
+        EngineError, match=r"model\(\) builds another model on some ranks: parameter 2 is"
+    ):
+        pool.run(
+            cases.train, SQUARE, OPTIONS, tmp_path, diverging.swapped_on_the_last_rank, world_size=2
+        )
 
 
 def test_c22_ddp_alone_mixes_up_layers_of_equal_shapes(pool: Pool) -> None:
@@ -67,40 +74,72 @@ def test_c22_ddp_alone_mixes_up_layers_of_equal_shapes(pool: Pool) -> None:
 @pytest.mark.parametrize("double", [True, False])
 @pytest.mark.parametrize(
     ("world_size", "who"),
-    [(2, "between rank 0 and rank 1"), (3, "on rank 1 from the 2 others"), (4, "on rank 1 from the 3 others")],
+    [
+        (2, "between rank 0 and rank 1"),
+        (3, "on rank 1 from the 2 others"),
+        (4, "on rank 1 from the 3 others"),
+    ],
 )
 def test_c23_one_bit_on_one_rank_is_reported_by_parameter_and_rank(
     pool: Pool, tmp_path: Path, world_size: int, who: str, double: bool
 ) -> None:
     toy_run = Toy(double=double)
     with pytest.raises(EngineError) as caught:
-        pool.run(cases.train, toy_run, OPTIONS, tmp_path, diverging.nudged_at_13, world_size=world_size)
+        pool.run(
+            cases.train, toy_run, OPTIONS, tmp_path, diverging.nudged_at_13, world_size=world_size
+        )
     assert caught.value.reason == "diverged"
-    # One number moves the others in the steps up to the next comparison, in the order of the gradient's backward.
-    assert str(caught.value).startswith("after step 20 the model is no longer the same on all ranks: ")
+    # One number moves the others in the steps up to the next comparison, in the order of the
+    # gradient's backward.
+    assert str(caught.value).startswith(
+        "after step 20 the model is no longer the same on all ranks: "
+    )
     assert str(caught.value).endswith(f"differs, {who}")
 
 
 def test_c23_nothing_wrong_is_saved(pool: Pool, tmp_path: Path) -> None:
     options = OPTIONS | {"checkpoint": {"every_steps": 2}}
-    with pytest.raises(EngineError, match=r"after step 4 .*: hidden\.bias differs, on rank 0 from the 2 others"):
-        pool.run(cases.train, Toy(), options, tmp_path, diverging.nudged_before_the_checkpoint, world_size=3)
+    with pytest.raises(
+        EngineError, match=r"after step 4 .*: hidden\.bias differs, on rank 0 from the 2 others"
+    ):
+        pool.run(
+            cases.train,
+            Toy(),
+            options,
+            tmp_path,
+            diverging.nudged_before_the_checkpoint,
+            world_size=3,
+        )
     assert [folder.name for folder in (tmp_path / "checkpoints").iterdir()] == ["step-00000002"]
 
 
-def test_c23_without_the_comparison_the_run_ends_as_if_all_were_well(pool: Pool, tmp_path: Path) -> None:
-    one, other = pool.run(cases.train, Toy(), OPTIONS, tmp_path, diverging.never_compared, world_size=2)
+def test_c23_without_the_comparison_the_run_ends_as_if_all_were_well(
+    pool: Pool, tmp_path: Path
+) -> None:
+    one, other = pool.run(
+        cases.train, Toy(), OPTIONS, tmp_path, diverging.never_compared, world_size=2
+    )
     assert one.steps_done == other.steps_done == 25
     assert any(not torch.equal(value, other.weights[name]) for name, value in one.weights.items())
 
 
-FORMATS = [torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int8, torch.bool, torch.complex64]
+FORMATS = [
+    torch.float64,
+    torch.float32,
+    torch.bfloat16,
+    torch.float16,
+    torch.int8,
+    torch.bool,
+    torch.complex64,
+]
 SHAPES = [(), (1,), (3,), (8,), (5, 3), (4, 6), (2, 3, 5), (7, 2, 2, 2), (1, 1)]
 
 
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_c23_any_bit_of_any_number_changes_the_fingerprint(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+def test_c23_any_bit_of_any_number_changes_the_fingerprint(
+    dtype: torch.dtype, shape: tuple[int, ...]
+) -> None:
     generator = torch.Generator().manual_seed(0)
     values = torch.randn(shape, generator=generator).to(dtype)
     before = fingerprints([values])

@@ -1,4 +1,5 @@
-"""Contract C24: BatchNorm is declared, and its statistics are one over the ranks wherever somebody looks at them."""
+"""Contract C24: BatchNorm is declared, and its statistics are one over the ranks wherever somebody
+looks at them."""
 
 from __future__ import annotations
 
@@ -46,14 +47,27 @@ def test_c24_statistics_become_the_mean_of_the_ranks(pool: Pool, dtype: torch.dt
         for name in states[1].keys() - {"other"}:
             assert torch.equal(states[1][name], ranks[0][1][name]), "equal on all ranks"
             assert torch.equal(states[2][name], states[1][name]), "and their own mean"
-        assert float(states[1]["other"]) == float(states[0]["other"]), "another buffer is left alone"
+        assert float(states[1]["other"]) == float(states[0]["other"]), (
+            "another buffer is left alone"
+        )
 
 
-def test_c24_a_runs_statistics_are_the_mean_of_what_each_rank_saw(pool: Pool, tmp_path: Path) -> None:
-    found = [one.weights for one in pool.run(cases.train, TOY, OFTEN, tmp_path / "often", world_size=3)]
+def test_c24_a_runs_statistics_are_the_mean_of_what_each_rank_saw(
+    pool: Pool, tmp_path: Path
+) -> None:
+    found = [
+        one.weights for one in pool.run(cases.train, TOY, OFTEN, tmp_path / "often", world_size=3)
+    ]
     own = [
         one.weights
-        for one in pool.run(cases.train, TOY, OPTIONS, tmp_path / "own", mutants.statistics_of_each_rank, world_size=3)
+        for one in pool.run(
+            cases.train,
+            TOY,
+            OPTIONS,
+            tmp_path / "own",
+            mutants.statistics_of_each_rank,
+            world_size=3,
+        )
     ]
     for name in found[0]:
         if name in STATISTICS:
@@ -70,7 +84,9 @@ def test_c24_a_runs_statistics_are_the_mean_of_what_each_rank_saw(pool: Pool, tm
 
 def test_c24_an_evaluation_sees_the_mean(pool: Pool, tmp_path: Path) -> None:
     pool.run(cases.train, TOY, OFTEN, tmp_path / "often", world_size=3)
-    pool.run(cases.train, TOY, OFTEN, tmp_path / "own", mutants.statistics_of_each_rank, world_size=3)
+    pool.run(
+        cases.train, TOY, OFTEN, tmp_path / "own", mutants.statistics_of_each_rank, world_size=3
+    )
     found, own = records(tmp_path / "often"), records(tmp_path / "own")
     assert found[2]["eval/loss"] != own[2]["eval/loss"]
     assert found[2]["train/loss"] == own[2]["train/loss"]
@@ -79,14 +95,17 @@ def test_c24_an_evaluation_sees_the_mean(pool: Pool, tmp_path: Path) -> None:
 def test_c24_batch_norm_that_is_not_declared_is_refused(tmp_path: Path) -> None:
     plan, spec = cases.planned(OPTIONS, 1)
     with pytest.raises(
-        EngineError, match=r"through BatchNorm \(norm\): use GroupNorm, or declare batch_dependent = True"
+        EngineError,
+        match=r"through BatchNorm \(norm\): use GroupNorm, or declare batch_dependent = True",
     ):
         Trainer(spec, plan, ToyTask(TOY), Ranks(), tmp_path).run()
 
 
 def test_c24_the_built_in_tasks_have_no_batch_norm() -> None:
     for name, args in (("image_classification", {}), ("causal_lm", {"layers": 1})):
-        assert not any(isinstance(module, _BatchNorm) for module in BUILT_IN[name](**args).model().modules())
+        assert not any(
+            isinstance(module, _BatchNorm) for module in BUILT_IN[name](**args).model().modules()
+        )
 
 
 class Looking(ToyTask):

@@ -1,4 +1,5 @@
-"""Contract C25: the engine's dropout drops the same activations however a batch is split, resumed or computed again."""
+"""Contract C25: the engine's dropout drops the same activations however a batch is split, resumed
+or computed again."""
 
 from __future__ import annotations
 
@@ -36,9 +37,13 @@ OPTIONS: dict[str, Any] = {
 LAYOUTS = [(1, 5), (2, 7), (2, 2), (3, 4), (4, 1)]
 
 
-def train(pool: Pool, folder: Path, world_size: int, micro: int, toy: Toy = TOY, **more: Any) -> dict[str, Tensor]:
+def train(
+    pool: Pool, folder: Path, world_size: int, micro: int, toy: Toy = TOY, **more: Any
+) -> dict[str, Tensor]:
     options = OPTIONS | {"batch": {"size": 14, "micro_size": micro}}
-    return pool.run(cases.train, toy, options, folder, more.get("mutate"), world_size=world_size)[0].weights
+    return pool.run(cases.train, toy, options, folder, more.get("mutate"), world_size=world_size)[
+        0
+    ].weights
 
 
 @pytest.mark.parametrize("weigh", ["tokens", "terms"])
@@ -49,7 +54,10 @@ def test_c25_weights_are_the_same_in_every_layout(pool: Pool, tmp_path: Path, we
     for world_size, micro in LAYOUTS:
         found = train(pool, tmp_path / f"{world_size}-{micro}", world_size, micro, toy)
         assert distance(found, expected) <= 1e-12
-    assert distance(train(pool, tmp_path / "without", 1, 14, Toy(items=33, weigh=weigh)), expected) > 1e-3
+    assert (
+        distance(train(pool, tmp_path / "without", 1, 14, Toy(items=33, weigh=weigh)), expected)
+        > 1e-3
+    )
 
 
 def test_c25_masks_that_belong_to_the_slot_fail_this_check(pool: Pool, tmp_path: Path) -> None:
@@ -59,14 +67,18 @@ def test_c25_masks_that_belong_to_the_slot_fail_this_check(pool: Pool, tmp_path:
 
 
 @pytest.mark.parametrize(("world_size", "micro"), [(2, 2), (3, 4)])
-def test_c25_a_resumed_run_drops_the_same(pool: Pool, tmp_path: Path, world_size: int, micro: int) -> None:
+def test_c25_a_resumed_run_drops_the_same(
+    pool: Pool, tmp_path: Path, world_size: int, micro: int
+) -> None:
     whole = train(pool, tmp_path / "whole", 2, 2)
     shutil.copytree(tmp_path / "whole/checkpoints/step-00000004", tmp_path / "again/resume")
     again = train(pool, tmp_path / "again", world_size, micro)
     assert distance(again, whole) <= (0.0 if (world_size, micro) == (2, 2) else 1e-12)
 
 
-def test_c25_a_step_that_is_repeated_in_smaller_micro_batches_drops_the_same(pool: Pool, tmp_path: Path) -> None:
+def test_c25_a_step_that_is_repeated_in_smaller_micro_batches_drops_the_same(
+    pool: Pool, tmp_path: Path
+) -> None:
     expected = train(pool, tmp_path / "whole", 1, 14)
     short = partial(shortage, "mid_backward", rank=1, samples=3, after=4)
     assert distance(train(pool, tmp_path / "short", 2, 7, mutate=short), expected) <= 1e-12
@@ -81,7 +93,9 @@ def test_c25_every_strategy_drops_the_same(pool: Pool, tmp_path: Path, strategy:
     assert distance(found, expected) <= 1e-12
 
 
-def test_c25_a_model_with_the_engines_dropout_draws_nothing_and_is_not_warned_about(pool: Pool, tmp_path: Path) -> None:
+def test_c25_a_model_with_the_engines_dropout_draws_nothing_and_is_not_warned_about(
+    pool: Pool, tmp_path: Path
+) -> None:
     train(pool, tmp_path / "own", 1, 4)
     train(pool, tmp_path / "torchs", 1, 4, Toy(items=33, dropout=0.1))
     assert events(tmp_path / "own", "warning") == []
@@ -104,7 +118,9 @@ def masks_of(model: nn.Module, seed: int = 3) -> Masks:
     return Masks(model, seed=seed, device=CPU)
 
 
-def dropped(samples: int, features: int, *, step: int = 0, position: int = 0, p: float = 0.25, seed: int = 3) -> Tensor:
+def dropped(
+    samples: int, features: int, *, step: int = 0, position: int = 0, p: float = 0.25, seed: int = 3
+) -> Tensor:
     """Of a model of two layers: (samples, layers, features), true where an activation was dropped."""
     model = Two(p)
     masks_of(model, seed).begin_micro_batch(step, position, samples)
@@ -115,7 +131,9 @@ def dropped(samples: int, features: int, *, step: int = 0, position: int = 0, p:
 def test_c25_a_mask_is_a_function_of_the_position_and_not_of_the_slot() -> None:
     whole = dropped(16, 37, step=5)
     for first, samples in ((0, 1), (3, 5), (8, 8), (15, 1)):
-        assert torch.equal(dropped(samples, 37, step=5, position=first), whole[first : first + samples])
+        assert torch.equal(
+            dropped(samples, 37, step=5, position=first), whole[first : first + samples]
+        )
 
 
 @pytest.mark.parametrize("p", [0.001, 0.1, 0.5, 0.9])
@@ -143,14 +161,17 @@ def shifted() -> dict[str, tuple[Tensor, Tensor]]:
 
 
 @pytest.mark.parametrize(("name", "pair"), shifted().items(), ids=shifted().keys())
-def test_c25_masks_of_different_places_are_independent(name: str, pair: tuple[Tensor, Tensor]) -> None:
+def test_c25_masks_of_different_places_are_independent(
+    name: str, pair: tuple[Tensor, Tensor]
+) -> None:
     one, other = (mask.double() - 0.25 for mask in pair)
     correlation = float((one * other).mean()) / (0.25 * 0.75)
     assert abs(correlation) < 5 / one.numel() ** 0.5
 
 
 def test_c25_rates_vary_over_positions_and_elements_as_chance_has_it() -> None:
-    # Too much, and some places are dropped more often than others; too little, and masks are not random.
+    # Too much, and some places are dropped more often than others; too little, and masks are not
+    # random.
     off = dropped(1024, 1024).double()[:, 0]
     for rates, trials in ((off.mean(1), 1024), (off.mean(0), 1024)):
         spread = float(rates.var()) / (0.25 * 0.75 / trials)
@@ -197,7 +218,11 @@ class Recomputed(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         for _ in range(self.uses):
-            x = checkpoint(self.block, x, use_reentrant=self.reentrant) if self.recompute else self.block(x)
+            x = (
+                checkpoint(self.block, x, use_reentrant=self.reentrant)
+                if self.recompute
+                else self.block(x)
+            )
         return x
 
 
@@ -219,7 +244,9 @@ def test_c25_a_layer_computed_again_in_backward_drops_the_same(reentrant: bool) 
 
 
 def test_c25_a_layer_used_twice_and_computed_again_is_refused() -> None:
-    with pytest.raises(EngineError, match="used 2 times in one micro-batch and computed again in backward"):
+    with pytest.raises(
+        EngineError, match="used 2 times in one micro-batch and computed again in backward"
+    ):
         gradient_of(Recomputed(uses=2, recompute=True))
 
 
@@ -249,10 +276,14 @@ def test_c25_the_number_format_of_autocast_stays() -> None:
 
 
 @pytest.mark.parametrize("shape", [(9, 8, 4), (32, 4), (4, 8), ()])
-def test_c25_activations_whose_first_dimension_is_not_the_batch_are_refused(shape: tuple[int, ...]) -> None:
+def test_c25_activations_whose_first_dimension_is_not_the_batch_are_refused(
+    shape: tuple[int, ...],
+) -> None:
     model = Dropout(0.1)
     masks_of(model).begin_micro_batch(0, 0, 8)
-    with pytest.raises(EngineError, match="must be the 8 samples of the micro-batch, but the input has the shape"):
+    with pytest.raises(
+        EngineError, match="must be the 8 samples of the micro-batch, but the input has the shape"
+    ):
         model(torch.ones(shape))
 
 

@@ -1,4 +1,5 @@
-"""Contract C25: what an item draws is a function of (seed, epoch, item), although items that draw nothing are not seeded."""
+"""Contract C25: what an item draws is a function of (seed, epoch, item), although items that draw
+nothing are not seeded."""
 
 from __future__ import annotations
 
@@ -57,9 +58,16 @@ def expected(draw: Callable[[], float], drawing: set[int], epoch: int = 0) -> li
 
 
 def fetched(dataset: Augmented, size: int, workers: int = 0, epoch: int = 0) -> list[float]:
-    batches = [[(epoch, index) for index in range(start, min(start + size, 24))] for start in range(0, 24, size)]
+    batches = [
+        [(epoch, index) for index in range(start, min(start + size, 24))]
+        for start in range(0, 24, size)
+    ]
     fetcher: Fetcher[list[float]] = Fetcher(dataset, list, seed=3)
-    return [value for batch in micro_batches(fetcher, batches, workers=workers, ahead=2, pin=False) for value in batch]
+    return [
+        value
+        for batch in micro_batches(fetcher, batches, workers=workers, ahead=2, pin=False)
+        for value in batch
+    ]
 
 
 @pytest.mark.parametrize(("name", "draw"), DRAWS.items(), ids=DRAWS.keys())
@@ -76,7 +84,9 @@ def test_c25_items_draw_the_same_in_whichever_micro_batch_the_first_draw_is(
 @pytest.mark.parametrize("workers", [1, 2])
 def test_c25_items_draw_the_same_in_worker_processes(workers: int) -> None:
     for drawing in ({17}, {2, 20}):
-        assert fetched(Augmented(np.random.rand, drawing), 3, workers) == expected(np.random.rand, drawing)
+        assert fetched(Augmented(np.random.rand, drawing), 3, workers) == expected(
+            np.random.rand, drawing
+        )
 
 
 def test_c25_the_epoch_is_part_of_the_seed() -> None:
@@ -115,7 +125,9 @@ def test_c25_draws_of_others_cost_one_fetch_in_all() -> None:
     for _ in range(5):
         random.random()
         seeds.fetch(fetches.append)
-    assert fetches == [False] * 6  # The first draw is behind the first settling, so the second is looked into.
+    assert (
+        fetches == [False] * 6
+    )  # The first draw is behind the first settling, so the second is looked into.
 
 
 def test_c25_draws_while_collating_are_repeatable_too() -> None:
@@ -160,7 +172,9 @@ class Slow(Augmented):
 
 
 def test_c25_a_replan_does_not_draw_beside_what_is_still_being_fetched() -> None:
-    plan, _ = planned({"batch": {"size": 8, "micro_size": 4}, "optimizer": {"name": "sgd"}, "steps": 40}, 1)
+    plan, _ = planned(
+        {"batch": {"size": 8, "micro_size": 4}, "optimizer": {"name": "sgd"}, "steps": 40}, 1
+    )
 
     def batches(dataset: Slow) -> Batches:
         return Batches(

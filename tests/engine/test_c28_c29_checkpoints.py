@@ -1,4 +1,5 @@
-"""Killed at any file operation of a save, and saving while training goes on (contract C28 and C29)."""
+"""Killed at any file operation of a save, and saving while training goes on (contract C28 and
+C29)."""
 
 from __future__ import annotations
 
@@ -47,12 +48,15 @@ OPTIONS: dict[str, Any] = {
 def quick_folder(tmp_path: Path) -> Iterator[Path]:
     """In memory where there is such a place: hundreds of syncs of a real disk take half a minute."""
     memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else tmp_path) as folder:
+    with tempfile.TemporaryDirectory(
+        dir=memory if os.access(memory, os.W_OK) else tmp_path
+    ) as folder:
         yield Path(folder)
 
 
 def kills(how: str, folder: Path) -> list[dict[str, Any]]:
-    """One row per kill; raises what the process said if something of a checkpoint's name was not whole."""
+    """One row per kill; raises what the process said if something of a checkpoint's name was not
+    whole."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.engine.killed", how, str(folder)],
         cwd=ROOT,
@@ -68,20 +72,30 @@ def kills(how: str, folder: Path) -> list[dict[str, Any]]:
 
 def check(rows: list[dict[str, Any]]) -> None:
     assert all(row["killed"] for row in rows[:-1])
-    assert not rows[-1]["killed"], "the last one was not killed any more: every operation had its turn"
+    assert not rows[-1]["killed"], (
+        "the last one was not killed any more: every operation had its turn"
+    )
     assert {"open", "write", "fsync", "rename", "unlink"} <= {row["died_before"] for row in rows}
     for row in rows:
-        assert 1.0 in row["after"]["values"].values() or 2.0 in row["after"]["values"].values(), row["died_before"]
+        assert 1.0 in row["after"]["values"].values() or 2.0 in row["after"]["values"].values(), (
+            row["died_before"]
+        )
         assert row["after"]["hidden"] == [], "the next run clears away what was left half done"
-        assert row["next"] == {"values": {"step-00000003": 3.0}, "hidden": []}, "and saves as if nothing had happened"
+        assert row["next"] == {"values": {"step-00000003": 3.0}, "hidden": []}, (
+            "and saves as if nothing had happened"
+        )
 
 
 @pytest.mark.parametrize("how", ["background", "final", "replaced"])
-def test_c28_a_save_killed_at_any_file_operation_leaves_a_checkpoint_that_loads(how: str, quick_folder: Path) -> None:
+def test_c28_a_save_killed_at_any_file_operation_leaves_a_checkpoint_that_loads(
+    how: str, quick_folder: Path
+) -> None:
     rows = kills(how, quick_folder)
     check(rows)
     published = [list(row["before"]["values"].values()) for row in rows]
-    if how != "replaced":  # There the old one has no name of its own for a moment, until it is put back.
+    if (
+        how != "replaced"
+    ):  # There the old one has no name of its own for a moment, until it is put back.
         assert all(published)
         # The old one goes only once the new one is there: they are seen together in between.
         assert published[0] == [1.0]
@@ -90,7 +104,9 @@ def test_c28_a_save_killed_at_any_file_operation_leaves_a_checkpoint_that_loads(
 
 
 @pytest.mark.parametrize("how", ["in_place", "pruned_first"])
-def test_c28_saving_in_place_or_deleting_first_fails_this_check(how: str, quick_folder: Path) -> None:
+def test_c28_saving_in_place_or_deleting_first_fails_this_check(
+    how: str, quick_folder: Path
+) -> None:
     with pytest.raises(AssertionError):
         check(kills(how, quick_folder))
 
@@ -126,7 +142,11 @@ def test_c29_the_same_memory_is_filled_again_and_again() -> None:
 
     def places(taken: dict[str, Any]) -> list[int]:
         moments = taken["optimizer"]["state"][0]
-        return [taken["model"]["one.weight"].data_ptr(), moments["step"].data_ptr(), moments["m"].data_ptr()]
+        return [
+            taken["model"]["one.weight"].data_ptr(),
+            moments["step"].data_ptr(),
+            moments["m"].data_ptr(),
+        ]
 
     first = places(copies.take(tied_state()))
     assert places(copies.take(tied_state())) == first
@@ -145,7 +165,14 @@ def test_c29_a_checkpoint_begun_at_a_step_holds_that_step_while_training_goes_on
 ) -> None:
     blocking = OPTIONS | {"checkpoint": {"every_steps": 2, "keep_last": 10, "background": False}}
     pool.run(cases.train, Toy(), blocking, tmp_path / "blocking", world_size=world_size)
-    pool.run(cases.train, Toy(), OPTIONS, tmp_path / "background", written_after_the_next_update, world_size=world_size)
+    pool.run(
+        cases.train,
+        Toy(),
+        OPTIONS,
+        tmp_path / "background",
+        written_after_the_next_update,
+        world_size=world_size,
+    )
     for step in (2, 4, 6):
         assert same(saved(tmp_path / "background", step), saved(tmp_path / "blocking", step)), step
     assert [event["step"] for event in events(tmp_path / "background", "checkpoint")] == [2, 4, 6]
@@ -174,7 +201,9 @@ def test_c29_a_save_returns_before_it_is_written_and_says_so_once_it_is(tmp_path
     assert checkpoint.verify(told[0].folder) == 1
 
 
-def test_c29_at_most_one_checkpoint_is_being_written_and_a_second_waits_for_it(tmp_path: Path) -> None:
+def test_c29_at_most_one_checkpoint_is_being_written_and_a_second_waits_for_it(
+    tmp_path: Path,
+) -> None:
     ready, warnings = threading.Event(), []
     given = saver(tmp_path, keep_last=5)
     given._warn = warnings.append
@@ -201,7 +230,9 @@ def test_c29_what_fails_in_the_thread_is_raised_at_the_next_poll(tmp_path: Path)
     given.poll()  # Once.
 
 
-def test_c29_a_run_whose_checkpoint_fails_ends_with_the_reason_and_the_step(pool: Pool, tmp_path: Path) -> None:
+def test_c29_a_run_whose_checkpoint_fails_ends_with_the_reason_and_the_step(
+    pool: Pool, tmp_path: Path
+) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run/checkpoints").touch()
     with pytest.raises(EngineError, match="step 2 could not be written") as caught:
@@ -219,10 +250,14 @@ def test_c29_without_memory_for_a_copy_training_waits_and_the_job_is_told(tmp_pa
     assert given.newest is not None
     assert given.newest.step == 2, "durable at once"
     assert given._thread is None
-    assert warnings == ["no memory for a copy of the state: training waits while checkpoints are written (no room)"]
+    assert warnings == [
+        "no memory for a copy of the state: training waits while checkpoints are written (no room)"
+    ]
 
 
-def test_c29_a_failing_step_leaves_the_checkpoint_that_was_being_written_a_moment(pool: Pool, tmp_path: Path) -> None:
+def test_c29_a_failing_step_leaves_the_checkpoint_that_was_being_written_a_moment(
+    pool: Pool, tmp_path: Path
+) -> None:
     options = OPTIONS | {"checkpoint": {"every_steps": 3}}
     with pytest.raises(EngineError, match="the loss of step 4 is nan"):
         pool.run(cases.train, Toy(), options, tmp_path, written_only_after_a_failure, world_size=2)
@@ -234,7 +269,9 @@ def test_c29_a_failing_step_leaves_the_checkpoint_that_was_being_written_a_momen
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="NOT RUN: this machine has no CUDA device")
+@pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="NOT RUN: this machine has no CUDA device"
+)
 def test_c29_on_a_device_the_copy_is_that_of_its_step_though_the_update_is_queued_at_once() -> None:
     device = torch.device("cuda")
     weights = torch.zeros(64, 1024, 1024, device=device)

@@ -1,7 +1,8 @@
-"""C31, C32: whatever ends a rank, at whatever moment: the gang is gone, the outcome names it, and a restart succeeds.
+"""C31, C32: whatever ends a rank, at whatever moment: the gang is gone, the outcome names it, and a
+restart succeeds.
 
-The whole matrix takes minutes and runs with ``pytest -m drill``; a part that has every moment and every cause runs
-always.
+The whole matrix takes minutes and runs with ``pytest -m drill``; a part that has every moment and
+every cause runs always.
 
 Not here: ranks that hang (``test_c33_stall``), stops (``test_c35_stop``).
 """
@@ -15,7 +16,16 @@ from pathlib import Path
 import pytest
 
 from lockstep.domain.life.outcomes import Reason
-from tests.engine.drills import STEPS, Fault, checkpoints, everybody, nobody_left, prepare, struck, why
+from tests.engine.drills import (
+    STEPS,
+    Fault,
+    checkpoints,
+    everybody,
+    nobody_left,
+    prepare,
+    struck,
+    why,
+)
 from tests.engine.launcher.attempts import Attempt, is_alive, until
 
 GONE_SECONDS = 60.0
@@ -28,8 +38,8 @@ MOMENTS = {
     "checkpoint": (Fault("checkpoint", rank=0), {2, 3, 4}),
     "shutdown": (Fault("shutdown"), {STEPS}),
 }
-"""Each with the last step that may be complete then: a rank may still finish what the other has begun to send, and
-trains on while its checkpoint is written."""
+"""Each with the last step that may be complete then: a rank may still finish what the other has
+begun to send, and trains on while its checkpoint is written."""
 CAUSES = ("raise", "exit 0", "exit 7", "kill")
 ALWAYS = {
     ("init", "exit 0"),
@@ -54,7 +64,9 @@ def fault_of(moment: str, cause: str) -> Fault:
 
 
 @pytest.mark.parametrize(("moment", "cause"), MATRIX)
-def test_c31_a_rank_that_ends_takes_its_gang_down_and_is_named(attempt: Attempt, moment: str, cause: str) -> None:
+def test_c31_a_rank_that_ends_takes_its_gang_down_and_is_named(
+    attempt: Attempt, moment: str, cause: str
+) -> None:
     fault = fault_of(moment, cause)
     prepare(attempt, fault).start()
     struck(attempt)
@@ -69,7 +81,10 @@ def test_c31_a_rank_that_ends_takes_its_gang_down_and_is_named(attempt: Attempt,
         case "kill":
             assert (outcome.reason, outcome.signal) == (Reason.KILLED, "SIGKILL")
         case _:
-            assert (outcome.reason, outcome.exit_code) == (Reason.USER_ERROR, int(cause.removeprefix("exit ")))
+            assert (outcome.reason, outcome.exit_code) == (
+                Reason.USER_ERROR,
+                int(cause.removeprefix("exit ")),
+            )
     assert not [pid for pid in everybody(attempt) if is_alive(pid)]
 
 
@@ -78,15 +93,20 @@ RESTARTS = 20
 
 
 def restart(failed: Attempt, again: Attempt, moment: str, cause: str) -> None:
-    """Let a run fail, and go on from what it left behind in a folder of its own, as the next attempt does."""
-    assert prepare(failed, fault_of(moment, cause)).start().outcome(90).reason is not Reason.SUCCEEDED
+    """Let a run fail, and go on from what it left behind in a folder of its own, as the next
+    attempt does."""
+    assert (
+        prepare(failed, fault_of(moment, cause)).start().outcome(90).reason is not Reason.SUCCEEDED
+    )
     found = checkpoints(failed)
     prepare(again, Fault(), resume=found[0] if found else None).start()
     outcome = again.outcome(90)
     assert (outcome.reason, outcome.last_step) == (Reason.SUCCEEDED, STEPS), (outcome, why(again))
 
 
-def test_c32_a_restart_after_a_failure_succeeds(attempts: Callable[[Path], Attempt], tmp_path: Path) -> None:
+def test_c32_a_restart_after_a_failure_succeeds(
+    attempts: Callable[[Path], Attempt], tmp_path: Path
+) -> None:
     restart(attempts(tmp_path / "failed"), attempts(tmp_path / "again"), "all-reduce", "kill")
 
 
@@ -98,4 +118,9 @@ def test_c32_restarts_succeed_20_of_20_at_every_moment(
 ) -> None:
     causes = itertools.cycle(cause for cause in CAUSES if (moment, cause) != ("shutdown", "exit 0"))
     for turn, cause in zip(range(RESTARTS), causes, strict=False):
-        restart(attempts(tmp_path / f"{turn}" / "failed"), attempts(tmp_path / f"{turn}" / "again"), moment, cause)
+        restart(
+            attempts(tmp_path / f"{turn}" / "failed"),
+            attempts(tmp_path / f"{turn}" / "again"),
+            moment,
+            cause,
+        )

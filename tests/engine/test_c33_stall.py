@@ -1,6 +1,8 @@
-"""C33: a gang that does not move is ended, and the rank that the others wait for is named with every rank's stack.
+"""C33: a gang that does not move is ended, and the rank that the others wait for is named with
+every rank's stack.
 
-Most rules are shown on small processes that have a pulse and nothing else of a rank; one on a whole run.
+Most rules are shown on small processes that have a pulse and nothing else of a rank; one on a whole
+run.
 
 Not here: ranks that end (``test_c31_c32_failures``).
 """
@@ -20,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.domain.life.outcomes import Reason
-from lockstep.domain.spec.job import Stall
+from lockstep.domain.spec.train import Stall
 from lockstep.engine.launcher.bounds import Bounds
 from lockstep.engine.launcher.stall import stacks
 from lockstep.engine.launcher.stall.stacks import StackDump
@@ -56,7 +58,9 @@ def start(tmp_path: Path) -> Iterator[Callable[[int, str], int]]:
         code = tmp_path / "code"
         code.mkdir(exist_ok=True)
         (code / "job.py").write_text(JOB)
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(Path(__file__).parents[2]), str(code)))}
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join((str(Path(__file__).parents[2]), str(code)))
+        }
         command = [sys.executable, "-c", BEGIN + textwrap.dedent(source), str(tmp_path), str(rank)]
         running.append(subprocess.Popen(command, env=environment, start_new_session=True))
         return running[-1].pid
@@ -85,7 +89,8 @@ class Rank:
 
 
 def stalled_after(stalls: StallDetector, pids: dict[int, int], *, begin: float) -> StallReport:
-    """Look on, a second of the watch's clock apart, until there is a stall; stacks take their own time."""
+    """Look on, a second of the watch's clock apart, until there is a stall; stacks take their own
+    time."""
     now = begin
 
     def look() -> StallReport | None:
@@ -98,13 +103,17 @@ def stalled_after(stalls: StallDetector, pids: dict[int, int], *, begin: float) 
     return found
 
 
-@pytest.mark.parametrize(("phase", "limit_seconds"), [("backward", 100.0), ("communication", 100.0), ("data", 10.0)])
+@pytest.mark.parametrize(
+    ("phase", "limit_seconds"), [("backward", 100.0), ("communication", 100.0), ("data", 10.0)]
+)
 def test_c33_of_several_nodes_one_whose_ranks_may_all_wait_for_another_node_is_patient(
     tmp_path: Path, phase: str, limit_seconds: float
 ) -> None:
     """The other node's ranks may be saving or evaluating, which is not seen from here."""
     rank, other = Rank(tmp_path, 0), Rank(tmp_path, 1)
-    several, alone = (StallDetector(tmp_path, LIMITS, look_seconds=1.0, nodes=nodes) for nodes in (2, 1))
+    several, alone = (
+        StallDetector(tmp_path, LIMITS, look_seconds=1.0, nodes=nodes) for nodes in (2, 1)
+    )
     for each in (rank, other):
         each.mark("communication", step=5)
     rank.mark(phase, step=5)
@@ -114,7 +123,9 @@ def test_c33_of_several_nodes_one_whose_ranks_may_all_wait_for_another_node_is_p
     assert alone.limit_seconds() == 10.0
 
 
-def test_c33_the_limit_is_long_for_the_first_step_and_a_multiple_of_the_median_afterwards(tmp_path: Path) -> None:
+def test_c33_the_limit_is_long_for_the_first_step_and_a_multiple_of_the_median_afterwards(
+    tmp_path: Path,
+) -> None:
     rank = Rank(tmp_path, 0, "setup")
     stalls = StallDetector(tmp_path, LIMITS, look_seconds=1.0)
     stalls.look({0: 1}, 0.0)
@@ -133,8 +144,12 @@ def test_c33_the_limit_is_long_for_the_first_step_and_a_multiple_of_the_median_a
     assert stalls.limit_seconds() == 20.0
 
 
-@pytest.mark.parametrize(("phase", "limit"), [("eval", 100.0), ("checkpoint", 100.0), ("backward", 10.0)])
-def test_c33_evaluation_and_checkpoints_may_take_longer_than_a_step(tmp_path: Path, phase: str, limit: float) -> None:
+@pytest.mark.parametrize(
+    ("phase", "limit"), [("eval", 100.0), ("checkpoint", 100.0), ("backward", 10.0)]
+)
+def test_c33_evaluation_and_checkpoints_may_take_longer_than_a_step(
+    tmp_path: Path, phase: str, limit: float
+) -> None:
     ranks = [Rank(tmp_path, 0), Rank(tmp_path, 1)]
     stalls = StallDetector(tmp_path, LIMITS, look_seconds=1.0)
     for step in (0, 1, 2):
@@ -158,7 +173,8 @@ def test_c33_halfway_to_the_limit_a_warning_says_what_the_ranks_do(tmp_path: Pat
         told.append(stalls.warning())
     assert [at for at, message in enumerate(told) if message] == [50]
     assert told[50] == (
-        "no rank has moved for 50 s: rank 0 is in data, rank 1 is in communication; after 100 s the run is ended"
+        "no rank has moved for 50 s: rank 0 is in data, rank 1 is in communication; after 100 s "
+        "the run is ended"
     )
 
 
@@ -175,14 +191,19 @@ def test_c33_a_rank_that_moves_while_it_is_asked_has_not_stalled(tmp_path: Path)
     limits = Stall(first_step_seconds=2.0, min_seconds=2.0, factor=1.0)
     stalls = StallDetector(tmp_path, limits, look_seconds=1.0)
     assert [stalls.look({0: 1}, float(at)) for at in range(3)] == [None] * 3
-    until(lambda: "stacks" not in [thread.name for thread in threading.enumerate()], seconds=60, what="the answers")
+    until(
+        lambda: "stacks" not in [thread.name for thread in threading.enumerate()],
+        seconds=60,
+        what="the answers",
+    )
     rank.mark("forward")
     assert [stalls.look({0: 1}, float(at)) for at in (3, 4)] == [None] * 2
 
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for stacks as long as a busy machine takes to write them. Every process that is asked writes some."""
+    """Wait for stacks as long as a busy machine takes to write them. Every process that is asked
+    writes some."""
     monkeypatch.setattr(stacks, "_STACKS_SECONDS", 60.0)
     monkeypatch.setattr(stacks, "_STILL_SECONDS", 0.5)
 
@@ -204,7 +225,11 @@ def test_c33_the_rank_that_does_not_wait_is_named_with_the_line_of_its_own_code(
         thread.join()
         """
     pids = {rank: start(rank, fetching if rank == 1 else waiting) for rank in range(3)}
-    until(lambda: all((b := heartbeat.read(tmp_path, r)) and b.mark_count > 1 for r in pids), seconds=60, what="beats")
+    until(
+        lambda: all((b := heartbeat.read(tmp_path, r)) and b.mark_count > 1 for r in pids),
+        seconds=60,
+        what="beats",
+    )
     found = stalled_after(StallDetector(tmp_path, LIMITS, look_seconds=1.0), pids, begin=0.0)
     assert [view.rank for view in found.culprits] == [1]
     assert "rank 1 has been in data for " in found.sentence()
@@ -224,7 +249,11 @@ def test_c33_stacks_come_from_a_rank_that_holds_the_interpreters_lock(
         job.compute()
         """
     pid = start(0, source)
-    until(lambda: (b := heartbeat.read(tmp_path, 0)) and b.phase == "forward", seconds=60, what="the phase")
+    until(
+        lambda: (b := heartbeat.read(tmp_path, 0)) and b.phase == "forward",
+        seconds=60,
+        what="the phase",
+    )
     found = stalled_after(StallDetector(tmp_path, LIMITS, look_seconds=1.0), {0: pid}, begin=0.0)
     assert "at job.py line 7 in compute" in found.sentence()
 
@@ -240,7 +269,11 @@ def test_c33_loader_workers_are_asked_too(tmp_path: Path, start: Callable[[int, 
         os.waitpid(child, 0)
         """
     pid = start(0, source)
-    until(lambda: (b := heartbeat.read(tmp_path, 0)) and b.phase == "data", seconds=60, what="the phase")
+    until(
+        lambda: (b := heartbeat.read(tmp_path, 0)) and b.phase == "data",
+        seconds=60,
+        what="the phase",
+    )
     found = stalled_after(StallDetector(tmp_path, LIMITS, look_seconds=1.0), {0: pid}, begin=0.0)
     assert "at job.py line 4 in fetch" in found.sentence()
     assert "of its process" in found.excerpt()
@@ -251,7 +284,11 @@ def test_c33_a_stopped_process_is_the_one_that_the_others_wait_for(
 ) -> None:
     pids = {rank: start(rank, "pulse.mark('communication')\ntime.sleep(600)") for rank in range(2)}
     for rank in pids:
-        until(lambda r=rank: (b := heartbeat.read(tmp_path, r)) and b.mark_count > 1, seconds=60, what="beats")
+        until(
+            lambda r=rank: (b := heartbeat.read(tmp_path, r)) and b.mark_count > 1,
+            seconds=60,
+            what="beats",
+        )
     os.kill(pids[1], signal.SIGSTOP)
     found = stalled_after(StallDetector(tmp_path, LIMITS, look_seconds=1.0), pids, begin=0.0)
     assert [view.rank for view in found.culprits] == [1]
@@ -264,18 +301,25 @@ def test_a_process_without_a_handler_is_never_signalled() -> None:
         process.kill()
 
 
-@pytest.mark.parametrize(("entered", "culprits"), [((7, 9, 9), [0]), ((9, 9, 9), []), ((7, None, 9), [])])
+@pytest.mark.parametrize(
+    ("entered", "culprits"), [((7, 9, 9), [0]), ((9, 9, 9), []), ((7, None, 9), [])]
+)
 def test_c33_where_all_wait_the_one_with_fewer_collectives_is_named(
     entered: tuple[int | None, ...], culprits: list[int]
 ) -> None:
     reading = HeartbeatReading(0.0, 0.0, 3, "communication", 9, 1, 0)
-    views = tuple(RankProgress(rank, reading, 9.0, StackDump(1, "S", (), count)) for rank, count in enumerate(entered))
+    views = tuple(
+        RankProgress(rank, reading, 9.0, StackDump(1, "S", (), count))
+        for rank, count in enumerate(entered)
+    )
     stalled = StallReport(9.0, 8.0, views)
     assert [view.rank for view in stalled.culprits] == culprits
     assert culprits or "all of them wait in a collective" in stalled.sentence()
 
 
-def test_c33_a_whole_run_that_hangs_ends_with_the_culprits_name_and_all_stacks(attempt: Attempt) -> None:
+def test_c33_a_whole_run_that_hangs_ends_with_the_culprits_name_and_all_stacks(
+    attempt: Attempt,
+) -> None:
     stall = {"first_step_seconds": 60, "min_seconds": 4, "factor": 5}
     prepare(attempt, Fault("data", "hang", rank=1, at=15), stall=stall).start(heartbeat_seconds=0.2)
     outcome = attempt.outcome(seconds=180)
@@ -286,9 +330,15 @@ def test_c33_a_whole_run_that_hangs_ends_with_the_culprits_name_and_all_stacks(a
     assert outcome.traceback is not None
     assert "drill.py" in outcome.traceback
     assert "rank 0, communication for " in outcome.traceback
-    told = {record.rank for record in attempt.records() if record.stream == "launcher" and "File " in record.text}
+    told = {
+        record.rank
+        for record in attempt.records()
+        if record.stream == "launcher" and "File " in record.text
+    }
     assert told == {0, 1}
-    traces = [json.loads((attempt.folder / f"stacks/rank{rank}.json").read_text()) for rank in (0, 1)]
+    traces = [
+        json.loads((attempt.folder / f"stacks/rank{rank}.json").read_text()) for rank in (0, 1)
+    ]
     assert all("missing" in trace or trace["entries"] for trace in traces)
     assert nobody_left(attempt)
 
@@ -301,7 +351,9 @@ def _mark_count(
 ) -> tuple[dict[int, HeartbeatReading], dict[int, HeartbeatReading]]:
     begin = {rank: HeartbeatReading(0.0, 0.0, 50, "data", 1, 1, 0) for rank in range(len(work))}
     end = {
-        rank: HeartbeatReading(steps * step_seconds, steps * (step_seconds - seconds), 50 + steps, "data", 2, 1, 0)
+        rank: HeartbeatReading(
+            steps * step_seconds, steps * (step_seconds - seconds), 50 + steps, "data", 2, 1, 0
+        )
         for rank, seconds in enumerate(work)
     }
     return begin, end
@@ -310,7 +362,9 @@ def _mark_count(
 def test_the_rank_that_waits_least_is_the_slow_one() -> None:
     slow = slowest(*_mark_count(0.5, 0.5, 0.9, 0.52), bounds=Bounds())
     assert slow is not None
-    assert slow.startswith("rank 2 is slower than the others: it works 0.9 s in each step, they 0.5 s")
+    assert slow.startswith(
+        "rank 2 is slower than the others: it works 0.9 s in each step, they 0.5 s"
+    )
 
 
 GIVES_UP = """
@@ -324,14 +378,21 @@ Drill.model = model
 """
 
 
-def test_c33_no_collective_gives_up_before_the_longest_limit_that_a_spec_may_have(attempt: Attempt) -> None:
-    """A rank that prepares data for an hour is waited for as long as ``stall`` says, not as long as torch's default."""
+def test_c33_no_collective_gives_up_before_the_longest_limit_that_a_spec_may_have(
+    attempt: Attempt,
+) -> None:
+    """A rank that prepares data for an hour is waited for as long as ``stall`` says, not as long as
+    torch's default."""
     prepare(attempt, Fault())
     with (attempt.folder / "code/drill.py").open("a") as task:
         task.write(GIVES_UP)
     assert attempt.start().outcome(seconds=120).reason is Reason.SUCCEEDED, why(attempt)
     said = [line.split() for rank in (0, 1) for line in attempt.lines(rank) if "gives up" in line]
-    (longest,) = (limit.le for limit in Stall.model_fields["first_step_seconds"].metadata if hasattr(limit, "le"))
+    (longest,) = (
+        limit.le
+        for limit in Stall.model_fields["first_step_seconds"].metadata
+        if hasattr(limit, "le")
+    )
     assert said
     assert all(float(line[-2]) > longest for line in said)
 
@@ -345,12 +406,18 @@ def test_a_few_steps_say_nothing_about_a_rank() -> None:
     assert slowest(*_mark_count(0.5, 0.9, steps=5), bounds=Bounds()) is None
 
 
-def test_a_slow_rank_is_named_once_in_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_rank_is_named_once_in_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = 0.0
     monkeypatch.setattr(heartbeat, "monotonic", lambda: now)
-    bounds = Bounds(straggler_window_seconds=10, straggler_silence_seconds=35, straggler_steps_min=1)
+    bounds = Bounds(
+        straggler_window_seconds=10, straggler_silence_seconds=35, straggler_steps_min=1
+    )
     stragglers = Stragglers(tmp_path, bounds)
-    assert stragglers.look({0: 1, 1: 1}, 99.0) is None  # They do not train yet: this begins no window.
+    assert (
+        stragglers.look({0: 1, 1: 1}, 99.0) is None
+    )  # They do not train yet: this begins no window.
     ranks = {rank: Rank(tmp_path, rank) for rank in (0, 1)}
 
     def window(step: int) -> None:
@@ -385,7 +452,8 @@ def test_the_set_up_of_a_resumed_run_is_not_taken_for_its_steps(
 def test_what_one_rank_does_for_all_of_them_does_not_make_it_slow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str
 ) -> None:
-    """Rank 0 alone writes checkpoints: that is no fault of its device, and the others wait for it at most in the next step."""
+    """Rank 0 alone writes checkpoints: that is no fault of its device, and the others wait for it
+    at most in the next step."""
     now = 0.0
     monkeypatch.setattr(heartbeat, "monotonic", lambda: now)
     stragglers = Stragglers(tmp_path, Bounds(straggler_steps_min=1))

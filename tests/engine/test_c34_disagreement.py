@@ -1,7 +1,7 @@
 """C34: ranks that disagree about a collective are both named, with what each of them did.
 
-Not here: replicas that differ at the start (C22), and ranks that hang because they disagree without ``train.debug``
-(``test_c33_stall``).
+Not here: replicas that differ at the start (C22), and ranks that hang because they disagree without
+``train.debug`` (``test_c33_stall``).
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ from tests.engine.drills import Fault, nobody_left, prepare, struck, why
 from tests.engine.launcher.attempts import Attempt, until
 
 MISMATCH = (
-    "RuntimeError: Detected mismatch between collectives on ranks. Rank 1 is running collective: CollectiveFingerPrint("
-    "SequenceNumber=203, OpType=BROADCAST, TensorShape=[2, 3], TensorDtypes=Float, TensorDeviceTypes=TensorOptions(dtype="
-    "float (default))), but Rank 0 is running collective: CollectiveFingerPrint(SequenceNumber=203, OpType=BARRIER)."
+    "RuntimeError: Detected mismatch between collectives on ranks. Rank 1 is running collective: "
+    "CollectiveFingerPrint("
+    "SequenceNumber=203, OpType=BROADCAST, TensorShape=[2, 3], TensorDtypes=Float, "
+    "TensorDeviceTypes=TensorOptions(dtype="
+    "float (default))), but Rank 0 is running collective: "
+    "CollectiveFingerPrint(SequenceNumber=203, OpType=BARRIER)."
     "Collectives differ in the following aspects:   Op type: BROADCASTvs BARRIER"
 )
 
@@ -39,7 +42,9 @@ def test_c34_in_debug_mode_both_sides_of_a_disagreement_are_named(
     until(lambda: nobody_left(attempt), seconds=60, what="everybody is gone")
     outcome = attempt.outcome()
     assert outcome.reason is Reason.USER_ERROR, (outcome, why(attempt))
-    sides = f"the ranks disagree: rank 0 entered {re.escape(one)}.*, rank 1 entered {re.escape(other)}"
+    sides = (
+        f"the ranks disagree: rank 0 entered {re.escape(one)}.*, rank 1 entered {re.escape(other)}"
+    )
     assert re.match(sides, outcome.message), outcome.message
     assert outcome.exception is not None
     assert "Detected mismatch between collectives" in outcome.exception

@@ -1,4 +1,5 @@
-"""C35: a stop at any moment ends the run within its grace, with a checkpoint of the last completed step.
+"""C35: a stop at any moment ends the run within its grace, with a checkpoint of the last completed
+step.
 
 Not here: a stop of a run that trains on (``test_alone``), and scripts (``launcher``).
 """
@@ -42,7 +43,8 @@ ALWAYS = {"set-up", "data wait", "data wait of rank 0", "evaluation"}
 
 
 @pytest.mark.parametrize(
-    "moment", [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.drill) for name in HANGS]
+    "moment",
+    [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.drill) for name in HANGS],
 )
 def test_c35_what_hangs_is_abandoned_at_half_the_grace_and_the_last_step_is_saved(
     attempt: Attempt, moment: str
@@ -56,7 +58,9 @@ def test_c35_what_hangs_is_abandoned_at_half_the_grace_and_the_last_step_is_save
     # After the grace the launcher would have killed it, and would say so.
     assert "rank 0 saved the last completed step and left" in outcome.message
     assert outcome.last_step == last_step
-    assert [checkpoint.verify(folder) for folder in checkpoints(attempt)] == ([last_step] if last_step else [])
+    assert [checkpoint.verify(folder) for folder in checkpoints(attempt)] == (
+        [last_step] if last_step else []
+    )
     if last_step:
         assert checkpoint.load(checkpoints(attempt)[0])["step"] == last_step
         assert sorted(records(attempt.folder)) == list(range(1, last_step + 1))
@@ -113,7 +117,9 @@ def leaving(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return codes
 
 
-def _stopping(folder: Path, save: Callable[[], None], *, grace_seconds: float = 0.02) -> StopRequest:
+def _stopping(
+    folder: Path, save: Callable[[], None], *, grace_seconds: float = 0.02
+) -> StopRequest:
     made = StopRequest(folder, looks=True, device=torch.device("cpu"))
     made.begin(save)
     made.watch()
@@ -122,9 +128,12 @@ def _stopping(folder: Path, save: Callable[[], None], *, grace_seconds: float = 
 
 
 def _ask(folder: Path, grace_seconds: float) -> None:
-    """Write the stop file at once, as the launcher does: the thread that looks for it must not read half of it."""
+    """Write the stop file at once, as the launcher does: the thread that looks for it must not read
+    half of it."""
     temporary = folder / "stop.tmp"
-    temporary.write_text(StopFile(reason="cancelled", grace_seconds=grace_seconds).model_dump_json())
+    temporary.write_text(
+        StopFile(reason="cancelled", grace_seconds=grace_seconds).model_dump_json()
+    )
     temporary.replace(folder / "stop")
 
 
@@ -132,7 +141,11 @@ def test_c35_a_step_that_ends_in_time_is_not_abandoned(tmp_path: Path, leaving: 
     made = _stopping(tmp_path, lambda: None, grace_seconds=600.0)
     assert made.asked()
     made.over()
-    until(lambda: "stopping" not in [thread.name for thread in threading.enumerate()], seconds=60, what="the end")
+    until(
+        lambda: "stopping" not in [thread.name for thread in threading.enumerate()],
+        seconds=60,
+        what="the end",
+    )
     assert leaving == []
 
 
@@ -158,7 +171,9 @@ def test_c35_half_an_update_is_never_saved(tmp_path: Path, leaving: list[int]) -
     assert (saved, leaving) == ([], [1])
 
 
-def test_c35_a_checkpoint_that_cannot_be_written_does_not_keep_the_process(tmp_path: Path, leaving: list[int]) -> None:
+def test_c35_a_checkpoint_that_cannot_be_written_does_not_keep_the_process(
+    tmp_path: Path, leaving: list[int]
+) -> None:
     def save() -> None:
         raise OSError(28, "No space left on device")
 
@@ -167,11 +182,17 @@ def test_c35_a_checkpoint_that_cannot_be_written_does_not_keep_the_process(tmp_p
     assert leaving == [1]
 
 
-def test_c35_a_stop_by_hand_has_no_grace_and_waits_for_the_step(tmp_path: Path, leaving: list[int]) -> None:
+def test_c35_a_stop_by_hand_has_no_grace_and_waits_for_the_step(
+    tmp_path: Path, leaving: list[int]
+) -> None:
     made = StopRequest(tmp_path, looks=True, device=torch.device("cpu"))
     (tmp_path / "stop").touch()
     made.watch()
-    until(lambda: "stopping" not in [thread.name for thread in threading.enumerate()], seconds=60, what="the end")
+    until(
+        lambda: "stopping" not in [thread.name for thread in threading.enumerate()],
+        seconds=60,
+        what="the end",
+    )
     assert made.asked()
     assert leaving == []
 

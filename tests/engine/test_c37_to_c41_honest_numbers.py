@@ -1,4 +1,5 @@
-"""Contract C37, C38, C39, C41: the same run twice is the same, looking at it changes nothing, and its numbers add up."""
+"""Contract C37, C38, C39, C41: the same run twice is the same, looking at it changes nothing, and
+its numbers add up."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ OPTIONS: dict[str, Any] = {
     "checkpoint": {"every_steps": 4},
 }
 TOY = Toy(items=33, double=False, noise=True, dropout=0.2)
-"""In float32, with items and a model that draw random numbers: the most that a run may depend on."""
+"""In float32, with items and a model that draw random numbers: the most that a run may depend
+on."""
 
 
 def train(pool: Pool, folder: Path, world_size: int = 2, toy: Toy = TOY, **more: Any) -> list[Seen]:
@@ -51,7 +53,11 @@ def without_times(folder: Path) -> list[dict[str, Any]]:
     return [
         {
             "step": line["step"],
-            "values": {name: value for name, value in line["values"].items() if not metrics.of_the_machine(name)},
+            "values": {
+                name: value
+                for name, value in line["values"].items()
+                if not metrics.of_the_machine(name)
+            },
         }
         for line in lines(folder)
     ]
@@ -78,7 +84,9 @@ def test_c37_c38_two_identical_runs_are_equal_bit_by_bit(
 def test_c37_worker_processes_change_nothing(pool: Pool, tmp_path: Path) -> None:
     # Without a model that draws on the host: with workers it has the generators to itself.
     toy = Toy(items=33, double=False, noise=True, own_dropout=0.2)
-    one, other = (train(pool, tmp_path / str(n), toy=toy, loader={"workers": n})[0].weights for n in (0, 2))
+    one, other = (
+        train(pool, tmp_path / str(n), toy=toy, loader={"workers": n})[0].weights for n in (0, 2)
+    )
     assert all(torch.equal(value, other[name]) for name, value in one.items())
     assert without_times(tmp_path / "0") == without_times(tmp_path / "2")
 
@@ -92,7 +100,14 @@ def test_c38_another_seed_shows_in_the_metrics(pool: Pool, tmp_path: Path) -> No
 def test_c38_what_may_differ_is_declared_and_nothing_else_is() -> None:
     timed = {metric.name for metric in metrics.METRICS if metrics.of_the_machine(metric.name)}
     kept = {metric.name for metric in metrics.METRICS} - timed
-    assert kept == {"train/loss", "train/lr", "train/grad_norm", "train/loss_scale", "train/weight", "eval/loss"}
+    assert kept == {
+        "train/loss",
+        "train/lr",
+        "train/grad_norm",
+        "train/loss_scale",
+        "train/weight",
+        "eval/loss",
+    }
     assert not metrics.of_the_machine("eval/time")
 
 
@@ -105,7 +120,9 @@ CADENCES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("toy", [TOY, Toy(items=33, double=False, noise=True)], ids=["model draws", "items draw"])
+@pytest.mark.parametrize(
+    "toy", [TOY, Toy(items=33, double=False, noise=True)], ids=["model draws", "items draw"]
+)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_c41_evaluation_logging_and_checkpoints_change_no_weight(
     pool: Pool, tmp_path: Path, toy: Toy, workers: int
@@ -129,22 +146,39 @@ def test_c39_every_number_follows_from_the_raw_log(pool: Pool, tmp_path: Path, w
     assert sum(samples) == 3 * plan["samples"]
     assert len(samples) == plan["steps"]
     for step, values in found.items():
-        parts = {name: value for name, value in values.items() if re.fullmatch(r"time/(?!step_).*_seconds", name)}
+        parts = {
+            name: value
+            for name, value in values.items()
+            if re.fullmatch(r"time/(?!step_).*_seconds", name)
+        }
         whole = math.fsum(parts.values())
         assert values["time/step_seconds"] == pytest.approx(whole, rel=1e-12)
-        training = whole - parts.get("time/eval_seconds", 0.0) - parts.get("time/checkpoint_seconds", 0.0)
-        assert values["throughput/samples_per_second"] == pytest.approx(samples[step - 1] / training, rel=1e-9)
+        training = (
+            whole - parts.get("time/eval_seconds", 0.0) - parts.get("time/checkpoint_seconds", 0.0)
+        )
+        assert values["throughput/samples_per_second"] == pytest.approx(
+            samples[step - 1] / training, rel=1e-9
+        )
         if weigh == "terms":
             terms = [name for name in values if name.startswith("train/loss/")]
-            assert values["train/loss"] == pytest.approx(math.fsum(values[name] for name in terms), rel=1e-12)
+            assert values["train/loss"] == pytest.approx(
+                math.fsum(values[name] for name in terms), rel=1e-12
+            )
             assert len(terms) == 2
         if "eval/fit" in values:
-            assert values["eval/loss"] == pytest.approx(values["eval/fit"] + values["eval/mean"], rel=1e-12)
+            assert values["eval/loss"] == pytest.approx(
+                values["eval/fit"] + values["eval/mean"], rel=1e-12
+            )
         if weigh != "tokens":
-            assert values["train/weight" if weigh == "samples" else "train/weight/mean"] == samples[step - 1]
+            assert (
+                values["train/weight" if weigh == "samples" else "train/weight/mean"]
+                == samples[step - 1]
+            )
 
 
-def test_c39_what_is_said_is_what_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_c39_what_is_said_is_what_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     cases.train(Ranks(), TOY, OPTIONS | {"eval": {"every_steps": 8}}, tmp_path)
     said = re.findall(
         r"step (\d+)/8  loss ([\d.]+)  lr ([\d.e+-]+)  ([\d,.]+) samples/s(?:  eval/loss ([\d.]+))?",
@@ -173,5 +207,9 @@ def test_c39_rates_of_computation_follow_from_what_the_run_says_of_itself(tmp_pa
         account = MemoryReport(spec, Ranks(), telemetry, None)
         rates = finished(account, plan)
     (said,) = events(tmp_path, "memory")
-    assert rates["throughput/tflops_per_second"] == pytest.approx(said["flops_per_sample"] * 100.0 / 1e12)
-    assert rates["throughput/mfu"] == pytest.approx(said["flops_per_sample"] * 100.0 / said["peak_flops"])
+    assert rates["throughput/tflops_per_second"] == pytest.approx(
+        said["flops_per_sample"] * 100.0 / 1e12
+    )
+    assert rates["throughput/mfu"] == pytest.approx(
+        said["flops_per_sample"] * 100.0 / said["peak_flops"]
+    )

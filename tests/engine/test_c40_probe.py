@@ -1,4 +1,5 @@
-"""Contract C40: a loss that is no sum over samples is refused before the first step, with its cause by name."""
+"""Contract C40: a loss that is no sum over samples is refused before the first step, with its cause
+by name."""
 
 from __future__ import annotations
 
@@ -61,7 +62,17 @@ def test_c40_a_sum_passes_to_the_last_bits_of_float64(task: type[Task]) -> None:
 @pytest.mark.parametrize(
     ("name", "args"),
     [
-        ("causal_lm", {"max_bytes": 20_000, "context": 16, "layers": 2, "width": 16, "heads": 2, "dropout": 0.1}),
+        (
+            "causal_lm",
+            {
+                "max_bytes": 20_000,
+                "context": 16,
+                "layers": 2,
+                "width": 16,
+                "heads": 2,
+                "dropout": 0.1,
+            },
+        ),
         ("image_classification", {}),
     ],
 )
@@ -175,7 +186,9 @@ def test_c40_samples_without_weight_are_passed_over() -> None:
 def test_c40_a_batch_without_any_weight_is_no_verdict() -> None:
     found = probed(NoneWithWeight())
     assert found.difference is None
-    assert found.note.startswith("weight() counts nothing in the first 64 samples, so nothing is trained on them")
+    assert found.note.startswith(
+        "weight() counts nothing in the first 64 samples, so nothing is trained on them"
+    )
 
 
 class Single(Classify):
@@ -225,7 +238,9 @@ def test_c40_rounding_inside_a_model_is_not_taken_for_a_wrong_loss() -> None:
 
 class Noisy(Classify):
     def loss(self, model: nn.Module, batch: Any) -> Any:
-        return F.cross_entropy(model(batch[0] + torch.randn_like(batch[0])), batch[1], reduction="sum")
+        return F.cross_entropy(
+            model(batch[0] + torch.randn_like(batch[0])), batch[1], reduction="sum"
+        )
 
 
 class NoisyCollate(Classify):

@@ -1,4 +1,5 @@
-"""Weights to start from, what a checkpoint knows of its model and dataset, and the exported model (C42, C43)."""
+"""Weights to start from, what a checkpoint knows of its model and dataset, and the exported model
+(C42, C43)."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ OPTIONS: dict[str, Any] = {
 
 
 class Tied(nn.Module):
-    """An embedding that is also the output, as in most language models, and a counter that is no float."""
+    """An embedding that is also the output, as in most language models, and a counter that is no
+    float."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +49,9 @@ class Tied(nn.Module):
         self.register_buffer("seen", torch.tensor(7))
 
 
-def trained(pool: Pool, folder: Path, toy: Toy = TOY, world_size: int = 1) -> tuple[dict[str, torch.Tensor], Path]:
+def trained(
+    pool: Pool, folder: Path, toy: Toy = TOY, world_size: int = 1
+) -> tuple[dict[str, torch.Tensor], Path]:
     """Weights of a run, and its final checkpoint."""
     seen = pool.run(cases.train, toy, OPTIONS, folder, world_size=world_size)
     return seen[0].weights, folder / "checkpoints/step-00000003"
@@ -60,7 +64,9 @@ def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 # --- C42
 
 
-@pytest.mark.parametrize("kind", ["folder", "state.pt", "safetensors", "state dict", "folder of weights", "job"])
+@pytest.mark.parametrize(
+    "kind", ["folder", "state.pt", "safetensors", "state dict", "folder of weights", "job"]
+)
 def test_c42_the_weights_are_those_that_were_named_and_everything_else_begins_anew(
     pool: Pool, tmp_path: Path, kind: str
 ) -> None:
@@ -79,16 +85,26 @@ def test_c42_the_weights_are_those_that_were_named_and_everything_else_begins_an
     if kind == "job":
         shutil.copytree(final, source)
     (tmp_path / "second").mkdir(exist_ok=True)
-    (tmp_path / "second/stop").touch()  # Before the first step: what it starts from is what it ends with.
+    (
+        tmp_path / "second/stop"
+    ).touch()  # Before the first step: what it starts from is what it ends with.
     given = "job:0192@3" if kind == "job" else str(source)
     for world_size in (1, 2):
-        seen = pool.run(cases.train, TOY, OPTIONS | {"init_from": given}, tmp_path / "second", world_size=world_size)
+        seen = pool.run(
+            cases.train,
+            TOY,
+            OPTIONS | {"init_from": given},
+            tmp_path / "second",
+            world_size=world_size,
+        )
         assert all(one.steps_done == 0 and equal(one.weights, weights) for one in seen)
     assert events(tmp_path / "second", "initialized") == [{"from": given}] * 2
     assert events(tmp_path / "second", "resumed") == []
 
 
-def test_c42_a_run_from_given_weights_is_the_run_of_a_model_that_is_built_with_them(pool: Pool, tmp_path: Path) -> None:
+def test_c42_a_run_from_given_weights_is_the_run_of_a_model_that_is_built_with_them(
+    pool: Pool, tmp_path: Path
+) -> None:
     untrained = initial(TOY).state_dict()
     torch.save(untrained, tmp_path / "untrained.pt")
     plain = pool.run(cases.train, TOY, OPTIONS, tmp_path / "plain", world_size=2)
@@ -99,7 +115,9 @@ def test_c42_a_run_from_given_weights_is_the_run_of_a_model_that_is_built_with_t
     assert equal(plain[0].weights, given[0].weights)
 
 
-def test_c42_a_run_that_goes_on_does_not_look_at_the_first_weights_again(pool: Pool, tmp_path: Path) -> None:
+def test_c42_a_run_that_goes_on_does_not_look_at_the_first_weights_again(
+    pool: Pool, tmp_path: Path
+) -> None:
     weights, final = trained(pool, tmp_path / "first")
     shutil.copytree(final, tmp_path / "again/resume")
     options = OPTIONS | {"init_from": str(tmp_path / "gone")}
@@ -108,7 +126,9 @@ def test_c42_a_run_that_goes_on_does_not_look_at_the_first_weights_again(pool: P
 
 
 @pytest.mark.parametrize("world_size", [1, 2])
-def test_c42_a_mismatch_is_named_key_by_key_on_all_ranks(pool: Pool, tmp_path: Path, world_size: int) -> None:
+def test_c42_a_mismatch_is_named_key_by_key_on_all_ranks(
+    pool: Pool, tmp_path: Path, world_size: int
+) -> None:
     weights = initial(TOY).state_dict()
     del weights["scale"]
     weights["hidden.weight"] = torch.zeros(4, 9)
@@ -132,7 +152,9 @@ def test_c42_many_mismatches_are_counted() -> None:
 
 
 def test_c42_numbers_are_converted_to_the_models_format(tmp_path: Path) -> None:
-    weights = {name: value.to(torch.bfloat16) for name, value in nn.Linear(3, 3).state_dict().items()}
+    weights = {
+        name: value.to(torch.bfloat16) for name, value in nn.Linear(3, 3).state_dict().items()
+    }
     save_file(weights, tmp_path / "half.safetensors")
     model = nn.Linear(3, 3)
     load_initial(model, str(tmp_path / "half.safetensors"), tmp_path, Ranks())
@@ -166,11 +188,21 @@ def test_c42_tied_weights_need_be_there_under_one_name_only(tmp_path: Path, writ
         ("text.safetensors", b"these are no weights", "cannot be read as weights", "bad_spec"),
         ("number.pt", 3, "has no weights: expected a checkpoint or a state dict", "bad_spec"),
         ("torn", "checkpoint", "torn is damaged: state.pt has 10 bytes", "storage"),
-        ("job:0192", None, "job:0192 is fetched by the service, which does not run this job", "bad_spec"),
+        (
+            "job:0192",
+            None,
+            "job:0192 is fetched by the service, which does not run this job",
+            "bad_spec",
+        ),
     ],
 )
 def test_c42_what_holds_no_weights_is_refused_by_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: Any, message: str, reason: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    content: Any,
+    message: str,
+    reason: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)  # Relative paths begin where the job's code is.
     if content == "folder":
@@ -193,11 +225,17 @@ def test_c42_what_holds_no_weights_is_refused_by_name(
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"width": 5}, "belongs to another model: hidden.weight has shape .4, 3., the model's is .5, 3."),
+        (
+            {"width": 5},
+            "belongs to another model: hidden.weight has shape .4, 3., the model's is .5, 3.",
+        ),
         ({"double": True}, "belongs to another model: scale has float32, the model's is float64"),
         ({"buffer": True}, "belongs to another model: missing: calls"),
         ({"items": 21}, "belongs to another run: samples 20, now 21"),
-        ({"masked": "all"}, r"belongs to another dataset: sample 10 is another one \(3\); sample 19 is another one"),
+        (
+            {"masked": "all"},
+            r"belongs to another dataset: sample 10 is another one \(3\); sample 19 is another one",
+        ),
     ],
 )
 def test_c43_a_checkpoint_of_another_model_or_dataset_is_refused_with_what_differs(
@@ -206,7 +244,13 @@ def test_c43_a_checkpoint_of_another_model_or_dataset_is_refused_with_what_diffe
     _, final = trained(pool, tmp_path / "first")
     shutil.copytree(final, tmp_path / "again/resume")
     with pytest.raises(EngineError, match=message) as caught:
-        pool.run(cases.train, dataclasses.replace(TOY, **changed), OPTIONS, tmp_path / "again", world_size=2)
+        pool.run(
+            cases.train,
+            dataclasses.replace(TOY, **changed),
+            OPTIONS,
+            tmp_path / "again",
+            world_size=2,
+        )
     assert caught.value.reason == "bad_spec"
     assert "the checkpoint resume belongs" in str(caught.value)
 
@@ -217,7 +261,14 @@ def test_c43_parameters_in_another_order_are_refused_though_their_shapes_are_the
     _, final = trained(pool, tmp_path / "first")
     shutil.copytree(final, tmp_path / "again/resume")
     with pytest.raises(EngineError, match=r"group 0 has hidden\.weight in place 0, now ") as caught:
-        pool.run(cases.train, TOY, OPTIONS, tmp_path / "again", mutants.parameters_in_another_order, world_size=1)
+        pool.run(
+            cases.train,
+            TOY,
+            OPTIONS,
+            tmp_path / "again",
+            mutants.parameters_in_another_order,
+            world_size=1,
+        )
     assert caught.value.reason == "bad_spec"
 
 
@@ -225,7 +276,9 @@ def test_c43_a_dataset_that_is_another_each_time_is_a_warning(pool: Pool, tmp_pa
     _, final = trained(pool, tmp_path / "first")
     shutil.copytree(final, tmp_path / "again/resume")
     pool.run(cases.train, TOY, OPTIONS, tmp_path / "again", mutants.items_of_chance, world_size=1)
-    cannot_tell, not_seeded = (warning["message"] for warning in events(tmp_path / "again", "warning"))
+    cannot_tell, not_seeded = (
+        warning["message"] for warning in events(tmp_path / "again", "warning")
+    )
     assert "another one each time it is fetched" in cannot_tell
     assert "another one when it is fetched again" in not_seeded
     assert [resumed["step"] for resumed in events(tmp_path / "again", "resumed")] == [3]
@@ -278,7 +331,12 @@ def test_c43_the_last_bits_of_a_decoder_do_not_count_and_another_picture_does() 
 
 
 def test_c43_what_is_remembered_is_plain_and_survives_the_checkpoint(tmp_path: Path) -> None:
-    sample = {"x": torch.rand(2, 3), "text": ["a", b"b", None, True], "object": object(), "array": np.arange(3)}
+    sample = {
+        "x": torch.rand(2, 3),
+        "text": ["a", b"b", None, True],
+        "object": object(),
+        "array": np.arange(3),
+    }
     seen = looks(sample)
     folder = saver(tmp_path).write(1, {"model": {}, "samples": seen}).folder
     assert checkpoint.load(folder)["samples"] == seen
@@ -288,14 +346,21 @@ def test_c43_what_is_remembered_is_plain_and_survives_the_checkpoint(tmp_path: P
 # --- the export
 
 
-def test_the_final_checkpoint_has_the_model_and_its_spec_and_others_do_not(pool: Pool, tmp_path: Path) -> None:
+def test_the_final_checkpoint_has_the_model_and_its_spec_and_others_do_not(
+    pool: Pool, tmp_path: Path
+) -> None:
     options = OPTIONS | {"checkpoint": {"every_steps": 1}}
     seen = pool.run(cases.train, TOY, options, tmp_path, world_size=2)
-    names = {folder.name: {file.name for file in folder.iterdir()} for folder in (tmp_path / "checkpoints").iterdir()}
+    names = {
+        folder.name: {file.name for file in folder.iterdir()}
+        for folder in (tmp_path / "checkpoints").iterdir()
+    }
     assert names["step-00000002"] == {"state.pt", "manifest.json"}
     assert names["step-00000003"] == {"state.pt", "manifest.json", "model.safetensors", "spec.json"}
     final = tmp_path / "checkpoints/step-00000003"
-    assert set(json.loads((final / "manifest.json").read_text())["files"]) == names["step-00000003"] - {"manifest.json"}
+    assert set(json.loads((final / "manifest.json").read_text())["files"]) == names[
+        "step-00000003"
+    ] - {"manifest.json"}
     assert equal(load_file(final / "model.safetensors"), seen[0].weights)
     about = json.loads((final / "spec.json").read_text())
     assert (about["step"], about["task"], about["plan"]["batch_size"]) == (3, "causal_lm", 6)
@@ -319,10 +384,17 @@ def test_a_changed_model_file_fails_the_manifest(pool: Pool, tmp_path: Path) -> 
 def test_a_tied_model_is_exported_once_and_read_by_the_library(tmp_path: Path) -> None:
     model, again = Tied(), Tied()
     path = tmp_path / "model.safetensors"
-    written = export.parts(model.state_dict(), {"job": "tied", "step": 3, "plan": {}})["model.safetensors"](path)
+    written = export.parts(model.state_dict(), {"job": "tied", "step": 3, "plan": {}})[
+        "model.safetensors"
+    ](path)
     assert written == checkpoint.digest_of(path)
     with safe_open(path, framework="pt") as file:
-        assert file.metadata() == {"format": "pt", "job": "tied", "step": "3", "out.weight": "tokens.weight"}
+        assert file.metadata() == {
+            "format": "pt",
+            "job": "tied",
+            "step": "3",
+            "out.weight": "tokens.weight",
+        }
     load_model(again, path)
     assert equal(model.state_dict(), again.state_dict())
 
@@ -338,7 +410,9 @@ def test_views_empty_and_strided_tensors_are_exported_with_their_values(tmp_path
         "scalar": torch.tensor(3.0, dtype=torch.bfloat16),
         "flag": torch.tensor([True, False]),
     }
-    export.parts({**given, "not a tensor": "text"}, {})["model.safetensors"](tmp_path / "m.safetensors")
+    export.parts({**given, "not a tensor": "text"}, {})["model.safetensors"](
+        tmp_path / "m.safetensors"
+    )
     assert equal(load_file(tmp_path / "m.safetensors"), given)
 
 
@@ -347,10 +421,15 @@ def test_a_model_that_the_format_cannot_hold_is_a_warning_and_the_checkpoint_is_
 ) -> None:
     with pytest.raises(export.NotExportableError, match="w is a sparse_coo tensor"):
         export.parts({"w": torch.eye(2).to_sparse()}, {})
-    with pytest.raises(export.NotExportableError, match=r"w has the number format torch\.complex128"):
+    with pytest.raises(
+        export.NotExportableError, match=r"w has the number format torch\.complex128"
+    ):
         export.parts({"w": torch.zeros(1, dtype=torch.complex128)}, {})
     pool.run(cases.train, TOY, OPTIONS, tmp_path, mutants.not_exportable, world_size=1)
     final = tmp_path / "checkpoints/step-00000003"
     assert {file.name for file in final.iterdir()} == {"state.pt", "manifest.json"}
     (warning,) = events(tmp_path, "warning")
-    assert warning["message"] == "the final checkpoint is there, but has no model.safetensors beside it: for a test"
+    assert (
+        warning["message"]
+        == "the final checkpoint is there, but has no model.safetensors beside it: for a test"
+    )

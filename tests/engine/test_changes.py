@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from lockstep.engine.checkpoints import checkpoint
-from lockstep.engine.checkpoints.changes import Change, affect_weights, changes, sentence, training_fields
+from lockstep.engine.checkpoints.changes import (
+    Change,
+    affect_weights,
+    changes,
+    sentence,
+    training_fields,
+)
 from tests.engine import cases
 from tests.engine.pool import Pool
 from tests.engine.spool import events
@@ -36,20 +42,27 @@ def resumed(pool: Pool, folder: Path, **options: Any) -> dict[str, Any]:
     [
         ({"optimizer": ADAMW | {"lr": 5e-3}}, "optimizer.lr 0.01 → 0.005"),
         ({"clip_grad_norm": None}, "clip_grad_norm 0.5 → none"),
-        ({"schedule": {"name": "linear", "warmup_steps": 1}}, 'schedule.name "constant" → "linear"'),
+        (
+            {"schedule": {"name": "linear", "warmup_steps": 1}},
+            'schedule.name "constant" → "linear"',
+        ),
         ({"precision": "bf16"}, 'precision "fp32" → "bf16"'),
         ({"non_finite": "skip"}, 'non_finite "stop" → "skip"'),
     ],
     ids=["lr", "clip", "schedule", "precision", "non_finite"],
 )
-def test_a_changed_field_is_reported(pool: Pool, tmp_path: Path, options: dict[str, Any], changed: str) -> None:
+def test_a_changed_field_is_reported(
+    pool: Pool, tmp_path: Path, options: dict[str, Any], changed: str
+) -> None:
     event = resumed(pool, tmp_path, **options)
     assert changed in event["changed"].split("; ")
     assert event["exact"] is False
 
 
 def test_fields_that_do_not_change_the_weights_are_not_reported(pool: Pool, tmp_path: Path) -> None:
-    event = resumed(pool, tmp_path, steps=STEP, log_every_steps=2, checkpoint={"every_steps": 2}, eval={})
+    event = resumed(
+        pool, tmp_path, steps=STEP, log_every_steps=2, checkpoint={"every_steps": 2}, eval={}
+    )
     assert ("changed" in event, event["exact"]) == (False, True)
 
 
@@ -77,7 +90,9 @@ def test_a_document_of_another_version_is_read() -> None:
 
 def test_the_sentence_is_bounded() -> None:
     own = {"task": "task.py:Fit"}
-    _, before = cases.planned(OPTIONS | own | {"task_args": {f"a{i}": "x" * 1000 for i in range(20)}}, 1)
+    _, before = cases.planned(
+        OPTIONS | own | {"task_args": {f"a{i}": "x" * 1000 for i in range(20)}}, 1
+    )
     _, now = cases.planned(OPTIONS | own, 1)
     found = changes(training_fields(before), now)
     assert len(found) == 20

@@ -1,4 +1,5 @@
-"""Writing a checkpoint: whatever fails on the way, what was there before can still be loaded (contract C28)."""
+"""Writing a checkpoint: whatever fails on the way, what was there before can still be loaded
+(contract C28)."""
 
 from __future__ import annotations
 
@@ -49,9 +50,13 @@ def names(parent: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["fsync", "open", "rename", "mkdir"])
-def test_c28_a_failure_at_any_file_operation_leaves_the_older_checkpoint(tmp_path: Path, name: str) -> None:
+def test_c28_a_failure_at_any_file_operation_leaves_the_older_checkpoint(
+    tmp_path: Path, name: str
+) -> None:
     saver(tmp_path).write(1, state(1.0))
-    owner, real = (os, getattr(os, name)) if name in {"fsync", "open"} else (Path, getattr(Path, name))
+    owner, real = (
+        (os, getattr(os, name)) if name in {"fsync", "open"} else (Path, getattr(Path, name))
+    )
     failing_call, calls, refusals = 0, 1, []
     while failing_call < calls:
         failing_call, calls = failing_call + 1, 0
@@ -89,7 +94,9 @@ def small_files() -> Iterator[None]:
     signal.signal(signal.SIGXFSZ, handler)
 
 
-def test_c28_a_file_that_cannot_grow_is_a_storage_failure(tmp_path: Path, small_files: None) -> None:
+def test_c28_a_file_that_cannot_grow_is_a_storage_failure(
+    tmp_path: Path, small_files: None
+) -> None:
     with pytest.raises(EngineError, match="step 3 could not be written") as caught:
         saver(tmp_path).write(3, state(3.0))
     assert caught.value.reason == "storage"
@@ -102,7 +109,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "disk"
     folder.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder)],
+        capture_output=True,
+        check=False,
     )
     if mounted.returncode:
         pytest.skip("NOT RUN: mounting a file system needs root")
@@ -111,7 +120,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.row
-def test_c28_a_full_disk_costs_the_new_checkpoint_and_not_the_older_ones(small_disk: Path, drill: Drill) -> None:
+def test_c28_a_full_disk_costs_the_new_checkpoint_and_not_the_older_ones(
+    small_disk: Path, drill: Drill
+) -> None:
     drill.begin("F18", "no room for the next checkpoint")
     drill.injected += 1
     given = saver(small_disk, keep_last=3)
@@ -119,7 +130,9 @@ def test_c28_a_full_disk_costs_the_new_checkpoint_and_not_the_older_ones(small_d
     given.begin(2, state(2.0))
     given.finish()
     given.begin(3, state(3.0))
-    with pytest.raises(EngineError, match=r"step 3 could not be written .*No space left on device") as caught:
+    with pytest.raises(
+        EngineError, match=r"step 3 could not be written .*No space left on device"
+    ) as caught:
         given.finish()
     assert caught.value.reason == "storage"
     assert names(small_disk) == ["step-00000001", "step-00000002"]
@@ -153,7 +166,11 @@ def test_c28_whatever_was_damaged_is_found_and_named(tmp_path: Path, damage: str
     elif damage == "garbled":
         os.truncate(manifest, 30)
     else:
-        changed = {"files": {"a": document["files"]["state.pt"]}} if damage == "unnamed" else {"format": 99}
+        changed = (
+            {"files": {"a": document["files"]["state.pt"]}}
+            if damage == "unnamed"
+            else {"format": 99}
+        )
         manifest.write_text(json.dumps(document | changed))
     with pytest.raises(checkpoint.DamagedCheckpointError, match=why):
         checkpoint.verify(folder)
@@ -175,19 +192,26 @@ def test_c28_every_bit_of_a_checkpoint_counts(tmp_path: Path) -> None:
 
 def test_an_unfinished_deletion_leaves_nothing_that_has_a_checkpoints_name(tmp_path: Path) -> None:
     saver(tmp_path).write(1, state(1.0))
-    with mock.patch("os.unlink", side_effect=KeyboardInterrupt), contextlib.suppress(KeyboardInterrupt):
+    with (
+        mock.patch("os.unlink", side_effect=KeyboardInterrupt),
+        contextlib.suppress(KeyboardInterrupt),
+    ):
         saver(tmp_path).write(2, state(2.0))
     assert names(tmp_path) == [".step-00000001.trash", "step-00000002"]
     checkpoint.tidy(tmp_path)
     assert names(tmp_path) == ["step-00000002"]
 
 
-def test_older_checkpoints_that_cannot_be_deleted_are_a_warning_and_no_failure(tmp_path: Path) -> None:
+def test_older_checkpoints_that_cannot_be_deleted_are_a_warning_and_no_failure(
+    tmp_path: Path,
+) -> None:
     warnings: list[str] = []
     given = saver(tmp_path)
     given._warn = warnings.append
     given.write(1, state(1.0))
-    with mock.patch.object(checkpoint, "_remove", side_effect=PermissionError(13, "Permission denied")):
+    with mock.patch.object(
+        checkpoint, "_remove", side_effect=PermissionError(13, "Permission denied")
+    ):
         given.write(2, state(2.0))
     assert newest(tmp_path) == 2.0
     assert warnings == ["older checkpoints could not be deleted: [Errno 13] Permission denied"]
@@ -198,7 +222,9 @@ def save_all(parent: Path, values: list[float | None], keep_last: int) -> list[i
     given = saver(parent, keep_last)
     for step, value in enumerate(values, start=1):
         given.write(step, {"model": {}}, measured=CheckpointMetric("eval/loss", value))
-    return [int(path.name.removeprefix("step-")) for path in reversed(list(checkpoint.complete(parent)))]
+    return [
+        int(path.name.removeprefix("step-")) for path in reversed(list(checkpoint.complete(parent)))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -219,7 +245,10 @@ def test_the_best_survives_and_of_equals_the_earliest(
 
 def test_the_value_is_in_the_manifest_also_where_it_is_no_number(tmp_path: Path) -> None:
     save_all(tmp_path, [1.5, math.nan, None], keep_last=3)
-    metrics = [json.loads((path / "manifest.json").read_text())["metric"] for path in checkpoint.complete(tmp_path)]
+    metrics = [
+        json.loads((path / "manifest.json").read_text())["metric"]
+        for path in checkpoint.complete(tmp_path)
+    ]
     assert metrics == [{"name": "eval/loss", "value": value} for value in (None, "NaN", 1.5)]
 
 
@@ -246,7 +275,10 @@ def test_the_newest_is_the_newest_also_from_the_ninth_digit_on(tmp_path: Path) -
     for step in (9_999_999, 99_999_999, 100_000_000):
         given.write(step, state(float(step)))
     (tmp_path / "step-by-step").mkdir()  # A person's own folder.
-    assert [folder.name for folder in checkpoint.complete(tmp_path)] == ["step-100000000", "step-99999999"]
+    assert [folder.name for folder in checkpoint.complete(tmp_path)] == [
+        "step-100000000",
+        "step-99999999",
+    ]
 
 
 def test_loading_runs_no_code(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
-"""Models of which a batch uses a part only, and weights in unusual memory layouts, on any number of ranks.
+"""Models of which a batch uses a part only, and weights in unusual memory layouts, on any number of
+ranks.
 
-The rule: a parameter that no sample of a batch uses is left alone by that step, as in a plain loop on one device.
+The rule: a parameter that no sample of a batch uses is left alone by that step, as in a plain loop
+on one device.
 """
 
 from __future__ import annotations
@@ -63,7 +65,8 @@ def test_the_data_has_batches_without_each_rare_key() -> None:
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize(
-    "kind", ["Experts", "LayerDrop", "Skipped", "Heads", "OwnParameters", "ChannelsLast", "Transposed"]
+    "kind",
+    ["Experts", "LayerDrop", "Skipped", "Heads", "OwnParameters", "ChannelsLast", "Transposed"],
 )
 def test_weights_are_those_of_a_plain_loop(
     pool: Pool, tmp_path: Path, kind: str, strategy: str, world_size: int
@@ -96,9 +99,13 @@ def test_momentum_and_clipping_leave_unused_parameters_alone_too(
 
 
 @pytest.mark.parametrize("world_size", [1, 2])
-def test_weights_with_gaps_in_memory_are_moved_like_others(pool: Pool, tmp_path: Path, world_size: int) -> None:
+def test_weights_with_gaps_in_memory_are_moved_like_others(
+    pool: Pool, tmp_path: Path, world_size: int
+) -> None:
     expected = conditional.reference("Strided", settings("ddp"), batches())
-    for found in pool.run(conditional.train, "Strided", settings("ddp"), tmp_path, world_size=world_size):
+    for found in pool.run(
+        conditional.train, "Strided", settings("ddp"), tmp_path, world_size=world_size
+    ):
         assert distance(found, expected) <= 1e-12
 
 
@@ -114,8 +121,10 @@ def test_a_parameter_that_no_sample_uses_is_refused_by_name(
         pool.run(conditional.train, "Unused", options, tmp_path, world_size=world_size)
     assert caught.value.reason == "bad_spec"
     assert str(caught.value) == (
-        "the loss does not depend on spare in the first 40 samples: use these parameters in the loss, freeze them with "
-        "requires_grad_(False), or declare conditional = True in the task if only other samples use them"
+        "the loss does not depend on spare in the first 40 samples: use these parameters in the "
+        "loss, freeze them with "
+        "requires_grad_(False), or declare conditional = True in the task if only other samples "
+        "use them"
     )
 
 
@@ -126,7 +135,9 @@ def test_a_task_that_declares_itself_conditional_trains(
     pool: Pool, tmp_path: Path, kind: str, strategy: str, world_size: int
 ) -> None:
     expected = conditional.reference(kind, settings(strategy), batches())
-    for found in pool.run(conditional.train, kind, settings(strategy), tmp_path, True, world_size=world_size):
+    for found in pool.run(
+        conditional.train, kind, settings(strategy), tmp_path, True, world_size=world_size
+    ):
         assert distance(found, expected) <= 1e-12
 
 
@@ -142,7 +153,9 @@ def test_a_part_that_is_first_left_out_in_the_middle_of_the_run_is_no_difference
 
 
 @pytest.mark.parametrize("option", [{"static_graph": True}, {"gradient_as_bucket_view": False}])
-def test_options_of_ddp_make_no_difference(pool: Pool, tmp_path: Path, option: dict[str, Any]) -> None:
+def test_options_of_ddp_make_no_difference(
+    pool: Pool, tmp_path: Path, option: dict[str, Any]
+) -> None:
     options = settings("ddp")
     options["strategy"] |= option
     expected = conditional.reference("Late", options, batches())
@@ -151,7 +164,9 @@ def test_options_of_ddp_make_no_difference(pool: Pool, tmp_path: Path, option: d
 
 
 @pytest.mark.parametrize("name", ["bf16", "powersgd"])
-def test_compression_is_left_out_for_a_conditional_model(pool: Pool, tmp_path: Path, name: str) -> None:
+def test_compression_is_left_out_for_a_conditional_model(
+    pool: Pool, tmp_path: Path, name: str
+) -> None:
     options = settings("ddp")
     options["strategy"]["compression"] = name
     expected = conditional.reference("Experts", options, batches())
@@ -183,8 +198,12 @@ def test_a_resumed_run_is_bitwise_equal_and_goes_on_on_other_numbers_of_ranks(
         assert distance(again[0], whole[0]) <= 1e-12
 
 
-@pytest.mark.parametrize(("first", "then"), [("Packed", "ChannelsLast"), ("ChannelsLast", "Packed")])
-@pytest.mark.parametrize(("strategy", "world_size"), [("ddp", 1), ("ddp", 2), ("zero1", 2), ("manual", 2)])
+@pytest.mark.parametrize(
+    ("first", "then"), [("Packed", "ChannelsLast"), ("ChannelsLast", "Packed")]
+)
+@pytest.mark.parametrize(
+    ("strategy", "world_size"), [("ddp", 1), ("ddp", 2), ("zero1", 2), ("manual", 2)]
+)
 def test_a_run_goes_on_with_weights_in_another_memory_layout(
     pool: Pool, tmp_path: Path, first: str, then: str, strategy: str, world_size: int
 ) -> None:
@@ -203,7 +222,9 @@ def test_a_moment_in_another_layout_than_its_parameter_is_refused() -> None:
     layout.require_agreement([("conv.weight", parameter)], [optimizer])
     state = optimizer.state[parameter]
     state["exp_avg"] = state["exp_avg"].contiguous()
-    with pytest.raises(EngineError, match=r"the exp_avg of conv\.weight has strides \(18, 9, 3, 1\)"):
+    with pytest.raises(
+        EngineError, match=r"the exp_avg of conv\.weight has strides \(18, 9, 3, 1\)"
+    ):
         layout.require_agreement([("conv.weight", parameter)], [optimizer])
     layout.align_state(optimizer)
     layout.require_agreement([("conv.weight", parameter)], [optimizer])
@@ -213,7 +234,8 @@ def test_a_moment_in_another_layout_than_its_parameter_is_refused() -> None:
 
 
 def test_fsdp_refuses_a_block_that_one_rank_skips_on_any_number_of_ranks(tmp_path: Path) -> None:
-    # No single sample shows it at the start: only the processes that wait for each other can show the deadlock.
+    # No single sample shows it at the start: only the processes that wait for each other can show
+    # the deadlock.
     for world_size in (1, 2):
         folder = tmp_path / str(world_size)
         folder.mkdir()
@@ -221,7 +243,16 @@ def test_fsdp_refuses_a_block_that_one_rank_skips_on_any_number_of_ranks(tmp_pat
         (folder / "job.yaml").write_text(json.dumps(LATE_JOB))
         began = time.monotonic()
         ended = subprocess.run(
-            [str(TORCHRUN), "--nproc-per-node", str(world_size), "-m", "lockstep.engine", "job.yaml", "--out", "out"],
+            [
+                str(TORCHRUN),
+                "--nproc-per-node",
+                str(world_size),
+                "-m",
+                "lockstep.engine",
+                "job.yaml",
+                "--out",
+                "out",
+            ],
             cwd=folder,
             env=ENVIRONMENT,
             capture_output=True,
@@ -231,7 +262,10 @@ def test_fsdp_refuses_a_block_that_one_rank_skips_on_any_number_of_ranks(tmp_pat
         )
         took = time.monotonic() - began
         assert ended.returncode != 0, f"trained in {took:.0f} s"
-        assert "under strategy fsdp every micro-batch must use the same blocks in the same order" in ended.stderr
+        assert (
+            "under strategy fsdp every micro-batch must use the same blocks in the same order"
+            in ended.stderr
+        )
         assert "Declare conditional = True in the task" in ended.stderr
 
 

@@ -1,4 +1,5 @@
-"""The conformance kit: this engine passes every item, and the kit finds what is wrong in others, measured here and now."""
+"""The conformance kit: this engine passes every item, and the kit finds what is wrong in others,
+measured here and now."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ from tests.engine import mutants
 HERE = "tests.engine.test_conformance"
 """This module, for the command; pytest may know it by another name."""
 SECONDS = 240.0
-"""Deadline of one command: it is many times what it takes alone, because tests run beside others."""
+"""Deadline of one command: it is many times what it takes alone, because tests run beside
+others."""
 
 
 def kit(folder: Path, *arguments: str) -> tuple[dict[str, list[dict[str, Any]]], str, int]:
@@ -54,8 +56,12 @@ def of(findings: list[dict[str, Any]], number: str, title: str = "") -> dict[str
 
 
 @pytest.fixture(scope="module")
-def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, list[dict[str, Any]]], str]:
-    found, table, code = kit(tmp_path_factory.mktemp("kit"), "--engine", "raw", "--engine", "lockstep")
+def compared(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[dict[str, list[dict[str, Any]]], str]:
+    found, table, code = kit(
+        tmp_path_factory.mktemp("kit"), "--engine", "raw", "--engine", "lockstep"
+    )
     assert code == 0, "a comparison is no verdict"
     return found, table
 
@@ -65,11 +71,15 @@ def test_one_command_prints_one_table_in_which_lockstep_passes_every_item(
 ) -> None:
     found, table = compared
     assert {
-        (one["item"], one["verdict"], one["note"]) for one in found["lockstep"] if one["verdict"] != "pass"
+        (one["item"], one["verdict"], one["note"])
+        for one in found["lockstep"]
+        if one["verdict"] != "pass"
     } == set()
     lines = table.splitlines()
     assert lines[0].split() == ["raw", "lockstep"]
-    assert [line.split()[0] for line in lines[2:] if line.startswith("C")] == [one["item"] for one in found["lockstep"]]
+    assert [line.split()[0] for line in lines[2:] if line.startswith("C")] == [
+        one["item"] for one in found["lockstep"]
+    ]
     assert {one["item"] for one in found["lockstep"]} >= {
         f"C{n}" for n in (1, 2, 3, 4, 5, 7, 8, 9, 11, 16, 17, 18, 19, 26)
     }
@@ -97,20 +107,43 @@ def test_the_kit_says_what_a_usual_loop_does_right_and_what_not(
     assert of(found["lockstep"], "C9")["measured"] == "2, 2"
 
 
-@pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="accelerate is not installed")
-def test_c04_c18_accelerate_halves_the_ragged_window_and_steps_the_schedule_on_every_rank(tmp_path: Path) -> None:
+@pytest.mark.skipif(
+    importlib.util.find_spec("accelerate") is None, reason="accelerate is not installed"
+)
+def test_c04_c18_accelerate_halves_the_ragged_window_and_steps_the_schedule_on_every_rank(
+    tmp_path: Path,
+) -> None:
     found, _, _ = kit(
-        tmp_path, "--engine", "accelerate", "--engine", "accelerate-tokens", "--items", "C1,C3,C4,C18,C26"
+        tmp_path,
+        "--engine",
+        "accelerate",
+        "--engine",
+        "accelerate-tokens",
+        "--items",
+        "C1,C3,C4,C18,C26",
     )
     usual, by_tokens = found["accelerate"], found["accelerate-tokens"]
     assert of(usual, "C4", "window")["value"] == pytest.approx(0.5, rel=1e-9)
     assert of(by_tokens, "C4", "window")["value"] == pytest.approx(1.0, rel=1e-9)
-    assert [of(usual, number)["verdict"] for number in ("C1", "C3", "C18", "C26")] == ["pass", "fail", "fail", "pass"]
-    assert [of(by_tokens, number)["verdict"] for number in ("C1", "C3", "C18")] == ["pass", "pass", "fail"]
+    assert [of(usual, number)["verdict"] for number in ("C1", "C3", "C18", "C26")] == [
+        "pass",
+        "fail",
+        "fail",
+        "pass",
+    ]
+    assert [of(by_tokens, number)["verdict"] for number in ("C1", "C3", "C18")] == [
+        "pass",
+        "pass",
+        "fail",
+    ]
 
 
-@pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="lightning is not installed")
-def test_c04_c17_fabric_halves_the_ragged_window_too_and_refuses_a_norm_that_is_no_number(tmp_path: Path) -> None:
+@pytest.mark.skipif(
+    importlib.util.find_spec("lightning") is None, reason="lightning is not installed"
+)
+def test_c04_c17_fabric_halves_the_ragged_window_too_and_refuses_a_norm_that_is_no_number(
+    tmp_path: Path,
+) -> None:
     found, _, _ = kit(tmp_path, "--engine", "fabric", "--items", "C4,C17")
     assert of(found["fabric"], "C4", "window")["value"] == pytest.approx(0.5, rel=1e-9)
     assert of(found["fabric"], "C17")["verdict"] == "pass"
@@ -183,7 +216,9 @@ def added(place: RankIdentity) -> float:
     return float(number)
 
 
-def test_a_rank_that_hangs_or_dies_is_named_and_one_that_fails_keeps_nobody_waiting(tmp_path: Path) -> None:
+def test_a_rank_that_hangs_or_dies_is_named_and_one_that_fails_keeps_nobody_waiting(
+    tmp_path: Path,
+) -> None:
     assert RankPool(60.0).run(added, 2, tmp_path) == [3.0, 3.0]
     assert RankPool(60.0).run(failed, 2, tmp_path) == ["heard", "cannot"]
     with pytest.raises(HangError, match="rank 0 gave no answer within 2 s"):
@@ -196,7 +231,8 @@ def test_a_rank_that_hangs_or_dies_is_named_and_one_that_fails_keeps_nobody_wait
 
 
 class Once(Engine):
-    """One update by hand, after a masked pass and a step without a gradient, as an engine may make them to warm up."""
+    """One update by hand, after a masked pass and a step without a gradient, as an engine may make
+    them to warm up."""
 
     name, page = "once", ""
 
@@ -241,7 +277,8 @@ class Idle(Engine):
 
 
 class Blind(Idle):
-    """Trains by an optimizer of its own, which torch's hook does not see, on a gradient that is 17 times too large."""
+    """Trains by an optimizer of its own, which torch's hook does not see, on a gradient that is 17
+    times too large."""
 
     def train(self, case: Case, place: RankIdentity, observer: Observer) -> None:
         model = observer.model()
@@ -265,8 +302,16 @@ class Broken(Idle):
 @pytest.mark.parametrize(
     ("engine", "note"),
     [
-        (Idle(), "no update was seen: no torch.optim.Optimizer stepped after a backward of the observer's loss"),
-        (Blind(), "no update was seen: no torch.optim.Optimizer stepped after a backward of the observer's loss"),
+        (
+            Idle(),
+            "no update was seen: no torch.optim.Optimizer stepped after a backward of the "
+            "observer's loss",
+        ),
+        (
+            Blind(),
+            "no update was seen: no torch.optim.Optimizer stepped after a backward of the "
+            "observer's loss",
+        ),
         (Broken(), "ImportError: no module named fast"),
     ],
     ids=lambda value: type(value).__name__,
@@ -277,7 +322,8 @@ def test_of_an_engine_in_which_no_update_was_seen_no_row_passes(engine: Engine, 
 
 
 class Careful(Once):
-    """Refuses what may be refused before the first update: a row that is no number, a part that not every row uses."""
+    """Refuses what may be refused before the first update: a row that is no number, a part that not
+    every row uses."""
 
     def train(self, case: Case, place: RankIdentity, observer: Observer) -> None:
         if case.poisoned is not None or case.sparse:
@@ -286,7 +332,12 @@ class Careful(Once):
 
 
 def test_an_engine_that_refuses_before_the_first_update_is_seen_by_its_other_runs() -> None:
-    found = findings(Careful(), RankPool(SECONDS), (1, 2), [item for item in ITEMS if item.number in {"C11", "C17"}])
+    found = findings(
+        Careful(),
+        RankPool(SECONDS),
+        (1, 2),
+        [item for item in ITEMS if item.number in {"C11", "C17"}],
+    )
     assert [(one.verdict, one.note) for one in found] == [("pass", "ValueError: not this one")] * 2
 
 

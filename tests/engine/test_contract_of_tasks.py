@@ -90,7 +90,11 @@ class Nothing(Line):
 
 class EmptyEval(Line):
     def dataset(self, split: str) -> Dataset[Any]:
-        return super().dataset(split) if split == "train" else TensorDataset(torch.zeros(0, 2), torch.zeros(0))
+        return (
+            super().dataset(split)
+            if split == "train"
+            else TensorDataset(torch.zeros(0, 2), torch.zeros(0))
+        )
 
 
 class EvalStream(Line):
@@ -187,17 +191,25 @@ def train(task: Task, folder: Path, **more: Any) -> Trainer:
         (EmptyEval, r"dataset\('eval'\) is empty"),
         (EvalStream, r"dataset\('eval'\) has no length"),
         (Loaded, r"dataset\('train'\) returned a DataLoader: return the dataset itself"),
-        (Forgetful, r"model\(\) must return the nn.Module to train, it returned None: is there a return missing"),
+        (
+            Forgetful,
+            r"model\(\) must return the nn.Module to train, it returned None: is there a return missing",
+        ),
         (Wrapped, r"model\(\) returns a DataParallel: return the bare model"),
         (NoNumber, r"weight\(\) must return a number, it returned None: is there a return missing"),
         (Weights, r"weight\(\) must return a number, it returned tensor"),
         (Detached, r"loss\(\) does not depend on the model's parameters: was it detached"),
         (OwnParameter, r"param_groups\(\) names 1 parameter that the model does not have"),
         (Frozen, r"model\(\) has no parameter that requires a gradient"),
-        (Ragged, r"samples cannot be stacked to a micro-batch \(stack expects.*write collate\(self, samples\)"),
+        (
+            Ragged,
+            r"samples cannot be stacked to a micro-batch \(stack expects.*write collate\(self, samples\)",
+        ),
     ],
 )
-def test_a_broken_contract_is_refused_before_the_first_step(tmp_path: Path, task: type[Task], message: str) -> None:
+def test_a_broken_contract_is_refused_before_the_first_step(
+    tmp_path: Path, task: type[Task], message: str
+) -> None:
     with pytest.raises(EngineError, match=message) as caught:
         train(task(), tmp_path, eval={"every_steps": 1})
     assert caught.value.reason == "bad_spec"
@@ -209,12 +221,17 @@ class UnweighedEval(Line):
         return {"loss": (torch.zeros(()), 0.0)}
 
 
-def test_an_evaluation_in_which_nothing_counts_has_no_number_and_says_so_once(tmp_path: Path) -> None:
+def test_an_evaluation_in_which_nothing_counts_has_no_number_and_says_so_once(
+    tmp_path: Path,
+) -> None:
     """Least of all a loss of 0, which would be the best of all checkpoints."""
     train(UnweighedEval(), tmp_path, eval={"every_steps": 1})
     assert not any("eval/loss" in values for values in records(tmp_path).values())
     warnings = [each["message"] for each in events(tmp_path, "warning")]
-    assert len([message for message in warnings if "nothing in dataset('eval') counts" in message]) == 1
+    assert (
+        len([message for message in warnings if "nothing in dataset('eval') counts" in message])
+        == 1
+    )
 
 
 class OwnSettings(Line):
@@ -303,7 +320,10 @@ def test_a_groups_own_rate_keeps_its_proportion_along_the_schedule(tmp_path: Pat
     plain, own = OwnRate(), OwnRate()
     train(own, tmp_path / "own", schedule={"name": "linear", "warmup_steps": 1})
     train(
-        plain, tmp_path / "plain", schedule={"name": "linear", "warmup_steps": 1}, optimizer={"name": "sgd", "lr": 0.02}
+        plain,
+        tmp_path / "plain",
+        schedule={"name": "linear", "warmup_steps": 1},
+        optimizer={"name": "sgd", "lr": 0.02},
     )
     for mine, theirs in zip(own.built.parameters(), plain.built.parameters(), strict=True):
         assert torch.allclose(mine, theirs, rtol=1e-6)
@@ -365,12 +385,15 @@ def test_a_dropped_out_run_is_repeatable(tmp_path: Path) -> None:
         (MemoryError(), Reason.OUT_OF_MEMORY),
         (torch.OutOfMemoryError("CUDA out of memory"), Reason.OUT_OF_MEMORY),
         (
-            RuntimeError("[enforce fail at alloc_cpu.cpp:1] DefaultCPUAllocator: can't allocate memory"),
+            RuntimeError(
+                "[enforce fail at alloc_cpu.cpp:1] DefaultCPUAllocator: can't allocate memory"
+            ),
             Reason.OUT_OF_MEMORY,
         ),
         (
             RuntimeError(
-                "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:1"
+                "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer "
+                "[127.0.0.1]:1"
             ),
             Reason.NETWORK,
         ),

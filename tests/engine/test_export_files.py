@@ -30,7 +30,9 @@ def manifest(folder: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_from_pretrained_loads_the_checkpoint(pretrained: Path, story: Path, tmp_path: Path, tied: bool) -> None:
+def test_from_pretrained_loads_the_checkpoint(
+    pretrained: Path, story: Path, tmp_path: Path, tied: bool
+) -> None:
     transformers = pytest.importorskip("transformers")
     config = json.loads((pretrained / "config.json").read_text())
     (pretrained / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": tied}))
@@ -40,7 +42,12 @@ def test_from_pretrained_loads_the_checkpoint(pretrained: Path, story: Path, tmp
     task.model = lambda: built.append(make()) or built[-1]  # type: ignore[method-assign,func-returns-value]
     trained(task, tmp_path / "run")
     folder = tmp_path / "run" / LAST
-    assert {"config.json", "generation_config.json", "tokenizer.json", "model.safetensors"} <= manifest(folder)
+    assert {
+        "config.json",
+        "generation_config.json",
+        "tokenizer.json",
+        "model.safetensors",
+    } <= manifest(folder)
 
     loaded, loading = transformers.AutoModelForCausalLM.from_pretrained(
         folder, local_files_only=True, output_loading_info=True
@@ -84,7 +91,9 @@ def test_the_configuration_states_the_class_of_the_model(pretrained: Path, tmp_p
     config = transformers.AutoConfig.from_pretrained(pretrained, local_files_only=True)
     config.architectures = None
     loaded_again(transformers.GPT2LMHeadModel(config), tmp_path / "out")
-    assert json.loads((tmp_path / "out/config.json").read_text())["architectures"] == ["GPT2LMHeadModel"]
+    assert json.loads((tmp_path / "out/config.json").read_text())["architectures"] == [
+        "GPT2LMHeadModel"
+    ]
 
 
 def loaded_again(model: nn.Module, folder: Path) -> nn.Module:
@@ -93,14 +102,22 @@ def loaded_again(model: nn.Module, folder: Path) -> nn.Module:
     folder.mkdir()
     Task().export_files(model, folder)
     export.parts(model.state_dict(), {})[export.MODEL](folder / export.MODEL)
-    loaded: nn.Module = transformers.AutoModelForCausalLM.from_pretrained(folder, local_files_only=True)
+    loaded: nn.Module = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, local_files_only=True
+    )
     return loaded
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_the_tokenizer_keeps_its_chat_templates(pretrained: Path, story: Path, tmp_path: Path, several: bool) -> None:
+def test_the_tokenizer_keeps_its_chat_templates(
+    pretrained: Path, story: Path, tmp_path: Path, several: bool
+) -> None:
     transformers = pytest.importorskip("transformers")
-    templates = {"default": "{{ messages }}", "tool_use": "tools {{ messages }}"} if several else "{{ messages }}"
+    templates = (
+        {"default": "{{ messages }}", "tool_use": "tools {{ messages }}"}
+        if several
+        else "{{ messages }}"
+    )
     theirs = transformers.AutoTokenizer.from_pretrained(pretrained, local_files_only=True)
     theirs.chat_template = templates
     theirs.save_pretrained(pretrained)
@@ -114,11 +131,16 @@ def test_the_tokenizer_keeps_its_chat_templates(pretrained: Path, story: Path, t
     folder.mkdir()
     for name, write in files.items():
         write(folder / name)
-    assert transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True).chat_template == templates
+    assert (
+        transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True).chat_template
+        == templates
+    )
 
 
 @pytest.mark.parametrize("world_size", [1, 2])
-def test_files_of_a_task_are_in_the_last_checkpoint_alone(pool: Pool, tmp_path: Path, world_size: int) -> None:
+def test_files_of_a_task_are_in_the_last_checkpoint_alone(
+    pool: Pool, tmp_path: Path, world_size: int
+) -> None:
     pool.run(writing, tmp_path, "writes", world_size=world_size)
     last = tmp_path / "checkpoints/step-00000002"
     assert manifest(last) == {"state.pt", "model.safetensors", "spec.json", "labels.json"}
@@ -129,9 +151,15 @@ def test_files_of_a_task_are_in_the_last_checkpoint_alone(pool: Pool, tmp_path: 
 
 def test_an_exception_of_the_task_leaves_the_weights(pool: Pool, tmp_path: Path) -> None:
     pool.run(writing, tmp_path, "raises", world_size=1)
-    assert manifest(tmp_path / "checkpoints/step-00000002") == {"state.pt", "model.safetensors", "spec.json"}
+    assert manifest(tmp_path / "checkpoints/step-00000002") == {
+        "state.pt",
+        "model.safetensors",
+        "spec.json",
+    }
     (warning,) = events(tmp_path, "warning")
-    assert warning["message"] == ("the export has no files of the task: export_files raised ValueError: no labels")
+    assert warning["message"] == (
+        "the export has no files of the task: export_files raised ValueError: no labels"
+    )
 
 
 def test_files_that_a_checkpoint_cannot_hold_are_named(pool: Pool, tmp_path: Path) -> None:
@@ -140,6 +168,8 @@ def test_files_that_a_checkpoint_cannot_hold_are_named(pool: Pool, tmp_path: Pat
     assert manifest(tmp_path / "checkpoints/step-00000002") == names
     (warning,) = events(tmp_path, "warning")
     assert warning["message"] == (
-        "the export leaves out files of the task: a name (its name does not match ^[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}$), "
-        "inner (not a regular file), link (not a regular file), state.pt (the name of a file of Lockstep's own)"
+        "the export leaves out files of the task: a name (its name does not match "
+        "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}$), "
+        "inner (not a regular file), link (not a regular file), state.pt (the name of a file of "
+        "Lockstep's own)"
     )

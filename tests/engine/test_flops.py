@@ -18,7 +18,10 @@ LAYERS, HEADS, WIDTH, CONTEXT, SEQUENCES = 3, 4, 64, 128, 2
 def gpt_flops_per_token(backend: SDPBackend) -> float:
     task = CausalLM(context=CONTEXT, layers=LAYERS, heads=HEADS, width=WIDTH)
     model = task.model()
-    batch = (torch.zeros(SEQUENCES, CONTEXT, dtype=torch.long), torch.zeros(SEQUENCES, CONTEXT, dtype=torch.long))
+    batch = (
+        torch.zeros(SEQUENCES, CONTEXT, dtype=torch.long),
+        torch.zeros(SEQUENCES, CONTEXT, dtype=torch.long),
+    )
     with sdpa_kernel(backend):
         return count(lambda: task.loss(model, batch).backward()) / (SEQUENCES * CONTEXT)
 
@@ -26,12 +29,18 @@ def gpt_flops_per_token(backend: SDPBackend) -> float:
 def formula() -> float:
     """6 N + 12 L H Q T of PaLM's appendix B; N without what only looks up or normalises."""
     model = CausalLM(context=CONTEXT, layers=LAYERS, heads=HEADS, width=WIDTH).model()
-    products = sum(p.numel() for name, p in model.named_parameters() if p.ndim == 2 and not name.startswith("position"))
+    products = sum(
+        p.numel()
+        for name, p in model.named_parameters()
+        if p.ndim == 2 and not name.startswith("position")
+    )
     return 6 * products + 12 * LAYERS * WIDTH * CONTEXT
 
 
 @pytest.mark.parametrize("backend", [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH])
-def test_a_gpt_takes_what_the_formula_says_whatever_its_attention_runs_on(backend: SDPBackend) -> None:
+def test_a_gpt_takes_what_the_formula_says_whatever_its_attention_runs_on(
+    backend: SDPBackend,
+) -> None:
     assert gpt_flops_per_token(backend) == pytest.approx(formula(), rel=0.02)
 
 
@@ -41,7 +50,9 @@ def test_the_count_needs_no_values() -> None:
     assert found == gpt_flops_per_token(SDPBackend.FLASH_ATTENTION)
 
 
-def test_a_product_counts_twice_its_multiplications_in_forward_and_again_for_each_gradient() -> None:
+def test_a_product_counts_twice_its_multiplications_in_forward_and_again_for_each_gradient() -> (
+    None
+):
     linear = nn.Linear(32, 16, bias=False)
     rows = torch.zeros(8, 32, requires_grad=True)
     assert count(lambda: linear(rows).sum().backward()) == 3 * 2 * 8 * 32 * 16
@@ -73,7 +84,9 @@ def test_keys_that_several_heads_share_count_once_per_query() -> None:
         ("cpu", "fp32", None),
     ],
 )
-def test_a_device_has_the_peak_of_its_own_variant(device: str, precision: str, peak: float | None) -> None:
+def test_a_device_has_the_peak_of_its_own_variant(
+    device: str, precision: str, peak: float | None
+) -> None:
     assert peak_flops(device, precision) == peak
 
 

@@ -1,4 +1,5 @@
-"""Strategy fsdp beyond what every strategy must do: repeated blocks, shards, and forwards in which ranks meet."""
+"""Strategy fsdp beyond what every strategy must do: repeated blocks, shards, and forwards in which
+ranks meet."""
 
 from __future__ import annotations
 
@@ -17,7 +18,13 @@ from tests.engine import cases, mutants, sharded
 from tests.engine.pool import Pool
 from tests.engine.reference import distance, objective
 from tests.engine.spool import events, records
-from tests.engine.test_c01_to_c06_gradient import OPTIMIZERS, check_gradients, check_weights, run, spec
+from tests.engine.test_c01_to_c06_gradient import (
+    OPTIMIZERS,
+    check_gradients,
+    check_weights,
+    run,
+    spec,
+)
 from tests.engine.toy import Net, Toy, initial
 
 SHARDED = {"strategy": {"name": "fsdp"}}
@@ -37,7 +44,10 @@ DEEP = Toy(blocks=3, width=5)
 def test_c01_c02_c06_the_gradient_is_the_whole_batchs_through_blocks_that_are_gathered_one_at_a_time(
     pool: Pool, tmp_path: Path, world_size: int, size: int, micro: int, toy: Toy
 ) -> None:
-    options = spec(size, micro, steps=8, **SHARDED) | {"optimizer": OPTIMIZERS["adamw"], "clip_grad_norm": 0.5}
+    options = spec(size, micro, steps=8, **SHARDED) | {
+        "optimizer": OPTIMIZERS["adamw"],
+        "clip_grad_norm": 0.5,
+    }
     seen, expected = run(pool, tmp_path, toy, options, world_size)
     tolerance = 1e-12 if toy.double else 1e-5
     check_gradients(seen, expected, tolerance)
@@ -48,7 +58,9 @@ def test_c01_c02_c06_the_gradient_is_the_whole_batchs_through_blocks_that_are_ga
 def collectives(pool: Pool, folder: Path, micro: int, mutate: Any = None) -> dict[str, int]:
     """Of a run of two steps, by kind."""
     options = spec(8, micro, steps=2, **SHARDED)
-    return pool.run(cases.train, DEEP, options, folder / str(micro), mutate, True, world_size=2)[0].collectives
+    return pool.run(cases.train, DEEP, options, folder / str(micro), mutate, True, world_size=2)[
+        0
+    ].collectives
 
 
 def test_c09_gradients_are_reduced_once_per_step_and_parameters_gathered_in_each_slot(
@@ -56,7 +68,8 @@ def test_c09_gradients_are_reduced_once_per_step_and_parameters_gathered_in_each
 ) -> None:
     one, four = collectives(pool, tmp_path, 4), collectives(pool, tmp_path, 1)
     assert one["gloo:all_reduce"] == four["gloo:all_reduce"]
-    # Three slots more in each of two steps: three blocks in forward and again in backward, and the rest once.
+    # Three slots more in each of two steps: three blocks in forward and again in backward, and the
+    # rest once.
     assert four["gloo:all_gather"] - one["gloo:all_gather"] == 2 * 3 * (3 + 3 + 1)
     # The check would find a reduction of the three blocks and the rest in each of these slots.
     always = collectives(pool, tmp_path / "always", 1, mutants.reduced_in_every_slot)
@@ -75,12 +88,17 @@ def test_each_rank_keeps_its_part_of_parameters_gradients_and_moments(pool: Pool
 def test_c11_a_parameter_that_a_slot_leaves_out_is_reduced_all_the_same(
     pool: Pool, tmp_path: Path, rank: int | None, last: bool
 ) -> None:
-    # Six samples and three slots per rank. The same is left out under manual, which counts it as zero by construction.
+    # Six samples and three slots per rank. The same is left out under manual, which counts it as
+    # zero by construction.
     lacking = partial(sharded.left_out, "scale", rank=rank, last=last)
     options = spec(12, 2, steps=4) | {"optimizer": OPTIMIZERS["adamw"]}
-    found = pool.run(cases.train, Toy(), options | SHARDED, tmp_path / "sharded", lacking, world_size=2)
+    found = pool.run(
+        cases.train, Toy(), options | SHARDED, tmp_path / "sharded", lacking, world_size=2
+    )
     manual = {"strategy": {"name": "manual"}}
-    plain = pool.run(cases.train, Toy(), options | manual, tmp_path / "plain", lacking, world_size=2)
+    plain = pool.run(
+        cases.train, Toy(), options | manual, tmp_path / "plain", lacking, world_size=2
+    )
     for one, other in zip(found, plain, strict=True):
         for here, there in zip(one.gradients, other.gradients, strict=True):
             assert distance(here, there) <= 1e-12
@@ -97,11 +115,19 @@ RESUMED: dict[str, Any] = {
 }
 
 
-def test_c27_a_run_goes_on_on_other_numbers_of_ranks_and_under_other_strategies(pool: Pool, tmp_path: Path) -> None:
+def test_c27_a_run_goes_on_on_other_numbers_of_ranks_and_under_other_strategies(
+    pool: Pool, tmp_path: Path
+) -> None:
     toy = Toy(items=33, blocks=3, width=5)
     whole = pool.run(cases.train, toy, RESUMED, tmp_path / "whole", world_size=2)
     source = tmp_path / "whole"
-    for world_size, step, name in ((2, 3, "fsdp"), (3, 6, "fsdp"), (2, 9, "zero1"), (1, 9, "fsdp"), (4, 9, "fsdp")):
+    for world_size, step, name in (
+        (2, 3, "fsdp"),
+        (3, 6, "fsdp"),
+        (2, 9, "zero1"),
+        (1, 9, "fsdp"),
+        (4, 9, "fsdp"),
+    ):
         folder = tmp_path / f"{world_size}-{name}"
         shutil.copytree(source / f"checkpoints/step-{step:08d}", folder / "resume")
         options = RESUMED | {"strategy": {"name": name}}
@@ -115,7 +141,8 @@ def test_c27_a_run_goes_on_on_other_numbers_of_ranks_and_under_other_strategies(
 def test_an_evaluation_counts_every_item_once_though_ranks_run_equally_many_forwards(
     pool: Pool, tmp_path: Path
 ) -> None:
-    # Shares of 3, 2 and 2 items in micro-batches of 2: two on rank 0, one on the others, which run one more.
+    # Shares of 3, 2 and 2 items in micro-batches of 2: two on rank 0, one on the others, which run
+    # one more.
     toy = Toy(items=7, blocks=2)
     options = spec(6, 2, steps=4, eval={"every_steps": 2}, **SHARDED)
     seen = pool.run(cases.train, toy, options, tmp_path, world_size=3)
@@ -128,15 +155,25 @@ def test_an_evaluation_counts_every_item_once_though_ranks_run_equally_many_forw
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 13])
 @pytest.mark.parametrize("micro", [1, 2, 5])
-def test_shares_of_an_evaluation_are_made_as_many_by_surplus_that_does_not_count(size: int, micro: int) -> None:
-    shares = [_Share(size, Ranks(rank=rank, world_size=4), micro, equally=True) for rank in range(4)]
+def test_shares_of_an_evaluation_are_made_as_many_by_surplus_that_does_not_count(
+    size: int, micro: int
+) -> None:
+    shares = [
+        _Share(size, Ranks(rank=rank, world_size=4), micro, equally=True) for rank in range(4)
+    ]
     batches = [list(shard) for shard in shares]
     assert len({len(each) for each in batches}) == 1
     counted = [
-        item for shard, each in zip(shares, batches, strict=True) for batch in each[: shard.counted] for item in batch
+        item
+        for shard, each in zip(shares, batches, strict=True)
+        for batch in each[: shard.counted]
+        for item in batch
     ]
     assert sorted(counted) == [(0, item) for item in range(size)]
-    plain = [list(_Share(size, Ranks(rank=rank, world_size=4), micro, equally=False)) for rank in range(4)]
+    plain = [
+        list(_Share(size, Ranks(rank=rank, world_size=4), micro, equally=False))
+        for rank in range(4)
+    ]
     assert [each[: shard.counted] for shard, each in zip(shares, batches, strict=True)] == plain
 
 
@@ -148,12 +185,17 @@ def test_parameters_are_sharded_again_after_an_evaluation(pool: Pool, tmp_path: 
 @pytest.mark.parametrize(
     ("what", "words"),
     [
-        ("peeking", "reads them outside of it: call the block itself, or use strategy zero1 or ddp"),
+        (
+            "peeking",
+            "reads them outside of it: call the block itself, or use strategy zero1 or ddp",
+        ),
         ("scalar", "strategy fsdp cannot shard this model"),
         ("mixed", "parameters of one type"),
     ],
 )
-def test_what_cannot_be_sharded_is_refused_on_all_ranks_with_what_to_change(pool: Pool, what: str, words: str) -> None:
+def test_what_cannot_be_sharded_is_refused_on_all_ranks_with_what_to_change(
+    pool: Pool, what: str, words: str
+) -> None:
     for found in pool.run(sharded.refusal, what, world_size=2):
         assert found.startswith("bad_spec: ")
         assert words in found
@@ -163,7 +205,13 @@ def test_a_penalty_may_read_all_parameters(pool: Pool, tmp_path: Path) -> None:
     options = spec(9, 2, steps=4) | {"optimizer": OPTIMIZERS["adamw"]}
     plain = pool.run(sharded.penalized, DEEP, options, tmp_path / "plain", world_size=1)
     for world_size in (2, 3):
-        seen = pool.run(sharded.penalized, DEEP, options | SHARDED, tmp_path / str(world_size), world_size=world_size)
+        seen = pool.run(
+            sharded.penalized,
+            DEEP,
+            options | SHARDED,
+            tmp_path / str(world_size),
+            world_size=world_size,
+        )
         assert all(distance(one.weights, plain[0].weights) <= 1e-12 for one in seen)
 
 

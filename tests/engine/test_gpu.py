@@ -1,6 +1,7 @@
 """The engine on a CUDA device: the same training as on the CPU, and an exact resume.
 
-One device is enough; what needs several (NCCL between ranks) is not here, because NCCL refuses two ranks on one device.
+One device is enough; what needs several (NCCL between ranks) is not here, because NCCL refuses two
+ranks on one device.
 """
 
 from __future__ import annotations
@@ -20,11 +21,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="NOT RUN: this machine has no CUDA device"),
+    pytest.mark.skipif(
+        not torch.cuda.is_available(), reason="NOT RUN: this machine has no CUDA device"
+    ),
 ]
 
 
-def train(tmp_path: Path, name: str, *, steps: int, cuda: bool = True, micro_size: int = 8, into: str = "") -> Path:
+def train(
+    tmp_path: Path, name: str, *, steps: int, cuda: bool = True, micro_size: int = 8, into: str = ""
+) -> Path:
     """Digits on one rank; returns the run's folder."""
     (tmp_path / f"{name}.yaml").write_text(
         "name: digits\nkind: train\ntrain:\n"
@@ -37,7 +42,14 @@ def train(tmp_path: Path, name: str, *, steps: int, cuda: bool = True, micro_siz
     )
     folder = tmp_path / (into or name)
     done = subprocess.run(
-        [sys.executable, "-m", "lockstep.engine", str(tmp_path / f"{name}.yaml"), "--out", str(folder)],
+        [
+            sys.executable,
+            "-m",
+            "lockstep.engine",
+            str(tmp_path / f"{name}.yaml"),
+            "--out",
+            str(folder),
+        ],
         env=os.environ | ({} if cuda else {"CUDA_VISIBLE_DEVICES": ""}),
         cwd=ROOT,
         capture_output=True,
@@ -50,7 +62,9 @@ def train(tmp_path: Path, name: str, *, steps: int, cuda: bool = True, micro_siz
 
 
 def model(folder: Path, step: int) -> dict[str, torch.Tensor]:
-    state = torch.load(folder / f"checkpoints/step-{step:08d}/state.pt", map_location="cpu", weights_only=True)
+    state = torch.load(
+        folder / f"checkpoints/step-{step:08d}/state.pt", map_location="cpu", weights_only=True
+    )
     return state["model"]
 
 
@@ -61,7 +75,10 @@ def distance(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> fl
 
 
 def test_twenty_steps_on_the_device_follow_the_cpus(tmp_path: Path) -> None:
-    device, host = train(tmp_path, "device", steps=20), train(tmp_path, "host", steps=20, cuda=False)
+    device, host = (
+        train(tmp_path, "device", steps=20),
+        train(tmp_path, "host", steps=20, cuda=False),
+    )
     there, here = records(device), records(host)
     assert sorted(there) == sorted(here) == list(range(1, 21))
     assert [there[step]["train/loss"] for step in there] == pytest.approx(
@@ -71,14 +88,19 @@ def test_twenty_steps_on_the_device_follow_the_cpus(tmp_path: Path) -> None:
 
 
 def test_the_micro_batch_does_not_move_the_weights_on_the_device(tmp_path: Path) -> None:
-    one, eight = train(tmp_path, "one", steps=5, micro_size=64), train(tmp_path, "eight", steps=5, micro_size=8)
+    one, eight = (
+        train(tmp_path, "one", steps=5, micro_size=64),
+        train(tmp_path, "eight", steps=5, micro_size=8),
+    )
     assert distance(model(one, 5), model(eight, 5)) < 1e-4
 
 
 def test_a_deterministic_run_resumes_bitwise_on_the_device(tmp_path: Path) -> None:
     whole = train(tmp_path, "whole", steps=10)
     parts = train(tmp_path, "whole", steps=10, into="parts")
-    shutil.rmtree(parts / "checkpoints/step-00000010")  # As if the run had been killed before its end.
+    shutil.rmtree(
+        parts / "checkpoints/step-00000010"
+    )  # As if the run had been killed before its end.
     resumed = train(tmp_path, "whole", steps=10, into="parts")
     assert events(resumed, "resumed")[-1]["step"] == 5
     assert events(resumed, "resumed")[-1]["exact"]

@@ -1,4 +1,5 @@
-"""Precision and non-finite steps on a CUDA device: masked there, read a step late, and the host never waits.
+"""Precision and non-finite steps on a CUDA device: masked there, read a step late, and the host
+never waits.
 
 One device is enough, and one rank in this process.
 """
@@ -24,7 +25,9 @@ from tests.engine.toy import Toy, ToyTask
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="NOT RUN: this machine has no CUDA device"),
+    pytest.mark.skipif(
+        not torch.cuda.is_available(), reason="NOT RUN: this machine has no CUDA device"
+    ),
 ]
 STEPS = 6
 
@@ -44,13 +47,22 @@ def on_device() -> Ranks:
 
 
 @pytest.mark.parametrize("kind", ["nan", "steep"])
-def test_c17_a_step_skipped_on_the_device_is_one_skipped_on_the_host(tmp_path: Path, kind: str) -> None:
+def test_c17_a_step_skipped_on_the_device_is_one_skipped_on_the_host(
+    tmp_path: Path, kind: str
+) -> None:
     plain = cases.train(Ranks(), Toy(), spec(), tmp_path / "plain")
-    others = {number for micro_batch in (*plain.micro_batches[:3], *plain.micro_batches[6:]) for number in micro_batch}
+    others = {
+        number
+        for micro_batch in (*plain.micro_batches[:3], *plain.micro_batches[6:])
+        for number in micro_batch
+    }
     odd = Odd(
         **{
             kind: tuple(
-                number for micro_batch in plain.micro_batches[3:6] for number in micro_batch if number not in others
+                number
+                for micro_batch in plain.micro_batches[3:6]
+                for number in micro_batch
+                if number not in others
             )
         }
     )
@@ -58,7 +70,10 @@ def test_c17_a_step_skipped_on_the_device_is_one_skipped_on_the_host(tmp_path: P
     for name, ranks in (("host", Ranks()), ("device", on_device())):
         told[name] = numerics.train(ranks, Toy(), spec(non_finite="skip"), tmp_path / name, odd)
         assert (told[name].error, told[name].steps_done) == ("", STEPS)
-        assert len([one for one in events(tmp_path / name, "warning") if "skipped" in one["message"]]) == 1
+        assert (
+            len([one for one in events(tmp_path / name, "warning") if "skipped" in one["message"]])
+            == 1
+        )
     weights = {name: value.cpu() for name, value in told["device"].weights.items()}
     assert distance(weights, told["host"].weights) <= 1e-10
     assert records(tmp_path / "device")[2]["train/grad_norm"] == "NaN"
@@ -72,7 +87,9 @@ def test_c17_stop_comes_one_step_late_with_weights_that_have_never_seen_it(tmp_p
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_a_narrow_run_stays_near_the_float32_one_on_the_device(tmp_path: Path, precision: str) -> None:
+def test_a_narrow_run_stays_near_the_float32_one_on_the_device(
+    tmp_path: Path, precision: str
+) -> None:
     losses = {}
     for name in ("fp32", precision):
         cases.train(on_device(), Toy(double=False), spec(precision=name), tmp_path / name)
@@ -81,7 +98,9 @@ def test_a_narrow_run_stays_near_the_float32_one_on_the_device(tmp_path: Path, p
     assert losses[precision] == pytest.approx(losses["fp32"], rel=2e-2)
 
 
-def test_c15_a_real_overflow_on_the_device_repeats_the_batch_at_a_scale_that_fits(tmp_path: Path) -> None:
+def test_c15_a_real_overflow_on_the_device_repeats_the_batch_at_a_scale_that_fits(
+    tmp_path: Path,
+) -> None:
     odd = Odd(far=(7, 8, 9, 10))
     told = numerics.train(on_device(), Toy(double=False), spec(precision="fp16"), tmp_path, odd)
     assert (told.error, told.steps_done) == ("", STEPS)
@@ -105,7 +124,9 @@ def synchronisations(folder: Path, **more: Any) -> int:
         torch.profiler.profile(activities=activities) as profile,
     ):
         cases.train(on_device(), Toy(double=False), spec(**more), folder)
-    return sum(event.count for event in profile.key_averages() if event.key == "cudaStreamSynchronize")
+    return sum(
+        event.count for event in profile.key_averages() if event.key == "cudaStreamSynchronize"
+    )
 
 
 @pytest.mark.parametrize(("precision", "each"), [("fp32", 0), ("bf16", 0), ("fp16", 1)])
@@ -113,7 +134,9 @@ def test_c9_the_host_waits_for_no_step_and_once_for_one_that_is_scaled(
     tmp_path: Path, precision: str, each: int
 ) -> None:
     counts = [
-        synchronisations(tmp_path / str(steps), precision=precision, steps=steps, log_every_steps=100)
+        synchronisations(
+            tmp_path / str(steps), precision=precision, steps=steps, log_every_steps=100
+        )
         for steps in (6, 16)
     ]
     assert counts[1] - counts[0] == 10 * each

@@ -24,11 +24,15 @@ OPTIONS: dict[str, Any] = {
 
 def warnings(folder: Path) -> list[dict[str, Any]]:
     """Return the warnings about ``keep_best``. A slow disk adds warnings of its own."""
-    return [found for found in events(folder, "warning") if found["message"].startswith("keep_best")]
+    return [
+        found for found in events(folder, "warning") if found["message"].startswith("keep_best")
+    ]
 
 
 def steps_left(folder: Path) -> list[int]:
-    return sorted(int(path.name.removeprefix("step-")) for path in (folder / "checkpoints").iterdir())
+    return sorted(
+        int(path.name.removeprefix("step-")) for path in (folder / "checkpoints").iterdir()
+    )
 
 
 @pytest.mark.parametrize(("metric", "world_size"), [("train/loss", 1), ("eval/loss", 2)])
@@ -37,7 +41,9 @@ def test_the_best_by_a_number_of_the_run_is_kept_beside_the_newest(
 ) -> None:
     options = OPTIONS | {"checkpoint": {"every_steps": 1, "keep_last": 1, "keep_best": metric}}
     pool.run(cases.train, Toy(items=20), options, tmp_path, world_size=world_size)
-    measured = {step: values[metric] for step, values in records(tmp_path).items() if metric in values}
+    measured = {
+        step: values[metric] for step, values in records(tmp_path).items() if metric in values
+    }
     best = min(measured, key=lambda step: (measured[step], step))
     assert best != 9, "the case would show nothing"
     assert steps_left(tmp_path) == [best, 9]

@@ -1,4 +1,5 @@
-"""What a run without the service prints when it fails: the reason once, last, and without the engine's frames.
+"""What a run without the service prints when it fails: the reason once, last, and without the
+engine's frames.
 
 Real processes, as in ``tests.engine.test_alone``.
 """
@@ -30,7 +31,9 @@ def broken(folder: Path, old: str, new: str, **more: object) -> Path:
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_refusal_is_printed_once_and_last(tmp_path: Path, ranks: int) -> None:
-    done = engine(job(tmp_path / "job", task="task.py:Missing"), "--out", tmp_path / "out", ranks=ranks)
+    done = engine(
+        job(tmp_path / "job", task="task.py:Missing"), "--out", tmp_path / "out", ranks=ranks
+    )
     assert done.returncode == 1
     sentence = f"train.task: {MISSING}"
     if ranks == 1:
@@ -43,11 +46,16 @@ def test_a_refusal_is_printed_once_and_last(tmp_path: Path, ranks: int) -> None:
     assert "loading.py" not in done.stderr
     assert len(done.stderr.splitlines()) <= TWO_RANKS_LINES_MAX
     for rank in range(2):
-        assert "loading.py" in json.loads((tmp_path / f"out/errors/rank{rank}.json").read_text())["traceback"]
+        assert (
+            "loading.py"
+            in json.loads((tmp_path / f"out/errors/rank{rank}.json").read_text())["traceback"]
+        )
 
 
 def test_a_loss_that_is_a_mean_is_refused_without_a_traceback(tmp_path: Path) -> None:
-    done = engine(broken(tmp_path / "job", "** 2).sum()", "** 2).mean()"), "--out", tmp_path / "out")
+    done = engine(
+        broken(tmp_path / "job", "** 2).sum()", "** 2).mean()"), "--out", tmp_path / "out"
+    )
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
     assert done.stderr.startswith("task.py:Fit: ")
@@ -71,7 +79,10 @@ def test_the_peers_of_a_rank_that_raises_print_nothing(tmp_path: Path) -> None:
 
 def test_a_rank_that_lost_a_silent_peer_prints_one_line(tmp_path: Path) -> None:
     lost = broken(
-        tmp_path / "job", 'raise RuntimeError("the labels of shard 7 are damaged")', "os._exit(3)", args={"fail_at": 15}
+        tmp_path / "job",
+        'raise RuntimeError("the labels of shard 7 are damaged")',
+        "os._exit(3)",
+        args={"fail_at": 15},
     )
     done = engine(lost, "--out", tmp_path / "out", ranks=2)
     assert done.returncode == 1

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep.domain.spec.job import Train
+from lockstep.domain.spec.train import Train
 from lockstep.domain.training.memory import MemoryForecast
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.engine.data.loader import RankBatch
@@ -25,7 +25,9 @@ from lockstep.engine.runtime.telemetry import Telemetry
 from lockstep.engine.runtime.timeline import Parts
 
 MIB = 2**20
-TRAIN = Train.model_validate({"task": "causal_lm", "batch": {"size": 64, "micro_size": 8}, "steps": 2})
+TRAIN = Train.model_validate(
+    {"task": "causal_lm", "batch": {"size": 64, "micro_size": 8}, "steps": 2}
+)
 PLAN = BatchPlan(batch_size=64, micro_batch_size=8, accumulation_steps=8, world_size=1)
 MEMORY = MemoryForecast.model_validate(dict.fromkeys(MemoryForecast.model_fields, MIB))
 
@@ -49,7 +51,13 @@ class Arrives:
 class Of:
     """An account, and what it said."""
 
-    def __init__(self, folder: Path, ranks: Ranks | None = None, code: Path | None = Path(), train: Train = TRAIN):
+    def __init__(
+        self,
+        folder: Path,
+        ranks: Ranks | None = None,
+        code: Path | None = Path(),
+        train: Train = TRAIN,
+    ):
         self.folder = folder
         ranks = ranks or Ranks()
         self.telemetry = Telemetry(folder, writes=ranks.first)
@@ -66,7 +74,9 @@ def _beside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(account, "PredictionProcess", Arrives)
 
 
-def test_the_plan_gets_its_forecast_when_it_comes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_plan_gets_its_forecast_when_it_comes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     of = Of(tmp_path)
     of.account.begin(PLAN, sample=1)
     assert of.account.poll(PLAN) is PLAN
@@ -100,8 +110,12 @@ def test_where_there_is_no_forecast_the_log_says_why(
     of.telemetry.close()
 
 
-@pytest.mark.parametrize(("ranks", "code"), [(Ranks(rank=1, world_size=2), Path()), (Ranks(), None)])
-def test_only_rank_0_asks_and_only_with_the_jobs_code(tmp_path: Path, ranks: Ranks, code: Path | None) -> None:
+@pytest.mark.parametrize(
+    ("ranks", "code"), [(Ranks(rank=1, world_size=2), Path()), (Ranks(), None)]
+)
+def test_only_rank_0_asks_and_only_with_the_jobs_code(
+    tmp_path: Path, ranks: Ranks, code: Path | None
+) -> None:
     of = Of(tmp_path, ranks, code)
     of.account.begin(PLAN, sample=1)
     assert of.account._prediction is None
@@ -117,7 +131,9 @@ def counted_step(of: Of, step: int, held_bytes: int) -> None:
         del tensor, following
 
 
-@pytest.mark.parametrize(("plan", "forecast"), [(PLAN, None), (PLAN.model_copy(update={"memory": MEMORY}), 7 * MIB)])
+@pytest.mark.parametrize(
+    ("plan", "forecast"), [(PLAN, None), (PLAN.model_copy(update={"memory": MEMORY}), 7 * MIB)]
+)
 def test_on_the_cpu_the_tensors_of_the_second_step_are_what_training_took(
     tmp_path: Path, plan: BatchPlan, forecast: int | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -128,7 +144,11 @@ def test_on_the_cpu_the_tensors_of_the_second_step_are_what_training_took(
     of.account.finish(plan)
     assert ("7.0 MiB predicted" if forecast else "no forecast") in capsys.readouterr().out
     found = of.events("memory")[0]
-    assert (found["measured_bytes"], found["measure"], found["forecast_bytes"]) == (4 * MIB, "tensors", forecast)
+    assert (found["measured_bytes"], found["measure"], found["forecast_bytes"]) == (
+        4 * MIB,
+        "tensors",
+        forecast,
+    )
 
 
 @pytest.mark.parametrize(
@@ -219,7 +239,11 @@ print(faults())
 
 def test_what_a_step_frees_is_there_for_the_next() -> None:
     kept, given_back = (
-        int(subprocess.run([sys.executable, "-c", STEPS, how], capture_output=True, check=True, text=True).stdout)
+        int(
+            subprocess.run(
+                [sys.executable, "-c", STEPS, how], capture_output=True, check=True, text=True
+            ).stdout
+        )
         for how in ("kept", "given back")
     )
     # 8 times 4 MiB, ten times, are 80,000 pages of 4 KiB.

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep.domain.spec.job import Train
+from lockstep.domain.spec.train import Train
 from lockstep.engine.memory.forecast_process import PredictionProcess, StartForecast
 from lockstep.engine.task.loading import load_task
 
@@ -56,12 +56,19 @@ class Mine(Task):
 
 def train_of(**args: Any) -> Train:
     return Train.model_validate(
-        {"task": "mine.py:Mine", "task_args": args, "batch": {"size": 8, "micro_size": 4}, "steps": 2}
+        {
+            "task": "mine.py:Mine",
+            "task_args": args,
+            "batch": {"size": 8, "micro_size": 4},
+            "steps": 2,
+        }
     )
 
 
 def begun(code: Path, train: Train, sample: Any, *, forks: bool = True) -> PredictionProcess:
-    return PredictionProcess(train, code, micro_batch_size=4, world_size=1, sample=sample, forks=forks)
+    return PredictionProcess(
+        train, code, micro_batch_size=4, world_size=1, sample=sample, forks=forks
+    )
 
 
 def awaited(aside: PredictionProcess) -> StartForecast:
@@ -83,22 +90,31 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("forks", [True, False], ids=["forked", "started"])
-def test_a_task_of_its_own_file_gets_its_forecast_and_its_arithmetic(code: Path, forks: bool) -> None:
+def test_a_task_of_its_own_file_gets_its_forecast_and_its_arithmetic(
+    code: Path, forks: bool
+) -> None:
     train = train_of()
     sample = load_task(train.task, train.task_args, code).dataset("train")[0]
     found = awaited(begun(code, train, sample, forks=forks))
     assert found.why is None
     assert found.memory is not None
     assert found.memory.weights == 4 * 16 * 16
-    assert found.flops_per_sample == 2 * 2 * 16 * 16  # No gradient is asked for the samples: two products, not three.
+    assert (
+        found.flops_per_sample == 2 * 2 * 16 * 16
+    )  # No gradient is asked for the samples: two products, not three.
 
 
 @pytest.mark.parametrize(
     ("args", "why"),
-    [({"raises": True}, "RuntimeError: no such luck"), ({"dies": True}, "its process ended by signal 6")],
+    [
+        ({"raises": True}, "RuntimeError: no such luck"),
+        ({"dies": True}, "its process ended by signal 6"),
+    ],
     ids=["raises", "dies"],
 )
-def test_a_task_that_fails_there_has_no_forecast_and_the_reason_is_told(code: Path, args: Any, why: str) -> None:
+def test_a_task_that_fails_there_has_no_forecast_and_the_reason_is_told(
+    code: Path, args: Any, why: str
+) -> None:
     train = train_of(**args)
     sample = load_task(train.task, train.task_args, code).dataset("train")[0]
     found = awaited(begun(code, train, sample))
@@ -139,13 +155,18 @@ def test_the_process_ends_when_it_is_given_up(code: Path, forks: bool) -> None:
 @pytest.mark.parametrize("forks", [True, False], ids=["forked", "started"])
 def test_the_process_ends_with_its_parent(code: Path, forks: bool) -> None:
     script = (
-        "import sys, time; from pathlib import Path; from tests.engine.test_memory_aside import begun, train_of\n"
-        "import torch; aside = begun(Path(sys.argv[1]), train_of(), (torch.ones(16),), forks=sys.argv[2] == 'True'); print(aside._process.pid, flush=True)\n"
+        "import sys, time; from pathlib import Path; from tests.engine.test_memory_aside import "
+        "begun, train_of\n"
+        "import torch; aside = begun(Path(sys.argv[1]), train_of(), (torch.ones(16),), "
+        "forks=sys.argv[2] == 'True'); print(aside._process.pid, flush=True)\n"
         "time.sleep(600)"
     )
     root = Path(__file__).parents[2]
     parent = subprocess.Popen(
-        [sys.executable, "-c", script, str(code), str(forks)], stdout=subprocess.PIPE, cwd=root, text=True
+        [sys.executable, "-c", script, str(code), str(forks)],
+        stdout=subprocess.PIPE,
+        cwd=root,
+        text=True,
     )
     assert parent.stdout is not None
     child = int(parent.stdout.readline())

@@ -1,4 +1,5 @@
-"""The memory forecast: held against what the profiler counted, and harmless whatever the task does."""
+"""The memory forecast: held against what the profiler counted, and harmless whatever the task
+does."""
 
 from __future__ import annotations
 
@@ -17,7 +18,15 @@ from lockstep.domain.training.memory import MemoryForecast
 from lockstep.engine.memory.forecast import NoForecastError, forecast
 from lockstep.engine.memory.measured import count_of
 from lockstep.engine.task.interface import Task
-from tests.engine.memory_cases import CPU, TASKS, Wide, measured_on_rank, predicted, really, train_of
+from tests.engine.memory_cases import (
+    CPU,
+    TASKS,
+    Wide,
+    measured_on_rank,
+    predicted,
+    really,
+    train_of,
+)
 from tests.engine.pool import Pool
 
 TOLERANCE = 0.05
@@ -38,7 +47,9 @@ SGD: dict[str, Any] = {"name": "sgd", "momentum": 0.9}
         ("wide", SGD, 1),
     ],
 )
-def test_the_forecast_is_within_5_percent_of_the_measured_peak(name: str, optimizer: Any, micro_batches: int) -> None:
+def test_the_forecast_is_within_5_percent_of_the_measured_peak(
+    name: str, optimizer: Any, micro_batches: int
+) -> None:
     task, train = TASKS[name](), train_of(32 * micro_batches, optimizer=optimizer)
     measured = really(task, train, 32)
     assert abs(predicted(task, train, 32).peak - measured) <= TOLERANCE * measured
@@ -62,8 +73,12 @@ def test_the_parts_are_where_the_memory_is() -> None:
     parameters = 1024 * 1024 + 1024 + 10 * 1024 + 10
     found = predicted(task, train_of(16), 8)
     assert found.weights == 4 * parameters
-    assert found.optimizer == pytest.approx(2 * 4 * parameters, abs=100)  # and a step counter per parameter
-    assert found.gradients == 4 * parameters  # The fullest moment is in the second slot: a whole gradient is there.
+    assert found.optimizer == pytest.approx(
+        2 * 4 * parameters, abs=100
+    )  # and a step counter per parameter
+    assert (
+        found.gradients == 4 * parameters
+    )  # The fullest moment is in the second slot: a whole gradient is there.
     assert found.peak == sum(value for name, value in found.model_dump().items() if name != "peak")
 
 
@@ -89,7 +104,11 @@ def test_nothing_is_allocated_for_a_model_of_four_gigabytes() -> None:
 
 def test_no_random_number_is_drawn() -> None:
     def state() -> tuple[bytes, object, str]:
-        return torch.get_rng_state().numpy().tobytes(), random.getstate(), repr(np.random.get_state(legacy=True))
+        return (
+            torch.get_rng_state().numpy().tobytes(),
+            random.getstate(),
+            repr(np.random.get_state(legacy=True)),
+        )
 
     task = TASKS["gpt"]()
     sample = task.dataset("train")[0]
@@ -130,11 +149,16 @@ def test_what_needs_values_has_no_forecast_and_says_why(task: Task, why: str) ->
 
 def test_a_strategy_without_a_rule_has_no_forecast() -> None:
     with pytest.raises(NoForecastError, match="diloco spreads memory over the ranks"):
-        predicted(Wide(), train_of(8, strategy={"name": "diloco", "sync_every_steps": 2}), 4, world_size=2)
+        predicted(
+            Wide(), train_of(8, strategy={"name": "diloco", "sync_every_steps": 2}), 4, world_size=2
+        )
 
 
 def test_fsdp_shares_out_weights_gradients_and_the_optimizers_state() -> None:
-    whole, half = (predicted(Wide(1024), train_of(8, strategy={"name": name}), 4, 2) for name in ("ddp", "fsdp"))
+    whole, half = (
+        predicted(Wide(1024), train_of(8, strategy={"name": name}), 4, 2)
+        for name in ("ddp", "fsdp")
+    )
     assert half.weights == pytest.approx(whole.weights / 2, rel=0.01)
     assert half.optimizer == pytest.approx(whole.optimizer / 2, rel=0.01)
     assert not torch.distributed.is_initialized()
@@ -188,6 +212,14 @@ def test_a_release_that_was_missed_is_left_at_the_end() -> None:
 def test_the_sentence_names_what_matters_largest_first() -> None:
     gib = 2**30
     found = MemoryForecast(
-        weights=gib // 2, buffers=100, gradients=gib // 2, optimizer=gib, activations=gib // 5, temporary=0, buckets=0
+        weights=gib // 2,
+        buffers=100,
+        gradients=gib // 2,
+        optimizer=gib,
+        activations=gib // 5,
+        temporary=0,
+        buckets=0,
     )
-    assert found.sentence() == ("about 2.2 GiB per rank (optimizer 1.0, weights 0.5, gradients 0.5, activations 0.2)")
+    assert found.sentence() == (
+        "about 2.2 GiB per rank (optimizer 1.0, weights 0.5, gradients 0.5, activations 0.2)"
+    )

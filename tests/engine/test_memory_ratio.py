@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from lockstep.domain.spec.job import Train
+from lockstep.domain.spec.train import Train
 from lockstep.engine.memory import account
 from lockstep.engine.memory.forecast import forecast
 from lockstep.engine.memory.job_forecast import sample_of
@@ -49,23 +49,34 @@ def measured(folder: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def language_model(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Arguments that name a tiny model of transformers, its tokenizer and a text."""
-    transformers = pytest.importorskip("transformers", reason="NOT RUN: the extra [hf] is not installed")
+    transformers = pytest.importorskip(
+        "transformers", reason="NOT RUN: the extra [hf] is not installed"
+    )
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     folder = tmp_path_factory.mktemp("model")
     text = folder / "text.txt"
     text.write_text("one two three four five six seven eight nine ten\n" * 400)
-    words = {word: index for index, word in enumerate(["?", *sorted(set(text.read_text().split()))])}
+    words = {
+        word: index for index, word in enumerate(["?", *sorted(set(text.read_text().split()))])
+    }
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="?"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.save(str(folder / "words.json"))
     config = transformers.GPT2Config(
-        vocab_size=len(words), n_positions=32, n_embd=64, n_layer=2, n_head=2, embd_pdrop=0, attn_pdrop=0, resid_pdrop=0
+        vocab_size=len(words),
+        n_positions=32,
+        n_embd=64,
+        n_layer=2,
+        n_head=2,
+        embd_pdrop=0,
+        attn_pdrop=0,
+        resid_pdrop=0,
     )
     transformers.GPT2LMHeadModel(config).save_pretrained(folder)
-    transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "words.json"), unk_token="?").save_pretrained(
-        folder
-    )
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_file=str(folder / "words.json"), unk_token="?"
+    ).save_pretrained(folder)
     return {"model": str(folder), "path": str(text)}
 
 
@@ -73,14 +84,21 @@ def language_model(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.parametrize("strategy", ["ddp", "zero1", "fsdp"])
 @pytest.mark.parametrize("name", TASKS)
 def test_prediction_and_measurement_agree(
-    pool: Pool, tmp_path: Path, request: pytest.FixtureRequest, name: str, strategy: str, precision: str
+    pool: Pool,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    name: str,
+    strategy: str,
+    precision: str,
 ) -> None:
     args = request.getfixturevalue("language_model") if name == "hf_causal_lm" else {}
     train = train_of(name, strategy, precision, args)
     pool.run(trained, train, MICRO, tmp_path, world_size=WORLD)
     found = measured(tmp_path)
     task = load_task(train.task, train.task_args, tmp_path)
-    predicted = forecast(task, train, micro_batch_size=MICRO, world_size=WORLD, sample=sample_of(train, task))
+    predicted = forecast(
+        task, train, micro_batch_size=MICRO, world_size=WORLD, sample=sample_of(train, task)
+    )
     ratio = predicted.peak / found["measured_bytes"]
     assert found["measure"] == "tensors"
     assert 0.9 <= ratio <= 1.1

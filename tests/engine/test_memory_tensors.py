@@ -1,4 +1,5 @@
-"""The count of what tensors hold: held against torch's profiler, and exact where storages are shared, resized or freed."""
+"""The count of what tensors hold: held against torch's profiler, and exact where storages are
+shared, resized or freed."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ def test_the_peak_of_a_step_is_the_profilers() -> None:
 
     step()
     state = [value for held in optimizer.state.values() for value in held.values()]
-    before = sum(tensor.numel() * tensor.element_size() for tensor in (samples, *model.parameters(), *state))
+    before = sum(
+        tensor.numel() * tensor.element_size() for tensor in (samples, *model.parameters(), *state)
+    )
     count = TensorCount()
     for _ in range(2):  # The second has seen all that was there before.
         with count:
@@ -86,6 +89,12 @@ def test_parts_add_up_to_the_peak_and_follow_their_new_names() -> None:
         made = weight + 1
         count.rename_all("activations", "buckets")
         more = weight + 2
-    assert count.peak == {"weights": KIB, "temporary": 0, "gradients": 2 * KIB, "activations": KIB, "buckets": KIB}
+    assert count.peak == {
+        "weights": KIB,
+        "temporary": 0,
+        "gradients": 2 * KIB,
+        "activations": KIB,
+        "buckets": KIB,
+    }
     assert count.peak_bytes == sum(count.peak.values())
     del made, more

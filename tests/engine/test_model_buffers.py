@@ -1,4 +1,5 @@
-"""A model's buffers are put back whatever a pass did to them, and left alone where it did nothing."""
+"""A model's buffers are put back whatever a pass did to them, and left alone where it did
+nothing."""
 
 from __future__ import annotations
 

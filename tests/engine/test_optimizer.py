@@ -1,4 +1,5 @@
-"""The optimizer: which kernel moves the weights, what state it starts with, and what happens when memory ends."""
+"""The optimizer: which kernel moves the weights, what state it starts with, and what happens when
+memory ends."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.domain.spec.job import Strategy as Options
-from lockstep.domain.spec.job import Train
+from lockstep.domain.spec.train import Train
 from lockstep.engine.model.objective import Objective
 from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.runtime.ranks import Ranks
@@ -23,11 +24,19 @@ ADAMW = {"name": "adamw", "lr": 1e-2, "weight_decay": 0.1}
 SGD = {"name": "sgd", "lr": 0.05, "momentum": 0.9, "weight_decay": 1e-3}
 NESTEROV = SGD | {"nesterov": True}
 PLAIN = {"name": "sgd", "lr": 0.05}
-ALL = pytest.mark.parametrize("settings", [ADAMW, SGD, NESTEROV, PLAIN], ids=["adamw", "momentum", "nesterov", "plain"])
+ALL = pytest.mark.parametrize(
+    "settings", [ADAMW, SGD, NESTEROV, PLAIN], ids=["adamw", "momentum", "nesterov", "plain"]
+)
 
 
 def train(settings: dict[str, Any], **more: Any) -> Train:
-    document = {"task": "causal_lm", "batch": {"size": 4, "micro_size": 4}, "steps": 100, "optimizer": settings, **more}
+    document = {
+        "task": "causal_lm",
+        "batch": {"size": 4, "micro_size": 4},
+        "steps": 100,
+        "optimizer": settings,
+        **more,
+    }
     return Train.model_validate(document)
 
 
@@ -41,7 +50,9 @@ def built(settings: dict[str, Any], toy: Toy | None = None, **more: Any) -> tupl
 def gradients(model: nn.Module, step: int) -> None:
     generator = torch.Generator().manual_seed(step)
     for parameter in model.parameters():
-        parameter.grad = torch.randn(parameter.shape, dtype=torch.float64, generator=generator).to(parameter.dtype)
+        parameter.grad = torch.randn(parameter.shape, dtype=torch.float64, generator=generator).to(
+            parameter.dtype
+        )
 
 
 def run(optimizer: Optimizer, model: nn.Module, steps: int, first: int = 0) -> None:
@@ -75,16 +86,24 @@ def test_state_that_is_there_from_the_start_gives_the_bits_of_state_made_at_the_
     assert states[0].keys() == states[1].keys()
     for index, state in states[1].items():
         assert state.keys() == states[0][index].keys()
-        assert all(torch.equal(value, states[0][index][name]) for name, value in state.items() if value is not None)
+        assert all(
+            torch.equal(value, states[0][index][name])
+            for name, value in state.items()
+            if value is not None
+        )
 
 
 def test_all_state_is_allocated_before_the_first_step() -> None:
     optimizer, model = built(ADAMW)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    kept = [value for state in optimizer.inner.state.values() for value in state.values() if value.ndim]
+    kept = [
+        value for state in optimizer.inner.state.values() for value in state.values() if value.ndim
+    ]
     assert sum(value.numel() for value in kept) == 2 * parameters
     run(optimizer, model, 1)
-    after = [value for state in optimizer.inner.state.values() for value in state.values() if value.ndim]
+    after = [
+        value for state in optimizer.inner.state.values() for value in state.values() if value.ndim
+    ]
     assert [value.data_ptr() for value in after] == [value.data_ptr() for value in kept]
 
 
@@ -101,7 +120,9 @@ def test_the_kernel_is_this_runs_choice_and_not_the_checkpoints(settings: dict[s
     assert all(group["fused"] and not group["foreach"] for group in here.inner.param_groups)
     run(there, model, 3, first=2)
     run(here, other, 3, first=2)
-    assert all(torch.equal(value, other.state_dict()[name]) for name, value in model.state_dict().items())
+    assert all(
+        torch.equal(value, other.state_dict()[name]) for name, value in model.state_dict().items()
+    )
 
 
 @pytest.mark.parametrize("limit", [0.5, 1e6])
@@ -149,10 +170,14 @@ def test_c17_the_fused_kernel_told_on_the_device_leaves_everything_as_it_was(
     after = model.state_dict(), optimizer.inner.state_dict()["state"]
     assert all(torch.equal(value, after[0][name]) for name, value in before[0].items())
     assert all(
-        torch.equal(value, after[1][index][name]) for index in before[1] for name, value in before[1][index].items()
+        torch.equal(value, after[1][index][name])
+        for index in before[1]
+        for name, value in before[1][index].items()
     )
     run(optimizer, model, 1, first=3)
-    assert not all(torch.equal(value, model.state_dict()[name]) for name, value in before[0].items())
+    assert not all(
+        torch.equal(value, model.state_dict()[name]) for name, value in before[0].items()
+    )
     assert all(value.isfinite().all() for value in model.state_dict().values())
 
 
@@ -163,7 +188,9 @@ def no_memory(*_: Any, **__: Any) -> Tensor:
 def test_state_that_does_not_fit_ends_the_run_before_it_trains_with_advice() -> None:
     with (
         mock.patch("torch.zeros_like", no_memory),
-        pytest.raises(EngineError, match=r"state of the optimizer, adamw, does not fit.*zero1.*sgd") as caught,
+        pytest.raises(
+            EngineError, match=r"state of the optimizer, adamw, does not fit.*zero1.*sgd"
+        ) as caught,
     ):
         built(ADAMW)
     assert caught.value.reason == "out_of_memory"
@@ -174,7 +201,9 @@ def test_out_of_memory_in_the_update_names_the_step_and_says_that_the_state_is_v
     gradients(model, 0)
     with (
         mock.patch.object(optimizer.inner, "step", no_memory),
-        pytest.raises(EngineError, match=r"step 5 ran out of memory in the optimizer.*last checkpoint") as caught,
+        pytest.raises(
+            EngineError, match=r"step 5 ran out of memory in the optimizer.*last checkpoint"
+        ) as caught,
     ):
         optimizer.update(4, torch.ones(1), optimizer.norm(1.0))
     assert caught.value.reason == "out_of_memory"

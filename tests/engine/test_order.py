@@ -1,4 +1,5 @@
-"""The order of samples: a permutation at every size, different in every epoch and for every seed, at once at any size."""
+"""The order of samples: a permutation at every size, different in every epoch and for every seed,
+at once at any size."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def whole(size: int, seed: int, epoch: int) -> list[int]:
 
 
 def one_by_one(size: int, seed: int, epoch: int, position: int) -> int:
-    """The same function with Python's numbers, which have no width: a second reading of the construction."""
+    """The same function with Python's numbers, which have no width: a second reading of the
+    construction."""
     mask = 2**64 - 1
 
     def mix(value: int) -> int:
@@ -60,7 +62,9 @@ def test_any_seed_and_epoch_permutes(size: int, seed: int, epoch: int) -> None:
 
 @given(st.integers(0, 2**63 - 1), st.sets(st.integers(0, HUGE - 1), min_size=50, max_size=100))
 @settings(max_examples=30, deadline=None)
-def test_a_hundred_million_samples_are_in_range_and_never_meet(seed: int, positions: set[int]) -> None:
+def test_a_hundred_million_samples_are_in_range_and_never_meet(
+    seed: int, positions: set[int]
+) -> None:
     order = EpochOrder(HUGE, seed, epoch=1)
     found = [order.samples(position, position + 1)[0] for position in positions]
     assert len(set(found)) == len(positions)
@@ -95,11 +99,15 @@ def test_a_neighbouring_seed_is_no_shifted_epoch() -> None:
 
 def _chi_square(counts: Counter[object], cells: int, total: int) -> float:
     expected = total / cells
-    return sum((counts[cell] - expected) ** 2 / expected for cell in counts) + (cells - len(counts)) * expected
+    return (
+        sum((counts[cell] - expected) ** 2 / expected for cell in counts)
+        + (cells - len(counts)) * expected
+    )
 
 
 def test_each_sample_is_equally_likely_at_each_position() -> None:
-    # 24 × 24 cells, of which 23 × 23 are free. The bound is the chi-square's mean plus five standard deviations.
+    # 24 × 24 cells, of which 23 × 23 are free. The bound is the chi-square's mean plus five
+    # standard deviations.
     size, epochs = 24, 4_000
     counts: Counter[object] = Counter()
     for epoch in range(epochs):
@@ -109,7 +117,8 @@ def test_each_sample_is_equally_likely_at_each_position() -> None:
 
 
 def test_what_follows_what_is_equally_likely_too() -> None:
-    # Ordered pairs of neighbours: 12 × 11 cells. Catches a permutation that keeps neighbours together.
+    # Ordered pairs of neighbours: 12 × 11 cells. Catches a permutation that keeps neighbours
+    # together.
     size, epochs = 12, 4_000
     counts: Counter[object] = Counter()
     for epoch in range(epochs):
@@ -136,7 +145,11 @@ def test_epochs_lie_end_to_end(size: int, start: int, length: int, seed: int) ->
 
 def test_ten_batches_across_epoch_ends_use_every_sample_of_each_epoch_once() -> None:
     size, batch = 7, 14
-    seen = Counter(pair for step in range(10) for pair in samples(step * batch, (step + 1) * batch, size=size, seed=3))
+    seen = Counter(
+        pair
+        for step in range(10)
+        for pair in samples(step * batch, (step + 1) * batch, size=size, seed=3)
+    )
     assert set(seen.values()) == {1}
     assert set(seen) == {(epoch, sample) for epoch in range(20) for sample in range(size)}
 
@@ -154,7 +167,9 @@ def test_every_block_holds_what_its_positions_hold_one_by_one(
 
 def test_a_range_across_blocks_has_no_seam() -> None:
     order = EpochOrder(5_000, 9, 2).samples(0, 5_000)
-    assert [sample for _, sample in samples(11_000, 14_500, size=5_000, seed=9)] == order[1_000:4_500]
+    assert [sample for _, sample in samples(11_000, 14_500, size=5_000, seed=9)] == order[
+        1_000:4_500
+    ]
 
 
 @pytest.mark.parametrize("bounds", [(-1, 3), (4, 11), (10, 11), (5, 4)])

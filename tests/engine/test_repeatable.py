@@ -1,4 +1,5 @@
-"""State outside of the engine makes a run depend on its layout: it is found before the first step, and named."""
+"""State outside of the engine makes a run depend on its layout: it is found before the first step,
+and named."""
 
 from __future__ import annotations
 
@@ -76,7 +77,9 @@ LAYOUT = "so the run depends on micro_size and on the ranks"
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_dataset_that_draws_by_itself_is_warned_about(tmp_path: Path, items: Dataset[Any], named: str) -> None:
+def test_a_dataset_that_draws_by_itself_is_warned_about(
+    tmp_path: Path, items: Dataset[Any], named: str
+) -> None:
     (warning,) = warnings_of(Given(items), tmp_path)
     assert "is another one when it is fetched again" in warning
     assert named in warning
@@ -84,25 +87,39 @@ def test_a_dataset_that_draws_by_itself_is_warned_about(tmp_path: Path, items: D
 
 
 @pytest.mark.parametrize("items", [Items, SeededByTheEngine, ReseededPerItem, SpawnedPerItem])
-def test_a_dataset_whose_items_are_functions_of_their_number_is_not(tmp_path: Path, items: type[Dataset[Any]]) -> None:
+def test_a_dataset_whose_items_are_functions_of_their_number_is_not(
+    tmp_path: Path, items: type[Dataset[Any]]
+) -> None:
     assert warnings_of(Given(items()), tmp_path) == []
 
 
 @pytest.mark.parametrize(
     ("task", "said"),
     [
-        (Counting, "loss() gives another value when it is called again with the same batch (it changes task.calls)"),
+        (
+            Counting,
+            "loss() gives another value when it is called again with the same batch (it changes "
+            "task.calls)",
+        ),
         (
             CountingInTheModel,
-            "loss() gives another value when it is called again with the same batch (it changes calls)",
+            "loss() gives another value when it is called again with the same batch (it changes "
+            "calls)",
         ),
         (CountingOneTerm, "loss() in its term 'kl' gives another value .*changes task.state"),
         (OwnNoise, "loss() gives another value .*changes task.rng"),
         (Taught, "loss() changes parameters by itself (teacher.weight, teacher.bias)"),
         (TaughtByData, "loss() changes parameters by itself (teacher.weight, teacher.bias)"),
-        (TaughtByTheTask, "loss() changes parameters by itself (task.teacher.weight, task.teacher.bias)"),
+        (
+            TaughtByTheTask,
+            "loss() changes parameters by itself (task.teacher.weight, task.teacher.bias)",
+        ),
         (RunningMean, "loss() changes buffers (mean)"),
-        (SpectrallyNormed, "loss() changes buffers (0.parametrizations.weight.0._u, 0.parametrizations.weight.0._v)"),
+        (
+            SpectrallyNormed,
+            "loss() changes buffers (0.parametrizations.weight.0._u, "
+            "0.parametrizations.weight.0._v)",
+        ),
         (Clamped, "parameters have gradient hooks (weight)"),
         (ClampedAfterwards, "parameters have gradient hooks (bias)"),
     ],
@@ -110,20 +127,29 @@ def test_a_dataset_whose_items_are_functions_of_their_number_is_not(tmp_path: Pa
 def test_state_outside_of_the_engine_is_named_and_not_taken_for_coupled_samples(
     tmp_path: Path, task: type[Task], said: str
 ) -> None:
-    warnings = [each for each in warnings_of(task(), tmp_path) if "the loss was not probed" not in each]
+    warnings = [
+        each for each in warnings_of(task(), tmp_path) if "the loss was not probed" not in each
+    ]
     (warning,) = warnings
     for part in said.split(".*"):
         assert part in warning
     assert "the run depends on micro_size and on the ranks" in warning
 
 
-def test_state_that_no_attribute_holds_is_warned_about_and_not_taken_for_coupled_samples(tmp_path: Path) -> None:
+def test_state_that_no_attribute_holds_is_warned_about_and_not_taken_for_coupled_samples(
+    tmp_path: Path,
+) -> None:
     warnings = warnings_of(CountingOutside(), tmp_path)
-    assert any("loss() gives another value when it is called again with the same batch:" in each for each in warnings)
+    assert any(
+        "loss() gives another value when it is called again with the same batch:" in each
+        for each in warnings
+    )
 
 
 @pytest.mark.parametrize("task", [Line, Logging, Caching, EngineDropout, Tied])
-def test_what_does_not_depend_on_the_layout_is_not_warned_about(tmp_path: Path, task: type[Task]) -> None:
+def test_what_does_not_depend_on_the_layout_is_not_warned_about(
+    tmp_path: Path, task: type[Task]
+) -> None:
     assert warnings_of(task(), tmp_path) == []
 
 
@@ -135,16 +161,30 @@ def test_the_statistics_of_a_declared_batch_norm_have_one_warning(tmp_path: Path
 @pytest.mark.parametrize(
     ("name", "args"),
     [
-        ("causal_lm", {"max_bytes": 20_000, "context": 16, "layers": 2, "width": 16, "heads": 2, "dropout": 0.1}),
+        (
+            "causal_lm",
+            {
+                "max_bytes": 20_000,
+                "context": 16,
+                "layers": 2,
+                "width": 16,
+                "heads": 2,
+                "dropout": 0.1,
+            },
+        ),
         ("image_classification", {}),
     ],
 )
-def test_the_built_in_tasks_have_no_warning(tmp_path: Path, name: str, args: dict[str, Any]) -> None:
+def test_the_built_in_tasks_have_no_warning(
+    tmp_path: Path, name: str, args: dict[str, Any]
+) -> None:
     assert warnings_of(BUILT_IN[name](**args), tmp_path) == []
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "manual", "zero1", "fsdp"])
-def test_two_ranks_warn_once_under_every_strategy(pool: Pool, tmp_path: Path, strategy: str) -> None:
+def test_two_ranks_warn_once_under_every_strategy(
+    pool: Pool, tmp_path: Path, strategy: str
+) -> None:
     more = {"strategy": {"name": strategy}}
     for task in (Taught, TaughtByTheTask, Counting, RunningMean):
         pool.run(warnings_on, task, tmp_path / task.__name__, more, world_size=2)
@@ -155,14 +195,27 @@ def test_two_ranks_warn_once_under_every_strategy(pool: Pool, tmp_path: Path, st
 
 
 @pytest.mark.parametrize(
-    "task", [Line, Counting, CountingInTheModel, OwnNoise, Taught, TaughtByData, TaughtByTheTask, RunningMean, Logging]
+    "task",
+    [
+        Line,
+        Counting,
+        CountingInTheModel,
+        OwnNoise,
+        Taught,
+        TaughtByData,
+        TaughtByTheTask,
+        RunningMean,
+        Logging,
+    ],
 )
 def test_the_checks_of_a_loss_leave_no_trace(task: type[Task]) -> None:
     made: Any = task()
     model = made.model().train()
     before = copy.deepcopy((model.state_dict(), vars(model).get("calls")))
     teacher = copy.deepcopy(made.teacher.state_dict()) if hasattr(made, "teacher") else {}
-    attributes = copy.deepcopy({name: each for name, each in vars(made).items() if not isinstance(each, nn.Module)})
+    attributes = copy.deepcopy(
+        {name: each for name, each in vars(made).items() if not isinstance(each, nn.Module)}
+    )
     randomness.seed_host(5)
     state = randomness.host_state()
     sample = made.dataset("train")[0]
@@ -217,7 +270,9 @@ def test_the_warm_up_puts_buffers_and_generators_back() -> None:
     class Drawing(RunningMean):
         def loss(self, model: nn.Module, batch: Any) -> Any:
             x, y = batch
-            return super().loss(model, (x + random.random() + float(np.random.rand()) + torch.rand(()), y))
+            return super().loss(
+                model, (x + random.random() + float(np.random.rand()) + torch.rand(()), y)
+            )
 
     task = Drawing()
     model = task.model().train()
@@ -285,7 +340,9 @@ def test_a_run_that_was_accepted_is_not_refused_when_it_goes_on(tmp_path: Path) 
     Trainer(spec, plan, again, Ranks(), tmp_path / "parts", resumes=True).run()
     assert events(tmp_path / "parts", "resumed")
     for name, value in whole.built.state_dict().items():
-        assert torch.equal(value, again.built.state_dict()[name]), "nothing in the start moves the teacher"
+        assert torch.equal(value, again.built.state_dict()[name]), (
+            "nothing in the start moves the teacher"
+        )
 
 
 def test_a_loss_that_would_be_refused_now_goes_on_from_its_checkpoint(tmp_path: Path) -> None:

@@ -40,7 +40,13 @@ TOY = Toy(items=33, double=False, noise=True, dropout=0.3)
 
 
 def whole_and_resumed(
-    pool: Pool, folder: Path, world_size: int, *, mutate: Any = None, options: dict[str, Any] = OPTIONS, toy: Toy = TOY
+    pool: Pool,
+    folder: Path,
+    world_size: int,
+    *,
+    mutate: Any = None,
+    options: dict[str, Any] = OPTIONS,
+    toy: Toy = TOY,
 ) -> tuple[list[Seen], list[Seen]]:
     """An uninterrupted run, and one that goes on from its checkpoint of step 4 or 8."""
     whole = pool.run(cases.train, toy, options, folder / "whole", mutate, world_size=world_size)
@@ -50,7 +56,9 @@ def whole_and_resumed(
     return whole, again
 
 
-def check_bitwise(whole: list[Seen], again: list[Seen], whole_folder: Path, folder: Path, step: int) -> None:
+def check_bitwise(
+    whole: list[Seen], again: list[Seen], whole_folder: Path, folder: Path, step: int
+) -> None:
     """Weights, rates, items and metrics after ``step``, and the optimizer's state at the end."""
     for before, after in zip(whole, again, strict=True):
         assert before.micro_batches[-len(after.micro_batches) :] == after.micro_batches
@@ -70,7 +78,11 @@ def check_bitwise(whole: list[Seen], again: list[Seen], whole_folder: Path, fold
 def test_c26_stopped_after_any_step_a_run_ends_bitwise_equal_in_the_same_layout(
     pool: Pool, tmp_path: Path, world_size: int
 ) -> None:
-    options = OPTIONS | {"steps": 6, "checkpoint": {"every_steps": 1, "keep_last": 100}, "eval": {"every_steps": 3}}
+    options = OPTIONS | {
+        "steps": 6,
+        "checkpoint": {"every_steps": 1, "keep_last": 100},
+        "eval": {"every_steps": 3},
+    }
     whole = pool.run(cases.train, TOY, options, tmp_path / "whole", world_size=world_size)
     for step in range(1, 6):
         folder = tmp_path / f"after{step}"
@@ -84,7 +96,8 @@ def test_c26_stopped_after_any_step_a_run_ends_bitwise_equal_in_the_same_layout(
 def test_c26_a_run_whose_steps_are_one_micro_batch_ends_bitwise_equal_too(
     pool: Pool, tmp_path: Path, name: str
 ) -> None:
-    """On three ranks, where a sum that is divided and a part that is multiplied by a third are rounded differently."""
+    """On three ranks, where a sum that is divided and a part that is multiplied by a third are
+    rounded differently."""
     options = OPTIONS | {"batch": {"size": 14, "micro_size": 5}, "strategy": {"name": name}}
     whole, again = whole_and_resumed(pool, tmp_path, 3, options=options)
     check_bitwise(whole, again, tmp_path / "whole", tmp_path / "again", 8)
@@ -100,18 +113,24 @@ def test_c26_a_run_whose_steps_are_one_micro_batch_ends_bitwise_equal_too(
         mutants.buffers_not_restored,
     ],
 )
-def test_c26_dropping_any_restored_component_fails_this_check(pool: Pool, tmp_path: Path, mutant: Any) -> None:
+def test_c26_dropping_any_restored_component_fails_this_check(
+    pool: Pool, tmp_path: Path, mutant: Any
+) -> None:
     toy = dataclasses.replace(TOY, buffer=True)
     whole, again = whole_and_resumed(pool, tmp_path, 2, mutate=mutant, toy=toy)
     with pytest.raises(AssertionError):
         check_bitwise(whole, again, tmp_path / "whole", tmp_path / "again", 8)
 
 
-def test_c26_buckets_that_are_built_anew_after_the_first_step_fail_this_check(pool: Pool, tmp_path: Path) -> None:
+def test_c26_buckets_that_are_built_anew_after_the_first_step_fail_this_check(
+    pool: Pool, tmp_path: Path
+) -> None:
     wide = Toy(items=33, double=False, width=512)
     # Views of buckets would be replaced under the loss's feet, which ends such a run at once.
     copies = OPTIONS | {"strategy": {"gradient_as_bucket_view": False}}
-    whole, again = whole_and_resumed(pool, tmp_path, 3, mutate=mutants.buckets_not_fixed, options=copies, toy=wide)
+    whole, again = whole_and_resumed(
+        pool, tmp_path, 3, mutate=mutants.buckets_not_fixed, options=copies, toy=wide
+    )
     with pytest.raises(AssertionError):
         check_bitwise(whole, again, tmp_path / "whole", tmp_path / "again", 8)
     right = tmp_path / "right"
@@ -119,7 +138,9 @@ def test_c26_buckets_that_are_built_anew_after_the_first_step_fail_this_check(po
     check_bitwise(whole, again, right / "whole", right / "again", 8)
 
 
-def test_c26_a_stop_saves_what_a_run_that_goes_on_saves_at_that_step(pool: Pool, tmp_path: Path) -> None:
+def test_c26_a_stop_saves_what_a_run_that_goes_on_saves_at_that_step(
+    pool: Pool, tmp_path: Path
+) -> None:
     options = OPTIONS | {"checkpoint": {"every_steps": 1, "keep_last": 100}}
     toy = Toy(items=33)
     pool.run(cases.train, toy, options, tmp_path / "whole", world_size=2)
@@ -128,7 +149,9 @@ def test_c26_a_stop_saves_what_a_run_that_goes_on_saves_at_that_step(pool: Pool,
         folder = tmp_path / f"stop{fetched}"
         asking = dataclasses.replace(toy, stop_after=fetched)
         settings = options | {"checkpoint": {"every_steps": None}}
-        (seen, _) = pool.run(cases.train, asking, settings, folder, cases.looks_in_every_step, world_size=2)
+        (seen, _) = pool.run(
+            cases.train, asking, settings, folder, cases.looks_in_every_step, world_size=2
+        )
         name = f"checkpoints/step-{seen.steps_done:08d}"
         assert same(checkpoint.load(folder / name), checkpoint.load(tmp_path / "whole" / name))
         stopped_after.add(seen.steps_done)
@@ -168,7 +191,9 @@ def test_c30_a_run_resumed_at_step_10000_fetches_what_one_at_step_0_does_before_
         if source is not None:
             shutil.copytree(source, folder / "resume")
         folder.mkdir(exist_ok=True)
-        (folder / "stop").touch()  # Honoured once the first batch is there, before it is trained on.
+        (
+            folder / "stop"
+        ).touch()  # Honoured once the first batch is there, before it is trained on.
         toy = Toy(items=33, log_items=str(tmp_path / f"{name}.txt"))
         (seen,) = pool.run(cases.train, toy, options, folder, world_size=1)
         assert seen.stopped
@@ -180,8 +205,14 @@ def test_c30_a_run_resumed_at_step_10000_fetches_what_one_at_step_0_does_before_
     )
 
 
-def test_a_stop_ends_all_ranks_at_the_same_step_with_a_checkpoint(pool: Pool, tmp_path: Path) -> None:
-    options = OPTIONS | {"steps": 1000, "checkpoint": {"every_steps": None}, "schedule": {"name": "constant"}}
+def test_a_stop_ends_all_ranks_at_the_same_step_with_a_checkpoint(
+    pool: Pool, tmp_path: Path
+) -> None:
+    options = OPTIONS | {
+        "steps": 1000,
+        "checkpoint": {"every_steps": None},
+        "schedule": {"name": "constant"},
+    }
     toy = Toy(items=33, stop_after=56)  # Rank 0 asks for it while it fetches some batch.
     seen = pool.run(cases.train, toy, options, tmp_path, world_size=3)
     (step,) = {one.steps_done for one in seen}
@@ -207,11 +238,15 @@ def test_a_stop_before_the_first_step_ends_without_one(pool: Pool, tmp_path: Pat
     assert not (tmp_path / "checkpoints").exists()
 
 
-def test_a_run_that_resumes_at_its_end_publishes_its_result_once_more(pool: Pool, tmp_path: Path) -> None:
+def test_a_run_that_resumes_at_its_end_publishes_its_result_once_more(
+    pool: Pool, tmp_path: Path
+) -> None:
     whole = pool.run(cases.train, TOY, OPTIONS, tmp_path / "whole", world_size=2)
     shutil.copytree(tmp_path / "whole/checkpoints/step-00000012", tmp_path / "again/resume")
     again = pool.run(cases.train, TOY, OPTIONS, tmp_path / "again", world_size=2)
-    assert [(saved["step"], saved["final"]) for saved in events(tmp_path / "again", "checkpoint")] == [(12, True)]
+    assert [
+        (saved["step"], saved["final"]) for saved in events(tmp_path / "again", "checkpoint")
+    ] == [(12, True)]
     assert distance(again[0].weights, whole[0].weights) == 0
     assert records(tmp_path / "again") == {}
 
@@ -219,7 +254,10 @@ def test_a_run_that_resumes_at_its_end_publishes_its_result_once_more(pool: Pool
 def test_checkpoints_are_pruned_to_the_newest(pool: Pool, tmp_path: Path) -> None:
     options = OPTIONS | {"checkpoint": {"every_steps": 2, "keep_last": 2}}
     pool.run(cases.train, TOY, options, tmp_path, world_size=1)
-    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000010", "step-00000012"]
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [
+        "step-00000010",
+        "step-00000012",
+    ]
     assert [saved["step"] for saved in events(tmp_path, "checkpoint")] == [2, 4, 6, 8, 10, 12]
     assert [saved["final"] for saved in events(tmp_path, "checkpoint")] == [False] * 5 + [True]
 
@@ -237,9 +275,11 @@ def test_a_damaged_checkpoint_is_refused_by_name(pool: Pool, tmp_path: Path, dam
         (resume / "state.pt").write_bytes(content)
     else:
         (resume / "manifest.json").unlink()
-    wanted = {"torn": "state.pt has", "flipped": "state.pt has changed", "unfinished": "manifest.json is missing"}[
-        damage
-    ]
+    wanted = {
+        "torn": "state.pt has",
+        "flipped": "state.pt has changed",
+        "unfinished": "manifest.json is missing",
+    }[damage]
     with pytest.raises(EngineError, match=wanted) as caught:
         pool.run(cases.train, TOY, OPTIONS, tmp_path / "again", world_size=2)
     assert caught.value.reason == "storage"
@@ -250,31 +290,42 @@ def test_a_damaged_checkpoint_is_refused_by_name(pool: Pool, tmp_path: Path, dam
 
 @pytest.mark.parametrize(
     ("step", "wanted", "reason"),
-    [(4, "the nodes have brought different checkpoints", "network"), (8, "copy of the checkpoint is damaged", "")],
+    [
+        (4, "the nodes have brought different checkpoints", "network"),
+        (8, "copy of the checkpoint is damaged", ""),
+    ],
 )
 def test_nodes_whose_copies_of_the_checkpoint_differ_do_not_train(
     pool: Pool, tmp_path: Path, step: int, wanted: str, reason: str
 ) -> None:
     pool.run(cases.train, TOY, OPTIONS, tmp_path / "whole", world_size=1)
     for node, brought in enumerate((8, step)):
-        shutil.copytree(tmp_path / f"whole/checkpoints/step-0000000{brought}", tmp_path / f"again/node{node}/resume")
+        shutil.copytree(
+            tmp_path / f"whole/checkpoints/step-0000000{brought}",
+            tmp_path / f"again/node{node}/resume",
+        )
     if step == 8:
         (tmp_path / "again/node1/resume/state.pt").write_bytes(b"torn")
     with pytest.raises(EngineError, match=wanted) as caught:
         pool.run(cases.train_apart, TOY, OPTIONS, tmp_path / "again", world_size=2)
-    # Of a damaged copy each node says something else: whose it is, the store; the other one, the network.
+    # Of a damaged copy each node says something else: whose it is, the store; the other one, the
+    # network.
     assert caught.value.reason == reason or not reason
 
 
 def test_nodes_whose_copies_are_the_same_go_on(pool: Pool, tmp_path: Path) -> None:
     pool.run(cases.train, TOY, OPTIONS, tmp_path / "whole", world_size=1)
     for node in (0, 1):
-        shutil.copytree(tmp_path / "whole/checkpoints/step-00000008", tmp_path / f"again/node{node}/resume")
+        shutil.copytree(
+            tmp_path / "whole/checkpoints/step-00000008", tmp_path / f"again/node{node}/resume"
+        )
     seen = pool.run(cases.train_apart, TOY, OPTIONS, tmp_path / "again", world_size=2)
     assert [one.steps_done for one in seen] == [12, 12]
 
 
-def test_a_checkpoint_of_another_run_is_refused_with_what_differs(pool: Pool, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_run_is_refused_with_what_differs(
+    pool: Pool, tmp_path: Path
+) -> None:
     pool.run(cases.train, TOY, OPTIONS, tmp_path / "whole", world_size=1)
     shutil.copytree(tmp_path / "whole/checkpoints/step-00000008", tmp_path / "again/resume")
     changed = OPTIONS | {"batch": {"size": 16, "micro_size": 2}, "seed": 5}

@@ -1,4 +1,5 @@
-"""Every rank has the whole dataset, and the same: a run on ranks that do not is refused before its first step."""
+"""Every rank has the whole dataset, and the same: a run on ranks that do not is refused before its
+first step."""
 
 from __future__ import annotations
 
@@ -20,13 +21,19 @@ from tests.engine.spool import records
         ("eval length", r"dataset\('eval'\) has 19 samples on rank 1 and 20 on rank 0"),
     ],
 )
-def test_ranks_with_other_data_are_named_on_every_rank(pool: Pool, tmp_path: Path, kind: str, message: str) -> None:
-    with pytest.raises(EngineError, match=message + r".* Return the whole dataset on every rank") as caught:
+def test_ranks_with_other_data_are_named_on_every_rank(
+    pool: Pool, tmp_path: Path, kind: str, message: str
+) -> None:
+    with pytest.raises(
+        EngineError, match=message + r".* Return the whole dataset on every rank"
+    ) as caught:
         pool.run(trained, kind, tmp_path, world_size=2)
     assert caught.value.reason == "bad_spec"
     assert records(tmp_path) == {}
 
 
 @pytest.mark.parametrize("kind", ["whole", "random"])
-def test_the_same_data_and_what_nobody_can_compare_are_taken(pool: Pool, tmp_path: Path, kind: str) -> None:
+def test_the_same_data_and_what_nobody_can_compare_are_taken(
+    pool: Pool, tmp_path: Path, kind: str
+) -> None:
     assert pool.run(trained, kind, tmp_path, world_size=2) == [2, 2]

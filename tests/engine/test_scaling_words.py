@@ -10,4 +10,6 @@ from lockstep.engine.strategies import STRATEGIES
 
 
 def test_the_strategies_whose_forward_waits_are_known_to_the_advice() -> None:
-    assert {name for name, strategy in STRATEGIES.items() if strategy.collective_forward} == COLLECTIVE_FORWARD
+    assert {
+        name for name, strategy in STRATEGIES.items() if strategy.collective_forward
+    } == COLLECTIVE_FORWARD

@@ -9,7 +9,10 @@ from lockstep.engine.step.schedule import learning_rate
 
 
 def rates(steps: int, **schedule: object) -> list[float]:
-    return [learning_rate(Schedule.model_validate(schedule), lr=1.0, step=step, steps=steps) for step in range(steps)]
+    return [
+        learning_rate(Schedule.model_validate(schedule), lr=1.0, step=step, steps=steps)
+        for step in range(steps)
+    ]
 
 
 def test_the_warm_up_rises_by_equal_parts_and_ends_at_the_peak() -> None:
@@ -17,7 +20,9 @@ def test_the_warm_up_rises_by_equal_parts_and_ends_at_the_peak() -> None:
 
 
 def test_a_line_falls_to_its_minimum_at_the_last_step() -> None:
-    assert rates(7, name="linear", warmup_steps=2, min_lr=0.2) == pytest.approx([0.5, 1, 1, 0.8, 0.6, 0.4, 0.2])
+    assert rates(7, name="linear", warmup_steps=2, min_lr=0.2) == pytest.approx(
+        [0.5, 1, 1, 0.8, 0.6, 0.4, 0.2]
+    )
 
 
 def test_a_cosine_is_half_way_down_in_the_middle_and_at_its_minimum_at_the_last_step() -> None:
@@ -30,5 +35,7 @@ def test_a_cosine_is_half_way_down_in_the_middle_and_at_its_minimum_at_the_last_
 
 @pytest.mark.parametrize("name", ["constant", "linear", "cosine"])
 @pytest.mark.parametrize(("steps", "warmup_steps"), [(1, 0), (1, 1), (2, 1), (3, 10)])
-def test_a_run_shorter_than_its_schedule_never_exceeds_the_peak(name: str, steps: int, warmup_steps: int) -> None:
+def test_a_run_shorter_than_its_schedule_never_exceeds_the_peak(
+    name: str, steps: int, warmup_steps: int
+) -> None:
     assert all(0 <= rate <= 1 for rate in rates(steps, name=name, warmup_steps=warmup_steps))

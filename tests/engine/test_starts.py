@@ -50,13 +50,17 @@ def refusal(task: Task, folder: Path, **more: Any) -> str:
 
 
 @pytest.mark.parametrize("divided", [Divided, DividedByNumpy])
-def test_a_random_split_leaks_no_item_of_the_eval_split_into_training(tmp_path: Path, divided: type[Divided]) -> None:
+def test_a_random_split_leaks_no_item_of_the_eval_split_into_training(
+    tmp_path: Path, divided: type[Divided]
+) -> None:
     task = divided()
     train(task, tmp_path, eval={"every_steps": 3})
     assert sorted(task.items["train"] + task.items["eval"]) == list(range(12))
 
 
-def test_a_random_split_depends_on_the_seed_and_not_on_the_size_of_the_model(tmp_path: Path) -> None:
+def test_a_random_split_depends_on_the_seed_and_not_on_the_size_of_the_model(
+    tmp_path: Path,
+) -> None:
     tasks = [Divided(), Wider(), Divided()]
     for index, (task, seed) in enumerate(zip(tasks, (5, 5, 6), strict=True)):
         train(task, tmp_path / str(index), eval={"every_steps": 3}, seed=seed)
@@ -71,12 +75,16 @@ def test_a_random_split_is_the_same_on_all_ranks(pool: Pool, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("given", [StreamWithLength, NoItems])
-def test_a_dataset_without_items_by_number_is_refused_by_name(tmp_path: Path, given: type[Any]) -> None:
+def test_a_dataset_without_items_by_number_is_refused_by_name(
+    tmp_path: Path, given: type[Any]
+) -> None:
     class Streaming(Line):
         def dataset(self, split: str) -> Any:
             return given()
 
-    assert f"dataset('train') returned a {given.__name__}, which has no __getitem__" in refusal(Streaming(), tmp_path)
+    assert f"dataset('train') returned a {given.__name__}, which has no __getitem__" in refusal(
+        Streaming(), tmp_path
+    )
 
 
 def test_a_default_weight_that_does_not_count_samples_asks_for_one(tmp_path: Path) -> None:
@@ -99,7 +107,9 @@ def test_a_first_sample_that_does_not_fit_says_what_to_do(tmp_path: Path) -> Non
     assert "activation_checkpointing: true" in found
 
 
-def test_batch_norm_over_one_value_per_channel_trains_as_the_plain_loop_does(tmp_path: Path) -> None:
+def test_batch_norm_over_one_value_per_channel_trains_as_the_plain_loop_does(
+    tmp_path: Path,
+) -> None:
     task = Watched()
     train(task, tmp_path)
     micro_batches = [
@@ -112,7 +122,9 @@ def test_batch_norm_over_one_value_per_channel_trains_as_the_plain_loop_does(tmp
         torch.testing.assert_close(found[name], value, rtol=1e-5, atol=1e-7)
 
 
-def test_batch_norm_over_one_value_per_channel_trains_on_two_ranks(pool: Pool, tmp_path: Path) -> None:
+def test_batch_norm_over_one_value_per_channel_trains_on_two_ranks(
+    pool: Pool, tmp_path: Path
+) -> None:
     found = pool.run(normed_on, tmp_path, {"batch": {"size": 9, "micro_size": 3}}, world_size=2)
     assert torch.equal(found[0]["0.weight"], found[1]["0.weight"])
 
@@ -122,7 +134,9 @@ def test_the_copies_in_an_empty_slot_have_masks_of_their_own(pool: Pool, tmp_pat
     toy = Toy(batch_norm=True, own_dropout=0.5)
     options = OPTIONS | {"batch": {"size": 3, "micro_size": 1}}
     found = pool.run(cases.train, toy, options, tmp_path, world_size=2)
-    assert [len(seen.micro_batches) for seen in found] == [6, 6], "the second rank has 3 samples and 3 empty slots"
+    assert [len(seen.micro_batches) for seen in found] == [6, 6], (
+        "the second rank has 3 samples and 3 empty slots"
+    )
     assert torch.equal(found[0].weights["out.weight"], found[1].weights["out.weight"])
 
 
@@ -132,11 +146,15 @@ def test_micro_batches_of_one_sample_under_such_a_batch_norm_are_refused_before_
     found = refusal(Normed(), tmp_path, batch={"size": 5, "micro_size": 2})
     assert "BatchNorm" in found
     assert "micro-batches of one sample" in found
-    last = refusal(Normed(), tmp_path / "last", batch={"size": 11, "micro_size": 11}, epochs=1, steps=None)
+    last = refusal(
+        Normed(), tmp_path / "last", batch={"size": 11, "micro_size": 11}, epochs=1, steps=None
+    )
     assert "micro-batches of one sample" in last
 
 
-def test_the_search_for_a_micro_batch_leaves_out_single_samples_under_such_a_batch_norm(tmp_path: Path) -> None:
+def test_the_search_for_a_micro_batch_leaves_out_single_samples_under_such_a_batch_norm(
+    tmp_path: Path,
+) -> None:
     plan, spec = planned(OPTIONS, 1)
     open_plan = plan.model_copy(update={"micro_batch_size": None, "accumulation_steps": None})
     trainer = Trainer(spec, open_plan, Normed(), Ranks(), tmp_path)

@@ -18,7 +18,14 @@ from tests.engine import cases
 from tests.engine.pool import Pool
 from tests.engine.reference import distance
 from tests.engine.spool import events, records
-from tests.engine.test_c01_to_c06_gradient import LONG, OPTIMIZERS, check_gradients, check_weights, run, spec
+from tests.engine.test_c01_to_c06_gradient import (
+    LONG,
+    OPTIMIZERS,
+    check_gradients,
+    check_weights,
+    run,
+    spec,
+)
 from tests.engine.toy import Toy, initial
 
 
@@ -28,7 +35,8 @@ class Kept:
 
     section: dict[str, Any]
     per_step: Callable[[int], dict[str, int]] = lambda world_size: {"gloo:all_reduce": 2}
-    """Collectives that one more step costs on so many ranks, by kind: gradients, control, and what else there is."""
+    """Collectives that one more step costs on so many ranks, by kind: gradients, control, and what
+    else there is."""
     per_slot: dict[str, int] = field(default_factory=dict)
     """... and those that each micro-batch costs."""
     gradients: bool = True
@@ -39,11 +47,18 @@ STRATEGIES = {
     "ddp": Kept({"name": "ddp"}),
     "ddp-copies": Kept({"name": "ddp", "gradient_as_bucket_view": False}),
     "ddp-static": Kept({"name": "ddp", "static_graph": True}),
-    "ddp-static-copies": Kept({"name": "ddp", "static_graph": True, "gradient_as_bucket_view": False}),
+    "ddp-static-copies": Kept(
+        {"name": "ddp", "static_graph": True, "gradient_as_bucket_view": False}
+    ),
     "manual": Kept({"name": "manual"}),
-    "zero1": Kept({"name": "zero1"}, lambda world_size: {"gloo:all_reduce": 2, "gloo:broadcast": world_size}),
-    # Gloo scatters what it has reduced as a whole. The third is the norm, of which each rank has a part.
-    "fsdp": Kept({"name": "fsdp"}, lambda world_size: {"gloo:all_reduce": 3}, {"gloo:all_gather": 1}),
+    "zero1": Kept(
+        {"name": "zero1"}, lambda world_size: {"gloo:all_reduce": 2, "gloo:broadcast": world_size}
+    ),
+    # Gloo scatters what it has reduced as a whole. The third is the norm, of which each rank has a
+    # part.
+    "fsdp": Kept(
+        {"name": "fsdp"}, lambda world_size: {"gloo:all_reduce": 3}, {"gloo:all_gather": 1}
+    ),
 }
 every_strategy = pytest.mark.parametrize("name", STRATEGIES)
 
@@ -68,7 +83,9 @@ def section(name: str, **more: Any) -> dict[str, Any]:
 def test_c01_the_gradient_is_the_whole_batchs(
     pool: Pool, tmp_path: Path, name: str, world_size: int, size: int, micro: int, toy: Toy
 ) -> None:
-    seen, expected = run(pool, tmp_path, toy, spec(size, micro, steps=3, **section(name)), world_size)
+    seen, expected = run(
+        pool, tmp_path, toy, spec(size, micro, steps=3, **section(name)), world_size
+    )
     tolerance = 1e-12 if toy.double else 1e-5
     if STRATEGIES[name].gradients:
         check_gradients(seen, expected, tolerance)
@@ -92,7 +109,9 @@ def test_c02_fifty_steps_end_at_the_references_weights(
 ) -> None:
     options = spec(12, micro, **LONG) | {"optimizer": OPTIMIZERS[optimizer]} | section(name)
     seen, expected = run(pool, tmp_path, Toy(), options, world_size)
-    assert min(expected.norms) < 0.5 < max(expected.norms), "clipping must matter in some steps and not in others"
+    assert min(expected.norms) < 0.5 < max(expected.norms), (
+        "clipping must matter in some steps and not in others"
+    )
     check_weights(seen, expected, 1e-12)
     assert seen[0].rates == pytest.approx(expected.rates, rel=1e-12)
     norms = [values["train/grad_norm"] for values in records(tmp_path).values()]
@@ -100,7 +119,9 @@ def test_c02_fifty_steps_end_at_the_references_weights(
 
 
 @every_strategy
-def test_c05_a_whole_batch_of_weight_zero_updates_nothing(pool: Pool, tmp_path: Path, name: str) -> None:
+def test_c05_a_whole_batch_of_weight_zero_updates_nothing(
+    pool: Pool, tmp_path: Path, name: str
+) -> None:
     toy = Toy(masked="all")
     options = spec(4, 1, steps=3) | {"optimizer": OPTIMIZERS["adamw"]} | section(name)
     seen, _ = run(pool, tmp_path, toy, options, 2)
@@ -120,7 +141,9 @@ def test_c05_batches_without_weight_between_others_leave_momentum_and_decay_alon
 
 
 @every_strategy
-def test_c06_a_rank_with_an_empty_slot_takes_part_and_keeps_its_buffers(pool: Pool, tmp_path: Path, name: str) -> None:
+def test_c06_a_rank_with_an_empty_slot_takes_part_and_keeps_its_buffers(
+    pool: Pool, tmp_path: Path, name: str
+) -> None:
     seen, _ = run(pool, tmp_path, Toy(buffer=True), spec(4, 1, steps=5, **section(name)), 3)
     assert [len(one.micro_batches) for one in seen] == [10] * 3
     assert [float(one.weights["calls"]) for one in seen] == [10.0, 5.0, 5.0]
@@ -150,12 +173,17 @@ def test_c09_what_ranks_send_in_a_step_does_not_depend_on_k(
         for steps in (2, 6)
     )
     for before, after in zip(few, many, strict=True):
-        extra = {kind: count - before.collectives.get(kind, 0) for kind, count in after.collectives.items()}
+        extra = {
+            kind: count - before.collectives.get(kind, 0)
+            for kind, count in after.collectives.items()
+        }
         wanted, micro_batches = STRATEGIES[name], 12 // world_size // micro
         per_step = wanted.per_step(world_size) | {
             kind: count * micro_batches for kind, count in wanted.per_slot.items()
         }
-        assert {kind: count for kind, count in extra.items() if count} == {k: n * 4 for k, n in per_step.items()}
+        assert {kind: count for kind, count in extra.items() if count} == {
+            k: n * 4 for k, n in per_step.items()
+        }
 
 
 RESUMED: dict[str, Any] = {
@@ -183,7 +211,9 @@ def test_c26_a_resumed_run_is_bitwise_equal_in_the_same_layout(
     for before, after in zip(whole, again, strict=True):
         assert before.micro_batches[-len(after.micro_batches) :] == after.micro_batches
         for parameter, value in whole[0].weights.items():
-            assert torch.equal(value, before.weights[parameter]), f"{parameter} is not the same on all ranks"
+            assert torch.equal(value, before.weights[parameter]), (
+                f"{parameter} is not the same on all ranks"
+            )
             assert torch.equal(value, after.weights[parameter]), parameter
     old, new = records(tmp_path / "whole"), records(tmp_path / "again")
     assert sorted(new) == [9, 10, 11, 12]
@@ -193,12 +223,20 @@ def test_c26_a_resumed_run_is_bitwise_equal_in_the_same_layout(
 
 
 @every_strategy
-def test_c27_a_run_goes_on_with_other_numbers_of_ranks_and_under_ddp(pool: Pool, tmp_path: Path, name: str) -> None:
+def test_c27_a_run_goes_on_with_other_numbers_of_ranks_and_under_ddp(
+    pool: Pool, tmp_path: Path, name: str
+) -> None:
     toy = Toy(items=33)
     whole = pool.run(cases.train, toy, RESUMED | section("ddp"), tmp_path / "whole", world_size=2)
-    for world_size, step, source, strategy in ((2, 4, "whole", name), (3, 8, "2", name), (1, 8, "2", "ddp")):
+    for world_size, step, source, strategy in (
+        (2, 4, "whole", name),
+        (3, 8, "2", name),
+        (1, 8, "2", "ddp"),
+    ):
         folder = tmp_path / str(world_size)
         shutil.copytree(tmp_path / source / f"checkpoints/step-{step:08d}", folder / "resume")
-        again = pool.run(cases.train, toy, RESUMED | section(strategy), folder, world_size=world_size)
+        again = pool.run(
+            cases.train, toy, RESUMED | section(strategy), folder, world_size=world_size
+        )
         assert events(folder, "resumed")[0]["step"] == step
         assert distance(again[0].weights, whole[0].weights) <= 1e-12

@@ -56,7 +56,10 @@ def test_every_byte_is_a_target_once_over_both_splits(text: Path) -> None:
 
 
 def test_the_default_text_is_the_standard_library_and_deterministic() -> None:
-    one, two = CausalLM(max_bytes=100_000).dataset("train"), CausalLM(max_bytes=100_000).dataset("train")
+    one, two = (
+        CausalLM(max_bytes=100_000).dataset("train"),
+        CausalLM(max_bytes=100_000).dataset("train"),
+    )
     assert len(one) > 700
     assert all(torch.equal(one[item][0], two[item][0]) for item in range(0, len(one), 50))
 
@@ -129,7 +132,9 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_persons_own_task_is_built_with_its_arguments_and_imports_its_neighbours(code: Path) -> None:
+def test_a_persons_own_task_is_built_with_its_arguments_and_imports_its_neighbours(
+    code: Path,
+) -> None:
     task = load_task("mine.py:Good", {"size": 5}, code)
     assert task.model().weight.shape == (3, 5)  # type: ignore[union-attr]
 
@@ -137,7 +142,11 @@ def test_a_persons_own_task_is_built_with_its_arguments_and_imports_its_neighbou
 @pytest.mark.parametrize(
     ("name", "args", "message"),
     [
-        ("other.py:Good", {}, r"there is no file other.py in the job's code \(mine.py, neighbour.py\)"),
+        (
+            "other.py:Good",
+            {},
+            r"there is no file other.py in the job's code \(mine.py, neighbour.py\)",
+        ),
         ("mine.py:Bad", {}, r"mine.py has no class 'Bad'; its tasks: Good, Careful"),
         ("mine.py:NoTask", {}, r"NoTask in mine.py is not a Task"),
         ("mine.py:Good", {}, r"missing a required argument: 'size'"),
@@ -146,7 +155,11 @@ def test_a_persons_own_task_is_built_with_its_arguments_and_imports_its_neighbou
             {"size": 1, "color": "blue"},
             r"takes \(size, colour='red'\).*unexpected keyword argument 'color'",
         ),
-        ("transformer", {}, r"no task is named 'transformer'; built in: causal_lm, hf_causal_lm, image_classification"),
+        (
+            "transformer",
+            {},
+            r"no task is named 'transformer'; built in: causal_lm, hf_causal_lm, image_classification",
+        ),
     ],
 )
 def test_a_task_that_cannot_be_built_is_refused_with_what_is_there(

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.domain.spec.job import Train
+from lockstep.domain.spec.train import Train
 from lockstep.engine.loop.trainer import Trainer
 from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.runtime.ranks import Ranks
@@ -38,14 +38,19 @@ def story(tmp_path: Path) -> Path:
     folder = tmp_path / "story"
     folder.mkdir()
     for number in range(3):
-        lines = (" ".join(WORDS[(line + word * (number + 1)) % len(WORDS)] for word in range(12)) for line in range(60))
+        lines = (
+            " ".join(WORDS[(line + word * (number + 1)) % len(WORDS)] for word in range(12))
+            for line in range(60)
+        )
         (folder / f"{number}.txt").write_text("\n".join(lines) + "\n")
     return folder
 
 
 @pytest.fixture
 def tokenizer(tmp_path: Path) -> Path:
-    tokenizers = pytest.importorskip("tokenizers", reason="NOT RUN: the extra [hf] is not installed")
+    tokenizers = pytest.importorskip(
+        "tokenizers", reason="NOT RUN: the extra [hf] is not installed"
+    )
     model = tokenizers.models.WordLevel(
         {word: number for number, word in enumerate(["?", *sorted(set(WORDS))])}, unk_token="?"
     )
@@ -85,7 +90,10 @@ def test_a_tokenizer_encodes_the_whole_text_once(story: Path, tokenizer: Path, c
     (file,) = cache.iterdir()
     written = file.stat().st_mtime_ns
     whole = "".join((story / f"{number}.txt").read_text() for number in range(3))
-    assert np.fromfile(file, np.uint16).tolist() == Tokenizer.from_file(str(tokenizer)).encode(whole).ids
+    assert (
+        np.fromfile(file, np.uint16).tolist()
+        == Tokenizer.from_file(str(tokenizer)).encode(whole).ids
+    )
     again = CausalLM(path=str(story), glob="*.txt", tokenizer=str(tokenizer), context=8)
     tokens, following = again.dataset("train")[0]
     assert torch.equal(tokens[1:], following[:-1])
@@ -95,7 +103,9 @@ def test_a_tokenizer_encodes_the_whole_text_once(story: Path, tokenizer: Path, c
     assert len(list(cache.iterdir())) == 2, "a changed text must be encoded anew"
 
 
-def test_a_text_is_known_by_its_bytes_not_by_name_size_and_age(tokenizer: Path, tmp_path: Path) -> None:
+def test_a_text_is_known_by_its_bytes_not_by_name_size_and_age(
+    tokenizer: Path, tmp_path: Path
+) -> None:
     """As uploaded code is unpacked: two jobs' texts have one relative name, one size and one time."""
     read = []
     for word in ("quick", "brown"):
@@ -108,7 +118,9 @@ def test_a_text_is_known_by_its_bytes_not_by_name_size_and_age(tokenizer: Path, 
     assert read[0] != read[1]
 
 
-def test_a_killed_encoding_is_begun_anew_and_leaves_nothing(story: Path, tokenizer: Path, cache: Path) -> None:
+def test_a_killed_encoding_is_begun_anew_and_leaves_nothing(
+    story: Path, tokenizer: Path, cache: Path
+) -> None:
     def task() -> CausalLM:
         return CausalLM(path=str(story), glob="*.txt", tokenizer=str(tokenizer), context=8)
 
@@ -129,7 +141,9 @@ def test_a_killed_encoding_is_begun_anew_and_leaves_nothing(story: Path, tokeniz
     assert whole.read_bytes() == expected
 
 
-def test_a_tokenizer_saved_to_cut_and_pad_encodes_the_whole_text(story: Path, tokenizer: Path, tmp_path: Path) -> None:
+def test_a_tokenizer_saved_to_cut_and_pad_encodes_the_whole_text(
+    story: Path, tokenizer: Path, tmp_path: Path
+) -> None:
     from tokenizers import Tokenizer
 
     cutting = Tokenizer.from_file(str(tokenizer))
@@ -143,15 +157,28 @@ def test_a_tokenizer_saved_to_cut_and_pad_encodes_the_whole_text(story: Path, to
     assert sizes[0] == sizes[1]
 
 
-def test_blocks_end_with_lines_and_lose_nothing(story: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_end_with_lines_and_lose_nothing(
+    story: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(text, "_BLOCK_BYTES", 100)
     blocks = list(text._blocks(story, "*.txt", 5_000))
-    assert b"".join(blocks) == b"".join((story / f"{number}.txt").read_bytes() for number in range(3))[:5_000]
+    assert (
+        b"".join(blocks)
+        == b"".join((story / f"{number}.txt").read_bytes() for number in range(3))[:5_000]
+    )
     assert all(block.endswith(b"\n") for block in blocks[:-1])
 
 
 def test_causal_lm_learns_words(story: Path, tokenizer: Path, tmp_path: Path) -> None:
-    task = CausalLM(path=str(story), glob="*.txt", tokenizer=str(tokenizer), context=16, layers=1, heads=2, width=16)
+    task = CausalLM(
+        path=str(story),
+        glob="*.txt",
+        tokenizer=str(tokenizer),
+        context=16,
+        layers=1,
+        heads=2,
+        width=16,
+    )
     found = trained(task, tmp_path / "run")
     assert found[1]["train/loss"] == pytest.approx(np.log(len(set(WORDS)) + 1), rel=0.1)
     assert found[12]["train/loss"] < 0.9 * found[1]["train/loss"]
@@ -191,14 +218,25 @@ def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
 @pytest.fixture
 def pretrained(tmp_path: Path, tokenizer: Path) -> Path:
     """A tiny GPT-2 with its tokenizer, as ``save_pretrained`` leaves them."""
-    transformers = pytest.importorskip("transformers", reason="NOT RUN: the extra [hf] is not installed")
+    transformers = pytest.importorskip(
+        "transformers", reason="NOT RUN: the extra [hf] is not installed"
+    )
     folder = tmp_path / "model"
     torch.manual_seed(3)
     config = transformers.GPT2Config(
-        vocab_size=32, n_positions=32, n_embd=16, n_layer=2, n_head=2, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0
+        vocab_size=32,
+        n_positions=32,
+        n_embd=16,
+        n_layer=2,
+        n_head=2,
+        resid_pdrop=0,
+        embd_pdrop=0,
+        attn_pdrop=0,
     )
     transformers.GPT2LMHeadModel(config).save_pretrained(folder)
-    transformers.PreTrainedTokenizerFast(tokenizer_file=str(tokenizer), unk_token="?").save_pretrained(folder)
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_file=str(tokenizer), unk_token="?"
+    ).save_pretrained(folder)
     return folder
 
 
@@ -210,7 +248,11 @@ def test_a_model_of_transformers_is_fine_tuned_from_its_own_weights(
     task = HfCausalLM(model=str(pretrained), path=str(story), context=16)
     weights = load_file(pretrained / "model.safetensors")
     parameters = dict(task.model().named_parameters())
-    assert all(torch.equal(parameters[name], value) for name, value in weights.items() if name in parameters)
+    assert all(
+        torch.equal(parameters[name], value)
+        for name, value in weights.items()
+        if name in parameters
+    )
     assert len(weights.keys() & parameters.keys()) > 20
     found = trained(task, tmp_path / "run")
     assert found[12]["train/loss"] < 0.9 * found[1]["train/loss"]

@@ -67,12 +67,18 @@ def raising(error: Exception) -> Callable[[], object]:
 def failure(act: Callable[[], object], *, workers: int = 1) -> Exception:
     """What a rank gets to see."""
     fetcher: Fetcher[list[int]] = Fetcher(Failing(act), list, seed=3)
-    made = micro_batches(fetcher, [[(0, index)] for index in range(9)], workers=workers, ahead=2, pin=False)
+    made = micro_batches(
+        fetcher, [[(0, index)] for index in range(9)], workers=workers, ahead=2, pin=False
+    )
     try:
-        for index, batch in enumerate(made):  # A worker that dies takes some that it has made already with it.
+        for index, batch in enumerate(
+            made
+        ):  # A worker that dies takes some that it has made already with it.
             assert batch == [index] != [BAD]
     except Exception as error:  # noqa: BLE001 - which one it is, is for the tests
-        return error  # Kept by no frame of its own traceback, or the workers would live until some later collection.
+        # Kept by no frame of its own traceback, or the workers would live until some later
+        # collection.
+        return error
     raise AssertionError("nothing was raised")
 
 
@@ -81,27 +87,44 @@ def failure(act: Callable[[], object], *, workers: int = 1) -> Exception:
     [
         (ValueError("item 138 is corrupt"), Reason.USER_ERROR, "ValueError: item 138 is corrupt"),
         (KeyError(7), Reason.USER_ERROR, "KeyError: 7"),
-        (EngineError(Reason.BAD_SPEC, "weight() returned nan"), Reason.BAD_SPEC, "weight() returned nan"),
+        (
+            EngineError(Reason.BAD_SPEC, "weight() returned nan"),
+            Reason.BAD_SPEC,
+            "weight() returned nan",
+        ),
         (
             OSError(errno.ENOSPC, "No space left on device"),
             Reason.STORAGE,
             "OSError: [Errno 28] No space left on device",
         ),
         (MemoryError("so much"), Reason.OUT_OF_MEMORY, "MemoryError: so much"),
-        (TwoArgumentsError(5, "bad"), Reason.USER_ERROR, f"{__name__}.TwoArgumentsError: item 5 is bad"),
+        (
+            TwoArgumentsError(5, "bad"),
+            Reason.USER_ERROR,
+            f"{__name__}.TwoArgumentsError: item 5 is bad",
+        ),
         (StopIteration(), Reason.USER_ERROR, "StopIteration"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
-def test_an_error_in_a_worker_keeps_its_reason_and_its_words(error: Exception, reason: Reason, told: str) -> None:
+def test_an_error_in_a_worker_keeps_its_reason_and_its_words(
+    error: Exception, reason: Reason, told: str
+) -> None:
     for workers in (1, 2):
         found = failure(raising(error), workers=workers)
-        assert (reason_of(found), describe(found)) == (reason, f"item {BAD} of dataset('train'): {told}")
+        assert (reason_of(found), describe(found)) == (
+            reason,
+            f"item {BAD} of dataset('train'): {told}",
+        )
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-@pytest.mark.parametrize(("purpose", "split"), [(randomness.ITEM, "train"), (randomness.EVAL_ITEM, "eval")])
-def test_the_item_that_raised_is_named_with_its_split(workers: int, purpose: int, split: str) -> None:
+@pytest.mark.parametrize(
+    ("purpose", "split"), [(randomness.ITEM, "train"), (randomness.EVAL_ITEM, "eval")]
+)
+def test_the_item_that_raised_is_named_with_its_split(
+    workers: int, purpose: int, split: str
+) -> None:
     dataset = Failing(raising(ValueError("two\nlines")))
     fetcher: Fetcher[list[int]] = Fetcher(dataset, list, seed=3, purpose=purpose)
     batches = [[(0, 3), (0, BAD)], [(0, 8)]]
@@ -109,7 +132,9 @@ def test_the_item_that_raised_is_named_with_its_split(workers: int, purpose: int
         list(micro_batches(fetcher, batches, workers=workers, ahead=2, pin=False))
     assert describe(raised.value) == f"item {BAD} of dataset({split!r}): ValueError: two\nlines"
     error = raised.value
-    error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next  # Without the frame of this test.
+    error.__traceback__ = (
+        error.__traceback__ and error.__traceback__.tb_next
+    )  # Without the frame of this test.
     text = failure_text.text_of(error, 0)
     assert f"raised by item {BAD} of dataset({split!r})\n" in text
     assert f'File "{__file__}", line' in text
@@ -124,7 +149,9 @@ def test_a_dataset_that_fetches_several_items_names_all_of_them() -> None:
     fetcher: Fetcher[list[int]] = Fetcher(Several(raising(ValueError("bad"))), list, seed=3)
     with pytest.raises(ValueError, match="bad") as raised:
         fetcher._read([(0, 3), (0, BAD)], seeded=False)
-    assert describe(raised.value) == f"one of the items 3, {BAD} of dataset('train'): ValueError: bad"
+    assert (
+        describe(raised.value) == f"one of the items 3, {BAD} of dataset('train'): ValueError: bad"
+    )
 
 
 def test_the_first_sample_that_raises_is_named() -> None:
@@ -137,13 +164,18 @@ def test_the_traceback_of_a_worker_is_in_that_of_the_rank() -> None:
     told = "".join(traceback.format_exception(failure(raising(ValueError("item 138 is corrupt")))))
     assert "in _received" in told
     assert f'File "{__file__}", line' in told.rpartition("Traceback (most recent call last)")[2]
-    assert told.endswith(f"ValueError: item 138 is corrupt\nraised by item {BAD} of dataset('train')\n")
+    assert told.endswith(
+        f"ValueError: item 138 is corrupt\nraised by item {BAD} of dataset('train')\n"
+    )
 
 
 @pytest.mark.parametrize("code", [3, 0])
 def test_a_worker_that_exits_is_told_by_its_code(code: int) -> None:
     found = failure(lambda: os._exit(code))
-    assert (reason_of(found), describe(found)) == (Reason.USER_ERROR, f"a loader worker exited with code {code}")
+    assert (reason_of(found), describe(found)) == (
+        Reason.USER_ERROR,
+        f"a loader worker exited with code {code}",
+    )
 
 
 def test_a_worker_in_which_something_calls_exit_is_told_by_its_code() -> None:
@@ -152,7 +184,10 @@ def test_a_worker_in_which_something_calls_exit_is_told_by_its_code() -> None:
 
 def test_a_worker_that_is_killed_is_a_kill() -> None:
     found = failure(lambda: os.kill(os.getpid(), signal.SIGKILL))
-    assert (reason_of(found), describe(found)) == (Reason.KILLED, "a loader worker was ended by signal 9 (Killed)")
+    assert (reason_of(found), describe(found)) == (
+        Reason.KILLED,
+        "a loader worker was ended by signal 9 (Killed)",
+    )
 
 
 def test_torchs_own_word_of_a_killed_worker_is_a_kill_wherever_the_rank_was() -> None:
@@ -183,7 +218,9 @@ def test_an_error_passes_unharmed_where_batches_are_pinned() -> None:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_batch_that_cannot_be_pickled_is_an_error_at_once(workers: int) -> None:
     fetcher: Fetcher[list[object]] = Fetcher(Mixed(), list, seed=3)
-    made = micro_batches(fetcher, [[(0, index)] for index in range(9)], workers=workers, ahead=2, pin=False)
+    made = micro_batches(
+        fetcher, [[(0, index)] for index in range(9)], workers=workers, ahead=2, pin=False
+    )
     for index in range(BAD):
         assert next(made) == [index]
     found: list[EngineError] = []
@@ -193,13 +230,17 @@ def test_a_batch_that_cannot_be_pickled_is_an_error_at_once(workers: int) -> Non
             next(made)
         found.append(EngineError(raised.value.reason, str(raised.value)))
 
-    waiting = threading.Thread(target=wait, daemon=True)  # The rank would wait until its stall limit.
+    waiting = threading.Thread(
+        target=wait, daemon=True
+    )  # The rank would wait until its stall limit.
     waiting.start()
     waiting.join(60)
     assert [(error.reason, str(error)) for error in found] == [
         (
             Reason.BAD_SPEC,
-            "a loader worker cannot send a micro-batch to its rank: TypeError: this sample holds an open file; let the "
-            "dataset and collate() return tensors, numbers, text or containers of them, or set loader.workers to 0",
+            "a loader worker cannot send a micro-batch to its rank: TypeError: this sample holds "
+            "an open file; let the "
+            "dataset and collate() return tensors, numbers, text or containers of them, or set "
+            "loader.workers to 0",
         )
     ]

@@ -32,7 +32,9 @@ TOY = Toy(items=33)
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 def test_weights_are_ddps(pool: Pool, tmp_path: Path, world_size: int, optimizer: str) -> None:
     # On four ranks some have no parameter of some group: there are five parameters in two groups.
-    options = OPTIONS | ({} if optimizer == "adamw" else {"optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9}})
+    options = OPTIONS | (
+        {} if optimizer == "adamw" else {"optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9}}
+    )
     shared, plain = (
         pool.run(cases.train, TOY, options | more, tmp_path / str(index), world_size=world_size)
         for index, more in enumerate((ZERO1, {}))
@@ -45,13 +47,17 @@ def test_weights_are_ddps(pool: Pool, tmp_path: Path, world_size: int, optimizer
 def test_the_moments_are_shared_out_and_nobody_keeps_more(pool: Pool, tmp_path: Path) -> None:
     wide = Toy(items=33, width=64)
     plain = pool.run(strategy_cases.moments, wide, OPTIONS, tmp_path / "ddp", world_size=2)
-    shared = pool.run(strategy_cases.moments, wide, OPTIONS | ZERO1, tmp_path / "zero1", world_size=2)
+    shared = pool.run(
+        strategy_cases.moments, wide, OPTIONS | ZERO1, tmp_path / "zero1", world_size=2
+    )
     whole = plain[0]["inside"]
     assert whole == 2 * plain[0]["parameters"], "AdamW has two moments per parameter"
     assert sum(one["inside"] for one in shared) == whole
     # Whole parameters are dealt out: the largest of them here is 60 % of the model.
     assert max(one["inside"] for one in shared) <= 0.62 * whole
-    assert [one["gathered"] for one in shared] == [0, 0], "what was gathered for a checkpoint is gone after it"
+    assert [one["gathered"] for one in shared] == [0, 0], (
+        "what was gathered for a checkpoint is gone after it"
+    )
 
 
 def test_after_a_resume_no_rank_keeps_the_parts_of_others(pool: Pool, tmp_path: Path) -> None:
@@ -68,7 +74,11 @@ def test_the_saved_state_is_the_one_that_ddp_saves(pool: Pool, tmp_path: Path) -
     states = []
     for index, more in enumerate(({}, ZERO1)):
         pool.run(cases.train, TOY, OPTIONS | more, tmp_path / str(index), world_size=3)
-        states.append(torch.load(tmp_path / str(index) / "checkpoints/step-00000004/state.pt", weights_only=True))
+        states.append(
+            torch.load(
+                tmp_path / str(index) / "checkpoints/step-00000004/state.pt", weights_only=True
+            )
+        )
     plain, shared = (state["optimizer"] for state in states)
     assert shared["param_groups"] == plain["param_groups"]
     assert shared["state"].keys() == plain["state"].keys()
@@ -85,10 +95,21 @@ def test_a_step_that_ran_out_of_memory_is_repeated(pool: Pool, tmp_path: Path) -
 
 
 def test_parameters_of_two_number_formats_are_refused(pool: Pool, tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match="one number format, and the model has float32 and float64") as caught:
-        pool.run(cases.train, TOY, OPTIONS | ZERO1, tmp_path, strategy_cases.two_formats, world_size=2)
+    with pytest.raises(
+        EngineError, match="one number format, and the model has float32 and float64"
+    ) as caught:
+        pool.run(
+            cases.train, TOY, OPTIONS | ZERO1, tmp_path, strategy_cases.two_formats, world_size=2
+        )
     assert caught.value.reason == "bad_spec"
 
 
 def test_no_warning_of_torch_reaches_a_run(pool: Pool, tmp_path: Path) -> None:
-    pool.run(cases.train, TOY, OPTIONS | ZERO1, tmp_path, strategy_cases.warnings_are_errors, world_size=2)
+    pool.run(
+        cases.train,
+        TOY,
+        OPTIONS | ZERO1,
+        tmp_path,
+        strategy_cases.warnings_are_errors,
+        world_size=2,
+    )

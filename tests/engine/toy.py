@@ -1,7 +1,7 @@
 """A small task whose every sample and weight a test can work out by itself.
 
-Item i is a function of i: features, targets, and a mask that counts between none and all of its positions. A sample
-carries its id, and the task notes the ids of every micro-batch it is asked for.
+Item i is a function of i: features, targets, and a mask that counts between none and all of its
+positions. A sample carries its id, and the task notes the ids of every micro-batch it is asked for.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Toy:
     weigh: str = "tokens"
     """``tokens``: unmasked positions. ``samples``. ``terms``: a dict with both."""
     masked: str = "some"
-    """``some``: item i has i mod (positions + 1) unmasked positions. ``all``: none has any. ``odd``: odd items have none."""
+    """``some``: item i has i mod (positions + 1) unmasked positions. ``all``: none has any.
+    ``odd``: odd items have none."""
     penalty: float = 0.0
     buffer: bool = False
     noise: bool = False
@@ -78,7 +79,11 @@ class Items(Dataset[Any]):
         if self.toy.log_items is not None:
             with Path(self.toy.log_items).open("a") as file:
                 file.write(f"{index}\n")
-        if self.toy.stop_after is not None and self.fetched == self.toy.stop_after and self.folder is not None:
+        if (
+            self.toy.stop_after is not None
+            and self.fetched == self.toy.stop_after
+            and self.folder is not None
+        ):
             (self.folder / "stop").touch()
         found = item(self.toy, index)
         if self.toy.noise:
@@ -147,7 +152,9 @@ class ToyTask(Task):
 
     def weight(self, batch: Any) -> float | dict[str, float]:
         tokens, samples = float(batch[3].sum()), float(len(batch[0]))
-        return {"tokens": tokens, "samples": samples, "terms": {"fit": tokens, "mean": samples}}[self.toy.weigh]
+        return {"tokens": tokens, "samples": samples, "terms": {"fit": tokens, "mean": samples}}[
+            self.toy.weigh
+        ]
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor | dict[str, Tensor]:
         ids, x, y, mask = batch

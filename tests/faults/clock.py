@@ -1,8 +1,10 @@
-"""The database's clock, under a test's command: the product's own SQL runs, and finds another time there.
+"""The database's clock, under a test's command: the product's own SQL runs, and finds another time
+there.
 
-Nothing of the product is replaced. On SQLite the function ``julianday`` is ours for each connection; on PostgreSQL a
-function ``clock_timestamp`` lies in a schema that this one database searches before ``pg_catalog``, and reads a sequence,
-because a sequence has the same value for every transaction.
+Nothing of the product is replaced. On SQLite the function ``julianday`` is ours for each
+connection; on PostgreSQL a function ``clock_timestamp`` lies in a schema that this one database
+searches before ``pg_catalog``, and reads a sequence, because a sequence has the same value for
+every transaction.
 
 Not here: clocks of processes. No decision of the service may rest on one.
 """
@@ -26,7 +28,10 @@ CREATE FUNCTION moved.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATIL
 
 
 class DatabaseClock:
-    """What every connection to the databases at ``url`` takes for now. It stands until it is moved."""
+    """What every connection to the databases at ``url`` takes for now.
+
+    It stands until it is moved.
+    """
 
     def __init__(self, url: str) -> None:
         self._at = START
@@ -57,7 +62,9 @@ class DatabaseClock:
 
         @event.listens_for(engine, "connect")
         def _connected(connection: sqlite3.Connection, _record: Any) -> None:
-            connection.create_function("julianday", 1, lambda _when: self._at / 86400.0 + _UNIX_EPOCH_DAYS)
+            connection.create_function(
+                "julianday", 1, lambda _when: self._at / 86400.0 + _UNIX_EPOCH_DAYS
+            )
 
     def close(self) -> None:
         if self._connection is not None:
@@ -69,5 +76,7 @@ def _prepared(url: str) -> Connection:
     connection = create_engine(url, isolation_level="AUTOCOMMIT", poolclass=StaticPool).connect()
     connection.exec_driver_sql(_MOVED)
     name = connection.execute(text("SELECT current_database()")).scalar_one()
-    connection.exec_driver_sql(f'ALTER DATABASE "{name}" SET search_path = moved, pg_catalog, public')
+    connection.exec_driver_sql(
+        f'ALTER DATABASE "{name}" SET search_path = moved, pg_catalog, public'
+    )
     return connection

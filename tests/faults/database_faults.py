@@ -1,7 +1,9 @@
-"""A database that fails where it is told to: at the n-th thing that is asked of it, in one of six ways.
+"""A database that fails where it is told to: at the n-th thing that is asked of it, in one of six
+ways.
 
-It lies under everything else, where the driver is: what the service sees is what the driver raises, and the state of the
-connection is what it then is. On PostgreSQL the server itself raises the errors, and a lost connection is a closed socket.
+It lies under everything else, where the driver is: what the service sees is what the driver raises,
+and the state of the connection is what it then is. On PostgreSQL the server itself raises the
+errors, and a lost connection is a closed socket.
 
 A *call* is a statement or a commit; each has a number, counted from 0 over all connections.
 
@@ -77,7 +79,9 @@ class FaultyDatabase:
 
         self._begin(choose)
 
-    def fail_often(self, rate: float, faults: tuple[Fault, ...], chance: random.Random, *, most: int) -> None:
+    def fail_often(
+        self, rate: float, faults: tuple[Fault, ...], chance: random.Random, *, most: int
+    ) -> None:
         """Let each call fail by chance, in one of these ways where it can, at most so often in all."""
 
         def choose(_number: int, call: Call) -> Fault | None:
@@ -150,7 +154,9 @@ def _module_of(filename: str) -> str | None:
 
 def raise_as_driver(connection: Any, fault: Fault) -> None:
     """Fail as the driver of this connection would."""
-    driver = getattr(connection, "driver_connection", connection)  # a commit names the pool's, a cursor the driver's
+    driver = getattr(
+        connection, "driver_connection", connection
+    )  # a commit names the pool's, a cursor the driver's
     if isinstance(driver, sqlite3.Connection):
         _raise_as_sqlite(driver, fault)
     else:
@@ -176,7 +182,8 @@ def _sqlite_error(message: str, code: int) -> sqlite3.OperationalError:
 
 def _raise_as_postgresql(connection: psycopg.Connection[Any], fault: Fault) -> None:
     if fault in (Fault.DISCONNECT, Fault.AFTER_COMMIT):
-        # An answer that gets lost is a connection that does: the server has done its part, and nobody hears of it.
+        # An answer that gets lost is a connection that does: the server has done its part, and
+        # nobody hears of it.
         with socket.socket(fileno=os.dup(connection.fileno())) as line:
             line.shutdown(socket.SHUT_RDWR)
         connection.execute("SELECT 1")

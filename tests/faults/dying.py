@@ -1,10 +1,13 @@
 """A program of the service that kills or freezes itself at a moment which nobody outside could hit.
 
-``python -m tests.faults.dying WHERE [RATE SEED]``, with the program's settings in its environment. WHERE is
+``python -m tests.faults.dying WHERE [RATE SEED]``, with the program's settings in its environment.
+WHERE is
 
-* ``answer``: the api; SIGKILL after a submit's commit and before its answer, for RATE of the submits;
+* ``answer``: the api; SIGKILL after a submit's commit and before its answer, for RATE of the
+  submits;
 * ``notifier``: the api; SIGKILL between a submit's commit and the bell;
-* ``claim``: the node agent; SIGKILL after a claim's commit and before anything else, a heartbeat included;
+* ``claim``: the node agent; SIGKILL after a claim's commit and before anything else, a heartbeat
+  included;
 * ``frozen-claim``: likewise, but SIGSTOP, so that a test may let it go on.
 
 What is wrapped are the programs' own seams; everything else is the program as it is.
@@ -38,7 +41,11 @@ def die_before_answers(rate: float, chance: random.Random) -> None:
 
         async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
             async def answer(message: Any) -> None:
-                if message["type"] == "http.response.start" and message["status"] == 201 and chance.random() < rate:
+                if (
+                    message["type"] == "http.response.start"
+                    and message["status"] == 201
+                    and chance.random() < rate
+                ):
                     die()
                 await send(message)
 
@@ -95,4 +102,9 @@ def main(where: str, rate: float = 1.0, seed: int = 0) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], *(kind(word) for kind, word in zip((float, int), sys.argv[2:], strict=False))))
+    sys.exit(
+        main(
+            sys.argv[1],
+            *(kind(word) for kind, word in zip((float, int), sys.argv[2:], strict=False)),
+        )
+    )

@@ -1,7 +1,8 @@
-"""Everybody at once, in any order: people, nodes, schedulers, bells, time. Hypothesis chooses; the model says what is right.
+"""Everybody at once, in any order: people, nodes, schedulers, bells, time. Hypothesis chooses; the
+model says what is right.
 
-Each rule does one thing to the real service and, first, to the model. After each, everything is compared. At the end of
-an example all nodes are well again, and every job must come to its end.
+Each rule does one thing to the real service and, first, to the model. After each, everything is
+compared. At the end of an example all nodes are well again, and every job must come to its end.
 
 Not here: what is right (``tests.faults.model``), and running it (``tests.faults.test_model``).
 """
@@ -24,7 +25,15 @@ from lockstep.storage.control import scheduler_lease
 from lockstep.storage.jobs import jobs
 from lockstep.storage.series import series, streams
 from lockstep.storage.series.streams import Writer
-from tests.faults.model import HOLD_SECONDS, LEASE_SECONDS, MAYBE_AGAIN, NEVER_AGAIN, Model, PromiseBroken, must
+from tests.faults.model import (
+    HOLD_SECONDS,
+    LEASE_SECONDS,
+    MAYBE_AGAIN,
+    NEVER_AGAIN,
+    Model,
+    PromiseBroken,
+    must,
+)
 from tests.faults.service import Service
 
 NODES: Final = {"n1": 2, "n2": 2}
@@ -61,7 +70,10 @@ class Life(RuleBasedStateMachine):
 
     service: ClassVar[Service]
 
-    @initialize(shapes=st.lists(st.sampled_from(sorted(SHAPES)), min_size=1, max_size=3), started=st.integers(0, 3))
+    @initialize(
+        shapes=st.lists(st.sampled_from(sorted(SHAPES)), min_size=1, max_size=3),
+        started=st.integers(0, 3),
+    )
     def begin(self, shapes: list[str], started: int) -> None:
         self.service.wipe()
         self.model = Model()
@@ -82,7 +94,8 @@ class Life(RuleBasedStateMachine):
             for node in NODES:
                 self.heartbeat(node)
 
-    # -- people --------------------------------------------------------------------------------------------------
+    # -- people
+    # ----------------------------------------------------------------------------------------------
 
     @precondition(lambda self: len(self.model.jobs) < JOBS_MAX)
     @rule(shape=st.sampled_from(sorted(SHAPES)), retries=st.integers(0, 3))
@@ -110,7 +123,11 @@ class Life(RuleBasedStateMachine):
     def repeat_submit(self, which: int) -> None:
         key, body, job_id = self.keys[which % len(self.keys)]
         answer = self.service.http.post("/v1/jobs", json=body, headers={"Idempotency-Key": key})
-        must((answer.status_code, answer.json()["id"]) == (200, job_id), "a repeat is the same job", answer.text)
+        must(
+            (answer.status_code, answer.json()["id"]) == (200, job_id),
+            "a repeat is the same job",
+            answer.text,
+        )
 
     @precondition(lambda self: self.model.jobs)
     @rule(which=ANY)
@@ -119,16 +136,21 @@ class Life(RuleBasedStateMachine):
         accepted = self.model.cancelled(job_id)
         answer = self.service.http.post(f"/v1/jobs/{job_id}/cancel")
         must(
-            answer.status_code == (202 if accepted else 409), "a cancel is taken unless the job has ended", answer.text
+            answer.status_code == (202 if accepted else 409),
+            "a cancel is taken unless the job has ended",
+            answer.text,
         )
 
-    # -- nodes ---------------------------------------------------------------------------------------------------
+    # -- nodes
+    # ----------------------------------------------------------------------------------------------
 
     @rule(node=st.sampled_from(sorted(NODES)))
     def heartbeat(self, node: str) -> None:
         if node in self.dead:
             return
-        self.renew(node, {grip.part: grip.token for grip in self.grips.values() if grip.node == node})
+        self.renew(
+            node, {grip.part: grip.token for grip in self.grips.values() if grip.node == node}
+        )
         self.agree()
         self.look_around(node)
 
@@ -165,7 +187,8 @@ class Life(RuleBasedStateMachine):
         reason=st.sampled_from(["succeeded", "user_error", "killed"]),
     )
     def stale(self, which: int, what: str, confused: bool, reason: str) -> None:
-        """Somebody acts on what it once held; confused, it names what another holds now, with its own old token."""
+        """Somebody acts on what it once held; confused, it names what another holds now, with its
+        own old token."""
         newest = max(self.model.parts.values(), key=lambda part: (part.state == "claimed", part.id))
         never = Grip(newest.id, "never given to anybody", newest.node, newest.job)
         ghost = self.ghosts[which % len(self.ghosts)] if self.ghosts else never
@@ -173,21 +196,27 @@ class Life(RuleBasedStateMachine):
         named = self.model.parts[part]
         match what:
             case "heartbeat":
-                # The name of its own node: the other condition of a renewal must not be what refuses it.
+                # The name of its own node: the other condition of a renewal must not be what
+                # refuses it.
                 self.renew(named.node, {part: ghost.token})
             case "run":
                 self.mark_running(Grip(part, ghost.token, ghost.node, named.job))
             case "append":
                 mine = ghost.writer if part == ghost.part else None
-                self.append(Grip(part, ghost.token, ghost.node, named.job, mine, named.offset, 999), 1, 1)
+                self.append(
+                    Grip(part, ghost.token, ghost.node, named.job, mine, named.offset, 999), 1, 1
+                )
             case "publish":
-                self.publish(Grip(part, ghost.token, ghost.node, named.job, step=999), part, ghost.token)
+                self.publish(
+                    Grip(part, ghost.token, ghost.node, named.job, step=999), part, ghost.token
+                )
             case "finish":
                 self.end(ghost, part, ghost.token, reason)
 
     @rule(node=st.sampled_from(sorted(NODES)), remembers=st.booleans())
     def die_or_come_back(self, node: str, remembers: bool) -> None:
-        """A node falls silent; or it is back, as it was (it was stopped) or knowing nothing (it was restarted)."""
+        """A node falls silent; or it is back, as it was (it was stopped) or knowing nothing (it was
+        restarted)."""
         if node not in self.dead:
             self.dead.add(node)
             return
@@ -196,7 +225,8 @@ class Life(RuleBasedStateMachine):
             for grip in [grip for grip in self.grips.values() if grip.node == node]:
                 self.ghosts.append(self.grips.pop(grip.part))
 
-    # -- bells ---------------------------------------------------------------------------------------------------
+    # -- bells
+    # ----------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.service.bells.rung)
     @rule(which=ANY, times=st.integers(0, 2))
@@ -214,7 +244,8 @@ class Life(RuleBasedStateMachine):
                 self.read_intents(notifier.node_name)
             self.agree()
 
-    # -- schedulers ----------------------------------------------------------------------------------------------
+    # -- schedulers
+    # ----------------------------------------------------------------------------------------------
 
     @rule()
     def reconcile(self) -> None:
@@ -222,7 +253,8 @@ class Life(RuleBasedStateMachine):
 
     @rule(after=st.integers(1, 3))
     def two_schedulers(self, after: int) -> None:
-        """One is frozen between two pieces of its pass for longer than it may hold it, and another makes a whole pass."""
+        """One is frozen between two pieces of its pass for longer than it may hold it, and another
+        makes a whole pass."""
         self.make_pass()
         self.agree()
         if not self.model.pass_begins(self.now):
@@ -236,7 +268,11 @@ class Life(RuleBasedStateMachine):
             if calls == after:
                 self.service.clock.advance(HOLD_SECONDS + 1)
                 self.model.pass_looks(self.now)
-                must(self.service.make_pass("two").held, "a pass that was held too long is free", self.now)
+                must(
+                    self.service.make_pass("two").held,
+                    "a pass that was held too long is free",
+                    self.now,
+                )
             return False
 
         self.service.make_pass("one", stopping=frozen)
@@ -251,7 +287,8 @@ class Life(RuleBasedStateMachine):
         if taken:
             self.model.pass_held_until = self.now + HOLD_SECONDS
 
-    # -- time ----------------------------------------------------------------------------------------------------
+    # -- time
+    # ----------------------------------------------------------------------------------------------
 
     @rule(seconds=st.sampled_from([1.0, 6.0, 20.0, 45.0]))
     def tick(self, seconds: float) -> None:
@@ -259,7 +296,8 @@ class Life(RuleBasedStateMachine):
 
     @rule(rounds=st.sampled_from([1, 3, 6]), unheard=st.sampled_from(["", *sorted(NODES)]))
     def minutes_pass(self, rounds: int, unheard: str) -> None:
-        """Nodes are heard and passes are made, as when nothing happens; or one node is cut off, perhaps for a lease."""
+        """Nodes are heard and passes are made, as when nothing happens; or one node is cut off,
+        perhaps for a lease."""
         for _round in range(rounds):
             self.service.clock.advance(15.0)
             for node in NODES:
@@ -277,7 +315,8 @@ class Life(RuleBasedStateMachine):
     def restart(self) -> None:
         self.service.restart()
 
-    # -- what must be so -----------------------------------------------------------------------------------------
+    # -- what must be so
+    # -----------------------------------------------------------------------------------------
 
     @invariant()
     def agree(self) -> None:
@@ -293,7 +332,10 @@ class Life(RuleBasedStateMachine):
         for node, devices in SPARE_NODES.items():
             self.add_node(node, devices)
         for _round in range(ROUNDS_TO_THE_END):
-            if all(job.state in ("succeeded", "failed", "cancelled") for job in self.model.jobs.values()):
+            if all(
+                job.state in ("succeeded", "failed", "cancelled")
+                for job in self.model.jobs.values()
+            ):
                 break
             self.service.clock.advance(15.0)
             for node in (*NODES, *SPARE_NODES):
@@ -305,10 +347,15 @@ class Life(RuleBasedStateMachine):
                 self.grips.pop(grip.part)
             self.make_pass()
             self.agree()
-        left = [job for job in self.model.jobs.values() if job.state not in ("succeeded", "failed", "cancelled")]
+        left = [
+            job
+            for job in self.model.jobs.values()
+            if job.state not in ("succeeded", "failed", "cancelled")
+        ]
         must(not left, "P1: every accepted job comes to its end", left)
 
-    # -- the same functions that the programs call ---------------------------------------------------------------
+    # -- the same functions that the programs call
+    # ---------------------------------------------------------------
 
     @property
     def now(self) -> float:
@@ -324,7 +371,12 @@ class Life(RuleBasedStateMachine):
     def create(self, body: dict[str, Any]) -> str:
         with self.service.database.jobs() as session:
             job, _new = jobs.create(
-                session, document=body, spec=JobSpec.model_validate(body), plan=None, actor="ada", idempotency=None
+                session,
+                document=body,
+                spec=JobSpec.model_validate(body),
+                plan=None,
+                actor="ada",
+                idempotency=None,
             )
             return job.id
 
@@ -341,7 +393,9 @@ class Life(RuleBasedStateMachine):
     def claim(self, part: str, node: str) -> None:
         expected = part in self.model.parts and self.model.claimed(part, self.now)
         with self.service.database.jobs() as session:
-            claim = attempts.claim(session, part, node, lease_seconds=LEASE_SECONDS, rendezvous_port=1)
+            claim = attempts.claim(
+                session, part, node, lease_seconds=LEASE_SECONDS, rendezvous_port=1
+            )
         must((claim is not None) == expected, "of all deliveries one claims", part)
         if claim is not None:
             self.grips[part] = Grip(part, claim.token, node, claim.job_id)
@@ -362,8 +416,16 @@ class Life(RuleBasedStateMachine):
         with self.service.database.read_jobs() as session:
             unclaimed = attempts.unclaimed(session, node)
             held = attempts.held(session, node)
-        must(set(unclaimed) == self.model.to_claim(node), "a lost bell is made good by a heartbeat", unclaimed)
-        must({one.assignment_id for one in held} == self.model.to_hold(node), "a restarted agent finds its own", held)
+        must(
+            set(unclaimed) == self.model.to_claim(node),
+            "a lost bell is made good by a heartbeat",
+            unclaimed,
+        )
+        must(
+            {one.assignment_id for one in held} == self.model.to_hold(node),
+            "a restarted agent finds its own",
+            held,
+        )
         for one in held:
             if one.state.value == "claimed":
                 offset = self.model.parts[one.assignment_id].offset
@@ -386,9 +448,17 @@ class Life(RuleBasedStateMachine):
     def read_intents(self, node: str) -> None:
         with self.service.database.read_jobs() as session:
             wanted = attempts.wanted(session, node)
-        mine = [part for part in self.model.parts.values() if part.node == node and part.state == "claimed"]
+        mine = [
+            part
+            for part in self.model.parts.values()
+            if part.node == node and part.state == "claimed"
+        ]
         expected = {part.id: "cancel" for part in mine if self.model.jobs[part.job].cancel_asked}
-        must({part: intent.value for part, intent in wanted.items()} == expected, "a cancel is never lost", wanted)
+        must(
+            {part: intent.value for part, intent in wanted.items()} == expected,
+            "a cancel is never lost",
+            wanted,
+        )
 
     def mark_running(self, grip: Grip) -> None:
         expected = self.model.ran(grip.part, grip.token)
@@ -402,7 +472,11 @@ class Life(RuleBasedStateMachine):
             with self.service.database.read_jobs() as session:
                 grip.writer = attempts.writer(session, grip.part, grip.token)
             entitled = self.model.holds(grip.part, grip.token)
-            must((grip.writer is not None) == entitled, "P2: only who holds a part may open its stream", grip)
+            must(
+                (grip.writer is not None) == entitled,
+                "P2: only who holds a part may open its stream",
+                grip,
+            )
 
     def append(self, grip: Grip, count: int, times: int) -> None:
         """Send a batch of points, ``times`` times."""
@@ -433,7 +507,14 @@ class Life(RuleBasedStateMachine):
         expected = self.model.published(part, token, grip.step)
         with self.service.database.jobs() as session:
             said = checkpoints.publish(
-                session, part, token, step=grip.step, location="c", bytes=1, sha256="0" * 64, final=False
+                session,
+                part,
+                token,
+                step=grip.step,
+                location="c",
+                bytes=1,
+                sha256="0" * 64,
+                final=False,
             )
         must(said == expected, "P2: only who holds a job publishes its checkpoints", grip)
 

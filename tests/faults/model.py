@@ -1,11 +1,14 @@
-"""What Lockstep promises, as plain dictionaries: the other opinion that the real thing is compared with.
+"""What Lockstep promises, as plain dictionaries: the other opinion that the real thing is compared
+with.
 
-Written from the pages on the life of a job and on reasons, and calling nothing of the product: a model that asked
-the code under test what is right would agree with every bug. It knows leases, tokens and who may do what; it does not
-know budgets or backoffs, so where a job may be tried again or fail, both are right.
+Written from the pages on the life of a job and on reasons, and calling nothing of the product: a
+model that asked the code under test what is right would agree with every bug. It knows leases,
+tokens and who may do what; it does not know budgets or backoffs, so where a job may be tried again
+or fail, both are right.
 
-How it is used: whoever does something tells the model *before* the database is looked at. The model answers what the
-service has to answer, and notes which events may follow. ``check`` then replays every new event against these notes.
+How it is used: whoever does something tells the model *before* the database is looked at. The model
+answers what the service has to answer, and notes which events may follow. ``check`` then replays
+every new event against these notes.
 
 Not here: doing anything to the service (``tests.faults.machine``).
 """
@@ -20,7 +23,8 @@ OUTAGE_SECONDS: Final = 30.0
 HOLD_SECONDS: Final = 10.0
 HEARTBEAT_SECONDS: Final = 5.0
 CAUSE_SECONDS: Final = 10.0
-"""How long a node of a gang that only lost the others waits for one that knows why, beside a lease."""
+"""How long a node of a gang that only lost the others waits for one that knows why, beside a
+lease."""
 
 FINAL: Final = frozenset({"succeeded", "failed", "cancelled"})
 STEPS: Final = {
@@ -33,10 +37,19 @@ STEPS: Final = {
 }
 """What each event says: from which states, to which."""
 NEVER_AGAIN: Final = ("user_error", "bad_spec", "timed_out", "non_finite", "exit_stall")
-MAYBE_AGAIN: Final = ("killed", "network", "stall", "launch_failed", "storage", "shutdown", "preempted")
+MAYBE_AGAIN: Final = (
+    "killed",
+    "network",
+    "stall",
+    "launch_failed",
+    "storage",
+    "shutdown",
+    "preempted",
+)
 STOPS: Final = ("cancelled", "timed_out", "shutdown", "preempted")
 CONSEQUENCES: Final = ("network", "stall")
-"""Of a gang: the node that says so does not know why. Neither these nor a stop end the gang while others go on."""
+"""Of a gang: the node that says so does not know why. Neither these nor a stop end the gang while
+others go on."""
 
 
 class PromiseBroken(AssertionError):  # noqa: N818 -- reads as what it says
@@ -104,7 +117,8 @@ class Model:
         """Whether a pass was made since the last look."""
         self._last_event = 0
 
-    # -- what people do ------------------------------------------------------------------------------------------
+    # -- what people do
+    # ------------------------------------------------------------------------------------------
 
     def submitted(self, job_id: str) -> None:
         must(job_id not in self.jobs, "a new submit is a new job", job_id)
@@ -124,27 +138,41 @@ class Model:
                     part.state = "released"
         return True
 
-    # -- what nodes do -------------------------------------------------------------------------------------------
+    # -- what nodes do
+    # -------------------------------------------------------------------------------------------
 
     def registered(self, node: str, at: float) -> None:
         self.seen_at[node] = at
 
     def to_claim(self, node: str) -> set[str]:
-        return {part.id for part in self.parts.values() if part.node == node and part.state == "assigned"}
+        return {
+            part.id
+            for part in self.parts.values()
+            if part.node == node and part.state == "assigned"
+        }
 
     def to_hold(self, node: str) -> set[str]:
-        return {part.id for part in self.parts.values() if part.node == node and part.state in ("claimed", "ended")}
+        return {
+            part.id
+            for part in self.parts.values()
+            if part.node == node and part.state in ("claimed", "ended")
+        }
 
     def claimed(self, part_id: str, at: float) -> bool:
         part = self.parts[part_id]
         first = min(self._gang(self.jobs[part.job]), key=lambda one: one.rank, default=part)
-        if part.state != "assigned" or (part.rank > 0 and first.rank == 0 and first.state == "assigned"):
+        if part.state != "assigned" or (
+            part.rank > 0 and first.rank == 0 and first.state == "assigned"
+        ):
             return False
         part.state, part.claimed, part.lease_until = "claimed", True, at + LEASE_SECONDS
         return True
 
     def renewed(self, node: str, tokens: dict[str, str], at: float) -> dict[str, str | None]:
-        """What the answer to a heartbeat must be: the intent of each part that is still this node's."""
+        """What the answer to a heartbeat must be.
+
+        The intent of each part that is still this node's.
+        """
         self.seen_at[node] = at
         answer: dict[str, str | None] = {}
         for part_id, token in tokens.items():
@@ -175,7 +203,9 @@ class Model:
         part.stream = "open"
         return True
 
-    def appended(self, part_id: str, token: str, before: int, points: list[tuple[int, float]]) -> bool:
+    def appended(
+        self, part_id: str, token: str, before: int, points: list[tuple[int, float]]
+    ) -> bool:
         part = self.parts[part_id]
         if part.token != token or part.stream != "open" or part.offset != before:
             return False
@@ -216,10 +246,12 @@ class Model:
         part.state = "released"
         return True
 
-    # -- what schedulers do --------------------------------------------------------------------------------------
+    # -- what schedulers do
+    # --------------------------------------------------------------------------------------
 
     def pass_is_held(self, at: float) -> bool:
-        """Whether somebody else makes the pass. A hold from before the clock was set back holds nobody up."""
+        """Whether somebody else makes the pass. A hold from before the clock was set back holds
+        nobody up."""
         return at < self.pass_held_until <= at + 2 * HOLD_SECONDS
 
     def pass_begins(self, at: float) -> bool:
@@ -227,7 +259,9 @@ class Model:
         if self.pass_is_held(at):
             return False
         for part in self.parts.values():
-            if part.live and part.lease_until > at + LEASE_SECONDS + HEARTBEAT_SECONDS:  # the clock was set back
+            if (
+                part.live and part.lease_until > at + LEASE_SECONDS + HEARTBEAT_SECONDS
+            ):  # the clock was set back
                 part.lease_until = at + LEASE_SECONDS
         if self.pass_ended_at is not None and at - self.pass_ended_at > OUTAGE_SECONDS:
             for part in self.parts.values():
@@ -251,28 +285,49 @@ class Model:
         self.may_place = True
 
     def _settle(self, part: Part) -> None:
-        """It lost the others: if all of these went on well for long enough, nobody will name another cause."""
+        """It lost the others: if all of these went on well for long enough, nobody will name
+        another cause."""
         job = self.jobs[part.job]
-        others = [other for other in self._gang(job) if other.live and other.attempt == part.attempt]
+        others = [
+            other for other in self._gang(job) if other.live and other.attempt == part.attempt
+        ]
         enough = part.ended_at + CAUSE_SECONDS + LEASE_SECONDS
-        if others and job.attempt == part.attempt and all(other.lease_until >= enough for other in others):
+        if (
+            others
+            and job.attempt == part.attempt
+            and all(other.lease_until >= enough for other in others)
+        ):
             self._end_attempt(job, part.said)
 
     def pass_ends(self, at: float) -> None:
         self.pass_ended_at, self.pass_held_until = at, 0.0
 
-    # -- what must be so -----------------------------------------------------------------------------------------
+    # -- what must be so
+    # -----------------------------------------------------------------------------------------
 
     def check(self, look: Any, at: float) -> None:
         """Compare what is with what must be."""
-        must(look.jobs.keys() == self.jobs.keys(), "P1: every accepted job is there, once", look.jobs.keys())
+        must(
+            look.jobs.keys() == self.jobs.keys(),
+            "P1: every accepted job is there, once",
+            look.jobs.keys(),
+        )
         self._replay(look, at)
         for job in self.jobs.values():
             self._check_job(job, look.jobs[job.id])
         self._check_parts(look)
         saved = sorted((job.id, *saved) for job in self.jobs.values() for saved in job.checkpoints)
-        must(look.checkpoints == saved, "P2: checkpoints are those of who held the job", look.checkpoints, saved)
-        stored = {(job.id, attempt): points for job in self.jobs.values() for attempt, points in job.points.items()}
+        must(
+            look.checkpoints == saved,
+            "P2: checkpoints are those of who held the job",
+            look.checkpoints,
+            saved,
+        )
+        stored = {
+            (job.id, attempt): points
+            for job in self.jobs.values()
+            for attempt, points in job.points.items()
+        }
         must(look.points == stored, "P6: every accepted point is there once", look.points, stored)
         self.may_place = False
 
@@ -288,9 +343,19 @@ class Model:
             must(job.state not in FINAL, "P5: terminal is final", job, event)
             must(job.state in sources, "a step is taken from where it may be", job, event)
             if job.expected:
-                must(event.kind in job.expected.pop(0), "P2: only what was caused happens", job, event)
+                must(
+                    event.kind in job.expected.pop(0),
+                    "P2: only what was caused happens",
+                    job,
+                    event,
+                )
             else:
-                must(event.kind == "placed" and self.may_place, "P2: nothing happens by itself", job, event)
+                must(
+                    event.kind == "placed" and self.may_place,
+                    "P2: nothing happens by itself",
+                    job,
+                    event,
+                )
                 self._placed(job, look, at)
             job.state = target
         left = [job for job in self.jobs.values() if job.expected]
@@ -299,15 +364,26 @@ class Model:
     def _placed(self, job: Job, look: Any, at: float) -> None:
         must(not job.cancel_asked, "a cancelled job is not placed", job)
         job.attempt += 1
-        attempt = [row for row in look.attempts if row.job_id == job.id and row.number == job.attempt]
+        attempt = [
+            row for row in look.attempts if row.job_id == job.id and row.number == job.attempt
+        ]
         must(len(attempt) == 1, "attempts are numbered without a gap", job, look.attempts)
         earlier = [part for part in self.parts.values() if part.job == job.id]
         writing = [part for part in earlier if part.claimed and part.stream != "sealed"]
-        must(not writing, "P2: placed only after every stream before is sealed, opened or not", job, writing)
+        must(
+            not writing,
+            "P2: placed only after every stream before is sealed, opened or not",
+            job,
+            writing,
+        )
         for row in look.parts.values():
             if row.attempt_id != attempt[0].id:
                 continue
-            must(at - self.seen_at[row.node_name] < LEASE_SECONDS, "only nodes that were heard get work", row.node_name)
+            must(
+                at - self.seen_at[row.node_name] < LEASE_SECONDS,
+                "only nodes that were heard get work",
+                row.node_name,
+            )
             lease = at + LEASE_SECONDS
             devices = tuple(row.device_indices)
             self.parts[row.id] = Part(
@@ -340,12 +416,24 @@ class Model:
                 must((part.node, index) not in given, "a device belongs to one part at most", part)
                 given[part.node, index] = part.id
         held = {device: holder for device, holder in look.holders.items() if holder is not None}
-        must(held == given, "devices are held by who was given them and has not let go", held, given)
+        must(
+            held == given, "devices are held by who was given them and has not let go", held, given
+        )
         sealed = {stream.assignment_id: stream.sealed for stream in look.streams.values()}
-        expected = {part.id: part.stream == "sealed" for part in self.parts.values() if part.stream != "unopened"}
-        must(sealed == expected, "a stream is sealed once its part has ended, and not before", sealed, expected)
+        expected = {
+            part.id: part.stream == "sealed"
+            for part in self.parts.values()
+            if part.stream != "unopened"
+        }
+        must(
+            sealed == expected,
+            "a stream is sealed once its part has ended, and not before",
+            sealed,
+            expected,
+        )
 
-    # -- how an attempt ends -------------------------------------------------------------------------------------
+    # -- how an attempt ends
+    # -------------------------------------------------------------------------------------
 
     def _end_attempt(self, job: Job, reason: str) -> None:
         for other in self._gang(job):
@@ -360,4 +448,8 @@ class Model:
             job.expected.append({"failed"} if reason in NEVER_AGAIN else {"failed", "requeued"})
 
     def _gang(self, job: Job) -> list[Part]:
-        return [part for part in self.parts.values() if part.job == job.id and part.attempt == job.attempt]
+        return [
+            part
+            for part in self.parts.values()
+            if part.job == job.id and part.attempt == job.attempt
+        ]

@@ -1,7 +1,9 @@
-"""A link to a server that can be cut and healed: while it is cut nothing passes, and nobody is told.
+"""A link to a server that can be cut and healed: while it is cut nothing passes, and nobody is
+told.
 
-As when packets are dropped: connections stay open and silent, new ones are not answered. What was sent meanwhile arrives
-when the link is healed, as TCP would send it again, or is lost with its connections, as if that had taken too long.
+As when packets are dropped: connections stay open and silent, new ones are not answered. What was
+sent meanwhile arrives when the link is healed, as TCP would send it again, or is lost with its
+connections, as if that had taken too long.
 
 Not here: connections that break with a word (``tests.faults.wire``).
 """
@@ -46,7 +48,8 @@ class Link:
         self._passes.clear()
 
     def heal(self, *, late: bool) -> None:
-        """Let everything pass again: also what was sent meanwhile, if ``late``; or break the connections of before."""
+        """Let everything pass again: also what was sent meanwhile, if ``late``; or break the
+        connections of before."""
         if not late:
             with self._lock:
                 for end in self._ends:
@@ -111,7 +114,9 @@ def to_postgres(url: str) -> Callable[[], socket.socket]:
     host = str(named.query.get("host", named.host))
     port = named.port or 5432
     return (
-        to_unix(f"{host}/.s.PGSQL.{port}") if host.startswith("/") else lambda: socket.create_connection((host, port))
+        to_unix(f"{host}/.s.PGSQL.{port}")
+        if host.startswith("/")
+        else lambda: socket.create_connection((host, port))
     )
 
 

@@ -1,7 +1,8 @@
-"""The control plane as real processes, each of which may be killed, frozen and started again: nobody does it for the test.
+"""The control plane as real processes, each of which may be killed, frozen and started again:
+nobody does it for the test.
 
-Broker, api, schedulers and one node agent over real databases. The agent's launcher is the stand-in that runs no ranks,
-unless a drill is about ranks: then it is the real one.
+Broker, api, schedulers and one node agent over real databases. The agent's launcher is the stand-in
+that runs no ranks, unless a drill is about ranks: then it is the real one.
 
 Not here: ``lockstep up``, which starts again what was killed (``tests.e2e.service``).
 """
@@ -38,7 +39,9 @@ PATIENCE_SECONDS: Final = 120.0
 class Plane:
     """See the module. Take it from ``running_plane``."""
 
-    def __init__(self, folder: Path, urls: Urls, broker: Any, *, scale: float, devices: int) -> None:
+    def __init__(
+        self, folder: Path, urls: Urls, broker: Any, *, scale: float, devices: int
+    ) -> None:
         self.folder, self.urls, self.broker, self.scale = folder, urls, broker, scale
         self.database = Database(*urls)
         self.api = self.new_api()
@@ -64,12 +67,17 @@ class Plane:
     def start_scheduler(self) -> Scheduler:
         self._schedulers_started += 1
         number = self._schedulers_started
-        made = Scheduler(self.folder, self.urls, self.broker.url, timings_scale=self.scale, number=number)
+        made = Scheduler(
+            self.folder, self.urls, self.broker.url, timings_scale=self.scale, number=number
+        )
         self.schedulers.append(made)
         return made
 
     def new_api(self, *command: str) -> Program:
-        """Another api over the same databases, not started yet; ``command`` is the module and its words."""
+        """Another api over the same databases, not started yet.
+
+        ``command`` is the module and its words.
+        """
         return Program(
             self.folder,
             *command,
@@ -95,18 +103,27 @@ class Plane:
     def attempts(self) -> Counter[str]:
         """How many each job has had."""
         with self.database.read_jobs() as session:
-            rows = session.execute(select(AttemptRow.job_id, func.count()).group_by(AttemptRow.job_id))
+            rows = session.execute(
+                select(AttemptRow.job_id, func.count()).group_by(AttemptRow.job_id)
+            )
             return Counter(dict(rows.all()))
 
     def states(self) -> dict[str, str]:
         """Of every job, by id."""
         with self.database.read_jobs() as session:
-            return {job: state.value for job, state in session.execute(select(JobRow.id, JobRow.state))}
+            return {
+                job: state.value for job, state in session.execute(select(JobRow.id, JobRow.state))
+            }
 
     def idle(self) -> bool:
         """Whether every device is free."""
         with self.database.read_jobs() as session:
-            return session.query(AssignmentRow).filter(AssignmentRow.state != AssignmentState.RELEASED).count() == 0
+            return (
+                session.query(AssignmentRow)
+                .filter(AssignmentRow.state != AssignmentState.RELEASED)
+                .count()
+                == 0
+            )
 
     def all_end(self, jobs: set[str], seconds: float = PATIENCE_SECONDS) -> dict[str, str]:
         """Wait until these have ended; their states."""
@@ -121,7 +138,9 @@ class Plane:
             states = self.states()
             stuck = next(job for job in jobs if states.get(job) not in ENDED)
             found = Counter(states[job] for job in jobs)
-            raise AssertionError(f"{error}: {found}; of {stuck}: {self.node.events(stuck)}") from None
+            raise AssertionError(
+                f"{error}: {found}; of {stuck}: {self.node.events(stuck)}"
+            ) from None
 
     def end_gapless(self, job: str, flag: Path, drill: Drill) -> None:
         """Let a job of ``running`` end, as its first attempt, and look for each of its points."""
@@ -137,8 +156,14 @@ class Plane:
     def processes(self) -> dict[str, psutil.Process]:
         """The programs that run, by name."""
         found = {"api": self.api.process, "agent": self.node.agent}
-        found |= {f"scheduler {number}": each.process for number, each in enumerate(self.schedulers)}
-        return {name: psutil.Process(each.pid) for name, each in found.items() if each and each.poll() is None}
+        found |= {
+            f"scheduler {number}": each.process for number, each in enumerate(self.schedulers)
+        }
+        return {
+            name: psutil.Process(each.pid)
+            for name, each in found.items()
+            if each and each.poll() is None
+        }
 
 
 @contextmanager
@@ -163,7 +188,13 @@ def running_plane(
 
 def script(source: str, *, name: str = "j", gpus: int = 1, **more: Any) -> dict[str, Any]:
     """A job whose command is ``source``: Python for the stand-in launcher, a file for the real one."""
-    return {"name": name, "kind": "script", "script": {"command": [source]}, "resources": {"gpus": gpus}, **more}
+    return {
+        "name": name,
+        "kind": "script",
+        "script": {"command": [source]},
+        "resources": {"gpus": gpus},
+        **more,
+    }
 
 
 def noted(file: Path) -> str:
@@ -173,7 +204,8 @@ def noted(file: Path) -> str:
 
 
 def running(flag: Path) -> str:
-    """Source of a job that sends a point every 20 ms until ``flag`` is there, and then writes into it how many."""
+    """Source of a job that sends a point every 20 ms until ``flag`` is there, and then writes into
+    it how many."""
     return f"""
 turn = 0
 ranks()

@@ -1,7 +1,9 @@
-"""Bugs that services of this kind have had, each as a change of our own code that a test can make and take back.
+"""Bugs that services of this kind have had, each as a change of our own code that a test can make
+and take back.
 
-They keep the machine honest: it must find every one of them with what an ordinary run looks at. Each wraps the real
-function instead of copying it, so that it stays that bug when the function changes.
+They keep the machine honest: it must find every one of them with what an ordinary run looks at.
+Each wraps the real function instead of copying it, so that it stays that bug when the function
+changes.
 
 Not here: looking for them (``tests.faults.test_planted``).
 """
@@ -28,7 +30,9 @@ from lockstep.storage.series import series, streams
 def fencing_off(patch: pytest.MonkeyPatch) -> None:
     """The token is carried and never compared: whoever names a part of a job may act for it."""
 
-    def trusting(real: Callable[..., Any], table: type[AssignmentRow | StreamRow], key: str) -> Callable[..., Any]:
+    def trusting(
+        real: Callable[..., Any], table: type[AssignmentRow | StreamRow], key: str
+    ) -> Callable[..., Any]:
         @wraps(real)
         def act(session: Session, *names: Any, **named: Any) -> Any:
             assignment_id = named["assignment_id"] if "assignment_id" in named else names[0]
@@ -40,14 +44,23 @@ def fencing_off(patch: pytest.MonkeyPatch) -> None:
 
         return act
 
-    for module, name in ((attempts, "mark_running"), (attempts, "writer"), (attempts, "end"), (checkpoints, "publish")):
+    for module, name in (
+        (attempts, "mark_running"),
+        (attempts, "writer"),
+        (attempts, "end"),
+        (checkpoints, "publish"),
+    ):
         patch.setattr(module, name, trusting(getattr(module, name), AssignmentRow, "id"))
     patch.setattr(series, "append", trusting(series.append, StreamRow, "assignment_id"))
     real_renew = attempts.renew
 
     def renew(session: Session, node_name: str, tokens: Mapping[str, str], **named: Any) -> Any:
-        known = select(AssignmentRow.id, AssignmentRow.token).where(AssignmentRow.id.in_(list(tokens)))
-        return real_renew(session, node_name, {row.id: row.token for row in session.execute(known)}, **named)
+        known = select(AssignmentRow.id, AssignmentRow.token).where(
+            AssignmentRow.id.in_(list(tokens))
+        )
+        return real_renew(
+            session, node_name, {row.id: row.token for row in session.execute(known)}, **named
+        )
 
     patch.setattr(attempts, "renew", renew)
 
@@ -59,7 +72,11 @@ def rescue_by_time_alone(patch: pytest.MonkeyPatch) -> None:
     def expired(session: Session) -> list[ExpiredAssignment]:
         statement = (
             select(
-                AssignmentRow.id, AssignmentRow.token, AssignmentRow.job_id, AttemptRow.number, AssignmentRow.node_name
+                AssignmentRow.id,
+                AssignmentRow.token,
+                AssignmentRow.job_id,
+                AttemptRow.number,
+                AssignmentRow.node_name,
             )
             .join(AttemptRow, AttemptRow.id == AssignmentRow.attempt_id)
             .where(AssignmentRow.state.in_(LIVE), AssignmentRow.created_at < db_now() - 60.0)
@@ -68,7 +85,9 @@ def rescue_by_time_alone(patch: pytest.MonkeyPatch) -> None:
 
     def lose(session: Session, assignment_id: str, token: str, **named: Any) -> bool:
         session.execute(
-            update(AssignmentRow).where(AssignmentRow.id == assignment_id).values(lease_expires_at=db_now() - 1.0)
+            update(AssignmentRow)
+            .where(AssignmentRow.id == assignment_id)
+            .values(lease_expires_at=db_now() - 1.0)
         )
         return real_lose(session, assignment_id, token, **named)
 
@@ -83,10 +102,21 @@ def unguarded_finish(patch: pytest.MonkeyPatch) -> None:
     def end(session: Session, assignment_id: str, token: str, outcome: Any, **named: Any) -> bool:
         if real_end(session, assignment_id, token, outcome, **named):
             return True
-        job_id = session.execute(select(AssignmentRow.job_id).where(AssignmentRow.id == assignment_id)).scalar_one()
+        job_id = session.execute(
+            select(AssignmentRow.job_id).where(AssignmentRow.id == assignment_id)
+        ).scalar_one()
         state = JobState.SUCCEEDED if outcome.reason.value == "succeeded" else JobState.FAILED
-        session.execute(update(JobRow).where(JobRow.id == job_id).values(state=state, finished_at=db_now()))
-        events.add(session, job_id=job_id, attempt=None, kind=state.value, message="it ended", actor="lockstep")
+        session.execute(
+            update(JobRow).where(JobRow.id == job_id).values(state=state, finished_at=db_now())
+        )
+        events.add(
+            session,
+            job_id=job_id,
+            attempt=None,
+            kind=state.value,
+            message="it ended",
+            actor="lockstep",
+        )
         return True
 
     patch.setattr(attempts, "end", end)
@@ -98,7 +128,11 @@ def cancel_lost_in_a_requeue(patch: pytest.MonkeyPatch) -> None:
     def forgetful(real: Callable[..., bool]) -> Callable[..., bool]:
         @wraps(real)
         def act(session: Session, assignment_id: str, *names: Any, **named: Any) -> bool:
-            job = select(AssignmentRow.job_id).where(AssignmentRow.id == assignment_id).scalar_subquery()
+            job = (
+                select(AssignmentRow.job_id)
+                .where(AssignmentRow.id == assignment_id)
+                .scalar_subquery()
+            )
             session.execute(update(JobRow).where(JobRow.id == job).values(intent=None))
             return real(session, assignment_id, *names, **named)
 
@@ -109,7 +143,8 @@ def cancel_lost_in_a_requeue(patch: pytest.MonkeyPatch) -> None:
 
 
 def null_first_heartbeat(patch: pytest.MonkeyPatch) -> None:
-    """A claimed part has no lease until its first heartbeat, and what is not there is never less than now.
+    """A claimed part has no lease until its first heartbeat, and what is not there is never less
+    than now.
 
     The column refuses NULL, which is the guard against this. Infinity compares as NULL would.
     """
@@ -118,19 +153,27 @@ def null_first_heartbeat(patch: pytest.MonkeyPatch) -> None:
     def claim(session: Session, assignment_id: str, *names: Any, **named: Any) -> Any:
         claimed = real_claim(session, assignment_id, *names, **named)
         if claimed is not None:
-            mine = (AssignmentRow.id == assignment_id, AssignmentRow.state == AssignmentState.CLAIMED)
-            session.execute(update(AssignmentRow).where(*mine).values(lease_expires_at=float("inf")))
+            mine = (
+                AssignmentRow.id == assignment_id,
+                AssignmentRow.state == AssignmentState.CLAIMED,
+            )
+            session.execute(
+                update(AssignmentRow).where(*mine).values(lease_expires_at=float("inf"))
+            )
         return claimed
 
     patch.setattr(attempts, "claim", claim)
 
 
 def seal_only_what_is_open(patch: pytest.MonkeyPatch) -> None:
-    """Where nothing was ever opened there is nothing to seal: so it can be opened by whoever was lost."""
+    """Where nothing was ever opened there is nothing to seal: so it can be opened by whoever was
+    lost."""
     real_seal = streams.seal
 
     def seal(session: Session, assignment_id: str, **named: Any) -> bool:
-        return streams.state(session, assignment_id) is not None and real_seal(session, assignment_id, **named)
+        return streams.state(session, assignment_id) is not None and real_seal(
+            session, assignment_id, **named
+        )
 
     patch.setattr(streams, "seal", seal)
 

@@ -1,4 +1,5 @@
-"""What drills on the processes of one job share: the job, who runs it, when it moved, and what is left of it.
+"""What drills on the processes of one job share: the job, who runs it, when it moved, and what is
+left of it.
 
 Not here: the service itself (``tests.e2e.service``), and any fault (the ``test_*`` beside this).
 """
@@ -90,8 +91,11 @@ def stay_away(how):
 )
 
 
-def train(service: Service, name: str, steps: int, *, pause: float = 0.002, **train: Any) -> dict[str, Any]:
-    """Two ranks that train for ``steps`` steps, of some 20 ms with the default pause until ``hurry``."""
+def train(
+    service: Service, name: str, steps: int, *, pause: float = 0.002, **train: Any
+) -> dict[str, Any]:
+    """Two ranks that train for ``steps`` steps, of some 20 ms with the default pause until
+    ``hurry``."""
     checkpoint = {"checkpoint": {"every_steps": EVERY_STEPS}, **train}
     enough = _enough(service, name)
     enough.unlink(missing_ok=True)  # of a job of this name before
@@ -181,9 +185,13 @@ def gang_of(service: Service, job_id: str, attempt: int, seconds: float = 120) -
 
 def gang_in(folder: Path) -> Gang:
     """The processes of the attempt in this folder."""
-    ranks = sorted(json.loads((folder / "ranks.json").read_text())["ranks"], key=lambda one: one["rank"])
+    ranks = sorted(
+        json.loads((folder / "ranks.json").read_text())["ranks"], key=lambda one: one["rank"]
+    )
     launcher = json.loads((folder / "launcher.json").read_text())["pid"]
-    return Gang(folder, psutil.Process(launcher), tuple(psutil.Process(one["pid"]) for one in ranks))
+    return Gang(
+        folder, psutil.Process(launcher), tuple(psutil.Process(one["pid"]) for one in ranks)
+    )
 
 
 def signalled(processes: Iterable[psutil.Process], number: signal.Signals) -> float:
@@ -195,13 +203,19 @@ def signalled(processes: Iterable[psutil.Process], number: signal.Signals) -> fl
 
 
 def frozen(processes: Sequence[psutil.Process], folder: Path) -> float:
-    """SIGSTOP them at a moment at which none of them writes to the SQLite files in ``folder``; seconds since the epoch.
+    """SIGSTOP them at a moment at which none of them writes to the SQLite files in ``folder``;
+    seconds since the epoch.
 
-    Whoever is stopped inside a transaction keeps everybody else from writing: one machine stands still then.
+    Whoever is stopped inside a transaction keeps everybody else from writing: one machine stands
+    still then.
     """
     for _ in range(100):
         at = signalled(processes, signal.SIGSTOP)
-        until(lambda: all(each.status() == psutil.STATUS_STOPPED for each in processes), 60, "their standstill")
+        until(
+            lambda: all(each.status() == psutil.STATUS_STOPPED for each in processes),
+            60,
+            "their standstill",
+        )
         if all(map(_can_be_written, folder.glob("*.db"))):
             return at
         signalled(processes, signal.SIGCONT)
@@ -256,12 +270,23 @@ def points(service: Service, job_id: str, attempt: int, name: str) -> dict[str, 
 
 
 def event_at(
-    service: Service, job_id: str, kind: str, attempt: int | None, seconds: float = 60, *, nth: int = 1
+    service: Service,
+    job_id: str,
+    kind: str,
+    attempt: int | None,
+    seconds: float = 60,
+    *,
+    nth: int = 1,
 ) -> tuple[float, dict[str, Any]]:
-    """When something happened for the nth time to an attempt, or to the job, in seconds since the epoch, and what."""
+    """When something happened for the nth time to an attempt, or to the job, in seconds since the
+    epoch, and what."""
 
     def ask() -> dict[str, Any] | None:
-        found = [each for each in service.events(job_id) if each["kind"] == kind and each["attempt"] == attempt]
+        found = [
+            each
+            for each in service.events(job_id)
+            if each["kind"] == kind and each["attempt"] == attempt
+        ]
         return found[nth - 1] if len(found) >= nth else None
 
     event = until(ask, seconds, f"{kind} of attempt {attempt}")

@@ -1,10 +1,13 @@
-"""The faults that Lockstep must survive, what must happen in each, and what the drills measured of them.
+"""The faults that Lockstep must survive, what must happen in each, and what the drills measured of
+them.
 
-A run with ``LOCKSTEP_RECORD_DRILLS`` naming a file merges its rows into it, by test; ``make drill`` does so with
-``docs/drills.json``, and ``docs/generate.py`` draws the table of ``docs/reliability.md`` from it. A fault without a row
-says so: nothing here counts as passed because it was written down.
+A run with ``LOCKSTEP_RECORD_DRILLS`` naming a file merges its rows into it, by test; ``make drill``
+does so with ``docs/drills.json``, and ``docs/generate.py`` draws the table of
+``docs/reliability.md`` from it. A fault without a row says so: nothing here counts as passed
+because it was written down.
 
-Not here: the drills (most are the ``test_*`` beside this), and how one of them counts and times (``tests.faults.table``).
+Not here: the drills (most are the ``test_*`` beside this), and how one of them counts and times
+(``tests.faults.table``).
 """
 
 from __future__ import annotations
@@ -33,10 +36,19 @@ FAULTS: Final[dict[int, tuple[str, str]]] = {
     ),
     2: ("SIGKILL the launcher of the ranks", "its ranks are gone; a new attempt"),
     3: ("SIGKILL the node agent", "training is not disturbed, and a restarted agent adopts it"),
-    4: ("a whole node is gone", "its jobs are placed elsewhere, and the old attempt can write nothing"),
-    5: ("SIGKILL the api between commit and answer; submits repeated", "one job for each, not one more or less"),
+    4: (
+        "a whole node is gone",
+        "its jobs are placed elsewhere, and the old attempt can write nothing",
+    ),
+    5: (
+        "SIGKILL the api between commit and answer; submits repeated",
+        "one job for each, not one more or less",
+    ),
     6: ("SIGKILL the api between commit and bell", "the job starts, once"),
-    7: ("the broker is killed and started again, over and over", "bells are heard again; running jobs are not touched"),
+    7: (
+        "the broker is killed and started again, over and over",
+        "bells are heard again; running jobs are not touched",
+    ),
     8: ("the broker is flushed with jobs queued", "every job starts, none twice"),
     9: ("the broker is frozen", "submits are answered as quickly as ever"),
     10: ("each message is delivered three times, in any order", "one attempt"),
@@ -45,19 +57,40 @@ FAULTS: Final[dict[int, tuple[str, str]]] = {
         "PostgreSQL is restarted, or away for 30 s",
         "no job is lost or started again; 503 and Retry-After, never 500",
     ),
-    13: ("the database is away for longer than a lease", "agents stop their ranks; then one new attempt each"),
+    13: (
+        "the database is away for longer than a lease",
+        "agents stop their ranks; then one new attempt each",
+    ),
     14: ("a commit happened and its caller got an error", "no job and no event twice"),
-    15: ("a node is cut off for two leases, then healed", "the old side stops before the new one starts"),
-    16: ("agent, launcher and ranks stand still beyond the lease", "their first write is refused; they exit"),
+    15: (
+        "a node is cut off for two leases, then healed",
+        "the old side stops before the new one starts",
+    ),
+    16: (
+        "agent, launcher and ranks stand still beyond the lease",
+        "their first write is refused; they exit",
+    ),
     17: ("a node's clock is an hour off", "nothing: lease times are the database's"),
-    18: ("a node's disk is full", "the checkpoint before is whole, and the attempt is tried elsewhere"),
+    18: (
+        "a node's disk is full",
+        "the checkpoint before is whole, and the attempt is tried elsewhere",
+    ),
     19: ("the database's disk is full", "submits are refused with 507; nothing accepted is lost"),
     20: ("a checkpoint is torn, or a bit in it flips", "it is found, and the one before is used"),
-    21: ("a rank is five times slower than the others", "it is reported as a straggler, and never killed"),
+    21: (
+        "a rank is five times slower than the others",
+        "it is reported as a straggler, and never killed",
+    ),
     22: ("a collective never completes", "the rank is named, with stacks; the job is tried again"),
-    23: ("user code ignores SIGTERM and double-forks", "nothing of it is left before its device is given away"),
+    23: (
+        "user code ignores SIGTERM and double-forks",
+        "nothing of it is left before its device is given away",
+    ),
     24: ("a cancel at any moment around the end", "one end"),
-    25: ("three schedulers, and the leader is killed again and again", "nothing is placed twice; another one leads"),
+    25: (
+        "three schedulers, and the leader is killed again and again",
+        "nothing is placed twice; another one leads",
+    ),
     26: ("the first heartbeat never comes", "the attempt expires like any other"),
     27: ("old and new version side by side, and a migration", "no job is affected"),
     28: ("one job floods its metrics", "it alone is limited, and told so"),
@@ -99,7 +132,9 @@ def merge(file: Path, rows: Mapping[str, Row], verdicts: Mapping[str, str], *, t
         opened.write(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
 
 
-def _merged(kept: dict[str, Row], rows: Mapping[str, Row], verdicts: Mapping[str, str], today: str) -> dict[str, Row]:
+def _merged(
+    kept: dict[str, Row], rows: Mapping[str, Row], verdicts: Mapping[str, str], today: str
+) -> dict[str, Row]:
     for test, row in rows.items():
         verdict = verdicts.get(test, "error")
         if verdict == NOT_RUN and kept.get(test, {}).get("verdict", NOT_RUN) != NOT_RUN:
@@ -135,7 +170,8 @@ def table() -> str:
             for number in numbers(row["fault"]):
                 by_fault.setdefault(number, []).append(row)
     lines = [
-        "| fault | must happen | drill | times | noticed (s) | recovered (s) | lost | doubled | orphans | measured |",
+        "| fault | must happen | drill | times | noticed (s) | recovered (s) | lost | doubled | "
+        "orphans | measured |",
         "| --- | --- | --- | ---: | --- | --- | ---: | ---: | ---: | --- |",
     ]
     for number, (what, must) in FAULTS.items():

@@ -1,8 +1,11 @@
-"""The service without its processes: the real application, storage and scheduler over real databases, on a moved clock.
+"""The service without its processes: the real application, storage and scheduler over real
+databases, on a moved clock.
 
-``look`` reads everything that the promises speak of, past the code under test: rows as they lie there.
+``look`` reads everything that the promises speak of, past the code under test: rows as they lie
+there.
 
-Not here: what must be found (``tests.faults.model``), and who does what when (``tests.faults.machine``).
+Not here: what must be found (``tests.faults.model``), and who does what when
+(``tests.faults.machine``).
 """
 
 from __future__ import annotations
@@ -97,7 +100,9 @@ class Service:
     wiped = 0
     """How many lives it has had."""
 
-    def __init__(self, urls: Urls, store: Path, *, prepare: Callable[[Engine], None] = lambda _engine: None) -> None:
+    def __init__(
+        self, urls: Urls, store: Path, *, prepare: Callable[[Engine], None] = lambda _engine: None
+    ) -> None:
         self.urls = urls
         self.store = store
         self.clock = DatabaseClock(urls[0])
@@ -113,8 +118,15 @@ class Service:
         return self.urls[0].partition(":")[0].partition("+")[0]
 
     def _open(self) -> None:
-        app = create_app(settings_for(self.urls, self.store), self.database, BlobStore(str(self.store)), self.bells)
-        self._client = TestClient(app, headers={"Authorization": f"Bearer {TOKEN}"}, raise_server_exceptions=False)
+        app = create_app(
+            settings_for(self.urls, self.store),
+            self.database,
+            BlobStore(str(self.store)),
+            self.bells,
+        )
+        self._client = TestClient(
+            app, headers={"Authorization": f"Bearer {TOKEN}"}, raise_server_exceptions=False
+        )
         self.http = self._client.__enter__()
 
     def _shut(self) -> None:
@@ -140,7 +152,11 @@ class Service:
             for table in reversed(JobsBase.metadata.sorted_tables):
                 if table not in (SchedulerLeaseRow.__table__, TokenRow.__table__):
                     session.execute(delete(table))
-            session.execute(update(SchedulerLeaseRow).values(owner=None, expires_at=0.0, dirty=False, finished_at=None))
+            session.execute(
+                update(SchedulerLeaseRow).values(
+                    owner=None, expires_at=0.0, dirty=False, finished_at=None
+                )
+            )
         with self.database.series() as session:
             for table in SeriesBase.metadata.sorted_tables:
                 session.execute(delete(table))
@@ -159,23 +175,37 @@ class Service:
         scalars: dict[tuple[str, int], list[tuple[int, float]]] = defaultdict(list)
         with self.database.read_jobs() as session:
             rows = list(session.scalars(select(JobRow)))
-            attempts = list(session.scalars(select(AttemptRow).order_by(AttemptRow.job_id, AttemptRow.number)))
+            attempts = list(
+                session.scalars(select(AttemptRow).order_by(AttemptRow.job_id, AttemptRow.number))
+            )
             parts = {row.id: row for row in session.scalars(select(AssignmentRow))}
-            devices = session.execute(select(DeviceRow.node_name, DeviceRow.index, DeviceRow.assignment_id))
+            devices = session.execute(
+                select(DeviceRow.node_name, DeviceRow.index, DeviceRow.assignment_id)
+            )
             holders = {(name, index): holder for name, index, holder in devices}
-            kinds = select(EventRow.id, EventRow.job_id, EventRow.attempt, EventRow.kind).order_by(EventRow.id)
+            kinds = select(EventRow.id, EventRow.job_id, EventRow.attempt, EventRow.kind).order_by(
+                EventRow.id
+            )
             events = [Happened(*row) for row in session.execute(kinds)]
             saved = select(CheckpointRow.job_id, CheckpointRow.attempt, CheckpointRow.step)
-            checkpoints = sorted((job, attempt, step) for job, attempt, step in session.execute(saved))
+            checkpoints = sorted(
+                (job, attempt, step) for job, attempt, step in session.execute(saved)
+            )
         with self.database.read_series() as session:
             streams = {row.assignment_id: row for row in session.scalars(select(StreamRow))}
-            chunks = select(SeriesChunkRow).options(undefer(SeriesChunkRow.points)).order_by(SeriesChunkRow.seq)
+            chunks = (
+                select(SeriesChunkRow)
+                .options(undefer(SeriesChunkRow.points))
+                .order_by(SeriesChunkRow.seq)
+            )
             # What its node measures comes when it comes.
             chunks = chunks.where(SeriesChunkRow.name.not_like(f"{SYSTEM}%"))
             for chunk in session.scalars(chunks):
                 unpacked = unpack(chunk.points)
                 source = scalars if chunk.name.startswith("tb/") else points
-                source[chunk.job_id, chunk.attempt] += zip(unpacked.steps, unpacked.values, strict=True)
+                source[chunk.job_id, chunk.attempt] += zip(
+                    unpacked.steps, unpacked.values, strict=True
+                )
         return Look(
             {view.id: view for view in job_views(self.database, rows)},
             attempts,
@@ -195,6 +225,10 @@ def opened(urls: Urls, clock: DatabaseClock, prepare: Callable[[Engine], None]) 
     for engine in {database._jobs, database._series}:
         clock.rule(engine)
         if engine.dialect.name == "sqlite":
-            event.listen(engine, "connect", lambda connection, _record: connection.execute("PRAGMA synchronous=OFF"))
+            event.listen(
+                engine,
+                "connect",
+                lambda connection, _record: connection.execute("PRAGMA synchronous=OFF"),
+            )
         prepare(engine)
     return database

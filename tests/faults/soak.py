@@ -1,8 +1,10 @@
-"""A service under load and under fire for as long as one likes: who submits, who looks, and who breaks things.
+"""A service under load and under fire for as long as one likes: who submits, who looks, and who
+breaks things.
 
-Two nodes with simulated ranks, an api, two schedulers and a broker; so many jobs at a time, so many clients that look at
-them, and again and again something is killed or stands still for a while. Whoever broke it starts it again, as a person's
-init system would, and an operator gives quarantined nodes work again.
+Two nodes with simulated ranks, an api, two schedulers and a broker; so many jobs at a time, so many
+clients that look at them, and again and again something is killed or stands still for a while.
+Whoever broke it starts it again, as a person's init system would, and an operator gives quarantined
+nodes work again.
 
 Not here: what must hold in the end (``tests.faults.test_soak``).
 """
@@ -74,9 +76,14 @@ class Load:
     @classmethod
     def from_environment(cls) -> Load:
         """``LOCKSTEP_SOAK_SECONDS`` and so on; a seed of its own for each run that names none."""
-        named = {name: os.environ.get(f"LOCKSTEP_SOAK_{name.upper()}") for name in cls.__dataclass_fields__}
+        named = {
+            name: os.environ.get(f"LOCKSTEP_SOAK_{name.upper()}")
+            for name in cls.__dataclass_fields__
+        }
         given: dict[str, Any] = {
-            name: type(getattr(cls, name))(value) for name, value in named.items() if value is not None
+            name: type(getattr(cls, name))(value)
+            for name, value in named.items()
+            if value is not None
         }
         return cls(**{"seed": random.SystemRandom().randrange(2**32), **given})
 
@@ -139,7 +146,9 @@ class Soak:
     def living(self) -> int:
         """How many jobs have not ended."""
         with self.plane.database.read_jobs() as session:
-            return session.execute(select(func.count()).where(JobRow.state.not_in(TERMINAL))).scalar_one()
+            return session.execute(
+                select(func.count()).where(JobRow.state.not_in(TERMINAL))
+            ).scalar_one()
 
     def _thread(self, work: Callable[..., None], *names: Any) -> threading.Thread:
         def guarded() -> None:
@@ -159,7 +168,8 @@ class Soak:
             self._resume_nodes()
             time.sleep(LOOK_SECONDS)
 
-    # -- people --------------------------------------------------------------------------------------------------
+    # -- people
+    # ----------------------------------------------------------------------------------------------
 
     def _submit(self, ends_at: float) -> None:
         """Keep so many jobs going, and cancel some of them at any moment of their lives."""
@@ -215,7 +225,8 @@ class Soak:
                 what()
                 self.looks += 1
 
-    # -- faults --------------------------------------------------------------------------------------------------
+    # -- faults
+    # ----------------------------------------------------------------------------------------------
 
     def _break_something(self) -> None:
         kinds: list[Callable[[], str | None]] = [
@@ -320,11 +331,14 @@ class Soak:
                     continue  # it has just ended
         return sorted(found)
 
-    # -- what programs hold --------------------------------------------------------------------------------------
+    # -- what programs hold
+    # --------------------------------------------------------------------------------------
 
     def programs(self) -> dict[str, psutil.Process]:
         """The programs that run, by name."""
-        found = {name: process for name, process in self.plane.processes().items() if name != "agent"}
+        found = {
+            name: process for name, process in self.plane.processes().items() if name != "agent"
+        }
         for name, node in self.nodes.items():
             if node.runs and node.agent is not None:
                 found[f"agent {name}"] = psutil.Process(node.agent.pid)

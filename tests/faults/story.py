@@ -1,14 +1,16 @@
 """The story of three jobs, told by the programs' own code and without a process.
 
-One succeeds, one is cancelled, and one has to wait for a device and then runs for longer than it may.
+One succeeds, one is cancelled, and one has to wait for a device and then runs for longer than it
+may.
 
-The api answers a client that retries, the scheduler makes passes, and the agent is the real supervisor with its real
-attempts, shippers and reporters. Only three things are not real: there is no launcher (its files are written as the
-contract of the attempt's folder says), nothing is killed, and what are threads in an agent are turns that are taken here,
-one after the other, so that the n-th call to a database is much the same in every telling.
+The api answers a client that retries, the scheduler makes passes, and the agent is the real
+supervisor with its real attempts, shippers and reporters. Only three things are not real: there is
+no launcher (its files are written as the contract of the attempt's folder says), nothing is killed,
+and what are threads in an agent are turns that are taken here, one after the other, so that the
+n-th call to a database is much the same in every telling.
 
-What each of them does when a database fails is its own: the client sends the same key again, the scheduler makes another
-pass, the agent logs it and tries again.
+What each of them does when a database fails is its own: the client sends the same key again, the
+scheduler makes another pass, the agent logs it and tries again.
 
 Not here: making databases fail (``tests.faults.database_faults``).
 """
@@ -53,7 +55,11 @@ GOOD: Final[dict[str, Any]] = {
     "resources": {"gpus": 1},
     "train": {"task": "image_classification", "batch": {"size": 8, "micro_size": 8}, "steps": 4},
 }
-STOPPED: Final[dict[str, Any]] = {"name": "stopped", "kind": "script", "script": {"command": ["forever"]}}
+STOPPED: Final[dict[str, Any]] = {
+    "name": "stopped",
+    "kind": "script",
+    "script": {"command": ["forever"]},
+}
 LATE: Final[dict[str, Any]] = {**STOPPED, "name": "late", "timeout_seconds": 8}
 ENDS: Final = {"good": "succeeded", "stopped": "cancelled", "late": "failed"}
 MAY_REPEAT: Final = ("placed", "checkpoint", "warning")
@@ -61,7 +67,8 @@ MAY_REPEAT: Final = ("placed", "checkpoint", "warning")
 
 
 class Turns:
-    """In the place of ``worker.upload.upload_loop.UploadLoop``: the same life, one step at a time, when ``turn`` is called."""
+    """In the place of ``worker.upload.upload_loop.UploadLoop``: the same life, one step at a time,
+    when ``turn`` is called."""
 
     all: list[Turns] = []  # noqa: RUF012 -- emptied by each telling
 
@@ -96,7 +103,9 @@ class Turns:
 class Agent:
     """A node's agent. ``turn`` is a second of its life."""
 
-    def __init__(self, database: Database, folder: Path, urls: tuple[str, str], rung: list[Any]) -> None:
+    def __init__(
+        self, database: Database, folder: Path, urls: tuple[str, str], rung: list[Any]
+    ) -> None:
         settings = AgentSettings(
             database_url=urls[0],
             series_url=urls[1],
@@ -160,12 +169,18 @@ class Telling:
             for target, name, stand_in in (
                 (uploaders, "UploadLoop", Turns),
                 (Attempt, "start", lambda _self: None),
-                (Attempt, "_launcher_is_alive", lambda self: not self.folder.file(contract.RESULT).exists()),
+                (
+                    Attempt,
+                    "_launcher_is_alive",
+                    lambda self: not self.folder.file(contract.RESULT).exists(),
+                ),
                 (ProcessTree, "kill", lambda _self, seconds=1.0: True),
                 (Children, "sweep_orphans", lambda _self: 0),
             ):
                 stack.enter_context(patch.object(target, name, stand_in))
-            stack.enter_context(patch("lockstep.worker.launch.launching.launch", lambda *_all: None))
+            stack.enter_context(
+                patch("lockstep.worker.launch.launching.launch", lambda *_all: None)
+            )
             agent = Agent(service.database, self.folder, service.urls, service.bells.rung)
             agent.turn()
             for body in (GOOD, STOPPED, LATE):
@@ -200,12 +215,17 @@ class Telling:
         address = f"/v1/jobs/{self.ids['stopped']}"
         seen = self.service.http.get(address)
         assert seen.status_code in (200, 503), seen.text
-        if seen.status_code == 200 and seen.json()["state"] == "running" and seen.json()["intent"] is None:
+        if (
+            seen.status_code == 200
+            and seen.json()["state"] == "running"
+            and seen.json()["intent"] is None
+        ):
             answer = self._asked(f"{address}/cancel", None)
             assert answer.status_code in (202, 409), answer.text
 
     def _asked(self, address: str, body: Any, **more: Any) -> Any:
-        """Ask until there is an answer, as the client does. A failing database is never a defect of the server."""
+        """Ask until there is an answer, as the client does. A failing database is never a defect of
+        the server."""
         for _try in range(TRIES):
             answer = self.service.http.post(address, json=body, **more)
             if answer.status_code != 503:
@@ -213,7 +233,8 @@ class Telling:
             assert answer.headers["retry-after"]
         raise AssertionError(f"{address} does not answer: {answer.text}")
 
-    # -- what must be left ---------------------------------------------------------------------------------------
+    # -- what must be left
+    # ---------------------------------------------------------------------------------------
 
     def check(self) -> None:
         """Each job ended once, as it had to, and nothing was written twice."""
@@ -227,11 +248,15 @@ class Telling:
 
     def _check_events(self, look: Look, job_id: str) -> None:
         mine = [event for event in look.events if event.job == job_id]
-        once = Counter((event.attempt, event.kind) for event in mine if event.kind not in MAY_REPEAT)
+        once = Counter(
+            (event.attempt, event.kind) for event in mine if event.kind not in MAY_REPEAT
+        )
         assert max(once.values()) == 1, f"no event twice: {once}"
         assert sum(event.kind in ("succeeded", "failed", "cancelled") for event in mine) == 1
         assert mine[0].kind == "submitted"
-        assert [e.kind for e in mine].count("placed") == sum(row.job_id == job_id for row in look.attempts)
+        assert [e.kind for e in mine].count("placed") == sum(
+            row.job_id == job_id for row in look.attempts
+        )
         saved = Counter((job, attempt) for job, attempt, _step in look.checkpoints)
         told = Counter((event.job, event.attempt) for event in mine if event.kind == "checkpoint")
         assert told == {key: count for key, count in saved.items() if key[0] == job_id}
@@ -244,7 +269,9 @@ class Telling:
             for found in (look.points, look.scalars):
                 steps = [step for step, _value in found.get((job_id, row.number), [])]
                 expected = list(range(1, POINTS + 1))
-                missing = not whole or row.number < last or found is look.scalars  # A train job writes no event files.
+                missing = (
+                    not whole or row.number < last or found is look.scalars
+                )  # A train job writes no event files.
                 assert steps == expected or (steps == [] and missing), "each point once"
         with self.service.database.read_series() as session:
             lines = log_pages.page(session, job_id, limit=1000).lines
@@ -275,7 +302,10 @@ def _let_the_launcher_work(attempt: Attempt) -> None:
     if assignment is None or folder.file(contract.RESULT).exists():
         return
     if not folder.file(contract.RANKS).exists():
-        _write_the_run(folder, plan=None if assignment.plan is None else assignment.plan.model_dump(mode="json"))
+        _write_the_run(
+            folder,
+            plan=None if assignment.plan is None else assignment.plan.model_dump(mode="json"),
+        )
     if assignment.spec.kind == "train":
         _end(folder, Reason.SUCCEEDED)
     elif (stop := folder.stop()) is not None:
@@ -283,16 +313,26 @@ def _let_the_launcher_work(attempt: Attempt) -> None:
 
 
 def _write_the_run(folder: Folder, *, plan: dict[str, Any] | None) -> None:
-    records = [{"step": step, "time": 1.0, "values": {"train/loss": 1.0 / step}} for step in range(1, POINTS + 1)]
-    folder.file(contract.METRICS).write_text("".join(json.dumps(record) + "\n" for record in records))
-    lines = [LogRecord(time=1.0, rank=0, stream="stdout", text=f"line {index}") for index in range(LINES)]
+    records = [
+        {"step": step, "time": 1.0, "values": {"train/loss": 1.0 / step}}
+        for step in range(1, POINTS + 1)
+    ]
+    folder.file(contract.METRICS).write_text(
+        "".join(json.dumps(record) + "\n" for record in records)
+    )
+    lines = [
+        LogRecord(time=1.0, rank=0, stream="stdout", text=f"line {index}") for index in range(LINES)
+    ]
     event_file = folder.file(contract.TENSORBOARD) / "tb/events.out.tfevents.1"
     event_file.parent.mkdir(parents=True, exist_ok=True)
     scalars = (event_files.record(step, 1.0, {"score": 1.0}) for step in range(1, POINTS + 1))
     event_file.write_bytes(event_files.header(1.0) + b"".join(scalars))
     segment = folder.file(contract.LOGS) / contract.segment_name(0)
     segment.write_text("".join(line.model_dump_json() + "\n" for line in lines))
-    events = [EngineEvent(kind="running", time=1.0), EngineEvent(kind="warning", time=1.0, data={"message": "w"})]
+    events = [
+        EngineEvent(kind="running", time=1.0),
+        EngineEvent(kind="warning", time=1.0, data={"message": "w"}),
+    ]
     if plan is not None:
         events.append(EngineEvent(kind="plan", time=1.0, data={**plan, "parameters": 10}))
         checkpoint = folder.file(contract.CHECKPOINTS) / f"step-{POINTS:08d}"
@@ -301,7 +341,9 @@ def _write_the_run(folder: Folder, *, plan: dict[str, Any] | None) -> None:
         saved = {"step": POINTS, "folder": checkpoint.name, "bytes": 2, "final": True}
         digest = hashlib.sha256(b"{}").hexdigest()
         events.append(EngineEvent(kind="checkpoint", time=1.0, data={**saved, "sha256": digest}))
-    folder.file(contract.EVENTS).write_text("".join(event.model_dump_json() + "\n" for event in events))
+    folder.file(contract.EVENTS).write_text(
+        "".join(event.model_dump_json() + "\n" for event in events)
+    )
     folder.file(contract.RANKS).write_text('{"ranks": []}')
 
 

@@ -1,4 +1,5 @@
-"""A process that submits jobs and stores points as fast as it can, and writes down what was accepted, until it is killed.
+"""A process that submits jobs and stores points as fast as it can, and writes down what was
+accepted, until it is killed.
 
 Not here: killing it (``tests.faults.test_sqlite_kill``).
 """
@@ -23,24 +24,34 @@ LIFE_SECONDS = 120.0
 
 
 def submit_until_killed(urls: Urls, name: str, accepted: Path) -> None:
-    """Each accepted job is a line with its id; each accepted batch of points one with how many points there are."""
+    """Each accepted job is a line with its id; each accepted batch of points one with how many
+    points there are."""
     database = Database(*urls)
     out = os.open(accepted, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     stream = {"assignment_id": name, "token": name}
     with database.series() as session:
         streams.open_stream(session, streams.Writer(job_id=name, attempt=1, **stream))
-    document = {"name": name, "kind": "script", "script": {"command": ["true"]}, "labels": {"by": name}}
+    document = {
+        "name": name,
+        "kind": "script",
+        "script": {"command": ["true"]},
+        "labels": {"by": name},
+    }
     spec = JobSpec.model_validate(document)
     count = 0
     ends_at = time.monotonic() + LIFE_SECONDS
     while time.monotonic() < ends_at:
         key = (f"{name}-{count}", "fingerprint")
         with database.jobs() as session:
-            job, _new = jobs.create(session, document=document, spec=spec, plan=None, actor=name, idempotency=key)
+            job, _new = jobs.create(
+                session, document=document, spec=spec, plan=None, actor=name, idempotency=key
+            )
         os.write(out, f"job {job.id}\n".encode())
         records = [StepValues(count + index, 1.0, {"loss": 1.0}) for index in range(BATCH)]
         with database.series() as session:
-            stored = series.append(session, offset_before=count, offset_after=count + BATCH, records=records, **stream)
+            stored = series.append(
+                session, offset_before=count, offset_after=count + BATCH, records=records, **stream
+            )
         if stored:
             count += BATCH
             os.write(out, f"points {count}\n".encode())

@@ -1,16 +1,19 @@
 """What a drill saw of one fault, and the table that is printed of all of them at the end of a run.
 
-A drill takes the fixture ``drill``, says which fault it injects and what is allowed, and counts and times what happened::
+A drill takes the fixture ``drill``, says which fault it injects and what is allowed, and counts and
+times what happened::
 
     drill.begin("F1", "SIGKILL one rank", seed=SEED, detection=5.0, recovery=15.0)
     ...
     drill.injected += 1
     drill.detections.append(seconds)
 
-What it was allowed is checked when the test is over, so that the numbers of a drill that fails are in the table too. A
-drill that cannot run here says why with ``pytest.skip("NOT RUN: …")`` after it began, and has its row all the same.
+What it was allowed is checked when the test is over, so that the numbers of a drill that fails are
+in the table too. A drill that cannot run here says why with ``pytest.skip("NOT RUN: …")`` after it
+began, and has its row all the same.
 
-Not here: any fault (the ``test_*`` beside this), or what survives it; and where the rows are kept (``tests.faults.record``).
+Not here: any fault (the ``test_*`` beside this), or what survives it; and where the rows are kept
+(``tests.faults.record``).
 """
 
 from __future__ import annotations
@@ -31,9 +34,11 @@ from tests.faults import record
 _ROW: Final = "drill"
 _PASSED: Final[pytest.StashKey[bool]] = pytest.StashKey()
 CROWDED: Final = 30.0
-"""Factor on all limits in an ordinary run, where other tests and programs share the cores; a long form runs alone.
+"""Factor on all limits in an ordinary run, where other tests and programs share the cores; a long
+form runs alone.
 
-The shortest limit, 2 s, is a minute then: it fails where something waits for a lease that is not scaled, or for ever.
+The shortest limit, 2 s, is a minute then: it fails where something waits for a lease that is not
+scaled, or for ever.
 """
 _COLUMNS: Final = "{:5} {:44.44} {:>6} {:>20} {:>20} {:>5} {:>8} {:>8}  {:10} {}"
 
@@ -84,7 +89,9 @@ class Drill:
         ):
             if limit is not None:
                 assert seen, f"{self.fault}: has a limit for {name}, and measured nothing"
-                assert max(seen) <= limit, f"{self.fault}: {name} after {max(seen):.2f} s, allowed are {limit} s"
+                assert max(seen) <= limit, (
+                    f"{self.fault}: {name} after {max(seen):.2f} s, allowed are {limit} s"
+                )
         found = {"lost": self.lost, "doubled": self.doubled, "orphans": self.orphans}
         assert not any(found.values()), f"{self.fault}: {found}"
 
@@ -96,7 +103,9 @@ def drill(request: pytest.FixtureRequest) -> Iterator[Drill]:
     noted = Drill(patience=1.0 if long else CROWDED)
     request.node.stash[_PASSED] = False
     yield noted
-    request.node.user_properties.append((_ROW, asdict(noted)))  # Its reports carry this to whoever prints.
+    request.node.user_properties.append(
+        (_ROW, asdict(noted))
+    )  # Its reports carry this to whoever prints.
     if request.node.stash[_PASSED]:
         noted.check()
 
@@ -136,9 +145,22 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         record.merge(Path(file), rows, verdicts, today=f"{datetime.now(UTC):%Y-%m-%d}")
     terminalreporter.section("faults")
     terminalreporter.line(
-        _COLUMNS.format("fault", "what", "times", "noticed", "recovered", "lost", "doubled", "orphans", "", "seed")
+        _COLUMNS.format(
+            "fault",
+            "what",
+            "times",
+            "noticed",
+            "recovered",
+            "lost",
+            "doubled",
+            "orphans",
+            "",
+            "seed",
+        )
     )
-    for test, row in sorted(rows.items(), key=lambda one: (int(one[1]["fault"][1:].split("/")[0]), one[0])):
+    for test, row in sorted(
+        rows.items(), key=lambda one: (int(one[1]["fault"][1:].split("/")[0]), one[0])
+    ):
         terminalreporter.line(
             _COLUMNS.format(
                 row["fault"],

@@ -1,4 +1,5 @@
-"""The api dies, and its connections break: every submit is one job (F5), and the client says what it does (F33).
+"""The api dies, and its connections break: every submit is one job (F5), and the client says what
+it does (F33).
 
 Not here: the database under it (``test_outages``), the bells that die with it (``test_broker``).
 """
@@ -38,7 +39,8 @@ SAYS: Final = {REFUSED: "connection refused", UNAVAILABLE: "it answered 503"}
 
 
 class Kept:
-    """An api that is started again whenever it dies: by itself, now and then, before it answers a submit."""
+    """An api that is started again whenever it dies: by itself, now and then, before it answers a
+    submit."""
 
     def __init__(self, program: Program, chance: random.Random, *, rate: float) -> None:
         self.program, self._chance, self._rate = program, chance, rate
@@ -86,7 +88,9 @@ def test_every_submit_is_one_job_however_often_api_and_connections_die(
 
 @pytest.mark.drill
 @pytest.mark.timeout(600)
-def test_five_hundred_submits_are_five_hundred_jobs(database_urls: Urls, tmp_path: Path, drill: Drill) -> None:
+def test_five_hundred_submits_are_five_hundred_jobs(
+    database_urls: Urls, tmp_path: Path, drill: Drill
+) -> None:
     seed = random.SystemRandom().randrange(2**32)
     submit_under_fire(database_urls, tmp_path, drill, wanted=500, at_once=50, kills=8, seed=seed)
 
@@ -106,13 +110,19 @@ def submit_under_fire(
             options = {"patience_seconds": 2 * PATIENCE_SECONDS, "say": lambda _line: None}
             with Client(wire.url, program.token, **options) as client:
                 for name in names:
-                    answered[name] = client.submit(script("true", name=name), idempotency_key=name).id
+                    answered[name] = client.submit(
+                        script("true", name=name), idempotency_key=name
+                    ).id
 
         names = [f"job-{number}" for number in range(wanted)]
         with ThreadPoolExecutor(at_once) as pool:
             done = [pool.submit(submit_some, names[worker::at_once]) for worker in range(at_once)]
             for moment in moments:
-                until(lambda moment=moment: len(answered) >= moment, 2 * PATIENCE_SECONDS, f"{moment} answers")
+                until(
+                    lambda moment=moment: len(answered) >= moment,
+                    2 * PATIENCE_SECONDS,
+                    f"{moment} answers",
+                )
                 kept.kill()
             for each in done:
                 each.result()
@@ -121,7 +131,11 @@ def submit_under_fire(
     database = Database(*urls)
     with database.read_jobs() as session:
         jobs = dict(session.execute(select(JobRow.id, JobRow.name)).all())
-        submitted = select(EventRow.job_id, func.count()).where(EventRow.kind == "submitted").group_by(EventRow.job_id)
+        submitted = (
+            select(EventRow.job_id, func.count())
+            .where(EventRow.kind == "submitted")
+            .group_by(EventRow.job_id)
+        )
         events = dict(session.execute(submitted).all())
     database.close()
     assert sorted(answered) == sorted(names)
@@ -132,20 +146,30 @@ def submit_under_fire(
 
 
 @pytest.mark.drill
-def test_the_client_tries_again_what_is_safe_and_says_so(sqlite_urls: Urls, tmp_path: Path, drill: Drill) -> None:
+def test_the_client_tries_again_what_is_safe_and_says_so(
+    sqlite_urls: Urls, tmp_path: Path, drill: Drill
+) -> None:
     chance = drill.begin(
-        "F33", "faults of the api as the client sees them", seed=random.SystemRandom().randrange(2**32)
+        "F33",
+        "faults of the api as the client sees them",
+        seed=random.SystemRandom().randrange(2**32),
     )
-    program = Program(tmp_path, LOCKSTEP_DATABASE_URL=sqlite_urls[0], LOCKSTEP_SERIES_URL=sqlite_urls[1])
+    program = Program(
+        tmp_path, LOCKSTEP_DATABASE_URL=sqlite_urls[0], LOCKSTEP_SERIES_URL=sqlite_urls[1]
+    )
     program.start()
     fault = OneFault()
     said: list[str] = []
     try:
         with (
             Wire(lambda: int(program.url.rpartition(":")[2]), fault) as wire,
-            Client(wire.url, program.token, patience_seconds=PATIENCE_SECONDS, say=said.append) as client,
+            Client(
+                wire.url, program.token, patience_seconds=PATIENCE_SECONDS, say=said.append
+            ) as client,
         ):
-            known = [client.submit(script("true", name=f"known-{number}")).id for number in range(100)]
+            known = [
+                client.submit(script("true", name=f"known-{number}")).id for number in range(100)
+            ]
             calls = {
                 "submit": lambda number: client.submit(script("true", name=f"new-{number}")),
                 "read": lambda _number: client.job(chance.choice(known)),

@@ -1,4 +1,5 @@
-"""Bells are lost and jobs are not: with the api (F6), with a broker that dies (F7), forgets (F8) or freezes (F9).
+"""Bells are lost and jobs are not: with the api (F6), with a broker that dies (F7), forgets (F8) or
+freezes (F9).
 
 Not here: messages that come three times, or late (``test_ends_and_bells``).
 """
@@ -24,7 +25,16 @@ from lockstep.storage.db.tables import AssignmentRow
 from tests.brokers import until
 from tests.databases import Urls
 from tests.faults import processes
-from tests.faults.plane import ENDED, PATIENCE_SECONDS, Plane, noted, running, running_plane, script, starts_noted
+from tests.faults.plane import (
+    ENDED,
+    PATIENCE_SECONDS,
+    Plane,
+    noted,
+    running,
+    running_plane,
+    script,
+    starts_noted,
+)
 from tests.faults.table import Drill
 from tests.worker.node import NAME
 
@@ -35,7 +45,8 @@ FLUSH_SECONDS: Final = 0.2
 WARM_CYCLES: Final = 3
 """After so many a program has opened what it needs once and for all."""
 GROWTH_FDS_MAX: Final = 4
-"""Fewer than there are cycles after the first ones: a job more that is just ending, but not a socket for each broker."""
+"""Fewer than there are cycles after the first ones: a job more that is just ending, but not a
+socket for each broker."""
 GROWTH_BYTES_MAX: Final = 8 * 1024 * 1024
 AGAIN_SECONDS: Final = 0.5
 
@@ -66,7 +77,10 @@ def kill_before_the_bell(plane: Plane, drill: Drill, *, times: int) -> None:
         dying.start()
         key = f"no-bell-{number}-of-{times}"
         spec = script(noted(starts), name=key)
-        with plane.client(dying.url, patience_seconds=0.0) as client, pytest.raises(UnreachableError):
+        with (
+            plane.client(dying.url, patience_seconds=0.0) as client,
+            pytest.raises(UnreachableError),
+        ):
             client.submit(spec, idempotency_key=key)
         died = time.monotonic()
         assert dying.process is not None
@@ -75,7 +89,11 @@ def kill_before_the_bell(plane: Plane, drill: Drill, *, times: int) -> None:
         drill.injected += 1
         with plane.client() as client:
             job = client.submit(spec, idempotency_key=key).id
-            until(lambda job=job: client.job(job).state != "queued", PATIENCE_SECONDS, "the job starts")
+            until(
+                lambda job=job: client.job(job).state != "queued",
+                PATIENCE_SECONDS,
+                "the job starts",
+            )
         drill.recoveries.append(time.monotonic() - died)
         jobs.add(job)
     assert set(plane.all_end(jobs).values()) == {"succeeded"}
@@ -92,12 +110,15 @@ def test_jobs_whose_bells_were_all_forgotten_start_once(plane: Plane, drill: Dri
 
 @pytest.mark.drill
 @pytest.mark.timeout(600)
-def test_a_hundred_jobs_whose_bells_were_all_forgotten_start_once(plane: Plane, drill: Drill) -> None:
+def test_a_hundred_jobs_whose_bells_were_all_forgotten_start_once(
+    plane: Plane, drill: Drill
+) -> None:
     forget_all_bells(plane, drill, jobs=100)
 
 
 def forget_all_bells(plane: Plane, drill: Drill, *, jobs: int) -> None:
-    """The agent is stopped while its bells gather, so that not one of them is heard; later ones have moments to live."""
+    """The agent is stopped while its bells gather, so that not one of them is heard; later ones
+    have moments to live."""
     drill.begin("F8", f"broker flushed with {jobs} queued jobs")
     starts = plane.folder / f"starts-{jobs}"
     until(plane.idle, PATIENCE_SECONDS, "devices that are all free")
@@ -108,7 +129,11 @@ def forget_all_bells(plane: Plane, drill: Drill, *, jobs: int) -> None:
             new = {client.submit(script(noted(starts))).id for _job in range(jobs)}
             waiting = min(jobs, DEVICES)
             queue = f"lockstep:node.{NAME}"
-            until(lambda: int(broker.llen(queue)) >= waiting, PATIENCE_SECONDS, "a bell for each job that has a place")
+            until(
+                lambda: int(broker.llen(queue)) >= waiting,
+                PATIENCE_SECONDS,
+                "a bell for each job that has a place",
+            )
             broker.flushall()
             drill.injected += 1
         finally:
@@ -120,7 +145,10 @@ def forget_all_bells(plane: Plane, drill: Drill, *, jobs: int) -> None:
             broker.flushall()
             drill.injected += 1
     drill.recoveries.append(time.monotonic() - thawed)
-    told, attempts = starts_noted(starts), {job: times for job, times in plane.attempts().items() if job in new}
+    told, attempts = (
+        starts_noted(starts),
+        {job: times for job, times in plane.attempts().items() if job in new},
+    )
     drill.lost = len(new - set(told))
     drill.doubled = sum(told.values()) + sum(attempts.values()) - 2 * len(new)
     assert told == attempts == dict.fromkeys(new, 1)
@@ -147,12 +175,16 @@ def test_a_frozen_broker_keeps_no_submit_waiting(plane: Plane, drill: Drill) -> 
     assert plane.broker.process is not None
 
     def submits(_worker: int) -> list[tuple[str, float]]:
-        with plane.client(patience_seconds=0.0) as mine:  # every answer must be a job, at the first try
+        with plane.client(
+            patience_seconds=0.0
+        ) as mine:  # every answer must be a job, at the first try
             return [_timed_submit(mine) for _submit in range(100)]
 
     until(plane.idle, PATIENCE_SECONDS, "devices that are all free")
     with plane.client() as client, plane.api.client() as http, ThreadPoolExecutor(2) as pool:
-        client.submit(script("ranks(); finish()"))  # the publisher has a connection: that is the one that hangs
+        client.submit(
+            script("ranks(); finish()")
+        )  # the publisher has a connection: that is the one that hangs
         # The jobs start afterwards: a hundred launchers at once would be what is measured.
         assert http.post(f"/v1/nodes/{NAME}/drain").is_success
         calm = [answer for worker in pool.map(submits, range(2)) for answer in worker]
@@ -161,7 +193,10 @@ def test_a_frozen_broker_keeps_no_submit_waiting(plane: Plane, drill: Drill) -> 
             answers = [answer for worker in pool.map(submits, range(2)) for answer in worker]
         assert http.post(f"/v1/nodes/{NAME}/resume").is_success
     drill.recoveries.append(p99(answers))
-    print(f"p99 {p99(calm):.3f} s with a broker that answers, {p99(answers):.3f} s with one that does not")
+    print(
+        f"p99 {p99(calm):.3f} s with a broker that answers, {p99(answers):.3f} s with one that "
+        f"does not"
+    )
     jobs = {job for job, _took in calm + answers}
     ended = plane.all_end(jobs, 2 * PATIENCE_SECONDS)
     drill.lost = len(jobs - set(ended))
@@ -183,10 +218,15 @@ def _timed_submit(client: Client) -> tuple[str, float]:
 
 @pytest.mark.drill
 @pytest.mark.timeout(600)
-def test_a_broker_killed_ten_times_is_heard_again_every_time(sqlite_urls: Urls, tmp_path: Path, drill: Drill) -> None:
+def test_a_broker_killed_ten_times_is_heard_again_every_time(
+    sqlite_urls: Urls, tmp_path: Path, drill: Drill
+) -> None:
     seed = random.SystemRandom().randrange(2**32)
     chance = drill.begin("F7", "broker killed and started again", seed=seed, recovery=5.0)
-    with running_plane(tmp_path, sqlite_urls, scale=RARE, devices=DEVICES) as plane, plane.client() as client:
+    with (
+        running_plane(tmp_path, sqlite_urls, scale=RARE, devices=DEVICES) as plane,
+        plane.client() as client,
+    ):
         job = client.submit(script(running(flag := tmp_path / "flag"))).id
         until(lambda: client.job(job).state == "running", PATIENCE_SECONDS, "a running job")
         sizes: dict[str, list[tuple[int, int]]] = {}
@@ -197,20 +237,29 @@ def test_a_broker_killed_ten_times_is_heard_again_every_time(sqlite_urls: Urls, 
             plane.broker.start()
             drill.recoveries.append(_heard(plane))
             for name, process in plane.processes().items():
-                sizes.setdefault(name, []).append((open_apart_from_databases(process), process.memory_info().rss))
-        assert {name: [fds for fds, _rss in each] for name, each in sizes.items() if _grows(each)} == {}, sizes
+                sizes.setdefault(name, []).append(
+                    (open_apart_from_databases(process), process.memory_info().rss)
+                )
+        assert {
+            name: [fds for fds, _rss in each] for name, each in sizes.items() if _grows(each)
+        } == {}, sizes
         shown = client.job(job)
         assert (shown.state, shown.attempt.number) == ("running", 1)
         plane.end_gapless(job, flag, drill)
         for name, each in sizes.items():
             megabytes = [rss >> 20 for _fds, rss in (each[WARM_CYCLES], each[-1])]
-            print(f"{name}: {each[WARM_CYCLES][0]} to {each[-1][0]} fds, {megabytes[0]} to {megabytes[1]} MB")
+            print(
+                f"{name}: {each[WARM_CYCLES][0]} to {each[-1][0]} fds, {megabytes[0]} to "
+                f"{megabytes[1]} MB"
+            )
 
 
 def _heard(plane: Plane) -> float:
-    """Seconds until a job that is submitted now, or a moment later, was placed and claimed: two bells were heard.
+    """Seconds until a job that is submitted now, or a moment later, was placed and claimed: two
+    bells were heard.
 
-    Submitted again and again, as a pass rings again: the first bell may find a connection that has just broken.
+    Submitted again and again, as a pass rings again: the first bell may find a connection that has
+    just broken.
     """
     before, began, again_at = _claims(plane), time.monotonic(), 0.0
     with plane.client() as client:
@@ -230,8 +279,11 @@ def _claims(plane: Plane) -> int:
 
 
 def open_apart_from_databases(process: psutil.Process) -> int:
-    """How many files it has open. A pool's connections come and go with the work, and their number has its own limit."""
-    links = [link.readlink() for link in Path(f"/proc/{process.pid}/fd").iterdir() if link.is_symlink()]
+    """How many files it has open. A pool's connections come and go with the work, and their number
+    has its own limit."""
+    links = [
+        link.readlink() for link in Path(f"/proc/{process.pid}/fd").iterdir() if link.is_symlink()
+    ]
     return sum(".db" not in link.name for link in links)
 
 

@@ -1,7 +1,8 @@
 """A job's story with a database that fails: each call, in each way, on both databases (F14).
 
-An ordinary run fails a sample of the calls, chosen by a seed that is printed; ``-m drill`` fails calls of every place that
-makes some, in every way, and then thousands of commits whose answers get lost.
+An ordinary run fails a sample of the calls, chosen by a seed that is printed; ``-m drill`` fails
+calls of every place that makes some, in every way, and then thousands of commits whose answers get
+lost.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ INJECTIONS: Final = 5_000
 """Of the long form, per database: lost answers to commits."""
 OPENED: Final = ("jobs", "series", "read_jobs", "read_series")
 NOT_TOLD: Final = {
-    "api": "the story reads one job; other pages only read, and a reader that fails has changed nothing",
+    "api": (
+        "the story reads one job; other pages only read, and a reader that fails has changed "
+        "nothing"
+    ),
     "scheduler.reconcile.lose": "the death of a node is told by the model",
     "scheduler.reconcile._last_steps": "likewise",
     "scheduler.reconcile._quarantine": "the story's node is a good one",
@@ -61,7 +65,8 @@ def faulty(database_urls: Urls, tmp_path: Path) -> Iterator[FaultyService]:
 
 @pytest.fixture
 def tell(faulty: FaultyService, tmp_path_factory: pytest.TempPathFactory) -> Tell:
-    """Tell the story once more, from nothing, and look at what is left. Say before it what is to fail."""
+    """Tell the story once more, from nothing, and look at what is left. Say before it what is to
+    fail."""
 
     def telling() -> Telling:
         faulty.faulty.watching, before = False, faulty.faulty.watching
@@ -96,10 +101,15 @@ def of_every_place(calls: list[Call], chance: random.Random) -> list[tuple[int, 
 
 
 def fail_each(
-    faulty: FaultyService, tell: Tell, drill: Drill, calls: list[Call], chosen: list[tuple[int, Fault]]
+    faulty: FaultyService,
+    tell: Tell,
+    drill: Drill,
+    calls: list[Call],
+    chosen: list[tuple[int, Fault]],
 ) -> None:
     for number, fault in chosen:
-        # The story takes a few calls more or less each time: where this one was not reached, the first of its place.
+        # The story takes a few calls more or less each time: where this one was not reached, the
+        # first of its place.
         for at in (number, calls.index(calls[number])):
             faulty.faulty.fail_at(at, fault)
             try:
@@ -109,23 +119,35 @@ def fail_each(
                 raise AssertionError(f"{fault} at call {at}, {site}: {error}") from error
             if faulty.faulty.injected:
                 break
-        assert len(faulty.faulty.injected) == 1, f"the story has no call {number} any more: {calls[number]}"
+        assert len(faulty.faulty.injected) == 1, (
+            f"the story has no call {number} any more: {calls[number]}"
+        )
         drill.injected += 1
 
 
-def test_the_story_visits_every_place_that_opens_a_transaction(faulty: FaultyService, tell: Tell) -> None:
+def test_the_story_visits_every_place_that_opens_a_transaction(
+    faulty: FaultyService, tell: Tell
+) -> None:
     told = {call.site for call in calls_of_the_story(faulty, tell)}
-    missing = {site for site in sites_in_the_programs() if site not in told and not site.startswith(tuple(NOT_TOLD))}
+    missing = {
+        site
+        for site in sites_in_the_programs()
+        if site not in told and not site.startswith(tuple(NOT_TOLD))
+    }
     assert not missing
 
 
-def test_a_failing_call_loses_nothing_and_doubles_nothing(faulty: FaultyService, tell: Tell, drill: Drill) -> None:
+def test_a_failing_call_loses_nothing_and_doubles_nothing(
+    faulty: FaultyService, tell: Tell, drill: Drill
+) -> None:
     chance = drill.begin("F14", f"{faulty.kind}: a call fails", seed=SEED)
     calls = calls_of_the_story(faulty, tell)
     fail_each(faulty, tell, drill, calls, chance.sample(ways(calls), SAMPLE))
 
 
-def test_lost_answers_to_many_commits_double_nothing(faulty: FaultyService, tell: Tell, drill: Drill) -> None:
+def test_lost_answers_to_many_commits_double_nothing(
+    faulty: FaultyService, tell: Tell, drill: Drill
+) -> None:
     lose_answers(faulty, tell, drill, seed=SEED, enough=40)
 
 
@@ -144,11 +166,17 @@ def test_failing_calls_of_every_place_lose_nothing_and_double_nothing(
 
 @pytest.mark.drill
 @pytest.mark.timeout(1800)
-def test_thousands_of_lost_answers_to_commits_double_nothing(faulty: FaultyService, tell: Tell, drill: Drill) -> None:
-    lose_answers(faulty, tell, drill, seed=random.SystemRandom().randrange(2**32), enough=INJECTIONS)
+def test_thousands_of_lost_answers_to_commits_double_nothing(
+    faulty: FaultyService, tell: Tell, drill: Drill
+) -> None:
+    lose_answers(
+        faulty, tell, drill, seed=random.SystemRandom().randrange(2**32), enough=INJECTIONS
+    )
 
 
-def lose_answers(faulty: FaultyService, tell: Tell, drill: Drill, *, seed: int, enough: int) -> None:
+def lose_answers(
+    faulty: FaultyService, tell: Tell, drill: Drill, *, seed: int, enough: int
+) -> None:
     """Tell the story until so many answers were lost, two of five."""
     chance = drill.begin("F14", f"{faulty.kind}: the answer to a commit is lost", seed=seed)
     while drill.injected < enough:

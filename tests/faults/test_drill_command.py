@@ -1,4 +1,5 @@
-"""``lockstep drill`` against a real service: it ends what it names, and its report says what happened.
+"""``lockstep drill`` against a real service: it ends what it names, and its report says what
+happened.
 
 Not here: what it refuses, and how its report reads (``tests/client/test_client_drill.py``).
 """
@@ -23,12 +24,19 @@ def lockstep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 def drilled(lockstep: Service, fault: Fault, *, steps: int) -> DrillReport:
     """The report of one drill, which must hold."""
-    done = lockstep.run("drill", fault, "--steps", str(steps), "--within-seconds", "120", "--json", timeout=570)
+    done = lockstep.run(
+        "drill", fault, "--steps", str(steps), "--within-seconds", "120", "--json", timeout=570
+    )
     assert done.returncode == 0, done.stdout + done.stderr + lockstep.service_logs()
     assert f"drill-{fault}-disturbed" in done.stderr
     report = DrillReport.model_validate_json(done.stdout)
     assert report.held
-    assert (report.steps, report.steps_lost, report.steps_doubled, report.processes_left) == (steps, 0, 0, 0)
+    assert (report.steps, report.steps_lost, report.steps_doubled, report.processes_left) == (
+        steps,
+        0,
+        0,
+        0,
+    )
     assert (report.attempts, report.different) == (1 if fault in PROGRAMS else 2, [])
     for job_id in (report.undisturbed, report.disturbed):
         job = lockstep.job(job_id)
@@ -36,7 +44,8 @@ def drilled(lockstep: Service, fault: Fault, *, steps: int) -> DrillReport:
     return report
 
 
-@pytest.mark.drill  # Two trainings and a service: two minutes that the other drills of a rank do not need.
+# Two trainings and a service: two minutes that the other drills of a rank do not need.
+@pytest.mark.drill
 @pytest.mark.timeout(600)
 def test_a_drill_kills_a_rank_and_shows_that_nothing_came_of_it(lockstep: Service) -> None:
     report = drilled(lockstep, "rank", steps=120)
@@ -51,7 +60,8 @@ def test_a_drill_kills_a_rank_and_shows_that_nothing_came_of_it(lockstep: Servic
     ("number", "fault", "detection", "recovery"),
     [
         ("F2", "launcher", 2.0, 15.0),
-        # From the kill to the next step that is stored, the program's start beside two busy ranks included; the five
+        # From the kill to the next step that is stored, the program's start beside two busy ranks
+        # included; the five
         # seconds in which an agent adopts are measured from its return, in ``test_ranks``.
         ("F3", "agent", None, 15.0),
         ("F33", "api", None, 15.0),
@@ -60,7 +70,12 @@ def test_a_drill_kills_a_rank_and_shows_that_nothing_came_of_it(lockstep: Servic
     ],
 )
 def test_a_drill_of_each_program_holds(
-    lockstep: Service, drill: Drill, number: str, fault: Fault, detection: float | None, recovery: float
+    lockstep: Service,
+    drill: Drill,
+    number: str,
+    fault: Fault,
+    detection: float | None,
+    recovery: float,
 ) -> None:
     drill.begin(number, f"lockstep drill {fault}", detection=detection, recovery=recovery)
     before = lockstep.program(PROGRAMS[fault]) if fault in PROGRAMS else None
@@ -68,6 +83,9 @@ def test_a_drill_of_each_program_holds(
     drill.injected += 1
     if before is not None:
         assert lockstep.program(PROGRAMS[fault]).pid != before.pid
-    for seen, seconds in ((drill.detections, report.noticed_seconds), (drill.recoveries, report.recovered_seconds)):
+    for seen, seconds in (
+        (drill.detections, report.noticed_seconds),
+        (drill.recoveries, report.recovered_seconds),
+    ):
         assert seconds is not None
         seen.append(seconds)

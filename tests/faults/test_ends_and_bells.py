@@ -1,4 +1,5 @@
-"""The end of a job, met by cancels at random moments (F24) and by bells that ring three times, early and late (F10, F11)."""
+"""The end of a job, met by cancels at random moments (F24) and by bells that ring three times,
+early and late (F10, F11)."""
 
 from __future__ import annotations
 
@@ -25,7 +26,13 @@ from tests.storage.scenes import at_once
 SEED: Final = int(os.environ.get("LOCKSTEP_TEST_SEED", "24"))
 DEVICES: Final = 4
 SCRIPT: Final = {"name": "j", "kind": "script", "script": {"command": ["true"]}}
-REASONS: Final = (Reason.SUCCEEDED, Reason.USER_ERROR, Reason.KILLED, Reason.SHUTDOWN, Reason.CANCELLED)
+REASONS: Final = (
+    Reason.SUCCEEDED,
+    Reason.USER_ERROR,
+    Reason.KILLED,
+    Reason.SHUTDOWN,
+    Reason.CANCELLED,
+)
 APART_SECONDS: Final = 0.004
 """About as long as either of the two takes."""
 
@@ -36,7 +43,9 @@ def test_a_cancel_around_the_end_leaves_one_end(service: Service, drill: Drill) 
 
 @pytest.mark.drill
 @pytest.mark.timeout(1200)
-def test_a_thousand_cancels_around_the_end_leave_one_end_each(service: Service, drill: Drill) -> None:
+def test_a_thousand_cancels_around_the_end_leave_one_end_each(
+    service: Service, drill: Drill
+) -> None:
     cancel_around_the_end(service, drill, times=1000, seed=random.SystemRandom().randrange(2**32))
 
 
@@ -46,7 +55,9 @@ def test_bells_that_ring_three_times_start_a_job_once(service: Service, drill: D
 
 @pytest.mark.drill
 @pytest.mark.timeout(600)
-def test_bells_that_ring_three_times_start_each_of_many_jobs_once(service: Service, drill: Drill) -> None:
+def test_bells_that_ring_three_times_start_each_of_many_jobs_once(
+    service: Service, drill: Drill
+) -> None:
     ring_three_times(service, drill, rounds=25, seed=random.SystemRandom().randrange(2**32))
 
 
@@ -77,7 +88,9 @@ def ring_all(service: Service, chance: random.Random) -> int:
         clear(service, claim)
     ended = service.look()
     heard += [
-        StopAssignment(notifier.assignment_id, "n1") for notifier in heard if isinstance(notifier, StartAssignment)
+        StopAssignment(notifier.assignment_id, "n1")
+        for notifier in heard
+        if isinstance(notifier, StartAssignment)
     ]
     chance.shuffle(heard)
     for notifier in heard:
@@ -159,7 +172,11 @@ def deliver(service: Service, notifier: Message) -> list[Claim]:
         return []
     with service.database.jobs() as session:
         claim = attempts.claim(
-            session, notifier.assignment_id, notifier.node_name, lease_seconds=60.0, rendezvous_port=1
+            session,
+            notifier.assignment_id,
+            notifier.node_name,
+            lease_seconds=60.0,
+            rendezvous_port=1,
         )
     if claim is None:
         return []
@@ -171,12 +188,16 @@ def deliver(service: Service, notifier: Message) -> list[Claim]:
 def end(service: Service, claim: Claim, reason: Reason) -> bool:
     with service.database.jobs() as session:
         outcome = Outcome.of(reason, "it ended")
-        return attempts.end(session, claim.assignment_id, claim.token, outcome, timings=service.timings)
+        return attempts.end(
+            session, claim.assignment_id, claim.token, outcome, timings=service.timings
+        )
 
 
 def clear(service: Service, claim: Claim) -> None:
     with service.database.series() as session:
-        streams.seal(session, claim.assignment_id, job_id=claim.job_id, attempt=claim.attempt_number)
+        streams.seal(
+            session, claim.assignment_id, job_id=claim.job_id, attempt=claim.attempt_number
+        )
     with service.database.jobs() as session:
         assert attempts.release(session, claim.assignment_id, claim.node_name)
 

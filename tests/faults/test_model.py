@@ -24,10 +24,14 @@ BUDGET: Final = settings(
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-"""What an ordinary run of the tests looks at, and all that a planted bug may hide from. What it finds is printed as it was
-found: making it shorter takes minutes, and is left to the long form."""
+"""What an ordinary run of the tests looks at, and all that a planted bug may hide from. What it
+finds is printed as it was found: making it shorter takes minutes, and is left to the long form."""
 LONG: Final = settings(
-    BUDGET, max_examples=60, stateful_step_count=80, derandomize=False, phases=[Phase.generate, Phase.shrink]
+    BUDGET,
+    max_examples=60,
+    stateful_step_count=80,
+    derandomize=False,
+    phases=[Phase.generate, Phase.shrink],
 )
 
 

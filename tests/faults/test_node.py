@@ -1,7 +1,9 @@
-"""Faults of a node and of what lies in the store: frozen past its lease, gone altogether, a damaged checkpoint.
+"""Faults of a node and of what lies in the store: frozen past its lease, gone altogether, a damaged
+checkpoint.
 
-F4, F16 and F20. The long forms have two nodes: the service's own and another agent beside it, which is the one that is hit.
-Leases are a fifth as long there. The short form of F16 takes the lease away instead of waiting for its end.
+F4, F16 and F20. The long forms have two nodes: the service's own and another agent beside it, which
+is the one that is hit. Leases are a fifth as long there. The short form of F16 takes the lease away
+instead of waiting for its end.
 
 Not here: single processes of a job on a node that is well (``test_ranks``).
 """
@@ -90,7 +92,9 @@ class Second:
     def start(self) -> None:
         with self._log.open("ab") as log:
             command = [sys.executable, "-m", "lockstep.worker"]
-            self.agent = subprocess.Popen(command, env=self._environment, cwd=ROOT, stdout=log, stderr=log)
+            self.agent = subprocess.Popen(
+                command, env=self._environment, cwd=ROOT, stdout=log, stderr=log
+            )
 
     def kill(self) -> None:
         self.agent.kill()
@@ -101,7 +105,9 @@ class Second:
 
         def ask() -> Path | None:
             found = (path.parent for path in self.folder.glob("*/ranks.json"))
-            return next((one for one in found if job_id in (one / attempt.ASSIGNMENT).read_text()), None)
+            return next(
+                (one for one in found if job_id in (one / attempt.ASSIGNMENT).read_text()), None
+            )
 
         return gang_in(until(ask, 60, "the second node's ranks"))
 
@@ -118,12 +124,18 @@ def second(lockstep: Service) -> Iterator[Second]:
 
 
 def _node(lockstep: Service, name: str) -> dict[str, Any] | None:
-    return next((one for one in lockstep.http.get("/v1/nodes").json()["items"] if one["name"] == name), None)
+    return next(
+        (one for one in lockstep.http.get("/v1/nodes").json()["items"] if one["name"] == name), None
+    )
 
 
 def on_the_second(lockstep: Service, name: str) -> str:
     """A job that runs on the second node and may go on anywhere."""
-    until(lambda: (_node(lockstep, "second") or {}).get("devices_free") == 2, 60, "the second node's devices")
+    until(
+        lambda: (_node(lockstep, "second") or {}).get("devices_free") == 2,
+        60,
+        "the second node's devices",
+    )
     # It has lost jobs before, for which it is quarantined.
     assert lockstep.http.post("/v1/nodes/second/resume").status_code == 200
     assert lockstep.http.post("/v1/nodes/first/drain").status_code == 200
@@ -135,11 +147,17 @@ def on_the_second(lockstep: Service, name: str) -> str:
 
 
 def refused(home: Path, job_id: str) -> bool:
-    """Whether the job's first attempt, of which somebody may still hold the token, can write nothing."""
+    """Whether the job's first attempt, of which somebody may still hold the token, can write
+    nothing."""
     database = Database(f"sqlite:///{home}/jobs.db", f"sqlite:///{home}/series.db")
     try:
         with database.read_jobs() as session:
-            first = select(AssignmentRow).where(AssignmentRow.job_id == job_id).order_by(AssignmentRow.id).limit(1)
+            first = (
+                select(AssignmentRow)
+                .where(AssignmentRow.job_id == job_id)
+                .order_by(AssignmentRow.id)
+                .limit(1)
+            )
             row = session.scalars(first).one()
             assignment, token, node = row.id, row.token, row.node_name
         with database.jobs() as session:
@@ -148,16 +166,33 @@ def refused(home: Path, job_id: str) -> bool:
                 attempts.mark_running(session, assignment, token),
                 attempts.settle_plan(session, assignment, token, {}),
                 checkpoints.publish(
-                    session, assignment, token, step=10**6, location="stale", bytes=1, sha256="0" * 64, final=True
+                    session,
+                    assignment,
+                    token,
+                    step=10**6,
+                    location="stale",
+                    bytes=1,
+                    sha256="0" * 64,
+                    final=True,
                 ),
-                attempts.end(session, assignment, token, Outcome.of(Reason.SUCCEEDED, "stale"), timings=Timings()),
+                attempts.end(
+                    session,
+                    assignment,
+                    token,
+                    Outcome.of(Reason.SUCCEEDED, "stale"),
+                    timings=Timings(),
+                ),
             ]
         with database.series() as session:
             place = streams.state(session, assignment)
             assert place is not None
             piece = {"assignment_id": assignment, "token": token}
             before = place.metrics_offset
-            told.append(series.append(session, **piece, offset_before=before, offset_after=before + 1, records=[]))
+            told.append(
+                series.append(
+                    session, **piece, offset_before=before, offset_after=before + 1, records=[]
+                )
+            )
         return not any(told)
     finally:
         database.close()
@@ -200,18 +235,26 @@ def lose_nodes(lockstep: Service, second: Second, drill: Drill, times: int) -> N
         before = stored_by_the_first(lockstep, job_id)
         second.start()  # Which finds what is left of the old attempt.
         ended_as_undisturbed(lockstep, drill, job_id)
-        until(lambda folder=gang.folder: not folder.exists(), 60, "the end of the old attempt's folder")
+        until(
+            lambda folder=gang.folder: not folder.exists(),
+            60,
+            "the end of the old attempt's folder",
+        )
         drill.doubled += stored_by_the_first(lockstep, job_id) != before
         assert refused(lockstep.home, job_id)
         drill.orphans += len(lockstep.processes_of(job_id))
 
 
-def test_a_job_whose_node_is_gone_goes_on_elsewhere(lockstep: Service, second: Second, drill: Drill) -> None:
+def test_a_job_whose_node_is_gone_goes_on_elsewhere(
+    lockstep: Service, second: Second, drill: Drill
+) -> None:
     lose_nodes(lockstep, second, drill, times=1)
 
 
 @pytest.mark.drill
-def test_the_job_of_a_node_that_is_gone_goes_on_elsewhere(lockstep: Service, second: Second, drill: Drill) -> None:
+def test_the_job_of_a_node_that_is_gone_goes_on_elsewhere(
+    lockstep: Service, second: Second, drill: Drill
+) -> None:
     lose_nodes(lockstep, second, drill, times=3)
 
 
@@ -250,7 +293,9 @@ def test_a_node_frozen_past_its_lease_writes_nothing_when_it_goes_on(
 def node(sqlite_urls: Urls, tmp_path: Path) -> Iterator[Node]:
     """A node with the real launcher and no service around it."""
     database = Database(*sqlite_urls)
-    made = Node(tmp_path, database, sqlite_urls, f"redis+socket://{tmp_path}/no-broker.sock", scale=1.0)
+    made = Node(
+        tmp_path, database, sqlite_urls, f"redis+socket://{tmp_path}/no-broker.sock", scale=1.0
+    )
     made.start(launcher=[])
     yield made
     made.close()
@@ -291,7 +336,9 @@ def submitted(node: Node, command: list[str], code: Path) -> str:
         "code": {"path": str(code)},
     }
     with node.database.jobs() as session:
-        job, _ = jobs.create(session, document=document, spec=read_spec(document), plan=None, actor="test")
+        job, _ = jobs.create(
+            session, document=document, spec=read_spec(document), plan=None, actor="test"
+        )
         job_id = job.id
     node.place(job_id, devices=2)
     return job_id
@@ -318,7 +365,8 @@ WAYS: Final[tuple[Damage, ...]] = (torn, flipped, lacking)
 
 
 def damage_checkpoints(drill: Drill, folder: Path, times: int) -> None:
-    """What an agent does with a job's checkpoints before it starts the ranks, with the newest damaged in the store."""
+    """What an agent does with a job's checkpoints before it starts the ranks, with the newest
+    damaged in the store."""
     chance = drill.begin("F20", "torn or bit-flipped newest checkpoint", seed=SEED)
     store = folder / "store"
     blobs = BlobStore(str(store))
@@ -354,7 +402,9 @@ def test_the_checkpoint_before_a_damaged_one_is_used(drill: Drill, tmp_path: Pat
 
 
 @pytest.mark.drill
-def test_the_checkpoint_before_a_damaged_one_is_used_two_hundred_times(drill: Drill, tmp_path: Path) -> None:
+def test_the_checkpoint_before_a_damaged_one_is_used_two_hundred_times(
+    drill: Drill, tmp_path: Path
+) -> None:
     damage_checkpoints(drill, tmp_path, times=200)
 
 
@@ -366,7 +416,11 @@ def damage_newest(lockstep: Service, second: Second, drill: Drill, ways: Sequenc
         until(lambda job_id=job_id: len(_published(lockstep, job_id)) > 1, 60, "two checkpoints")
         gang = second.gang(job_id)
         signalled(gang.ranks, signal.SIGSTOP)
-        until(lambda gang=gang: not list((gang.folder / attempt.CHECKPOINTS).glob("step-*")), 60, "all published")
+        until(
+            lambda gang=gang: not list((gang.folder / attempt.CHECKPOINTS).glob("step-*")),
+            60,
+            "all published",
+        )
         newest, before, *_ = _published(lockstep, job_id)
         way(Path(newest["location"].removeprefix("file://")), chance)
         killed = signalled(gang.ranks[:1], signal.SIGKILL)
@@ -387,5 +441,7 @@ def test_a_job_whose_newest_checkpoint_is_damaged_goes_on_from_the_one_before(
 
 
 def _published(lockstep: Service, job_id: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = lockstep.http.get(f"/v1/jobs/{job_id}/checkpoints").json()["items"]
+    found: list[dict[str, Any]] = lockstep.http.get(f"/v1/jobs/{job_id}/checkpoints").json()[
+        "items"
+    ]
     return found

@@ -1,7 +1,8 @@
-"""The database goes away for a while (F12), or for longer than a lease (F13), and an agent dies before its first heartbeat (F26).
+"""The database goes away for a while (F12), or for longer than a lease (F13), and an agent dies
+before its first heartbeat (F26).
 
-PostgreSQL is a server of its own here, stopped and started again under everything. Waits are scaled: what is half a
-minute in the long form is as long, measured in leases, in the short one.
+PostgreSQL is a server of its own here, stopped and started again under everything. Waits are
+scaled: what is half a minute in the long form is as long, measured in leases, in the short one.
 
 Not here: single statements that fail (``test_database_faults``).
 """
@@ -27,7 +28,15 @@ from lockstep.client.api import Client
 from lockstep.domain.life.lifecycle import AssignmentState
 from lockstep.domain.life.timings import Timings
 from tests.brokers import until
-from tests.faults.plane import PATIENCE_SECONDS, Plane, noted, running, running_plane, script, starts_noted
+from tests.faults.plane import (
+    PATIENCE_SECONDS,
+    Plane,
+    noted,
+    running,
+    running_plane,
+    script,
+    starts_noted,
+)
 from tests.faults.table import Drill
 from tests.postgres import Cluster, PostgresServer, own_cluster
 from tests.worker.node import NAME, Node
@@ -36,7 +45,8 @@ SCALE: Final = 0.15
 """Heartbeat 0.75 s, fence 7.5 s, lease 9 s: long enough for the short outage on a busy machine."""
 TIMINGS: Final = Timings().scaled(SCALE)
 AWAY_SECONDS: Final = 30.0
-"""Of the waits as they are: longer than the service needs to notice that it was away, shorter than a fence."""
+"""Of the waits as they are: longer than the service needs to notice that it was away, shorter than
+a fence."""
 SHORT_SCALE: Final = 0.1
 RECOVERY_SECONDS: Final = 2.0
 """From a database that answers to an api that does."""
@@ -76,7 +86,9 @@ def outages(cluster: Cluster, folder: Path, **options: Any) -> Iterator[Outage]:
 
 
 @pytest.fixture(scope="module")
-def outage(cluster: Cluster | None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outage | None]:
+def outage(
+    cluster: Cluster | None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Outage | None]:
     if cluster is None:
         yield None
         return
@@ -117,7 +129,9 @@ def take_the_database_away(outage: Outage, folder: Path, drill: Drill, *, second
             time.sleep(away_seconds)  # how long it is away is what is tested
             cluster.start()
             back = time.monotonic()
-            until(lambda back=back: asked.served_at > back, PATIENCE_SECONDS, "an answer of the api")
+            until(
+                lambda back=back: asked.served_at > back, PATIENCE_SECONDS, "an answer of the api"
+            )
             drill.recoveries.append(asked.served_at - back)
     print(f"the api answered {dict(asked.answers)}")
     assert set(asked.answers) <= {200, 201, 503}, asked.answers
@@ -151,7 +165,9 @@ def asking(plane: Plane, job: str) -> Iterator[Asked]:
         with plane.api.client() as http:
             while not over.wait(0.05):
                 note(asked, http.get(f"/v1/jobs/{job}"))
-                note(asked, http.post("/v1/jobs", json=script("ranks(); finish()", name="meanwhile")))
+                note(
+                    asked, http.post("/v1/jobs", json=script("ranks(); finish()", name="meanwhile"))
+                )
 
     asker = threading.Thread(target=ask)
     asker.start()
@@ -183,7 +199,9 @@ def test_a_job_whose_agent_died_before_its_first_heartbeat_goes_on_elsewhere(
 def test_jobs_whose_agents_died_or_froze_before_a_heartbeat_go_on_elsewhere(
     cluster: Cluster | None, outage: Outage, drill: Drill
 ) -> None:
-    die_before_the_first_heartbeat(cluster, outage, drill, ways=["claim", "frozen-claim"] * 2, scale=SCALE)
+    die_before_the_first_heartbeat(
+        cluster, outage, drill, ways=["claim", "frozen-claim"] * 2, scale=SCALE
+    )
 
 
 def die_before_the_first_heartbeat(
@@ -203,7 +221,9 @@ def die_before_the_first_heartbeat(
     starts = plane.folder / "starts"
     with plane.client() as client, plane.api.client() as http:
         for number, way in enumerate(ways):
-            victim = Node(plane.folder, plane.database, plane.urls, plane.broker.url, name=f"victim-{number}")
+            victim = Node(
+                plane.folder, plane.database, plane.urls, plane.broker.url, name=f"victim-{number}"
+            )
             assert http.post(f"/v1/nodes/{NAME}/drain").is_success
             start = {"launcher": [way], "module": "tests.faults.dying", "scale": scale}
             victim.started(lambda victim=victim, start=start: victim.spawn(**start))
@@ -213,7 +233,11 @@ def die_before_the_first_heartbeat(
                 victim.agent.wait(PATIENCE_SECONDS)
             else:
                 agent = psutil.Process(victim.agent.pid)
-                until(lambda agent=agent: agent.status() == psutil.STATUS_STOPPED, PATIENCE_SECONDS, "a frozen agent")
+                until(
+                    lambda agent=agent: agent.status() == psutil.STATUS_STOPPED,
+                    PATIENCE_SECONDS,
+                    "a frozen agent",
+                )
             began = time.monotonic()
             drill.injected += 1
             first = victim.assignment(job)
@@ -227,7 +251,11 @@ def die_before_the_first_heartbeat(
             assert set(plane.all_end({job}).values()) == {"succeeded"}
             if way != "claim":
                 agent.resume()
-                until(lambda victim=victim: victim.said("the lease was lost"), PATIENCE_SECONDS, "it hears of its loss")
+                until(
+                    lambda victim=victim: victim.said("the lease was lost"),
+                    PATIENCE_SECONDS,
+                    "it hears of its loss",
+                )
             started = starts_noted(starts)[job]
             assert (plane.attempts()[job], started) == (2, 1), plane.node.events(job)
             assert plane.node.assignment(job).node_name == NAME
@@ -248,7 +276,10 @@ def test_ranks_end_while_the_database_is_away_for_longer_than_a_lease(
     code = tmp_path / "code"
     code.mkdir()
     (code / "rank.py").write_text(RANK)
-    with outages(there(cluster), tmp_path, scale=SCALE, launcher=[]) as outage, outage.plane.client() as client:
+    with (
+        outages(there(cluster), tmp_path, scale=SCALE, launcher=[]) as outage,
+        outage.plane.client() as client,
+    ):
         done = tmp_path / "done"
         spec = script("rank.py", gpus=2, code={"path": str(code)})
         spec["script"]["command"].append(str(done))
@@ -268,7 +299,9 @@ def test_ranks_end_while_the_database_is_away_for_longer_than_a_lease(
         drill.orphans = sum(len(processes_of(job)) for job in jobs)
         outage.cluster.start()
         back = time.monotonic()
-        until(lambda: running_all(client, jobs, attempt=2), 2 * PATIENCE_SECONDS, "running jobs again")
+        until(
+            lambda: running_all(client, jobs, attempt=2), 2 * PATIENCE_SECONDS, "running jobs again"
+        )
         drill.recoveries.append(time.monotonic() - back)
         done.touch()
         ended = outage.plane.all_end(jobs)
@@ -288,13 +321,20 @@ while not os.path.exists(sys.argv[1]):
 
 def running_all(client: Client, jobs: set[str], *, attempt: int) -> bool:
     shown = [client.job(job) for job in jobs]
-    return all(job.state == "running" and job.attempt is not None and job.attempt.number == attempt for job in shown)
+    return all(
+        job.state == "running" and job.attempt is not None and job.attempt.number == attempt
+        for job in shown
+    )
 
 
 def processes_of(job: str) -> list[psutil.Process]:
     """Every living process that carries the job's id in its environment."""
     found = psutil.process_iter(["environ"])
-    return [one for one in found if (one.info["environ"] or {}).get("LOCKSTEP_JOB_ID") == job and lives(one)]
+    return [
+        one
+        for one in found
+        if (one.info["environ"] or {}).get("LOCKSTEP_JOB_ID") == job and lives(one)
+    ]
 
 
 def lives(process: psutil.Process) -> bool:

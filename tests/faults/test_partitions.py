@@ -1,4 +1,5 @@
-"""A node that is cut off (F15), and nodes whose clocks are wrong (F17): the database alone says whose a job is, and since when.
+"""A node that is cut off (F15), and nodes whose clocks are wrong (F17): the database alone says
+whose a job is, and since when.
 
 On PostgreSQL only: SQLite is a file of the node's own machine, and its clock is that machine's.
 
@@ -35,7 +36,8 @@ SCALE: Final = 0.2
 REAL_LAUNCHER: Final[list[str]] = []
 PARTITIONS: Final = 3
 LAUNCH_SECONDS: Final = 15.0
-"""For a new attempt to be prepared, launched, and writing: beside the lease, what recovery may take."""
+"""For a new attempt to be prepared, launched, and writing: beside the lease, what recovery may
+take."""
 STOP_SECONDS: Final = 2.0
 """For a launcher to kill its ranks, once its fence has come."""
 POINTS_MAX: Final = 1_000_000
@@ -64,7 +66,8 @@ until_told(each)
 """
 
 
-# -- F15 -------------------------------------------------------------------------------------------------------------
+# -- F15
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.drill
@@ -78,20 +81,34 @@ def test_a_node_that_is_cut_off_stops_before_its_job_starts_elsewhere(
     chance = drill.begin("F15", what, seed=seed, detection=detection, recovery=recovery)
     urls: Urls = request.getfixturevalue("postgres_urls")
     with ExitStack() as stack:
-        plane = stack.enter_context(running_plane(tmp_path, urls, scale=SCALE, devices=2, launcher=REAL_LAUNCHER))
-        links = [stack.enter_context(Link(to_postgres(urls[0]))), stack.enter_context(Link(to_unix(_socket(plane))))]
+        plane = stack.enter_context(
+            running_plane(tmp_path, urls, scale=SCALE, devices=2, launcher=REAL_LAUNCHER)
+        )
+        links = [
+            stack.enter_context(Link(to_postgres(urls[0]))),
+            stack.enter_context(Link(to_unix(_socket(plane)))),
+        ]
         distant = through(links[0], urls[0])
         cut = Node(
-            tmp_path, plane.database, (distant, distant), f"redis://127.0.0.1:{links[1].port}", scale=SCALE, name="cut"
+            tmp_path,
+            plane.database,
+            (distant, distant),
+            f"redis://127.0.0.1:{links[1].port}",
+            scale=SCALE,
+            name="cut",
         )
         stack.callback(cut.close)
         cut.start(launcher=REAL_LAUNCHER, LOCKSTEP_CPU_SLOTS="2")
         (tmp_path / "beats.py").write_text(BEATS)
         for number in range(PARTITIONS):
-            _cut_and_heal(plane, cut, links, drill, tmp_path / str(number), late=chance.random() < 0.5)
+            _cut_and_heal(
+                plane, cut, links, drill, tmp_path / str(number), late=chance.random() < 0.5
+            )
 
 
-def _cut_and_heal(plane: Plane, cut: Node, links: list[Link], drill: Drill, folder: Path, *, late: bool) -> None:
+def _cut_and_heal(
+    plane: Plane, cut: Node, links: list[Link], drill: Drill, folder: Path, *, late: bool
+) -> None:
     folder.mkdir()
     beats, enough = folder / "beats", folder / "enough"
     command = [str(plane.folder / "beats.py"), str(beats), str(enough)]
@@ -117,7 +134,11 @@ def _cut_and_heal(plane: Plane, cut: Node, links: list[Link], drill: Drill, fold
         for link in links:
             link.heal(late=late)
 
-        until(lambda: _assignments(plane, job)[0].state.value == "released", PATIENCE_SECONDS, "the old part released")
+        until(
+            lambda: _assignments(plane, job)[0].state.value == "released",
+            PATIENCE_SECONDS,
+            "the old part released",
+        )
         drill.orphans += len(started_in(cut.dir / old.id, ProcessSnapshot.take()))
         assert not (cut.dir / old.id).exists()
         enough.touch()
@@ -128,36 +149,49 @@ def _cut_and_heal(plane: Plane, cut: Node, links: list[Link], drill: Drill, fold
     assert first[-1] < second[0]
     assert plane.attempts()[job] == 2
     assert [kinds.count(kind) for kind in ("placed", "requeued", "succeeded")] == [2, 1, 1], kinds
-    # Of the first attempt what had come before it was cut off, and not one more; of the second everything.
-    assert points[1] == stored == list(range(1, len(stored) + 1)), "a write of the old side was accepted"
+    # Of the first attempt what had come before it was cut off, and not one more; of the second
+    # everything.
+    assert points[1] == stored == list(range(1, len(stored) + 1)), (
+        "a write of the old side was accepted"
+    )
     drill.lost += len(set(range(1, len(beaten[2]) + 1)) - set(points[2]))
     drill.doubled += len(points[2]) - len(set(points[2]))
     print(
-        f"{'late' if late else 'lost'}: stopped {drill.detections[-1]:.2f} s, runs again {drill.recoveries[-1]:.2f} s"
+        f"{'late' if late else 'lost'}: stopped {drill.detections[-1]:.2f} s, runs again "
+        f"{drill.recoveries[-1]:.2f} s"
     )
 
 
-# -- F17 -------------------------------------------------------------------------------------------------------------
+# -- F17
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.drill
 @pytest.mark.timeout(900)
-def test_a_wrong_clock_of_a_node_changes_nothing(request: pytest.FixtureRequest, tmp_path: Path, drill: Drill) -> None:
+def test_a_wrong_clock_of_a_node_changes_nothing(
+    request: pytest.FixtureRequest, tmp_path: Path, drill: Drill
+) -> None:
     what = f"clocks of two nodes an hour off, which then jump by two; leases × {SCALE:g}"
     drill.begin("F17", what, recovery=75 * SCALE + LAUNCH_SECONDS)
     urls: Urls = request.getfixturevalue("postgres_urls")
     with running_plane(tmp_path, urls, scale=SCALE, devices=1) as plane, ExitStack() as stack:
-        clocks = {name: Clock(tmp_path / name, hours) for name, hours in zip(NAMES, (1, -1), strict=True)}
+        clocks = {
+            name: Clock(tmp_path / name, hours) for name, hours in zip(NAMES, (1, -1), strict=True)
+        }
         nodes = {}
         for name, clock in clocks.items():
-            nodes[name] = Node(tmp_path, plane.database, urls, plane.broker.url, scale=SCALE, name=name)
+            nodes[name] = Node(
+                tmp_path, plane.database, urls, plane.broker.url, scale=SCALE, name=name
+            )
             stack.callback(nodes[name].close)
             nodes[name].start(LOCKSTEP_CPU_SLOTS="1", LD_PRELOAD=str(clock.library))
         with plane.client() as client:
             client.drain(plane.node.name)
             enough = tmp_path / "enough"
             source = COUNT_UNTIL_ENOUGH.format(enough=str(enough))
-            jobs = {client.submit(script(source, name=f"j{number}")).id for number in range(len(NAMES))}
+            jobs = {
+                client.submit(script(source, name=f"j{number}")).id for number in range(len(NAMES))
+            }
             until(lambda: _running(plane) == jobs, PATIENCE_SECONDS, "both jobs run")
             drill.injected += 2
             _live_through(plane, jobs, 2 * nodes["ahead"].timings.lease_seconds)
@@ -211,13 +245,19 @@ def _is_placed_elsewhere_in_time(plane: Plane, nodes: dict[str, Node], drill: Dr
         nodes["ahead"].close()
         died = boottime()
         drill.injected += 1
-        until(lambda: plane.attempts()[job] == 2 and _running(plane) == {job}, PATIENCE_SECONDS, "it runs elsewhere")
+        until(
+            lambda: plane.attempts()[job] == 2 and _running(plane) == {job},
+            PATIENCE_SECONDS,
+            "it runs elsewhere",
+        )
         drill.recoveries.append(boottime() - died)
         placed = [(row.node_name, row.created_at) for row in _assignments(plane, job)]
         assert [name for name, _at in placed] == ["ahead", "behind"]
         client.cancel(job)
         assert plane.all_end({job}) == {job: "cancelled"}
-    assert drill.recoveries[-1] > (nodes["ahead"].timings.lease_seconds - nodes["ahead"].timings.heartbeat_seconds)
+    assert drill.recoveries[-1] > (
+        nodes["ahead"].timings.lease_seconds - nodes["ahead"].timings.heartbeat_seconds
+    )
 
 
 class Clock:
@@ -234,7 +274,9 @@ class Clock:
             pytest.skip("NOT RUN: no C compiler, with which the clock of a node is shifted")
         source = Path(__file__).with_name("node_clock.c")
         shift = f'-DSHIFT_FILE="{self._file}"'
-        subprocess.run([compiler, "-O1", "-shared", "-fPIC", shift, "-o", self.library, source], check=True)
+        subprocess.run(
+            [compiler, "-O1", "-shared", "-fPIC", shift, "-o", self.library, source], check=True
+        )
 
     def shift(self, hours: float) -> None:
         """Set it, while it runs: processes have the file mapped."""
@@ -242,7 +284,8 @@ class Clock:
             file.write(struct.pack("q", int(hours * HOUR)))
 
 
-# -- looking ---------------------------------------------------------------------------------------------------------
+# -- looking
+# --------------------------------------------------------------------------------------------------
 
 
 def _socket(plane: Plane) -> str:
@@ -266,7 +309,9 @@ def _assignments(plane: Plane, job: str) -> list[AssignmentRow]:
 def _points(plane: Plane, job: str) -> dict[int, list[int]]:
     """The steps of each attempt that are stored, in their order."""
     with plane.database.read_series() as session:
-        found = series_query.read(session, job, names=["loss"], attempts="all", max_points=POINTS_MAX)
+        found = series_query.read(
+            session, job, names=["loss"], attempts="all", max_points=POINTS_MAX
+        )
         return {view.attempt: view.step for view in found}
 
 

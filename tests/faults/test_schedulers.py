@@ -36,9 +36,13 @@ def test_whoever_makes_the_pass_is_killed_and_every_job_is_placed_once(
 ) -> None:
     seed = random.SystemRandom().randrange(2**32)
     kind = database_urls[0].partition(":")[0].partition("+")[0]
-    chance = drill.begin("F25", f"{kind}: SIGKILL the leader of 3 schedulers", seed=seed, recovery=15.0)
+    chance = drill.begin(
+        "F25", f"{kind}: SIGKILL the leader of 3 schedulers", seed=seed, recovery=15.0
+    )
     starts = tmp_path / "starts"
-    with running_plane(tmp_path, database_urls, scale=1.0, devices=DEVICES, schedulers=SCHEDULERS) as plane:
+    with running_plane(
+        tmp_path, database_urls, scale=1.0, devices=DEVICES, schedulers=SCHEDULERS
+    ) as plane:
         jobs: set[str] = set()
         over = threading.Event()
         crowd = threading.Thread(target=submit_until, args=(plane, starts, jobs, over))
@@ -54,7 +58,10 @@ def test_whoever_makes_the_pass_is_killed_and_every_job_is_placed_once(
         finally:
             over.set()
             crowd.join()
-        print(f"seed {seed}: {drill.injected} killed, {in_the_pass} of them while they held the pass; {len(jobs)} jobs")
+        print(
+            f"seed {seed}: {drill.injected} killed, {in_the_pass} of them while they held the "
+            f"pass; {len(jobs)} jobs"
+        )
         ended = plane.all_end(jobs, 2 * PATIENCE_SECONDS)
         attempts, told = plane.attempts(), starts_noted(starts)
     drill.lost = len(jobs) - Counter(ended.values())["succeeded"]
@@ -70,7 +77,8 @@ def submit_until(plane: Plane, starts: Path, jobs: set[str], over: threading.Eve
 
 
 def kill_the_leader(plane: Plane, drill: Drill) -> bool:
-    """SIGKILL whoever holds the pass at this moment, and wait for the next pass; whether it died holding it."""
+    """SIGKILL whoever holds the pass at this moment, and wait for the next pass; whether it died
+    holding it."""
     owner = None
     deadline = time.monotonic() + PATIENCE_SECONDS
     while owner is None:  # asked again at once: a pass takes milliseconds
@@ -95,5 +103,7 @@ def kill_the_leader(plane: Plane, drill: Drill) -> bool:
 
 def held_by(plane: Plane) -> tuple[str | None, float | None]:
     with plane.database.read_jobs() as session:
-        owner, finished_at = session.execute(select(SchedulerLeaseRow.owner, SchedulerLeaseRow.finished_at)).one()
+        owner, finished_at = session.execute(
+            select(SchedulerLeaseRow.owner, SchedulerLeaseRow.finished_at)
+        ).one()
     return owner, finished_at

@@ -1,4 +1,5 @@
-"""Every program refuses, at its start, a database of another schema, in one sentence that names the side to upgrade."""
+"""Every program refuses, at its start, a database of another schema, in one sentence that names the
+side to upgrade."""
 
 from __future__ import annotations
 
@@ -43,14 +44,22 @@ def start(name: str, urls: Urls, folder: Path) -> subprocess.CompletedProcess[st
     }
     command = [sys.executable, "-m", *words]
     return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=START_SECONDS, check=False
+        command,
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=START_SECONDS,
+        check=False,
     )
 
 
 def set_version(urls: Urls, which: str, version: str) -> None:
     engine = create_engine(urls[WHICH.index(which)])
     with engine.begin() as connection:
-        connection.execute(text(f"UPDATE {VERSION_TABLES[which]} SET version_num = :new"), {"new": version})
+        connection.execute(
+            text(f"UPDATE {VERSION_TABLES[which]} SET version_num = :new"), {"new": version}
+        )
     engine.dispose()
 
 
@@ -63,7 +72,10 @@ def test_a_program_refuses_a_newer_database_and_asks_for_its_own_upgrade(
     ended = start(name, sqlite_urls, tmp_path)
     assert ended.returncode == 2, ended.stderr
     assert len(ended.stderr.splitlines()) == 1, ended.stderr
-    assert f"the {which} database has schema 9999, newer than {head(which)} of this program" in ended.stderr
+    assert (
+        f"the {which} database has schema 9999, newer than {head(which)} of this program"
+        in ended.stderr
+    )
     assert "upgrade Lockstep on this host" in ended.stderr
     assert "lockstep migrate" not in ended.stderr
 
@@ -77,7 +89,10 @@ def test_a_program_refuses_an_older_database_and_asks_for_a_migration(
     ended = start(name, sqlite_urls, tmp_path)
     assert ended.returncode == 2, ended.stderr
     assert len(ended.stderr.splitlines()) == 1, ended.stderr
-    assert f"the {which} database has schema 0001, older than {head(which)} of this program" in ended.stderr
+    assert (
+        f"the {which} database has schema 0001, older than {head(which)} of this program"
+        in ended.stderr
+    )
     assert "with: lockstep migrate" in ended.stderr
 
 

@@ -1,8 +1,9 @@
 """Everything at once, for twenty minutes: load, and a random fault every twenty seconds (P1 to P6).
 
-``make soak`` runs it. ``LOCKSTEP_SOAK_SECONDS``, ``_FAULT_SECONDS``, ``_JOBS``, ``_CLIENTS``, ``_SEED`` and ``_DATABASE``
-(``sqlite`` or ``postgres``) change how long, how often, how much, in which order and over which database. With the same
-seed the same faults come in the same order; what they meet is never quite the same.
+``make soak`` runs it. ``LOCKSTEP_SOAK_SECONDS``, ``_FAULT_SECONDS``, ``_JOBS``, ``_CLIENTS``,
+``_SEED`` and ``_DATABASE`` (``sqlite`` or ``postgres``) change how long, how often, how much, in
+which order and over which database. With the same seed the same faults come in the same order; what
+they meet is never quite the same.
 
 Not here: the load and the faults (``tests.faults.soak``).
 """
@@ -21,7 +22,13 @@ from sqlalchemy import func, select
 
 from lockstep.domain.life.attempt import MARK_VARIABLE
 from lockstep.storage.db.series_tables import StreamRow
-from lockstep.storage.db.tables import AssignmentRow, AttemptRow, DeviceRow, EventRow, SchedulerLeaseRow
+from lockstep.storage.db.tables import (
+    AssignmentRow,
+    AttemptRow,
+    DeviceRow,
+    EventRow,
+    SchedulerLeaseRow,
+)
 from lockstep.storage.series import series_query
 from tests.brokers import until
 from tests.databases import Urls
@@ -36,7 +43,8 @@ WARM_SECONDS: Final = 60.0
 """Of a program's life, in which its pools and caches fill."""
 GROWTH_BYTES_MAX: Final = 24 * 1024 * 1024
 GROWTH_DESCRIPTORS_MAX: Final = 60
-"""Two pools, of which each may have lent more connections than it keeps, each with the three files of an SQLite database."""
+"""Two pools, of which each may have lent more connections than it keeps, each with the three files
+of an SQLite database."""
 POINTS_MAX: Final = 1_000_000
 UNSENT: Final = {"lost", "unanswered"}
 """Of these attempts only what had come before the end is stored; of all others everything."""
@@ -49,7 +57,9 @@ def test_a_service_under_load_and_fire_keeps_every_promise(
 ) -> None:
     load = Load.from_environment()
     print(f"\n{load}")
-    urls: Urls = request.getfixturevalue(f"{os.environ.get('LOCKSTEP_SOAK_DATABASE', 'sqlite')}_urls")
+    urls: Urls = request.getfixturevalue(
+        f"{os.environ.get('LOCKSTEP_SOAK_DATABASE', 'sqlite')}_urls"
+    )
     temporary, written = tmp_path / "tmp", tmp_path / "written"
     temporary.mkdir()
     written.mkdir()
@@ -61,7 +71,9 @@ def test_a_service_under_load_and_fire_keeps_every_promise(
             second.start(launcher=FAKE_LAUNCHER, LOCKSTEP_CPU_SLOTS=str(load.jobs))
             soak = Soak(plane, second, load, written)
             soak.run()
-            print(f"faults: {dict(soak.faults)}; {len(soak.accepted.points)} jobs, {soak.looks} looks")
+            print(
+                f"faults: {dict(soak.faults)}; {len(soak.accepted.points)} jobs, {soak.looks} looks"
+            )
             assert not soak.broken, soak.broken[:10]
             check_jobs(soak)
             check_points(soak)
@@ -81,23 +93,39 @@ def settle_api(plane: Plane, temporary: Path) -> None:
 
 
 def check_jobs(soak: Soak) -> None:
-    """Each accepted job is there, and ended exactly once; those that nobody cancelled have succeeded."""
+    """Each accepted job is there, and ended exactly once; those that nobody cancelled have
+    succeeded."""
     states = soak.plane.states()
     assert states.keys() == soak.accepted.points.keys(), "a job was lost, or came from nowhere"
     with soak.plane.database.read_jobs() as session:
-        ends = select(EventRow.job_id, func.count()).where(EventRow.kind.in_(ENDED)).group_by(EventRow.job_id)
+        ends = (
+            select(EventRow.job_id, func.count())
+            .where(EventRow.kind.in_(ENDED))
+            .group_by(EventRow.job_id)
+        )
         counted = dict(session.execute(ends).all())
-        placed = select(EventRow.job_id, func.count()).where(EventRow.kind == "placed").group_by(EventRow.job_id)
+        placed = (
+            select(EventRow.job_id, func.count())
+            .where(EventRow.kind == "placed")
+            .group_by(EventRow.job_id)
+        )
         placements = dict(session.execute(placed).all())
-    assert counted == dict.fromkeys(states, 1), {job: count for job, count in counted.items() if count != 1}
+    assert counted == dict.fromkeys(states, 1), {
+        job: count for job, count in counted.items() if count != 1
+    }
     attempts = soak.plane.attempts()
     assert attempts == Counter(placements), "an attempt that nobody was told of"
     assert set(states.values()) <= ENDED, Counter(states.values())
-    wrong = {job: state for job, state in states.items() if state != "succeeded" and job not in soak.accepted.cancelled}
+    wrong = {
+        job: state
+        for job, state in states.items()
+        if state != "succeeded" and job not in soak.accepted.cancelled
+    }
     assert not wrong, {job: soak.plane.node.events(job) for job in list(wrong)[:3]}
     asked = len(soak.accepted.cancelled)
     print(
-        f"{Counter(states.values())}, {asked} cancels asked; {attempts.total() - len(attempts)} attempts more than jobs"
+        f"{Counter(states.values())}, {asked} cancels asked; {attempts.total() - len(attempts)} "
+        f"attempts more than jobs"
     )
 
 
@@ -106,12 +134,16 @@ def check_points(soak: Soak) -> None:
     wrong = []
     stored = 0
     with soak.plane.database.read_jobs() as session:
-        attempts = session.execute(select(AttemptRow.job_id, AttemptRow.number, AttemptRow.outcome)).all()
+        attempts = session.execute(
+            select(AttemptRow.job_id, AttemptRow.number, AttemptRow.outcome)
+        ).all()
     last = soak.plane.attempts()
     states = soak.plane.states()
     with soak.plane.database.read_series() as session:
         for job, number, outcome in attempts:
-            views = series_query.read(session, job, names=["loss"], attempts="all", max_points=POINTS_MAX)
+            views = series_query.read(
+                session, job, names=["loss"], attempts="all", max_points=POINTS_MAX
+            )
             steps = next((view.step for view in views if view.attempt == number), [])
             values = next((view.value for view in views if view.attempt == number), [])
             file = soak.written / f"{job} {number}"
@@ -127,9 +159,20 @@ def check_points(soak: Soak) -> None:
             )
             stored += len(steps)
             if not good:
-                wrong.append((job, number, outcome["reason"], f"{written} written, {len(steps)} stored", steps[:5]))
+                wrong.append(
+                    (
+                        job,
+                        number,
+                        outcome["reason"],
+                        f"{written} written, {len(steps)} stored",
+                        steps[:5],
+                    )
+                )
     assert not wrong, (len(wrong), wrong[:5])
-    print(f"{stored} points, each once; attempts ended by {Counter(one.outcome['reason'] for one in attempts)}")
+    print(
+        f"{stored} points, each once; attempts ended by "
+        f"{Counter(one.outcome['reason'] for one in attempts)}"
+    )
 
 
 def check_nothing_is_held(soak: Soak) -> None:
@@ -137,11 +180,22 @@ def check_nothing_is_held(soak: Soak) -> None:
 
     def held() -> list[str]:
         with soak.plane.database.read_jobs() as session:
-            devices = session.scalars(select(DeviceRow.assignment_id).where(DeviceRow.assignment_id.is_not(None))).all()
-            parts = session.scalars(select(AssignmentRow.id).where(AssignmentRow.state != "released")).all()
+            devices = session.scalars(
+                select(DeviceRow.assignment_id).where(DeviceRow.assignment_id.is_not(None))
+            ).all()
+            parts = session.scalars(
+                select(AssignmentRow.id).where(AssignmentRow.state != "released")
+            ).all()
         with soak.plane.database.read_series() as session:
-            streams = session.scalars(select(StreamRow.assignment_id).where(StreamRow.sealed.is_(False))).all()
-        folders = [path for node in soak.nodes.values() for path in node.dir.iterdir() if path.name[0] != "."]
+            streams = session.scalars(
+                select(StreamRow.assignment_id).where(StreamRow.sealed.is_(False))
+            ).all()
+        folders = [
+            path
+            for node in soak.nodes.values()
+            for path in node.dir.iterdir()
+            if path.name[0] != "."
+        ]
         return [str(one) for one in (*devices, *parts, *streams, *folders)]
 
     until(lambda: not held(), SETTLE_SECONDS, "everything is given back")
@@ -180,7 +234,11 @@ def processes_of(folder: Path, known: list[int]) -> list[str]:
     for process in psutil.process_iter():
         try:
             mark = process.environ().get(MARK_VARIABLE, "")
-            if mark.startswith(str(folder)) and process.pid not in known and process.status() != psutil.STATUS_ZOMBIE:
+            if (
+                mark.startswith(str(folder))
+                and process.pid not in known
+                and process.status() != psutil.STATUS_ZOMBIE
+            ):
                 found.append(f"{process.pid} {process.cmdline()} of {mark}")
         except psutil.Error:
             continue

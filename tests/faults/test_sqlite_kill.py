@@ -1,4 +1,5 @@
-"""SIGKILL in the middle of writes to SQLite: the files open clean, and what was accepted is there (F30)."""
+"""SIGKILL in the middle of writes to SQLite: the files open clean, and what was accepted is there
+(F30)."""
 
 from __future__ import annotations
 
@@ -25,25 +26,35 @@ WRITERS: Final = 2
 PATIENCE_SECONDS: Final = 60.0
 
 
-def test_what_was_accepted_survives_sigkill(sqlite_urls: Urls, tmp_path: Path, drill: Drill) -> None:
+def test_what_was_accepted_survives_sigkill(
+    sqlite_urls: Urls, tmp_path: Path, drill: Drill
+) -> None:
     kill_often(sqlite_urls, tmp_path, drill, times=10, seed=SEED)
 
 
 @pytest.mark.drill
 @pytest.mark.timeout(1200)
-def test_what_was_accepted_survives_hundreds_of_sigkills(sqlite_urls: Urls, tmp_path: Path, drill: Drill) -> None:
+def test_what_was_accepted_survives_hundreds_of_sigkills(
+    sqlite_urls: Urls, tmp_path: Path, drill: Drill
+) -> None:
     kill_often(sqlite_urls, tmp_path, drill, times=200, seed=random.SystemRandom().randrange(2**32))
 
 
 def kill_often(urls: Urls, folder: Path, drill: Drill, *, times: int, seed: int) -> None:
     chance = drill.begin("F30", "SIGKILL two writers to SQLite", seed=seed)
-    # A server that has imported everything forks the writers: importing takes longer than their lives.
+    # A server that has imported everything forks the writers: importing takes longer than their
+    # lives.
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload([submit_until_killed.__module__])
     accepted = 0
     for kill in range(times):
-        files = {f"w{kill}-{writer}": folder / f"accepted-{kill}-{writer}" for writer in range(WRITERS)}
-        writers = [processes.Process(target=submit_until_killed, args=(urls, *named)) for named in files.items()]
+        files = {
+            f"w{kill}-{writer}": folder / f"accepted-{kill}-{writer}" for writer in range(WRITERS)
+        }
+        writers = [
+            processes.Process(target=submit_until_killed, args=(urls, *named))
+            for named in files.items()
+        ]
         for writer in writers:
             writer.start()
         wait_for_something(list(files.values()))
@@ -76,12 +87,17 @@ def check_files(urls: Urls) -> None:
 
 
 def check_accepted(urls: Urls, files: dict[str, Path]) -> int:
-    """Each accepted job is whole, and so is one whose acceptance nobody could be told of; returns how many were told."""
+    """Each accepted job is whole, and so is one whose acceptance nobody could be told of; returns
+    how many were told."""
     told = 0
     database = Database(*urls)
     for name, file in files.items():
         # The last line may be torn: then nobody was told.
-        lines = [line.split() for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        lines = [
+            line.split()
+            for line in file.read_text().splitlines(keepends=True)
+            if line.endswith("\n")
+        ]
         jobs = {words[1] for words in lines if words[0] == "job"}
         with database.read_jobs() as session:
             rows = set(session.scalars(select(JobRow.id).where(JobRow.name == name)))

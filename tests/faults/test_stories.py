@@ -1,4 +1,5 @@
-"""Stories in which the machine of ``test_model`` has found a fault, told again each time: chance may not come back to them.
+"""Stories in which the machine of ``test_model`` has found a fault, told again each time: chance
+may not come back to them.
 
 Not here: any claim of its own; the model says what must be so.
 """
@@ -27,7 +28,9 @@ def life(service: Service) -> Life:
         ("shutdown", "succeeded"),
     ],
 )
-def test_a_gang_of_which_one_node_ends_before_the_other_has_begun(life: Life, first: str, second: str | None) -> None:
+def test_a_gang_of_which_one_node_ends_before_the_other_has_begun(
+    life: Life, first: str, second: str | None
+) -> None:
     life.begin(shapes=["gang"], started=0)
     life.reconcile()
     life.die_or_come_back(node="n2", remembers=False)

@@ -63,7 +63,9 @@ def test_a_run_prints_every_row_and_refuses_those_that_prove_nothing(
     )
 
 
-def test_a_run_merges_its_rows_into_the_record(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_merges_its_rows_into_the_record(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kept = pytester.path / "drills.json"
     kept.write_text(
         json.dumps(
@@ -82,7 +84,12 @@ def test_a_run_merges_its_rows_into_the_record(pytester: pytest.Pytester, monkey
     assert [row["fault"] for row in rows.values()] == ["F1", "F2", "F3", "F4", "F5", "F10", "F15"]
     good = rows["test_drills.py::test_good"]
     assert good["noticed"] == {"median": 0.5, "worst": 0.75, "limit": 5.0}
-    assert (good["verdict"], good["injected"], good["recovered"], good["lost"]) == ("passed", 2, None, 0)
+    assert (good["verdict"], good["injected"], good["recovered"], good["lost"]) == (
+        "passed",
+        2,
+        None,
+        0,
+    )
     assert rows["test_drills.py::test_lost"]["verdict"] == "error"
     # Measured where it could run: a run where it cannot does not make that undone.
     assert rows["test_drills.py::test_not_here"] == {"fault": "F15", "verdict": "passed"}
@@ -114,7 +121,11 @@ def test_the_page_shows_what_was_measured_and_says_what_was_not(
     verdicts = dict(zip(rows, ("passed", "passed", "NOT RUN", "failed"), strict=True))
     monkeypatch.setattr(record, "MEASURED", tmp_path / "drills.json")
     record.merge(record.MEASURED, rows, verdicts, today="2026-11-21")
-    lines = {line.split(" ")[1]: line.split(" | ") for line in record.table().splitlines() if line.startswith("| F")}
+    lines = {
+        line.split(" ")[1]: line.split(" | ")
+        for line in record.table().splitlines()
+        if line.startswith("| F")
+    }
     assert lines.keys() == {f"F{number}" for number in record.FAULTS}
     shown = ["rung three times", "1,000", "0.50, 0.75 / 5", "", "0", "0", "0", "2026-11-21 |"]
     assert lines["F10"][2:] == lines["F11"][2:] == shown

@@ -1,7 +1,9 @@
-"""A rolling upgrade with a migration: old and new programs side by side, one after the other replaced, no job affected (F27).
+"""A rolling upgrade with a migration: old and new programs side by side, one after the other
+replaced, no job affected (F27).
 
-Old is the last tag, or, where there is none, the last commit before the one that brought the newest migration whose programs
-start at all. Its files are taken from git, and its programs run in the same environment as the new ones.
+Old is the last tag, or, where there is none, the last commit before the one that brought the newest
+migration whose programs start at all. Its files are taken from git, and its programs run in the
+same environment as the new ones.
 
 Not here: what a migration does to rows (``tests.storage.test_migrations``).
 """
@@ -80,7 +82,10 @@ def test_a_rolling_upgrade_disturbs_no_job(
         submit(rolling, second, jobs, "new programs alone")
         for job, flag in jobs.items():
             check_undisturbed(rolling, job, flag, drill)
-    print(f"{len(jobs)} jobs, each of one attempt; a new agent took over within {drill.recoveries[-1]:.2f} s")
+    print(
+        f"{len(jobs)} jobs, each of one attempt; a new agent took over within "
+        f"{drill.recoveries[-1]:.2f} s"
+    )
 
 
 def before_the_migration(folder: Path) -> Version:
@@ -88,12 +93,18 @@ def before_the_migration(folder: Path) -> Version:
     if shutil.which("git") is None or not (ROOT / ".git").exists():
         pytest.skip("NOT RUN: there is no git history to take the version before from")
     brought = git("log", "-1", "--diff-filter=A", "--format=%H", "--", "migrations/*/versions/*.py")
-    before = git("rev-list", "--first-parent", f"-{COMMITS_MAX}", f"{brought}^").split() if brought else []
+    before = (
+        git("rev-list", "--first-parent", f"-{COMMITS_MAX}", f"{brought}^").split()
+        if brought
+        else []
+    )
     for commit in (git("describe", "--tags", "--abbrev=0"), *before):
         version = Version(folder / commit)
         if commit and unpack(commit, version.root) and version.starts():
             return version
-    pytest.skip("NOT RUN: the git history does not reach back to a version before the newest migration")
+    pytest.skip(
+        "NOT RUN: the git history does not reach back to a version before the newest migration"
+    )
 
 
 def unpack(commit: str, folder: Path) -> bool:
@@ -107,7 +118,9 @@ def unpack(commit: str, folder: Path) -> bool:
 
 def git(*words: str) -> str:
     """What git says; empty if it fails."""
-    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    return subprocess.run(
+        ["git", *words], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.strip()
 
 
 def submit(rolling: Rolling, api: Program, jobs: dict[str, Path], name: str) -> None:
@@ -122,7 +135,8 @@ def submit(rolling: Rolling, api: Program, jobs: dict[str, Path], name: str) -> 
 
 
 def replace_agent(rolling: Rolling, version: Version) -> float:
-    """SIGTERM the agent, which leaves its jobs running, and start another; how long until it has all of them."""
+    """SIGTERM the agent, which leaves its jobs running, and start another; how long until it has
+    all of them."""
     rolling.node.terminate()
     ended = time.monotonic()
     rolling.start_agent(version)

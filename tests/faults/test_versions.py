@@ -1,4 +1,5 @@
-"""Programs of two versions on one service: jobs run, or a program refuses to start with one sentence.
+"""Programs of two versions on one service: jobs run, or a program refuses to start with one
+sentence.
 
 No job waits without a reason, and none ends as ``bad_spec``.
 
@@ -106,13 +107,19 @@ def test_a_new_api_with_the_scheduler_and_the_agent_of_the_version_before(
     asks = submit(api, "asks-for-what-is-new", retry={"max": 3, "jitter": 3.0})
     why = f"Lockstep {VERSION} cannot read the job's spec: unknown field retry.jitter = 3.0"
     waits = f"upgrade the scheduler: {why}"
-    until(lambda: waits_because(api, asks) == waits, PATIENCE_SECONDS, "the old scheduler gives its reason")
+    until(
+        lambda: waits_because(api, asks) == waits,
+        PATIENCE_SECONDS,
+        "the old scheduler gives its reason",
+    )
     succeeds(rolling, submit(api, "behind-it"))
 
     rolling.schedulers[0].end()
     rolling.start_scheduler(new, monkeypatch)
     until(lambda: reasons(api, asks), PATIENCE_SECONDS, "the old agent gives it back")
-    assert f"node {NAME}: {why}; not counted as a retry" in [message for _kind, message in rolling.node.events(asks)]
+    assert f"node {NAME}: {why}; not counted as a retry" in [
+        message for _kind, message in rolling.node.events(asks)
+    ]
     succeeds(rolling, submit(api, "placed-by-the-new-scheduler"))
 
     rolling.node.terminate()
@@ -127,22 +134,35 @@ def test_an_old_api_with_a_new_scheduler_and_agent(
     api = rolling.new_api(OLD)
     migrate(api)
     api.start()
-    older = f"the jobs database has schema {head('jobs')}, older than {AFTER} of this program (Lockstep {NEWER})"
+    older = (
+        f"the jobs database has schema {head('jobs')}, older than {AFTER} of this program "
+        f"(Lockstep {NEWER})"
+    )
     for program, name in (("api", "api"), ("scheduler", "scheduler"), ("worker", "agent")):
-        assert refusal(rolling, new, program) == f"{name}: {older}; upgrade the database with: lockstep migrate"
+        assert (
+            refusal(rolling, new, program)
+            == f"{name}: {older}; upgrade the database with: lockstep migrate"
+        )
 
     migrate(rolling.new_api(new))
     rolling.start_scheduler(new, monkeypatch)
     rolling.start_agent(new)
     succeeds(rolling, submit(api, "as-before"))
-    newer = f"the jobs database has schema {AFTER}, newer than {head('jobs')} of this program (Lockstep {VERSION})"
+    newer = (
+        f"the jobs database has schema {AFTER}, newer than {head('jobs')} of this program "
+        f"(Lockstep {VERSION})"
+    )
 
     def ready() -> dict[str, Any]:
         with api.client() as http:
             found: dict[str, Any] = http.get("/readyz").json()
         return found
 
-    until(lambda: ready()["checks"]["database"] != "ok", PATIENCE_SECONDS, "the old api sees the migration")
+    until(
+        lambda: ready()["checks"]["database"] != "ok",
+        PATIENCE_SECONDS,
+        "the old api sees the migration",
+    )
     assert ready()["checks"]["database"] == f"{newer}; upgrade Lockstep on this host"
     assert ready()["status"] == "degraded"
     for program, name in (("api", "api"), ("scheduler", "scheduler"), ("worker", "agent")):

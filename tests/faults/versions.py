@@ -1,4 +1,5 @@
-"""Two versions of Lockstep side by side: trees of files, and one service whose programs are of either.
+"""Two versions of Lockstep side by side: trees of files, and one service whose programs are of
+either.
 
 Not here: what such a service must do (``test_upgrade``, ``test_versions``).
 """
@@ -48,7 +49,10 @@ _EDITS: Final = {
         "class Retry(Section):\n",
         "class Retry(Section):\n    jitter: Annotated[float, Field(ge=0), NO_BOOL] = 0.0\n",
     ),
-    "domain/life/attempt.py": ("    rendezvous_port: int\n", "    rendezvous_port: int\n    nice: int = 0\n"),
+    "domain/life/attempt.py": (
+        "    rendezvous_port: int\n",
+        "    rendezvous_port: int\n    nice: int = 0\n",
+    ),
     "domain/life/outcomes.py": (
         "    rank: int | None = None\n",
         "    host: str | None = None\n    rank: int | None = None\n",
@@ -58,7 +62,8 @@ _EDITS: Final = {
         "    rack: Mapped[str | None]\n    boot_id: Mapped[str] = ",
     ),
 }
-"""What the newer version has more: a field of the spec, of the assignment's file and of an outcome, and a column."""
+"""What the newer version has more: a field of the spec, of the assignment's file and of an outcome,
+and a column."""
 _MIGRATION: Final = """
 import sqlalchemy as sa
 from alembic import op
@@ -78,7 +83,10 @@ def newer_version(folder: Path) -> Version:
     to be the older one of two, too."""
     for package in PACKAGES:
         shutil.copytree(
-            ROOT / package, folder / package, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "pages")
+            ROOT / package,
+            folder / package,
+            symlinks=True,
+            ignore=shutil.ignore_patterns("__pycache__", "pages"),
         )
     for name, (old, new) in _EDITS.items():
         text = (folder / name).read_text()
@@ -101,7 +109,8 @@ class Version:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Lets ``python -m`` take modules from this tree, wherever it is started and whatever is installed."""
+        """Lets ``python -m`` take modules from this tree, wherever it is started and whatever is
+        installed."""
         return {"PYTHONPATH": str(self.root), "PYTHONSAFEPATH": "1"}
 
     @property
@@ -110,15 +119,21 @@ class Version:
 
     def starts(self) -> bool:
         """Whether its programs can be imported, and are this tree's."""
-        programs = "lockstep.api.server, lockstep.scheduler.service, lockstep.worker.service, tests.worker.agent"
+        programs = (
+            "lockstep.api.server, lockstep.scheduler.service, lockstep.worker.service, "
+            "tests.worker.agent"
+        )
         command = [sys.executable, "-c", f"import {programs}; print(lockstep.__file__)"]
         environment = {**os.environ, **self.environment}
-        found = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+        found = subprocess.run(
+            command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False
+        )
         return found.returncode == 0 and Path(found.stdout.strip()).is_relative_to(self.root)
 
 
 class Rolling:
-    """One service, whose programs are of either version. The node agent is one of both, at different times."""
+    """One service, whose programs are of either version. The node agent is one of both, at
+    different times."""
 
     def __init__(self, folder: Path, urls: Urls, broker: Broker) -> None:
         self.folder, self.urls, self.broker = folder, urls, broker
@@ -145,12 +160,16 @@ class Rolling:
             for name, value in version.environment.items():
                 patched.setenv(name, value)
             number = len(self.schedulers)
-            made = Scheduler(self.folder, self.urls, self.broker.url, timings_scale=SCALE, number=number)
+            made = Scheduler(
+                self.folder, self.urls, self.broker.url, timings_scale=SCALE, number=number
+            )
         self.schedulers.append(made)
         return made
 
     def start_agent(self, version: Version) -> None:
-        self.node.start(launcher=version.launcher, LOCKSTEP_CPU_SLOTS=DEVICES, **version.environment)
+        self.node.start(
+            launcher=version.launcher, LOCKSTEP_CPU_SLOTS=DEVICES, **version.environment
+        )
 
     def close(self) -> None:
         for scheduler in self.schedulers:

@@ -27,9 +27,9 @@ _ANSWER_503: Final = (
 class Wire:
     """Passes bytes on to whatever listens at ``port()`` at that moment.
 
-    Each request and each answer that passes may break its connection: ``choose`` gets ``"request"`` or ``"answer"`` and
-    says how, one of ``WAYS`` or None. To a request it may also say ``UNAVAILABLE``: the answer is 503 then, as a load
-    balancer's.
+    Each request and each answer that passes may break its connection: ``choose`` gets ``"request"``
+    or ``"answer"`` and says how, one of ``WAYS`` or None. To a request it may also say
+    ``UNAVAILABLE``: the answer is 503 then, as a load balancer's.
     """
 
     def __init__(self, port: Callable[[], int], choose: Callable[[str], str | None]) -> None:

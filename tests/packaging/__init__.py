@@ -1,1 +1,2 @@
-"""What ships beside the programs: images, pages, examples, and the rules about the code as a whole."""
+"""What ships beside the programs: images, pages, examples, and the rules about the code as a
+whole."""

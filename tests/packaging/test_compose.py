@@ -1,4 +1,5 @@
-"""What Dockerfile and docker-compose.yml name exists: modules, settings, files, targets, profiles. Nothing is built here."""
+"""What Dockerfile and docker-compose.yml name exists: modules, settings, files, targets, profiles.
+Nothing is built here."""
 
 from __future__ import annotations
 
@@ -74,7 +75,9 @@ def _settings(program: str) -> type[BaseSettings]:
     (found,) = [
         value
         for value in vars(module).values()
-        if isinstance(value, type) and value.__module__ == module.__name__ and issubclass(value, BaseSettings)
+        if isinstance(value, type)
+        and value.__module__ == module.__name__
+        and issubclass(value, BaseSettings)
     ]
     return found
 
@@ -95,7 +98,9 @@ def _environment(stage: str) -> Iterator[tuple[str, str]]:
 
 
 def test_the_programs_of_the_design_are_all_started() -> None:
-    assert {"postgres", "redis", "migrate", "api", "scheduler", "agent-cpu", "agent-gpu"} == set(SERVICES)
+    assert {"postgres", "redis", "migrate", "api", "scheduler", "agent-cpu", "agent-gpu"} == set(
+        SERVICES
+    )
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -107,12 +112,17 @@ def test_a_services_command_is_a_program_of_ours(name: str) -> None:
 
 @pytest.mark.parametrize("stage", RUNTIME_STAGES)
 def test_an_images_command_is_a_program_of_ours(stage: str) -> None:
-    assert importlib.util.find_spec(f"{_program(json.loads(_last(stage, 'CMD')))}.__main__") is not None
+    assert (
+        importlib.util.find_spec(f"{_program(json.loads(_last(stage, 'CMD')))}.__main__")
+        is not None
+    )
 
 
 @pytest.mark.parametrize("name", OURS)
 def test_every_variable_of_a_service_is_a_setting_of_its_program(name: str) -> None:
-    variables = {variable for variable in SERVICES[name]["environment"] if variable.startswith("LOCKSTEP_")}
+    variables = {
+        variable for variable in SERVICES[name]["environment"] if variable.startswith("LOCKSTEP_")
+    }
     assert variables
     assert variables <= _fields(_program(SERVICES[name]["command"]))
 
@@ -126,7 +136,9 @@ def test_every_variable_of_an_image_is_a_setting_of_its_program_or_its_parents(s
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_a_services_settings_are_accepted_by_its_program(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_services_settings_are_accepted_by_its_program(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     service = SERVICES[name]
     values = dict(_environment(service["build"]["target"])) | service["environment"]
     for variable, value in values.items():
@@ -142,7 +154,11 @@ def test_a_service_is_built_from_a_stage_that_exists(name: str) -> None:
 
 
 def test_every_copied_path_exists_and_is_not_ignored() -> None:
-    ignored = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
+    ignored = [
+        line
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if line and not line.startswith("#")
+    ]
     copied = [
         source
         for _, instructions in _stages().values()
@@ -159,7 +175,9 @@ def test_every_copied_path_exists_and_is_not_ignored() -> None:
 def test_the_image_has_every_package_that_the_wheel_has() -> None:
     packages = re.search(r"packages = \[([^\]]+)\]", (ROOT / "pyproject.toml").read_text())
     assert packages
-    copied = {rest.split()[0].rstrip("/") for keyword, rest in _stages()["build"][1] if keyword == "COPY"}
+    copied = {
+        rest.split()[0].rstrip("/") for keyword, rest in _stages()["build"][1] if keyword == "COPY"
+    }
     assert set(re.findall(r'"(\w+)"', packages[1])) <= copied
 
 
@@ -167,8 +185,14 @@ def test_the_image_has_every_package_that_the_wheel_has() -> None:
 def test_our_wheel_is_installed_after_all_that_it_needs(stage: str) -> None:
     """A changed line of ours must not make the layers of torch and other packages new."""
     instructions = _inherited(stage)
-    wheel = next(number for number, (_, rest) in enumerate(instructions) if "lockstep_jobs-*.whl" in rest)
-    others = [number for number, (_, rest) in enumerate(instructions) if "pip install --constraint" in rest]
+    wheel = next(
+        number for number, (_, rest) in enumerate(instructions) if "lockstep_jobs-*.whl" in rest
+    )
+    others = [
+        number
+        for number, (_, rest) in enumerate(instructions)
+        if "pip install --constraint" in rest
+    ]
     assert others
     assert max(others) < wheel
     assert "--no-deps" in instructions[wheel][1]
@@ -191,11 +215,15 @@ def test_the_documented_start_waits_and_names_the_profile_once() -> None:
 def test_the_databases_role_is_made_by_a_script_and_is_not_the_images_superuser() -> None:
     postgres = SERVICES["postgres"]
     assert not {"POSTGRES_USER", "POSTGRES_DB"} & set(postgres["environment"])
-    assert "./docker/postgres.sql:/docker-entrypoint-initdb.d/lockstep.sql:ro" in postgres["volumes"]
+    assert (
+        "./docker/postgres.sql:/docker-entrypoint-initdb.d/lockstep.sql:ro" in postgres["volumes"]
+    )
 
 
 @pytest.mark.parametrize("stage", RUNTIME_STAGES)
-def test_an_image_runs_as_a_user_without_privileges_and_can_say_whether_it_works(stage: str) -> None:
+def test_an_image_runs_as_a_user_without_privileges_and_can_say_whether_it_works(
+    stage: str,
+) -> None:
     assert _last(stage, "USER") == "lockstep"
     command = json.loads(_last(stage, "HEALTHCHECK").partition("CMD ")[2])
     copies = [rest.split() for keyword, rest in _inherited(stage) if keyword == "COPY"]
@@ -213,13 +241,17 @@ def test_the_migration_service_makes_a_database_that_needs_no_more(tmp_path: Pat
         "LOCKSTEP_STORE": str(tmp_path / "store"),
     }
     argv = [sys.executable, *SERVICES["migrate"]["command"][1:]]
-    done = subprocess.run(argv, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        argv, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert not any(migrate.pending(url, default_series_url(url)))
 
 
 def test_the_agent_comes_in_two_profiles_and_the_gpu_one_asks_for_gpus() -> None:
-    assert {name: service["profiles"] for name, service in SERVICES.items() if "profiles" in service} == {
+    assert {
+        name: service["profiles"] for name, service in SERVICES.items() if "profiles" in service
+    } == {
         "agent-cpu": ["cpu"],
         "agent-gpu": ["gpu"],
     }

@@ -1,4 +1,5 @@
-"""constraints.txt pins every package that the images install, at the version that the tests run with."""
+"""constraints.txt pins every package that the images install, at the version that the tests run
+with."""
 
 from __future__ import annotations
 
@@ -27,7 +28,12 @@ def pins() -> dict[str, Version]:
 
 def direct(extra: str) -> list[str]:
     """What ``docker/requirements.py`` writes for an image."""
-    words = [sys.executable, str(ROOT / "docker" / "requirements.py"), str(ROOT / "pyproject.toml"), extra]
+    words = [
+        sys.executable,
+        str(ROOT / "docker" / "requirements.py"),
+        str(ROOT / "pyproject.toml"),
+        extra,
+    ]
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
@@ -38,12 +44,18 @@ def closure(requirements: list[str]) -> set[str]:
     while waiting:
         one = waiting.pop()
         key = canonicalize_name(one.name), frozenset(one.extras)
-        if key in seen or BY_TORCH.match(one.name) or (one.marker and not one.marker.evaluate({"extra": ""})):
+        if (
+            key in seen
+            or BY_TORCH.match(one.name)
+            or (one.marker and not one.marker.evaluate({"extra": ""}))
+        ):
             continue
         seen.add(key)
         for line in metadata.distribution(one.name).requires or []:
             needed = Requirement(line)
-            if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in ("", *one.extras)):
+            if needed.marker is None or any(
+                needed.marker.evaluate({"extra": extra}) for extra in ("", *one.extras)
+            ):
                 needed.marker = None
                 waiting.append(needed)
     return {name for name, _ in seen}
@@ -52,7 +64,10 @@ def closure(requirements: list[str]) -> set[str]:
 @pytest.mark.parametrize("extra", ["server", "node"])
 def test_an_image_installs_what_its_extra_and_the_client_name(extra: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert set(direct(extra)) == {*project["dependencies"], *project["optional-dependencies"][extra]}
+    assert set(direct(extra)) == {
+        *project["dependencies"],
+        *project["optional-dependencies"][extra],
+    }
 
 
 @pytest.mark.parametrize("extra", ["server", "node"])

@@ -1,4 +1,5 @@
-"""The examples: every job file is accepted, and the scripts run under plain torchrun, without the service."""
+"""The examples: every job file is accepted, and the scripts run under plain torchrun, without the
+service."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 # One write: torchrun's ranks print unbuffered, and a line of the other one may come in between.
 os.write(1, f"threads at the end: {len(os.listdir('/proc/self/task'))}\\n".encode())
 """
-"""Runs a script. Where a process group is still held when it is over, Gloo's threads are, and may abort the process."""
+"""Runs a script. Where a process group is still held when it is over, Gloo's threads are, and may
+abort the process."""
 
 
 def _document(path: Path) -> dict[str, object]:
@@ -37,7 +39,10 @@ def _document(path: Path) -> dict[str, object]:
 
 
 def torchrun(script: Path, *arguments: str, folder: Path, **environment: str) -> str:
-    """Output of a script on two ranks; the ranks die with torchrun, which is killed after a limit."""
+    """Output of a script on two ranks.
+
+    The ranks die with torchrun, which is killed after a limit.
+    """
     wrapper = folder / "wrapper.py"
     wrapper.write_text(AND_THEN)
     argv = [
@@ -79,7 +84,9 @@ def test_every_job_file_is_accepted(path: Path) -> None:
 
 def test_the_readmes_table_has_every_example_and_nothing_else() -> None:
     linked = set(re.findall(r"\]\(([\w./-]+)\) \|", (EXAMPLES / "README.md").read_text()))
-    assert linked == {path.name if path.parent == EXAMPLES else path.parent.name for path in JOB_FILES}
+    assert linked == {
+        path.name if path.parent == EXAMPLES else path.parent.name for path in JOB_FILES
+    }
 
 
 @pytest.mark.parametrize("path", JOB_FILES, ids=lambda path: str(path.relative_to(EXAMPLES)))
@@ -93,15 +100,24 @@ def test_the_plain_ddp_script_trains_on_two_ranks(tmp_path: Path) -> None:
     output = torchrun(EXAMPLES / "script_ddp" / "train.py", "--steps", "100", folder=tmp_path)
     for rank in (0, 1):
         assert f"rank {rank} of 2 on cpu" in output
-        losses = [float(loss) for loss in re.findall(rf"rank {rank} step \d+ loss (\d+\.\d{{5}})", output)]
+        losses = [
+            float(loss) for loss in re.findall(rf"rank {rank} step \d+ loss (\d+\.\d{{5}})", output)
+        ]
         assert losses[-1] < losses[0] < 1
         assert f"rank {rank} done" in output
-    assert "lockstep" not in (EXAMPLES / "script_ddp" / "train.py").read_text().partition('"""\n\n')[2].lower()
+    assert (
+        "lockstep"
+        not in (EXAMPLES / "script_ddp" / "train.py").read_text().partition('"""\n\n')[2].lower()
+    )
 
 
-def test_the_metrics_script_writes_one_readable_line_per_step_from_rank_0_alone(tmp_path: Path) -> None:
+def test_the_metrics_script_writes_one_readable_line_per_step_from_rank_0_alone(
+    tmp_path: Path,
+) -> None:
     spool = tmp_path / "metrics.jsonl"
-    output = torchrun(EXAMPLES / "script_metrics" / "train.py", folder=tmp_path, LOCKSTEP_METRICS=str(spool))
+    output = torchrun(
+        EXAMPLES / "script_metrics" / "train.py", folder=tmp_path, LOCKSTEP_METRICS=str(spool)
+    )
     records = [decode(line, now=0.0, default_step=-1) for line in spool.read_text().splitlines()]
     assert [record.step for record in records] == list(range(1, 301))
     assert {name for record in records for name in record.values} == {"train/loss", "train/lr"}

@@ -21,7 +21,11 @@ FILLED = ("reliability.md", "cli.md", "variables.md")
 
 def _run(script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(script), *arguments], check=False, capture_output=True, text=True, timeout=60
+        [sys.executable, str(script), *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
 
 
@@ -48,7 +52,9 @@ def test_a_stale_page_is_named_and_not_touched_by_the_check(tmp_path: Path) -> N
 def test_the_diagram_has_an_arrow_for_every_step_and_source(page: str) -> None:
     text = (ROOT / "docs" / page).read_text()
     arrows = set(re.findall(r"^    (\w+) --> (\w+): (\w+)$", text, re.MULTILINE))
-    assert arrows == {(source, step.target, name) for name, step in STEPS.items() for source in step.sources}
+    assert arrows == {
+        (source, step.target, name) for name, step in STEPS.items() for source in step.sources
+    }
 
 
 def test_what_is_drawn_goes_between_its_marks_and_what_was_written_stays(tmp_path: Path) -> None:
@@ -58,7 +64,9 @@ def test_what_is_drawn_goes_between_its_marks_and_what_was_written_stays(tmp_pat
         shutil.copy(ROOT / "docs" / name, tmp_path / "docs" / name)
     page = tmp_path / "docs" / "reliability.md"
     fresh = page.read_text()
-    page.write_text(re.sub(r"(<!-- begin: \w+ -->\n).*?(<!-- end)", r"\1old\n\2", fresh, flags=re.DOTALL))
+    page.write_text(
+        re.sub(r"(<!-- begin: \w+ -->\n).*?(<!-- end)", r"\1old\n\2", fresh, flags=re.DOTALL)
+    )
     assert "stateDiagram" not in page.read_text()
     assert _run(tmp_path / "docs" / "generate.py").returncode == 0
     assert page.read_text() == fresh
@@ -74,5 +82,8 @@ def test_every_reason_state_and_field_has_a_meaning() -> None:
         for line in (ROOT / "docs" / name).read_text().splitlines():
             cells = [cell.strip() for cell in line.strip("|").split(" | ")]
             if line.startswith("| `"):
-                assert cells[-1] or cells[0] in {f"`{Reason.SUCCEEDED}`", f"`{Reason.CANCELLED}`"}, line
+                assert cells[-1] or cells[0] in {
+                    f"`{Reason.SUCCEEDED}`",
+                    f"`{Reason.CANCELLED}`",
+                }, line
                 assert cells[1], line

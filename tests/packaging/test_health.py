@@ -54,11 +54,15 @@ def check(program: str, url: str, **more: str) -> tuple[int, str]:
         **more,
     }
     argv = [sys.executable, str(SCRIPT), program]
-    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        argv, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
     return done.returncode, done.stderr
 
 
-def test_a_scheduler_is_healthy_until_its_last_pass_is_too_long_ago(url: str, database: Database) -> None:
+def test_a_scheduler_is_healthy_until_its_last_pass_is_too_long_ago(
+    url: str, database: Database
+) -> None:
     with database.jobs() as session:
         assert scheduler_lease.take(session, "me", ttl_seconds=5)
         scheduler_lease.give_back(session, "me")
@@ -93,16 +97,26 @@ def test_an_agent_is_healthy_while_its_heartbeats_arrive(url: str, tmp_path: Pat
     assert check("agent", url, LOCKSTEP_NODE_DIR=str(tmp_path)) == (1, missing)
 
 
-def test_the_check_of_an_agent_needs_the_standard_library_alone_and_no_database(tmp_path: Path) -> None:
-    """With ``-S`` there is no site-packages to import SQLAlchemy from; with an empty environment, no database either."""
+def test_the_check_of_an_agent_needs_the_standard_library_alone_and_no_database(
+    tmp_path: Path,
+) -> None:
+    """With ``-S`` there is no site-packages to import SQLAlchemy from; with an empty environment,
+    no database either."""
     HealthFile(tmp_path, valid_seconds=60.0).beat()
     argv = [sys.executable, "-I", "-S", str(SCRIPT), "agent"]
-    done = subprocess.run(argv, env={"LOCKSTEP_NODE_DIR": str(tmp_path)}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        argv, env={"LOCKSTEP_NODE_DIR": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
-    assert '["python", "-I", "-S", "/opt/lockstep/health.py", "agent"]' in (ROOT / "Dockerfile").read_text()
+    assert (
+        '["python", "-I", "-S", "/opt/lockstep/health.py", "agent"]'
+        in (ROOT / "Dockerfile").read_text()
+    )
 
 
-def test_a_frozen_agent_is_unhealthy_and_so_is_one_that_was_stopped(sqlite_urls: Urls, tmp_path: Path) -> None:
+def test_a_frozen_agent_is_unhealthy_and_so_is_one_that_was_stopped(
+    sqlite_urls: Urls, tmp_path: Path
+) -> None:
     database = Database(*sqlite_urls)
     node = Node(tmp_path, database, sqlite_urls, f"redis+socket://{tmp_path}/none.sock")
 
@@ -141,7 +155,10 @@ def test_an_api_is_healthy_while_it_answers(url: str) -> None:
 
 
 def test_an_unknown_program_is_not_healthy(url: str) -> None:
-    assert check("cashier", url) == (1, "no program is named 'cashier'; expected api, scheduler or agent\n")
+    assert check("cashier", url) == (
+        1,
+        "no program is named 'cashier'; expected api, scheduler or agent\n",
+    )
 
 
 class _Answer(http.server.BaseHTTPRequestHandler):

@@ -43,7 +43,8 @@ def test_the_figures_of_a_module(language: ModuleType) -> None:
     found = list(reading.figures().values())
     assert found[:4] == [1000 * 2 / words, 0, 1000 * 1 / words, 0]
     assert found[4] == pytest.approx(100 / 3)
-    # if-else expression, comprehension, one `and`; five lines of docstrings and code besides the comment and blanks, one more.
+    # if-else expression, comprehension, one `and`; five lines of docstrings and code besides the
+    # comment and blanks, one more.
     assert found[5] == pytest.approx(10 * 3 / 7)
     assert found[6] == 1
 

@@ -19,7 +19,10 @@ COLLECTED = (
 
 
 def given_out(**config: object) -> list[str]:
-    items = [SimpleNamespace(path=conftest.HERE / name.partition("::")[0], nodeid=name) for name in COLLECTED]
+    items = [
+        SimpleNamespace(path=conftest.HERE / name.partition("::")[0], nodeid=name)
+        for name in COLLECTED
+    ]
     conftest.pytest_collection_modifyitems(SimpleNamespace(**config), items)  # type: ignore[arg-type]
     return [item.nodeid for item in items]
 
@@ -33,4 +36,8 @@ def test_without_workers_nothing_is_reordered() -> None:
 
 
 def test_what_is_named_as_long_is_there() -> None:
-    assert [name for name in conftest.LONGEST_FIRST if not any((conftest.HERE / name).rglob("test_*.py"))] == []
+    assert [
+        name
+        for name in conftest.LONGEST_FIRST
+        if not any((conftest.HERE / name).rglob("test_*.py"))
+    ] == []

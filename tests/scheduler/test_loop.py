@@ -101,14 +101,20 @@ def test_time_alone_makes_passes(passes: Passes) -> None:
     assert not any(passes.made)
 
 
-def test_a_pass_that_left_something_over_is_followed_at_once(passes: Passes, rare: ReconcileLoop) -> None:
+def test_a_pass_that_left_something_over_is_followed_at_once(
+    passes: Passes, rare: ReconcileLoop
+) -> None:
     passes.answers = [CycleReport(held=True, again=True), CycleReport(held=True, again=True)]
     rare.notify()
     until(lambda: len(passes.made) == 4, 60, "a pass for the bell and two more")
 
 
-@pytest.mark.parametrize("error", [LockstepError(ErrorCode.UNAVAILABLE, "away"), RuntimeError("a bug")])
-def test_a_pass_that_fails_does_not_end_the_loop(error: Exception, passes: Passes, rare: ReconcileLoop) -> None:
+@pytest.mark.parametrize(
+    "error", [LockstepError(ErrorCode.UNAVAILABLE, "away"), RuntimeError("a bug")]
+)
+def test_a_pass_that_fails_does_not_end_the_loop(
+    error: Exception, passes: Passes, rare: ReconcileLoop
+) -> None:
     passes.answers = [error, error]
     for made in (2, 3, 4):
         rare.notify()

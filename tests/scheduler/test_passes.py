@@ -12,6 +12,7 @@ from lockstep.broker.messages import StartAssignment
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.placement.decide import place
+from lockstep.scheduler import cycle as cycle_module
 from lockstep.scheduler import reconcile as passes_module
 from lockstep.scheduler.report import CycleReport
 from lockstep.storage.attempts import attempts, nodes
@@ -21,7 +22,8 @@ from lockstep.storage.db.tables import EventRow, JobRow
 from lockstep.storage.jobs import jobs, retention
 from tests.scheduler.world import Bells, World
 
-# -- placing ---------------------------------------------------------------------------------------------------------
+# -- placing
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_queued_job_is_placed_and_its_node_rung_after_the_commit(world: World) -> None:
@@ -43,7 +45,10 @@ def test_a_gang_that_does_not_fit_takes_no_device_and_says_what_it_waits_for(wor
     waiting = world.job(second)
     assert waiting.state is JobState.QUEUED
     assert waiting.wait_position == 1
-    assert waiting.wait_reason == "waits for 2 more free devices of type cpu (needs 4, 2 are free on n)"
+    assert (
+        waiting.wait_reason
+        == "waits for 2 more free devices of type cpu (needs 4, 2 are free on n)"
+    )
     assert len(world.held()) == 2
 
 
@@ -103,7 +108,7 @@ def test_a_job_cancelled_between_the_look_and_the_write_is_not_placed(
             jobs.cancel(session, job, "a")
         return decisions
 
-    monkeypatch.setattr(passes_module, "place", cancelled_meanwhile)
+    monkeypatch.setattr(cycle_module, "place", cancelled_meanwhile)
     assert world.run_one().placed == 0
     assert world.state(job) is JobState.CANCELLED
     assert world.bells.take() == []
@@ -137,7 +142,7 @@ def test_two_schedulers_at_once_place_every_job_once(world: World) -> None:
     start = threading.Barrier(3)
 
     def schedule(number: int) -> None:
-        one = passes_module._Cycle(
+        one = cycle_module.Cycle(
             world.database,
             bells[number],
             world.timings,
@@ -164,10 +169,13 @@ def test_two_schedulers_at_once_place_every_job_once(world: World) -> None:
     assert len(rung) == 6
 
 
-# -- whose pass it is ------------------------------------------------------------------------------------------------
+# -- whose pass it is
+# ------------------------------------------------------------------------------------------------
 
 
-def test_a_pass_that_another_scheduler_has_is_left_to_it_and_a_bell_is_passed_on(world: World) -> None:
+def test_a_pass_that_another_scheduler_has_is_left_to_it_and_a_bell_is_passed_on(
+    world: World,
+) -> None:
     world.node("n")
     job = world.submit()
     with world.database.jobs() as session:
@@ -186,18 +194,22 @@ def test_a_pass_that_time_alone_asked_for_is_not_passed_on(world: World) -> None
         assert not scheduler_lease.give_back(session, "two")
 
 
-def test_a_bell_during_a_pass_is_answered_by_another(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bell_during_a_pass_is_answered_by_another(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     decide = place
 
     def rung_meanwhile(*args: object, **options: object) -> object:
         world.run_one("two", woken=True)
         return decide(*args, **options)  # type: ignore[arg-type]  # passed on as they came
 
-    monkeypatch.setattr(passes_module, "place", rung_meanwhile)
+    monkeypatch.setattr(cycle_module, "place", rung_meanwhile)
     assert world.run_one("one").again
 
 
-def test_a_scheduler_that_died_in_its_pass_holds_others_up_for_ten_seconds_at_most(world: World) -> None:
+def test_a_scheduler_that_died_in_its_pass_holds_others_up_for_ten_seconds_at_most(
+    world: World,
+) -> None:
     with world.database.jobs() as session:
         scheduler_lease.take(session, "dead", ttl_seconds=passes_module.HOLD_SECONDS)
     assert passes_module.HOLD_SECONDS <= 10
@@ -206,7 +218,9 @@ def test_a_scheduler_that_died_in_its_pass_holds_others_up_for_ten_seconds_at_mo
     assert world.run_one("one").held
 
 
-def test_a_scheduler_that_died_before_the_databases_clock_was_set_back_holds_nobody_up(world: World) -> None:
+def test_a_scheduler_that_died_before_the_databases_clock_was_set_back_holds_nobody_up(
+    world: World,
+) -> None:
     with world.database.jobs() as session:
         scheduler_lease.take(session, "dead", ttl_seconds=passes_module.HOLD_SECONDS)
     with world.database.jobs() as session:  # as an hour less on the clock shows it
@@ -214,7 +228,9 @@ def test_a_scheduler_that_died_before_the_databases_clock_was_set_back_holds_nob
     assert world.run_one("one").held
 
 
-def test_a_pass_gives_itself_back_also_when_it_fails(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_gives_itself_back_also_when_it_fails(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_args: object, **_options: object) -> None:
         raise LockstepError(ErrorCode.UNAVAILABLE, "the database does not answer")
 
@@ -267,12 +283,15 @@ def test_a_scheduler_that_is_stopping_gives_the_pass_back_at_once(world: World) 
     assert world.state(job) is JobState.STARTING
 
 
-# -- the queue -----------------------------------------------------------------------------------------------------------
+# -- the queue
+# --------------------------------------------------------------------------------------------------
 
 
-def test_a_long_queue_is_written_in_short_transactions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_queue_is_written_in_short_transactions(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     queued = [world.submit() for _ in range(7)]
-    monkeypatch.setattr(passes_module, "WAITING_WRITES_BATCH", 2)
+    monkeypatch.setattr(cycle_module, "WAITING_WRITES_BATCH", 2)
     sizes: list[int] = []
     real = jobs.set_waiting
 
@@ -286,7 +305,9 @@ def test_a_long_queue_is_written_in_short_transactions(world: World, monkeypatch
     assert [world.job(job).wait_position for job in queued] == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_who_only_moves_up_is_told_when_it_is_time_and_who_knows_nothing_at_once(world: World) -> None:
+def test_who_only_moves_up_is_told_when_it_is_time_and_who_knows_nothing_at_once(
+    world: World,
+) -> None:
     first, second = world.submit(), world.submit()
     world.run_one()
     with world.database.jobs() as session:
@@ -302,7 +323,9 @@ def test_who_only_moves_up_is_told_when_it_is_time_and_who_knows_nothing_at_once
     with world.database.jobs() as session:
         jobs.cancel(session, new, "somebody")
     world.run_one(renumber=False)
-    assert [world.job(job).wait_position for job in (second, third)] == [2, 3], "both have moved, nobody was told"
+    assert [world.job(job).wait_position for job in (second, third)] == [2, 3], (
+        "both have moved, nobody was told"
+    )
     world.run_one()
     assert [world.job(job).wait_position for job in (second, third)] == [1, 2]
 
@@ -315,7 +338,8 @@ def test_priority_goes_before_age(world: World) -> None:
     assert [world.job(job).wait_position for job in (old, urgent)] == [2, 1]
 
 
-# -- what is kept no longer ------------------------------------------------------------------------------------------
+# -- what is kept no longer
+# ------------------------------------------------------------------------------------------
 
 
 def _ended_long_ago(world: World, **retention: int) -> str:
@@ -328,21 +352,30 @@ def _ended_long_ago(world: World, **retention: int) -> str:
 
 def _expired(world: World, job: str) -> list[str]:
     with world.database.read_jobs() as session:
-        found = session.scalars(select(EventRow).where(EventRow.job_id == job, EventRow.kind == "expired"))
+        found = session.scalars(
+            select(EventRow).where(EventRow.job_id == job, EventRow.kind == "expired")
+        )
         return sorted(event.data["what"] for event in found)
 
 
 def test_a_pass_deletes_what_is_kept_no_longer_and_tells_its_job(world: World) -> None:
     both, one, none = (
-        _ended_long_ago(world, **asked) for asked in ({"logs_days": 1, "metrics_days": 9}, {"logs_days": 9}, {})
+        _ended_long_ago(world, **asked)
+        for asked in ({"logs_days": 1, "metrics_days": 9}, {"logs_days": 9}, {})
     )
     assert world.run_one(expires=False).expired == 0
     assert world.run_one().expired == 3
-    assert [_expired(world, job) for job in (both, one, none)] == [["logs", "metrics"], ["logs"], []]
+    assert [_expired(world, job) for job in (both, one, none)] == [
+        ["logs", "metrics"],
+        ["logs"],
+        [],
+    ]
     assert world.run_one().expired == 0
 
 
-def test_one_that_cannot_be_deleted_does_not_keep_the_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_cannot_be_deleted_does_not_keep_the_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bad, good = _ended_long_ago(world, logs_days=1), _ended_long_ago(world, logs_days=1)
     expire = retention.expire
 
@@ -357,13 +390,15 @@ def test_one_that_cannot_be_deleted_does_not_keep_the_others(world: World, monke
     assert _expired(world, good) == ["logs"]
 
 
-def test_deleting_takes_a_part_of_a_pass_and_goes_on_in_the_next(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleting_takes_a_part_of_a_pass_and_goes_on_in_the_next(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     jobs_due = [_ended_long_ago(world, logs_days=1) for _job in range(3)]
     seconds = 0.0
 
     def clock() -> float:
         nonlocal seconds
-        seconds += passes_module.EXPIRE_SECONDS / 4
+        seconds += cycle_module.EXPIRE_SECONDS / 4
         return seconds
 
     monkeypatch.setattr(passes_module, "WORK_SECONDS", 1e9)

@@ -1,4 +1,5 @@
-"""``python -m lockstep.scheduler`` as it is started for real, with its broker, without it, and with its database away."""
+"""``python -m lockstep.scheduler`` as it is started for real, with its broker, without it, and with
+its database away."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ from tests.scheduler.world import World
 SOON_SECONDS = 60.0
 """For a program that starts on a busy machine."""
 SLOW = 100.0
-"""With timings so many times longer, the second pass comes after 500 s: what happens sooner does not wait for it."""
+"""With timings so many times longer, the second pass comes after 500 s: what happens sooner does
+not wait for it."""
 END_SECONDS_MAX = 60.0
 
 
@@ -38,7 +40,9 @@ def start(tmp_path: Path, database_urls: Urls) -> Iterator[Start]:
     started: list[Scheduler] = []
 
     def one(broker_url: str, *, timings_scale: float = 1.0) -> Scheduler:
-        scheduler = Scheduler(tmp_path, database_urls, broker_url, timings_scale=timings_scale, number=len(started))
+        scheduler = Scheduler(
+            tmp_path, database_urls, broker_url, timings_scale=timings_scale, number=len(started)
+        )
         started.append(scheduler)
         return scheduler
 
@@ -74,7 +78,9 @@ def test_a_queued_job_is_placed_without_any_broker(world: World, start: Start) -
 
 
 @pytest.mark.parametrize("database_urls", ["sqlite"], indirect=True)
-def test_a_bell_makes_a_pass_at_once_and_the_node_is_rung(world: World, start: Start, broker: Broker) -> None:
+def test_a_bell_makes_a_pass_at_once_and_the_node_is_rung(
+    world: World, start: Start, broker: Broker
+) -> None:
     """Passes are a minute apart here, so only the bell can have caused it."""
     world.node("n")
     first = world.submit()
@@ -95,7 +101,9 @@ def test_a_bell_makes_a_pass_at_once_and_the_node_is_rung(world: World, start: S
 
 @pytest.mark.parametrize("database_urls", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("fault", ["killed", "frozen"])
-def test_passes_go_on_while_the_broker_is_away(fault: str, world: World, start: Start, broker: Broker) -> None:
+def test_passes_go_on_while_the_broker_is_away(
+    fault: str, world: World, start: Start, broker: Broker
+) -> None:
     world.node("n")
     start(broker.url)
     starts(world, world.submit())
@@ -116,7 +124,9 @@ def test_three_schedulers_of_which_one_is_killed_place_every_job_once(
     for job in more:
         starts(world, job)
     assert [len(world.assignments(job)) for job in (*jobs, *more)] == [1] * 8
-    devices = [index for job in (*jobs, *more) for index in world.assignments(job)[0].device_indices]
+    devices = [
+        index for job in (*jobs, *more) for index in world.assignments(job)[0].device_indices
+    ]
     assert sorted(devices) == list(range(8))
 
 
@@ -134,7 +144,9 @@ def test_sigterm_ends_before_the_next_pass_and_leaves_the_pass_to_others(
 
 
 def test_a_setting_that_is_missing_is_named(tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")
+    }
     done = subprocess.run(
         [sys.executable, "-m", "lockstep.scheduler"],
         env=environment,
@@ -159,9 +171,15 @@ def test_a_database_that_goes_away_is_complained_of_once_and_passes_go_on_when_i
         try:
             starts(world, world.submit())
             with shut(postgres_urls[0]):
-                until(lambda: "no reconcile cycles until" in scheduler.log.read_text(), SOON_SECONDS, "the complaint")
+                until(
+                    lambda: "no reconcile cycles until" in scheduler.log.read_text(),
+                    SOON_SECONDS,
+                    "the complaint",
+                )
                 time.sleep(1)  # several more passes fail meanwhile
-            until(lambda: "answers again" in scheduler.log.read_text(), SOON_SECONDS, "the good news")
+            until(
+                lambda: "answers again" in scheduler.log.read_text(), SOON_SECONDS, "the good news"
+            )
             world.hear("n")
             starts(world, world.submit())
             assert scheduler.log.read_text().count("no reconcile cycles until") == 1
@@ -175,7 +193,9 @@ def test_a_database_that_goes_away_is_complained_of_once_and_passes_go_on_when_i
 def shut(url: str) -> Iterator[None]:
     """Nobody can connect to the database, and whoever was connected is thrown out."""
     name = make_url(url).database
-    server = create_engine(make_url(url).set(database="postgres"), isolation_level="AUTOCOMMIT", poolclass=NullPool)
+    server = create_engine(
+        make_url(url).set(database="postgres"), isolation_level="AUTOCOMMIT", poolclass=NullPool
+    )
     with server.connect() as connection:
         connection.execute(text(f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false"))
         out = text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name")

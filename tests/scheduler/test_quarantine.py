@@ -10,8 +10,11 @@ from lockstep.storage.series import series
 from tests.scheduler.world import World
 
 
-def fail(world: World, job: str, reason: Reason, *, node_failed: bool = True, **details: object) -> str:
-    """The job's newest attempt is claimed by its node and fails there, as its agent observes; the node's name."""
+def fail(
+    world: World, job: str, reason: Reason, *, node_failed: bool = True, **details: object
+) -> str:
+    """The job's newest attempt is claimed by its node and fails there, as its agent observes; the
+    node's name."""
     claim = world.claim(job)
     with world.database.jobs() as session:
         outcome = Outcome.of(reason, f"it ended: {reason}", node=claim.node_name, **details)
@@ -48,7 +51,13 @@ def test_a_node_that_fails_two_jobs_gets_no_third_and_a_person_lifts_it(world: W
 
 def test_failures_that_jobs_report_themselves_leave_the_node_in_service(world: World) -> None:
     world.node("n", 1)
-    for reason in (Reason.STORAGE, Reason.STORAGE, Reason.LAUNCH_FAILED, Reason.DIVERGED, Reason.HOST_OUT_OF_MEMORY):
+    for reason in (
+        Reason.STORAGE,
+        Reason.STORAGE,
+        Reason.LAUNCH_FAILED,
+        Reason.DIVERGED,
+        Reason.HOST_OUT_OF_MEMORY,
+    ):
         job = world.submit(retry={"max": 0})
         world.run_one()
         fail(world, job, reason, node_failed=False)
@@ -110,11 +119,14 @@ def test_an_outage_of_the_service_quarantines_nobody(world: World) -> None:
         world.silence(name, 300)
     world.no_pass_for(301)
     assert world.run_one().spared == 4
-    # The nodes come back with what their launchers did meanwhile: they stopped the ranks at their fences.
+    # The nodes come back with what their launchers did meanwhile: they stopped the ranks at their
+    # fences.
     for job in jobs:
         part = world.assignments(job)[-1]
         with world.database.jobs() as session:
-            outcome = Outcome.of(Reason.CUT_OFF, "the lease was not renewed in time", node=part.node_name)
+            outcome = Outcome.of(
+                Reason.CUT_OFF, "the lease was not renewed in time", node=part.node_name
+            )
             assert attempts.end(session, part.id, part.token, outcome, timings=world.timings)
     assert world.run_one().quarantined == 0
     assert [world.job(job).charged_attempts for job in jobs] == [0, 0, 0, 0]
@@ -163,6 +175,8 @@ def test_a_job_that_takes_three_nodes_down_at_the_same_step_is_ended_by_name_and
     assert (row.state, row.reason) == (JobState.FAILED, "lost")
     assert row.outcome is not None
     assert row.outcome["last_step"] == 7
-    assert f"failed on 3 nodes ({', '.join(taken_down)}) after the same step" in row.outcome["message"]
+    assert (
+        f"failed on 3 nodes ({', '.join(taken_down)}) after the same step" in row.outcome["message"]
+    )
     assert len(set(taken_down)) == 3
     assert all(why(world, name) is None for name in taken_down)

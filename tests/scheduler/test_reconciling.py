@@ -9,18 +9,28 @@ from lockstep.broker.messages import StartAssignment, StopAssignment
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.lifecycle import AssignmentState, Intent, JobState
 from lockstep.domain.life.outcomes import Outcome, Reason
-from lockstep.scheduler.reconcile import UNSEALED
+from lockstep.scheduler.cycle import UNSEALED
 from lockstep.storage.attempts import attempts
 from lockstep.storage.db.clock import db_now, now
-from lockstep.storage.db.tables import AssignmentRow, AttemptRow, EventRow, JobRow, NodeRow, SchedulerLeaseRow
+from lockstep.storage.db.tables import (
+    AssignmentRow,
+    AttemptRow,
+    EventRow,
+    JobRow,
+    NodeRow,
+    SchedulerLeaseRow,
+)
 from lockstep.storage.jobs import jobs
 from lockstep.storage.series import streams
 from tests.scheduler.world import World
 
-# -- losing ----------------------------------------------------------------------------------------------------------
+# -- losing
+# --------------------------------------------------------------------------------------------------
 
 
-def test_an_expired_lease_ends_the_attempt_as_lost_and_queues_the_job_to_run_elsewhere(world: World) -> None:
+def test_an_expired_lease_ends_the_attempt_as_lost_and_queues_the_job_to_run_elsewhere(
+    world: World,
+) -> None:
     world.node("bad")
     job = world.submit()
     world.run_one()
@@ -69,7 +79,9 @@ def test_a_node_that_never_answered_is_lost_from_the_placement_on(world: World) 
     assert world.held() == []
 
 
-def test_a_node_that_died_after_claiming_keeps_its_devices_until_it_has_swept_them(world: World) -> None:
+def test_a_node_that_died_after_claiming_keeps_its_devices_until_it_has_swept_them(
+    world: World,
+) -> None:
     world.node("n")
     job = world.submit()
     world.run_one()
@@ -80,7 +92,9 @@ def test_a_node_that_died_after_claiming_keeps_its_devices_until_it_has_swept_th
     assert world.assignments(job)[0].state is AssignmentState.ENDED
 
 
-def test_a_lease_that_was_renewed_after_the_look_is_not_lost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_that_was_renewed_after_the_look_is_not_lost(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.node("n")
     job = world.submit()
     world.run_one()
@@ -163,7 +177,9 @@ def test_an_outage_shortens_no_lease(world: World) -> None:
     assert world.assignments(job)[0].lease_expires_at == before
 
 
-def test_what_was_written_before_the_clock_was_set_back_waits_no_longer_than_it_ever_does(world: World) -> None:
+def test_what_was_written_before_the_clock_was_set_back_waits_no_longer_than_it_ever_does(
+    world: World,
+) -> None:
     world.node("n")
     running, waiting = world.submit(), world.submit(gpus=8)
     world.run_one()
@@ -171,9 +187,13 @@ def test_what_was_written_before_the_clock_was_set_back_waits_no_longer_than_it_
     ahead = 3_600.0
     with world.database.jobs() as session:
         at = now(session)
-        session.execute(update(AssignmentRow).values(lease_expires_at=AssignmentRow.lease_expires_at + ahead))
+        session.execute(
+            update(AssignmentRow).values(lease_expires_at=AssignmentRow.lease_expires_at + ahead)
+        )
         session.execute(update(NodeRow).values(seen_at=NodeRow.seen_at + ahead))
-        session.execute(update(SchedulerLeaseRow).values(finished_at=SchedulerLeaseRow.finished_at + ahead))
+        session.execute(
+            update(SchedulerLeaseRow).values(finished_at=SchedulerLeaseRow.finished_at + ahead)
+        )
         session.execute(update(JobRow).where(JobRow.id == waiting).values(not_before=at + ahead))
     world.run_one()
     with world.database.read_jobs() as session:
@@ -186,7 +206,8 @@ def test_what_was_written_before_the_clock_was_set_back_waits_no_longer_than_it_
         assert at < job.not_before <= now(session) + world.timings.backoff_max_seconds
 
 
-# -- stopping, sealing, ringing again --------------------------------------------------------------------------------
+# -- stopping, sealing, ringing again
+# --------------------------------------------------------------------------------
 
 
 def test_a_job_that_ran_longer_than_its_timeout_is_asked_to_stop_once(world: World) -> None:
@@ -203,11 +224,15 @@ def test_a_job_that_ran_longer_than_its_timeout_is_asked_to_stop_once(world: Wor
     assert world.bells.take() == [StopAssignment(claim.assignment_id, "n")]
     assert world.run_one().overdue == 0
     with world.database.read_jobs() as session:
-        told = list(session.scalars(select(EventRow.message).where(EventRow.kind == "timeout_requested")))
+        told = list(
+            session.scalars(select(EventRow.message).where(EventRow.kind == "timeout_requested"))
+        )
     assert told == ["it has run longer than its timeout of 60 s"]
 
 
-def test_what_an_ended_attempt_left_open_is_sealed_before_its_job_is_placed_again(world: World) -> None:
+def test_what_an_ended_attempt_left_open_is_sealed_before_its_job_is_placed_again(
+    world: World,
+) -> None:
     """The node died between ending the attempt in one database and sealing its stream in the other."""
     world.node("n")
     job = world.submit()
@@ -215,7 +240,9 @@ def test_what_an_ended_attempt_left_open_is_sealed_before_its_job_is_placed_agai
     claim = world.claim(job)
     outcome = Outcome.of(Reason.SHUTDOWN, "the agent was stopped")
     with world.database.jobs() as session:
-        assert attempts.end(session, claim.assignment_id, claim.token, outcome, timings=world.timings)
+        assert attempts.end(
+            session, claim.assignment_id, claim.token, outcome, timings=world.timings
+        )
     assert not world.sealed(claim.assignment_id)
     report = world.run_one()
     assert (report.sealed, report.placed) == (1, 1)

@@ -1,11 +1,13 @@
-"""A job that is tried again, from the end of one attempt to the claim of the next, on both databases."""
+"""A job that is tried again, from the end of one attempt to the claim of the next, on both
+databases."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from lockstep.domain.life.lifecycle import JobState
-from lockstep.domain.life.outcomes import FRUITLESS_MAX, Outcome, Reason
+from lockstep.domain.life.outcomes import Outcome, Reason
+from lockstep.domain.life.retrying import FRUITLESS_MAX
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.storage.attempts import attempts, checkpoints
 from lockstep.storage.attempts.attempts import Claim
@@ -21,7 +23,9 @@ TRAIN: dict[str, Any] = {
 def end(world: World, claim: Claim, reason: Reason, **details: object) -> None:
     with world.database.jobs() as session:
         outcome = Outcome.of(reason, f"it ended: {reason}", node=claim.node_name, **details)
-        assert attempts.end(session, claim.assignment_id, claim.token, outcome, timings=world.timings)
+        assert attempts.end(
+            session, claim.assignment_id, claim.token, outcome, timings=world.timings
+        )
         assert attempts.release(session, claim.assignment_id, claim.node_name)
 
 
@@ -31,7 +35,9 @@ def next_claim(world: World, job: str) -> Claim:
     return world.claim(job)
 
 
-def test_a_job_that_ran_out_of_memory_goes_on_in_smaller_micro_batches_of_the_same_batch(world: World) -> None:
+def test_a_job_that_ran_out_of_memory_goes_on_in_smaller_micro_batches_of_the_same_batch(
+    world: World,
+) -> None:
     world.node("n", 2)
     job = world.submit(2, retry={"max": 0}, **TRAIN)
     plans = []
@@ -48,7 +54,9 @@ def test_a_job_that_ran_out_of_memory_goes_on_in_smaller_micro_batches_of_the_sa
     assert world.state(job) is JobState.FAILED
 
 
-def test_a_job_that_stops_its_own_launcher_waits_longer_and_longer_and_then_ends(world: World) -> None:
+def test_a_job_that_stops_its_own_launcher_waits_longer_and_longer_and_then_ends(
+    world: World,
+) -> None:
     world.node("n")
     job = world.submit()
     for number in range(FRUITLESS_MAX):
@@ -61,7 +69,9 @@ def test_a_job_that_stops_its_own_launcher_waits_longer_and_longer_and_then_ends
     assert (world.state(job), world.job(job).attempt_count) == (JobState.FAILED, FRUITLESS_MAX)
 
 
-def test_a_run_that_fails_every_day_goes_on_as_long_as_it_keeps_new_checkpoints(world: World) -> None:
+def test_a_run_that_fails_every_day_goes_on_as_long_as_it_keeps_new_checkpoints(
+    world: World,
+) -> None:
     world.node("n")
     job = world.submit(retry={"max": 1}, **TRAIN)
     for day in range(1, 6):

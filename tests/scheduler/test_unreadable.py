@@ -1,4 +1,5 @@
-"""A job whose spec only a newer scheduler can read waits with the reason, and keeps nobody else waiting."""
+"""A job whose spec only a newer scheduler can read waits with the reason, and keeps nobody else
+waiting."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ def test_a_job_that_asks_for_something_unknown_waits_with_the_reason(world: Worl
     unreadable: dict[str, str] = {}
     first = world.run_one(unreadable=unreadable)
     assert (first.failed, first.again) == ([], True)
-    assert world.run_one(unreadable=unreadable).placed == 1  # the device that was meant for the first is free
+    assert (
+        world.run_one(unreadable=unreadable).placed == 1
+    )  # the device that was meant for the first is free
     assert world.state(other) is JobState.STARTING
     row = world.job(job)
     assert (row.state, row.attempt_count, row.outcome) == (JobState.QUEUED, 0, None)

@@ -38,12 +38,14 @@ class Bells:
 
 
 def standing_still() -> float:
-    """Return the same moment always: on this clock no pass uses up its time, however slow the machine is."""
+    """Return the same moment always: on this clock no pass uses up its time, however slow the
+    machine is."""
     return 0.0
 
 
 class World:
-    """What a scheduler meets, and what nodes and people do to it. Waits end by moving rows back in time."""
+    """What a scheduler meets, and what nodes and people do to it. Waits end by moving rows back in
+    time."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -70,7 +72,12 @@ class World:
         spec = JobSpec.model_validate(document)
         with self.database.jobs() as session:
             row, _new = jobs.create(
-                session, document=document, spec=spec, plan=plan_of(spec), actor="a", idempotency=None
+                session,
+                document=document,
+                spec=spec,
+                plan=plan_of(spec),
+                actor="a",
+                idempotency=None,
             )
             return row.id
 
@@ -85,14 +92,20 @@ class World:
 
     def assignments(self, job_id: str) -> list[AssignmentRow]:
         with self.database.read_jobs() as session:
-            statement = select(AssignmentRow).where(AssignmentRow.job_id == job_id).order_by(AssignmentRow.id)
+            statement = (
+                select(AssignmentRow)
+                .where(AssignmentRow.job_id == job_id)
+                .order_by(AssignmentRow.id)
+            )
             return list(session.scalars(statement))
 
     def claim(self, job_id: str, *, running: bool = True) -> Claim:
         """What the job's node does with its newest assignment."""
         part = self.assignments(job_id)[-1]
         with self.database.jobs() as session:
-            claim = attempts.claim(session, part.id, part.node_name, lease_seconds=60, rendezvous_port=1)
+            claim = attempts.claim(
+                session, part.id, part.node_name, lease_seconds=60, rendezvous_port=1
+            )
             assert claim is not None
             if running:
                 assert attempts.mark_running(session, claim.assignment_id, claim.token)
@@ -112,7 +125,9 @@ class World:
     def held(self) -> list[tuple[str, int]]:
         """(node, index) of every device that somebody holds."""
         with self.database.read_jobs() as session:
-            statement = select(DeviceRow.node_name, DeviceRow.index).where(DeviceRow.assignment_id.is_not(None))
+            statement = select(DeviceRow.node_name, DeviceRow.index).where(
+                DeviceRow.assignment_id.is_not(None)
+            )
             return [(name, index) for name, index in session.execute(statement)]
 
     def hear(self, *names: str) -> None:
@@ -120,12 +135,15 @@ class World:
             for name in names:
                 nodes.touch(session, name)
 
-    # -- time ----------------------------------------------------------------------------------------------------
+    # -- time
+    # ----------------------------------------------------------------------------------------------
 
     def silence(self, node: str, seconds: float) -> None:
         """The node was last heard so long ago, and its leases ran from then."""
         with self.database.jobs() as session:
-            session.execute(update(NodeRow).where(NodeRow.name == node).values(seen_at=db_now() - seconds))
+            session.execute(
+                update(NodeRow).where(NodeRow.name == node).values(seen_at=db_now() - seconds)
+            )
             live = AssignmentRow.state.in_((AssignmentState.ASSIGNED, AssignmentState.CLAIMED))
             expires = db_now() - seconds + self.timings.lease_seconds
             session.execute(

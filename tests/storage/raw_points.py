@@ -1,4 +1,5 @@
-"""Random series with everything that is awkward in them, and what a chart of them must say, found by counting.
+"""Random series with everything that is awkward in them, and what a chart of them must say, found
+by counting.
 
 Each point's time is its number, so that a bucket's time tells which points are in it.
 """
@@ -42,7 +43,9 @@ class Drawn(Protocol):
     max: list[float]
 
 
-def plant(database: Database, job_id: str, numbers: random.Random, sizes: Iterable[Iterable[int]]) -> Stored:
+def plant(
+    database: Database, job_id: str, numbers: random.Random, sizes: Iterable[Iterable[int]]
+) -> Stored:
     """Store points of a job without a row: for each attempt batches of so many records each."""
     stored: Stored = {name: [] for name in NAMES}
     for _ in planting(database, job_id, numbers, sizes, stored):
@@ -51,7 +54,11 @@ def plant(database: Database, job_id: str, numbers: random.Random, sizes: Iterab
 
 
 def planting(
-    database: Database, job_id: str, numbers: random.Random, sizes: Iterable[Iterable[int]], stored: Stored
+    database: Database,
+    job_id: str,
+    numbers: random.Random,
+    sizes: Iterable[Iterable[int]],
+    stored: Stored,
 ) -> Iterator[None]:
     """As :func:`plant`, with a pause after each batch; what is stored by then is in ``stored``."""
     steps: list[int] = [0]
@@ -86,14 +93,19 @@ def planting(
             yield
 
 
-def wanted(stored: Stored, name: str, from_step: int | None, to_step: int | None, attempts: str) -> list[list[Raw]]:
+def wanted(
+    stored: Stored, name: str, from_step: int | None, to_step: int | None, attempts: str
+) -> list[list[Raw]]:
     """The points of each curve that a read must draw of one series."""
     low = -math.inf if from_step is None else from_step
     high = math.inf if to_step is None else to_step
     first: dict[int, int] = {}
     for point in (point for points in stored.values() for point in points):
         first[point.attempt] = min(point.step, first.get(point.attempt, point.step))
-    again = {attempt: min((first[later] for later in first if later > attempt), default=math.inf) for attempt in first}
+    again = {
+        attempt: min((first[later] for later in first if later > attempt), default=math.inf)
+        for attempt in first
+    }
     curves: dict[int, list[Raw]] = {}
     for point in stored[name]:
         hidden = attempts == "current" and point.step >= again[point.attempt]
@@ -108,7 +120,9 @@ def check(curve: Drawn, points: list[Raw], max_points: int) -> None:
     assert curve.non_finite == sum(not math.isfinite(point.value) for point in points)
     assert 1 <= len(curve.step) <= max_points
     start = 0
-    for step, time, value, least, most in zip(curve.step, curve.time, curve.value, curve.min, curve.max, strict=True):
+    for step, time, value, least, most in zip(
+        curve.step, curve.time, curve.value, curve.min, curve.max, strict=True
+    ):
         end = start + 1
         while points[end - 1].time != time:
             end += 1
@@ -116,6 +130,10 @@ def check(curve: Drawn, points: list[Raw], max_points: int) -> None:
         numbers = [point.value for point in inside if not math.isnan(point.value)]
         assert step == inside[-1].step
         assert repr(value) == repr(inside[-1].value if len(numbers) == len(inside) else math.nan)
-        assert (least, most) == (min(numbers), max(numbers)) if numbers else math.isnan(least) and math.isnan(most)
+        assert (
+            (least, most) == (min(numbers), max(numbers))
+            if numbers
+            else math.isnan(least) and math.isnan(most)
+        )
         start = end
     assert start == len(points)

@@ -32,17 +32,28 @@ def document(**changes: Any) -> dict[str, Any]:
         "name": "digits",
         "kind": "train",
         "resources": {"gpus": 2},
-        "train": {"task": "image_classification", "batch": {"size": 64, "micro_size": 8}, "steps": 20},
+        "train": {
+            "task": "image_classification",
+            "batch": {"size": 64, "micro_size": 8},
+            "steps": 20,
+        },
         **changes,
     }
 
 
-def submit(database: Database, *, idempotency: tuple[str, str] | None = None, **changes: Any) -> str:
+def submit(
+    database: Database, *, idempotency: tuple[str, str] | None = None, **changes: Any
+) -> str:
     body = document(**changes)
     spec = JobSpec.model_validate(body)
     with database.jobs() as session:
         job, _new = jobs.create(
-            session, document=body, spec=spec, plan=plan_of(spec), actor="ada", idempotency=idempotency
+            session,
+            document=body,
+            spec=spec,
+            plan=plan_of(spec),
+            actor="ada",
+            idempotency=idempotency,
         )
         return job.id
 
@@ -53,14 +64,20 @@ def add_node(database: Database, name: str = "n1", devices: int = 4) -> None:
         nodes.register(session, name, found, version="0.1.0", boot_id="boot")
 
 
-def place(database: Database, job_id: str, *devices: tuple[str, tuple[int, ...]]) -> attempts.PlacedAttempt | None:
+def place(
+    database: Database, job_id: str, *devices: tuple[str, tuple[int, ...]]
+) -> attempts.PlacedAttempt | None:
     with database.jobs() as session:
-        return attempts.place(session, job_id, devices or (("n1", (0, 1)),), lease_seconds=LEASE_SECONDS)
+        return attempts.place(
+            session, job_id, devices or (("n1", (0, 1)),), lease_seconds=LEASE_SECONDS
+        )
 
 
 def claim(database: Database, assignment_id: str, node_name: str = "n1") -> Claim | None:
     with database.jobs() as session:
-        return attempts.claim(session, assignment_id, node_name, lease_seconds=LEASE_SECONDS, rendezvous_port=29500)
+        return attempts.claim(
+            session, assignment_id, node_name, lease_seconds=LEASE_SECONDS, rendezvous_port=29500
+        )
 
 
 def start(database: Database, job_id: str, devices: tuple[int, ...] = (0, 1)) -> Claim:
@@ -89,12 +106,16 @@ def open_stream(database: Database, claimed: Claim) -> None:
 
 def writer_of(claimed: Claim) -> streams.Writer:
     """What the jobs database says to whoever has just claimed."""
-    return streams.Writer(claimed.assignment_id, claimed.job_id, claimed.attempt_number, claimed.token)
+    return streams.Writer(
+        claimed.assignment_id, claimed.job_id, claimed.attempt_number, claimed.token
+    )
 
 
 def seal(database: Database, claimed: Claim) -> bool:
     with database.series() as session:
-        return streams.seal(session, claimed.assignment_id, job_id=claimed.job_id, attempt=claimed.attempt_number)
+        return streams.seal(
+            session, claimed.assignment_id, job_id=claimed.job_id, attempt=claimed.attempt_number
+        )
 
 
 def end(
@@ -109,7 +130,12 @@ def end(
     with database.jobs() as session:
         outcome = Outcome.of(reason, f"it ended: {reason}", **details)
         return attempts.end(
-            session, claimed.assignment_id, claimed.token, outcome, timings=timings, node_failed=node_failed
+            session,
+            claimed.assignment_id,
+            claimed.token,
+            outcome,
+            timings=timings,
+            node_failed=node_failed,
         )
 
 
@@ -160,7 +186,8 @@ def free_devices(database: Database, name: str = "n1") -> list[int]:
 
 
 def at_once(*actions: Callable[[], T]) -> list[T]:
-    """Run actions in threads that begin together; their results in order. The first exception is raised here."""
+    """Run actions in threads that begin together; their results in order. The first exception is
+    raised here."""
     gate = threading.Barrier(len(actions))
     results: list[T | BaseException] = [RuntimeError("did not run")] * len(actions)
 

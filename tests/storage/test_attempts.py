@@ -70,7 +70,9 @@ def test_one_taken_device_leaves_the_whole_gang_unplaced(database: Database) -> 
 @pytest.mark.parametrize("why", ["draining", "unknown node", "unknown device", "device gone"])
 def test_a_node_that_cannot_take_work_gets_none(database: Database, why: str) -> None:
     scenes.add_node(database, devices=2)
-    devices = {"unknown node": ("nowhere", (0, 1)), "unknown device": ("n1", (1, 2))}.get(why, ("n1", (0, 1)))
+    devices = {"unknown node": ("nowhere", (0, 1)), "unknown device": ("n1", (1, 2))}.get(
+        why, ("n1", (0, 1))
+    )
     if why == "draining":
         with database.jobs() as session:
             assert nodes.set_draining(session, "n1", True)
@@ -123,8 +125,18 @@ def test_a_claim_carries_everything_that_a_node_needs(database: Database) -> Non
     claimed = scenes.claim(database, placed.assignments[0].assignment_id)
     assert claimed is not None
     job = scenes.job_of(database, job_id)
-    assert (claimed.job_id, claimed.attempt_number, claimed.spec, claimed.plan) == (job_id, 1, job.spec, job.plan)
-    assert (claimed.devices, claimed.device_kind, claimed.ranks_here, claimed.world_size) == ([1, 3], "cpu", 2, 2)
+    assert (claimed.job_id, claimed.attempt_number, claimed.spec, claimed.plan) == (
+        job_id,
+        1,
+        job.spec,
+        job.plan,
+    )
+    assert (claimed.devices, claimed.device_kind, claimed.ranks_here, claimed.world_size) == (
+        [1, 3],
+        "cpu",
+        2,
+        2,
+    )
     assert (claimed.node_rank, claimed.node_count, claimed.rendezvous_port) == (0, 1, 29500)
     assert (claimed.published, claimed.timeout_left_seconds) == ([], 100.0)
     assert len(claimed.token) == 32
@@ -141,7 +153,9 @@ def test_an_assignment_is_claimed_once_and_by_its_node(database: Database) -> No
     assert scenes.claim(database, "no such assignment") is None
 
 
-def test_the_other_nodes_of_a_gang_claim_after_the_first_has_published_its_port(database: Database) -> None:
+def test_the_other_nodes_of_a_gang_claim_after_the_first_has_published_its_port(
+    database: Database,
+) -> None:
     scenes.add_node(database, "n1", 1)
     scenes.add_node(database, "n2", 1)
     placed = scenes.place(database, scenes.submit(database), ("n1", (0,)), ("n2", (0,)))
@@ -157,7 +171,9 @@ def test_the_other_nodes_of_a_gang_claim_after_the_first_has_published_its_port(
 def test_a_script_starts_as_many_ranks_as_it_asks_for(database: Database) -> None:
     scenes.add_node(database)
     script = {"command": ["train.py"], "nproc_per_node": 3}
-    job_id = scenes.submit(database, kind="script", train=None, script=script, resources={"gpus": 1})
+    job_id = scenes.submit(
+        database, kind="script", train=None, script=script, resources={"gpus": 1}
+    )
     placed = scenes.place(database, job_id, ("n1", (0,)))
     assert placed is not None
     claimed = scenes.claim(database, placed.assignments[0].assignment_id)
@@ -189,7 +205,13 @@ def test_a_running_job_says_so_once(database: Database) -> None:
 
 def test_a_settled_plan_is_the_jobs_plan_and_the_next_attempts(database: Database) -> None:
     claimed = scenes.run(database)
-    plan = {"batch_size": 64, "micro_batch_size": 4, "accumulation_steps": 8, "world_size": 2, "parameters": 10}
+    plan = {
+        "batch_size": 64,
+        "micro_batch_size": 4,
+        "accumulation_steps": 8,
+        "world_size": 2,
+        "parameters": 10,
+    }
     for _ in range(2):
         with database.jobs() as session:
             assert attempts.settle_plan(session, claimed.assignment_id, claimed.token, plan)
@@ -203,13 +225,23 @@ def test_a_settled_plan_is_the_jobs_plan_and_the_next_attempts(database: Databas
 
 def test_a_plan_whose_memory_was_predicted_since_says_how_much(database: Database) -> None:
     claimed = scenes.run(database)
-    plan = {"batch_size": 64, "micro_batch_size": 4, "accumulation_steps": 8, "world_size": 2, "memory": None}
+    plan = {
+        "batch_size": 64,
+        "micro_batch_size": 4,
+        "accumulation_steps": 8,
+        "world_size": 2,
+        "memory": None,
+    }
     parts = dict.fromkeys(MemoryForecast.model_fields, 2**20)
     for told in (plan, plan | {"memory": parts}, plan | {"memory": parts}):
         with database.jobs() as session:
             assert attempts.settle_plan(session, claimed.assignment_id, claimed.token, told)
     with database.read_jobs() as session:
-        said = [event.message for event in events.page(session, claimed.job_id, limit=100) if event.kind == "plan"]
+        said = [
+            event.message
+            for event in events.page(session, claimed.job_id, limit=100)
+            if event.kind == "plan"
+        ]
     assert len(said) == 2
     assert said[1].startswith("memory: about 7.0 MiB per rank (")
     stored = scenes.job_of(database, claimed.job_id).plan
@@ -232,9 +264,15 @@ def test_a_renewal_leaves_out_what_is_lost(database: Database) -> None:
     claimed = scenes.run(database)
     other = scenes.start(database, scenes.submit(database), (2, 3))
     scenes.end(database, other, Reason.USER_ERROR)
-    tokens = {claimed.assignment_id: claimed.token, other.assignment_id: other.token, "unknown": "token"}
+    tokens = {
+        claimed.assignment_id: claimed.token,
+        other.assignment_id: other.token,
+        "unknown": "token",
+    }
     with database.jobs() as session:
-        assert attempts.renew(session, "n1", tokens, lease_seconds=60) == {claimed.assignment_id: None}
+        assert attempts.renew(session, "n1", tokens, lease_seconds=60) == {
+            claimed.assignment_id: None
+        }
         assert attempts.renew(session, "n2", tokens, lease_seconds=60) == {}
         assert attempts.renew(session, "n1", {}, lease_seconds=60) == {}
 
@@ -247,7 +285,9 @@ def test_a_stale_token_changes_nothing(database: Database) -> None:
         outcome = Outcome.of(Reason.USER_ERROR, "stale")
         assert not attempts.mark_running(session, claimed.assignment_id, "stale")
         assert not attempts.settle_plan(session, claimed.assignment_id, "stale", {"batch_size": 1})
-        assert not attempts.end(session, claimed.assignment_id, "stale", outcome, timings=scenes.QUICK)
+        assert not attempts.end(
+            session, claimed.assignment_id, "stale", outcome, timings=scenes.QUICK
+        )
         assert not attempts.lose(session, claimed.assignment_id, "stale", timings=scenes.QUICK)
         assert not checkpoints.publish(
             session,
@@ -272,7 +312,11 @@ def test_devices_are_free_once_the_node_has_swept_them(database: Database) -> No
     assert scenes.free_devices(database) == [2, 3]
     with database.read_jobs() as session:
         [held] = attempts.held(session, "n1")
-    assert (held.assignment_id, held.token, held.state) == (claimed.assignment_id, claimed.token, AssignmentState.ENDED)
+    assert (held.assignment_id, held.token, held.state) == (
+        claimed.assignment_id,
+        claimed.token,
+        AssignmentState.ENDED,
+    )
     assert scenes.release(database, claimed)
     assert not scenes.release(database, claimed)
     assert scenes.free_devices(database) == [0, 1, 2, 3]
@@ -298,7 +342,9 @@ def test_a_job_without_a_timeout_is_never_overdue(database: Database) -> None:
         assert attempts.overdue(session) == []
 
 
-def test_node_rank_0_publishes_where_the_others_reach_it_and_how_many_machines_there_are(database: Database) -> None:
+def test_node_rank_0_publishes_where_the_others_reach_it_and_how_many_machines_there_are(
+    database: Database,
+) -> None:
     scenes.add_node(database, "n1", 1)
     with database.jobs() as session:
         found = [nodes.DeviceInfo(0, "cpu", "cpu")]
@@ -311,4 +357,8 @@ def test_node_rank_0_publishes_where_the_others_reach_it_and_how_many_machines_t
         assert attempts.claim(session, first, "n1", rendezvous_host="10.0.0.1", **told)
         claimed = attempts.claim(session, second, "n2", rendezvous_host="10.0.0.2", **told)
     assert claimed is not None
-    assert (claimed.rendezvous_host, claimed.rendezvous_port, claimed.host_count) == ("10.0.0.1", 12_345, 2)
+    assert (claimed.rendezvous_host, claimed.rendezvous_port, claimed.host_count) == (
+        "10.0.0.1",
+        12_345,
+        2,
+    )

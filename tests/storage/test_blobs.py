@@ -14,7 +14,9 @@ from lockstep.storage.objects.blobs import BlobStore
 
 @pytest.fixture(params=["folder", "memory"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
-    return BlobStore(str(tmp_path / "store") if request.param == "folder" else f"memory://{uuid.uuid4().hex}")
+    return BlobStore(
+        str(tmp_path / "store") if request.param == "folder" else f"memory://{uuid.uuid4().hex}"
+    )
 
 
 @pytest.fixture
@@ -28,7 +30,11 @@ def checkpoint(tmp_path: Path) -> Path:
 
 
 def _contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def test_a_file_comes_back_as_it_was(store: BlobStore, tmp_path: Path) -> None:
@@ -51,7 +57,9 @@ def test_a_tree_comes_back_as_it_was(store: BlobStore, checkpoint: Path, tmp_pat
     assert _contents(tmp_path / "resume") == _contents(checkpoint)
 
 
-def test_what_is_not_there_is_not_found_and_leaves_nothing(store: BlobStore, tmp_path: Path) -> None:
+def test_what_is_not_there_is_not_found_and_leaves_nothing(
+    store: BlobStore, tmp_path: Path
+) -> None:
     with pytest.raises(FileNotFoundError):
         store.get_file("uploads/abc", tmp_path / "file")
     with pytest.raises(FileNotFoundError):
@@ -59,7 +67,9 @@ def test_what_is_not_there_is_not_found_and_leaves_nothing(store: BlobStore, tmp
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_deleted_tree_is_gone_and_may_be_deleted_again(store: BlobStore, checkpoint: Path) -> None:
+def test_a_deleted_tree_is_gone_and_may_be_deleted_again(
+    store: BlobStore, checkpoint: Path
+) -> None:
     store.put_tree(checkpoint, "jobs/1/step-1")
     store.put_tree(checkpoint, "jobs/1/step-2")
     for _ in range(2):
@@ -68,7 +78,9 @@ def test_a_deleted_tree_is_gone_and_may_be_deleted_again(store: BlobStore, check
     assert store.exists("jobs/1/step-2")
 
 
-def test_a_local_tree_is_linked_when_put_and_copied_when_fetched(checkpoint: Path, tmp_path: Path) -> None:
+def test_a_local_tree_is_linked_when_put_and_copied_when_fetched(
+    checkpoint: Path, tmp_path: Path
+) -> None:
     store = BlobStore(str(tmp_path / "store"))
     store.put_tree(checkpoint, "jobs/1/step-1")
     store.get_tree("jobs/1/step-1", tmp_path / "resume")
@@ -111,7 +123,9 @@ def test_a_remote_tree_without_its_manifest_is_absent(checkpoint: Path) -> None:
     assert store.exists("jobs/1/step-1")
 
 
-def test_another_tree_under_the_same_key_is_replaced(store: BlobStore, checkpoint: Path, tmp_path: Path) -> None:
+def test_another_tree_under_the_same_key_is_replaced(
+    store: BlobStore, checkpoint: Path, tmp_path: Path
+) -> None:
     """After the database was set back a number of an attempt is used again."""
     key = "jobs/0198/1/step-00000050"
     store.put_tree(checkpoint, key)
@@ -135,7 +149,9 @@ def test_files_are_found_below_a_key(store: BlobStore, checkpoint: Path) -> None
     assert store.read("jobs/1/1/step-1/note.json") == b"second"
 
 
-@pytest.mark.parametrize("key", ["", "/etc/passwd", "../outside", "a/../../b", "a//b", "a/", ".hidden", "a/.b", "a\n"])
+@pytest.mark.parametrize(
+    "key", ["", "/etc/passwd", "../outside", "a/../../b", "a//b", "a/", ".hidden", "a/.b", "a\n"]
+)
 def test_a_key_cannot_lead_out_of_the_store(store: BlobStore, key: str) -> None:
     with pytest.raises(ValueError, match="is not a key"):
         store.exists(key)
@@ -152,7 +168,9 @@ def test_a_relative_folder_is_refused() -> None:
         BlobStore("store")
 
 
-def test_a_store_that_can_be_written_has_no_trouble_and_keeps_nothing_of_the_check(tmp_path: Path) -> None:
+def test_a_store_that_can_be_written_has_no_trouble_and_keeps_nothing_of_the_check(
+    tmp_path: Path,
+) -> None:
     local, remote = BlobStore(str(tmp_path / "store")), BlobStore(f"memory://{tmp_path.name}")
     assert local.trouble() == f"{tmp_path}/store cannot be written: No such file or directory"
     local.create()

@@ -1,4 +1,5 @@
-"""Which of a job's checkpoints are kept, which one a name means, and the first weights of another job."""
+"""Which of a job's checkpoints are kept, which one a name means, and the first weights of another
+job."""
 
 from __future__ import annotations
 
@@ -120,7 +121,9 @@ def test_a_job_that_goes_on_does_not_begin_anew(database: Database) -> None:
     scenes.end(database, source, Reason.SUCCEEDED)
     scenes.release(database, source)
     train = {**TRAIN, "init_from": f"job:{source.job_id}"}
-    claimed = scenes.start(database, scenes.submit(database, kind="train", script=None, train=train))
+    claimed = scenes.start(
+        database, scenes.submit(database, kind="train", script=None, train=train)
+    )
     assert claimed.init is not None
     publish(database, claimed, 5)
     claimed = again(database, claimed)

@@ -1,4 +1,5 @@
-"""Charts: whatever is asked for of whatever was stored, each bucket says what counting the raw points says."""
+"""Charts: whatever is asked for of whatever was stored, each bucket says what counting the raw
+points says."""
 
 from __future__ import annotations
 
@@ -22,18 +23,28 @@ SIZES = st.lists(st.lists(st.integers(1, 1400), min_size=1, max_size=3), min_siz
 STEP = st.none() | st.integers(0, 3000)
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     seed=st.integers(0, 2**32),
     sizes=st.lists(SIZES, min_size=1, max_size=3),
     asked=st.lists(
-        st.tuples(STEP, STEP, st.integers(1, 60) | st.integers(1, 4000), st.sampled_from(["current", "all"])),
+        st.tuples(
+            STEP,
+            STEP,
+            st.integers(1, 60) | st.integers(1, 4000),
+            st.sampled_from(["current", "all"]),
+        ),
         min_size=1,
         max_size=6,
     ),
 )
 def test_every_bucket_says_what_the_points_in_it_say(
-    database: Database, seed: int, sizes: list[list[list[int]]], asked: list[tuple[int | None, int | None, int, str]]
+    database: Database,
+    seed: int,
+    sizes: list[list[list[int]]],
+    asked: list[tuple[int | None, int | None, int, str]],
 ) -> None:
     stored = {}
     for job_sizes in sizes:
@@ -66,7 +77,12 @@ def long(database: Database) -> Callable[..., series_query.SeriesData]:
     records = [StepValues(step, float(step), {"long": float(step)}) for step in range(1, 5001)]
     with database.series() as session:
         assert series.append(
-            session, assignment_id="long-1", token="token", offset_before=1, offset_after=2, records=records
+            session,
+            assignment_id="long-1",
+            token="token",
+            offset_before=1,
+            offset_after=2,
+            records=records,
         )
 
     def read(**options: int) -> series_query.SeriesData:
@@ -89,7 +105,9 @@ def test_a_long_series_is_drawn_without_opening_a_full_chunk(
     long: Callable[..., series_query.SeriesData], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[bytes] = []
-    monkeypatch.setattr(series_query, "unpack", lambda packed: opened.append(packed) or unpack(packed))
+    monkeypatch.setattr(
+        series_query, "unpack", lambda packed: opened.append(packed) or unpack(packed)
+    )
     assert len(long(max_points=5).step) == 5
     assert not opened
     long(max_points=5000 // SUMMARY_POINTS - 1)

@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 
 from lockstep.domain.errors import ErrorCode, LockstepError
-from lockstep.storage.db import database as database_module
+from lockstep.storage.db import engines
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.driver_errors import translated
 from lockstep.storage.db.settings import StorageSettings, default_series_url
@@ -69,7 +69,9 @@ def test_writers_that_read_first_wait_for_each_other(database: Database) -> None
 
 def test_a_commit_whose_answer_was_lost_can_be_repeated(database: Database) -> None:
     def lose_the_answer(_session: Session) -> None:
-        raise OperationalError("COMMIT", {}, psycopg.OperationalError("server closed the connection"))
+        raise OperationalError(
+            "COMMIT", {}, psycopg.OperationalError("server closed the connection")
+        )
 
     event.listen(Session, "after_commit", lose_the_answer)
     try:
@@ -94,7 +96,9 @@ def test_a_value_that_the_database_cannot_hold_is_refused(postgres_urls: Urls) -
 
 def test_a_broken_rule_of_the_schema_is_not_disguised(database: Database) -> None:
     with pytest.raises(IntegrityError), database.jobs() as session:
-        session.execute(text("INSERT INTO job_labels (job_id, key, value) VALUES ('nothing', 'a', 'b')"))
+        session.execute(
+            text("INSERT INTO job_labels (job_id, key, value) VALUES ('nothing', 'a', 'b')")
+        )
 
 
 def test_a_state_that_is_no_word_of_the_life_cycle_is_refused(database: Database) -> None:
@@ -127,7 +131,7 @@ def test_a_server_that_hangs_up_is_unavailable_and_then_found_again(postgres_url
 def test_connections_that_died_while_nobody_used_them_are_not_handed_out(
     postgres_urls: Urls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database_module, "IDLE_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(engines, "IDLE_SECONDS_MAX", 0.0)
     database = Database(*postgres_urls)
     with ExitStack() as together:
         pids = [
@@ -149,12 +153,14 @@ def test_a_connection_in_use_all_the_time_is_not_asked_whether_it_lives(
     postgres_urls: Urls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []
-    monkeypatch.setattr(PGDialect_psycopg, "do_ping", lambda _dialect, connection: asked.append(connection))
+    monkeypatch.setattr(
+        PGDialect_psycopg, "do_ping", lambda _dialect, connection: asked.append(connection)
+    )
     database = Database(*postgres_urls)
     for _time in range(5):
         assert _jobs(database) == 0
     assert asked == []
-    monkeypatch.setattr(database_module, "IDLE_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(engines, "IDLE_SECONDS_MAX", 0.0)
     assert _jobs(database) == 0
     assert len(asked) == 1
     database.close()
@@ -176,8 +182,10 @@ def test_each_statement_of_a_look_sees_what_is_there_then(database: Database) ->
     assert scenes.kinds(database, job_id) == ["submitted"]
 
 
-def test_a_writer_that_is_not_let_in_gives_up(sqlite_urls: Urls, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database_module, "BUSY_SECONDS", 0.05)
+def test_a_writer_that_is_not_let_in_gives_up(
+    sqlite_urls: Urls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "BUSY_SECONDS", 0.05)
     database = Database(*sqlite_urls)
     refusals: list[ErrorCode] = []
 
@@ -205,7 +213,11 @@ def test_writers_of_two_programs_wait_for_each_other_and_all_get_in(sqlite_urls:
         for _turn in range(5):
             scenes.submit(database)
 
-    writers = [threading.Thread(target=write, args=(database,)) for database in programs for _thread in range(4)]
+    writers = [
+        threading.Thread(target=write, args=(database,))
+        for database in programs
+        for _thread in range(4)
+    ]
     for writer in writers:
         writer.start()
     with programs[0].jobs() as session:
@@ -217,7 +229,7 @@ def test_writers_of_two_programs_wait_for_each_other_and_all_get_in(sqlite_urls:
         writer.join()
     assert _jobs(programs[1]) == 5 * len(writers)
     with programs[0].jobs() as session:
-        assert session.scalar(text("PRAGMA busy_timeout")) == database_module.BUSY_SECONDS * 1000
+        assert session.scalar(text("PRAGMA busy_timeout")) == engines.BUSY_SECONDS * 1000
     for database in programs:
         database.close()
 
@@ -230,7 +242,9 @@ def _jobs(database: Database) -> int:
 def test_a_full_disk_is_named_and_nothing_is_written(sqlite_urls: Urls) -> None:
     database = Database(*sqlite_urls)
     with pytest.raises(LockstepError) as failure, database.jobs() as session:  # noqa: PT012 -- the block is tested
-        session.execute(text("PRAGMA max_page_count = 1"))  # what SQLite says then is what it says on a full disk
+        session.execute(
+            text("PRAGMA max_page_count = 1")
+        )  # what SQLite says then is what it says on a full disk
         session.execute(text("CREATE TABLE large AS SELECT randomblob(100000) AS bytes"))
     database.close()
     assert failure.value.code is ErrorCode.STORAGE_FULL
@@ -259,7 +273,9 @@ def test_the_series_database_lies_beside_the_jobs_database() -> None:
     assert default_series_url(url) == url
 
 
-def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_settings_come_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("LOCKSTEP_DATABASE_URL", f"sqlite:///{tmp_path}/jobs.db")
     monkeypatch.setenv("LOCKSTEP_STORE", str(tmp_path))
     settings = StorageSettings()
@@ -268,7 +284,8 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 @pytest.mark.parametrize(
-    "url", ["mysql://u:hunter2@h/d", "sqlite:///relative.db", "hunter2", "postgresql://u:hunter2@h/d"]
+    "url",
+    ["mysql://u:hunter2@h/d", "sqlite:///relative.db", "hunter2", "postgresql://u:hunter2@h/d"],
 )
 def test_a_database_that_is_not_supported_is_refused_without_its_password(url: str) -> None:
     with pytest.raises(ValueError, match="database_url") as refusal:
@@ -286,7 +303,9 @@ def test_all_statements_of_a_reader_see_one_moment(database: Database) -> None:
     assert scenes.kinds(database, job_id) == ["submitted", "cancelled"]
 
 
-def test_a_program_follows_a_file_that_a_backup_was_put_in_place_of(sqlite_urls: Urls, tmp_path: Path) -> None:
+def test_a_program_follows_a_file_that_a_backup_was_put_in_place_of(
+    sqlite_urls: Urls, tmp_path: Path
+) -> None:
     """A connection to a deleted file goes on as if nothing had happened."""
     database = Database(*sqlite_urls)
     files = [tmp_path / name for name in ("jobs.db", "series.db")]
@@ -300,7 +319,9 @@ def test_a_program_follows_a_file_that_a_backup_was_put_in_place_of(sqlite_urls:
     for file in files:
         for path in tmp_path.glob(f"{file.name}*"):
             path.unlink()
-    with pytest.raises(LockstepError, match="the jobs database does not answer: unable to open database file"):
+    with pytest.raises(
+        LockstepError, match="the jobs database does not answer: unable to open database file"
+    ):
         scenes.submit(database)
     assert list(tmp_path.glob("*.db*")) == []
     for file in files:
@@ -311,7 +332,9 @@ def test_a_program_follows_a_file_that_a_backup_was_put_in_place_of(sqlite_urls:
     database.close()
 
 
-def test_a_file_that_is_replaced_during_the_connect_is_not_missed(sqlite_urls: Urls, tmp_path: Path) -> None:
+def test_a_file_that_is_replaced_during_the_connect_is_not_missed(
+    sqlite_urls: Urls, tmp_path: Path
+) -> None:
     """The connection is to the deleted file; the path already leads to the other one."""
     whole, empty = tmp_path / "jobs.db", tmp_path / "empty.db"
     with closing(sqlite3.connect(whole)) as connection:

@@ -43,7 +43,9 @@ def test_an_exception_with_a_nul_ends_its_job_on_either_database(database: Datab
     told = {"exception": "ValueError: a\0b", "traceback": "\0" * 8_000}
     with database.jobs() as session:
         outcome = Outcome.of(Reason.USER_ERROR, "rank 0 raised a\0b", **told)
-        assert attempts.end(session, claimed.assignment_id, claimed.token, outcome, timings=scenes.QUICK)
+        assert attempts.end(
+            session, claimed.assignment_id, claimed.token, outcome, timings=scenes.QUICK
+        )
     stored = Outcome.model_validate(scenes.job_of(database, claimed.job_id).outcome)
     assert {"exception": stored.exception, "traceback": stored.traceback} == told
 
@@ -80,7 +82,9 @@ def _gang(database: Database) -> tuple[attempts.Claim, attempts.Claim]:
     scenes.add_node(database, "n2", 1)
     placed = scenes.place(database, scenes.submit(database), ("n1", (0,)), ("n2", (0,)))
     assert placed is not None
-    first, second = (scenes.claim(database, part.assignment_id, part.node_name) for part in placed.assignments)
+    first, second = (
+        scenes.claim(database, part.assignment_id, part.node_name) for part in placed.assignments
+    )
     assert first is not None
     assert second is not None
     return first, second
@@ -152,15 +156,21 @@ def test_running_time_adds_up_over_attempts(database: Database) -> None:
 def test_a_lease_that_still_holds_is_not_lost(database: Database) -> None:
     claimed = scenes.run(database)
     with database.jobs() as session:
-        assert not attempts.lose(session, claimed.assignment_id, claimed.token, timings=scenes.QUICK)
+        assert not attempts.lose(
+            session, claimed.assignment_id, claimed.token, timings=scenes.QUICK
+        )
     scenes.expire(database, claimed.assignment_id)
     scenes.renew(database, claimed)
     with database.jobs() as session:
-        assert not attempts.lose(session, claimed.assignment_id, claimed.token, timings=scenes.QUICK)
+        assert not attempts.lose(
+            session, claimed.assignment_id, claimed.token, timings=scenes.QUICK
+        )
     assert scenes.state_of(database, claimed.job_id) is JobState.RUNNING
 
 
-def test_a_lost_attempt_is_fenced_and_its_job_waits_until_its_ranks_have_stopped(database: Database) -> None:
+def test_a_lost_attempt_is_fenced_and_its_job_waits_until_its_ranks_have_stopped(
+    database: Database,
+) -> None:
     claimed = scenes.run(database)
     scenes.expire(database, claimed.assignment_id)
     with database.jobs() as session:
@@ -174,7 +184,9 @@ def test_a_lost_attempt_is_fenced_and_its_job_waits_until_its_ranks_have_stopped
     assert scenes.free_devices(database) == [2, 3]  # something may still run on them
 
 
-def test_a_node_that_dies_before_its_first_heartbeat_is_lost_like_any_other(database: Database) -> None:
+def test_a_node_that_dies_before_its_first_heartbeat_is_lost_like_any_other(
+    database: Database,
+) -> None:
     scenes.add_node(database)
     job_id = scenes.submit(database)
     placed = scenes.place(database, job_id)

@@ -29,7 +29,9 @@ def test_every_point_that_is_wanted_is_there_once(database: Database) -> None:
     stored = plant(database, JOB, random.Random(5), [[600, 500], [1, 7], [300, 900]])
     kinds: tuple[Attempts, ...] = ("current", "all")
     for attempts, (from_step, to_step) in product(kinds, [(None, None), (200, 900)]):
-        found = exports.every_point(database.read_series, JOB, from_step=from_step, to_step=to_step, attempts=attempts)
+        found = exports.every_point(
+            database.read_series, JOB, from_step=from_step, to_step=to_step, attempts=attempts
+        )
         expected = [
             (name, point)
             for name in sorted(NAMES)
@@ -59,7 +61,12 @@ def test_chunks_that_are_merged_while_they_are_read_neither_hide_nor_repeat_a_po
     more = [StepValues(9_000 + number, 9_000.0 + number, {NAMES[0]: 1.0}) for number in range(700)]
     with database.series() as session:
         assert series.append(
-            session, assignment_id=f"{JOB}-1", token="token", offset_before=4, offset_after=5, records=more
+            session,
+            assignment_id=f"{JOB}-1",
+            token="token",
+            offset_before=4,
+            offset_after=5,
+            records=more,
         )
     found = _rows(iter([*seen, *pieces]))
     assert repr(found[:635]) == repr([(NAMES[0], point) for point in stored[NAMES[0]]])

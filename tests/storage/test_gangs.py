@@ -21,7 +21,9 @@ def gang(database: Database) -> Gang:
         scenes.add_node(database, name, 1)
     placed = scenes.place(database, scenes.submit(database), ("n1", (0,)), ("n2", (0,)))
     assert placed is not None
-    first, second = (scenes.claim(database, part.assignment_id, part.node_name) for part in placed.assignments)
+    first, second = (
+        scenes.claim(database, part.assignment_id, part.node_name) for part in placed.assignments
+    )
     assert first is not None
     assert second is not None
     return first, second
@@ -49,7 +51,9 @@ def renewed(database: Database, claimed: attempts.Claim, seconds_ago: float) -> 
     """Let a part's lease have been renewed so long ago."""
     with database.jobs() as session:
         lease = update(AssignmentRow).where(AssignmentRow.id == claimed.assignment_id)
-        session.execute(lease.values(lease_expires_at=db_now() - seconds_ago + Timings().lease_seconds))
+        session.execute(
+            lease.values(lease_expires_at=db_now() - seconds_ago + Timings().lease_seconds)
+        )
 
 
 def states(database: Database, names: tuple[str, ...] = ("n1", "n2")) -> dict[str, AssignmentState]:
@@ -65,7 +69,12 @@ def test_a_node_that_lost_its_peers_waits_for_the_one_that_knows_why(database: D
     assert scenes.renew(database, second) == {second.assignment_id: None}
     assert scenes.end(database, second, Reason.KILLED, node="n2", rank=3)
     job = scenes.job_of(database, first.job_id)
-    assert (job.state, job.reason, job.outcome["node"], job.outcome["rank"]) == (JobState.QUEUED, "killed", "n2", 3)
+    assert (job.state, job.reason, job.outcome["node"], job.outcome["rank"]) == (
+        JobState.QUEUED,
+        "killed",
+        "n2",
+        3,
+    )
 
 
 def test_a_node_that_is_gone_is_the_cause_of_what_the_others_lost(database: Database) -> None:
@@ -102,7 +111,9 @@ def test_a_node_that_is_still_sending_is_waited_for(database: Database) -> None:
     assert settle(database) == [False]
 
 
-def test_a_cause_is_told_before_everything_is_sent_and_stops_the_other_nodes(database: Database) -> None:
+def test_a_cause_is_told_before_everything_is_sent_and_stops_the_other_nodes(
+    database: Database,
+) -> None:
     first, second = gang(database)
     assert tell(database, first, Reason.USER_ERROR, rank=0)
     assert scenes.renew(database, second) == {}

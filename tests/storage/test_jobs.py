@@ -1,4 +1,5 @@
-"""Jobs: submitted once, found by what a person types, listed without gaps, moved by guarded steps."""
+"""Jobs: submitted once, found by what a person types, listed without gaps, moved by guarded
+steps."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ def test_a_submitted_job_is_kept_as_it_was_sent(database: Database) -> None:
     body["train"]["task_args"] = {}
     spec = JobSpec.model_validate(body)
     with database.jobs() as session:
-        job, new = jobs.create(session, document=body, spec=spec, plan=plan_of(spec), actor="ada", idempotency=None)
+        job, new = jobs.create(
+            session, document=body, spec=spec, plan=plan_of(spec), actor="ada", idempotency=None
+        )
     read = scenes.job_of(database, job.id)
     assert new
     assert read.document == body
@@ -81,13 +84,17 @@ def test_a_part_of_several_ids_is_refused_with_the_ids(database: Database) -> No
 
 
 @pytest.mark.parametrize("order", ["newest", "oldest"])
-def test_pages_neither_skip_nor_repeat_while_jobs_are_submitted(database: Database, order: listing.Order) -> None:
+def test_pages_neither_skip_nor_repeat_while_jobs_are_submitted(
+    database: Database, order: listing.Order
+) -> None:
     before = [scenes.submit(database) for _ in range(7)]
     seen: list[str] = []
     cursor = None
     while True:
         with database.read_jobs() as session:
-            rows, cursor = listing.page(session, listing.JobQuery(cursor=cursor, order=order), limit=3)
+            rows, cursor = listing.page(
+                session, listing.JobQuery(cursor=cursor, order=order), limit=3
+            )
         seen += [row.id for row in rows]
         if cursor is None or len(seen) > 50:
             break
@@ -107,7 +114,9 @@ def test_a_page_filters_by_state_name_project_and_label(database: Database) -> N
 
     def ids(**wanted: object) -> list[str]:
         with database.read_jobs() as session:
-            return [row.id for row in listing.page(session, listing.JobQuery(**wanted), limit=10)[0]]  # type: ignore[arg-type]
+            return [
+                row.id for row in listing.page(session, listing.JobQuery(**wanted), limit=10)[0]
+            ]  # type: ignore[arg-type]
 
     assert ids(states=[JobState.CANCELLED]) == [plain]
     assert ids(states=[JobState.QUEUED, JobState.CANCELLED]) == [other, plain]
@@ -125,14 +134,19 @@ def test_a_page_is_searched_by_what_a_person_remembers(database: Database) -> No
 
     def ids(**wanted: object) -> list[str]:
         with database.read_jobs() as session:
-            return [row.id for row in listing.page(session, listing.JobQuery(**wanted), limit=10)[0]]  # type: ignore[arg-type]
+            return [
+                row.id for row in listing.page(session, listing.JobQuery(**wanted), limit=10)[0]
+            ]  # type: ignore[arg-type]
 
     assert ids(search="gpt-1") == ids(search="00_M") == [first]
     assert ids(search="i") == [second, first]
     assert ids(search="_") == [first]  # no pattern: what is typed is what is looked for
     assert ids(search="%") == []
     assert ids(search=second[-12:].upper()) == ids(search=second) == [second]
-    assert ids(search=first[:13]) in ([second, first], [first])  # a beginning is a time, which both may share
+    assert ids(search=first[:13]) in (
+        [second, first],
+        [first],
+    )  # a beginning is a time, which both may share
     assert ids(owner="grace") == ids(node="n1") == [second]
     assert ids(owner="gra") == ids(node="n") == []
 
@@ -158,7 +172,9 @@ def test_every_step_is_taken_from_its_sources_alone(database: Database) -> None:
                 before = jobs.get(session, job_id)
                 assert before is not None
                 version, told = before.version, len(events.page(session, job_id, limit=500))
-                taken = transitions.take(session, job_id, name, attempt=None, reason="a test", actor="ada")
+                taken = transitions.take(
+                    session, job_id, name, attempt=None, reason="a test", actor="ada"
+                )
                 after = jobs.get(session, job_id)
                 assert after is not None
                 assert taken == (source in step.sources)
@@ -171,7 +187,9 @@ def test_every_step_is_taken_from_its_sources_alone(database: Database) -> None:
 def test_a_step_of_an_attempt_that_is_not_the_newest_is_refused(database: Database) -> None:
     claimed = scenes.run(database)
     with database.jobs() as session:
-        assert not transitions.take(session, claimed.job_id, "fail", attempt=2, reason="late", actor="ada")
+        assert not transitions.take(
+            session, claimed.job_id, "fail", attempt=2, reason="late", actor="ada"
+        )
     assert scenes.state_of(database, claimed.job_id) is JobState.RUNNING
 
 
@@ -224,12 +242,18 @@ def test_a_job_that_has_ended_cannot_be_cancelled(database: Database, reason: Re
     assert (after.state, after.version) == (before.state, before.version)
 
 
-def test_a_timeout_does_not_replace_a_cancel_but_a_cancel_replaces_a_timeout(database: Database) -> None:
+def test_a_timeout_does_not_replace_a_cancel_but_a_cancel_replaces_a_timeout(
+    database: Database,
+) -> None:
     claimed = scenes.run(database)
     with database.jobs() as session:
-        assert jobs.ask(session, claimed.job_id, Intent.TIMEOUT, actor="lockstep", message="too long")
+        assert jobs.ask(
+            session, claimed.job_id, Intent.TIMEOUT, actor="lockstep", message="too long"
+        )
         assert jobs.ask(session, claimed.job_id, Intent.CANCEL, actor="ada", message="stop")
-        assert not jobs.ask(session, claimed.job_id, Intent.TIMEOUT, actor="lockstep", message="too long")
+        assert not jobs.ask(
+            session, claimed.job_id, Intent.TIMEOUT, actor="lockstep", message="too long"
+        )
     assert scenes.job_of(database, claimed.job_id).intent is Intent.CANCEL
 
 
@@ -239,7 +263,11 @@ def test_why_a_job_waits_is_written_only_when_it_is_new(database: Database) -> N
         with database.jobs() as session:
             jobs.set_waiting(session, {job_id: (1, "2 devices are asked for, 0 are free")})
     job = scenes.job_of(database, job_id)
-    assert (job.wait_position, job.wait_reason, job.version) == (1, "2 devices are asked for, 0 are free", 2)
+    assert (job.wait_position, job.wait_reason, job.version) == (
+        1,
+        "2 devices are asked for, 0 are free",
+        2,
+    )
 
 
 def test_a_placed_job_waits_for_nothing(database: Database) -> None:

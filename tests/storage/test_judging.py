@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from lockstep.domain.life.lifecycle import JobState
-from lockstep.domain.life.outcomes import FRUITLESS_MAX, Outcome, Reason
+from lockstep.domain.life.outcomes import Outcome, Reason
+from lockstep.domain.life.retrying import FRUITLESS_MAX
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.storage.attempts import attempts, checkpoints, events
 from lockstep.storage.attempts.attempts import Claim
@@ -40,10 +41,13 @@ def outcome_of(database: Database, job_id: str) -> Outcome:
 SCRIPT = {"kind": "script", "script": {"command": ["true"]}, "train": None}
 
 
-# -- progress ------------------------------------------------------------------------------------------------------
+# -- progress
+# --------------------------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_published_since_the_last_failure_starts_the_count_afresh(database: Database) -> None:
+def test_a_checkpoint_published_since_the_last_failure_starts_the_count_afresh(
+    database: Database,
+) -> None:
     claimed = scenes.run(database, retry={"max": 1})
     for step in (50, 100, 150):
         keep(database, claimed, step)
@@ -76,9 +80,14 @@ def test_a_retry_is_explained_in_the_event_and_in_the_jobs_outcome(database: Dat
     claimed = again(database, claimed, Reason.KILLED, last_step=20)
     with database.read_jobs() as session:
         messages = [
-            event.message for event in events.page(session, claimed.job_id, limit=100) if event.kind == "requeued"
+            event.message
+            for event in events.page(session, claimed.job_id, limit=100)
+            if event.kind == "requeued"
         ]
-    expected = "it ended: killed; retry 1 of 2: the count is reset, because the job advanced from step 10 to step 20"
+    expected = (
+        "it ended: killed; retry 1 of 2: the count is reset, because the job advanced from step "
+        "10 to step 20"
+    )
     assert messages[-1] == outcome_of(database, claimed.job_id).message == expected
 
 
@@ -86,10 +95,14 @@ def test_a_job_whose_budget_is_used_up_says_so(database: Database) -> None:
     claimed = scenes.run(database, retry={"max": 0})
     scenes.end(database, claimed, Reason.KILLED)
     message = outcome_of(database, claimed.job_id).message
-    assert message == "it ended: killed; not tried again: an attempt got no further, and retry.max is 0"
+    assert (
+        message
+        == "it ended: killed; not tried again: an attempt got no further, and retry.max is 0"
+    )
 
 
-# -- spinning ------------------------------------------------------------------------------------------------------
+# -- spinning
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_job_that_stops_its_own_launcher_again_and_again_is_given_up(database: Database) -> None:
@@ -98,29 +111,43 @@ def test_a_job_that_stops_its_own_launcher_again_and_again_is_given_up(database:
         claimed = again(database, claimed, Reason.SHUTDOWN)
     scenes.end(database, claimed, Reason.SHUTDOWN)
     job = scenes.job_of(database, claimed.job_id)
-    assert (job.state, job.charged_attempts, job.attempt_count) == (JobState.FAILED, 0, FRUITLESS_MAX)
+    assert (job.state, job.charged_attempts, job.attempt_count) == (
+        JobState.FAILED,
+        0,
+        FRUITLESS_MAX,
+    )
     assert "30 attempts in a row ended early" in outcome_of(database, claimed.job_id).message
 
 
-# -- the job's own fault -------------------------------------------------------------------------------------------
+# -- the job's own fault
+# -------------------------------------------------------------------------------------------
 
 
-def test_a_job_that_fails_three_nodes_after_the_same_step_is_not_tried_again(database: Database) -> None:
+def test_a_job_that_fails_three_nodes_after_the_same_step_is_not_tried_again(
+    database: Database,
+) -> None:
     claimed = scenes.run(database, retry={"max": 9})
     for node in ("n1", "n2"):
         claimed = again(database, claimed, Reason.HOST_OUT_OF_MEMORY, node=node, last_step=7)
     scenes.end(database, claimed, Reason.HOST_OUT_OF_MEMORY, node="n3", last_step=7)
     job = scenes.job_of(database, claimed.job_id)
-    assert (job.state, job.reason, job.stuck_nodes) == (JobState.FAILED, "host_out_of_memory", ["n1", "n2", "n3"])
+    assert (job.state, job.reason, job.stuck_nodes) == (
+        JobState.FAILED,
+        "host_out_of_memory",
+        ["n1", "n2", "n3"],
+    )
     told = outcome_of(database, claimed.job_id)
     assert "failed on 3 nodes (n1, n2, n3) after the same step" in told.message
     assert "after step 7" in told.advice
 
 
-# -- memory --------------------------------------------------------------------------------------------------------
+# -- memory
+# --------------------------------------------------------------------------------------------------
 
 
-def test_lack_of_memory_is_tried_again_in_half_the_micro_batch_until_that_is_one_sample(database: Database) -> None:
+def test_lack_of_memory_is_tried_again_in_half_the_micro_batch_until_that_is_one_sample(
+    database: Database,
+) -> None:
     claimed = scenes.run(database, retry={"max": 0})  # 64 in micro-batches of 8 on 2 ranks
     sizes = []
     while scenes.state_of(database, claimed.job_id) is not JobState.FAILED:
@@ -134,14 +161,26 @@ def test_lack_of_memory_is_tried_again_in_half_the_micro_batch_until_that_is_one
             claimed = scenes.start(database, claimed.job_id)
     assert sizes == [(64, 8, 4), (64, 4, 8), (64, 2, 16), (64, 1, 32)]
     with database.read_jobs() as session:
-        told = [event.message for event in events.page(session, claimed.job_id, limit=100) if event.kind == "plan"]
-    assert told[0] == "out of memory: the next attempt runs micro-batches of 4 instead of 8; the batch stays 64"
+        told = [
+            event.message
+            for event in events.page(session, claimed.job_id, limit=100)
+            if event.kind == "plan"
+        ]
+    assert told[0] == (
+        "out of memory: the next attempt runs micro-batches of 4 instead of 8; the batch stays 64"
+    )
     assert len(told) == 3
 
 
 def test_the_plan_that_the_ranks_settled_is_the_one_that_is_halved(database: Database) -> None:
     claimed = scenes.run(database)
-    settled = {"batch_size": 64, "micro_batch_size": 6, "accumulation_steps": 6, "world_size": 2, "samples": 1797}
+    settled = {
+        "batch_size": 64,
+        "micro_batch_size": 6,
+        "accumulation_steps": 6,
+        "world_size": 2,
+        "samples": 1797,
+    }
     with database.jobs() as session:
         assert attempts.settle_plan(session, claimed.assignment_id, claimed.token, settled)
     next_one = again(database, claimed, Reason.OUT_OF_MEMORY)
@@ -158,7 +197,11 @@ def test_a_script_that_runs_out_of_memory_fails(database: Database) -> None:
 
 def test_a_micro_batch_that_was_never_settled_cannot_be_halved(database: Database) -> None:
     """Of micro_size: auto, the search itself ran out of memory at one sample."""
-    train = {"task": "image_classification", "batch": {"size": 64, "micro_size": "auto"}, "steps": 20}
+    train = {
+        "task": "image_classification",
+        "batch": {"size": 64, "micro_size": "auto"},
+        "steps": 20,
+    }
     claimed = scenes.run(database, train=train)
     scenes.end(database, claimed, Reason.OUT_OF_MEMORY)
     assert scenes.state_of(database, claimed.job_id) is JobState.FAILED

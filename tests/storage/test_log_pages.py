@@ -1,4 +1,5 @@
-"""Log pages in both directions and by time, compared with the list of all lines; and how little one page looks at."""
+"""Log pages in both directions and by time, compared with the list of all lines; and how little one
+page looks at."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ class Written:
             )
         self.offset += 1
         first = sum(attempt == self.attempt for attempt, _number, _record in self.lines)
-        self.lines += [(self.attempt, first + index, record) for index, record in enumerate(records)]
+        self.lines += [
+            (self.attempt, first + index, record) for index, record in enumerate(records)
+        ]
 
     def next_attempt(self) -> None:
         old: Claim = self.claim
@@ -73,7 +76,8 @@ class Written:
 
 @pytest.fixture
 def written(database: Database, monkeypatch: pytest.MonkeyPatch) -> Written:
-    """700 lines of several ranks, whose clocks differ, in chunks of 16; a page opens 4 of them and looks at 10."""
+    """700 lines of several ranks, whose clocks differ, in chunks of 16; a page opens 4 of them and
+    looks at 10."""
     monkeypatch.setattr(logs, "CHUNK_LINES", 16)
     monkeypatch.setattr(log_pages, "CHUNKS_PER_PAGE", 4)
     monkeypatch.setattr(log_pages, "HEADERS_PER_PAGE", 10)
@@ -89,7 +93,11 @@ def written(database: Database, monkeypatch: pytest.MonkeyPatch) -> Written:
             rank = draw.randrange(3) if piece % 4 else 1
             stream = draw.choice(("stdout", "stderr"))
             words = draw.choice(("Loss", "loss", "epoch")) + f" {at}"
-            records.append(LogRecord(time=1000.0 + at + draw.uniform(-5, 5), rank=rank, stream=stream, text=words))  # type: ignore[arg-type]
+            records.append(
+                LogRecord(
+                    time=1000.0 + at + draw.uniform(-5, 5), rank=rank, stream=stream, text=words
+                )
+            )  # type: ignore[arg-type]
         made.ship(records)
     return made
 
@@ -131,8 +139,15 @@ def _upwards(written: Written, chosen: LogSelection, limit: int) -> Iterator[Sli
         yield page
 
 
-def test_whatever_is_chosen_pages_in_both_directions_give_each_line_once_in_order(written: Written) -> None:
-    for chosen, limit in [*((chosen, 1000) for chosen in CHOICES), (ALL, 50), (CHOICES[2], 7), (CHOICES[6], 16)]:
+def test_whatever_is_chosen_pages_in_both_directions_give_each_line_once_in_order(
+    written: Written,
+) -> None:
+    for chosen, limit in [
+        *((chosen, 1000) for chosen in CHOICES),
+        (ALL, 50),
+        (CHOICES[2], 7),
+        (CHOICES[6], 16),
+    ]:
         expected = written.chosen(chosen)
         down = [_numbers(page.lines) for page in _downwards(written, chosen, limit)]
         up = [_numbers(page.lines) for page in _upwards(written, chosen, limit)]
@@ -157,7 +172,11 @@ def test_a_page_turned_back_is_the_one_before_it(written: Written) -> None:
     assert first.prev_cursor is None
     assert second.prev_cursor == first.next_cursor
     back = written.page(limit=40, before=second.prev_cursor)
-    assert (back.lines, back.prev_cursor, back.next_cursor) == (first.lines, None, first.next_cursor)
+    assert (back.lines, back.prev_cursor, back.next_cursor) == (
+        first.lines,
+        None,
+        first.next_cursor,
+    )
     with pytest.raises(LockstepError, match="is not a cursor of this log"):
         written.page(before="٣.0")
 
@@ -166,7 +185,10 @@ def test_from_the_tail_one_scrolls_up_while_lines_are_added(written: Written) ->
     bottom = written.page(limit=20, from_end=True)
     written.ship([LogRecord(time=2000.0, rank=0, stream="stdout", text="new")])
     above = written.page(limit=20, before=bottom.prev_cursor)
-    assert _numbers(above.lines + bottom.lines) == _numbers(written.page(limit=41, from_end=True).lines)[:-1]
+    assert (
+        _numbers(above.lines + bottom.lines)
+        == _numbers(written.page(limit=41, from_end=True).lines)[:-1]
+    )
     assert [line.text for line in written.page(cursor=bottom.next_cursor).lines] == ["new"]
 
 
@@ -244,8 +266,12 @@ def test_a_place_deep_in_a_log_is_found_by_the_index(written: Written) -> None:
                 for row in connection.exec_driver_sql(f"{explain} {statement}", values)  # type: ignore[arg-type]
             )
             bounds = (
-                ("(attempt,first_line)", "first_line<?") if is_sqlite else ("ROW(attempt, first_line)", "first_line <=")
+                ("(attempt,first_line)", "first_line<?")
+                if is_sqlite
+                else ("ROW(attempt, first_line)", "first_line <=")
             )
-            conditions = plan if is_sqlite else plan.partition("Index Cond: ")[2].partition("Filter:")[0]
+            conditions = (
+                plan if is_sqlite else plan.partition("Index Cond: ")[2].partition("Filter:")[0]
+            )
             assert any(bound in conditions for bound in bounds), plan
             assert "TEMP B-TREE" not in plan

@@ -217,7 +217,9 @@ def _write(shipper: Shipper, lines: range) -> None:
 
 @pytest.mark.parametrize(("lines", "left_out"), [(799, 0), (800, 0), (801, 1)])
 @pytest.mark.usefixtures("small_chunks")
-def test_a_log_keeps_everything_up_to_its_limit_and_not_beyond(shipper: Shipper, lines: int, left_out: int) -> None:
+def test_a_log_keeps_everything_up_to_its_limit_and_not_beyond(
+    shipper: Shipper, lines: int, left_out: int
+) -> None:
     _write(shipper, range(750))
     _write(shipper, range(750, lines))
     assert sum("left out" in text for text in _texts(shipper, limit=5_000)) == left_out

@@ -13,7 +13,8 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Engine, inspect, select
 
 from lockstep.storage.control import scheduler_lease
-from lockstep.storage.db.database import Database, make_engine
+from lockstep.storage.db.database import Database
+from lockstep.storage.db.engines import make_engine
 from lockstep.storage.db.migrate import pending, upgrade
 from lockstep.storage.db.schema import VERSION_TABLES
 from lockstep.storage.db.series_tables import SeriesBase
@@ -52,7 +53,9 @@ def test_an_empty_database_is_pending_until_upgraded(empty_urls: Urls) -> None:
 @pytest.mark.parametrize("which", ["jobs", "series"])
 def test_a_migrated_schema_is_the_declared_one(empty_urls: Urls, which: str) -> None:
     upgrade(*empty_urls)
-    others = {name for other, metadata in METADATA.items() if other != which for name in metadata.tables}
+    others = {
+        name for other, metadata in METADATA.items() if other != which for name in metadata.tables
+    }
     others |= set(VERSION_TABLES.values())
     for engine in _opened(empty_urls[0 if which == "jobs" else 1]):
         with engine.connect() as connection:
@@ -61,7 +64,9 @@ def test_a_migrated_schema_is_the_declared_one(empty_urls: Urls, which: str) -> 
                 opts={
                     "compare_type": True,
                     "version_table": VERSION_TABLES[which],
-                    "include_name": lambda name, kind, _parents: kind != "table" or name not in others,
+                    "include_name": lambda name, kind, _parents: (
+                        kind != "table" or name not in others
+                    ),
                 },
             )
             assert compare_metadata(context, METADATA[which]) == []
@@ -83,7 +88,9 @@ def test_a_migrated_schema_has_every_check_of_the_declared_one(empty_urls: Urls)
             for constraint in inspector.get_check_constraints(table)
         }
     assert len(declared) == 4
-    assert {name for _table, name in found} == {f"ck_{table}_{name}" for table, name in _words(declared)}
+    assert {name for _table, name in found} == {
+        f"ck_{table}_{name}" for table, name in _words(declared)
+    }
 
 
 def _words(declared: set[tuple[str, object]]) -> list[tuple[str, str]]:
@@ -101,9 +108,14 @@ def test_an_upgrade_that_is_run_again_changes_nothing(database_urls: Urls) -> No
 
 
 def test_programs_that_upgrade_at_once_wait_for_each_other(empty_urls: Urls) -> None:
-    code = "import sys; from lockstep.storage.db.migrate import upgrade; sys.stdin.readline(); upgrade(*sys.argv[1:])"
+    code = (
+        "import sys; from lockstep.storage.db.migrate import upgrade; sys.stdin.readline(); "
+        "upgrade(*sys.argv[1:])"
+    )
     programs = [
-        subprocess.Popen([sys.executable, "-c", code, *empty_urls], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+        subprocess.Popen(
+            [sys.executable, "-c", code, *empty_urls], stdin=subprocess.PIPE, stderr=subprocess.PIPE
+        )
         for _ in range(2)
     ]
     for program in programs:

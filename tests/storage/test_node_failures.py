@@ -33,7 +33,9 @@ def test_an_outcome_alone_is_not(database: Database, reason: Reason) -> None:
     assert failures(database) == []
 
 
-@pytest.mark.parametrize("reason", [Reason.USER_ERROR, Reason.KILLED, Reason.SHUTDOWN, Reason.OUT_OF_MEMORY])
+@pytest.mark.parametrize(
+    "reason", [Reason.USER_ERROR, Reason.KILLED, Reason.SHUTDOWN, Reason.OUT_OF_MEMORY]
+)
 def test_a_failure_of_the_jobs_own_is_not(database: Database, reason: Reason) -> None:
     scenes.end(database, scenes.run(database), reason, node_failed=True)
     assert failures(database) == []
@@ -98,7 +100,9 @@ def test_a_quarantined_node_is_given_nothing_and_keeps_what_it_has(database: Dat
     assert scenes.renew(database, running) == {running.assignment_id: None}
 
 
-def test_the_jobs_that_a_quarantined_node_failed_are_told_once_and_no_other(database: Database) -> None:
+def test_the_jobs_that_a_quarantined_node_failed_are_told_once_and_no_other(
+    database: Database,
+) -> None:
     failed, sound = scenes.run(database), scenes.submit(database)
     scenes.end(database, failed, Reason.STORAGE, node_failed=True)
     with database.jobs() as session:
@@ -106,7 +110,11 @@ def test_the_jobs_that_a_quarantined_node_failed_are_told_once_and_no_other(data
         nodes.quarantine(session, "n1", "again")
     with database.read_jobs() as session:
         told = {
-            job: [event for event in events.page(session, job, limit=100) if event.kind == "node_quarantined"]
+            job: [
+                event
+                for event in events.page(session, job, limit=100)
+                if event.kind == "node_quarantined"
+            ]
             for job in (failed.job_id, sound)
         }
         (event,) = told[failed.job_id]

@@ -12,7 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.storage.series.packing import SUMMARY_POINTS, pack, pack_summary, unpack, unpack_summaries
+from lockstep.storage.series.packing import (
+    SUMMARY_POINTS,
+    pack,
+    pack_summary,
+    unpack,
+    unpack_summaries,
+)
 from lockstep.storage.series.points import Points
 
 WORD = st.integers(0, 2**64 - 1)
@@ -46,7 +52,9 @@ def test_a_program_that_knows_only_raw_chunks_refuses_compressed_ones(
     packed = pack(points_of_bits(bits * times), compress=True)
     assert len(packed) < 24 * len(bits) * times
     third = len(packed) // 3
-    with pytest.raises(ValueError, match="not a multiple of item size"):  # as the version before reads
+    with pytest.raises(
+        ValueError, match="not a multiple of item size"
+    ):  # as the version before reads
         array("q").frombytes(packed[:third])
 
 
@@ -70,8 +78,14 @@ def _float32(value: float) -> float:
     ("value", "bytes_max"),
     [
         pytest.param(lambda _step, _noise: 64.0, 4.5, id="constant"),
-        pytest.param(lambda step, _noise: 3e-4 * (1 + math.cos(step / 6000)) / 2, 8, id="learning rate"),
-        pytest.param(lambda step, noise: _float32(2 * math.exp(-step / 3000) + noise.gauss(0, 0.05)), 8, id="float32"),
+        pytest.param(
+            lambda step, _noise: 3e-4 * (1 + math.cos(step / 6000)) / 2, 8, id="learning rate"
+        ),
+        pytest.param(
+            lambda step, noise: _float32(2 * math.exp(-step / 3000) + noise.gauss(0, 0.05)),
+            8,
+            id="float32",
+        ),
         pytest.param(lambda _step, noise: noise.random(), 12, id="random float64"),
     ],
 )
@@ -85,7 +99,11 @@ def test_a_full_chunk_of_a_usual_series_takes_few_bytes_a_point(
     assert len(pack(points, compress=True)) + len(pack_summary(points)) <= bytes_max * FULL
 
 
-@given(st.lists(st.tuples(st.integers(0, 2**62), st.floats(0, 4e9), st.floats()), min_size=32, max_size=32))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2**62), st.floats(0, 4e9), st.floats()), min_size=32, max_size=32
+    )
+)
 def test_a_summary_says_what_its_buckets_say(rows: list[tuple[int, float, float]]) -> None:
     points = Points()
     for row in [*rows, (1, 1.0, 0.5), *rows[:31]]:

@@ -1,4 +1,5 @@
-"""Points and buckets: no extreme, no NaN and no end is lost, whichever buckets are made of which."""
+"""Points and buckets: no extreme, no NaN and no end is lost, whichever buckets are made of
+which."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ def test_buckets_keep_every_extreme_every_nan_and_each_end(rows: Rows, size: int
         _check(bucket, rows[index * size : (index + 1) * size])
 
 
-@given(st.lists(st.lists(POINT, min_size=1, max_size=9), min_size=1, max_size=12), st.integers(1, 14))
+@given(
+    st.lists(st.lists(POINT, min_size=1, max_size=9), min_size=1, max_size=12), st.integers(1, 14)
+)
 def test_fewer_buckets_say_what_the_points_in_them_say(parts: list[Rows], buckets_max: int) -> None:
     buckets = Buckets.of(points_of(part).bucket() for part in parts)
     few = buckets.reduced(buckets_max)
@@ -42,7 +45,9 @@ def test_fewer_buckets_say_what_the_points_in_them_say(parts: list[Rows], bucket
 
 
 @given(st.lists(POINT, min_size=1, max_size=60), st.integers(1, 70))
-def test_single_points_go_into_equal_buckets_as_many_as_may_be(rows: Rows, buckets_max: int) -> None:
+def test_single_points_go_into_equal_buckets_as_many_as_may_be(
+    rows: Rows, buckets_max: int
+) -> None:
     buckets = Buckets()
     buckets.add_points(points_of(rows))
     few = buckets.reduced(buckets_max)

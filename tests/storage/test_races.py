@@ -1,4 +1,5 @@
-"""Races, run for real: threads with a session each. Whoever loses is told so, and nothing is written twice."""
+"""Races, run for real: threads with a session each. Whoever loses is told so, and nothing is
+written twice."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ ENDS = {"succeeded", "failed", "cancelled"}
 
 
 def test_twenty_submits_with_one_key_make_one_job(database: Database) -> None:
-    ids = scenes.at_once(*[lambda: scenes.submit(database, idempotency=("key", "same")) for _ in range(20)])
+    ids = scenes.at_once(
+        *[lambda: scenes.submit(database, idempotency=("key", "same")) for _ in range(20)]
+    )
     assert len(set(ids)) == 1
     with database.read_jobs() as session:
         rows, _next = listing.page(session, limit=100)
@@ -30,7 +33,10 @@ def test_a_job_is_placed_by_one_of_several_schedulers(database: Database) -> Non
     scenes.add_node(database, devices=8)
     job_id = scenes.submit(database)
     placed = scenes.at_once(
-        *[lambda low=low: scenes.place(database, job_id, ("n1", (low, low + 1))) for low in (0, 2, 4, 6)]
+        *[
+            lambda low=low: scenes.place(database, job_id, ("n1", (low, low + 1)))
+            for low in (0, 2, 4, 6)
+        ]
     )
     assert len([one for one in placed if one is not None]) == 1
     assert len(scenes.free_devices(database)) == 6
@@ -40,7 +46,9 @@ def test_a_job_is_placed_by_one_of_several_schedulers(database: Database) -> Non
 def test_devices_go_to_one_of_several_jobs(database: Database) -> None:
     scenes.add_node(database, devices=2)
     ids = [scenes.submit(database) for _ in range(4)]
-    placed = scenes.at_once(*[lambda job_id=job_id: scenes.place(database, job_id) for job_id in ids])
+    placed = scenes.at_once(
+        *[lambda job_id=job_id: scenes.place(database, job_id) for job_id in ids]
+    )
     assert len([one for one in placed if one is not None]) == 1
     states = sorted(scenes.state_of(database, job_id) for job_id in ids)
     assert states == [JobState.QUEUED, JobState.QUEUED, JobState.QUEUED, JobState.STARTING]
@@ -56,11 +64,16 @@ def test_of_several_deliveries_one_claims(database: Database) -> None:
 
 
 @pytest.mark.parametrize("reason", [Reason.SUCCEEDED, Reason.KILLED, Reason.USER_ERROR])
-def test_a_cancel_that_races_the_end_leaves_one_terminal_event(database: Database, reason: Reason) -> None:
+def test_a_cancel_that_races_the_end_leaves_one_terminal_event(
+    database: Database, reason: Reason
+) -> None:
     scenes.add_node(database)
     for _ in range(5):
         claimed = scenes.start(database, scenes.submit(database))
-        scenes.at_once(lambda c=claimed: scenes.end(database, c, reason), lambda c=claimed: _cancel(database, c))
+        scenes.at_once(
+            lambda c=claimed: scenes.end(database, c, reason),
+            lambda c=claimed: _cancel(database, c),
+        )
         scenes.release(database, claimed)
         told = [kind for kind in scenes.kinds(database, claimed.job_id) if kind in ENDS]
         state = scenes.state_of(database, claimed.job_id)
@@ -109,7 +122,9 @@ def test_a_renewal_that_races_a_loss_is_answered_truly(database: Database) -> No
 
         def lose(claimed: Claim = claimed) -> bool:
             with database.jobs() as session:
-                return attempts.lose(session, claimed.assignment_id, claimed.token, timings=scenes.QUICK)
+                return attempts.lose(
+                    session, claimed.assignment_id, claimed.token, timings=scenes.QUICK
+                )
 
         lost, renewed = scenes.at_once(lose, lambda c=claimed: bool(scenes.renew(database, c)))
         assert lost is not renewed
@@ -125,7 +140,10 @@ def test_two_nodes_of_a_gang_that_end_together_end_it_once(database: Database) -
     for _ in range(5):
         placed = scenes.place(database, scenes.submit(database), ("n1", (0,)), ("n2", (0,)))
         assert placed is not None
-        claims = [scenes.claim(database, part.assignment_id, part.node_name) for part in placed.assignments]
+        claims = [
+            scenes.claim(database, part.assignment_id, part.node_name)
+            for part in placed.assignments
+        ]
         scenes.at_once(*[lambda c=c: _end(database, c, Reason.SUCCEEDED) for c in claims])
         assert scenes.kinds(database, placed.job_id)[-1] == "succeeded"
         assert scenes.kinds(database, placed.job_id).count("succeeded") == 1
@@ -137,7 +155,9 @@ def test_two_nodes_of_a_gang_that_end_together_end_it_once(database: Database) -
 def _end(database: Database, claimed: Claim, reason: Reason) -> bool:
     with database.jobs() as session:
         outcome = Outcome.of(reason, "it ended")
-        return attempts.end(session, claimed.assignment_id, claimed.token, outcome, timings=scenes.QUICK)
+        return attempts.end(
+            session, claimed.assignment_id, claimed.token, outcome, timings=scenes.QUICK
+        )
 
 
 def test_one_of_several_schedulers_takes_the_pass(database: Database) -> None:

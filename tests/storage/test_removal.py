@@ -1,4 +1,5 @@
-"""Deleting a job: everything of it goes, nothing of others does, and what must not be deleted is refused."""
+"""Deleting a job: everything of it goes, nothing of others does, and what must not be deleted is
+refused."""
 
 from __future__ import annotations
 
@@ -57,7 +58,14 @@ def lived(database: Database, blobs: BlobStore, folder: Path, **changes: object)
     blobs.put_tree(checkpoint, key)
     with database.jobs() as session:
         assert checkpoints.publish(
-            session, claim.assignment_id, claim.token, step=5, location=key, bytes=1, sha256="a" * 64, final=False
+            session,
+            claim.assignment_id,
+            claim.token,
+            step=5,
+            location=key,
+            bytes=1,
+            sha256="a" * 64,
+            final=False,
         )
     scenes.end(database, claim, Reason.SUCCEEDED)
     scenes.seal(database, claim)
@@ -71,7 +79,9 @@ def rows(database: Database) -> dict[str, int]:
     for base, reading in ((JobsBase, database.read_jobs), (SeriesBase, database.read_series)):
         with reading() as session:
             for table in base.metadata.sorted_tables:
-                found[table.name] = session.execute(select(func.count()).select_from(table)).scalar_one()
+                found[table.name] = session.execute(
+                    select(func.count()).select_from(table)
+                ).scalar_one()
     return found
 
 
@@ -113,7 +123,9 @@ def test_a_job_that_has_not_ended_is_not_deleted(database: Database, blobs: Blob
         assert jobs.get(session, claim.job_id) is None
 
 
-def test_a_job_another_one_begins_from_is_not_deleted(database: Database, blobs: BlobStore, tmp_path: Path) -> None:
+def test_a_job_another_one_begins_from_is_not_deleted(
+    database: Database, blobs: BlobStore, tmp_path: Path
+) -> None:
     claim = lived(database, blobs, tmp_path)
     train = scenes.document()["train"]
     heir = scenes.submit(database, name="heir", train={**train, "init_from": f"job:{claim.job_id}"})

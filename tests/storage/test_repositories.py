@@ -1,4 +1,5 @@
-"""Git repositories: a ref is the commit that git says it is, and a commit's files are the ones it was made of."""
+"""Git repositories: a ref is the commit that git says it is, and a commit's files are the ones it
+was made of."""
 
 from __future__ import annotations
 
@@ -32,15 +33,23 @@ def test_branches_tags_and_head_are_the_commits_that_git_says(repository: Reposi
         "side/way": first,
     }
     assert {ref: repositories.commit_of(repository.url, ref) for ref in expected} == expected
-    assert repository.git("rev-parse", "heavy") != first, "a tag with a message is an object of its own"
+    assert repository.git("rev-parse", "heavy") != first, (
+        "a tag with a message is an object of its own"
+    )
 
 
-def test_where_a_tag_and_a_branch_have_one_name_it_is_the_tag_as_for_git_itself(repository: Repository) -> None:
+def test_where_a_tag_and_a_branch_have_one_name_it_is_the_tag_as_for_git_itself(
+    repository: Repository,
+) -> None:
     first = repository.commit(train="1")
     repository.git("tag", "both")
     second = repository.commit(train="2")
     repository.git("branch", "both", second)
-    assert repositories.commit_of(repository.url, "both") == first == repository.git("rev-parse", "both")
+    assert (
+        repositories.commit_of(repository.url, "both")
+        == first
+        == repository.git("rev-parse", "both")
+    )
 
 
 def test_a_name_is_not_taken_for_the_end_of_another(repository: Repository) -> None:
@@ -75,7 +84,10 @@ def test_the_files_of_a_commit_come_also_when_no_ref_names_it_and_without_its_hi
     for number in range(2):
         target = tmp_path / f"code{number}"
         repositories.bring(repository.url, first, target)
-        assert {path.name: path.read_text() for path in target.iterdir()} == {"train.py": "1", "gone.py": "x"}
+        assert {path.name: path.read_text() for path in target.iterdir()} == {
+            "train.py": "1",
+            "gone.py": "x",
+        }
         repository.git("config", "uploadpack.allowAnySHA1InWant", "false")
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
@@ -89,7 +101,9 @@ def test_a_commit_that_the_repository_does_not_have_is_an_error_that_does_not_pa
     assert not (tmp_path / "code").exists()
 
 
-@pytest.mark.parametrize(("limit", "value"), [("UPLOAD_FILES_MAX", 1), ("UPLOAD_UNPACKED_BYTES_MAX", 5)])
+@pytest.mark.parametrize(
+    ("limit", "value"), [("UPLOAD_FILES_MAX", 1), ("UPLOAD_UNPACKED_BYTES_MAX", 5)]
+)
 def test_a_commit_larger_than_an_archive_may_be_is_refused_before_it_is_written(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
@@ -100,7 +114,9 @@ def test_a_commit_larger_than_an_archive_may_be_is_refused_before_it_is_written(
     assert not (tmp_path / "code").exists()
 
 
-def test_a_filter_or_hook_of_the_repository_runs_nothing(repository: Repository, tmp_path: Path) -> None:
+def test_a_filter_or_hook_of_the_repository_runs_nothing(
+    repository: Repository, tmp_path: Path
+) -> None:
     hook = repository.folder / ".git/hooks/post-checkout"
     hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
     hook.chmod(0o755)

@@ -1,4 +1,5 @@
-"""Points and lines that a job keeps for some days only: what goes, when, what stays, and who is told."""
+"""Points and lines that a job keeps for some days only: what goes, when, what stays, and who is
+told."""
 
 from __future__ import annotations
 
@@ -36,7 +37,10 @@ def wrote(database: Database, *, line_count: int = LINES, **changes: Any) -> Cla
             token=claim.token,
             offset_before=0,
             offset_after=9,
-            records=[StepValues(step, float(step), {"train/loss": 1.0 / step}) for step in range(1, STEPS + 1)],
+            records=[
+                StepValues(step, float(step), {"train/loss": 1.0 / step})
+                for step in range(1, STEPS + 1)
+            ],
         )
         assert logs.append(
             session,
@@ -44,7 +48,10 @@ def wrote(database: Database, *, line_count: int = LINES, **changes: Any) -> Cla
             token=claim.token,
             place_before=(0, 0),
             place_after=(0, 6),
-            records=[LogRecord(time=1.0, rank=0, stream="stdout", text=f"line {n}") for n in range(line_count)],
+            records=[
+                LogRecord(time=1.0, rank=0, stream="stdout", text=f"line {n}")
+                for n in range(line_count)
+            ],
         )
     return claim
 
@@ -87,7 +94,9 @@ def mark(database: Database, claim: Claim) -> int:
 
 def told(database: Database, claim: Claim) -> list[tuple[str, dict[str, Any]]]:
     with database.read_jobs() as session:
-        found = session.scalars(select(EventRow).where(EventRow.job_id == claim.job_id, EventRow.kind == "expired"))
+        found = session.scalars(
+            select(EventRow).where(EventRow.job_id == claim.job_id, EventRow.kind == "expired")
+        )
         return [(event.message, event.data) for event in found]
 
 
@@ -131,7 +140,10 @@ def test_points_go_and_the_last_values_stay(database: Database) -> None:
         assert series.latest(session, [claim.job_id]) == {claim.job_id: {"train/loss": 1.0 / STEPS}}
         assert series.progress(session, [claim.job_id])[claim.job_id].step == STEPS
     assert mark(database, claim) > before
-    message = "its points were deleted: 2 days have have passed since the job's end (retention.metrics_days: 2)"
+    message = (
+        "its points were deleted: 2 days have have passed since the job's end "
+        "(retention.metrics_days: 2)"
+    )
     assert told(database, claim) == [(message, {"what": "metrics", "days": 2})]
     assert due(database) == []
 
@@ -141,8 +153,17 @@ def test_in_place_of_the_lines_one_says_what_became_of_them(database: Database) 
     (one,) = due(database)
     assert retention.expire(database, one)
     (left,) = lines(database, claim)
-    text = f"… {LINES} lines deleted: a day has have passed since the job's end (retention.logs_days: 1) …"
-    assert (left.line, left.attempt, left.rank, left.stream, left.text) == (LINES - 1, 1, -1, "launcher", text)
+    text = (
+        f"… {LINES} lines deleted: a day has have passed since the job's end "
+        f"(retention.logs_days: 1) …"
+    )
+    assert (left.line, left.attempt, left.rank, left.stream, left.text) == (
+        LINES - 1,
+        1,
+        -1,
+        "launcher",
+        text,
+    )
     assert points(database, claim) == {"train/loss": STEPS}
     with database.read_series() as session:
         last = log_pages.page(session, claim.job_id, limit=10, from_end=True)
@@ -154,7 +175,9 @@ def test_a_single_line_is_not_called_lines(database: Database) -> None:
     claim = ended(database, 9, line_count=1, retention={"logs_days": 7})
     assert retention.expire(database, *due(database))
     (left,) = lines(database, claim)
-    assert left.text == "… 1 line deleted: 7 days have have passed since the job's end (retention.logs_days: 7) …"
+    assert left.text == (
+        "… 1 line deleted: 7 days have have passed since the job's end (retention.logs_days: 7) …"
+    )
 
 
 def test_it_is_told_once_however_often_it_is_done(database: Database) -> None:

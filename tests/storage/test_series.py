@@ -1,4 +1,5 @@
-"""Metric series: stored exactly once, read back as they were, reduced without losing what matters."""
+"""Metric series: stored exactly once, read back as they were, reduced without losing what
+matters."""
 
 from __future__ import annotations
 
@@ -51,7 +52,10 @@ def shipper(database: Database) -> Shipper:
 
 
 def _loss(*values: float, first: int = 1) -> list[StepValues]:
-    return [StepValues(step, 1000.0 + step, {"train/loss": value}) for step, value in enumerate(values, first)]
+    return [
+        StepValues(step, 1000.0 + step, {"train/loss": value})
+        for step, value in enumerate(values, first)
+    ]
 
 
 def _read(shipper: Shipper, **options: object) -> list[SeriesData]:
@@ -61,7 +65,10 @@ def _read(shipper: Shipper, **options: object) -> list[SeriesData]:
 
 def test_points_read_back_as_they_were_sent(shipper: Shipper) -> None:
     assert shipper.ship(
-        [StepValues(1, 10.5, {"train/loss": 2.5, "custom": 1.0}), StepValues(2, 11.5, {"train/loss": 2.25})]
+        [
+            StepValues(1, 10.5, {"train/loss": 2.5, "custom": 1.0}),
+            StepValues(2, 11.5, {"train/loss": 2.25}),
+        ]
     )
     custom, loss = _read(shipper)
     assert (custom.name, custom.unit, custom.count, custom.value) == ("custom", "", 1, [1.0])
@@ -81,7 +88,9 @@ RECORD = st.builds(
 
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(RECORD, max_size=40), min_size=1, max_size=6))
-def test_every_line_of_a_spool_reads_back_equal(database: Database, batches: list[list[StepValues]]) -> None:
+def test_every_line_of_a_spool_reads_back_equal(
+    database: Database, batches: list[list[StepValues]]
+) -> None:
     claimed = _new_claim(database)
     shipper = Shipper(database, claimed)
     for batch in batches:
@@ -91,7 +100,10 @@ def test_every_line_of_a_spool_reads_back_equal(database: Database, batches: lis
     for record in (record for batch in batches for record in batch):
         for name, value in record.values.items():
             sent[name].append((record.step, record.time, value))
-    stored = {view.name: list(zip(view.step, view.time, view.value, strict=True)) for view in _read(shipper)}
+    stored = {
+        view.name: list(zip(view.step, view.time, view.value, strict=True))
+        for view in _read(shipper)
+    }
     assert repr(sorted(stored.items())) == repr(sorted(sent.items()))  # NaN != NaN
 
 
@@ -192,7 +204,12 @@ def test_a_new_attempt_hides_what_it_trains_again(shipper: Shipper) -> None:
     assert loss.value == [1.0, 2.0, 3.0, 4.0]  # nothing is hidden before there is something instead
     new.ship(_loss(30.0, 40.0, first=3))
     evaluated, loss = _read(shipper)
-    assert (loss.step, loss.value, loss.attempt, loss.count) == ([1, 2, 3, 4], [1.0, 2.0, 30.0, 40.0], 2, 4)
+    assert (loss.step, loss.value, loss.attempt, loss.count) == (
+        [1, 2, 3, 4],
+        [1.0, 2.0, 30.0, 40.0],
+        2,
+        4,
+    )
     assert evaluated.value == [5.0]
 
 
@@ -219,7 +236,9 @@ def test_many_small_batches_become_few_chunks(shipper: Shipper) -> None:
     for step in range(1, 109):
         shipper.ship(_loss(float(step), first=step))
     with shipper.database.read_series() as session:
-        sizes = list(session.scalars(select(SeriesChunkRow.point_count).order_by(SeriesChunkRow.seq)))
+        sizes = list(
+            session.scalars(select(SeriesChunkRow.point_count).order_by(SeriesChunkRow.seq))
+        )
     assert sizes == [64, 32, 8, 4]
     assert _read(shipper)[0].value == [float(step) for step in range(1, 109)]
 
@@ -239,7 +258,9 @@ def _spiky(count: int) -> Iterator[float]:
 
 
 @pytest.mark.parametrize("max_points", [1, 7, 100])
-def test_no_spike_and_no_nan_vanishes_however_few_points_are_asked_for(shipper: Shipper, max_points: int) -> None:
+def test_no_spike_and_no_nan_vanishes_however_few_points_are_asked_for(
+    shipper: Shipper, max_points: int
+) -> None:
     shipper.ship(_loss(*_spiky(6000)))
     [view] = _read(shipper, max_points=max_points)
     assert view.count == 6000
@@ -262,21 +283,35 @@ def test_reduction_from_headers_respects_the_bounds(shipper: Shipper) -> None:
 def test_newest_values_and_progress_follow_the_newest_attempt(shipper: Shipper) -> None:
     job_id = shipper.claimed.job_id
     shipper.ship(
-        [StepValues(5, 50.0, {"train/loss": 1.0}), StepValues(6, 60.0, {"train/loss": math.nan, "eval/loss": 2.0})]
+        [
+            StepValues(5, 50.0, {"train/loss": 1.0}),
+            StepValues(6, 60.0, {"train/loss": math.nan, "eval/loss": 2.0}),
+        ]
     )
     with shipper.database.read_series() as session:
         first = series.progress(session, [job_id, "unknown"])
-        assert series.latest(session, [job_id, "unknown"]) == {job_id: {"eval/loss": 2.0, "train/loss": "NaN"}}
+        assert series.latest(session, [job_id, "unknown"]) == {
+            job_id: {"eval/loss": 2.0, "train/loss": "NaN"}
+        }
     assert list(first) == [job_id]
     row = first[job_id]
-    assert (row.seq, row.attempt, row.step, row.time, row.first_step, row.first_time) == (1, 1, 6, 60.0, 5, 50.0)
+    assert (row.seq, row.attempt, row.step, row.time, row.first_step, row.first_time) == (
+        1,
+        1,
+        6,
+        60.0,
+        5,
+        50.0,
+    )
     _second_attempt(shipper).ship(_loss(3.0, first=4))
     with shipper.database.read_series() as session:
         row = series.progress(session, [job_id])[job_id]
     assert (row.seq, row.attempt, row.step, row.first_step) == (2, 2, 4, 4)
 
 
-def test_names_beyond_the_limit_are_dropped_and_counted(shipper: Shipper, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_beyond_the_limit_are_dropped_and_counted(
+    shipper: Shipper, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "METRIC_NAMES_PER_JOB_MAX", 2)
     shipper.ship([StepValues(1, 1.0, {"a": 1.0, "b": 1.0, "c": 1.0})])
     shipper.ship([StepValues(2, 1.0, {"a": 2.0, "d": 1.0})])
@@ -293,12 +328,21 @@ def test_a_stream_says_where_to_go_on(shipper: Shipper) -> None:
     with shipper.database.series() as session:
         for expected in (True, False):
             assert expected is streams.advance_events(
-                session, assignment_id=claimed.assignment_id, token=claimed.token, offset_before=0, offset_after=33
+                session,
+                assignment_id=claimed.assignment_id,
+                token=claimed.token,
+                offset_before=0,
+                offset_after=33,
             )
         state = streams.state(session, claimed.assignment_id)
         assert state is not None
         assert streams.state(session, "unknown") is None
-    assert (state.metrics_offset, state.events_offset, state.last_step, state.sealed) == (10, 33, 2, False)
+    assert (state.metrics_offset, state.events_offset, state.last_step, state.sealed) == (
+        10,
+        33,
+        2,
+        False,
+    )
     assert (state.job_id, state.attempt, state.next_line) == (claimed.job_id, 1, 0)
 
 
@@ -307,7 +351,11 @@ def test_a_chunk_is_compressed_once_it_holds_much(shipper: Shipper) -> None:
     shipper.ship(_loss(*[1.0] * 100, first=128))
     shipper.ship(_loss(*[1.0] * 600, first=228))
     with shipper.database.read_series() as session:
-        chunks = select(SeriesChunkRow).options(undefer(SeriesChunkRow.points)).order_by(SeriesChunkRow.seq)
+        chunks = (
+            select(SeriesChunkRow)
+            .options(undefer(SeriesChunkRow.points))
+            .order_by(SeriesChunkRow.seq)
+        )
         sizes = [(chunk.point_count, len(chunk.points)) for chunk in session.scalars(chunks)]
     assert [count for count, _ in sizes] == [512, 315]
     assert all(bytes_ < 6 * count for count, bytes_ in sizes)
@@ -319,15 +367,25 @@ def test_a_job_that_has_all_the_points_it_may_have_keeps_its_newest_values(
 ) -> None:
     monkeypatch.setattr(limits, "METRIC_POINTS_PER_JOB_MAX", 3)
     left_out: list[series.OverLimit] = []
-    ship = partial(series.append, assignment_id=shipper.claimed.assignment_id, token=shipper.claimed.token)
+    ship = partial(
+        series.append, assignment_id=shipper.claimed.assignment_id, token=shipper.claimed.token
+    )
     for place, step in enumerate((1, 4, 7)):
         with shipper.database.series() as session:
             records = _loss(float(step), float(step + 1), math.nan, first=step)
-            assert ship(session, offset_before=place, offset_after=place + 1, records=records, left_out=left_out.append)
+            assert ship(
+                session,
+                offset_before=place,
+                offset_after=place + 1,
+                records=records,
+                left_out=left_out.append,
+            )
     assert left_out == [series.OverLimit(3, job_is_full=True)] * 2
     assert _read(shipper)[0].step == [1, 2, 3]
     with shipper.database.read_series() as session:
-        assert series.latest(session, [shipper.claimed.job_id])[shipper.claimed.job_id] == {"train/loss": "NaN"}
+        assert series.latest(session, [shipper.claimed.job_id])[shipper.claimed.job_id] == {
+            "train/loss": "NaN"
+        }
         assert series.progress(session, [shipper.claimed.job_id])[shipper.claimed.job_id].step == 9
         state = streams.state(session, shipper.claimed.assignment_id)
     assert state is not None

@@ -16,7 +16,9 @@ from lockstep.storage.db.tables import EventRow, SchedulerLeaseRow, TokenRow
 from tests.storage import scenes
 
 
-def test_the_databases_clock_counts_seconds_since_the_epoch_and_goes_on_in_a_transaction(database: Database) -> None:
+def test_the_databases_clock_counts_seconds_since_the_epoch_and_goes_on_in_a_transaction(
+    database: Database,
+) -> None:
     with database.jobs() as session:
         first = now(session)
         time.sleep(0.02)  # the thing under test is that this is seen
@@ -49,10 +51,17 @@ def test_registering_again_keeps_draining_and_what_is_held(database: Database) -
     with database.read_jobs() as session:
         [node] = nodes.all_nodes(session)
     assert node.draining
-    assert [device.job_id for device in node.devices] == [claimed.job_id, claimed.job_id, None, None]
+    assert [device.job_id for device in node.devices] == [
+        claimed.job_id,
+        claimed.job_id,
+        None,
+        None,
+    ]
 
 
-def test_a_device_that_disappeared_is_not_free_and_counts_for_the_largest_ever(database: Database) -> None:
+def test_a_device_that_disappeared_is_not_free_and_counts_for_the_largest_ever(
+    database: Database,
+) -> None:
     with database.read_jobs() as session:
         assert nodes.largest_ever(session) == 0
     scenes.add_node(database, "n1", 4)
@@ -75,9 +84,17 @@ def test_events_are_paged_in_either_order_beyond_the_last_one_seen(database: Dat
     with database.jobs() as session:
         for index in range(5):
             events.add(
-                session, job_id=job_id, attempt=1, kind="warning", message=f"{index}", actor="n1", data={"i": index}
+                session,
+                job_id=job_id,
+                attempt=1,
+                kind="warning",
+                message=f"{index}",
+                actor="n1",
+                data={"i": index},
             )
-            events.add(session, job_id=other, attempt=None, kind="warning", message="other", actor="n1")
+            events.add(
+                session, job_id=other, attempt=None, kind="warning", message="other", actor="n1"
+            )
     story = ["submitted by ada", "0", "1", "2", "3", "4"]
     told: dict[events.Order, list[str]] = {"oldest": story, "newest": story[::-1]}
     for order, expected in told.items():
@@ -92,30 +109,47 @@ def test_events_are_paged_in_either_order_beyond_the_last_one_seen(database: Dat
         assert seen == expected
 
 
-def test_what_happens_meanwhile_is_ahead_of_who_reads_forward_and_behind_who_reads_back(database: Database) -> None:
+def test_what_happens_meanwhile_is_ahead_of_who_reads_forward_and_behind_who_reads_back(
+    database: Database,
+) -> None:
     job_id = scenes.submit(database)
     with database.jobs() as session:
         events.add(session, job_id=job_id, attempt=1, kind="warning", message="first", actor="n1")
     with database.read_jobs() as session:
         [newest] = events.page(session, job_id, order="newest", limit=1)
     with database.jobs() as session:
-        events.add(session, job_id=job_id, attempt=1, kind="warning", message="meanwhile", actor="n1")
+        events.add(
+            session, job_id=job_id, attempt=1, kind="warning", message="meanwhile", actor="n1"
+        )
     with database.read_jobs() as session:
         ahead = events.page(session, job_id, beyond=newest.id, limit=9)
         back = events.page(session, job_id, order="newest", beyond=newest.id, limit=9)
-    assert [[event.message for event in page] for page in (ahead, back)] == [["meanwhile"], ["submitted by ada"]]
+    assert [[event.message for event in page] for page in (ahead, back)] == [
+        ["meanwhile"],
+        ["submitted by ada"],
+    ]
 
 
 def test_an_event_may_quote_anything(database: Database) -> None:
     job_id = scenes.submit(database)
     with database.jobs() as session:
-        events.add(session, job_id=job_id, attempt=1, kind="warning", message="a\0b é", actor="n1", data={"x": "\0"})
+        events.add(
+            session,
+            job_id=job_id,
+            attempt=1,
+            kind="warning",
+            message="a\0b é",
+            actor="n1",
+            data={"x": "\0"},
+        )
     with database.read_jobs() as session:
         event = session.scalars(select(EventRow).where(EventRow.kind == "warning")).one()
     assert (event.message, event.data) == ("a␀b é", {"x": "\0"})
 
 
-def _publish(database: Database, claimed: attempts.Claim, step: int, *, final: bool = False) -> bool:
+def _publish(
+    database: Database, claimed: attempts.Claim, step: int, *, final: bool = False
+) -> bool:
     with database.jobs() as session:
         return checkpoints.publish(
             session,

@@ -1,4 +1,5 @@
-"""Who may open a stream, and when nobody may any more: the jobs database decides, though the stream lies in the other (P2)."""
+"""Who may open a stream, and when nobody may any more: the jobs database decides, though the stream
+lies in the other (P2)."""
 
 from __future__ import annotations
 
@@ -56,7 +57,9 @@ def test_a_lost_attempt_that_never_opened_its_stream_cannot_open_it_once_it_is_s
 
 
 @pytest.mark.parametrize("opened", [True, False])
-def test_a_stream_is_sealed_once_and_stays_sealed(database: Database, claimed: Claim, opened: bool) -> None:
+def test_a_stream_is_sealed_once_and_stays_sealed(
+    database: Database, claimed: Claim, opened: bool
+) -> None:
     if opened:
         scenes.open_stream(database, claimed)
     assert scenes.seal(database, claimed)
@@ -65,7 +68,9 @@ def test_a_stream_is_sealed_once_and_stays_sealed(database: Database, claimed: C
     assert not _append(database, claimed)
     with database.read_series() as session:
         state = streams.state(session, claimed.assignment_id)
-        assert streams.sealed(session, [claimed.assignment_id, "unknown"]) == {claimed.assignment_id}
+        assert streams.sealed(session, [claimed.assignment_id, "unknown"]) == {
+            claimed.assignment_id
+        }
         assert streams.sealed(session, []) == set()
     assert state is not None
     assert (state.sealed, state.attempt, state.next_line) == (True, 1, 0)
@@ -73,7 +78,10 @@ def test_a_stream_is_sealed_once_and_stays_sealed(database: Database, claimed: C
 
 def test_an_opening_and_a_seal_at_once_leave_a_sealed_stream(database: Database) -> None:
     scenes.add_node(database)
-    claims = [_claim(database, scenes.submit(database, resources={"gpus": 1}), device) for device in range(4)]
+    claims = [
+        _claim(database, scenes.submit(database, resources={"gpus": 1}), device)
+        for device in range(4)
+    ]
     for claim in claims:
         scenes.at_once(
             lambda claim=claim: _open(database, scenes.writer_of(claim)),
@@ -96,7 +104,9 @@ def test_a_sealed_stream_that_was_never_opened_hides_nothing_of_the_attempt_befo
         assert [view.value for view in series_query.read(session, claimed.job_id)] == [[1.0]]
 
 
-def test_a_decision_made_before_another_attempt_places_nothing(database: Database, claimed: Claim) -> None:
+def test_a_decision_made_before_another_attempt_places_nothing(
+    database: Database, claimed: Claim
+) -> None:
     """A scheduler that stood still since does not know whether that attempt's stream is sealed."""
     scenes.end(database, claimed, Reason.KILLED)
     scenes.release(database, claimed)
@@ -104,8 +114,13 @@ def test_a_decision_made_before_another_attempt_places_nothing(database: Databas
         job = jobs.get(session, claimed.job_id)
         assert job is not None
         decided = (("n1", (0, 1)),)
-        assert attempts.place(session, job.id, decided, lease_seconds=60.0, attempts_before=0) is None
-        assert attempts.place(session, job.id, decided, lease_seconds=60.0, attempts_before=1) is not None
+        assert (
+            attempts.place(session, job.id, decided, lease_seconds=60.0, attempts_before=0) is None
+        )
+        assert (
+            attempts.place(session, job.id, decided, lease_seconds=60.0, attempts_before=1)
+            is not None
+        )
 
 
 def _claim(database: Database, job_id: str, *devices: int) -> Claim:

@@ -1,4 +1,5 @@
-"""Following series: who keeps what came and goes on from a cursor has what counting the raw points says, at every moment."""
+"""Following series: who keeps what came and goes on from a cursor has what counting the raw points
+says, at every moment."""
 
 from __future__ import annotations
 
@@ -38,27 +39,40 @@ class Follower:
     def look(self, database: Database, job_id: str) -> None:
         with database.read_series() as session:
             answer = tails.read(
-                session, job_id, since=self.cursor, names=self.names, max_points=EVERY, attempts=self.attempts
+                session,
+                job_id,
+                since=self.cursor,
+                names=self.names,
+                max_points=EVERY,
+                attempts=self.attempts,
             )
         self.answers.append(answer)
         self.cursor = answer.cursor
         if answer.complete:
             self.kept = {}
         for curve in answer.curves:
-            # A curve of "current" runs through the attempts, each going on where the one before it is hidden from.
-            self.kept.setdefault((curve.name, curve.attempt if self.attempts == "all" else 0), []).append(curve)
+            # A curve of "current" runs through the attempts, each going on where the one before it
+            # is hidden from.
+            self.kept.setdefault(
+                (curve.name, curve.attempt if self.attempts == "all" else 0), []
+            ).append(curve)
 
     def check(self, stored: Stored) -> None:
         for name in NAMES:
             mine = [parts for (of, _), parts in sorted(self.kept.items()) if of == name]
-            for parts, points in zip(mine, wanted(stored, name, None, None, self.attempts), strict=True):
+            for parts, points in zip(
+                mine, wanted(stored, name, None, None, self.attempts), strict=True
+            ):
                 whole = SeriesData(
                     name,
                     parts[-1].unit,
                     parts[-1].attempt,
                     sum(part.count for part in parts),
                     sum(part.non_finite for part in parts),
-                    *([number for part in parts for number in getattr(part, column)] for column in COLUMNS),
+                    *(
+                        [number for part in parts for number in getattr(part, column)]
+                        for column in COLUMNS
+                    ),
                 )
                 check(whole, points, EVERY)
 
@@ -66,7 +80,9 @@ class Follower:
 COLUMNS = ("step", "time", "value", "min", "max")
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     seed=st.integers(0, 2**32),
     sizes=st.lists(st.lists(st.integers(1, 900), min_size=1, max_size=6), min_size=1, max_size=3),
@@ -78,7 +94,9 @@ def test_a_follower_has_every_point_once_whatever_was_stored_between_two_looks(
     job_id = str(uuid.uuid4())
     stored: Stored = {name: [] for name in NAMES}
     followers = [Follower(attempts) for attempts in ATTEMPTS]
-    for _, looks_now in zip(planting(database, job_id, random.Random(seed), sizes, stored), looks, strict=False):
+    for _, looks_now in zip(
+        planting(database, job_id, random.Random(seed), sizes, stored), looks, strict=False
+    ):
         for follower in followers if looks_now else ():
             follower.look(database, job_id)
             follower.check(stored)
@@ -86,8 +104,12 @@ def test_a_follower_has_every_point_once_whatever_was_stored_between_two_looks(
         follower.look(database, job_id)
         follower.check(stored)
         follower.look(database, job_id)
-        assert follower.answers[-1] == tails.Tail([], follower.cursor or "", complete=False), "nothing came since"
-    assert sum(answer.complete for answer in followers[1].answers) == 1, "all attempts: nothing is ever taken back"
+        assert follower.answers[-1] == tails.Tail([], follower.cursor or "", complete=False), (
+            "nothing came since"
+        )
+    assert sum(answer.complete for answer in followers[1].answers) == 1, (
+        "all attempts: nothing is ever taken back"
+    )
 
 
 class Writing:
@@ -101,7 +123,9 @@ class Writing:
 
     def begin(self) -> None:
         self._attempt, self._place = self._attempt + 1, 0
-        writer = streams.Writer(f"{self.job_id[:30]}-{self._attempt}", self.job_id, self._attempt, "token")
+        writer = streams.Writer(
+            f"{self.job_id[:30]}-{self._attempt}", self.job_id, self._attempt, "token"
+        )
         with self.database.series() as session:
             assert streams.open_stream(session, writer)
 
@@ -124,10 +148,15 @@ def job(database: Database) -> Writing:
 
 
 def _losses(first: int, last: int, *names: str) -> list[StepValues]:
-    return [StepValues(step, float(step), dict.fromkeys(names or ("a",), 1.0)) for step in range(first, last + 1)]
+    return [
+        StepValues(step, float(step), dict.fromkeys(names or ("a",), 1.0))
+        for step in range(first, last + 1)
+    ]
 
 
-def test_what_a_later_attempt_trains_again_is_given_anew_and_what_it_goes_on_with_is_not(job: Writing) -> None:
+def test_what_a_later_attempt_trains_again_is_given_anew_and_what_it_goes_on_with_is_not(
+    job: Writing,
+) -> None:
     follower = Follower()
     job.begin()
     job.write(*_losses(1, 10))
@@ -153,7 +182,10 @@ def test_a_series_that_begins_later_is_given_from_its_beginning(job: Writing) ->
     job.write(*_losses(4, 5, "a", "b"))
     for each in (follower, of_one):
         each.look(job.database, job.job_id)
-    assert [(curve.name, curve.step) for curve in follower.answers[-1].curves] == [("a", [4, 5]), ("b", [4, 5])]
+    assert [(curve.name, curve.step) for curve in follower.answers[-1].curves] == [
+        ("a", [4, 5]),
+        ("b", [4, 5]),
+    ]
     assert [(curve.name, curve.step) for curve in of_one.answers[-1].curves] == [("b", [4, 5])]
 
 
@@ -182,7 +214,9 @@ def test_what_came_since_is_put_into_buckets_where_it_is_much(job: Writing) -> N
     assert len(curve.step) <= 10
 
 
-def test_following_opens_no_chunk_that_was_read(job: Writing, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_following_opens_no_chunk_that_was_read(
+    job: Writing, monkeypatch: pytest.MonkeyPatch
+) -> None:
     follower = Follower()
     job.begin()
     job.write(*_losses(1, 5 * series_query.CHUNK))
@@ -216,7 +250,10 @@ def test_a_cursor_is_as_it_is_described_however_many_series_there_are(job: Writi
 
 @pytest.mark.parametrize("cursor", ["", "a", "!", "é", "A" * 10, "A" * 13, "AAAA=AAA"])
 def test_what_is_no_cursor_is_refused(job: Writing, cursor: str) -> None:
-    with job.database.read_series() as session, pytest.raises(LockstepError, match="is not a cursor of a job's series"):
+    with (
+        job.database.read_series() as session,
+        pytest.raises(LockstepError, match="is not a cursor of a job's series"),
+    ):
         tails.read(session, job.job_id, since=cursor)
 
 

@@ -14,7 +14,9 @@ from tests.worker.node import SLOW, Node
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def shared_urls(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Urls]:
+def shared_urls(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Urls]:
     """A migrated pair of databases for a whole module."""
     if request.param == "sqlite":
         folder = tmp_path_factory.mktemp("databases")
@@ -64,7 +66,8 @@ def _restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 
 @pytest.fixture
 def mortal(_restarted: Node) -> Node:
-    """A node whose agent may be killed and started again; a test finds it running, and slow enough for that."""
+    """A node whose agent may be killed and started again; a test finds it running, and slow enough
+    for that."""
     if not _restarted.runs:
         _restarted.start()
     return _restarted

@@ -1,7 +1,9 @@
-"""A stand-in for ``python -m lockstep.engine.launcher FOLDER`` that keeps the folder's contract and runs no ranks.
+"""A stand-in for ``python -m lockstep.engine.launcher FOLDER`` that keeps the folder's contract and
+runs no ranks.
 
-What it does is the job's own: the first word of a script's command is Python source, run with the functions below. So a
-test says in its job what the launcher, the ranks and their children do, without torch and within milliseconds.
+What it does is the job's own: the first word of a script's command is Python source, run with the
+functions below. So a test says in its job what the launcher, the ranks and their children do,
+without torch and within milliseconds.
 """
 
 from __future__ import annotations
@@ -53,13 +55,18 @@ def checkpoint(step: int, final: bool = False) -> None:
     (target / "weights").write_text(f"weights of {step}")
     content = (target / "weights").read_bytes()
     file = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    (target / "manifest.json").write_text(json.dumps({"format": 1, "step": step, "files": {"weights": file}}))
+    (target / "manifest.json").write_text(
+        json.dumps({"format": 1, "step": step, "files": {"weights": file}})
+    )
     digest = hashlib.sha256((target / "manifest.json").read_bytes()).hexdigest()
     event("checkpoint", step=step, folder=target.name, bytes=10, sha256=digest, final=final)
 
 
 def finish(reason: str = "succeeded", message: str = "") -> None:
-    _write("result.json", {"outcome": {"reason": reason, "message": message or reason}, "ended_at": time.time()})
+    _write(
+        "result.json",
+        {"outcome": {"reason": reason, "message": message or reason}, "ended_at": time.time()},
+    )
     os._exit(0)
 
 
@@ -87,8 +94,13 @@ def until_told(each=lambda turn: None) -> None:
 
 def stubborn_child() -> int:
     """A process in a session of its own that ignores SIGTERM."""
-    source = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
-    child = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, start_new_session=True)
+    source = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); "
+        "time.sleep(600)"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", source], stdout=subprocess.PIPE, start_new_session=True
+    )
     child.stdout.readline()
     (folder / "child").write_text(str(child.pid))
     return child.pid

@@ -1,4 +1,5 @@
-"""A node agent process for a test, and the part of the control plane that it answers to: placing, and looking."""
+"""A node agent process for a test, and the part of the control plane that it answers to: placing,
+and looking."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def alive(pid: int) -> bool:
 
 
 class Node:
-    """One node: its folder, its agent, its database. Several share database and store, and have names of their own."""
+    """One node: its folder, its agent, its database. Several share database and store, and have
+    names of their own."""
 
     def __init__(
         self,
@@ -78,12 +80,16 @@ class Node:
         self.timings = Timings().scaled(scale)
         self._scale = scale
 
-    def start(self, *, launcher: list[str] = FAKE_LAUNCHER, scale: float | None = None, **settings: str) -> None:
+    def start(
+        self, *, launcher: list[str] = FAKE_LAUNCHER, scale: float | None = None, **settings: str
+    ) -> None:
         """Start an agent and wait until the node is registered by it."""
         self.started(lambda: self.spawn(launcher=launcher, scale=scale, **settings))
 
     def start_rarely_beating(self, source: str, **spec: Any) -> str:
-        """Start an agent that claims a job at its first heartbeat; the next is later than ``until`` waits.
+        """Start an agent that claims a job at its first heartbeat.
+
+        The next is later than ``until`` waits.
 
         Returns the job's id.
         """
@@ -97,7 +103,11 @@ class Node:
         """Let ``spawn`` start the agent, and wait until the node is registered by it."""
         before = self.said("registered")
         self.agent = spawn()
-        until(lambda: self.said("registered") > before or self._died(), START_SECONDS, "the node registers")
+        until(
+            lambda: self.said("registered") > before or self._died(),
+            START_SECONDS,
+            "the node registers",
+        )
         assert self.agent.poll() is None, self.log.read_text()
 
     def spawn(
@@ -110,7 +120,11 @@ class Node:
     ) -> subprocess.Popen[bytes]:
         """Start an agent. ``launcher`` are the words that its module takes."""
         environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")},
+            **{
+                name: value
+                for name, value in os.environ.items()
+                if not name.startswith("LOCKSTEP_")
+            },
             "LOCKSTEP_DATABASE_URL": self.urls[0],
             "LOCKSTEP_SERIES_URL": self.urls[1],
             "LOCKSTEP_BROKER_URL": self.broker_url,
@@ -181,7 +195,12 @@ class Node:
         document["resources"] = {"gpus": devices}
         with self.database.jobs() as session:
             job, _ = jobs.create(
-                session, document=document, spec=read_spec(document), plan=None, actor="test", idempotency=None
+                session,
+                document=document,
+                spec=read_spec(document),
+                plan=None,
+                actor="test",
+                idempotency=None,
             )
             job_id = job.id
         if place:
@@ -189,7 +208,8 @@ class Node:
         return job_id
 
     def place(self, job_id: str, *, devices: int = 1) -> str:
-        """Place a queued job on the first free devices, as soon as it may be. Returns the assignment's id."""
+        """Place a queued job on the first free devices, as soon as it may be. Returns the
+        assignment's id."""
 
         def placed() -> attempts.PlacedAttempt | None:
             with self.database.jobs() as session:
@@ -225,19 +245,30 @@ class Node:
     def wait(self, job_id: str, *states: str, seconds: float = 60.0) -> JobRow:
         """The job, once it is in one of these states."""
         try:
-            return until(lambda: row if (row := self.job(job_id)).state.value in states else None, seconds)
+            return until(
+                lambda: row if (row := self.job(job_id)).state.value in states else None, seconds
+            )
         except AssertionError:
             row = self.job(job_id)
-            raise AssertionError(f"{row.state} ({row.outcome}); the agent says:\n{self.log.read_text()}") from None
+            raise AssertionError(
+                f"{row.state} ({row.outcome}); the agent says:\n{self.log.read_text()}"
+            ) from None
 
     def attempts(self, job_id: str) -> list[AttemptRow]:
         with self.database.read_jobs() as session:
-            return list(session.query(AttemptRow).filter_by(job_id=job_id).order_by(AttemptRow.number))
+            return list(
+                session.query(AttemptRow).filter_by(job_id=job_id).order_by(AttemptRow.number)
+            )
 
     def assignment(self, job_id: str) -> AssignmentRow:
         """The newest."""
         with self.database.read_jobs() as session:
-            return session.query(AssignmentRow).filter_by(job_id=job_id).order_by(AssignmentRow.id.desc()).first()
+            return (
+                session.query(AssignmentRow)
+                .filter_by(job_id=job_id)
+                .order_by(AssignmentRow.id.desc())
+                .first()
+            )
 
     def folder(self, job_id: str) -> Path:
         return self.dir / self.assignment(job_id).id

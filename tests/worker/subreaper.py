@@ -1,5 +1,5 @@
-"""Tests that act as an agent, each in a process of its own: an agent is a subreaper and kills orphans, and pytest's own
-process has other children (database servers).
+"""Tests that act as an agent, each in a process of its own: an agent is a subreaper and kills
+orphans, and pytest's own process has other children (database servers).
 
 Not here: whole agents (``node``).
 """

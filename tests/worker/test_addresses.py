@@ -32,7 +32,13 @@ def test_without_one_it_is_the_address_that_the_database_is_reached_from() -> No
 
 @pytest.mark.parametrize(
     ("address", "loops"),
-    [("127.0.0.1", True), ("127.0.1.1", True), ("::1", True), ("localhost", True), ("10.0.0.7", False)],
+    [
+        ("127.0.0.1", True),
+        ("127.0.1.1", True),
+        ("::1", True),
+        ("localhost", True),
+        ("10.0.0.7", False),
+    ],
 )
 def test_a_loopback_is_known_by_number_and_by_name(address: str, loops: bool) -> None:
     assert is_loopback(address) is loops
@@ -59,12 +65,19 @@ def test_it_lies_outside_the_range_of_outgoing_connections(reservation: Reservat
 
 @pytest.mark.parametrize(
     ("node_rank", "host_count", "address", "refused"),
-    [(0, 2, "127.0.0.1", True), (0, 1, "127.0.0.1", False), (0, 2, "10.0.0.7", False), (1, 2, "127.0.0.1", False)],
+    [
+        (0, 2, "127.0.0.1", True),
+        (0, 1, "127.0.0.1", False),
+        (0, 2, "10.0.0.7", False),
+        (1, 2, "127.0.0.1", False),
+    ],
 )
 def test_nodes_on_several_machines_cannot_meet_at_a_loopback_address(
     node_rank: int, host_count: int, address: str, refused: bool
 ) -> None:
-    given = claim(None, node_rank=node_rank, node_count=2, host_count=host_count, rendezvous_host=address)
+    given = claim(
+        None, node_rank=node_rank, node_count=2, host_count=host_count, rendezvous_host=address
+    )
     outcome = unreachable(given)
     assert (outcome is not None) is refused
     if outcome is not None:

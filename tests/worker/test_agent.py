@@ -1,4 +1,5 @@
-"""One attempt on a real node agent process, with a fake launcher that does what each job says. On both databases.
+"""One attempt on a real node agent process, with a fake launcher that does what each job says. On
+both databases.
 
 No broker is running in this module: bells are lost, and heartbeats find everything.
 """
@@ -17,7 +18,9 @@ from tests.worker.node import Node, alive, until
 SUCCEED = "ranks(); finish()"
 
 
-def test_a_job_that_ends_well_succeeds_and_its_devices_and_folder_are_given_back(node: Node) -> None:
+def test_a_job_that_ends_well_succeeds_and_its_devices_and_folder_are_given_back(
+    node: Node,
+) -> None:
     job_id = node.submit(SUCCEED, devices=2)
     node.wait(job_id, "succeeded")
     folder = node.folder(job_id)
@@ -43,7 +46,8 @@ def test_metrics_and_log_lines_arrive_complete_and_in_order(node: Node) -> None:
 
 def test_the_last_lines_without_a_newline_arrive(node: Node) -> None:
     job_id = node.submit(
-        "ranks(); log('one')\nopen(folder / 'spool/metrics.jsonl', 'a').write('{\"step\": 3, \"loss\": 0.5}')\nfinish()"
+        "ranks(); log('one')\nopen(folder / 'spool/metrics.jsonl', 'a').write('{\"step\": 3, "
+        '"loss": 0.5}\')\nfinish()'
     )
     node.wait(job_id, "succeeded")
     assert node.series(job_id)["loss"].step == [3]
@@ -51,7 +55,8 @@ def test_the_last_lines_without_a_newline_arrive(node: Node) -> None:
 
 def test_a_bad_metrics_line_is_named_once_and_the_others_arrive(node: Node) -> None:
     job_id = node.submit(
-        "ranks(); metric({'step': 1, 'loss': 1.0}); metric('loss: 3'); metric({'step': 2, 'loss': 2.0})\n"
+        "ranks(); metric({'step': 1, 'loss': 1.0}); metric('loss: 3'); metric({'step': 2, 'loss': "
+        "2.0})\n"
         "metric({'step': -3, 'loss': 3.0}); metric({'step': 4, 'loss': 4.0}); finish()"
     )
     node.wait(job_id, "succeeded")
@@ -63,13 +68,18 @@ def test_a_bad_metrics_line_is_named_once_and_the_others_arrive(node: Node) -> N
 
 
 def test_a_metrics_line_without_a_step_takes_the_next_one(node: Node) -> None:
-    job_id = node.submit("ranks(); metric({'loss': 1}); metric({'step': 7, 'loss': 2}); metric({'loss': 3}); finish()")
+    job_id = node.submit(
+        "ranks(); metric({'loss': 1}); metric({'step': 7, 'loss': 2}); metric({'loss': 3}); "
+        "finish()"
+    )
     node.wait(job_id, "succeeded")
     assert node.series(job_id)["loss"].step == [1, 7, 8]
 
 
 def test_the_launcher_is_told_what_is_stored_and_segments_stay_for_a_restore(node: Node) -> None:
-    job_id = node.submit("ranks(); log('a', segment=0); log('b', segment=1); log('c', segment=2); until_told()")
+    job_id = node.submit(
+        "ranks(); log('a', segment=0); log('b', segment=1); log('c', segment=2); until_told()"
+    )
     node.wait(job_id, "running")
     logs = node.folder(job_id) / "logs"
     until((logs / "000002.jsonl").exists)
@@ -78,7 +88,9 @@ def test_the_launcher_is_told_what_is_stored_and_segments_stay_for_a_restore(nod
     assert len(list(logs.glob("*.jsonl"))) == 3
 
 
-def test_a_checkpoint_is_stored_published_and_pruned_and_the_next_attempt_resumes_from_it(node: Node) -> None:
+def test_a_checkpoint_is_stored_published_and_pruned_and_the_next_attempt_resumes_from_it(
+    node: Node,
+) -> None:
     source = (
         "resumed = folder / 'resume/weights'\n"
         "if resumed.exists(): log('from ' + resumed.read_text()); ranks(); finish()\n"
@@ -98,8 +110,10 @@ def test_a_checkpoint_is_stored_published_and_pruned_and_the_next_attempt_resume
 
 def test_plan_and_warnings_of_the_engine_reach_the_job(node: Node) -> None:
     job_id = node.submit(
-        "event('running'); event('plan', batch_size=8, micro_batch_size=4, accumulation_steps=2, world_size=1)\n"
-        "event('warning', message='slow disk'); event('nonsense'); event('resumed', step=5, **{'from': 'x'}); finish()"
+        "event('running'); event('plan', batch_size=8, micro_batch_size=4, accumulation_steps=2, "
+        "world_size=1)\n"
+        "event('warning', message='slow disk'); event('nonsense'); event('resumed', step=5, "
+        "**{'from': 'x'}); finish()"
     )
     job = node.wait(job_id, "succeeded")
     assert job.plan["accumulation_steps"] == 2
@@ -149,7 +163,9 @@ def test_code_that_cannot_be_brought_fails_the_attempt_with_its_reason(node: Nod
 
 
 def test_a_result_that_cannot_be_read_ends_the_attempt(node: Node) -> None:
-    job_id = node.submit("ranks(); (folder / 'result.json').mkdir(); time.sleep(600)", retry={"max": 0})
+    job_id = node.submit(
+        "ranks(); (folder / 'result.json').mkdir(); time.sleep(600)", retry={"max": 0}
+    )
     outcome = node.wait(job_id, "failed").outcome
     assert outcome["reason"] == "launch_failed"
     assert "result.json cannot be read" in outcome["message"]
@@ -162,8 +178,12 @@ def failures(node: Node) -> list[tuple[str, str]]:
         return [(failure.job_id, failure.reason.value) for failure in nodes.failures(session)]
 
 
-@pytest.mark.parametrize("reason", ["storage", "launch_failed", "diverged", "host_out_of_memory", "lost", "unanswered"])
-def test_a_failure_that_the_job_could_have_written_does_not_count_against_the_node(node: Node, reason: str) -> None:
+@pytest.mark.parametrize(
+    "reason", ["storage", "launch_failed", "diverged", "host_out_of_memory", "lost", "unanswered"]
+)
+def test_a_failure_that_the_job_could_have_written_does_not_count_against_the_node(
+    node: Node, reason: str
+) -> None:
     job_id = node.submit(f"ranks(); finish({reason!r}, 'written by the job')", retry={"max": 1})
     outcome = node.wait(job_id, "queued").outcome
     node.released(job_id)
@@ -177,7 +197,9 @@ def test_a_failure_that_the_job_could_have_written_does_not_count_against_the_no
     ["raise SystemExit(3)", "ranks(); (folder / 'result.json').mkdir(); time.sleep(600)"],
     ids=["dead launcher", "damaged result"],
 )
-def test_a_launcher_that_the_job_could_have_stopped_does_not_count_against_the_node(node: Node, source: str) -> None:
+def test_a_launcher_that_the_job_could_have_stopped_does_not_count_against_the_node(
+    node: Node, source: str
+) -> None:
     job_id = node.submit(source, retry={"max": 0})
     assert node.wait(job_id, "failed").outcome["reason"] == "launch_failed"
     node.released(job_id)
@@ -202,10 +224,15 @@ def test_a_running_script_has_its_event_files_and_its_node_measured(node: Node) 
         "system/rank0/rss_bytes",
         "system/rank0/cpu_percent",
     }
-    until(lambda: measured | {"val/loss"} <= set(node.series(job_id)), what="all sources are stored")
+    until(
+        lambda: measured | {"val/loss"} <= set(node.series(job_id)), what="all sources are stored"
+    )
     loss = node.series(job_id)["val/loss"]
     assert (loss.step, loss.value) == ([1, 2, 30], [0.5, 1.0, 15.0])
-    until(lambda: node.series(job_id)["system/node0/memory_bytes"].step[-1] == 30, what="a sample at the last step")
+    until(
+        lambda: node.series(job_id)["system/node0/memory_bytes"].step[-1] == 30,
+        what="a sample at the last step",
+    )
     assert not [name for name in node.series(job_id) if "gpu" in name]
     node.cancel(job_id)
     outcome = node.wait(job_id, "cancelled").outcome

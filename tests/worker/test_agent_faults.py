@@ -1,4 +1,5 @@
-"""What a node survives: the death of its agent, of a launcher, of a lease. Each test has an agent of its own.
+"""What a node survives: the death of its agent, of a launcher, of a lease. Each test has an agent
+of its own.
 
 No broker is running in this module, and the launcher is a fake that does what each job says.
 """
@@ -33,7 +34,8 @@ until_told(each)
 
 
 def take_away(node: Node, job_id: str) -> None:
-    """What the scheduler does when a lease has run out: the attempt is lost, and its stream is sealed."""
+    """What the scheduler does when a lease has run out: the attempt is lost, and its stream is
+    sealed."""
     assignment = node.assignment(job_id)
     with node.database.jobs() as session:
         session.get_one(AssignmentRow, assignment.id).lease_expires_at = 0.0
@@ -43,10 +45,13 @@ def take_away(node: Node, job_id: str) -> None:
         streams.seal(session, assignment.id, job_id=job_id, attempt=node.job(job_id).attempt_count)
 
 
-def test_a_dead_launcher_is_noticed_before_any_heartbeat_and_what_it_left_is_killed(own_node: Node) -> None:
+def test_a_dead_launcher_is_noticed_before_any_heartbeat_and_what_it_left_is_killed(
+    own_node: Node,
+) -> None:
     node = own_node
     job_id = node.start_rarely_beating(
-        "ranks(); log('half way'); log('there', segment=1, rank=1); stubborn_child(); time.sleep(600)"
+        "ranks(); log('half way'); log('there', segment=1, rank=1); stubborn_child(); "
+        "time.sleep(600)"
     )
     child = node.child(job_id)
     launcher = json.loads((node.folder(job_id) / "launcher.json").read_text())["pid"]
@@ -62,7 +67,8 @@ def test_a_dead_launcher_is_noticed_before_any_heartbeat_and_what_it_left_is_kil
 def test_a_lost_lease_kills_at_once_and_nothing_more_is_written(mortal: Node) -> None:
     node = mortal
     job_id = node.submit(
-        "ranks(); stubborn_child()\ndef each(turn): metric({'step': turn + 1, 'loss': 1}); log(str(turn))\nuntil_told(each)"
+        "ranks(); stubborn_child()\ndef each(turn): metric({'step': turn + 1, 'loss': 1}); "
+        "log(str(turn))\nuntil_told(each)"
     )
     node.wait(job_id, "running")
     child, folder = node.child(job_id), node.folder(job_id)
@@ -77,7 +83,9 @@ def test_a_lost_lease_kills_at_once_and_nothing_more_is_written(mortal: Node) ->
     assert [row.outcome["reason"] for row in node.attempts(job_id)] == ["lost"]
 
 
-def test_the_first_fence_and_every_renewal_keep_the_ranks_alive_beyond_one_fence(own_node: Node) -> None:
+def test_the_first_fence_and_every_renewal_keep_the_ranks_alive_beyond_one_fence(
+    own_node: Node,
+) -> None:
     node = own_node
     node.start(scale=0.02)  # fence 1 s, heartbeat 0.1 s
     job_id = node.submit(
@@ -90,7 +98,9 @@ def test_the_first_fence_and_every_renewal_keep_the_ranks_alive_beyond_one_fence
     assert node.wait(job_id, "succeeded").outcome["reason"] == "succeeded"
 
 
-def test_a_killed_agent_disturbs_nothing_and_the_next_one_ships_every_line_once(mortal: Node) -> None:
+def test_a_killed_agent_disturbs_nothing_and_the_next_one_ships_every_line_once(
+    mortal: Node,
+) -> None:
     node = mortal
     job_id = node.submit(TALK, devices=2)
     node.wait(job_id, "running")
@@ -146,7 +156,9 @@ def test_a_job_that_ended_while_no_agent_ran_is_finished_by_the_next(mortal: Nod
     node.released(job_id)
 
 
-def test_a_launcher_that_died_while_no_agent_ran_is_noticed_and_its_children_killed(mortal: Node) -> None:
+def test_a_launcher_that_died_while_no_agent_ran_is_noticed_and_its_children_killed(
+    mortal: Node,
+) -> None:
     node = mortal
     job_id = node.submit("ranks(); stubborn_child(); time.sleep(600)")
     child, folder = node.child(job_id), node.folder(job_id)
@@ -160,21 +172,27 @@ def test_a_launcher_that_died_while_no_agent_ran_is_noticed_and_its_children_kil
     assert not alive(child)
 
 
-def test_an_attempt_that_was_being_prepared_when_the_agent_died_is_requeued_uncharged(mortal: Node) -> None:
+def test_an_attempt_that_was_being_prepared_when_the_agent_died_is_requeued_uncharged(
+    mortal: Node,
+) -> None:
     node = mortal
     node.kill()
     job_id = node.submit("ranks(); finish()", retry={"max": 0}, place=False)
     assignment_id = node.place(job_id)
     with node.database.jobs() as session:
         # The agent died right after this was committed.
-        assert attempts.claim(session, assignment_id, node.name, lease_seconds=60, rendezvous_port=1)
+        assert attempts.claim(
+            session, assignment_id, node.name, lease_seconds=60, rendezvous_port=1
+        )
     node.start()
     assert node.wait(job_id, "queued").outcome["reason"] == "shutdown"
     node.place(job_id)
     node.wait(job_id, "succeeded")
 
 
-def test_an_attempt_that_was_ended_but_not_released_is_released_by_the_next_agent(mortal: Node) -> None:
+def test_an_attempt_that_was_ended_but_not_released_is_released_by_the_next_agent(
+    mortal: Node,
+) -> None:
     node = mortal
     job_id = node.submit("ranks(); stubborn_child(); time.sleep(600)")
     child, folder = node.child(job_id), node.folder(job_id)
@@ -218,12 +236,19 @@ def test_sigterm_leaves_training_running(mortal: Node) -> None:
 def test_sigterm_stops_the_jobs_uncharged_where_the_setting_says_so(own_node: Node) -> None:
     node = own_node
     node.start(LOCKSTEP_STOP_JOBS_ON_EXIT="on")
-    source = "ranks(); checkpoint(7)\nwhile not asked_to_stop(): time.sleep(0.01)\ncheckpoint(9); finish('shutdown', 'saved')"
+    source = (
+        "ranks(); checkpoint(7)\nwhile not asked_to_stop(): time.sleep(0.01)\ncheckpoint(9); "
+        "finish('shutdown', 'saved')"
+    )
     job_id = node.submit(source, retry={"max": 0})
     node.wait(job_id, "running")
     assert node.terminate(seconds=60) == 0
     job = node.job(job_id)
-    assert (job.state.value, job.outcome["reason"], job.charged_attempts) == ("queued", "shutdown", 0)
+    assert (job.state.value, job.outcome["reason"], job.charged_attempts) == (
+        "queued",
+        "shutdown",
+        0,
+    )
     assert node.checkpoints(job_id) == [9]
     assert node.assignment(job_id).state.value == "released"
 
@@ -375,13 +400,20 @@ def test_a_spec_of_a_newer_version_is_given_back_and_is_not_called_bad(own_node:
 
 def state(node: Node) -> str:
     with node.database.read_jobs() as session:
-        return node_state(nodes.get(session, node.name), now=now(session), lease_seconds=node.timings.lease_seconds)
+        return node_state(
+            nodes.get(session, node.name),
+            now=now(session),
+            lease_seconds=node.timings.lease_seconds,
+        )
 
 
 def place_now(node: Node, job_id: str) -> bool:
-    """What the scheduler does in a pass, which looks at the nodes first, and at them again while it writes."""
+    """What the scheduler does in a pass, which looks at the nodes first, and at them again while it
+    writes."""
     with node.database.jobs() as session:
-        seen = {each.name: each for each in scheduling.cluster(session, lease_seconds=600)}[node.name]
+        seen = {each.name: each for each in scheduling.cluster(session, lease_seconds=600)}[
+            node.name
+        ]
         placed = attempts.place(session, job_id, ((node.name, (1,)),), lease_seconds=600)
         assert seen.ready == (placed is not None)
         return placed is not None

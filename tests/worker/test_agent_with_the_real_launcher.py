@@ -1,4 +1,5 @@
-"""The agent with ``engine.launcher``: script jobs through torch elastic. What the fake launcher cannot vouch for."""
+"""The agent with ``engine.launcher``: script jobs through torch elastic. What the fake launcher
+cannot vouch for."""
 
 from __future__ import annotations
 
@@ -65,7 +66,9 @@ def _submit(node: Node, command: list[str], code: Path, *, ranks: int = 1, **spe
         **spec,
     }
     with node.database.jobs() as session:
-        job, _ = jobs.create(session, document=document, spec=read_spec(document), plan=None, actor="test")
+        job, _ = jobs.create(
+            session, document=document, spec=read_spec(document), plan=None, actor="test"
+        )
         job_id = job.id
     node.place(job_id, devices=ranks)
     return job_id
@@ -93,13 +96,19 @@ def test_jobs_that_raise_a_full_disk_are_tried_elsewhere_and_do_not_count_agains
         assert nodes.failures(session) == []
 
 
-def test_nothing_of_a_cancelled_job_lives_10_s_after_the_agent_has_read_of_it(node: Node, tmp_path: Path) -> None:
+def test_nothing_of_a_cancelled_job_lives_10_s_after_the_agent_has_read_of_it(
+    node: Node, tmp_path: Path
+) -> None:
     (tmp_path / "stubborn.py").write_text(STUBBORN)
     job_id = _submit(node, ["stubborn.py", str(tmp_path / "pid")], tmp_path, ranks=2)
     pid = int(until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), 60))
     node.wait(job_id, "running")
     node.cancel(job_id)
-    until(lambda: node.said("asked to stop"), 60, "the next heartbeat reads it; there is no broker here")
+    until(
+        lambda: node.said("asked to stop"),
+        60,
+        "the next heartbeat reads it; there is no broker here",
+    )
     until(lambda: not alive(pid), 60)
     node.wait(job_id, "cancelled")
     assert {"rank 0", "rank 1"} <= {line.text for line in node.logs(job_id)}

@@ -23,7 +23,9 @@ def broker() -> Iterator[Broker]:
 
 
 @pytest.fixture
-def node(request: pytest.FixtureRequest, tmp_path: Path, sqlite_urls: Urls, broker: Broker) -> Iterator[Node]:
+def node(
+    request: pytest.FixtureRequest, tmp_path: Path, sqlite_urls: Urls, broker: Broker
+) -> Iterator[Node]:
     """An agent with a broker; ``scale`` of its timings is ``RARE`` unless a test gives another."""
     database = Database(*sqlite_urls)
     made = Node(tmp_path, database, sqlite_urls, broker.url, scale=getattr(request, "param", RARE))
@@ -78,7 +80,9 @@ def test_an_agent_drops_what_is_no_bell_and_hears_the_next_one(node: Node, broke
 
 
 @pytest.mark.parametrize("node", [0.3], indirect=True)
-def test_an_agent_without_its_broker_goes_on_and_hears_bells_again_when_it_is_back(node: Node, broker: Broker) -> None:
+def test_an_agent_without_its_broker_goes_on_and_hears_bells_again_when_it_is_back(
+    node: Node, broker: Broker
+) -> None:
     broker.kill()
     job_id = node.submit("ranks(); finish()")
     node.wait(job_id, "succeeded")
@@ -90,7 +94,10 @@ def test_an_agent_without_its_broker_goes_on_and_hears_bells_again_when_it_is_ba
     publisher.close()
     with broker.client() as client:
         # Nobody else takes a message from this queue.
-        until(lambda: client.llen(f"lockstep:{node_queue(node.name)}") == 0, what="the agent takes the bell")
+        until(
+            lambda: client.llen(f"lockstep:{node_queue(node.name)}") == 0,
+            what="the agent takes the bell",
+        )
     node.wait(job_id, "succeeded")
 
 

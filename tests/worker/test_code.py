@@ -58,13 +58,17 @@ def _both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.usefixtures("_both")
 def test_an_upload_is_unpacked_at_the_target(tmp_path: Path, blobs: BlobStore) -> None:
-    archive = _archive(tmp_path / "a.tar.gz", [(_file("train.py"), b"print(1)"), (_file("lib/x.py"), b"")])
+    archive = _archive(
+        tmp_path / "a.tar.gz", [(_file("train.py"), b"print(1)"), (_file("lib/x.py"), b"")]
+    )
     code.bring(_upload(blobs, archive), tmp_path / "code", blobs)
     assert (tmp_path / "code/train.py").read_bytes() == b"print(1)"
     assert (tmp_path / "code/lib/x.py").exists()
 
 
-def test_remains_of_an_interrupted_unpacking_are_not_taken_for_the_code(tmp_path: Path, blobs: BlobStore) -> None:
+def test_remains_of_an_interrupted_unpacking_are_not_taken_for_the_code(
+    tmp_path: Path, blobs: BlobStore
+) -> None:
     archive = _archive(tmp_path / "a.tar.gz", [(_file("train.py"), b"whole")])
     (tmp_path / "code.partial").mkdir()
     (tmp_path / "code.partial/train.py").write_bytes(b"wh")
@@ -103,7 +107,8 @@ def test_a_member_that_leads_out_is_refused(tmp_path: Path, member: tarfile.TarI
     target = tmp_path / "inside" / "code"
     target.parent.mkdir()
     if member.name.startswith("/"):
-        # The data filter makes absolute names relative, ours refuses them: nothing may appear outside.
+        # The data filter makes absolute names relative, ours refuses them: nothing may appear
+        # outside.
         with suppress(code.CodeUnavailableError):
             code.unpack(archive, target)
         assert not Path(member.name).exists()
@@ -115,7 +120,11 @@ def test_a_member_that_leads_out_is_refused(tmp_path: Path, member: tarfile.TarI
 
 @pytest.mark.usefixtures("_both")
 def test_a_link_that_stays_inside_is_unpacked(tmp_path: Path) -> None:
-    members = [(_file("pkg/v1/x.py"), b"1"), (_link("pkg/latest", "v1"), b""), (_link("pkg/v1/up", "../.."), b"")]
+    members = [
+        (_file("pkg/v1/x.py"), b"1"),
+        (_link("pkg/latest", "v1"), b""),
+        (_link("pkg/v1/up", "../.."), b""),
+    ]
     target = tmp_path / "code"
     code.unpack(_archive(tmp_path / "a.tar.gz", members), target)
     assert (target / "pkg/latest/x.py").read_text() == "1"
@@ -133,7 +142,9 @@ def test_a_link_that_stays_inside_is_unpacked(tmp_path: Path) -> None:
     ids=["through", "through-later", "behind", "same-name"],
 )
 @pytest.mark.usefixtures("_both")
-def test_no_member_is_reached_through_a_link(tmp_path: Path, members: list[tuple[tarfile.TarInfo, bytes]]) -> None:
+def test_no_member_is_reached_through_a_link(
+    tmp_path: Path, members: list[tuple[tarfile.TarInfo, bytes]]
+) -> None:
     with pytest.raises(code.CodeUnavailableError, match="cannot be unpacked: member"):
         code.unpack(_archive(tmp_path / "a.tar.gz", members), tmp_path / "code")
 
@@ -148,7 +159,9 @@ def test_an_archive_that_unpacks_to_too_much_is_refused_by_its_headers(
     assert not (tmp_path / "code/b").exists()
 
 
-def test_an_archive_with_too_many_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_with_too_many_files_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "UPLOAD_FILES_MAX", 2)
     archive = _archive(tmp_path / "a.tar.gz", [(_file(name), b"") for name in "abc"])
     with pytest.raises(code.CodeUnavailableError, match="more than 2 files"):
@@ -182,7 +195,9 @@ def test_a_job_without_code_works_in_an_empty_folder_and_not_among_the_attempts_
     assert list((tmp_path / "code").iterdir()) == []
 
 
-def test_code_from_git_is_the_commit_of_the_spec_wherever_the_branch_is_now(tmp_path: Path, blobs: BlobStore) -> None:
+def test_code_from_git_is_the_commit_of_the_spec_wherever_the_branch_is_now(
+    tmp_path: Path, blobs: BlobStore
+) -> None:
     repository = Repository(tmp_path / "repository")
     first = repository.commit(train="1")
     repository.commit(train="2")

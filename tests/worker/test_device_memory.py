@@ -1,4 +1,5 @@
-"""A device is given back with its memory. The numbers come from here, except where a GPU is at hand."""
+"""A device is given back with its memory. The numbers come from here, except where a GPU is at
+hand."""
 
 from __future__ import annotations
 
@@ -17,7 +18,11 @@ GIB = 2**30
 
 
 def test_it_is_waited_until_the_memory_is_what_it_was() -> None:
-    answers = [{0: 9 * GIB, 1: GIB}, {0: GIB + SLACK_BYTES + 1, 1: GIB}, {0: GIB + SLACK_BYTES, 1: GIB}]
+    answers = [
+        {0: 9 * GIB, 1: GIB},
+        {0: GIB + SLACK_BYTES + 1, 1: GIB},
+        {0: GIB + SLACK_BYTES, 1: GIB},
+    ]
     asked: list[list[int]] = []
 
     def used(devices: Sequence[int]) -> Used:
@@ -29,11 +34,15 @@ def test_it_is_waited_until_the_memory_is_what_it_was() -> None:
     assert asked == [[0, 1]] * 3
 
 
-def test_memory_that_another_program_took_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_another_program_took_is_not_waited_for_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     waits = MemoryReclaim(lambda: {0: GIB}, lambda devices: dict.fromkeys(devices, 40 * GIB))
     assert not waits.over()
     now = time.monotonic()
-    monkeypatch.setattr(device_memory.time, "monotonic", lambda: now + device_memory.WAIT_SECONDS + 1)
+    monkeypatch.setattr(
+        device_memory.time, "monotonic", lambda: now + device_memory.WAIT_SECONDS + 1
+    )
     assert waits.over()
 
 
@@ -51,7 +60,9 @@ def test_what_was_used_before_survives_the_agent(tmp_path: Path) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="NOT RUN: this machine has no CUDA device")
+@pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="NOT RUN: this machine has no CUDA device"
+)
 def test_a_gpu_tells_what_is_used() -> None:
     before = used_bytes([0])[0]
     held = torch.empty(GIB, dtype=torch.uint8, device="cuda")

@@ -1,4 +1,5 @@
-"""TensorBoard event files of a script, each scalar exactly once. Real databases of both kinds; no agent."""
+"""TensorBoard event files of a script, each scalar exactly once. Real databases of both kinds; no
+agent."""
 
 from __future__ import annotations
 
@@ -74,7 +75,9 @@ def _shipper(faulty: Faulty, folder: Folder, told: list[str]) -> EventFilesShipp
     return EventFilesShipper(faulty, folder, STREAM, told.append)
 
 
-def test_a_real_writers_scalars_arrive_under_their_runs_name(faulty: Faulty, folder: Folder, told: list[str]) -> None:
+def test_a_real_writers_scalars_arrive_under_their_runs_name(
+    faulty: Faulty, folder: Folder, told: list[str]
+) -> None:
     for run in ("", "val"):
         rows = [(step, 1.7e9 + step, value("loss/total", step / 4)) for step in range(5)]
         write(folder.file("tensorboard") / run, rows)
@@ -83,11 +86,16 @@ def test_a_real_writers_scalars_arrive_under_their_runs_name(faulty: Faulty, fol
         views = {view.name: view for view in series_query.read(session, "job-1")}
         assert series.progress(session, ["job-1"])["job-1"].step == 4
     assert set(views) == {"loss/total", "val/loss/total"}
-    assert all(view.value == [0.0, 0.25, 0.5, 0.75, 1.0] and view.step == [0, 1, 2, 3, 4] for view in views.values())
+    assert all(
+        view.value == [0.0, 0.25, 0.5, 0.75, 1.0] and view.step == [0, 1, 2, 3, 4]
+        for view in views.values()
+    )
     assert told == []
 
 
-def test_a_file_that_grows_byte_by_byte_is_stored_once(faulty: Faulty, folder: Folder, told: list[str]) -> None:
+def test_a_file_that_grows_byte_by_byte_is_stored_once(
+    faulty: Faulty, folder: Folder, told: list[str]
+) -> None:
     path, data = _path(folder), event_files.header(1.0) + _records(range(6))
     shipper = _shipper(faulty, folder, told)
     for start in range(0, len(data), 7):
@@ -130,7 +138,10 @@ def test_a_damaged_file_is_left_from_there_and_named_once_by_all_agents_together
     faulty: Faulty, folder: Folder, told: list[str]
 ) -> None:
     good = _records(range(3))
-    _append(_path(folder, name="a.tfevents"), good + _records(range(3, 4))[:-1] + b"?" + _records(range(4, 9)))
+    _append(
+        _path(folder, name="a.tfevents"),
+        good + _records(range(3, 4))[:-1] + b"?" + _records(range(4, 9)),
+    )
     _append(_path(folder, name="b.tfevents"), _records(range(20, 22), "other"))
     _run(_shipper(faulty, folder, told), last=False)
     _append(_path(folder, name="a.tfevents"), _records(range(9, 12)))
@@ -142,14 +153,18 @@ def test_a_damaged_file_is_left_from_there_and_named_once_by_all_agents_together
     ]
 
 
-def test_a_torn_tail_at_the_end_is_no_damage(faulty: Faulty, folder: Folder, told: list[str]) -> None:
+def test_a_torn_tail_at_the_end_is_no_damage(
+    faulty: Faulty, folder: Folder, told: list[str]
+) -> None:
     _append(_path(folder), _records(range(4))[:-5])
     _run(_shipper(faulty, folder, told))
     assert _points(faulty) == {"loss": [0, 1, 2]}
     assert told == []
 
 
-def test_an_image_is_passed_over_only_once_it_is_whole(faulty: Faulty, folder: Folder, told: list[str]) -> None:
+def test_an_image_is_passed_over_only_once_it_is_whole(
+    faulty: Faulty, folder: Folder, told: list[str]
+) -> None:
     path = _path(folder)
     image = event_files.record(5, 1.0, {"x" * (event_files.RECORD_BYTES_MAX + 1): 1.0})
     shipper = _shipper(faulty, folder, told)
@@ -161,9 +176,14 @@ def test_an_image_is_passed_over_only_once_it_is_whole(faulty: Faulty, folder: F
     assert told == []
 
 
-def test_names_that_are_no_metrics_are_left_out_and_named_once(faulty: Faulty, folder: Folder, told: list[str]) -> None:
+def test_names_that_are_no_metrics_are_left_out_and_named_once(
+    faulty: Faulty, folder: Folder, told: list[str]
+) -> None:
     _append(
-        _path(folder), _records(range(2)) + _records(range(2), "Loss (train)") + _records(range(2), "system/node0/x")
+        _path(folder),
+        _records(range(2))
+        + _records(range(2), "Loss (train)")
+        + _records(range(2), "system/node0/x"),
     )
     _run(_shipper(faulty, folder, told))
     assert _points(faulty) == {"loss": [0, 1]}

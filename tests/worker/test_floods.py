@@ -1,6 +1,8 @@
-"""One job's flood is that job's affair: it is thinned and told so, its spool stays small, and nothing else waits.
+"""One job's flood is that job's affair: it is thinned and told so, its spool stays small, and
+nothing else waits.
 
-The shippers are real, and so are the databases and the files; no agent, except where the other jobs of a node are the point.
+The shippers are real, and so are the databases and the files; no agent, except where the other jobs
+of a node are the point.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ from tests.full_disk import full
 
 RATE = limits.METRIC_POINTS_PER_SECOND_MAX
 SMALL = 400
-"""The limit of the jobs here: what a real one has to write takes longer than the rest of these tests."""
+"""The limit of the jobs here: what a real one has to write takes longer than the rest of these
+tests."""
 STREAM = Stream(assignment_id="assignment-1", job_id="job-1", attempt_number=1, token="token-1")
 LINE = '{"step": %d, "loss": 1.5, "lr": 0.125}\n'
 LINE_POINTS = 2
@@ -113,9 +116,18 @@ def _rates(decimator: Decimator, clock: Clock, points_per_second: float, seconds
 
 @pytest.mark.parametrize(
     ("points_per_second", "keep_every"),
-    [(RATE - 100, 1), (RATE, 1), (RATE + 100, 2), (2 * RATE, 2), (2 * RATE + 100, 4), (200_000, 32)],
+    [
+        (RATE - 100, 1),
+        (RATE, 1),
+        (RATE + 100, 2),
+        (2 * RATE, 2),
+        (2 * RATE + 100, 4),
+        (200_000, 32),
+    ],
 )
-def test_of_so_many_steps_one_is_kept_that_the_rate_fits(points_per_second: int, keep_every: int) -> None:
+def test_of_so_many_steps_one_is_kept_that_the_rate_fits(
+    points_per_second: int, keep_every: int
+) -> None:
     clock, said = Clock(), list[str]()
     decimator = Decimator(said.append, clock=clock)
     _rates(decimator, clock, points_per_second, 30)
@@ -135,7 +147,9 @@ def test_a_burst_of_ten_seconds_worth_is_stored_whole_and_a_point_more_is_not() 
 
 
 @pytest.mark.row
-def test_a_flood_is_thinned_by_whole_steps_and_told_of_once_and_again_at_its_end(job: Job, drill: Drill) -> None:
+def test_a_flood_is_thinned_by_whole_steps_and_told_of_once_and_again_at_its_end(
+    job: Job, drill: Drill
+) -> None:
     drill.begin("F28", "metrics at 3.5 times the limit")
     drill.injected += 1
     job.run(14, 7 * SMALL // 2)
@@ -184,13 +198,17 @@ def test_a_line_without_a_step_takes_the_next_also_where_others_are_left_out(job
 def test_a_backlog_of_a_calm_job_is_stored_whole(job: Job) -> None:
     """A database that was away for hours leaves more behind than a flood writes in seconds."""
     job.write(20_000)
-    job.shipper = job.another_shipper()  # the agent was started again: all it sees is a large spool that grows slowly
+    job.shipper = (
+        job.another_shipper()
+    )  # the agent was started again: all it sees is a large spool that grows slowly
     job.run(3, 20)
     assert job.stored() == list(range(1, job.steps + 1))
     assert job.said == []
 
 
-def test_what_is_stored_of_a_spool_is_given_back_to_the_disk(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_stored_of_a_spool_is_given_back_to_the_disk(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job.shipper._spool._piece_bytes = 100_000
     monkeypatch.setattr(limits, "METRIC_SPOOL_STORED_BYTES", 50_000)
     taken = 0

@@ -1,7 +1,9 @@
-"""One job over two nodes: two real agents, real launchers, and the scheduler's real pass. The ranks are scripts.
+"""One job over two nodes: two real agents, real launchers, and the scheduler's real pass. The ranks
+are scripts.
 
-The nodes are two on one machine. What a rank is told about the others, and what happens when one of them goes, does not
-depend on that; which address the others reach it by does, and is tested by itself.
+The nodes are two on one machine. What a rank is told about the others, and what happens when one of
+them goes, does not depend on that; which address the others reach it by does, and is tested by
+itself.
 """
 
 from __future__ import annotations
@@ -73,7 +75,9 @@ class Cluster:
         upgrade(*urls)
         self.database = Database(*urls)
         broker = f"redis+socket://{folder}/no-broker.sock"
-        self.a, self.b = (Node(folder, self.database, urls, broker, scale=SCALE, name=name) for name in ("a", "b"))
+        self.a, self.b = (
+            Node(folder, self.database, urls, broker, scale=SCALE, name=name) for name in ("a", "b")
+        )
         self.nodes = (self.a, self.b)
         self.folder = folder
         self._over = threading.Event()
@@ -111,13 +115,20 @@ class Cluster:
             **spec,
         }
         with self.database.jobs() as session:
-            job, _ = jobs.create(session, document=document, spec=read_spec(document), plan=None, actor="test")
+            job, _ = jobs.create(
+                session, document=document, spec=read_spec(document), plan=None, actor="test"
+            )
             return job.id
 
     def parts(self, job_id: str, attempt: int | None = None) -> list[AssignmentRow]:
         """Of the newest attempt, by node rank."""
         with self.database.read_jobs() as session:
-            found = session.query(AssignmentRow).filter_by(job_id=job_id).order_by(AssignmentRow.id).all()
+            found = (
+                session.query(AssignmentRow)
+                .filter_by(job_id=job_id)
+                .order_by(AssignmentRow.id)
+                .all()
+            )
             return sorted((one for one in found[-2:]), key=lambda one: one.node_rank)
 
     def folders(self, job_id: str) -> list[Path]:
@@ -132,8 +143,16 @@ class Cluster:
             files = [folder / "ranks.json" for folder in self.folders(job_id)]
             if not all(file.exists() for file in files):
                 return None
-            ranks = {one["rank"]: one["pid"] for file in files for one in json.loads(file.read_text())["ranks"]}
-            lines = [line for line in self.a.logs(job_id) if line.attempt == attempt and line.text.startswith("{")]
+            ranks = {
+                one["rank"]: one["pid"]
+                for file in files
+                for one in json.loads(file.read_text())["ranks"]
+            }
+            lines = [
+                line
+                for line in self.a.logs(job_id)
+                if line.attempt == attempt and line.text.startswith("{")
+            ]
             return ranks if len(lines) == 4 else None
 
         try:
@@ -143,10 +162,17 @@ class Cluster:
             raise AssertionError(f"{error}\n{self.a.events(job_id)}\n{logs}") from None
 
     def launchers(self, job_id: str) -> list[int]:
-        return [json.loads((folder / "launcher.json").read_text())["pid"] for folder in self.folders(job_id)]
+        return [
+            json.loads((folder / "launcher.json").read_text())["pid"]
+            for folder in self.folders(job_id)
+        ]
 
     def released(self, job_id: str, seconds: float) -> None:
-        until(lambda: all(part.state.value == "released" for part in self.parts(job_id)), seconds, "devices released")
+        until(
+            lambda: all(part.state.value == "released" for part in self.parts(job_id)),
+            seconds,
+            "devices released",
+        )
 
     def done(self, name: str) -> None:
         (self.folder / name / "done").touch()
@@ -169,14 +195,25 @@ def cluster(_cluster: Cluster) -> Cluster:
 def test_two_nodes_form_one_gang_and_its_metrics_are_rank_0s(cluster: Cluster) -> None:
     job_id = cluster.submit("calm")
     cluster.running(job_id)
-    first, second = (json.loads((folder / "assignment.json").read_text()) for folder in cluster.folders(job_id))
+    first, second = (
+        json.loads((folder / "assignment.json").read_text()) for folder in cluster.folders(job_id)
+    )
     assert [one["devices"] for one in (first, second)] == [[0, 1], [0, 1]]
     assert (first["rendezvous_host"], first["rendezvous_port"]) == (
         second["rendezvous_host"],
         second["rendezvous_port"],
     )
-    told = sorted((json.loads(line.text) for line in cluster.a.logs(job_id)), key=lambda one: int(one["RANK"]))
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
+    told = sorted(
+        (json.loads(line.text) for line in cluster.a.logs(job_id)), key=lambda one: int(one["RANK"])
+    )
+    names = (
+        "RANK",
+        "WORLD_SIZE",
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+        "GROUP_RANK",
+        "GROUP_WORLD_SIZE",
+    )
     assert [tuple(int(one[name]) for name in names) for one in told] == [
         (0, 4, 0, 2, 0, 2),
         (1, 4, 1, 2, 0, 2),
@@ -191,7 +228,9 @@ def test_two_nodes_form_one_gang_and_its_metrics_are_rank_0s(cluster: Cluster) -
     cluster.released(job_id, 60)
 
 
-def test_a_killed_rank_ends_both_parts_and_is_named_though_the_other_node_spoke_first(cluster: Cluster) -> None:
+def test_a_killed_rank_ends_both_parts_and_is_named_though_the_other_node_spoke_first(
+    cluster: Cluster,
+) -> None:
     job_id = cluster.submit("killed", retry={"max": 1})
     ranks = cluster.running(job_id)
     os.kill(ranks[3], signal.SIGKILL)
@@ -199,7 +238,12 @@ def test_a_killed_rank_ends_both_parts_and_is_named_though_the_other_node_spoke_
     parts = cluster.parts(job_id)
     cluster.running(job_id, attempt=2)
     outcome = cluster.a.attempts(job_id)[0].outcome
-    assert (outcome["reason"], outcome["rank"], outcome["node"], outcome["signal"]) == ("killed", 3, "b", "SIGKILL")
+    assert (outcome["reason"], outcome["rank"], outcome["node"], outcome["signal"]) == (
+        "killed",
+        3,
+        "b",
+        "SIGKILL",
+    )
     assert parts[0].node_name == "a"
     cluster.done("killed")
     job = cluster.a.wait(job_id, "succeeded", seconds=60)
@@ -216,21 +260,28 @@ def test_a_cancel_stops_both_parts(cluster: Cluster) -> None:
     cluster.released(job_id, 60)
 
 
-def test_the_end_of_one_agent_stops_the_other_nodes_part_in_order_and_charges_nothing(cluster: Cluster) -> None:
+def test_the_end_of_one_agent_stops_the_other_nodes_part_in_order_and_charges_nothing(
+    cluster: Cluster,
+) -> None:
     job_id = cluster.submit("moved")
     cluster.running(job_id)
     assert cluster.b.terminate() == 0
     until(lambda: cluster.a.attempts(job_id)[0].outcome, 60, "the attempt has ended")
     assert cluster.a.attempts(job_id)[0].outcome["reason"] == "shutdown"
-    # A script's ranks leave at once, and node a may have lost them before it heard why: the stop is the cause all the same.
-    assert cluster.a.job(job_id).charged_attempts == 0, [one.outcome for one in cluster.a.attempts(job_id)]
+    # A script's ranks leave at once, and node a may have lost them before it heard why: the stop is
+    # the cause all the same.
+    assert cluster.a.job(job_id).charged_attempts == 0, [
+        one.outcome for one in cluster.a.attempts(job_id)
+    ]
     # It may have been given to the node again, which has not been silent for long.
     cluster.a.cancel(job_id)
     cluster.a.wait(job_id, "cancelled")
     cluster.released(job_id, 60)
 
 
-def test_a_node_that_is_gone_ends_the_gang_which_waits_whole_and_is_placed_again_when_it_can(cluster: Cluster) -> None:
+def test_a_node_that_is_gone_ends_the_gang_which_waits_whole_and_is_placed_again_when_it_can(
+    cluster: Cluster,
+) -> None:
     job_id = cluster.submit("lost")
     ranks = cluster.running(job_id)
     launcher = cluster.launchers(job_id)[1]
@@ -240,8 +291,16 @@ def test_a_node_that_is_gone_ends_the_gang_which_waits_whole_and_is_placed_again
     job = cluster.a.wait(job_id, "queued", seconds=cluster.a.timings.lease_seconds + 60)
     assert (job.reason, job.outcome["node"]) == ("lost", "b")
     assert not any(map(alive, ranks.values()))
-    until(lambda: cluster.parts(job_id)[0].state.value == "released", 60, "the living node's devices are free")
-    until(lambda: (cluster.a.job(job_id).wait_reason or "").startswith("needs 2 nodes"), 60, "it says what is missing")
+    until(
+        lambda: cluster.parts(job_id)[0].state.value == "released",
+        60,
+        "the living node's devices are free",
+    )
+    until(
+        lambda: (cluster.a.job(job_id).wait_reason or "").startswith("needs 2 nodes"),
+        60,
+        "it says what is missing",
+    )
     with cluster.database.read_jobs() as session:
         (a,) = [node for node in nodes.all_nodes(session) if node.name == "a"]
         assert all(device.free for device in a.devices), "a gang that waits holds nothing"

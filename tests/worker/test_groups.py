@@ -32,7 +32,8 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 """
-"""Leaves a grandchild that nobody started: without parent, session, group or environment of the attempt."""
+"""Leaves a grandchild that nobody started: without parent, session, group or environment of the
+attempt."""
 
 
 @pytest.fixture
@@ -49,9 +50,17 @@ def test_who_left_tree_session_and_environment_is_in_the_group_and_is_killed(
     group: ControlGroup, tmp_path: Path
 ) -> None:
     mark = tmp_path / "pid"
-    own = {attempt.MARK_VARIABLE: str(tmp_path / "elsewhere"), attempt.GROUP_VARIABLE: str(group.path)}
+    own = {
+        attempt.MARK_VARIABLE: str(tmp_path / "elsewhere"),
+        attempt.GROUP_VARIABLE: str(group.path),
+    }
     environment = {**launching.environment_of(os.environ), **own}
-    subprocess.run([sys.executable, "-c", FLEES, str(mark)], env=environment, check=True, cwd=Path(__file__).parents[2])
+    subprocess.run(
+        [sys.executable, "-c", FLEES, str(mark)],
+        env=environment,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
     deadline = time.monotonic() + 60
     while not (mark.exists() and mark.read_text()):
         assert time.monotonic() < deadline
@@ -60,7 +69,9 @@ def test_who_left_tree_session_and_environment_is_in_the_group_and_is_killed(
     assert fled is not None
     assert group.path is not None
     tree = ProcessTree(tmp_path / group.path.name.removeprefix("lockstep-"), None)
-    assert started_in(tree.folder, ProcessSnapshot.take()) == [], "nothing but the group tells whose it is"
+    assert started_in(tree.folder, ProcessSnapshot.take()) == [], (
+        "nothing but the group tells whose it is"
+    )
     assert [found.key for found in tree.survivors()] == [fled.key]
     assert tree.kill(seconds=60)
     assert not is_alive(fled.key)

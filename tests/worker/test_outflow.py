@@ -1,4 +1,5 @@
-"""The pumps of an attempt together: an end that no driver can hold up, and numbers that come before their checkpoint."""
+"""The pumps of an attempt together: an end that no driver can hold up, and numbers that come before
+their checkpoint."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ from tests.worker.node import until
 
 
 def outflow_of(database: Database, home: Path, what: dict[str, Any], stream: Stream) -> Uploaders:
-    """The pumps of a claimed attempt on one rank, of which ``what`` is the spec beyond its name; not started."""
+    """The pumps of a claimed attempt on one rank, of which ``what`` is the spec beyond its name;
+    not started."""
     folder = Folder(home / stream.assignment_id)
     folder.create()
     spec = read_spec({"name": "x", "resources": {"gpus": 1}, **what})
@@ -49,7 +51,9 @@ def outflow_of(database: Database, home: Path, what: dict[str, Any], stream: Str
         exit_stall_seconds=1.0,
     )
     blobs = BlobStore(str(home / "store"))
-    return Uploaders(database, blobs, folder, stream, assignment, pause_seconds=0.01, sample_seconds=0.01)
+    return Uploaders(
+        database, blobs, folder, stream, assignment, pause_seconds=0.01, sample_seconds=0.01
+    )
 
 
 def test_a_driver_that_does_not_answer_keeps_no_job_from_its_end(
@@ -66,7 +70,9 @@ def test_a_driver_that_does_not_answer_keeps_no_job_from_its_end(
     monkeypatch.setattr(uploaders, "SYSTEM_PATIENCE_SECONDS", 0.2)
     claim = scenes.run(database)
     stream = Stream(claim.assignment_id, claim.job_id, claim.attempt_number, claim.token)
-    made = outflow_of(database, tmp_path, {"kind": "script", "script": {"command": ["true"]}}, stream)
+    made = outflow_of(
+        database, tmp_path, {"kind": "script", "script": {"command": ["true"]}}, stream
+    )
     made.start()
     assert asked.wait(60)
     began = time.monotonic()
@@ -84,7 +90,9 @@ class Spools:
         self._database = database
         self.job_id = claim.job_id
         stream = Stream(claim.assignment_id, claim.job_id, claim.attempt_number, claim.token)
-        self.uploaders = outflow_of(database, home, {"kind": "train", "train": scenes.document()["train"]}, stream)
+        self.uploaders = outflow_of(
+            database, home, {"kind": "train", "train": scenes.document()["train"]}, stream
+        )
         self._folder = Folder(home / claim.assignment_id)
 
     def trained(self, steps: int) -> None:
@@ -102,7 +110,10 @@ class Spools:
 
     def points(self) -> int:
         with self._database.read_series() as session:
-            return sum(curve.count for curve in series_query.read(session, self.job_id, names=["train/loss"]))
+            return sum(
+                curve.count
+                for curve in series_query.read(session, self.job_id, names=["train/loss"])
+            )
 
     def checkpoints(self) -> list[int]:
         with self._database.read_jobs() as session:

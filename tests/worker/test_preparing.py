@@ -84,7 +84,9 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path / "node/a1")
 
 
-def test_another_jobs_checkpoint_is_brought_before_the_launch(folder: Folder, blobs: BlobStore) -> None:
+def test_another_jobs_checkpoint_is_brought_before_the_launch(
+    folder: Folder, blobs: BlobStore
+) -> None:
     for _ in range(2):  # Preparing is repeated after a failure.
         prepare(folder, claim("job:first@10", init=SOURCE), blobs, Timings())
     assert (folder.path / "init/manifest.json").read_text() == SOURCE
@@ -102,7 +104,9 @@ def test_a_job_that_goes_on_brings_its_own_newest_checkpoint_alone(
     assert (folder.path / "spool/events.jsonl").read_text() == ""
 
 
-def test_a_damaged_checkpoint_is_passed_over_and_told_once(folder: Folder, blobs: BlobStore, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_passed_over_and_told_once(
+    folder: Folder, blobs: BlobStore, tmp_path: Path
+) -> None:
     published = [publish(blobs, tmp_path / "made", step) for step in (5, 3)]
     (tmp_path / "store" / published[0].location / "weights").write_text("of step 6")
     for _ in range(2):  # Preparing is repeated after a failure.
@@ -139,7 +143,8 @@ def test_a_job_none_of_whose_checkpoints_is_whole_does_not_begin_anew(
     (tmp_path / "store" / published[0].location / "manifest.json").unlink()
     (tmp_path / "store" / published[1].location / "weights").unlink()
     with pytest.raises(
-        NoIntactCheckpointError, match=r"step 5: manifest.json is missing; that of step 3: weights is missing"
+        NoIntactCheckpointError,
+        match=r"step 5: manifest.json is missing; that of step 3: weights is missing",
     ):
         prepare(folder, claim(None, published=published), blobs, Timings())
     assert folder.assignment() is None
@@ -150,7 +155,9 @@ def test_a_path_is_the_engines_to_open(folder: Folder, blobs: BlobStore) -> None
     assert not (folder.path / "init").exists()
 
 
-def test_a_checkpoint_that_is_gone_is_named_and_nothing_is_launched(folder: Folder, blobs: BlobStore) -> None:
+def test_a_checkpoint_that_is_gone_is_named_and_nothing_is_launched(
+    folder: Folder, blobs: BlobStore
+) -> None:
     with pytest.raises(InitUnavailableError, match="job:first@best no longer exists"):
         prepare(folder, claim("job:first@best"), blobs, Timings())
     assert folder.assignment() is None
@@ -165,7 +172,9 @@ def test_a_store_that_lost_it_is_a_failure_that_may_pass(folder: Folder, blobs: 
 def test_a_job_whose_first_weights_are_gone_fails_with_the_reason(node: Node) -> None:
     document = {**TRAIN, "train": {**TRAIN["train"], "init_from": "job:0192@7"}}
     with node.database.jobs() as session:
-        job, _ = jobs.create(session, document=document, spec=read_spec(document), plan=None, actor="test")
+        job, _ = jobs.create(
+            session, document=document, spec=read_spec(document), plan=None, actor="test"
+        )
         job_id = job.id
     node.place(job_id)
     outcome = node.wait(job_id, "failed").outcome
@@ -178,7 +187,9 @@ def test_a_disk_with_too_little_free_is_refused_before_anything_of_the_job_is_on
 ) -> None:
     monkeypatch.setattr(preparing, "DISK_FREE_BYTES_MIN", 2**60)
     folder = Folder(tmp_path / "a1")
-    with pytest.raises(OSError, match=r"the disk has .* free; at least 1048576.0 TiB are required") as refused:
+    with pytest.raises(
+        OSError, match=r"the disk has .* free; at least 1048576.0 TiB are required"
+    ) as refused:
         prepare(folder, claim(f"job:first/step-{10}"), blobs, Timings())
     assert is_disk_failure(refused.value)
     assert not (folder.path / "assignment.json").exists()

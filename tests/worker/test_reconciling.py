@@ -1,4 +1,5 @@
-"""Rows and store disagree after a restore: which checkpoints count, and which one an attempt goes on from."""
+"""Rows and store disagree after a restore: which checkpoints count, and which one an attempt goes
+on from."""
 
 from __future__ import annotations
 
@@ -50,13 +51,17 @@ class World:
         self.blobs.put_tree(folder, location)
         shutil.rmtree(folder)
         sha256 = hashlib.sha256(text.encode()).hexdigest()
-        return location, Note(attempt=number, step=step, bytes=10, sha256=sha256, final=step == 70, value=100 - step)
+        return location, Note(
+            attempt=number, step=step, bytes=10, sha256=sha256, final=step == 70, value=100 - step
+        )
 
     def publish(self, step: int) -> None:
         location, note = self.store(step)
         with self.database.jobs() as session:
             given = note.model_dump(exclude={"attempt"})
-            assert checkpoints.publish(session, self.claim.assignment_id, self.claim.token, location=location, **given)
+            assert checkpoints.publish(
+                session, self.claim.assignment_id, self.claim.token, location=location, **given
+            )
         write_note(self.blobs, location, note)
 
     def rows(self) -> list[dict[str, object]]:
@@ -141,7 +146,9 @@ def test_a_note_that_cannot_be_read_is_none(world: World) -> None:
     world.publish(50)
     location, _note = world.store(60)
     world.blobs.write(f"{location}/{NOTE}", b"{")
-    assert [each.step for each in reconcile(world.database, world.blobs, world.stream).published] == [50]
+    assert [
+        each.step for each in reconcile(world.database, world.blobs, world.stream).published
+    ] == [50]
 
 
 def test_another_checkpoint_of_the_same_attempt_and_step_replaces_the_row(world: World) -> None:
@@ -150,8 +157,15 @@ def test_another_checkpoint_of_the_same_attempt_and_step_replaces_the_row(world:
     with world.database.read_jobs() as session:
         before = checkpoints.ids(session, world.claim.job_id)
     with world.database.jobs() as session:
-        given = {"location": world.rows()[0]["location"], "bytes": 11, "sha256": "f" * 64, "final": False}
-        assert checkpoints.publish(session, world.claim.assignment_id, world.claim.token, step=50, **given)
+        given = {
+            "location": world.rows()[0]["location"],
+            "bytes": 11,
+            "sha256": "f" * 64,
+            "final": False,
+        }
+        assert checkpoints.publish(
+            session, world.claim.assignment_id, world.claim.token, step=50, **given
+        )
     (row,) = world.rows()
     assert (row["bytes"], row["sha256"]) == (11, "f" * 64)
     with world.database.read_jobs() as session:
@@ -184,7 +198,9 @@ def test_an_attempt_goes_on_from_the_newest_in_the_store_whatever_the_rows_name(
     node.wait(job_id, "succeeded")
     assert [line.text for line in node.logs(job_id)] == ["from nothing", "from weights of 20"]
     assert node.checkpoints(job_id) == [20]
-    (message,) = [message for kind, message in node.events(job_id) if kind == "checkpoints_reconciled"]
+    (message,) = [
+        message for kind, message in node.events(job_id) if kind == "checkpoints_reconciled"
+    ]
     assert message == (
         "The checkpoints in the database differed from those in the store. Published again: step "
         "20; deleted in the store and removed from the list: step 10."

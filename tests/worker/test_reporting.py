@@ -40,10 +40,14 @@ def stream(database: Database) -> Stream:
     document = {"name": "test", "kind": "script", "script": {"command": ["true"]}}
     with database.jobs() as session:
         nodes.register(session, "n", [nodes.DeviceInfo(0, "cpu", "cpu")], version="1", boot_id="b")
-        job, _ = jobs.create(session, document=document, spec=read_spec(document), plan=None, actor="test")
+        job, _ = jobs.create(
+            session, document=document, spec=read_spec(document), plan=None, actor="test"
+        )
         placed = attempts.place(session, job.id, (("n", (0,)),), lease_seconds=60)
         assert placed is not None
-        claim = attempts.claim(session, placed.assignments[0].assignment_id, "n", lease_seconds=60, rendezvous_port=1)
+        claim = attempts.claim(
+            session, placed.assignments[0].assignment_id, "n", lease_seconds=60, rendezvous_port=1
+        )
         assert claim is not None
     found = Stream(claim.assignment_id, claim.job_id, claim.attempt_number, claim.token)
     with database.series() as session:
@@ -58,8 +62,12 @@ def folder(tmp_path: Path, stream: Stream) -> Folder:
     return made
 
 
-def _reporter(database: Database, blobs: BlobStore, folder: Folder, stream: Stream) -> EventUploader:
-    return EventUploader(database, blobs, folder, stream, node_name="n", is_script=False, keep_last=3)
+def _reporter(
+    database: Database, blobs: BlobStore, folder: Folder, stream: Stream
+) -> EventUploader:
+    return EventUploader(
+        database, blobs, folder, stream, node_name="n", is_script=False, keep_last=3
+    )
 
 
 def _say(to: Folder, kind: str, /, **data: object) -> None:
@@ -71,7 +79,16 @@ def _save(folder: Folder, step: int, *, final: bool = False, **more: object) -> 
     target = folder.file("checkpoints") / f"step-{step:08d}"
     target.mkdir()
     (target / "manifest.json").write_text("{}")
-    _say(folder, "checkpoint", step=step, folder=target.name, bytes=2, sha256="0" * 64, final=final, **more)
+    _say(
+        folder,
+        "checkpoint",
+        step=step,
+        folder=target.name,
+        bytes=2,
+        sha256="0" * 64,
+        final=final,
+        **more,
+    )
 
 
 def _steps(database: Database, stream: Stream) -> list[int]:
@@ -99,7 +116,9 @@ def test_events_carried_out_twice_publish_a_checkpoint_once(
     assert _steps(database, stream) == [5]
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), EndpointError("No answer from the store")])
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), EndpointError("No answer from the store")]
+)
 def test_a_store_that_refuses_for_too_long_loses_that_checkpoint_and_nothing_else(
     database: Database,
     folder: Folder,
@@ -124,7 +143,9 @@ def test_a_store_that_refuses_for_too_long_loses_that_checkpoint_and_nothing_els
     assert any("checkpoint step-00000005 could not be stored" in message for message in messages)
 
 
-def test_damaged_events_are_passed_over(database: Database, folder: Folder, stream: Stream, tmp_path: Path) -> None:
+def test_damaged_events_are_passed_over(
+    database: Database, folder: Folder, stream: Stream, tmp_path: Path
+) -> None:
     _say(folder, "checkpoint", step="many")
     _say(folder, "checkpoint", step=1, folder="../../etc", bytes=1, sha256="x", final=False)
     _say(folder, "plan", batch_size=-1)
@@ -157,7 +178,12 @@ def test_an_attempt_that_lost_its_lease_publishes_no_checkpoint(
     ],
 )
 def test_a_checkpoint_is_published_with_its_worth(
-    database: Database, folder: Folder, stream: Stream, tmp_path: Path, metric: dict[str, object], value: float | None
+    database: Database,
+    folder: Folder,
+    stream: Stream,
+    tmp_path: Path,
+    metric: dict[str, object],
+    value: float | None,
 ) -> None:
     _save(folder, 5, **metric)
     _reporter(database, BlobStore(str(tmp_path / "store")), folder, stream).step(False)
@@ -199,9 +225,19 @@ def test_a_warning_that_the_database_refuses_does_not_hold_up_what_follows(
 @pytest.mark.parametrize(
     ("measured", "measure", "forecast", "says"),
     [
-        (1.5 * 2**30, "allocated", 2**31, "Memory: 1.5 GiB at most on rank 0 (allocated); 2.0 GiB predicted."),
+        (
+            1.5 * 2**30,
+            "allocated",
+            2**31,
+            "Memory: 1.5 GiB at most on rank 0 (allocated); 2.0 GiB predicted.",
+        ),
         (1.5 * 2**30, "tensors", None, "Memory: 1.5 GiB at most on rank 0 (tensors); no forecast."),
-        (None, "it was resumed", 2**31, "Memory: not measured (it was resumed); 2.0 GiB predicted."),
+        (
+            None,
+            "it was resumed",
+            2**31,
+            "Memory: not measured (it was resumed); 2.0 GiB predicted.",
+        ),
     ],
 )
 def test_what_training_took_is_told_next_to_the_forecast(

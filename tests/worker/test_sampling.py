@@ -1,4 +1,5 @@
-"""What an attempt takes of its node, against what processes of the test's own are known to take; and a driver that is none."""
+"""What an attempt takes of its node, against what processes of the test's own are known to take;
+and a driver that is none."""
 
 from __future__ import annotations
 
@@ -51,7 +52,9 @@ def folder(tmp_path: Path) -> Folder:
 @pytest.fixture
 def rank() -> Iterator[subprocess.Popen[bytes]]:
     """A rank whose only child holds 64 MiB, and computes when it is told."""
-    process = subprocess.Popen([sys.executable, "-c", RANK], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", RANK], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     assert process.stdout is not None
     assert process.stdin is not None
     assert process.stdout.readline() == b"ready\n"
@@ -67,10 +70,14 @@ def _assignment(**fields: Any) -> Any:
 
 
 def _ranks(folder: Folder, pids: dict[int, int]) -> None:
-    folder.file("ranks.json").write_text(json.dumps({"ranks": [{"rank": r, "pid": pid} for r, pid in pids.items()]}))
+    folder.file("ranks.json").write_text(
+        json.dumps({"ranks": [{"rank": r, "pid": pid} for r, pid in pids.items()]})
+    )
 
 
-def test_a_rank_is_its_whole_tree_of_processes(folder: Folder, rank: subprocess.Popen[bytes]) -> None:
+def test_a_rank_is_its_whole_tree_of_processes(
+    folder: Folder, rank: subprocess.Popen[bytes]
+) -> None:
     assert rank.stdin is not None
     assert rank.stdout is not None
     _ranks(folder, {3: rank.pid})
@@ -93,7 +100,9 @@ def test_a_rank_is_its_whole_tree_of_processes(folder: Folder, rank: subprocess.
     assert burnt > 0.05
 
 
-def test_a_rank_that_has_ended_has_no_more_points(folder: Folder, rank: subprocess.Popen[bytes]) -> None:
+def test_a_rank_that_has_ended_has_no_more_points(
+    folder: Folder, rank: subprocess.Popen[bytes]
+) -> None:
     _ranks(folder, {0: rank.pid, 1: os.getpid()})
     sampler = Sampler(folder, _assignment())
     assert "system/rank0/rss_bytes" in sampler.sample()
@@ -104,7 +113,9 @@ def test_a_rank_that_has_ended_has_no_more_points(folder: Folder, rank: subproce
     assert "system/rank1/rss_bytes" in values
 
 
-def test_the_machine_is_measured_under_the_nodes_rank_and_rates_from_the_second_sample(folder: Folder) -> None:
+def test_the_machine_is_measured_under_the_nodes_rank_and_rates_from_the_second_sample(
+    folder: Folder,
+) -> None:
     now = [0.0]
     sampler = Sampler(folder, _assignment(node_rank=2), clock=lambda: now[0])
     first = sampler.sample()
@@ -127,7 +138,9 @@ def test_the_loopback_is_no_network(folder: Folder, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(
         sampling.psutil,
         "net_io_counters",
-        lambda pernic: {name: SimpleNamespace(bytes_recv=n, bytes_sent=2 * n) for name, n in counts.items()},
+        lambda pernic: {
+            name: SimpleNamespace(bytes_recv=n, bytes_sent=2 * n) for name, n in counts.items()
+        },
     )
     now = [0.0]
     sampler = Sampler(folder, _assignment(), clock=lambda: now[0])
@@ -173,7 +186,9 @@ def test_each_rank_has_the_numbers_of_its_own_gpu_and_what_a_gpu_does_not_answer
     assert all(NAME.fullmatch(name) and unit_of(name) for name in values)
 
 
-def test_a_node_without_a_driver_has_no_series_of_gpus_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_without_a_driver_has_no_series_of_gpus_and_no_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def none() -> None:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
@@ -181,7 +196,9 @@ def test_a_node_without_a_driver_has_no_series_of_gpus_and_no_error(monkeypatch:
     assert of_gpus({0: 0}) == {}
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"ranks": 1}', '{"ranks": [{"rank": "x", "pid": 1}]}', "\xff"])
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"ranks": 1}', '{"ranks": [{"rank": "x", "pid": 1}]}', "\xff"]
+)
 def test_what_user_code_put_in_the_ranks_file_disturbs_nobody(folder: Folder, text: str) -> None:
     folder.file("ranks.json").write_bytes(text.encode("latin-1"))
     assert "system/node0/memory_bytes" in Sampler(folder, _assignment()).sample()

@@ -1,4 +1,5 @@
-"""The database is restored from a backup while an attempt goes on: its agent sends again what is missing there.
+"""The database is restored from a backup while an attempt goes on: its agent sends again what is
+missing there.
 
 Real databases of both kinds; no agent, except where the supervisor's loop is the point.
 """
@@ -51,7 +52,9 @@ class Job:
         self.told: list[str] = []
 
     def metrics(self) -> MetricsShipper:
-        return self._told(MetricsShipper(self.database, self.folder, self.stream, self.warnings.append))
+        return self._told(
+            MetricsShipper(self.database, self.folder, self.stream, self.warnings.append)
+        )
 
     def logs(self) -> LogShipper:
         return self._told(LogShipper(self.database, self.folder, self.stream, self.warnings.append))
@@ -63,19 +66,28 @@ class Job:
     def write(self, steps: range, *, padding: str = "") -> None:
         """A point and a line of each step; each ten lines are a segment."""
         with self.folder.file(attempt.METRICS).open("a") as file:
-            file.writelines(json.dumps({"step": step, "loss": step / 2}) + padding + "\n" for step in steps)
+            file.writelines(
+                json.dumps({"step": step, "loss": step / 2}) + padding + "\n" for step in steps
+            )
         for step in steps:
             with (self.folder.file(attempt.LOGS) / segment_name(step // 10)).open("a") as file:
-                file.write(LogRecord(time=1.0, rank=0, stream="stdout", text=f"{step}").model_dump_json() + "\n")
+                file.write(
+                    LogRecord(time=1.0, rank=0, stream="stdout", text=f"{step}").model_dump_json()
+                    + "\n"
+                )
 
     def steps(self) -> list[int]:
         with self.database.read_series() as session:
-            views = series_query.read(session, self.stream.job_id, names=["loss"], max_points=100_000)
+            views = series_query.read(
+                session, self.stream.job_id, names=["loss"], max_points=100_000
+            )
         return [step for view in views for step in view.step]
 
     def lines(self) -> list[str]:
         with self.database.read_series() as session:
-            return [line.text for line in log_pages.page(session, self.stream.job_id, limit=1000).lines]
+            return [
+                line.text for line in log_pages.page(session, self.stream.job_id, limit=1000).lines
+            ]
 
     def events(self, kind: str) -> list[str]:
         with self.database.read_jobs() as session:
@@ -180,7 +192,9 @@ def test_the_place_of_a_backup_may_be_this_one(job: Job) -> None:
     assert job.steps() == list(range(10))
 
 
-def test_log_segments_that_are_gone_are_named_where_they_were(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_segments_that_are_gone_are_named_where_they_were(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shipper = job.logs()
     job.write(range(5))
     ship(shipper)
@@ -235,9 +249,13 @@ def test_room_is_made_of_what_is_stored_before_anything_else_is_left_out(
     assert job.steps()[-1] == 24_999
 
 
-def test_events_are_carried_out_again_and_rows_agree_with_the_store(job: Job, tmp_path: Path) -> None:
+def test_events_are_carried_out_again_and_rows_agree_with_the_store(
+    job: Job, tmp_path: Path
+) -> None:
     store = BlobStore(str(tmp_path / "store"))
-    reporter = EventUploader(job.database, store, job.folder, job.stream, node_name="n1", is_script=False, keep_last=2)
+    reporter = EventUploader(
+        job.database, store, job.folder, job.stream, node_name="n1", is_script=False, keep_last=2
+    )
     save(job, 10)
     save(job, 20)
     run(reporter)
@@ -253,12 +271,18 @@ def test_events_are_carried_out_again_and_rows_agree_with_the_store(job: Job, tm
     say(job, "resumed", step=2, **{"from": "resume"})
     run(reporter)
     assert rows(job) == expected
-    assert job.events("resumed") == [f"Training resumes from the checkpoint of step {step}." for step in (1, 2)]
+    assert job.events("resumed") == [
+        f"Training resumes from the checkpoint of step {step}." for step in (1, 2)
+    ]
 
 
-def test_rows_of_checkpoints_that_are_gone_do_not_wait_for_the_next_one(job: Job, tmp_path: Path) -> None:
+def test_rows_of_checkpoints_that_are_gone_do_not_wait_for_the_next_one(
+    job: Job, tmp_path: Path
+) -> None:
     store = BlobStore(str(tmp_path / "store"))
-    reporter = EventUploader(job.database, store, job.folder, job.stream, node_name="n1", is_script=False, keep_last=3)
+    reporter = EventUploader(
+        job.database, store, job.folder, job.stream, node_name="n1", is_script=False, keep_last=3
+    )
     save(job, 10)
     run(reporter)
     backup = Backup(job.database)
@@ -279,7 +303,16 @@ def save(job: Job, step: int) -> None:
     (target / attempt.MANIFEST).write_text(f"manifest of step {step}")
     sha256 = hashlib.sha256((target / attempt.MANIFEST).read_bytes()).hexdigest()
     metric = {"name": "eval/loss", "value": 100.0 - step}
-    say(job, "checkpoint", step=step, folder=target.name, bytes=2, sha256=sha256, final=False, metric=metric)
+    say(
+        job,
+        "checkpoint",
+        step=step,
+        folder=target.name,
+        bytes=2,
+        sha256=sha256,
+        final=False,
+        metric=metric,
+    )
 
 
 def say(job: Job, kind: str, /, **data: object) -> None:
@@ -320,7 +353,8 @@ def test_a_job_that_writes_nothing_more_is_whole_again(job: Job, uploaders: Uplo
     until(lambda: job.steps() == list(range(25)) and len(job.lines()) == 25, 60, "what was missing")
     until(lambda: len(job.events("stream_reset")) == 2, 60, "the events")
     assert set(job.events("stream_reset")) == {
-        f"The database was restored from a backup: missing {what} are sent again." for what in ("metrics", "log lines")
+        f"The database was restored from a backup: missing {what} are sent again."
+        for what in ("metrics", "log lines")
     }
 
 
@@ -338,7 +372,9 @@ def test_a_node_that_the_backup_does_not_have_is_registered_again(own_node: Node
     own_node.wait(job_id, "succeeded", seconds=60)
 
 
-def test_an_attempt_that_the_backup_has_as_unclaimed_goes_on(own_node: Node, tmp_path: Path) -> None:
+def test_an_attempt_that_the_backup_has_as_unclaimed_goes_on(
+    own_node: Node, tmp_path: Path
+) -> None:
     """Its claim, its stream and that it runs came after the backup."""
     job_id = own_node.submit("ranks(); metric({'step': 1, 'loss': 1.0}); until_told()", place=False)
     own_node.start()

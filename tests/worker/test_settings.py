@@ -47,17 +47,23 @@ def test_waits_are_scaled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("cores", "slots"), [(1, 2), (16, 16)])
-def test_a_node_without_gpus_offers_its_cores_as_slots(monkeypatch: pytest.MonkeyPatch, cores: int, slots: int) -> None:
+def test_a_node_without_gpus_offers_its_cores_as_slots(
+    monkeypatch: pytest.MonkeyPatch, cores: int, slots: int
+) -> None:
     monkeypatch.setattr(inventory, "gpus", list)
     monkeypatch.setattr("os.cpu_count", lambda: cores)
     found = inventory.devices(None)
-    assert [(device.index, device.kind, device.type) for device in found] == [(i, "cpu", "cpu") for i in range(slots)]
+    assert [(device.index, device.kind, device.type) for device in found] == [
+        (i, "cpu", "cpu") for i in range(slots)
+    ]
 
 
 def test_the_number_of_slots_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inventory, "gpus", list)
     assert len(inventory.devices(5)) == 5
-    assert sum(device.memory_bytes or 0 for device in inventory.devices(5)) <= inventory.host_bytes()
+    assert (
+        sum(device.memory_bytes or 0 for device in inventory.devices(5)) <= inventory.host_bytes()
+    )
     assert inventory.devices(0) == []
 
 
@@ -69,7 +75,9 @@ def test_gpus_are_described_as_nvml_numbers_them(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: None)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 2)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lambda index: index)
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetName", lambda handle: b"NVIDIA H200" if handle else "NVIDIA A100")
+    monkeypatch.setattr(
+        pynvml, "nvmlDeviceGetName", lambda handle: b"NVIDIA H200" if handle else "NVIDIA A100"
+    )
     monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", lambda _handle: Memory)
     found = inventory.devices(cpu_slots=7)
     assert [(device.index, device.kind, device.type) for device in found] == [
@@ -103,7 +111,9 @@ def test_deleting_a_folder_does_not_follow_the_link_to_a_jobs_code(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("limit", "found"), [("max", 2**63), ("1048576", 2**20), (None, 2**63)])
-def test_the_memory_of_a_container_is_its_limit(tmp_path: Path, limit: str | None, found: int) -> None:
+def test_the_memory_of_a_container_is_its_limit(
+    tmp_path: Path, limit: str | None, found: int
+) -> None:
     if limit is not None:
         (tmp_path / "memory.max").write_text(limit + "\n")
     assert inventory.host_bytes(tmp_path) == min(found, inventory.psutil.virtual_memory().total)

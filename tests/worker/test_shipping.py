@@ -16,7 +16,13 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.logs import log_pages
 from lockstep.storage.series import series_query, streams
 from lockstep.worker.agent.folders import Folder
-from lockstep.worker.upload.shipping import POISON_TRIES, REFUSED_NAMES_MAX, LogShipper, MetricsShipper, Stream
+from lockstep.worker.upload.shipping import (
+    POISON_TRIES,
+    REFUSED_NAMES_MAX,
+    LogShipper,
+    MetricsShipper,
+    Stream,
+)
 
 STREAM = Stream(assignment_id="assignment-1", job_id="job-1", attempt_number=1, token="token-1")
 
@@ -64,7 +70,8 @@ def _write_metrics(folder: Folder, steps: range) -> None:
 def _write_logs(folder: Folder, segment: int, texts: list[str]) -> None:
     with (folder.file("logs") / segment_name(segment)).open("a") as file:
         file.writelines(
-            LogRecord(time=1.0, rank=0, stream="stdout", text=text).model_dump_json() + "\n" for text in texts
+            LogRecord(time=1.0, rank=0, stream="stdout", text=text).model_dump_json() + "\n"
+            for text in texts
         )
 
 
@@ -121,12 +128,16 @@ def test_two_shippers_of_one_attempt_store_each_line_once(faulty: Faulty, folder
     assert _steps(faulty) == list(range(1, 41))
 
 
-def test_a_sealed_stream_takes_nothing_and_its_shipper_comes_to_an_end(faulty: Faulty, folder: Folder) -> None:
+def test_a_sealed_stream_takes_nothing_and_its_shipper_comes_to_an_end(
+    faulty: Faulty, folder: Folder
+) -> None:
     shipper = LogShipper(faulty, folder, STREAM, _ignore)
     _write_logs(folder, 0, ["before"])
     shipper.step(False)
     with faulty.series() as session:
-        streams.seal(session, STREAM.assignment_id, job_id=STREAM.job_id, attempt=STREAM.attempt_number)
+        streams.seal(
+            session, STREAM.assignment_id, job_id=STREAM.job_id, attempt=STREAM.attempt_number
+        )
     _write_logs(folder, 0, ["after"])
     _run(shipper)
     assert shipper.refused
@@ -155,7 +166,9 @@ def test_a_batch_that_the_database_refuses_is_left_out_and_named_and_the_next_ar
     assert warnings == ["3 records were rejected by the database and are dropped"]
 
 
-def test_a_database_that_is_away_is_never_taken_for_a_bad_batch(faulty: Faulty, folder: Folder) -> None:
+def test_a_database_that_is_away_is_never_taken_for_a_bad_batch(
+    faulty: Faulty, folder: Folder
+) -> None:
     _write_metrics(folder, range(1, 4))
     faulty.before = [ConnectionError("away")] * (POISON_TRIES * 3)
     _run(MetricsShipper(faulty, folder, STREAM, _ignore))
@@ -177,7 +190,9 @@ def test_log_segments_follow_each_other_without_a_gap(
     assert [path.name for path in folder.file("logs").glob("*.jsonl")] == [segment_name(2)]
 
 
-def test_a_log_line_that_a_killed_launcher_left_half_written_is_left_out(faulty: Faulty, folder: Folder) -> None:
+def test_a_log_line_that_a_killed_launcher_left_half_written_is_left_out(
+    faulty: Faulty, folder: Folder
+) -> None:
     _write_logs(folder, 0, ["whole"])
     with (folder.file("logs") / segment_name(0)).open("a") as file:
         file.write('{"time": 1.0, "rank": 0, "str')
@@ -185,21 +200,27 @@ def test_a_log_line_that_a_killed_launcher_left_half_written_is_left_out(faulty:
     assert _texts(faulty) == ["whole"]
 
 
-def test_a_job_that_makes_a_folder_of_its_metrics_file_ends_and_is_told(faulty: Faulty, folder: Folder) -> None:
+def test_a_job_that_makes_a_folder_of_its_metrics_file_ends_and_is_told(
+    faulty: Faulty, folder: Folder
+) -> None:
     warnings: list[str] = []
     folder.file("spool/metrics.jsonl").mkdir()
     _run(MetricsShipper(faulty, folder, STREAM, warnings.append))
     assert warnings == ["$LOCKSTEP_METRICS is not a regular file; expected a file of JSON lines"]
 
 
-def test_a_bad_value_is_named_once_and_the_good_ones_of_its_line_arrive(faulty: Faulty, folder: Folder) -> None:
+def test_a_bad_value_is_named_once_and_the_good_ones_of_its_line_arrive(
+    faulty: Faulty, folder: Folder
+) -> None:
     warnings: list[str] = []
     lines: list[dict[str, object]] = [
         {"step": 1, "loss": 1.0, "note": "warming up"},
         {"step": 2, "loss": 2.0, "note": "warm", "eval": None},
         {"step": 3, "loss": 3.0, "note": "warm", "parts": {"a": 1}, "eval": None},
     ]
-    folder.file("spool/metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    folder.file("spool/metrics.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in lines)
+    )
     _run(MetricsShipper(faulty, folder, STREAM, warnings.append))
     assert _steps(faulty) == [1, 2, 3]
     why = "expected a number or one of NaN, Infinity, -Infinity; got"
@@ -211,14 +232,20 @@ def test_a_bad_value_is_named_once_and_the_good_ones_of_its_line_arrive(faulty: 
     ]
 
 
-def test_a_job_with_ever_new_bad_names_is_not_warned_about_each(faulty: Faulty, folder: Folder) -> None:
+def test_a_job_with_ever_new_bad_names_is_not_warned_about_each(
+    faulty: Faulty, folder: Folder
+) -> None:
     warnings: list[str] = []
     lines = [{"step": step, "loss": 1.0, f"note {step}": "x" * 1000} for step in range(1, 101)]
-    folder.file("spool/metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    folder.file("spool/metrics.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in lines)
+    )
     _run(MetricsShipper(faulty, folder, STREAM, warnings.append))
     assert _steps(faulty) == list(range(1, 101))
     assert len(warnings) == REFUSED_NAMES_MAX + 1
-    assert warnings[-1].startswith("100 values of $LOCKSTEP_METRICS were dropped: 'note 1', 'note 2', ")
+    assert warnings[-1].startswith(
+        "100 values of $LOCKSTEP_METRICS were dropped: 'note 1', 'note 2', "
+    )
     assert warnings[-1].endswith(", and other names")
     assert max(map(len, warnings)) < 500
 
@@ -264,7 +291,8 @@ def test_what_a_job_has_no_room_for_is_said_once_for_each_limit_also_where_the_a
         _run(shipper, last=False)
     assert _steps(faulty) == [1, 2, 3]
     assert warnings == [
-        "metrics limited: a job can have at most 1 names; points of other names, such as 'further 1', are dropped",
+        "metrics limited: a job can have at most 1 names; points of other names, such as 'further "
+        "1', are dropped",
         "metrics limited: the job has 3 points, the limit for a job; of further points only the "
         "newest value of each series is shown",
     ]

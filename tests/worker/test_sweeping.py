@@ -33,10 +33,14 @@ os.wait()
 LAUNCHER = SUBREAPER + "import os\n" + STUBBORN + "time.sleep(600)\n"
 
 
-def _start(children: Children, tmp_path: Path, source: str) -> tuple[Folder, ProcessKey, ProcessKey]:
+def _start(
+    children: Children, tmp_path: Path, source: str
+) -> tuple[Folder, ProcessKey, ProcessKey]:
     folder = Folder(tmp_path / "0000-attempt")
     folder.create()
-    launcher = launching.launch(folder, children, None, [sys.executable, "-c", source], dict(os.environ))
+    launcher = launching.launch(
+        folder, children, None, [sys.executable, "-c", source], dict(os.environ)
+    )
     mark = folder.file("grandchild")
     until(lambda: mark.exists() and mark.read_text() != "")
     grandchild = processes.process(int(mark.read_text()))
@@ -50,7 +54,9 @@ def _kill_all(tree: ProcessTree) -> None:
 
 
 @as_agent
-def test_a_grandchild_in_its_own_session_that_ignores_sigterm_is_killed(tmp_path: Path, children: Children) -> None:
+def test_a_grandchild_in_its_own_session_that_ignores_sigterm_is_killed(
+    tmp_path: Path, children: Children
+) -> None:
     folder, launcher, grandchild = _start(children, tmp_path, LAUNCHER)
     _kill_all(ProcessTree(folder.path, launcher))
     assert not processes.is_alive(launcher)
@@ -58,7 +64,9 @@ def test_a_grandchild_in_its_own_session_that_ignores_sigterm_is_killed(tmp_path
 
 
 @as_agent
-def test_what_a_killed_launcher_leaves_becomes_the_agents_and_is_swept(tmp_path: Path, children: Children) -> None:
+def test_what_a_killed_launcher_leaves_becomes_the_agents_and_is_swept(
+    tmp_path: Path, children: Children
+) -> None:
     _, launcher, grandchild = _start(children, tmp_path, LAUNCHER)
     processes.send(launcher, signal.SIGKILL)
     until(lambda: children.exit_status(launcher.pid) == -signal.SIGKILL)
@@ -78,9 +86,13 @@ def test_a_live_launcher_is_no_orphan(tmp_path: Path, children: Children) -> Non
 
 
 @as_agent
-def test_descendants_seen_earlier_are_killed_when_the_launcher_is_gone(tmp_path: Path, children: Children) -> None:
+def test_descendants_seen_earlier_are_killed_when_the_launcher_is_gone(
+    tmp_path: Path, children: Children
+) -> None:
     _, launcher, grandchild = _start(children, tmp_path, LAUNCHER)
-    tree = ProcessTree(tmp_path / "another-name", launcher)  # so that the mark in the environment finds nothing
+    tree = ProcessTree(
+        tmp_path / "another-name", launcher
+    )  # so that the mark in the environment finds nothing
     tree.remember(ProcessSnapshot.take())
     processes.send(launcher, signal.SIGKILL)
     until(lambda: children.exit_status(launcher.pid) is not None)
@@ -103,7 +115,9 @@ def test_processes_started_for_a_folder_are_found_without_any_memory_of_them(
 def test_a_program_that_only_looks_into_the_folder_is_not_killed(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "0000-attempt")
     folder.create()
-    looker = subprocess.Popen(["sleep", "600"], cwd=folder.path, env={**os.environ, "PWD": str(folder.path)})
+    looker = subprocess.Popen(
+        ["sleep", "600"], cwd=folder.path, env={**os.environ, "PWD": str(folder.path)}
+    )
     try:
         assert ProcessTree(folder.path, None).kill()
         assert looker.poll() is None
@@ -118,14 +132,18 @@ def test_a_pid_given_to_another_process_is_not_signalled() -> None:
         found = processes.process(other.pid)
         assert found is not None
         processes.send(ProcessKey(other.pid, found.key.start_ticks - 1), signal.SIGKILL)
-        processes.send(found.key, signal.SIGSTOP)  # a later signal that does arrive: the first had its time
+        processes.send(
+            found.key, signal.SIGSTOP
+        )  # a later signal that does arrive: the first had its time
         until(lambda: (processes.process(other.pid) or found).state == "T")
     finally:
         other.kill()
         other.wait()
 
 
-def test_the_end_of_a_process_is_told_when_it_comes_and_at_once_for_one_whose_pid_is_anothers() -> None:
+def test_the_end_of_a_process_is_told_when_it_comes_and_at_once_for_one_whose_pid_is_anothers() -> (
+    None
+):
     other = subprocess.Popen(["sleep", "600"])
     ended, gone = threading.Event(), threading.Event()
     try:
@@ -154,7 +172,9 @@ def test_a_launcher_sees_neither_the_services_settings_nor_its_python_path() -> 
     )
     assert seen["PATH"] == "/usr/bin"
     assert seen["NCCL_DEBUG"] == "INFO"
-    assert not {name for name in seen if name.startswith(("LOCKSTEP_DATABASE", "PYTHONPATH", "AWS"))}
+    assert not {
+        name for name in seen if name.startswith(("LOCKSTEP_DATABASE", "PYTHONPATH", "AWS"))
+    }
 
 
 @as_agent
@@ -171,7 +191,9 @@ def test_a_launcher_has_no_open_file_of_the_agent(tmp_path: Path, children: Chil
             "    except FileNotFoundError: pass\n"
             "Path(sys.argv[1], 'fds').write_text(' '.join(found))"
         )
-        launcher = launching.launch(folder, children, None, [sys.executable, "-c", source], dict(os.environ))
+        launcher = launching.launch(
+            folder, children, None, [sys.executable, "-c", source], dict(os.environ)
+        )
         assert launcher is not None
         until(lambda: children.exit_status(launcher.pid) == 0)
     finally:
@@ -183,8 +205,13 @@ def test_a_launcher_has_no_open_file_of_the_agent(tmp_path: Path, children: Chil
 
 def test_a_process_lives_as_long_as_any_of_its_threads() -> None:
     leave = 60 if os.uname().machine == "x86_64" else 93  # the system call that ends one thread
-    source = f"import ctypes, threading; threading.Thread(target=input).start(); ctypes.CDLL(None).syscall({leave}, 0)"
-    started = subprocess.Popen([sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    source = (
+        f"import ctypes, threading; threading.Thread(target=input).start(); "
+        f"ctypes.CDLL(None).syscall({leave}, 0)"
+    )
+    started = subprocess.Popen(
+        [sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
 
     def first_thread_ended() -> bool:
         return Path(f"/proc/{started.pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"Z"

@@ -1,4 +1,5 @@
-"""An attempt's samples, each exactly once, beside the job's own numbers and without touching them. Real databases."""
+"""An attempt's samples, each exactly once, beside the job's own numbers and without touching them.
+Real databases."""
 
 from __future__ import annotations
 
@@ -35,7 +36,12 @@ class World:
     def agent(self) -> SystemShipper:
         """The shipper of a new agent."""
         return SystemShipper(
-            self.database, self.folder, STREAM, self._sample, every_seconds=10.0, clock=lambda: self.now
+            self.database,
+            self.folder,
+            STREAM,
+            self._sample,
+            every_seconds=10.0,
+            clock=lambda: self.now,
         )
 
     def _sample(self) -> dict[str, float]:
@@ -98,7 +104,9 @@ def test_samples_are_no_progress_and_leave_the_jobs_own_steps_alone(world: World
     assert world.points("loss") == [(1, 1.0)]
 
 
-def test_samples_hide_nothing_of_an_earlier_attempt_and_are_hidden_with_its_steps(world: World) -> None:
+def test_samples_hide_nothing_of_an_earlier_attempt_and_are_hidden_with_its_steps(
+    world: World,
+) -> None:
     world.train({"step": 5, "loss": 1.0})
     world.wait()
     world.train({"step": 9, "loss": 0.5})
@@ -112,7 +120,9 @@ def test_samples_hide_nothing_of_an_earlier_attempt_and_are_hidden_with_its_step
     resume.mkdir()
     file = {"bytes": 1, "sha256": "0" * 64}
     (resume / MANIFEST).write_text(json.dumps({"format": 1, "step": 6, "files": {"weights": file}}))
-    world.system = SystemShipper(world.database, world.folder, second, lambda: {NODE: 100.0}, every_seconds=10.0)
+    world.system = SystemShipper(
+        world.database, world.folder, second, lambda: {NODE: 100.0}, every_seconds=10.0
+    )
     world.system.step(False)
     assert world.points("loss") == [(5, 1.0), (9, 0.5)]
     # It begins where it resumed, although its job has once been further.
@@ -138,13 +148,17 @@ def test_a_lost_answer_doubles_nothing_and_an_outage_loses_nothing(world: World)
     assert [value for _, value in world.points()] == [1.0, 2.0, 3.0]
 
 
-def test_a_sample_that_fails_keeps_nothing_from_being_sent(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_that_fails_keeps_nothing_from_being_sent(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.wait()
 
     def fails() -> dict[str, float]:
         raise OSError("no such device")
 
-    broken = SystemShipper(world.database, world.folder, STREAM, fails, every_seconds=10.0, clock=lambda: world.now)
+    broken = SystemShipper(
+        world.database, world.folder, STREAM, fails, every_seconds=10.0, clock=lambda: world.now
+    )
     with pytest.raises(OSError, match="no such device"):
         broken.step(False)
     assert broken.step(False) is False
@@ -169,10 +183,14 @@ def test_a_job_cannot_write_what_the_node_measures(world: World) -> None:
     world.train({"step": 1, "loss": 1.0, NODE: 5.0}, {"step": 2, NODE: 5.0})
     assert world.points("loss") == [(1, 1.0)]
     assert world.points() == []
-    assert world.told == ["numbers named system/… are dropped: this prefix is reserved for measurements of the node"]
+    assert world.told == [
+        "numbers named system/… are dropped: this prefix is reserved for measurements of the node"
+    ]
 
 
-@pytest.mark.parametrize("text", [b"{torn", b'{"step": 1, "values": {"loss": 1.0}}\n', b'{"step": -1}\n'])
+@pytest.mark.parametrize(
+    "text", [b"{torn", b'{"step": 1, "values": {"loss": 1.0}}\n', b'{"step": -1}\n']
+)
 def test_a_line_that_is_no_sample_is_left_out(world: World, text: bytes) -> None:
     with world.folder.file("spool/system.jsonl").open("ab") as file:
         file.write(text)

@@ -72,6 +72,8 @@ def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
-def test_what_is_no_file_has_no_lines_and_keeps_nobody_waiting(tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_what_is_no_file_has_no_lines_and_keeps_nobody_waiting(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
     make(tmp_path / "spool")
     assert whole_lines(tmp_path / "spool", 0, last=True) == Lines([], 0)

@@ -75,7 +75,9 @@ def _lives(pid: int) -> bool:
 
 
 @as_agent
-def test_a_forked_launcher_is_what_a_started_one_would_be(tmp_path: Path, children: Children) -> None:
+def test_a_forked_launcher_is_what_a_started_one_would_be(
+    tmp_path: Path, children: Children
+) -> None:
     warm, folder = _warm(), _folder(tmp_path)
     launcher = _launch(folder, children, warm)
     assert not folder.file("executed").exists()
@@ -83,7 +85,9 @@ def test_a_forked_launcher_is_what_a_started_one_would_be(tmp_path: Path, childr
     until(ranks.exists)
     found = processes.process(launcher.pid)
     assert found is not None
-    assert (found.parent, found.session) == (os.getpid(), launcher.pid), "the agent's child, in a session of its own"
+    assert (found.parent, found.session) == (os.getpid(), launcher.pid), (
+        "the agent's child, in a session of its own"
+    )
     assert launcher_key(folder.launcher()) == launcher
     assert Path(f"/proc/{launcher.pid}/cwd").resolve() == folder.path
     assert Path(f"/proc/{launcher.pid}/comm").read_text() == "lockstep-launch\n"
@@ -124,7 +128,9 @@ def test_a_killed_forked_launcher_takes_its_ranks_along_and_the_warm_process_sta
 
 
 @as_agent
-def test_without_a_warm_process_a_launcher_is_started_by_its_command(tmp_path: Path, children: Children) -> None:
+def test_without_a_warm_process_a_launcher_is_started_by_its_command(
+    tmp_path: Path, children: Children
+) -> None:
     warm = ForkServer(launching.environment_of(os.environ))
     folder = _folder(tmp_path)
     _launch(folder, children, warm)  # never started
@@ -147,7 +153,9 @@ def test_one_that_does_not_answer_is_ended_and_so_is_what_it_may_have_forked(
     pid = _pid_of(warm)
     os.kill(pid, signal.SIGSTOP)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lockstep.worker.launch.fork_client._ANSWER_SECONDS", 0.5)  # one that is stopped never answers
+        patch.setattr(
+            "lockstep.worker.launch.fork_client._ANSWER_SECONDS", 0.5
+        )  # one that is stopped never answers
         with pytest.raises(ForkServerError, match="started no launcher"):
             _launch(folder, children, warm)
     assert not _lives(pid)
@@ -159,7 +167,9 @@ def test_one_that_does_not_answer_is_ended_and_so_is_what_it_may_have_forked(
 
 
 @as_agent
-def test_it_leaves_when_its_agent_is_gone_and_its_launchers_stay(tmp_path: Path, children: Children) -> None:
+def test_it_leaves_when_its_agent_is_gone_and_its_launchers_stay(
+    tmp_path: Path, children: Children
+) -> None:
     reader, writer = os.pipe()
     agent = os.fork()
     if agent == 0:

@@ -1,13 +1,15 @@
 """Address, port and interface of this node for the other nodes of a gang.
 
-The address is ``LOCKSTEP_NODE_ADDRESS``; by default the one from which this node reaches the job database, because the
-other nodes are on that network, too. With a database on this machine it is the loopback, which only serves a service
-on one machine.
+The address is ``LOCKSTEP_NODE_ADDRESS``; by default the one from which this node reaches the job
+database, because the other nodes are on that network, too. With a database on this machine it is
+the loopback, which only serves a service on one machine.
 
-The port must stay free between the claim, which publishes it, and its use by the launcher after code and checkpoints
-are fetched. It is therefore bound meanwhile (``Reservation``), in a way that lets the launcher open it.
+The port must stay free between the claim, which publishes it, and its use by the launcher after
+code and checkpoints are fetched. It is therefore bound meanwhile (``Reservation``), in a way that
+lets the launcher open it.
 
-Not here: publication (``storage.attempts.attempts.claim``), and the rendezvous (``engine.launcher.start.rendezvous``).
+Not here: publication (``storage.attempts.attempts.claim``), and the rendezvous
+(``engine.launcher.start.rendezvous``).
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ def address_of(node_address: str | None, database_url: str) -> str:
     host = make_url(database_url).host
     if not host:
         return LOOPBACK
-    family, kind, protocol, _name, there = socket.getaddrinfo(host, _ANY_PORT, type=socket.SOCK_DGRAM)[0]
+    family, kind, protocol, _name, there = socket.getaddrinfo(
+        host, _ANY_PORT, type=socket.SOCK_DGRAM
+    )[0]
     with socket.socket(family, kind, protocol) as route:
         route.connect(there)
         address: str = route.getsockname()[0]
@@ -53,9 +57,16 @@ def address_of(node_address: str | None, database_url: str) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether the address can only be this host. A name that does not resolve here may resolve elsewhere."""
+    """Return whether the address can only be this host.
+
+    A name that does not resolve here may resolve elsewhere.
+    """
     try:
-        found = {address} if _is_number(address) else {str(one[4][0]) for one in socket.getaddrinfo(address, None)}
+        found = (
+            {address}
+            if _is_number(address)
+            else {str(one[4][0]) for one in socket.getaddrinfo(address, None)}
+        )
     except OSError:
         return False
     return all(ipaddress.ip_address(one.partition("%")[0]).is_loopback for one in found)
@@ -64,7 +75,11 @@ def is_loopback(address: str) -> bool:
 def interface_of(address: str) -> str | None:
     """Name of the network interface that has an address, or None where none of this node's has it."""
     try:
-        wanted = {address} if _is_number(address) else {str(one[4][0]) for one in socket.getaddrinfo(address, None)}
+        wanted = (
+            {address}
+            if _is_number(address)
+            else {str(one[4][0]) for one in socket.getaddrinfo(address, None)}
+        )
     except OSError:
         return None
     for name, addresses in sorted(psutil.net_if_addrs().items()):
@@ -84,8 +99,9 @@ def _is_number(address: str) -> bool:
 class Reservation:
     """TCP port of this node, reserved for the lifetime of this object.
 
-    It is below the kernel's range for outgoing connections. It is bound with SO_REUSEADDR and without listening:
-    programs that set SO_REUSEADDR, too, as torch's store does, can open it, and others cannot.
+    It is below the kernel's range for outgoing connections. It is bound with SO_REUSEADDR and
+    without listening: programs that set SO_REUSEADDR, too, as torch's store does, can open it, and
+    others cannot.
     """
 
     def __init__(self) -> None:

@@ -11,7 +11,8 @@ ABANDON    the lease was lost: kill at once, write nothing                    CL
 CLEAR      sweep processes, seal the stream, release the devices, delete      OVER
 =========  =======================================================================================================
 
-Each has its own thread. A new agent resumes from folder and row (``adopt``). A phase that raises is logged and retried after a pause.
+Each has its own thread. A new agent resumes from folder and row (``adopt``). A phase that raises is
+logged and retried after a pause.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ log = structlog.get_logger(__name__)
 PREPARE_TRIES = 4
 """Failures of store or disk in a row after which another node takes the attempt."""
 KILL_MARGIN_SECONDS = 3.0
-"""Time after the grace in which the launcher ends its ranks and writes the result, before it is killed with its tree."""
+"""Time after the grace in which the launcher ends its ranks and writes the result, before it is
+killed with its tree."""
 BACKOFF_SECONDS_MAX = 5.0
 
 
@@ -73,7 +75,14 @@ class Phase(Enum):
 class Attempt:
     """One attempt. Every public method may be called from any thread."""
 
-    def __init__(self, context: AttemptContext, folder: Folder, stream: Stream, phase: Phase, claim: Claim | None):
+    def __init__(
+        self,
+        context: AttemptContext,
+        folder: Folder,
+        stream: Stream,
+        phase: Phase,
+        claim: Claim | None,
+    ):
         self.stream = stream
         self.folder = folder
         self.phase = phase
@@ -94,7 +103,9 @@ class Attempt:
         self._lost = False
         self._left = False
         self._wake = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"attempt-{stream.assignment_id}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, name=f"attempt-{stream.assignment_id}", daemon=True
+        )
         self._steps: dict[Phase, Callable[[], Phase]] = {
             Phase.PREPARE: self._prepare,
             Phase.WATCH: self._watch,
@@ -106,9 +117,18 @@ class Attempt:
 
     @classmethod
     def begin(
-        cls, context: AttemptContext, folder: Folder, claim: Claim, *, fence_deadline: float, meeting: Reservation
+        cls,
+        context: AttemptContext,
+        folder: Folder,
+        claim: Claim,
+        *,
+        fence_deadline: float,
+        meeting: Reservation,
     ) -> Attempt:
-        """An attempt that this agent has just claimed. It keeps the port at which the ranks meet until its end."""
+        """An attempt that this agent has just claimed.
+
+        It keeps the port at which the ranks meet until its end.
+        """
         stream = Stream(claim.assignment_id, claim.job_id, claim.attempt_number, claim.token)
         begun = cls(context, folder, stream, Phase.PREPARE, claim)
         begun._fence_deadline = fence_deadline
@@ -145,7 +165,9 @@ class Attempt:
     def lose(self) -> None:
         """The lease is another's: kill at once and write nothing more."""
         if not self._lost:
-            log.warning("the lease was lost: killing the ranks", assignment=self.stream.assignment_id)
+            log.warning(
+                "the lease was lost: killing the ranks", assignment=self.stream.assignment_id
+            )
         self._lost = True
         self._wake.set()
 
@@ -201,7 +223,11 @@ class Attempt:
                 log.debug("phase", assignment=self.stream.assignment_id, phase=self.phase.name)
                 continue
             watch_seconds = self._context.timings.watch_seconds
-            pause = min(BACKOFF_SECONDS_MAX, watch_seconds * 2.0 ** min(failures, 10)) if failures else watch_seconds
+            pause = (
+                min(BACKOFF_SECONDS_MAX, watch_seconds * 2.0 ** min(failures, 10))
+                if failures
+                else watch_seconds
+            )
             self._wake.wait(pause)
             self._wake.clear()
 
@@ -219,8 +245,16 @@ class Attempt:
             interface = interface_to_peers(self._claim, self._context)
             context = self._context
             claim, others = reconciled(self._claim, context.database, context.blobs)
-            prepare(self.folder, claim, context.blobs, context.timings, interface=interface, others=others)
-            # After a long preparation the lease may be nearly over, or lost: ranks are not started to be killed.
+            prepare(
+                self.folder,
+                claim,
+                context.blobs,
+                context.timings,
+                interface=interface,
+                others=others,
+            )
+            # After a long preparation the lease may be nearly over, or lost: ranks are not started
+            # to be killed.
             if self._lost or self._left or processes.boottime() >= self._fence_deadline:
                 return Phase.PREPARE
             self.folder.write_fence(self._fence_deadline)
@@ -228,22 +262,32 @@ class Attempt:
                 self.folder.write_memory_before(used_bytes(self._claim.devices))
             reason = Reason.LAUNCH_FAILED
             self._tree.launcher = launching.launch(
-                self.folder, context.children, context.fork_server, context.launcher_command, context.environment
+                self.folder,
+                context.children,
+                context.fork_server,
+                context.launcher_command,
+                context.environment,
             )
         except CodeUnavailableError as error:
             return self._conclude(Outcome.of(Reason.CODE_UNAVAILABLE, str(error)))
         except InitUnavailableError as error:
             return self._conclude(Outcome.of(Reason.BAD_SPEC, str(error)))
         except UnreadableSpecError as error:
-            return self._conclude(Outcome.of(Reason.VERSION, f"node {self._context.node_name}: {error}"))
+            return self._conclude(
+                Outcome.of(Reason.VERSION, f"node {self._context.node_name}: {error}")
+            )
         except ValidationError as error:
-            message = f"node {self._context.node_name}: Lockstep {VERSION} cannot read the job's plan: {error.errors()[0]['msg']}"
+            message = (
+                f"node {self._context.node_name}: Lockstep {VERSION} cannot read the job's plan: "
+                f"{error.errors()[0]['msg']}"
+            )
             return self._conclude(Outcome.of(Reason.VERSION, message))
         except Exception as error:
             self._prepare_failures += 1
             if self._prepare_failures < PREPARE_TRIES:
                 raise
-            # Nothing of the job has run yet. Its code or checkpoint may fail, but not with a disk error.
+            # Nothing of the job has run yet. Its code or checkpoint may fail, but not with a disk
+            # error.
             self._node_failed = reason is Reason.LAUNCH_FAILED or is_disk_failure(error)
             message = f"preparing the attempt on this node failed: {type(error).__name__}: {error}"
             return self._conclude(Outcome.of(reason, message))
@@ -255,7 +299,10 @@ class Attempt:
         if self._uploaders is None:
             assignment = self.folder.assignment()
             if assignment is None:
-                message = "the attempt's assignment.json is damaged or of another version, so its ranks were killed"
+                message = (
+                    "the attempt's assignment.json is damaged or of another version, so its ranks "
+                    "were killed"
+                )
                 return self._conclude(Outcome.of(Reason.LAUNCH_FAILED, message))
             self._peers.node_count = assignment.node_count
             self._uploaders = self._start_uploaders(assignment)
@@ -267,7 +314,9 @@ class Attempt:
         if not alive:
             self._outcome = self._outcome_of_a_dead_launcher()
             log.warning(
-                "the launcher has disappeared", assignment=self.stream.assignment_id, outcome=self._outcome.message
+                "the launcher has disappeared",
+                assignment=self.stream.assignment_id,
+                outcome=self._outcome.message,
             )
             return Phase.DRAIN
         self._obey_stop()
@@ -285,18 +334,24 @@ class Attempt:
             return
         grace_seconds = self._context.timings.stop_grace_seconds
         if self._kill_at is None:
-            # First, because a full disk may refuse the file: then the job is killed without having been asked.
+            # First, because a full disk may refuse the file: then the job is killed without having
+            # been asked.
             self._kill_at = time.monotonic() + grace_seconds + KILL_MARGIN_SECONDS
             self.folder.write_stop(StopFile(reason=self._stop_wanted, grace_seconds=grace_seconds))
         elif time.monotonic() >= self._kill_at:
-            log.warning("killed: it did not stop within its grace period", assignment=self.stream.assignment_id)
+            log.warning(
+                "killed: it did not stop within its grace period",
+                assignment=self.stream.assignment_id,
+            )
             self._tree.kill()
 
     def _launcher_is_alive(self) -> bool:
         launcher = self._tree.launcher
         if launcher is None:
             return False
-        return self._context.children.exit_status(launcher.pid) is None and processes.is_alive(launcher)
+        return self._context.children.exit_status(launcher.pid) is None and processes.is_alive(
+            launcher
+        )
 
     def _outcome_of_a_dead_launcher(self) -> Outcome:
         if self._stop_wanted is not None:
@@ -317,7 +372,9 @@ class Attempt:
         if self._outcome is not None and not self._tree.kill():
             return Phase.DRAIN
         self._peers.tell(self._final_outcome())
-        sent = self._uploaders is None or self._uploaders.finish(self._context.timings.watch_seconds)
+        sent = self._uploaders is None or self._uploaders.finish(
+            self._context.timings.watch_seconds
+        )
         return Phase.END if sent else Phase.DRAIN
 
     def _end(self) -> Phase:
@@ -325,9 +382,16 @@ class Attempt:
         part, timings = self.stream, self._context.timings
         with self._context.database.jobs() as session:
             ended = attempts.end(
-                session, part.assignment_id, part.token, outcome, timings=timings, node_failed=self._node_failed
+                session,
+                part.assignment_id,
+                part.token,
+                outcome,
+                timings=timings,
+                node_failed=self._node_failed,
             )
-        log.info("ended", assignment=part.assignment_id, reason=outcome.reason.value, accepted=ended)
+        log.info(
+            "ended", assignment=part.assignment_id, reason=outcome.reason.value, accepted=ended
+        )
         return Phase.CLEAR
 
     def _final_outcome(self) -> Outcome:
@@ -344,7 +408,11 @@ class Attempt:
             if outcome.last_step is None:
                 details["last_step"] = self._uploaders.last_step
             if outcome.reason is Reason.SUCCEEDED and self._uploaders.final_checkpoint_lost:
-                return Outcome.of(Reason.STORAGE, "the run ended well, but its result could not be stored", **details)
+                return Outcome.of(
+                    Reason.STORAGE,
+                    "the run ended well, but its result could not be stored",
+                    **details,
+                )
         return outcome.model_copy(update=details)
 
     def _abandon(self) -> Phase:
@@ -355,12 +423,19 @@ class Attempt:
 
     def _clear(self) -> Phase:
         """Release the attempt's resources, once no process of it is left."""
-        # The second returns whether orphans of any attempt were found; one of this may be among them.
-        if not self._tree.kill() or self._context.children.sweep_orphans() or not self._memory.over():
+        # The second returns whether orphans of any attempt were found; one of this may be among
+        # them.
+        if (
+            not self._tree.kill()
+            or self._context.children.sweep_orphans()
+            or not self._memory.over()
+        ):
             return Phase.CLEAR
         with self._context.database.series() as session:
             stream = self.stream
-            streams.seal(session, stream.assignment_id, job_id=stream.job_id, attempt=stream.attempt_number)
+            streams.seal(
+                session, stream.assignment_id, job_id=stream.job_id, attempt=stream.attempt_number
+            )
         with self._context.database.jobs() as session:
             attempts.release(session, self.stream.assignment_id, self._context.node_name)
         self._context.freed()
@@ -391,7 +466,8 @@ class Attempt:
         self._rebooted = file is not None and file.boot_id != processes.boot_id()
         self._tree.launcher = launcher_key(file)
         if file is None:
-            # A launcher that just started may not have written its file. The oldest marked process is the launcher.
+            # A launcher that just started may not have written its file. The oldest marked process
+            # is the launcher.
             started = started_in(self.folder.path, ProcessSnapshot.take())
             self._tree.launcher = started[0].key if started else None
             if not started and not self.folder.was_launched() and self.leased:

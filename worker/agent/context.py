@@ -26,7 +26,10 @@ class AttemptContext:
     timings: Timings
     node_name: str
     node_address: Callable[[], str]
-    """Return this node's address for other nodes. May raise OSError while a name does not resolve."""
+    """Return this node's address for other nodes.
+
+    May raise OSError while a name does not resolve.
+    """
     fork_server: ForkServer | None
     """Process that forks launchers; None starts each by ``launcher_command``."""
     launcher_command: Sequence[str]

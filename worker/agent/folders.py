@@ -1,9 +1,11 @@
 """An attempt's folder on this node, in the format of ``domain.life.attempt``.
 
-Every file is written to a temporary name beside it and renamed. Nothing is synced to the disk: the files protect
-against the death of a process, and after a power cut no process of the attempt reads them.
+Every file is written to a temporary name beside it and renamed. Nothing is synced to the disk: the
+files protect against the death of a process, and after a power cut no process of the attempt reads
+them.
 
-Not here: spools and logs in it (``worker.upload.tail``), and its deletion (``worker.agent.assignment``).
+Not here: spools and logs in it (``worker.upload.tail``), and its deletion
+(``worker.agent.assignment``).
 """
 
 from __future__ import annotations
@@ -59,7 +61,10 @@ class Folder:
         return self.path.is_dir()
 
     def create(self) -> None:
-        """Make it, readable by this user alone. It may exist already: preparing is repeated after a failure."""
+        """Make it, readable by this user alone.
+
+        It may exist already: preparing is repeated after a failure.
+        """
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name in ("spool", attempt.LOGS, attempt.CHECKPOINTS, attempt.TENSORBOARD):
             (self.path / name).mkdir(exist_ok=True)
@@ -107,7 +112,10 @@ class Folder:
         return self._read(attempt.RESULT, ResultFile)
 
     def was_launched(self) -> bool:
-        """Return whether a launcher ever ran: it writes its own file first, or the reason of an earlier failure."""
+        """Return whether a launcher ever ran.
+
+        It writes its own file first, or the reason of an earlier failure.
+        """
         log = self.file(attempt.LAUNCHER_LOG)
         return self.file(attempt.LAUNCHER).exists() or (log.exists() and log.stat().st_size > 0)
 
@@ -121,7 +129,10 @@ class Folder:
             return opened.read().decode(errors="replace")
 
     def last_log_lines(self) -> str:
-        """The last lines of all ranks as far as they are still here, each with its rank: for an attempt whose launcher died."""
+        """The last lines of all ranks as far as they are still here, each with its rank.
+
+        For an attempt whose launcher died.
+        """
         lines: list[str] = []
         for path in sorted(self.file(attempt.LOGS).glob("[0-9]*.jsonl"), reverse=True):
             wanted = limits.EXCERPT_LINES_MAX - len(lines)
@@ -137,7 +148,9 @@ class Folder:
         return "\n".join(lines[-limits.EXCERPT_LINES_MAX :])[-limits.EXCERPT_CHARS_MAX :]
 
     def delete(self) -> None:
-        """Remove it whole, as seen by others: it is renamed first, and ``folders_in`` does not list the remains.
+        """Remove it whole, as seen by others.
+
+        It is renamed first, and ``folders_in`` does not list the remains.
 
         A symbolic link inside it (``code`` of a ``path`` job) is removed, never followed.
         """
@@ -154,7 +167,10 @@ class Folder:
         temporary.replace(target)
 
     def _readable(self, name: str, kind: type[File]) -> File | None:
-        """The file, or None where it is missing or damaged: user code can write here, and nothing may hang on it."""
+        """The file, or None where it is missing or damaged.
+
+        User code can write here, and nothing may hang on it.
+        """
         try:
             return self._read(name, kind)
         except DamagedFileError as error:
@@ -173,7 +189,9 @@ class Folder:
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
-            raise DamagedFileError(f"{self.file(name)} cannot be read: {where}: {first['msg']}") from None
+            raise DamagedFileError(
+                f"{self.file(name)} cannot be read: {where}: {first['msg']}"
+            ) from None
 
 
 def _told(record: bytes) -> str:
@@ -187,7 +205,10 @@ def _told(record: bytes) -> str:
 
 
 def folders_in(node_dir: Path) -> list[Folder]:
-    """Return every attempt's folder on this node, oldest first. Rests of deleted ones are removed."""
+    """Return every attempt's folder on this node, oldest first.
+
+    Rests of deleted ones are removed.
+    """
     found: list[Folder] = []
     for entry in sorted(os.scandir(node_dir), key=lambda entry: entry.name):
         if not entry.is_dir(follow_symlinks=False):

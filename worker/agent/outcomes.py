@@ -1,6 +1,7 @@
 """Outcomes that the agent decides because no launcher has written one.
 
-Not here: the detection of that case (``worker.agent.assignment``), and the launcher's outcomes (``engine.launcher.outcome``).
+Not here: the detection of that case (``worker.agent.assignment``), and the launcher's outcomes
+(``engine.launcher.outcome``).
 """
 
 from __future__ import annotations
@@ -20,10 +21,23 @@ def stopped(reason: StopReason, how: str) -> Outcome:
 
 
 def of_a_dead_launcher(folder: Folder, status: int | None) -> Outcome:
-    """Return the outcome of a launcher that ended without a result; ``status`` as in ``Popen``, None if unknown."""
-    how = "died" if status is None else f"was killed by signal {-status}" if status < 0 else f"exited with {status}"
-    # It had started its ranks, so the node can launch: it was killed, possibly by the job's own code.
+    """Return the outcome of a launcher that ended without a result.
+
+    ``status`` as in ``Popen``, None if unknown.
+    """
+    how = (
+        "died"
+        if status is None
+        else f"was killed by signal {-status}"
+        if status < 0
+        else f"exited with {status}"
+    )
+    # It had started its ranks, so the node can launch: it was killed, possibly by the job's own
+    # code.
     killed = (status is None or status < 0) and folder.file(attempt.RANKS).exists()
     message = f"the launcher {how} without writing a result, and its ranks were killed"
-    details = {"traceback": folder.launcher_log_tail() or None, "log_excerpt": folder.last_log_lines() or None}
+    details = {
+        "traceback": folder.launcher_log_tail() or None,
+        "log_excerpt": folder.last_log_lines() or None,
+    }
     return Outcome.of(Reason.KILLED if killed else Reason.LAUNCH_FAILED, message, **details)

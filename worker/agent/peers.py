@@ -1,7 +1,8 @@
 """Communication with the other nodes of an attempt, through the job database only.
 
-Not here: the effect of one node's end on the attempt (``storage.attempts.gangs``, ``domain.life.gang``), and the ranks'
-rendezvous (``worker.agent.addresses``, ``engine.launcher.start.rendezvous``).
+Not here: the effect of one node's end on the attempt (``storage.attempts.gangs``,
+``domain.life.gang``), and the ranks' rendezvous (``worker.agent.addresses``,
+``engine.launcher.start.rendezvous``).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from lockstep.worker.upload.shipping import Stream
 
 
 def unreachable(claim: Claim) -> Outcome | None:
-    """Return why the others cannot reach this node, if it is node rank 0 of several and that is detectable beforehand."""
+    """Return why the others cannot reach this node, if it is node rank 0 of several."""
     if claim.node_rank > 0 or claim.host_count == 1 or not is_loopback(claim.rendezvous_host):
         return None
     node, address = claim.node_name, claim.rendezvous_host
@@ -28,7 +29,10 @@ def unreachable(claim: Claim) -> Outcome | None:
         Reason.LAUNCH_FAILED,
         f"the ranks of {claim.node_count} nodes cannot connect to {node}: its address "
         f"{address} is reachable from {node} only",
-        advice=f"Set LOCKSTEP_NODE_ADDRESS of the agent on {node} to an address that the other nodes can reach.",
+        advice=(
+            f"Set LOCKSTEP_NODE_ADDRESS of the agent on {node} to an address that the other nodes "
+            f"can reach."
+        ),
     )
 
 
@@ -55,7 +59,10 @@ class Peers:
         """Of the attempt."""
 
     def tell(self, outcome: Outcome) -> None:
-        """Report this assignment's outcome early. The rest of the upload may take minutes, in which the others would wait."""
+        """Report this assignment's outcome early.
+
+        The rest of the upload may take minutes, in which the others would wait.
+        """
         if self.node_count > 1 and not self._told:
             with self._database.jobs() as session:
                 gangs.tell(session, self._stream.assignment_id, self._stream.token, outcome)
@@ -73,5 +80,7 @@ class Peers:
             message = f"node {self._node_name} stops its assignment"
             actor = f"node:{self._node_name}"
             with self._database.jobs() as session:
-                jobs.ask(session, self._stream.job_id, Intent.SHUTDOWN, actor=actor, message=message)
+                jobs.ask(
+                    session, self._stream.job_id, Intent.SHUTDOWN, actor=actor, message=message
+                )
             self._stop_passed_on = True

@@ -1,9 +1,11 @@
 """Reconciliation of the rows of a job's checkpoints with the store.
 
-They differ after a backup of the database was restored: retention has deleted checkpoints that have rows, and later
-ones have no row. Notes beside the files (``storage.objects.published``) mark published checkpoints.
+They differ after a backup of the database was restored: retention has deleted checkpoints that have
+rows, and later ones have no row. Notes beside the files (``storage.objects.published``) mark
+published checkpoints.
 
-No row is deleted unless a whole checkpoint of the job is in the store: a store that is not mounted looks empty.
+No row is deleted unless a whole checkpoint of the job is in the store: a store that is not mounted
+looks empty.
 
 Not here: download and verification of a checkpoint (``worker.launch.resuming``).
 """
@@ -33,7 +35,8 @@ class Reconciled(NamedTuple):
 
     published: list[Published]
     others: list[Published]
-    """Whole checkpoints that were never published: for the case that all of ``published`` are damaged."""
+    """Whole checkpoints that were never published: for the case that all of ``published`` are
+    damaged."""
 
 
 def reconcile(database: Database, blobs: BlobStore, stream: Stream) -> Reconciled:
@@ -49,25 +52,40 @@ def reconcile(database: Database, blobs: BlobStore, stream: Stream) -> Reconcile
         rows = checkpoints.of_job(session, stream.job_id)
     named = {row.location: row for row in rows}
     # Checked again, because a checkpoint that was published after the listing is not in it.
-    gone = [row.id for row in rows if trees and row.location not in trees and not blobs.exists(row.location)]
+    gone = [
+        row.id
+        for row in rows
+        if trees and row.location not in trees and not blobs.exists(row.location)
+    ]
     notes = [
         (location, note)
         for location, tree in trees.items()
-        if tree.noted and location not in named and (note := published.read_note(blobs, location)) is not None
+        if tree.noted
+        and location not in named
+        and (note := published.read_note(blobs, location)) is not None
     ]
     if gone or notes:
         with database.jobs() as session:
-            checkpoints.reconcile(session, stream.assignment_id, stream.token, found=notes, gone=gone)
+            checkpoints.reconcile(
+                session, stream.assignment_id, stream.token, found=notes, gone=gone
+            )
         with database.read_jobs() as session:
             rows = checkpoints.of_job(session, stream.job_id)
     kept = [Published(row.step, row.location, row.sha256) for row in rows]
     unknown = trees.keys() - {row.location for row in rows}
-    others = [other for location in unknown if (other := _unpublished(blobs, location)) is not None] if kept else []
-    return Reconciled(kept, sorted(others, reverse=True, key=lambda other: (_attempt_of(other.location), other.step)))
+    others = (
+        [other for location in unknown if (other := _unpublished(blobs, location)) is not None]
+        if kept
+        else []
+    )
+    return Reconciled(
+        kept,
+        sorted(others, reverse=True, key=lambda other: (_attempt_of(other.location), other.step)),
+    )
 
 
 def reconciled(claim: Claim, database: Database, blobs: BlobStore) -> tuple[Claim, list[Published]]:
-    """Return the claim with the checkpoints that the store has, and whole ones that were never published."""
+    """Return the claim with all intact checkpoints of the store."""
     stream = Stream(claim.assignment_id, claim.job_id, claim.attempt_number, claim.token)
     try:
         found = reconcile(database, blobs, stream)
@@ -75,9 +93,15 @@ def reconciled(claim: Claim, database: Database, blobs: BlobStore) -> tuple[Clai
         if claim.published:
             raise
         # A job that has no checkpoint needs nothing of the store to begin.
-        log.warning("the store is not compared with the database", assignment=claim.assignment_id, error=repr(error))
+        log.warning(
+            "the store is not compared with the database",
+            assignment=claim.assignment_id,
+            error=repr(error),
+        )
         return claim, []
-    return replace(claim, published=found.published, init=None if found.published else claim.init), found.others
+    return replace(
+        claim, published=found.published, init=None if found.published else claim.init
+    ), found.others
 
 
 def _unpublished(blobs: BlobStore, location: str) -> Published | None:

@@ -1,18 +1,22 @@
 """Main loop of the agent: receive notifications, claim, renew leases, adopt, sweep.
 
-It has its own thread, so heartbeats depend only on the database and the clock: slow work (code, checkpoints, uploads,
-kills) runs in the attempts' threads. It needs no broker: a notification only makes it act earlier.
+It has its own thread, so heartbeats depend only on the database and the clock: slow work (code,
+checkpoints, uploads, kills) runs in the attempts' threads. It needs no broker: a notification only
+makes it act earlier.
 
 Each heartbeat, in this order:
 
-1. Note the time (boottime), *then* renew all leases in one statement. Ranks may live until that time plus the fence: it is
-   earlier than the moment at which the database began to count the lease, so the node stops before the lease is given away.
-2. An assignment missing in the answer is lost: its processes are killed at once and nothing more is written.
+1. Note the time (boottime), *then* renew all leases in one statement. Ranks may live until that
+   time plus the fence: it is earlier than the moment at which the database began to count the
+   lease, so the node stops before the lease is given away.
+2. An assignment missing in the answer is lost: its processes are killed at once and nothing more is
+   written.
 3. Intents in the answer (cancel, timeout, shutdown) become graceful stops.
-4. Unclaimed assignments are claimed: their notification may have been lost. Held ones without a thread here are adopted:
-   after a restart all; later, one whose claim was committed while the answer was lost.
-5. A database that was restored from a backup may lack this node, which is registered again, and have an assignment as
-   unclaimed whose ranks run here, which is claimed again.
+4. Unclaimed assignments are claimed: their notification may have been lost. Held ones without a
+   thread here are adopted: after a restart all; later, one whose claim was committed while the
+   answer was lost.
+5. A database that was restored from a backup may lack this node, which is registered again, and
+   have an assignment as unclaimed whose ranks run here, which is claimed again.
 
 Between heartbeats intents are read more often, while the database answers.
 
@@ -55,10 +59,12 @@ from lockstep.worker.settings import AgentSettings
 log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 1.0
-"""Interval of process scans and orphan kills; one scan of ``/proc`` serves every attempt. Intents are read at the same
-interval: a cancel whose notification was lost has ten seconds, of which grace and kill take eight."""
+"""Interval of process scans and orphan kills; one scan of ``/proc`` serves every attempt. Intents
+are read at the same interval: a cancel whose notification was lost has ten seconds, of which grace
+and kill take eight."""
 ENDING_SECONDS = 10.0
-"""Time after the grace to store the ends of stopped jobs before this agent exits. The next agent completes the rest."""
+"""Time after the grace to store the ends of stopped jobs before this agent exits. The next agent
+completes the rest."""
 ANNOUNCE_SECONDS = 1.0
 """For writing that the node leaves."""
 LEAVING_SECONDS = 5.0
@@ -79,7 +85,10 @@ class WakeUp:
 
 
 class Supervisor:
-    """See the module. Public methods may be called from any thread; ``ask_stop`` also from a signal's handler."""
+    """See the module.
+
+    Public methods may be called from any thread; ``ask_stop`` also from a signal's handler.
+    """
 
     def __init__(
         self,
@@ -139,7 +148,7 @@ class Supervisor:
         self._wake_ups.put(wake_up)
 
     def ask_stop(self) -> None:
-        """Begin to end: leave training running for the next agent to adopt, or stop it first (``stop_jobs_on_exit``)."""
+        """Start the end: leave training running, or stop it (``stop_jobs_on_exit``)."""
         self._stopping = True
 
     def join(self) -> None:
@@ -173,11 +182,13 @@ class Supervisor:
             self._fork_server.close()
 
     def _announce_end(self) -> None:
-        """Write that this node leaves, before a job of it can go back to the queue and be placed here again.
+        """Mark this node as leaving before a job of it is placed here again.
 
         In a thread, because the end must not wait for a database that does not answer.
         """
-        leaving = threading.Thread(target=self._guarded, args=("leave", self._leave), name="leave", daemon=True)
+        leaving = threading.Thread(
+            target=self._guarded, args=("leave", self._leave), name="leave", daemon=True
+        )
         leaving.start()
         leaving.join(ANNOUNCE_SECONDS)
 
@@ -243,15 +254,22 @@ class Supervisor:
             nodes.leave(session, self._settings.node_name)
 
     def _register(self) -> None:
-        """Register this node, and find the attempts of a previous agent. Repeated until the database answers."""
+        """Register this node, and find the attempts of a previous agent.
+
+        Repeated until the database answers.
+        """
         name = self._settings.node_name
         with self._database.jobs() as session:
-            nodes.register(session, name, self._devices, version=self._version, boot_id=processes.boot_id())
+            nodes.register(
+                session, name, self._devices, version=self._version, boot_id=processes.boot_id()
+            )
         with self._database.read_jobs() as session:
             held = {assignment.assignment_id for assignment in attempts.held(session, name)}
         for folder in folders_in(self._settings.node_dir):
             if folder.assignment_id not in held:
-                log.info("no lease exists for this attempt: removing it", assignment=folder.assignment_id)
+                log.info(
+                    "no lease exists for this attempt: removing it", assignment=folder.assignment_id
+                )
                 threading.Thread(target=_remove, args=(folder,), daemon=True).start()
         self._registered = True
         log.info("registered", node=name, devices=len(self._devices), held=len(held))
@@ -275,7 +293,8 @@ class Supervisor:
             try:
                 attempt.renewed(sent_at + self._timings.fence_seconds)
             except OSError as error:
-                # A full disk, for example. Its ranks end at the last written fence; the others continue.
+                # A full disk, for example. Its ranks end at the last written fence; the others
+                # continue.
                 log.warning("writing a fence failed", assignment=key, error=repr(error))
             intent = answer[key]
             if intent is not None:
@@ -294,7 +313,9 @@ class Supervisor:
             self._registered = nodes.is_registered(session, name)
             unclaimed = attempts.unclaimed(session, name)
             held = attempts.held(session, name)
-        unknown = [assignment for assignment in held if assignment.assignment_id not in self._attempts]
+        unknown = [
+            assignment for assignment in held if assignment.assignment_id not in self._attempts
+        ]
         for assignment in unknown:
             # Separately: a failure of one must not prevent the adoption of the others.
             self._guarded("adopt", partial(self._adopt, assignment))
@@ -311,7 +332,10 @@ class Supervisor:
         return address_of(self._settings.node_address, self._settings.database_url)
 
     def _claim_waiting(self) -> None:
-        """Retry assignments that could not be claimed: those of gangs whose node rank 0 had not claimed."""
+        """Retry assignments that could not be claimed.
+
+        Those of gangs whose node rank 0 had not claimed.
+        """
         for assignment_id in sorted(self._waiting):
             self._claim(assignment_id)
 
@@ -339,22 +363,32 @@ class Supervisor:
             if claim is None or claim.node_count == 1 or claim.node_rank > 0:
                 meeting.release()
         if claim is None:
-            # Delivered twice, or withdrawn: nothing to do. Or node rank 0 of its gang has not claimed yet.
+            # Delivered twice, or withdrawn: nothing to do. Or node rank 0 of its gang has not
+            # claimed yet.
             log.debug("not claimed", assignment=assignment_id)
             self._waiting.add(assignment_id)
             return
         self._waiting.discard(assignment_id)
-        log.info("claimed", assignment=assignment_id, job=claim.job_id, attempt=claim.attempt_number)
+        log.info(
+            "claimed", assignment=assignment_id, job=claim.job_id, attempt=claim.attempt_number
+        )
         deadline = sent_at + self._timings.fence_seconds
         folder = self._folder(assignment_id)
-        self._take(Attempt.begin(self._context, folder, claim, fence_deadline=deadline, meeting=meeting))
+        self._take(
+            Attempt.begin(self._context, folder, claim, fence_deadline=deadline, meeting=meeting)
+        )
 
     def _claim_again(self, attempt: Attempt) -> None:
-        """Let the database have the claim of an attempt that runs: it was restored from a backup made before that."""
+        """Let the database have the claim of an attempt that runs.
+
+        It was restored from a backup made before that.
+        """
         assignment = attempt.folder.assignment()
         if assignment is None or not attempt.leased:
             return
-        log.warning("the database was restored: claiming again", assignment=attempt.stream.assignment_id)
+        log.warning(
+            "the database was restored: claiming again", assignment=attempt.stream.assignment_id
+        )
         with self._database.jobs() as session:
             attempts.claim(
                 session,

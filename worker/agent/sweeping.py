@@ -1,16 +1,17 @@
 """Reliable end of every process of an attempt.
 
-A rank may ignore SIGTERM, start children, fork twice and leave its session. It cannot leave the process tree: the
-launcher is a *subreaper*, so processes without a parent become its children; the agent is one, too, so the rest of a
-dead launcher becomes the agent's children. This holds while either lives. After the death of both there are three
-searches: the attempt's control group, if it has one (``worker.launch.groups``); descendants recorded earlier, by pid and
-start time; and processes whose initial environment names the attempt's folder.
+A rank may ignore SIGTERM, start children, fork twice and leave its session. It cannot leave the
+process tree: the launcher is a *subreaper*, so processes without a parent become its children; the
+agent is one, too, so the rest of a dead launcher becomes the agent's children. This holds while
+either lives. After the death of both there are three searches: the attempt's control group, if it
+has one (``worker.launch.groups``); descendants recorded earlier, by pid and start time; and
+processes whose initial environment names the attempt's folder.
 
-Without a group a launcher is stopped (SIGSTOP) before its tree is killed: alive, it still collects orphans; stopped, it
-starts nothing.
+Without a group a launcher is stopped (SIGSTOP) before its tree is killed: alive, it still collects
+orphans; stopped, it starts nothing.
 
-Not here: graceful stops (``stop``, ``worker.agent.assignment``), and the fence, by which a launcher kills its ranks
-without an agent (``engine.launcher``).
+Not here: graceful stops (``stop``, ``worker.agent.assignment``), and the fence, by which a launcher
+kills its ranks without an agent (``engine.launcher``).
 """
 
 from __future__ import annotations
@@ -35,17 +36,25 @@ _ROUND_SECONDS = 0.02
 
 
 class Children:
-    """The agent's own children: launchers, which are known, and orphans, which are to be killed and reaped.
+    """The agent's own children.
 
-    Starting and looking exclude each other: a launcher that exists but is not known yet would be taken for an orphan.
+    Launchers, which are known, and orphans, which are to be killed and reaped.
+
+    Starting and looking exclude each other: a launcher that exists but is not known yet would be
+    taken for an orphan.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._launchers: dict[int, subprocess.Popen[bytes] | _Forked] = {}
 
-    def start(self, command: list[str], *, cwd: Path, environment: Mapping[str, str], output: int) -> int:
-        """Start a launcher in its own session, with nothing of the agent open in it. Returns its pid."""
+    def start(
+        self, command: list[str], *, cwd: Path, environment: Mapping[str, str], output: int
+    ) -> int:
+        """Start a launcher in its own session, with nothing of the agent open in it.
+
+        Returns its pid.
+        """
         with self._lock:
             launcher = subprocess.Popen(
                 command,
@@ -60,7 +69,9 @@ class Children:
             self._launchers[launcher.pid] = launcher
             return launcher.pid
 
-    def fork(self, fork_server: ForkServer, *, cwd: Path, environment: Mapping[str, str], output: int) -> int | None:
+    def fork(
+        self, fork_server: ForkServer, *, cwd: Path, environment: Mapping[str, str], output: int
+    ) -> int | None:
         """As :meth:`start`, by a fork of the warm process; None where that is not ready.
 
         Raises
@@ -79,7 +90,10 @@ class Children:
             return pid
 
     def exit_status(self, pid: int) -> int | None:
-        """Exit code of a launcher that this agent started and that has ended (negative: a signal), else None."""
+        """Exit code of a launcher that this agent started and that has ended (negative.
+
+        A signal), else None.
+        """
         with self._lock:
             launcher = self._launchers.get(pid)
             return None if launcher is None else launcher.poll()
@@ -102,8 +116,8 @@ class Children:
     def sweep_orphans(self) -> int:
         """Kill orphans of dead launchers, and reap dead ones. Return the number of living orphans.
 
-        An orphan is a child in another session than the agent's: every descendant of a launcher is, and children of the
-        agent's libraries are not.
+        An orphan is a child in another session than the agent's: every descendant of a launcher is,
+        and children of the agent's libraries are not.
         """
         with self._lock:
             return self._sweep_orphans()
@@ -127,7 +141,10 @@ class Children:
 
 
 class _Forked:
-    """A child that this process did not start itself; as much of ``subprocess.Popen`` as is used here."""
+    """A child that this process did not start itself.
+
+    As much of ``subprocess.Popen`` as is used here.
+    """
 
     def __init__(self, pid: int):
         self.pid = pid
@@ -138,7 +155,9 @@ class _Forked:
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
             except ChildProcessError:
-                self.returncode = 0  # Its status was read elsewhere; the value is Popen's for that case.
+                self.returncode = (
+                    0  # Its status was read elsewhere; the value is Popen's for that case.
+                )
             else:
                 self.returncode = os.waitstatus_to_exitcode(status) if pid else None
         return self.returncode
@@ -170,7 +189,9 @@ class ProcessTree:
             return
         found = process_snapshot.by_pid.get(self.launcher.pid)
         if found is not None and found.key == self.launcher:
-            self._seen = {process.key for process in process_snapshot.descendants(self.launcher.pid)}
+            self._seen = {
+                process.key for process in process_snapshot.descendants(self.launcher.pid)
+            }
 
     def survivors(self) -> list[ProcessStat]:
         """Every living process of the attempt, the launcher included."""
@@ -182,14 +203,21 @@ class ProcessTree:
             if root is not None and root.key == key:
                 for process in (root, *process_snapshot.descendants(key.pid)):
                     found[process.key.pid] = process
-        grouped = [process_snapshot.by_pid[pid] for pid in self.group.pids() if pid in process_snapshot.by_pid]
+        grouped = [
+            process_snapshot.by_pid[pid]
+            for pid in self.group.pids()
+            if pid in process_snapshot.by_pid
+        ]
         for process in (*started_in(self.folder, process_snapshot), *grouped):
             for each in (process, *process_snapshot.descendants(process.key.pid)):
                 found[each.key.pid] = each
         return [process for process in found.values() if process.alive]
 
     def kill(self, seconds: float = KILL_SECONDS) -> bool:
-        """Kill all processes. Return False if one is left after this time, such as a process that waits for a dead disk."""
+        """Kill all processes.
+
+        Return False if one is left after this time, such as a process that waits for a dead disk.
+        """
         deadline = time.monotonic() + seconds
         while not self._kill_once():
             if time.monotonic() >= deadline:
@@ -199,7 +227,11 @@ class ProcessTree:
         return True
 
     def _kill_once(self) -> bool:
-        """Run one round. Return whether no process was left before it: forks between scan and kill are found by the next."""
+        """Run one round.
+
+        Return whether no process was left before it: forks between scan and kill are found by the
+        next.
+        """
         self.group.kill()
         survivors = self.survivors()
         if self.launcher is not None and is_alive(self.launcher):

@@ -1,7 +1,10 @@
-"""Wait for the return of a GPU's memory: the driver frees it some moments after the last process has died.
+"""Wait for the return of a GPU's memory.
 
-A device that is leased again too early has less free memory than expected, and the next job runs out of memory. The
-reference is the use before the launch, because other programs may use the device, too.
+The driver frees it some moments after the last process has died.
+
+A device that is leased again too early has less free memory than expected, and the next job runs
+out of memory. The reference is the use before the launch, because other programs may use the
+device, too.
 
 Not here: the end of the processes (``worker.agent.sweeping``).
 """
@@ -22,7 +25,8 @@ Used = Mapping[int, int]
 SLACK_BYTES = 64 * 2**20
 """Tolerance: other programs' use of a device varies."""
 WAIT_SECONDS = 30.0
-"""Time limit: afterwards another program holds the memory, and a longer wait would block the device."""
+"""Time limit: afterwards another program holds the memory, and a longer wait would block the
+device."""
 
 
 def used_bytes(devices: Sequence[int]) -> Used:
@@ -33,11 +37,15 @@ def used_bytes(devices: Sequence[int]) -> Used:
         return {}
     try:
         return {
-            index: int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(index)).used)
+            index: int(
+                pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(index)).used
+            )
             for index in devices
         }
     except pynvml.NVMLError as error:
-        log.warning("the memory of the devices cannot be read", devices=list(devices), nvml=str(error))
+        log.warning(
+            "the memory of the devices cannot be read", devices=list(devices), nvml=str(error)
+        )
         return {}
     finally:
         pynvml.nvmlShutdown()
@@ -54,22 +62,34 @@ class MemoryReclaim:
         As :func:`used_bytes`.
     """
 
-    def __init__(self, before: Callable[[], Used], used: Callable[[Sequence[int]], Used] = used_bytes):
+    def __init__(
+        self, before: Callable[[], Used], used: Callable[[Sequence[int]], Used] = used_bytes
+    ):
         self._before, self._used = before, used
         self._deadline: float | None = None
 
     def over(self) -> bool:
-        """Return whether the devices may be released. Call it repeatedly, once no process is left."""
+        """Return whether the devices may be released.
+
+        Call it repeatedly, once no process is left.
+        """
         before = self._before()
         if not before:
             return True
         if self._deadline is None:
             self._deadline = time.monotonic() + WAIT_SECONDS
         now = self._used(list(before))
-        missing = {index: used - before[index] for index, used in now.items() if used > before[index] + SLACK_BYTES}
+        missing = {
+            index: used - before[index]
+            for index, used in now.items()
+            if used > before[index] + SLACK_BYTES
+        }
         if not missing:
             return True
         if time.monotonic() < self._deadline:
             return False
-        log.warning("memory of devices was not freed; the devices are released nevertheless", missing_bytes=missing)
+        log.warning(
+            "memory of devices was not freed; the devices are released nevertheless",
+            missing_bytes=missing,
+        )
         return True

@@ -1,9 +1,11 @@
 """Devices of this node: its GPUs, or slots of its CPU.
 
-GPUs are read through NVML, which needs no CUDA context and no GPU memory. A node without GPUs offers *CPU slots*:
-devices of kind and type ``cpu``, one rank each. Each has an equal part of the host's memory.
+GPUs are read through NVML, which needs no CUDA context and no GPU memory. A node without GPUs
+offers *CPU slots*: devices of kind and type ``cpu``, one rank each. Each has an equal part of the
+host's memory.
 
-Not here: the holders of devices (``storage.attempts.placing``), and measurements (``worker.devices.sampling``).
+Not here: the holders of devices (``storage.attempts.placing``), and measurements
+(``worker.devices.sampling``).
 """
 
 from __future__ import annotations
@@ -29,14 +31,18 @@ def devices(cpu_slots: int | None) -> list[DeviceInfo]:
     Parameters
     ----------
     cpu_slots : int or None
-        Slots of a node without GPUs; None takes the number of cores, at least 2. 0 on such a node offers nothing.
+        Slots of a node without GPUs; None takes the number of cores, at least 2. 0 on such a node
+        offers nothing.
     """
     found = gpus()
     if found:
         return found
     slots = max(CPU_SLOTS_MIN, os.cpu_count() or 1) if cpu_slots is None else cpu_slots
     memory_bytes = host_bytes() // max(1, slots)
-    return [DeviceInfo(index=index, kind="cpu", type="cpu", memory_bytes=memory_bytes) for index in range(slots)]
+    return [
+        DeviceInfo(index=index, kind="cpu", type="cpu", memory_bytes=memory_bytes)
+        for index in range(slots)
+    ]
 
 
 def host_bytes(cgroup: Path = Path("/sys/fs/cgroup")) -> int:

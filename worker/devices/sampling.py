@@ -2,18 +2,22 @@
 
 ==========================================  ===========================================================================
 ``system/node<N>/…`` (N: the node's rank)   ``cpu_percent`` (of all cores: 100 is all of them), ``memory_bytes`` (not
-                                            available), ``disk_free_bytes`` (where the attempts' folders are),
-                                            ``network_received_bytes_per_second``, ``network_sent_bytes_per_second``
-                                            (all interfaces but the loopback): of the whole machine, with other programs
+                                            available), ``disk_free_bytes`` (where the attempts'
+                                            folders are), ``network_received_bytes_per_second``,
+                                            ``network_sent_bytes_per_second`` (all interfaces but
+                                            the loopback): of the whole machine, with other programs
 ``system/rank<R>/…`` (R: the global rank)   ``cpu_percent`` (100 is one core) and ``rss_bytes`` of the rank and all
-                                            processes below it; memory that they share is counted in each of them
+                                            processes below it; memory that they share is counted in
+                                            each of them
 the same, of the rank's GPU, through NVML   ``gpu_utilization_percent``, ``gpu_memory_bytes``, ``gpu_power_watts``,
                                             ``gpu_temperature_celsius``
 ==========================================  ===========================================================================
 
-Values that cannot be measured are left out: a node without NVIDIA's driver has no series of GPUs, and a rate needs two samples.
+Values that cannot be measured are left out: a node without NVIDIA's driver has no series of GPUs,
+and a rate needs two samples.
 
-Not here: schedule and storage of samples (``worker.upload.system``), and the inventory (``worker.devices.inventory``).
+Not here: schedule and storage of samples (``worker.upload.system``), and the inventory
+(``worker.devices.inventory``).
 """
 
 from __future__ import annotations
@@ -36,9 +40,18 @@ _LOOPBACK: Final = "lo"
 
 
 class Sampler:
-    """Measures one attempt on one node. ``sample`` may take as long as the driver does, and is asked by one thread."""
+    """Measures one attempt on one node.
 
-    def __init__(self, folder: Folder, assignment: AssignmentFile, *, clock: Callable[[], float] = time.monotonic):
+    ``sample`` may take as long as the driver does, and is asked by one thread.
+    """
+
+    def __init__(
+        self,
+        folder: Folder,
+        assignment: AssignmentFile,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ):
         self._folder = folder
         self._node = f"{SYSTEM}node{assignment.node_rank}"
         self._devices = assignment.devices if assignment.device_kind == "cuda" else []
@@ -69,7 +82,9 @@ class Sampler:
         # A guest's time is in user's and nice's already; waiting for a disk is not computing.
         total = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
         idle = times.idle + getattr(times, "iowait", 0.0)
-        nics = [nic for name, nic in psutil.net_io_counters(pernic=True).items() if name != _LOOPBACK]
+        nics = [
+            nic for name, nic in psutil.net_io_counters(pernic=True).items() if name != _LOOPBACK
+        ]
         received, sent = sum(nic.bytes_recv for nic in nics), sum(nic.bytes_sent for nic in nics)
         if self._node_before is not None and elapsed is not None:
             total_before, idle_before, received_before, sent_before = self._node_before
@@ -77,8 +92,12 @@ class Sampler:
             if spent > 0:
                 values[f"{self._node}/cpu_percent"] = _percent(spent - (idle - idle_before), spent)
             # An interface that has gone takes its count with it.
-            values[f"{self._node}/network_received_bytes_per_second"] = max(0, received - received_before) / elapsed
-            values[f"{self._node}/network_sent_bytes_per_second"] = max(0, sent - sent_before) / elapsed
+            values[f"{self._node}/network_received_bytes_per_second"] = (
+                max(0, received - received_before) / elapsed
+            )
+            values[f"{self._node}/network_sent_bytes_per_second"] = (
+                max(0, sent - sent_before) / elapsed
+            )
         self._node_before = total, idle, received, sent
         return values
 
@@ -94,9 +113,12 @@ class Sampler:
             name = f"{SYSTEM}rank{rank}"
             values[f"{name}/rss_bytes"] = float(sum(rss for _, rss in used.values()))
             seconds = {key: cpu for key, (cpu, _) in used.items()}
-            # Of a rank that was not there before, all that it has used since it began falls into an unknown time.
+            # Of a rank that was not there before, all that it has used since it began falls into an
+            # unknown time.
             if elapsed is not None and root.key in self._cpu_before:
-                spent = sum(max(0.0, cpu - self._cpu_before.get(key, 0.0)) for key, cpu in seconds.items())
+                spent = sum(
+                    max(0.0, cpu - self._cpu_before.get(key, 0.0)) for key, cpu in seconds.items()
+                )
                 values[f"{name}/cpu_percent"] = 100 * spent / elapsed
             cpu_now |= seconds
         self._cpu_before = cpu_now
@@ -141,7 +163,11 @@ def of_gpus(devices: Mapping[int, int]) -> dict[str, float]:
     except pynvml.NVMLError:
         return {}
     try:
-        return {name: value for rank, index in devices.items() for name, value in _of_gpu(rank, index).items()}
+        return {
+            name: value
+            for rank, index in devices.items()
+            for name, value in _of_gpu(rank, index).items()
+        }
     finally:
         pynvml.nvmlShutdown()
 
@@ -151,7 +177,9 @@ def _of_gpu(rank: int, index: int) -> dict[str, float]:
         "utilization_percent": lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
         "memory_bytes": lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).used,
         "power_watts": lambda gpu: pynvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
-        "temperature_celsius": lambda gpu: pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU),
+        "temperature_celsius": lambda gpu: pynvml.nvmlDeviceGetTemperature(
+            gpu, pynvml.NVML_TEMPERATURE_GPU
+        ),
     }
     values: dict[str, float] = {}
     try:

@@ -1,12 +1,13 @@
 """Transfer of a job's code to the node.
 
-``upload``: the archive is fetched from the store, its digest is verified, and it is unpacked. Names and links must stay
-inside (``domain.archive_tree``, the api's rules); tarfile's ``data`` filter refuses devices and checks the rest again.
-The api checked the archive at the upload; it is checked again because other programs can write to the store.
+``upload``: the archive is fetched from the store, its digest is verified, and it is unpacked. Names
+and links must stay inside (``domain.archive_tree``, the api's rules); tarfile's ``data`` filter
+refuses devices and checks the rest again. The api checked the archive at the upload; it is checked
+again because other programs can write to the store.
 
-``path``: the folder is on the node already and is used in place through a symbolic link. A copy was rejected: such
-folders are on a shared mount and often hold the data set, too; and a user who names a folder of the node expects the
-script's output files in it afterwards.
+``path``: the folder is on the node already and is used in place through a symbolic link. A copy was
+rejected: such folders are on a shared mount and often hold the data set, too; and a user who names
+a folder of the node expects the script's output files in it afterwards.
 
 ``git``: the commit that was resolved at the submit is fetched from its repository.
 
@@ -32,7 +33,10 @@ _READ_BYTES = 1024 * 1024
 
 
 class CodeUnavailableError(Exception):
-    """The code cannot be brought, and trying again on this node would not help. The message is for the job's owner."""
+    """The code cannot be brought, and trying again on this node would not help.
+
+    The message is for the job's owner.
+    """
 
 
 def bring(code: UploadedCode | GitCode | PathCode | None, target: Path, blobs: BlobStore) -> None:
@@ -41,14 +45,16 @@ def bring(code: UploadedCode | GitCode | PathCode | None, target: Path, blobs: B
     Raises
     ------
     CodeUnavailableError
-        If the archive is missing, damaged, too large or unsafe, or the folder or the commit does not exist.
+        If the archive is missing, damaged, too large or unsafe, or the folder or the commit does
+        not exist.
     OSError
         If the store or the repository does not answer; temporary.
     """
     if target.exists():
         return
     if code is None:
-        # The ranks' working directory all the same: in the attempt's own folder a script's ``result.json`` or ``logs/``
+        # The ranks' working directory all the same: in the attempt's own folder a script's
+        # ``result.json`` or ``logs/``
         # would be taken for the launcher's.
         target.mkdir()
     elif isinstance(code, UploadedCode):
@@ -71,11 +77,15 @@ def _bring_upload(code: UploadedCode, target: Path, blobs: BlobStore) -> None:
     key = f"uploads/{code.upload}.tar.gz"
     try:
         if not blobs.exists(key):
-            raise CodeUnavailableError(f"the uploaded code {code.upload[:12]}… is no longer in the store")
+            raise CodeUnavailableError(
+                f"the uploaded code {code.upload[:12]}… is no longer in the store"
+            )
         blobs.get_file(key, archive)
         found = _sha256(archive)
         if found != code.upload:
-            raise CodeUnavailableError(f"the uploaded code is damaged: sha256 {found} instead of {code.upload}")
+            raise CodeUnavailableError(
+                f"the uploaded code is damaged: sha256 {found} instead of {code.upload}"
+            )
         unpack(archive, partial)
         partial.rename(target)
     finally:
@@ -88,13 +98,15 @@ def unpack(archive: Path, target: Path) -> None:
     Raises
     ------
     CodeUnavailableError
-        If it is no such archive, holds more than the limits allow, or a member that leads out of ``target``.
+        If it is no such archive, holds more than the limits allow, or a member that leads out of
+        ``target``.
     """
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
     try:
         with tarfile.open(archive, "r:gz") as opened:
-            # Members are read one by one: the headers of a bomb exceed the limit before its bytes are written.
+            # Members are read one by one: the headers of a bomb exceed the limit before its bytes
+            # are written.
             if hasattr(tarfile, "data_filter"):
                 opened.extractall(target, members=_bounded(opened), filter="data")
             else:  # Python before 3.11.4, which some systems still have
@@ -119,10 +131,13 @@ def _bounded(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     for files, member in enumerate(archive, start=1):
         total_bytes += member.size
         if files > limits.UPLOAD_FILES_MAX:
-            raise CodeUnavailableError(f"the uploaded code has more than {limits.UPLOAD_FILES_MAX} files")
+            raise CodeUnavailableError(
+                f"the uploaded code has more than {limits.UPLOAD_FILES_MAX} files"
+            )
         if total_bytes > limits.UPLOAD_UNPACKED_BYTES_MAX:
             raise CodeUnavailableError(
-                f"the uploaded code is larger than {limits.UPLOAD_UNPACKED_BYTES_MAX} bytes unpacked"
+                f"the uploaded code is larger than {limits.UPLOAD_UNPACKED_BYTES_MAX} bytes "
+                f"unpacked"
             )
         tree.add(member.name, member.linkname if member.issym() else None)
         yield member

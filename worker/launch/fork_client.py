@@ -1,7 +1,7 @@
 """Agent's side of the fork server, which forks launchers (``engine.launcher.start.fork_server``).
 
-The fork server takes seconds to start, and may die. While it is not ready, launchers are started by exec, which takes
-those seconds and is otherwise equal.
+The fork server takes seconds to start, and may die. While it is not ready, launchers are started by
+exec, which takes those seconds and is otherwise equal.
 
 Not here: the parent of the launcher (``worker.agent.sweeping.Children``).
 """
@@ -25,7 +25,8 @@ log = structlog.get_logger(__name__)
 
 COMMAND = (sys.executable, "-P", "-m", "lockstep.engine.launcher.start.fork_server")
 _ROOM = 4096
-"""Bytes of the warm process's first environment that are kept free, so that forks can show their own there."""
+"""Bytes of the warm process's first environment that are kept free, so that forks can show their
+own there."""
 _ANSWER_SECONDS = 5.0
 """A fork takes milliseconds."""
 _AGAIN_SECONDS = 60.0
@@ -62,7 +63,10 @@ class ForkServer:
             if self._process is not None and self._process.poll() is None:
                 return
             if self._process is not None:
-                log.warning("the fork server has ended; launchers are started by exec", code=self._process.returncode)
+                log.warning(
+                    "the fork server has ended; launchers are started by exec",
+                    code=self._process.returncode,
+                )
                 self._drop()
             if time.monotonic() < self._start_at:
                 return
@@ -91,14 +95,19 @@ class ForkServer:
             return self._ready
 
     def fork(self, folder: Path, environ: Mapping[str, str], log_descriptor: int) -> int | None:
-        """The pid of a new launcher of ``folder``, a child of this process; None if a warm process is not ready.
+        """The pid of a new launcher of ``folder``, a child of this process.
+
+        None if a warm process is not ready.
 
         Raises
         ------
         ForkServerError
-            If it was asked and did not answer. A launcher may exist nevertheless, as a child of this process.
+            If it was asked and did not answer. A launcher may exist nevertheless, as a child of
+            this process.
         """
-        request = LaunchRequest(folder=str(folder), environ=dict(environ)).model_dump_json().encode()
+        request = (
+            LaunchRequest(folder=str(folder), environ=dict(environ)).model_dump_json().encode()
+        )
         if len(request) > BYTES_MAX or not self.is_ready():
             return None
         with self._lock:

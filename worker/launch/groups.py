@@ -1,11 +1,12 @@
 """A control group for each attempt (cgroup v2), where the kernel lets this agent make one.
 
-No process leaves it by forking, by a session of its own or by losing its parents, and one write kills all of them at
-once. It needs the right to make a folder below the agent's own group: root has it, and so has a systemd unit with
-``Delegate=yes``. Elsewhere, and against user code that runs as root and moves itself away, the nets of
-``worker.agent.sweeping`` do the same by looking.
+No process leaves it by forking, by a session of its own or by losing its parents, and one write
+kills all of them at once. It needs the right to make a folder below the agent's own group: root has
+it, and so has a systemd unit with ``Delegate=yes``. Elsewhere, and against user code that runs as
+root and moves itself away, the nets of ``worker.agent.sweeping`` do the same by looking.
 
-The launcher enters by itself, before it starts anything (``engine.launcher.start.processes.enter_group``).
+The launcher enters by itself, before it starts anything
+(``engine.launcher.start.processes.enter_group``).
 
 Not here: limits of memory or processor time; nothing is limited by these groups.
 """
@@ -37,18 +38,23 @@ class ControlGroup:
         self.path = None if below is None else below / f"{_PREFIX}{name}"
 
     def create(self) -> Path | None:
-        """Make it, if it may be made; its folder. It may exist already: preparing is repeated after a failure."""
+        """Make it, if it may be made; its folder.
+
+        It may exist already: preparing is repeated after a failure.
+        """
         if self.path is None:
             return None
         try:
             self.path.mkdir(exist_ok=True)
         except OSError as error:
             log.debug(
-                "no control group for this attempt: its processes are found by a scan of all processes",
+                "no control group for this attempt: its processes are found by a scan of all "
+                "processes",
                 error=str(error),
             )
             return None
-        # Version 5.14 of the kernel brought the file. Without it the group would be a list of pids, which sweeping has.
+        # Version 5.14 of the kernel brought the file. Without it the group would be a list of pids,
+        # which sweeping has.
         return self.path if (self.path / "cgroup.kill").exists() else None
 
     def kill(self) -> None:
@@ -84,9 +90,14 @@ class ControlGroup:
 def own_group() -> Path | None:
     """The folder of the group that this process is in, or None where version 2 is not mounted."""
     try:
-        name = next(line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::"))
+        name = next(
+            line[3:]
+            for line in Path("/proc/self/cgroup").read_text().splitlines()
+            if line.startswith("0::")
+        )
         mounts = (line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines())
-        # "… <mount point at 4> … - <type> <source> <options>", after a variable number of fields (proc(5)).
+        # "… <mount point at 4> … - <type> <source> <options>", after a variable number of fields
+        # (proc(5)).
         root = next(fields[4] for fields in mounts if fields[fields.index("-") + 1] == "cgroup2")
     except (OSError, StopIteration, ValueError):
         return None

@@ -1,7 +1,8 @@
 """Start of a launcher: environment, session, output.
 
-The environment is an allow list: the service's settings, its credentials and its ``PYTHONPATH`` must not reach user
-code, nor may variables that are added to the service later. The launcher adds the job's own variables from its spec.
+The environment is an allow list: the service's settings, its credentials and its ``PYTHONPATH``
+must not reach user code, nor may variables that are added to the service later. The launcher adds
+the job's own variables from its spec.
 
 Not here: torchrun's variables of the ranks (``engine.launcher``).
 """
@@ -21,13 +22,17 @@ from lockstep.worker.agent.sweeping import Children
 from lockstep.worker.launch.fork_client import ForkServer
 from lockstep.worker.launch.groups import ControlGroup
 
-# -P: the working directory is the attempt's folder, where a job's ``code`` must not shadow the module of that name.
+# -P: the working directory is the attempt's folder, where a job's ``code`` must not shadow the
+# module of that name.
 LAUNCHER_COMMAND = (sys.executable, "-P", "-m", "lockstep.engine.launcher")
 
 _PASSED_NAMES = frozenset(
-    "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR TEMP TMP LD_LIBRARY_PATH LD_PRELOAD VIRTUAL_ENV CONDA_PREFIX "
-    "SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy no_proxy "
-    "HF_HOME TORCH_HOME XDG_CACHE_HOME XDG_DATA_HOME XDG_CONFIG_HOME OMP_NUM_THREADS MKL_NUM_THREADS OPENBLAS_NUM_THREADS "
+    "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR TEMP TMP LD_LIBRARY_PATH LD_PRELOAD "
+    "VIRTUAL_ENV CONDA_PREFIX "
+    "SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy "
+    "https_proxy no_proxy "
+    "HF_HOME TORCH_HOME XDG_CACHE_HOME XDG_DATA_HOME XDG_CONFIG_HOME OMP_NUM_THREADS "
+    "MKL_NUM_THREADS OPENBLAS_NUM_THREADS "
     "COVERAGE_PROCESS_START".split()
 )
 _PASSED_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "NCCL_", "GLOO_", "TP_SOCKET_", "UCX_", "FI_")
@@ -36,11 +41,13 @@ _PASSED_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "NCCL_", "GLOO_", "TP_SOCKET_", "
 def environment_of(agent: Mapping[str, str]) -> dict[str, str]:
     """Return the part of the agent's environment that launchers receive.
 
-    ``CUDA_DEVICE_ORDER`` makes CUDA number devices as NVML did when they were registered; by default it puts the fastest
-    first, and a rank would run on another job's device.
+    ``CUDA_DEVICE_ORDER`` makes CUDA number devices as NVML did when they were registered; by
+    default it puts the fastest first, and a rank would run on another job's device.
     """
     passed = {
-        name: value for name, value in agent.items() if name in _PASSED_NAMES or name.startswith(_PASSED_PREFIXES)
+        name: value
+        for name, value in agent.items()
+        if name in _PASSED_NAMES or name.startswith(_PASSED_PREFIXES)
     }
     return {**passed, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONUNBUFFERED": "1"}
 
@@ -66,7 +73,11 @@ def launch(
     group = ControlGroup(folder.assignment_id).create()
     if group is not None:
         own[attempt.GROUP_VARIABLE] = str(group)
-    log = os.open(folder.file(attempt.LAUNCHER_LOG), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    log = os.open(
+        folder.file(attempt.LAUNCHER_LOG),
+        os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC,
+        0o600,
+    )
     how: dict[str, Any] = {"cwd": folder.path, "environment": {**environment, **own}, "output": log}
     try:
         pid = children.fork(fork_server, **how) if fork_server is not None else None

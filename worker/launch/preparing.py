@@ -2,8 +2,8 @@
 
 Every part may be repeated after an interrupted call.
 
-Not here: the choice of the checkpoint (``worker.launch.resuming``), retries, and the start of the launcher
-(``worker.agent.assignment``).
+Not here: the choice of the checkpoint (``worker.launch.resuming``), retries, and the start of the
+launcher (``worker.agent.assignment``).
 """
 
 from __future__ import annotations
@@ -28,12 +28,16 @@ from lockstep.worker.agent.folders import Folder
 from lockstep.worker.launch import code, resuming
 
 DISK_FREE_BYTES_MIN: Final = 64 * 2**20
-"""On the disk of the node's folder. Below it no attempt is started: its logs, metrics and checkpoints would not fit."""
+"""On the disk of the node's folder. Below it no attempt is started: its logs, metrics and
+checkpoints would not fit."""
 _DISK_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
 
 
 class InitUnavailableError(Exception):
-    """The checkpoint that ``train.init_from`` names is not there. Trying again does not bring it."""
+    """The checkpoint that ``train.init_from`` names is not there.
+
+    Trying again does not bring it.
+    """
 
 
 def prepare(
@@ -47,8 +51,8 @@ def prepare(
 ) -> None:
     """Make the folder complete, up to ``assignment.json``, which is written last.
 
-    ``interface`` is the network interface that reaches the other nodes of a gang. ``others`` are checkpoints to resume
-    from if none of the claim's is whole.
+    ``interface`` is the network interface that reaches the other nodes of a gang. ``others`` are
+    checkpoints to resume from if none of the claim's is whole.
 
     Raises
     ------
@@ -61,7 +65,8 @@ def prepare(
     pydantic.ValidationError
         If this version cannot read the plan.
     OSError
-        If the disk is full, the disk or the store fails, or no published checkpoint is whole; temporary.
+        If the disk is full, the disk or the store fails, or no published checkpoint is whole;
+        temporary.
     """
     spec = read_stored_spec(claim.spec)
     plan = None if claim.plan is None else BatchPlan.model_validate(claim.plan)
@@ -75,7 +80,7 @@ def prepare(
 
 
 def is_disk_failure(error: Exception) -> bool:
-    """Return whether an error of :func:`prepare` is a full or failing disk, and not a fault of the job's files."""
+    """Return whether an error of :func:`prepare` is a full or failing disk."""
     return isinstance(error, OSError) and error.errno in _DISK_ERRNOS
 
 
@@ -85,7 +90,8 @@ def _check_disk(folder: Path) -> None:
     if free < DISK_FREE_BYTES_MIN:
         raise OSError(
             errno.ENOSPC,
-            f"the disk has {in_words(free)} free; at least {in_words(DISK_FREE_BYTES_MIN)} are required",
+            f"the disk has {in_words(free)} free; at least {in_words(DISK_FREE_BYTES_MIN)} are "
+            f"required",
             str(folder),
         )
 
@@ -93,12 +99,17 @@ def _check_disk(folder: Path) -> None:
 def _init_of(spec: JobSpec, claim: Claim) -> str | None:
     source = job_checkpoint(spec.train.init_from) if spec.train is not None else None
     if source is not None and claim.init is None:
-        raise InitUnavailableError(f"train.init_from: {source} no longer exists: its job may have pruned it")
+        raise InitUnavailableError(
+            f"train.init_from: {source} no longer exists: its job may have pruned it"
+        )
     return claim.init
 
 
 def _bring_checkpoint(target: Path, key: str | None, blobs: BlobStore) -> None:
-    """Fetch another job's checkpoint from the store. The engine verifies it; there is no alternative."""
+    """Fetch another job's checkpoint from the store.
+
+    The engine verifies it; there is no alternative.
+    """
     if key is None or target.exists():
         return
     partial = target.with_name(f"{target.name}.partial")

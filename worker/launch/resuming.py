@@ -1,11 +1,11 @@
 """Download of the checkpoint to resume from: the newest whole one.
 
-A checkpoint that was damaged in the store or in transit differs from its manifest, or its manifest differs from the
-published one. It is fetched once more; if it is still damaged, the previous one is used, with an event of the attempt.
-The engine verifies the files again, but has no alternative.
+A checkpoint that was damaged in the store or in transit differs from its manifest, or its manifest
+differs from the published one. It is fetched once more; if it is still damaged, the previous one is
+used, with an event of the attempt. The engine verifies the files again, but has no alternative.
 
-Not here: the published checkpoints (``storage.attempts.checkpoints``), and their presence in the store
-(``worker.agent.reconciling``).
+Not here: the published checkpoints (``storage.attempts.checkpoints``), and their presence in the
+store (``worker.agent.reconciling``).
 """
 
 from __future__ import annotations
@@ -33,11 +33,21 @@ FETCHES: Final = 2
 
 
 class NoIntactCheckpointError(OSError):
-    """There are checkpoints, and each of them is damaged. A fresh start in silence would hide that."""
+    """There are checkpoints, and each of them is damaged.
+
+    A fresh start in silence would hide that.
+    """
 
 
-def bring(folder: Folder, published: Sequence[Published], blobs: BlobStore, others: Sequence[Published] = ()) -> None:
-    """Put the newest whole checkpoint at ``resume``; nothing where none was ever published, or one is there already.
+def bring(
+    folder: Folder,
+    published: Sequence[Published],
+    blobs: BlobStore,
+    others: Sequence[Published] = (),
+) -> None:
+    """Put the newest whole checkpoint at ``resume``.
+
+    Nothing where none was ever published, or one is there already.
 
     Parameters
     ----------
@@ -66,7 +76,12 @@ def bring(folder: Folder, published: Sequence[Published], blobs: BlobStore, othe
             _tell(folder, damaged)
             partial.rename(target)
             return
-        log.warning("a checkpoint is damaged", assignment=folder.assignment_id, step=checkpoint.step, why=damage)
+        log.warning(
+            "a checkpoint is damaged",
+            assignment=folder.assignment_id,
+            step=checkpoint.step,
+            why=damage,
+        )
         damaged.append((checkpoint, damage))
     told = "; ".join(f"that of step {checkpoint.step}: {why}" for checkpoint, why in damaged)
     raise NoIntactCheckpointError(f"no published checkpoint is intact; {told}")
@@ -118,5 +133,6 @@ def _tell(folder: Folder, damaged: Sequence[tuple[Published, str]]) -> None:
         data = {"folder": f"of step {checkpoint.step}", "why": why}
         event = EngineEvent(kind="checkpoint_skipped", time=time.time(), data=data)
         lines.append(event.model_dump_json() + "\n")
-    # Rewritten, because preparation is repeated after a failure; there is no other writer before the launch.
+    # Rewritten, because preparation is repeated after a failure; there is no other writer before
+    # the launch.
     folder.file(attempt.EVENTS).write_text("".join(lines), encoding="utf-8")

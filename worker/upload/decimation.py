@@ -1,9 +1,12 @@
-"""Decimation of a job's metrics: all points are stored, unless it writes faster than a chart can show.
+"""Decimation of a job's metrics.
 
-The rate is that of the spool's growth, not of the upload: a backlog after an outage of the database is no flood and is
-stored whole. Above the limit the points of every k-th step are kept, with k a power of two, so a smaller k keeps a
-superset; of the newest step everything, so a page shows the job's progress; and of each piece the first line with a
-value that is no number, because users search for NaN.
+All points are stored, unless it writes faster than a chart can show.
+
+The rate is that of the spool's growth, not of the upload: a backlog after an outage of the database
+is no flood and is stored whole. Above the limit the points of every k-th step are kept, with k a
+power of two, so a smaller k keeps a superset; of the newest step everything, so a page shows the
+job's progress; and of each piece the first line with a value that is no number, because users
+search for NaN.
 
 Not here: reads and storage (``worker.upload.shipping``).
 """
@@ -23,9 +26,11 @@ WINDOW_SECONDS: Final = 10.0
 """The rate is a mean over this long: a burst below ten seconds' worth of points is stored whole."""
 SAMPLE_SECONDS: Final = 0.5
 SILENCE_SECONDS: Final = 600.0
-"""From one notice of a limit to the next: a job that writes just about as fast as it may would fill its page with them."""
+"""From one notice of a limit to the next: a job that writes just about as fast as it may would fill
+its page with them."""
 _POINT_BYTES_MAX: Final = 100
-"""A point counts at least so many bytes of the spool: long lines of few points, or of none, cost as much to read."""
+"""A point counts at least so many bytes of the spool: long lines of few points, or of none, cost as
+much to read."""
 _STEP: Final = re.compile(rb'"step"\s*:\s*(\d{1,18})')
 
 
@@ -68,7 +73,10 @@ class Decimator:
             self._point_bytes = min(float(_POINT_BYTES_MAX), max(1.0, bytes_read / points))
 
     def caught_up(self) -> None:
-        """Note that all written lines are stored. Only now may k shrink: the backlog was written in a flood."""
+        """Note that all written lines are stored.
+
+        Only now may k shrink: the backlog was written in a flood.
+        """
         if self._wanted < self.keep_every:
             self.keep_every = self._wanted
             if self._wanted == 1:

@@ -1,18 +1,22 @@
 """Effects of rank 0's events: running, plan, checkpoints, warnings.
 
-Events are processed strictly in order, and the offset after each is stored after its effect. An agent that dies in
-between repeats the event, so every effect is idempotent: marking and settling change nothing the second time, a
-checkpoint is stored under the same key and published once. Only a warning may be reported twice.
+Events are processed strictly in order, and the offset after each is stored after its effect. An
+agent that dies in between repeats the event, so every effect is idempotent: marking and settling
+change nothing the second time, a checkpoint is stored under the same key and published once. Only a
+warning may be reported twice.
 
-A checkpoint counts once its row exists: it is put into the store, published by a write that the token guards, and then
-removed from the node. The metrics of the steps before it are stored first: a job that resumes from it on another node
-does not repeat these steps. A store that does not answer is retried for ``PUBLISH_PATIENCE_SECONDS``; then the
-checkpoint is given up with a warning, and training continues.
+A checkpoint counts once its row exists: it is put into the store, published by a write that the
+token guards, and then removed from the node. The metrics of the steps before it are stored first: a
+job that resumes from it on another node does not repeat these steps. A store that does not answer
+is retried for ``PUBLISH_PATIENCE_SECONDS``; then the checkpoint is given up with a warning, and
+training continues.
 
-After a restore of the database, events are processed again from its offset: a checkpoint that is no longer on the node
-is published from the store. Then its rows are compared with the store (``worker.agent.reconciling``).
+After a restore of the database, events are processed again from its offset: a checkpoint that is no
+longer on the node is published from the store. Then its rows are compared with the store
+(``worker.agent.reconciling``).
 
-Not here: metrics and logs (``worker.upload.shipping``), and the verification of a checkpoint (``engine.checkpoints``).
+Not here: metrics and logs (``worker.upload.shipping``), and the verification of a checkpoint
+(``engine.checkpoints``).
 """
 
 from __future__ import annotations
@@ -99,7 +103,8 @@ class EventUploader:
     def set_back(self, what: str) -> None:
         """Restart at the offset of the database, which was restored from a backup. From any thread.
 
-        ``what`` is a noun for the data that another uploader sends again, for the job's owner; may be empty.
+        ``what`` is a noun for the data that another uploader sends again, for the job's owner; may
+        be empty.
         """
         if what:
             message = f"The database was restored from a backup: missing {what} are sent again."
@@ -107,7 +112,10 @@ class EventUploader:
         self._set_back = True
 
     def begin(self, state: streams.StreamState | None) -> None:
-        """Go on from where the stream is, as its opener has read it; without this it is read by the first step."""
+        """Go on from where the stream is, as its opener has read it.
+
+        Without this it is read by the first step.
+        """
         self._place = None if state is None else state.events_offset
 
     def step(self, last: bool) -> bool:
@@ -117,7 +125,11 @@ class EventUploader:
             self._set_back, self._rows_differ = False, True
             self._place, self._marked_running = None, False
         # A script does not report its rendezvous; the start of all its ranks is the substitute.
-        if self._is_script and not self._marked_running and self._folder.file(attempt.RANKS).exists():
+        if (
+            self._is_script
+            and not self._marked_running
+            and self._folder.file(attempt.RANKS).exists()
+        ):
             self._mark_running()
         if self._place is None and not self._refused:
             self._place = self._read_place()
@@ -138,7 +150,10 @@ class EventUploader:
         return True
 
     def _read_place(self) -> int | None:
-        """Return the place that the stream has; None if nothing of this attempt is wanted any more."""
+        """Return the place that the stream has.
+
+        None if nothing of this attempt is wanted any more.
+        """
         state = state_of(self._database, self._stream)
         refused_at, self._refused_at = self._refused_at, None
         same = state.events_offset == refused_at
@@ -146,7 +161,10 @@ class EventUploader:
         return None if self._refused else state.events_offset
 
     def _has_moved(self, place: int) -> bool:
-        """Return whether the database has another place than this agent; the next step goes on from that one."""
+        """Return whether the database has another place than this agent.
+
+        The next step goes on from that one.
+        """
         self._place = self._read_place()
         if self._place is not None and self._place < place:
             self.set_back("")
@@ -158,16 +176,22 @@ class EventUploader:
         try:
             reconcile(self._database, self._blobs, self._stream)
         except Exception as error:
-            # The end of an attempt does not wait for the store: the next attempt compares them before it starts.
+            # The end of an attempt does not wait for the store: the next attempt compares them
+            # before it starts.
             if not last:
                 raise
             log.warning(
-                "the store is not compared with the database", assignment=self._stream.assignment_id, error=repr(error)
+                "the store is not compared with the database",
+                assignment=self._stream.assignment_id,
+                error=repr(error),
             )
         self._rows_differ = False
 
     def _advance(self, place: int) -> bool:
-        """Note that everything before ``place`` is carried out; False if the stream is not where it was."""
+        """Note that everything before ``place`` is carried out.
+
+        False if the stream is not where it was.
+        """
         before, self._place = self._place, None
         assert before is not None
         if place != before:
@@ -192,7 +216,9 @@ class EventUploader:
         except Exception as error:
             if not is_poison(error):
                 raise
-            log.warning("an event is dropped", assignment=self._stream.assignment_id, error=repr(error))
+            log.warning(
+                "an event is dropped", assignment=self._stream.assignment_id, error=repr(error)
+            )
 
     def _apply(self, event: EngineEvent) -> None:
         match event.kind:
@@ -201,21 +227,31 @@ class EventUploader:
             case "plan":
                 BatchPlan.model_validate(event.data)
                 with self._database.jobs() as session:
-                    attempts.settle_plan(session, self._stream.assignment_id, self._stream.token, event.data)
+                    attempts.settle_plan(
+                        session, self._stream.assignment_id, self._stream.token, event.data
+                    )
             case "checkpoint":
                 self._checkpoint(event.data)
             case "resumed":
                 self._resumed(event.data)
             case "initialized":
                 source = event.data.get("from")
-                self._tell("initialized", f"Training starts with the weights of {source}.", {"from": source})
+                self._tell(
+                    "initialized",
+                    f"Training starts with the weights of {source}.",
+                    {"from": source},
+                )
             case "checkpoint_skipped":
                 folder, why = event.data.get("folder"), event.data.get("why")
-                self._tell("checkpoint_skipped", f"Checkpoint {folder} is not used: {why}.", event.data)
+                self._tell(
+                    "checkpoint_skipped", f"Checkpoint {folder} is not used: {why}.", event.data
+                )
             case "memory":
                 self._tell("memory", _memory_sentence(event.data), event.data)
             case "warning":
-                self._tell("warning", str(event.data.get("message", ""))[:WARNING_CHARS_MAX], event.data)
+                self._tell(
+                    "warning", str(event.data.get("message", ""))[:WARNING_CHARS_MAX], event.data
+                )
 
     def _resumed(self, data: dict[str, Any]) -> None:
         message = f"Training resumes from the checkpoint of step {data.get('step')}."
@@ -236,7 +272,11 @@ class EventUploader:
                 self._tell(*told)
             except Exception as error:
                 if is_poison(error):
-                    log.warning("a warning is dropped", assignment=self._stream.assignment_id, error=repr(error))
+                    log.warning(
+                        "a warning is dropped",
+                        assignment=self._stream.assignment_id,
+                        error=repr(error),
+                    )
                     continue
                 self._waiting.appendleft(told)
                 raise
@@ -296,12 +336,15 @@ class EventUploader:
             write_note(self._blobs, key, note)
         except Exception as error:  # noqa: BLE001 - a remote store raises its library's exceptions
             # The checkpoint counts without it. It is missed only if the database is restored.
-            log.warning("writing the publication record of a checkpoint failed", key=key, error=repr(error))
+            log.warning(
+                "writing the publication record of a checkpoint failed", key=key, error=repr(error)
+            )
 
     def _is_stored(self, key: str, manifest_sha256: str) -> bool:
         """Return whether this checkpoint is in the store.
 
-        It is if it was published and the agent died before it noted that, or if the database was set back.
+        It is if it was published and the agent died before it noted that, or if the database was
+        set back.
         """
         try:
             manifest = self._blobs.read(f"{key}/{attempt.MANIFEST}")
@@ -310,10 +353,15 @@ class EventUploader:
         return hashlib.sha256(manifest).hexdigest() == manifest_sha256
 
     def _store(self, folder: Path, key: str) -> bool:
-        """Put a checkpoint into the store. Return False, with a warning, once that has failed for too long."""
+        """Put a checkpoint into the store.
+
+        Return False, with a warning, once that has failed for too long.
+        """
         try:
             self._blobs.put_tree(folder, key)
-        except Exception as error:  # a remote store raises its library's exceptions, not only OSError
+        except (
+            Exception
+        ) as error:  # a remote store raises its library's exceptions, not only OSError
             if is_poison(error):
                 raise
             now = time.monotonic()

@@ -1,14 +1,15 @@
 """Uploader of one of an attempt's files into the series database, each line exactly once.
 
-The stored offset of a file is in the attempt's stream row and moves in the transaction that stores the data before it.
-An agent that dies between read and commit reads the same lines again; one that dies after the commit finds the new
-offset. ``append`` refuses another offset than the stored one, a stale token and a sealed stream, so neither two agents
-nor an old attempt can add data.
+The stored offset of a file is in the attempt's stream row and moves in the transaction that stores
+the data before it. An agent that dies between read and commit reads the same lines again; one that
+dies after the commit finds the new offset. ``append`` refuses another offset than the stored one, a
+stale token and a sealed stream, so neither two agents nor an old attempt can add data.
 
-A database that was restored from a backup has an earlier offset than this agent has stored, or no stream. The stream is
-then opened again, and the file is sent from the database's offset.
+A database that was restored from a backup has an earlier offset than this agent has stored, or no
+stream. The stream is then opened again, and the file is sent from the database's offset.
 
-Not here: the files (``worker.upload.shipping``, ``worker.upload.system``, ``worker.upload.tensorboard``).
+Not here: the files (``worker.upload.shipping``, ``worker.upload.system``,
+``worker.upload.tensorboard``).
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ Place = TypeVar("Place")
 Record = TypeVar("Record")
 
 POISON_TRIES = 5
-"""A batch that the database refuses this often while it answers is dropped, with a warning: behind it wait others."""
+"""A batch that the database refuses this often while it answers is dropped, with a warning: behind
+it wait others."""
 
 
 class Stream(NamedTuple):
@@ -47,7 +49,8 @@ class Stream(NamedTuple):
 class NotOpenError(Exception):
     """The database has no stream of the attempt, and the attempt may not open one.
 
-    The lease was lost, which the next heartbeat finds out; or a backup of the database is being restored.
+    The lease was lost, which the next heartbeat finds out; or a backup of the database is being
+    restored.
     """
 
 
@@ -60,7 +63,7 @@ class Chunk(NamedTuple, Generic[Place, Record]):
 
 
 def opened(database: Database, stream: Stream) -> streams.StreamState | None:
-    """Open an attempt's stream, if the attempt still holds its job, and return how far the stream is."""
+    """Open an attempt's stream if the attempt holds its job; return its state."""
     with database.read_jobs() as session:
         writer = attempts.writer(session, stream.assignment_id, stream.token)
     with database.series() as session:
@@ -70,7 +73,9 @@ def opened(database: Database, stream: Stream) -> streams.StreamState | None:
 
 
 def state_of(database: Database, stream: Stream) -> streams.StreamState:
-    """Return how far an attempt's stream is; a database that has no stream of it was set back, and gets it again.
+    """Return how far an attempt's stream is.
+
+    A database that has no stream of it was set back, and gets it again.
 
     Raises
     ------
@@ -82,7 +87,8 @@ def state_of(database: Database, stream: Stream) -> streams.StreamState:
         state = opened(database, stream)
     if state is None:
         raise NotOpenError(
-            "the series database has no stream for this attempt, and the jobs database does not allow a new one"
+            "the series database has no stream for this attempt, and the jobs database does not "
+            "allow a new one"
         )
     return state
 
@@ -99,7 +105,9 @@ class Shipper(ABC, Generic[Place, Record]):
     what = ""
     """Plural noun for the file's contents in the job's events; without one they omit it."""
 
-    def __init__(self, database: Database, folder: Folder, stream: Stream, warn: Callable[[str], None]):
+    def __init__(
+        self, database: Database, folder: Folder, stream: Stream, warn: Callable[[str], None]
+    ):
         self._database = database
         self._folder = folder
         self._stream = stream
@@ -112,10 +120,16 @@ class Shipper(ABC, Generic[Place, Record]):
         self.on_set_back: Callable[[str], None] = lambda _what: None
         """Called with ``what``, in the uploader's thread, after a restore of the database."""
         self.refused = False
-        """The stream is sealed or belongs to another token: nothing of this attempt is wanted any more."""
+        """The stream is sealed or belongs to another token.
+
+        Nothing of this attempt is wanted any more.
+        """
 
     def begin(self, state: streams.StreamState | None) -> None:
-        """Go on from where the stream is, as its opener has read it; without this it is read by the first step."""
+        """Go on from where the stream is, as its opener has read it.
+
+        Without this it is read by the first step.
+        """
         if state is not None:
             self._go_on_from(state)
 
@@ -141,7 +155,9 @@ class Shipper(ABC, Generic[Place, Record]):
         if batch is None:
             return last and self._was_set_back(self._place)
         if self._poisoned == (batch.before, POISON_TRIES):
-            self._warn(f"{len(batch.records)} records were rejected by the database and are dropped")
+            self._warn(
+                f"{len(batch.records)} records were rejected by the database and are dropped"
+            )
             batch = batch._replace(records=[])
         try:
             accepted = self._append(batch)
@@ -149,15 +165,20 @@ class Shipper(ABC, Generic[Place, Record]):
             # It is not certain that it was committed: the place is read again.
             self._place = None
             if is_poison(error):
-                tries = self._poisoned[1] if self._poisoned and self._poisoned[0] == batch.before else 0
+                tries = (
+                    self._poisoned[1] if self._poisoned and self._poisoned[0] == batch.before else 0
+                )
                 self._poisoned = (batch.before, tries + 1)
             raise
         if accepted:
             self._take(batch.after)
         else:
             self._read_place()
-            # Refused though this is the place: the stream is a later attempt's, or has another token.
-            self.refused = self.refused or (self._place == batch.before and not is_open(self._database, self._stream))
+            # Refused though this is the place: the stream is a later attempt's, or has another
+            # token.
+            self.refused = self.refused or (
+                self._place == batch.before and not is_open(self._database, self._stream)
+            )
         return True
 
     def _was_set_back(self, place: Place) -> bool:
@@ -209,7 +230,12 @@ class Shipper(ABC, Generic[Place, Record]):
 
 
 def is_poison(error: Exception) -> bool:
-    """Return whether the written data itself was refused; otherwise a database is away or full, which is temporary."""
+    """Return whether the written data itself was refused.
+
+    Otherwise a database is away or full, which is temporary.
+    """
     if isinstance(error, LockstepError):
         return error.code is ErrorCode.INVALID
-    return isinstance(error, ValueError | TypeError | LookupError | ArithmeticError | IntegrityError)
+    return isinstance(
+        error, ValueError | TypeError | LookupError | ArithmeticError | IntegrityError
+    )

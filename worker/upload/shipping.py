@@ -1,16 +1,18 @@
-"""Upload of metrics and log lines from the attempt's folder into the series database, each exactly once.
+"""Upload of metrics and log lines into the series database, each exactly once.
 
-Stored data stays on the node up to a limit (``limits.METRIC_SPOOL_STORED_BYTES``, ``limits.LOG_STORED_BYTES``), because
-the database may be restored from a backup; missing data that is no longer on the node is reported.
+Stored data stays on the node up to a limit (``limits.METRIC_SPOOL_STORED_BYTES``,
+``limits.LOG_STORED_BYTES``), because the database may be restored from a backup; missing data that
+is no longer on the node is reported.
 
-While the database is away the files wait: unstored data stays in the spool, up to a limit, and ``logs/shipped`` does not
-move, which limits the launcher's writes.
+While the database is away the files wait: unstored data stays in the spool, up to a limit, and
+``logs/shipped`` does not move, which limits the launcher's writes.
 
-A job's flood affects only that job: its steps are decimated (``worker.upload.decimation``), batches are small and never
-wait while they hold a lock, and stored data is punched out of the spool.
+A job's flood affects only that job: its steps are decimated (``worker.upload.decimation``), batches
+are small and never wait while they hold a lock, and stored data is punched out of the spool.
 
-Not here: exactly-once delivery (``worker.upload.shipper``), samples (``worker.devices.sampling``), event files
-(``worker.upload.tensorboard``), events (``worker.upload.reporting``), the end of a stream (``worker.agent.assignment``).
+Not here: exactly-once delivery (``worker.upload.shipper``), samples (``worker.devices.sampling``),
+event files (``worker.upload.tensorboard``), events (``worker.upload.reporting``), the end of a
+stream (``worker.agent.assignment``).
 """
 
 from __future__ import annotations
@@ -33,7 +35,15 @@ from lockstep.storage.series import series, streams
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.upload.decimation import Decimator
 from lockstep.worker.upload.quota_warnings import QuotaWarnings
-from lockstep.worker.upload.shipper import POISON_TRIES, Chunk, NotOpenError, Place, Shipper, Stream, is_poison
+from lockstep.worker.upload.shipper import (
+    POISON_TRIES,
+    Chunk,
+    NotOpenError,
+    Place,
+    Shipper,
+    Stream,
+    is_poison,
+)
 from lockstep.worker.upload.spool import Spool
 from lockstep.worker.upload.tail import Line, Lines, next_segment_exists, whole_lines
 
@@ -56,7 +66,8 @@ REFUSED_NAMES_MAX = 5
 NAME_CHARS_SHOWN = 60
 PIECES_MAX = 16
 RECORDS_ENOUGH = 2_000
-"""While steps are left out, a batch ends at either: 4 MiB of the spool, or so many records that one transaction stays short."""
+"""While steps are left out, a batch ends at either: 4 MiB of the spool, or so many records that one
+transaction stays short."""
 HOLE_BYTES = 4096
 """So many zero bytes are no damaged line: a piece of the file is gone."""
 LOG_BATCH_BYTES = 6 * limits.LOG_LINE_BYTES_MAX + 4096
@@ -66,12 +77,19 @@ LOG_BATCH_BYTES = 6 * limits.LOG_LINE_BYTES_MAX + 4096
 class PointsShipper(Shipper[Place, metrics.StepValues]):
     """File with points. Points beyond the job's limits are reported once."""
 
-    def __init__(self, database: Database, folder: Folder, stream: Stream, warn: Callable[[str], None]):
+    def __init__(
+        self, database: Database, folder: Folder, stream: Stream, warn: Callable[[str], None]
+    ):
         super().__init__(database, folder, stream, warn)
         self._quota_warnings = QuotaWarnings(warn)
 
     def _append_points(
-        self, records: Sequence[metrics.StepValues], *, before: int, after: int, source: str | None = None
+        self,
+        records: Sequence[metrics.StepValues],
+        *,
+        before: int,
+        after: int,
+        source: str | None = None,
     ) -> bool:
         """See ``series.append``."""
         noted: list[series.OverLimit] = []
@@ -88,16 +106,22 @@ class PointsShipper(Shipper[Place, metrics.StepValues]):
                     left_out=noted.append,
                 )
         finally:
-            # Also where the answer of the commit was lost; if there was none, the same will be left out again.
+            # Also where the answer of the commit was lost; if there was none, the same will be left
+            # out again.
             self._quota_warnings.tell(noted)
 
 
 class MetricsShipper(PointsShipper[int]):
-    """``spool/metrics.jsonl``: offsets are bytes. A bad line is named in one warning, and does not stop the rest."""
+    """``spool/metrics.jsonl``: offsets are bytes.
+
+    A bad line is named in one warning, and does not stop the rest.
+    """
 
     what = "metrics"
 
-    def __init__(self, database: Database, folder: Folder, stream: Stream, warn: Callable[[str], None]):
+    def __init__(
+        self, database: Database, folder: Folder, stream: Stream, warn: Callable[[str], None]
+    ):
         super().__init__(database, folder, stream, warn)
         self.last_step: int | None = None
         """Step of the newest record that was read; a line without a step takes the next one."""
@@ -114,7 +138,10 @@ class MetricsShipper(PointsShipper[int]):
         """Stored bytes of the spool, as far as this agent has read."""
 
     def step(self, last: bool) -> bool:
-        """Ship one batch, after a look at how large the spool has become. See ``worker.upload.upload_loop``."""
+        """Ship one batch, after a look at how large the spool has become.
+
+        See ``worker.upload.upload_loop``.
+        """
         path = self._folder.file(attempt.METRICS)
         if path.is_file():
             self._decimator.look(path.stat().st_size)
@@ -172,7 +199,10 @@ class MetricsShipper(PointsShipper[int]):
     def _passed_over(self, start: int, end: int) -> None:
         """Name zero bytes in the spool: a piece that is gone, or a damaged line."""
         if end - start >= HOLE_BYTES:
-            self._warn(f"{in_words(end - start)} of the metrics are missing: they are no longer on the node")
+            self._warn(
+                f"{in_words(end - start)} of the metrics are missing: they are no longer on the "
+                f"node"
+            )
         elif start >= self._spool.freed:
             self._bad(Line(start, end, b""), "it contains NUL bytes")
 
@@ -190,12 +220,17 @@ class MetricsShipper(PointsShipper[int]):
                 if (record := self._decode(line)) is not None:
                     records.append(record)
             self.last_step = last_step
-        decimator.measured(sum(line.end - line.offset for line in read), sum(len(record.values) for record in records))
+        decimator.measured(
+            sum(line.end - line.offset for line in read),
+            sum(len(record.values) for record in records),
+        )
         return records
 
     def _decode(self, line: Line) -> metrics.StepValues | None:
         try:
-            record = metrics.decode(line.text, now=time.time(), default_step=(self.last_step or 0) + 1)
+            record = metrics.decode(
+                line.text, now=time.time(), default_step=(self.last_step or 0) + 1
+            )
         except ValueError as error:
             self._bad(line, str(error))
             return None
@@ -208,7 +243,8 @@ class MetricsShipper(PointsShipper[int]):
             if not self._not_theirs:
                 self._not_theirs = True
                 self._warn(
-                    f"numbers named {metrics.SYSTEM}… are dropped: this prefix is reserved for measurements of the node"
+                    f"numbers named {metrics.SYSTEM}… are dropped: this prefix is reserved for "
+                    f"measurements of the node"
                 )
         return record if record.values else None
 
@@ -216,7 +252,11 @@ class MetricsShipper(PointsShipper[int]):
         self._bad_lines += 1
         if self._bad_lines == 1:
             shown = line.text[:LINE_CHARS_SHOWN].decode(errors="replace")
-            which = f"the line at byte {line.offset}" if self._spool.freed else f"line {self._number(line.offset)}"
+            which = (
+                f"the line at byte {line.offset}"
+                if self._spool.freed
+                else f"line {self._number(line.offset)}"
+            )
             self._warn(f"{which} of $LOCKSTEP_METRICS is dropped: {why}; the line is {shown!r}")
 
     def _note_refused(self, refused: Mapping[str, str]) -> None:
@@ -240,9 +280,13 @@ class MetricsShipper(PointsShipper[int]):
         if self._bad_lines > 1:
             self._warn(f"{self._bad_lines} lines of $LOCKSTEP_METRICS were dropped")
         if self._refused_values > 1:
-            names = ", ".join(repr(name[:NAME_CHARS_SHOWN]) for name in list(self._refused)[:REFUSED_NAMES_MAX])
+            names = ", ".join(
+                repr(name[:NAME_CHARS_SHOWN]) for name in list(self._refused)[:REFUSED_NAMES_MAX]
+            )
             more = ", and other names" if len(self._refused) > REFUSED_NAMES_MAX else ""
-            self._warn(f"{self._refused_values} values of $LOCKSTEP_METRICS were dropped: {names}{more}")
+            self._warn(
+                f"{self._refused_values} values of $LOCKSTEP_METRICS were dropped: {names}{more}"
+            )
 
     def _number(self, offset: int) -> int:
         """Number of the line that begins at ``offset``, counted from 1."""
@@ -260,12 +304,15 @@ class MetricsShipper(PointsShipper[int]):
 class LogShipper(Shipper[logs.LogOffset, LogRecord]):
     """``logs/NNNNNN.jsonl``: a place is a segment and bytes into it.
 
-    Of the segments that are wholly stored the newest are kept, up to a limit, and the others deleted.
+    Of the segments that are wholly stored the newest are kept, up to a limit, and the others
+    deleted.
     """
 
     what = "log lines"
 
-    def __init__(self, database: Database, folder: Folder, stream: Stream, warn: Callable[[str], None]):
+    def __init__(
+        self, database: Database, folder: Folder, stream: Stream, warn: Callable[[str], None]
+    ):
         super().__init__(database, folder, stream, warn)
         self._kept_from = -1
         """Segment that was being written when stored segments were last checked."""
@@ -280,7 +327,9 @@ class LogShipper(Shipper[logs.LogOffset, LogRecord]):
         folder = self._folder.file(attempt.LOGS)
         complete = next_segment_exists(folder, place.segment)
         path = folder / segment_name(place.segment)
-        if not path.exists() and (following := [number for number in _segments(folder) if number > place.segment]):
+        if not path.exists() and (
+            following := [number for number in _segments(folder) if number > place.segment]
+        ):
             return self._without(place, min(following))
         found = whole_lines(path, place.offset, last=last or complete, batch_bytes=LOG_BATCH_BYTES)
         if found.offset == place.offset:
@@ -303,7 +352,10 @@ class LogShipper(Shipper[logs.LogOffset, LogRecord]):
         """Go on behind segments that were deleted as stored, before the database was set back."""
         size = in_words((following - place.segment) * limits.LOG_SEGMENT_BYTES - place.offset)
         self._warn(f"about {size} of the log are missing: they are no longer on the node")
-        note = f"… about {size} missing: the database was restored, and they were no longer on the node …"
+        note = (
+            f"… about {size} missing: the database was restored, and they were no longer on the "
+            f"node …"
+        )
         record = LogRecord(time=time.time(), rank=-1, stream="launcher", text=note)
         return Chunk(place, logs.LogOffset(following, 0), [record])
 
@@ -320,7 +372,9 @@ class LogShipper(Shipper[logs.LogOffset, LogRecord]):
 
     def _delete_stored(self, segment: int, kept_bytes: int) -> None:
         folder = self._folder.file(attempt.LOGS)
-        for number in sorted((number for number in _segments(folder) if number < segment), reverse=True):
+        for number in sorted(
+            (number for number in _segments(folder) if number < segment), reverse=True
+        ):
             path = folder / segment_name(number)
             kept_bytes -= path.stat().st_size
             if kept_bytes <= 0:

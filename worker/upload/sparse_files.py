@@ -1,10 +1,11 @@
 """Release of a file's disk blocks without a change of its offsets.
 
-A spool is only appended to, by a foreign writer that keeps it open: it can be neither rotated nor truncated. Stored data,
-and data that can never be stored, is punched out instead (Linux, all common local file systems): the file's length and
-offsets stay, its blocks are freed.
+A spool is only appended to, by a foreign writer that keeps it open: it can be neither rotated nor
+truncated. Stored data, and data that can never be stored, is punched out instead (Linux, all common
+local file systems): the file's length and offsets stay, its blocks are freed.
 
-Not here: the choice of ranges (``worker.upload.shipping``), and reads across a hole (``worker.upload.tail``).
+Not here: the choice of ranges (``worker.upload.shipping``), and reads across a hole
+(``worker.upload.tail``).
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import Final
 _KEEP_SIZE: Final = 0x01
 _PUNCH_HOLE: Final = 0x02
 BLOCK_BYTES: Final = 4096
-"""Holes begin and end at multiples of it: smaller pieces would be overwritten with zeros, which frees nothing."""
+"""Holes begin and end at multiples of it: smaller pieces would be overwritten with zeros, which
+frees nothing."""
 
 
 def punch(path: Path, start: int, end: int) -> bool:
@@ -26,7 +28,8 @@ def punch(path: Path, start: int, end: int) -> bool:
     Returns
     -------
     bool
-        False where there is no such file, no whole block between them, or a file system that cannot do it.
+        False where there is no such file, no whole block between them, or a file system that cannot
+        do it.
     """
     first = -(-start // BLOCK_BYTES) * BLOCK_BYTES
     length = end // BLOCK_BYTES * BLOCK_BYTES - first
@@ -38,7 +41,9 @@ def punch(path: Path, start: int, end: int) -> bool:
         return False
     try:
         mode = _PUNCH_HOLE | _KEEP_SIZE
-        refused: int = ctypes.CDLL(None).fallocate(descriptor, mode, ctypes.c_int64(first), ctypes.c_int64(length))
+        refused: int = ctypes.CDLL(None).fallocate(
+            descriptor, mode, ctypes.c_int64(first), ctypes.c_int64(length)
+        )
         return refused == 0
     except AttributeError:  # a C library without it
         return False
@@ -60,7 +65,11 @@ def is_sparse(path: Path, bytes_max: int) -> int:
     if taken <= bytes_max:
         return 0
     head = _first_data(path) + bytes_max // 2
-    return max(0, taken - taken_bytes(path)) if punch(path, head, path.stat().st_size - bytes_max // 4) else 0
+    return (
+        max(0, taken - taken_bytes(path))
+        if punch(path, head, path.stat().st_size - bytes_max // 4)
+        else 0
+    )
 
 
 def taken_bytes(path: Path) -> int:

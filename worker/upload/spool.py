@@ -1,6 +1,9 @@
-"""The part of a spool that is stored already: kept for a while, because the database may be restored from a backup.
+"""The part of a spool that is stored already.
 
-Not here: release of disk blocks (``worker.upload.sparse_files``), and reads (``worker.upload.tail``).
+Kept for a while, because the database may be restored from a backup.
+
+Not here: release of disk blocks (``worker.upload.sparse_files``), and reads
+(``worker.upload.tail``).
 """
 
 from __future__ import annotations
@@ -32,7 +35,9 @@ class Spool:
         self._free(place - kept_bytes, self._piece_bytes)
 
     def is_sparse(self, bytes_max: int) -> int:
-        """Release stored data first, then as ``sparse_files.is_sparse``: unstored data needs the space.
+        """Release stored data first, then as ``sparse_files.is_sparse``.
+
+        Unstored data needs the space.
 
         Returns
         -------

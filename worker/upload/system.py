@@ -1,10 +1,14 @@
-"""Upload of an attempt's samples into the series database: taken on schedule, each stored exactly once.
+"""Upload of an attempt's samples into the series database.
 
-Each sample is a line of ``spool/system.jsonl``, written before it is sent: samples of an outage of the database, or of a
-dead agent, are stored later. The offset in the spool moves as every uploader's does (``worker.upload.shipping``).
+Taken on schedule, each stored exactly once.
 
-A sample's step is the job's last stored step at that time, so the series align with those of training, and an attempt's
-samples are hidden with the steps that a later attempt repeats. Several may share a step: their charts run over time.
+Each sample is a line of ``spool/system.jsonl``, written before it is sent: samples of an outage of
+the database, or of a dead agent, are stored later. The offset in the spool moves as every
+uploader's does (``worker.upload.shipping``).
+
+A sample's step is the job's last stored step at that time, so the series align with those of
+training, and an attempt's samples are hidden with the steps that a later attempt repeats. Several
+may share a step: their charts run over time.
 
 Not here: the measurements (``worker.devices.sampling``).
 """
@@ -83,7 +87,9 @@ class SystemShipper(PointsShipper[int]):
             with self._database.read_series() as session:
                 progress = series.progress(session, [self._stream.job_id]).get(self._stream.job_id)
         except LockstepError:
-            return self._step  # The database is away; then the last one that was stored is still this.
+            return (
+                self._step
+            )  # The database is away; then the last one that was stored is still this.
         if progress is not None and progress.attempt == self._stream.attempt_number:
             self._step = progress.step
         return self._step
@@ -99,7 +105,9 @@ class SystemShipper(PointsShipper[int]):
         return Chunk(place, found.offset, records)
 
     def _append(self, batch: Chunk[int, metrics.StepValues]) -> bool:
-        return self._append_points(batch.records, before=batch.before, after=batch.after, source=streams.SYSTEM_SOURCE)
+        return self._append_points(
+            batch.records, before=batch.before, after=batch.after, source=streams.SYSTEM_SOURCE
+        )
 
     def _shipped(self, place: int) -> None:
         self._spool.stored(place, kept_bytes=limits.SYSTEM_SPOOL_BYTES_MAX // 2)
@@ -117,7 +125,10 @@ def resumed_step(folder: Folder) -> int:
 
 
 def _record(line: bytes) -> metrics.StepValues | None:
-    """Return the sample in a line; None for a line that was cut by a full disk or a kill, or is foreign."""
+    """Return the sample in a line.
+
+    None for a line that was cut by a full disk or a kill, or is foreign.
+    """
     try:
         record = metrics.decode(line, now=0.0, default_step=0)
     except ValueError:

@@ -1,10 +1,10 @@
 """Reader of whole lines from files that are still being written.
 
-A reader's offset is a number of bytes. It moves only over whole lines, so a later process can continue from a stored
-offset, and a partial line is never read as two.
+A reader's offset is a number of bytes. It moves only over whole lines, so a later process can
+continue from a stored offset, and a partial line is never read as two.
 
-A hole in the file (``worker.upload.sparse_files``) reads as zeros. Lockstep's lines contain no zero byte, so lines with
-one, and the partial lines at both ends of a hole, are skipped together.
+A hole in the file (``worker.upload.sparse_files``) reads as zeros. Lockstep's lines contain no zero
+byte, so lines with one, and the partial lines at both ends of a hole, are skipped together.
 
 Not here: the storage of offsets, which prevents loss and duplicates (``worker.upload.shipping``).
 """
@@ -43,11 +43,15 @@ class Lines(NamedTuple):
     """The file had no more when it was read, except perhaps a line that is being written."""
 
 
-def whole_lines(path: Path, offset: int, *, last: bool = False, batch_bytes: int = BATCH_BYTES_MAX) -> Lines:
-    """Return whole lines from ``offset`` on, at most a batch; none if the file does not exist or is shorter.
+def whole_lines(
+    path: Path, offset: int, *, last: bool = False, batch_bytes: int = BATCH_BYTES_MAX
+) -> Lines:
+    """Return whole lines from ``offset`` on, at most a batch.
 
-    None, too, if the path is no regular file: user code has the name, and a job that creates a folder or a pipe there
-    must not block the end of its own attempt.
+    None if the file does not exist or is shorter.
+
+    None, too, if the path is no regular file: user code has the name, and a job that creates a
+    folder or a pipe there must not block the end of its own attempt.
 
     Parameters
     ----------
@@ -80,7 +84,8 @@ def whole_lines(path: Path, offset: int, *, last: bool = False, batch_bytes: int
         end = len(data)
     lines: list[Line] = []
     place = offset
-    # Nothing but a newline ends a line; the piece behind the last one is empty unless the writer is gone.
+    # Nothing but a newline ends a line; the piece behind the last one is empty unless the writer is
+    # gone.
     for text in data[:end].split(b"\n"):
         following = place + len(text) + 1
         if stripped := text.rstrip(b"\r"):

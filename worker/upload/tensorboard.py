@@ -1,11 +1,12 @@
-"""Upload of the scalars in a script's TensorBoard event files while it writes them, each exactly once.
+"""Upload of the scalars in a script's TensorBoard event files, each exactly once.
 
-A script receives a folder, ``$LOCKSTEP_TENSORBOARD``. Every event file below it is a source with its own offset in the
-database, which moves over whole records, with their points, in one transaction (``worker.upload.shipping``). Growing
-files, partial records and restarted agents need no other handling.
+A script receives a folder, ``$LOCKSTEP_TENSORBOARD``. Every event file below it is a source with
+its own offset in the database, which moves over whole records, with their points, in one
+transaction (``worker.upload.shipping``). Growing files, partial records and restarted agents need
+no other handling.
 
-The subfolder of a file is its *run*, as in TensorBoard, and precedes the tag: ``val/loss``. A file with wrong checksums
-is read no further and reported once in the job's events; the others continue.
+The subfolder of a file is its *run*, as in TensorBoard, and precedes the tag: ``val/loss``. A file
+with wrong checksums is read no further and reported once in the job's events; the others continue.
 
 Not here: the format (``domain.training.event_files``).
 """
@@ -31,7 +32,8 @@ from lockstep.worker.upload.shipping import PointsShipper
 
 SOURCE: Final = "tensorboard:"
 Places = dict[str, int]
-"""Bytes that are stored of each source, -1 - bytes of one that is damaged there; nothing of one that was not begun."""
+"""Bytes that are stored of each source, -1 - bytes of one that is damaged there; nothing of one
+that was not begun."""
 
 READ_BYTES: Final = 256 * 1024
 LOOK_SECONDS: Final = 1.0
@@ -80,7 +82,9 @@ class EventFilesShipper(PointsShipper[Places]):
         """The largest step that was read."""
 
     def _place_of(self, state: streams.StreamState) -> Places:
-        return {source: place for source, place in state.places.items() if source.startswith(SOURCE)}
+        return {
+            source: place for source, place in state.places.items() if source.startswith(SOURCE)
+        }
 
     def _is_behind(self, place: Places, stored: Places) -> bool:
         return any(_bytes_of(place.get(source, 0)) < _bytes_of(at) for source, at in stored.items())
@@ -112,20 +116,29 @@ class EventFilesShipper(PointsShipper[Places]):
             found = sorted(_event_files(self._root))
             names = [name for name in found if len(name) <= PATH_CHARS_MAX and name.isprintable()]
             if len(names) < len(found):
-                self._tell("path", f"event files whose path has more than {PATH_CHARS_MAX} characters are not read")
-            # Files that were started before the others first: the reads of a file must not depend on its neighbours.
+                self._tell(
+                    "path",
+                    f"event files whose path has more than {PATH_CHARS_MAX} characters are not "
+                    f"read",
+                )
+            # Files that were started before the others first: the reads of a file must not depend
+            # on its neighbours.
             names.sort(key=lambda name: SOURCE + name not in place)
             if len(names) > limits.TENSORBOARD_FILES_MAX:
                 more = len(names) - limits.TENSORBOARD_FILES_MAX
                 self._tell(
                     "files",
-                    f"{limits.TENSORBOARD_FILES_MAX} event files of a job are read, the limit; at least {more} are not",
+                    f"{limits.TENSORBOARD_FILES_MAX} event files of a job are read, the limit; at "
+                    f"least {more} are not",
                 )
             self._files = names[: limits.TENSORBOARD_FILES_MAX]
         waiting = sum(
-            max(0, _size(self._root / name) - at) for name in self._files if (at := place.get(SOURCE + name, 0)) >= 0
+            max(0, _size(self._root / name) - at)
+            for name in self._files
+            if (at := place.get(SOURCE + name, 0)) >= 0
         )
-        # Images and histograms are no points: the scalars' fraction of the backlog is taken from the data already read.
+        # Images and histograms are no points: the scalars' fraction of the backlog is taken from
+        # the data already read.
         share = self._scalar_bytes / self._read_bytes if self._read_bytes else 1.0
         self._decimator.look(round(self._scalar_bytes + share * waiting))
 
@@ -153,9 +166,13 @@ class EventFilesShipper(PointsShipper[Places]):
         self._read_bytes += end - at
         self._decimator.measured(end - at, len(scalars))
         at_end = len(data) < READ_BYTES and not damage
-        return _Piece(self._records(Path(name).parent.as_posix(), scalars, at_end=at_end), end, damage)
+        return _Piece(
+            self._records(Path(name).parent.as_posix(), scalars, at_end=at_end), end, damage
+        )
 
-    def _records(self, run: str, scalars: Sequence[event_files.Scalar], *, at_end: bool) -> list[metrics.StepValues]:
+    def _records(
+        self, run: str, scalars: Sequence[event_files.Scalar], *, at_end: bool
+    ) -> list[metrics.StepValues]:
         """Return the points to store, by series name."""
         prefix = "" if run == "." else f"{run}/"
         records = []
@@ -171,14 +188,19 @@ class EventFilesShipper(PointsShipper[Places]):
                 )
                 continue
             if scalar.step not in _STEPS or not 0 <= scalar.time < _TIME_MAX:
-                self._tell("step", f"scalars of event files are dropped, such as {name!r} at step {scalar.step}")
+                self._tell(
+                    "step",
+                    f"scalars of event files are dropped, such as {name!r} at step {scalar.step}",
+                )
                 continue
             records.append(metrics.StepValues(scalar.step, scalar.time, {name: scalar.value}))
             self.last_step = max(scalar.step, self.last_step or 0)
         return records
 
-    def _kept(self, scalars: Sequence[event_files.Scalar], *, at_end: bool) -> Iterator[event_files.Scalar]:
-        """As ``Decimator.kept``: every k-th step, the newest one, and the first value of a piece that is not finite."""
+    def _kept(
+        self, scalars: Sequence[event_files.Scalar], *, at_end: bool
+    ) -> Iterator[event_files.Scalar]:
+        """As ``Decimator.kept``: every k-th step, the newest, the first non-finite value."""
         keep_every, strange = self._decimator.keep_every, False
         newest = scalars[-1].step if scalars and at_end else None
         for scalar in scalars:
@@ -191,7 +213,9 @@ class EventFilesShipper(PointsShipper[Places]):
 
     def _append(self, batch: Chunk[Places, metrics.StepValues]) -> bool:
         # One file at a time has moved.
-        (source,) = (name for name, place in batch.after.items() if place != batch.before.get(name, 0))
+        (source,) = (
+            name for name, place in batch.after.items() if place != batch.before.get(name, 0)
+        )
         before, after = batch.before.get(source, 0), batch.after[source]
         return self._append_points(batch.records, before=before, after=after, source=source)
 
@@ -211,7 +235,10 @@ def _bytes_of(place: int) -> int:
 
 
 def _event_files(root: Path) -> Iterator[str]:
-    """Paths of regular event files below ``root``. Links are not followed: they may lead anywhere."""
+    """Paths of regular event files below ``root``.
+
+    Links are not followed: they may lead anywhere.
+    """
     left = ENTRIES_MAX
     for folder, folders, files in os.walk(root):
         left -= len(folders) + len(files)
@@ -231,7 +258,10 @@ def _size(path: Path) -> int:
 
 
 def _bytes_at(path: Path, offset: int) -> bytes:
-    """The next bytes of a file; none where it cannot be read, or something else is in its place now."""
+    """The next bytes of a file.
+
+    None where it cannot be read, or something else is in its place now.
+    """
     try:
         if not path.is_file():
             return b""

@@ -1,7 +1,8 @@
 """Thread that uploads one stream of an attempt until the stream ends.
 
-Each attempt has several: metrics, logs, events and others. They are separate from the thread that watches the attempt,
-because each may wait for the series database or the store, while stops and deaths must be detected.
+Each attempt has several: metrics, logs, events and others. They are separate from the thread that
+watches the attempt, because each may wait for the series database or the store, while stops and
+deaths must be detected.
 
 Not here: the data and its offsets (``worker.upload.shipping``, ``worker.upload.reporting``).
 """
@@ -22,8 +23,9 @@ BACKOFF_SECONDS_MAX = 5.0
 class UploadLoop:
     """Call ``step(last)`` repeatedly.
 
-    ``step`` returns whether it moved anything. ``last`` is True once the writer is gone; if it then moves nothing, the
-    stream has ended. Exceptions are logged and the step is retried: it must leave its offset unchanged.
+    ``step`` returns whether it moved anything. ``last`` is True once the writer is gone; if it then
+    moves nothing, the stream has ended. Exceptions are logged and the step is retried: it must
+    leave its offset unchanged.
     """
 
     def __init__(self, name: str, step: Callable[[bool], bool], *, pause_seconds: float):
@@ -68,8 +70,12 @@ class UploadLoop:
                 moved = self._step(last)
             except Exception as error:  # noqa: BLE001 - whatever is away or wrong, the stream is kept and tried again
                 failures += 1
-                log.warning("shipping failed", stream=self._name, failures=failures, error=repr(error))
-                self._wake.wait(min(BACKOFF_SECONDS_MAX, self._pause_seconds * 2.0 ** min(failures, 10)))
+                log.warning(
+                    "shipping failed", stream=self._name, failures=failures, error=repr(error)
+                )
+                self._wake.wait(
+                    min(BACKOFF_SECONDS_MAX, self._pause_seconds * 2.0 ** min(failures, 10))
+                )
                 self._wake.clear()
                 continue
             failures = 0

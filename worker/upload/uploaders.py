@@ -1,6 +1,9 @@
-"""Uploaders of one attempt: metrics, logs, events, samples and event files, each with its own thread.
+"""Uploaders of one attempt.
 
-Not here: the data and exactly-once delivery (``worker.upload.shipping``, ``worker.upload.reporting``).
+Metrics, logs, events, samples and event files, each with its own thread.
+
+Not here: the data and exactly-once delivery (``worker.upload.shipping``,
+``worker.upload.reporting``).
 """
 
 from __future__ import annotations
@@ -25,8 +28,8 @@ from lockstep.worker.upload.tensorboard import EventFilesShipper
 from lockstep.worker.upload.upload_loop import UploadLoop
 
 SYSTEM_PATIENCE_SECONDS = 10.0
-"""The end of an attempt waits so long for its last samples, once all else is sent: a driver that does not answer must not
-keep a job from its end."""
+"""The end of an attempt waits so long for its last samples, once all else is sent: a driver that
+does not answer must not keep a job from its end."""
 NUMBERS_PATIENCE_SECONDS = 5.0
 """A checkpoint waits so long for the numbers of the steps before it."""
 
@@ -40,7 +43,10 @@ class _Sender(Protocol):
 
 
 class Uploaders:
-    """The pumps of an attempt. The first that reaches the series database opens the stream there."""
+    """The pumps of an attempt.
+
+    The first that reaches the series database opens the stream there.
+    """
 
     def __init__(
         self,
@@ -72,27 +78,40 @@ class Uploaders:
         self._event_files = EventFilesShipper(database, folder, stream, self._reporter.warn)
         logs = LogShipper(database, folder, stream, self._reporter.warn)
         name = stream.assignment_id
-        self._senders = [UploadLoop(f"logs-{name}", self._opened(logs), pause_seconds=pause_seconds)]
-        self._numbers = UploadLoop(f"metrics-{name}", self._opened(self._metrics), pause_seconds=pause_seconds)
+        self._senders = [
+            UploadLoop(f"logs-{name}", self._opened(logs), pause_seconds=pause_seconds)
+        ]
+        self._numbers = UploadLoop(
+            f"metrics-{name}", self._opened(self._metrics), pause_seconds=pause_seconds
+        )
         self._spool = folder.file(attempt.METRICS)
         if assignment.node_rank == 0:
-            # Metrics come from rank 0. Those of a script on another node would be a second curve of the same name.
+            # Metrics come from rank 0. Those of a script on another node would be a second curve of
+            # the same name.
             self._senders.append(self._numbers)
             if train is None:
                 step = self._opened(self._event_files)
-                self._senders.append(UploadLoop(f"tensorboard-{name}", step, pause_seconds=pause_seconds))
+                self._senders.append(
+                    UploadLoop(f"tensorboard-{name}", step, pause_seconds=pause_seconds)
+                )
         sampler = Sampler(folder, assignment)
-        system = SystemShipper(database, folder, stream, sampler.sample, every_seconds=sample_seconds)
+        system = SystemShipper(
+            database, folder, stream, sampler.sample, every_seconds=sample_seconds
+        )
         self._shippers = (self._metrics, self._event_files, logs, system)
         for shipper in self._shippers:
             shipper.on_set_back = self._set_back
-        self._system = UploadLoop(f"system-{name}", self._opened(system), pause_seconds=pause_seconds)
+        self._system = UploadLoop(
+            f"system-{name}", self._opened(system), pause_seconds=pause_seconds
+        )
         self._system_until: float | None = None
         # After the others have ended, because they warn through it.
-        self._reporting = UploadLoop(f"events-{name}", self._opened(self._reporter), pause_seconds=pause_seconds)
+        self._reporting = UploadLoop(
+            f"events-{name}", self._opened(self._reporter), pause_seconds=pause_seconds
+        )
 
     def _opened(self, sender: _Sender) -> Callable[[bool], bool]:
-        """The steps of a sender that goes on, in its own thread, from where the stream is once that is open."""
+        """Steps of a sender, in its own thread, once the stream is open."""
         began = False
 
         def step(last: bool) -> bool:
@@ -105,7 +124,10 @@ class Uploaders:
         return step
 
     def _open(self) -> streams.StreamState | None:
-        """Open the stream, once for all senders, and read how far it is: each place is moved by its own sender alone."""
+        """Open the stream, once for all senders, and read how far it is.
+
+        Each place is moved by its own sender alone.
+        """
         with self._opening:
             if not self._found:
                 # Where it is not ours to open, every append will be refused.
@@ -115,7 +137,8 @@ class Uploaders:
     def _set_back(self, what: str) -> None:
         """Restart every uploader at the database's offset, after one found data missing that was stored.
 
-        Samples of the node come every few seconds, so this is detected soon, also for a job that sends nothing.
+        Samples of the node come every few seconds, so this is detected soon, also for a job that
+        sends nothing.
         """
         for shipper in self._shippers:
             shipper.look_again()
@@ -123,8 +146,15 @@ class Uploaders:
 
     @property
     def last_step(self) -> int | None:
-        """Step of the newest record; of event files, where the job writes nothing else, the largest."""
-        return self._event_files.last_step if self._metrics.last_step is None else self._metrics.last_step
+        """Step of the newest record.
+
+        Of event files, where the job writes nothing else, the largest.
+        """
+        return (
+            self._event_files.last_step
+            if self._metrics.last_step is None
+            else self._metrics.last_step
+        )
 
     @property
     def final_checkpoint_lost(self) -> bool:
@@ -146,17 +176,26 @@ class Uploaders:
         if not _all_end(self._senders, deadline):
             return False
         self._reporting.finish()
-        return _all_end((self._reporting, self._system), deadline) or (self._reporting.ended() and self._system_ended())
+        return _all_end((self._reporting, self._system), deadline) or (
+            self._reporting.ended() and self._system_ended()
+        )
 
     @property
     def _pumps(self) -> tuple[UploadLoop, ...]:
         return (*self._senders, self._system, self._reporting)
 
     def _numbers_first(self) -> None:
-        """Wait until the ranks' metrics are stored; only briefly, because the checkpoint is more important."""
+        """Wait until the ranks' metrics are stored.
+
+        Only briefly, because the checkpoint is more important.
+        """
         wanted = self._spool.stat().st_size if self._spool.is_file() else 0
         until = time.monotonic() + NUMBERS_PATIENCE_SECONDS
-        while self._metrics.stored_bytes < wanted and not self._metrics.refused and time.monotonic() < until:
+        while (
+            self._metrics.stored_bytes < wanted
+            and not self._metrics.refused
+            and time.monotonic() < until
+        ):
             self._numbers.hurry()
             time.sleep(0.01)
 

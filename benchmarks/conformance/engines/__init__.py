@@ -1,6 +1,7 @@
 """The engines that the kit knows, by the names of its command line.
 
-Another one is named as ``package.module:Class``: a subclass of ``benchmarks.conformance.engines.base.Engine``.
+Another one is named as ``package.module:Class``: a subclass of
+``benchmarks.conformance.engines.base.Engine``.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ def engine_named(name: str) -> Engine:
         return ENGINES[name]()
     module, colon, class_name = name.partition(":")
     if not colon:
-        raise ValueError(f"no engine is named {name!r}: expected {', '.join(ENGINES)}, or package.module:Class")
+        raise ValueError(
+            f"no engine is named {name!r}: expected {', '.join(ENGINES)}, or package.module:Class"
+        )
     found = getattr(importlib.import_module(module), class_name, None)
     if not (isinstance(found, type) and issubclass(found, Engine)):
         raise ValueError(f"{name} is no subclass of benchmarks.conformance.engines.base.Engine")

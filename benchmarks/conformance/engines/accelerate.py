@@ -1,15 +1,18 @@
 """Hugging Face accelerate, both ways that its guide gives.
 
-``Accelerate`` is the finished code of https://huggingface.co/docs/accelerate/usage_guides/gradient_accumulation:
-``accumulate``, which divides by K and decides when to step. Clipping is guarded by ``sync_gradients``, as the reference
-of ``clip_grad_norm_`` shows. The scheduler is made and prepared as in its examples (``examples/by_feature``): its length
-is that of the loader *before* it is prepared, because accelerate steps it once per process.
+``Accelerate`` is the finished code of
+https://huggingface.co/docs/accelerate/usage_guides/gradient_accumulation: ``accumulate``, which
+divides by K and decides when to step. Clipping is guarded by ``sync_gradients``, as the reference
+of ``clip_grad_norm_`` shows. The scheduler is made and prepared as in its examples
+(``examples/by_feature``): its length is that of the loader *before* it is prepared, because
+accelerate steps it once per process.
 
-``AccelerateTokens`` is the skeleton on the same page for samples of varying size: the window is loaded first, its units
-are counted over all processes, and sums are scaled by K · W / N.
+``AccelerateTokens`` is the skeleton on the same page for samples of varying size: the window is
+loaded first, its units are counted over all processes, and sums are scaled by K · W / N.
 
-Checkpoints follow https://huggingface.co/docs/accelerate/usage_guides/checkpoint: ``save_state``, ``load_state`` and
-``skip_first_batches``, with the seedable sampler, whose order is a function of seed and epoch.
+Checkpoints follow https://huggingface.co/docs/accelerate/usage_guides/checkpoint: ``save_state``,
+``load_state`` and ``skip_first_batches``, with the seedable sampler, whose order is a function of
+seed and epoch.
 """
 
 from __future__ import annotations
@@ -36,7 +39,10 @@ class Accelerate(Engine):
     needs = "accelerate"
 
     def refusal(self, case: Case) -> str | None:
-        batch = case.batch is not None and case.batch != case.world_size * case.micro_size * case.micro_batches
+        batch = (
+            case.batch is not None
+            and case.batch != case.world_size * case.micro_size * case.micro_batches
+        )
         return "its batch is always ranks × micro-batch × K" if batch else None
 
     def train(self, case: Case, place: RankIdentity, observer: Observer) -> None:
@@ -57,13 +63,19 @@ class Accelerate(Engine):
                     run.accelerator.backward(observer.mean(run.model, batch))
                     if run.accelerator.sync_gradients and case.clip is not None:
                         observer.seen.norms.append(
-                            float(run.accelerator.clip_grad_norm_(run.model.parameters(), case.clip))
+                            float(
+                                run.accelerator.clip_grad_norm_(run.model.parameters(), case.clip)
+                            )
                         )
                     run.optimizer.step()
                     run.scheduler.step()
                     run.optimizer.zero_grad()
                 done += run.accelerator.sync_gradients
-                if run.accelerator.sync_gradients and done == case.checkpoint_at and not case.resumed:
+                if (
+                    run.accelerator.sync_gradients
+                    and done == case.checkpoint_at
+                    and not case.resumed
+                ):
                     run.accelerator.save_state(str(saved))
 
 
@@ -81,7 +93,9 @@ class AccelerateTokens(Engine):
             run.loader.set_epoch(epoch)
             batches = iter(run.loader)
             while window := list(islice(batches, case.micro_batches)):
-                mine = torch.tensor(sum(observer.weight(batch) for batch in window), dtype=torch.float64)
+                mine = torch.tensor(
+                    sum(observer.weight(batch) for batch in window), dtype=torch.float64
+                )
                 whole = run.accelerator.gather(mine).sum().item()
                 for index, batch in enumerate(window):
                     several = processes > 1 and index < len(window) - 1

@@ -1,4 +1,6 @@
-"""What an adapter must do: train one case on one rank, the way the engine's documentation tells its users to.
+"""What an adapter must do.
+
+Train one case on one rank, the way the engine's documentation tells its users to.
 
 Not here: the adapters, one module each.
 """
@@ -33,10 +35,13 @@ class Engine(ABC):
     def refusal(self, case: Case) -> str | None:
         """Why this engine cannot be asked for a case, or None if it can.
 
-        By default: an engine whose user gives a micro-batch and a number of them cannot be asked for another batch
-        than their product, and one without checkpoints cannot be asked for one.
+        By default: an engine whose user gives a micro-batch and a number of them cannot be asked
+        for another batch than their product, and one without checkpoints cannot be asked for one.
         """
-        if case.batch is not None and case.batch != case.world_size * case.micro_size * case.micro_batches:
+        if (
+            case.batch is not None
+            and case.batch != case.world_size * case.micro_size * case.micro_batches
+        ):
             return "its batch is always ranks × micro-batch × K"
         if case.checkpoint_at is not None:
             return "it keeps no place in the data"

@@ -1,9 +1,10 @@
-"""Lightning Fabric, as in https://lightning.ai/docs/fabric/stable/advanced/gradient_accumulation.html.
+"""Lightning Fabric, as in its guide on gradient accumulation.
 
-``no_backward_sync`` around forward and backward, ``fabric.backward``, and clipping by ``fabric.clip_gradients``, which by
-default refuses a gradient that is not finite. Fabric leaves the rest to its user ("works the same way as in PyTorch"),
-so the mean is divided by K, and the optimizer steps after every K-th micro-batch and after the last of an epoch. (The
-page's own lines leave the division out and step after iteration 0; that is not held against it.)
+``no_backward_sync`` around forward and backward, ``fabric.backward``, and clipping by
+``fabric.clip_gradients``, which by default refuses a gradient that is not finite. Fabric leaves the
+rest to its user ("works the same way as in PyTorch"), so the mean is divided by K, and the
+optimizer steps after every K-th micro-batch and after the last of an epoch. (The page's own lines
+leave the division out and step after iteration 0; that is not held against it.)
 ``setup_dataloaders`` puts in the distributed sampler and sets its epoch.
 """
 
@@ -29,9 +30,13 @@ class Fabric(Engine):
     needs = "lightning.fabric"
 
     def train(self, case: Case, place: RankIdentity, observer: Observer) -> None:
-        library = importlib.import_module("lightning.fabric")  # Optional, so its types are not asked for.
+        library = importlib.import_module(
+            "lightning.fabric"
+        )  # Optional, so its types are not asked for.
         several = place.world_size > 1
-        fabric: Any = library.Fabric(accelerator="cpu", devices=place.world_size, strategy="ddp" if several else "auto")
+        fabric: Any = library.Fabric(
+            accelerator="cpu", devices=place.world_size, strategy="ddp" if several else "auto"
+        )
         fabric.launch()
         fabric.seed_everything(SEED, verbose=False)
         built = observer.model()
@@ -47,7 +52,9 @@ class Fabric(Engine):
                 if accumulating:
                     continue
                 if case.clip is not None:
-                    observer.seen.norms.append(float(fabric.clip_gradients(model, moving, max_norm=case.clip)))
+                    observer.seen.norms.append(
+                        float(fabric.clip_gradients(model, moving, max_norm=case.clip))
+                    )
                 moving.step()
                 scheduler.step()
                 moving.zero_grad()

@@ -1,4 +1,6 @@
-"""This engine, as the launcher of a job uses it: a task, a spec's section, a plan, and ``Trainer.run``.
+"""This engine, as the launcher of a job uses it.
+
+A task, a spec's section, a plan, and ``Trainer.run``.
 
 What it reports is read from the metrics spool, as the service does.
 """
@@ -21,7 +23,7 @@ from benchmarks.conformance.engines.base import Engine
 from benchmarks.conformance.gang import RankIdentity
 from benchmarks.conformance.observer import Observer
 from lockstep.domain.life import attempt
-from lockstep.domain.spec.job import Train
+from lockstep.domain.spec.train import Train
 from lockstep.domain.training.plan import BatchPlan, accumulation_steps, ceil_div
 from lockstep.engine.loop.trainer import Trainer
 from lockstep.engine.runtime.ranks import Ranks
@@ -42,7 +44,9 @@ class Lockstep(Engine):
         folder = place.folder / ("again" if case.resumed else "first")
         if case.resumed and place.rank == 0:
             step = f"step-{case.checkpoint_at:08d}"
-            shutil.copytree(place.folder / "first" / attempt.CHECKPOINTS / step, folder / attempt.RESUME)
+            shutil.copytree(
+                place.folder / "first" / attempt.CHECKPOINTS / step, folder / attempt.RESUME
+            )
         group = dist.group.WORLD if place.world_size > 1 else None
         ranks = Ranks(
             rank=place.rank,
@@ -59,7 +63,9 @@ class Lockstep(Engine):
             if ranks.first:
                 observer.seen.losses, observer.seen.norms = reported(folder)
 
-    def trainer(self, train: Train, batch: BatchPlan, task: Task, ranks: Ranks, folder: Path) -> None:
+    def trainer(
+        self, train: Train, batch: BatchPlan, task: Task, ranks: Ranks, folder: Path
+    ) -> None:
         """Run the engine; a seam for a wrong one, which the checks must find."""
         Trainer(train, batch, task, ranks, folder).run()
 
@@ -125,7 +131,9 @@ def reported(folder: Path) -> tuple[list[float], list[float]]:
         document = json.loads(line)
         found[document["step"]] = {**found.get(document["step"], {}), **document["values"]}
     steps = [found[step] for step in sorted(found)]
-    return [_number(values, "train/loss") for values in steps], [_number(values, "train/grad_norm") for values in steps]
+    return [_number(values, "train/loss") for values in steps], [
+        _number(values, "train/grad_norm") for values in steps
+    ]
 
 
 def _number(values: Mapping[str, Any], name: str) -> float:

@@ -1,14 +1,15 @@
 """Plain PyTorch, as good tutorials write it, and once more with the rule that is right.
 
-``Raw`` follows torch's own pages on DistributedDataParallel (https://docs.pytorch.org/docs/stable/generated/
-torch.nn.parallel.DistributedDataParallel.html: ``no_sync`` around the forwards and backwards of a window but for the
-last) and on the sampler (https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler:
-``set_epoch`` before each epoch), and the usual recipe for accumulation: each micro-batch's mean loss is divided by K,
-and the optimizer steps after every K-th micro-batch and after the last of an epoch. It logs the last micro-batch's loss,
-as most loops do.
+``Raw`` follows torch's own pages on DistributedDataParallel
+(https://docs.pytorch.org/docs/stable/generated/ torch.nn.parallel.DistributedDataParallel.html:
+``no_sync`` around the forwards and backwards of a window but for the last) and on the sampler
+(https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler:
+``set_epoch`` before each epoch), and the usual recipe for accumulation: each micro-batch's mean
+loss is divided by K, and the optimizer steps after every K-th micro-batch and after the last of an
+epoch. It logs the last micro-batch's loss, as most loops do.
 
-``RawSum`` differs in one thing: losses are sums, scaled by W / N, where N is the weight of the window over all ranks.
-That costs the window's batches in memory and one more collective per update.
+``RawSum`` differs in one thing: losses are sums, scaled by W / N, where N is the weight of the
+window over all ranks. That costs the window's batches in memory and one more collective per update.
 """
 
 from __future__ import annotations
@@ -43,19 +44,25 @@ class Raw(Engine):
         moving = optimizer(case, model)
         scheduler = torch.optim.lr_scheduler.LambdaLR(moving, schedule(case, case.updates))
         rows = Rows(case)
-        sampler: DistributedSampler[Any] = DistributedSampler(rows, place.world_size, place.rank, seed=SEED)
+        sampler: DistributedSampler[Any] = DistributedSampler(
+            rows, place.world_size, place.rank, seed=SEED
+        )
         loader = DataLoader(rows, case.micro_size, sampler=sampler)
         for epoch in range(case.epochs):
             sampler.set_epoch(epoch)
             for window in windows(loader, case.micro_batches):
                 observer.seen.losses.append(self.accumulate(case, wrapped, window, observer))
                 if case.clip is not None:
-                    observer.seen.norms.append(float(nn.utils.clip_grad_norm_(model.parameters(), case.clip)))
+                    observer.seen.norms.append(
+                        float(nn.utils.clip_grad_norm_(model.parameters(), case.clip))
+                    )
                 moving.step()
                 scheduler.step()
                 moving.zero_grad()
 
-    def accumulate(self, case: Case, wrapped: nn.Module, window: list[Any], observer: Observer) -> float:
+    def accumulate(
+        self, case: Case, wrapped: nn.Module, window: list[Any], observer: Observer
+    ) -> float:
         """The gradient of one window; returns the loss to log."""
         for index, batch in enumerate(window):
             with in_sync(wrapped, last=index == len(window) - 1):
@@ -69,7 +76,9 @@ class RawSum(Raw):
 
     name = "raw-sum"
 
-    def accumulate(self, case: Case, wrapped: nn.Module, window: list[Any], observer: Observer) -> float:
+    def accumulate(
+        self, case: Case, wrapped: nn.Module, window: list[Any], observer: Observer
+    ) -> float:
         whole = torch.tensor(sum(observer.weight(batch) for batch in window), dtype=torch.float64)
         summed = torch.zeros((), dtype=torch.float64)
         if case.world_size > 1:
@@ -93,4 +102,8 @@ def windows(loader: Any, micro_batches: int) -> Iterator[list[Any]]:
 
 def in_sync(wrapped: nn.Module, *, last: bool) -> Any:
     """The context of one micro-batch: gradients are reduced in the last of a window."""
-    return nullcontext() if last or not isinstance(wrapped, DistributedDataParallel) else wrapped.no_sync()
+    return (
+        nullcontext()
+        if last or not isinstance(wrapped, DistributedDataParallel)
+        else wrapped.no_sync()
+    )

@@ -1,8 +1,9 @@
 r"""Bytes of one stream into lines.
 
-A program that rewrites its line with ``\r`` (a progress bar) has, on a terminal, one line; so it has here: of what stands
-between carriage returns the last is the line. While it runs, its state can be asked for now and then, so that a bar that
-takes hours is seen to move, and ten thousand rewrites are not ten thousand lines. Colours and other escapes are kept.
+A program that rewrites its line with ``\r`` (a progress bar) has, on a terminal, one line; so it
+has here: of what stands between carriage returns the last is the line. While it runs, its state can
+be asked for now and then, so that a bar that takes hours is seen to move, and ten thousand rewrites
+are not ten thousand lines. Colours and other escapes are kept.
 
 Not here: the pipes (``engine.launcher.output.streams``).
 """
@@ -41,9 +42,10 @@ class LineCutter:
         return lines
 
     def skip(self, chunk: bytes, keep: int) -> tuple[bytes, int, int]:
-        """Pass over all lines that ``chunk`` completes but the last ``keep``: the rest of it, and lines and bytes passed over.
+        """Skip all complete lines of ``chunk`` but the last ``keep``; return rest and counts.
 
-        Of a flood most is thrown away; to decode it first would take the processor from its own ranks.
+        Of a flood most is thrown away; to decode it first would take the processor from its own
+        ranks.
         """
         end = len(chunk)
         for _ in range(keep + 1):
@@ -55,7 +57,10 @@ class LineCutter:
         return chunk[end + 1 :], chunk.count(b"\n", 0, end + 1), size
 
     def state(self) -> str | None:
-        """The line that is being rewritten, as it stands; None where none is, or where this was handed out before."""
+        """The line that is being rewritten, as it stands.
+
+        None where none is, or where this was handed out before.
+        """
         if not self._rewritten or not self._kept or self._is_shown():
             return None
         self._shown = bytes(self._kept)
@@ -91,7 +96,10 @@ class LineCutter:
     def _text(self) -> str:
         text = self._kept.decode("utf-8", errors="replace")
         if self._dropped:
-            text = f"{text.removesuffix(chr(0xFFFD))} [cut here: {self._dropped} more bytes in this line]"
+            text = (
+                f"{text.removesuffix(chr(0xFFFD))} [cut here: {self._dropped} more bytes in this "
+                f"line]"
+            )
         return text
 
     def _clear(self) -> None:

@@ -108,7 +108,9 @@ class RateLimits:
         Return whether held-back lines may be logged now.
         """
         now = self._clock()
-        if self._began is not None and (full or now - self._began < self._bounds.log_window_seconds):
+        if self._began is not None and (
+            full or now - self._began < self._bounds.log_window_seconds
+        ):
             return False
         if not self._flooded and self._told:
             self._end()
@@ -146,13 +148,16 @@ class RateLimits:
         flow.newest.append(line)
         flow.newest_bytes += len(line.text)
         while len(flow.newest) > 1 and (
-            len(flow.newest) > self._bounds.held_lines or flow.newest_bytes > self._bounds.held_bytes
+            len(flow.newest) > self._bounds.held_lines
+            or flow.newest_bytes > self._bounds.held_bytes
         ):
             left = flow.newest.popleft()
             flow.newest_bytes -= len(left.text)
             self.leave_out(flow, 1, len(left.text))
         now = self._clock()
-        if not self._told and (self._told_at is None or now - self._told_at >= self._bounds.flood_silence_seconds):
+        if not self._told and (
+            self._told_at is None or now - self._told_at >= self._bounds.flood_silence_seconds
+        ):
             self._told, self._told_at = True, now
             rate = in_words(self._bounds.log_bytes_per_second)
             why = (
@@ -164,5 +169,8 @@ class RateLimits:
 
     def _end(self) -> None:
         self._told = False
-        self._tell(f"logs no longer limited: {self._left_lines:,} lines ({in_words(self._left_bytes)}) were left out")
+        self._tell(
+            f"logs no longer limited: {self._left_lines:,} lines ({in_words(self._left_bytes)}) "
+            f"were left out"
+        )
         self._left_lines = self._left_bytes = 0

@@ -26,7 +26,10 @@ from lockstep.engine.launcher.files import read_model
 
 
 class LogFields(NamedTuple):
-    """The fields of ``attempt.LogRecord``. A model per line would cost more than everything else together."""
+    """The fields of ``attempt.LogRecord``.
+
+    A model per line would cost more than everything else together.
+    """
 
     time: float
     rank: int
@@ -44,7 +47,9 @@ class Segments:
         self._bounds = bounds
         self._lock = threading.Lock()
         self._place = ShippedFile(segment=0, offset=0)
-        self._sizes = {int(path.stem): path.stat().st_size for path in self._logs.glob("[0-9]*.jsonl")}
+        self._sizes = {
+            int(path.stem): path.stat().st_size for path in self._logs.glob("[0-9]*.jsonl")
+        }
         self._number = max(self._sizes, default=-1) + 1
         self._file = self._open()
 
@@ -60,7 +65,10 @@ class Segments:
             pending: list[bytes] = []
             size = self._sizes[self._number]
             for line in lines:
-                record = json.dumps(line._asdict(), ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+                record = (
+                    json.dumps(line._asdict(), ensure_ascii=False, separators=(",", ":")).encode()
+                    + b"\n"
+                )
                 if size and size + len(record) > self._bounds.segment_bytes:
                     self._append(pending)
                     os.close(self._file)
@@ -90,7 +98,9 @@ class Segments:
                 return False
             self._place = read_model(self._shipped, ShippedFile) or self._place
             # Of segments that are shipped nothing more is asked, except of the one that is written.
-            for number in [number for number in self._sizes if number < min(self._place.segment, self._number)]:
+            for number in [
+                number for number in self._sizes if number < min(self._place.segment, self._number)
+            ]:
                 del self._sizes[number]
             return self._unshipped_bytes() > self._bounds.backlog_bytes_max
 

@@ -50,7 +50,12 @@ class Streams:
     """All pipes of the node's ranks."""
 
     def __init__(
-        self, folder: Path, segments: Segments, bounds: Bounds, tell: Callable[[str], None], redactor: Redactor
+        self,
+        folder: Path,
+        segments: Segments,
+        bounds: Bounds,
+        tell: Callable[[str], None],
+        redactor: Redactor,
     ):
         self._folder = folder
         self._rate_limits = RateLimits(bounds, tell, clock=time.monotonic)
@@ -62,14 +67,22 @@ class Streams:
         self._last_lines: dict[int, deque[str]] = {}
         self._lost = 0
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._read_while_running, name="streams", daemon=True)
+        self._thread = threading.Thread(
+            target=self._read_while_running, name="streams", daemon=True
+        )
 
     def open(self, rank: int) -> None:
         """Make a rank's pipes, before the rank is started."""
         streams: tuple[Stream, Stream] = ("stdout", "stderr")
         for stream in streams:
             self._pipes.append(
-                _Pipe(self._folder / f"{rank}.{stream}", rank, stream, self._bounds, self._rate_limits.flow())
+                _Pipe(
+                    self._folder / f"{rank}.{stream}",
+                    rank,
+                    stream,
+                    self._bounds,
+                    self._rate_limits.flow(),
+                )
             )
 
     def start(self) -> None:
@@ -107,7 +120,10 @@ class Streams:
 
     def last_lines(self) -> dict[int, str]:
         """The last lines that each rank wrote to either stream, for its outcome."""
-        return {rank: "\n".join(lines)[-limits.EXCERPT_CHARS_MAX :] for rank, lines in self._last_lines.items()}
+        return {
+            rank: "\n".join(lines)[-limits.EXCERPT_CHARS_MAX :]
+            for rank, lines in self._last_lines.items()
+        }
 
     def _read_while_running(self) -> None:
         with selectors.DefaultSelector() as selector:
@@ -127,7 +143,10 @@ class Streams:
         """Let lines that are rewritten, such as progress bars, be seen now and then."""
         now = time.monotonic()
         for pipe in self._pipes:
-            if now - pipe.state_at >= self._bounds.state_seconds and (state := pipe.cutter.state()) is not None:
+            if (
+                now - pipe.state_at >= self._bounds.state_seconds
+                and (state := pipe.cutter.state()) is not None
+            ):
                 pipe.state_at = now
                 self._keep(pipe, [state])
 
@@ -163,7 +182,9 @@ class Streams:
         )
         self._write(pipe, passed)
         last = self._last_lines.setdefault(pipe.rank, deque(maxlen=limits.EXCERPT_LINES_MAX))
-        last.extend(text[: limits.EXCERPT_LINE_CHARS_MAX] for text in texts[-limits.EXCERPT_LINES_MAX :])
+        last.extend(
+            text[: limits.EXCERPT_LINE_CHARS_MAX] for text in texts[-limits.EXCERPT_LINES_MAX :]
+        )
         if pipe.stream == "stderr":
             tail = "\n".join((self._tails.get(pipe.rank, ""), *texts))
             self._tails[pipe.rank] = tail[-self._bounds.tail_chars :]
@@ -176,6 +197,10 @@ class Streams:
                 lost = f"{self._lost} lines of output were lost: the node's disk was full."
                 self._segments.write([LogFields(time.time(), -1, "launcher", lost)])
                 self._lost = 0
-            self._segments.write(LogFields(line.time, pipe.rank, pipe.stream, line.text) for line in lines)
+            self._segments.write(
+                LogFields(line.time, pipe.rank, pipe.stream, line.text) for line in lines
+            )
         except OSError:
-            self._lost += len(lines)  # the ranks train on; were their pipes not read they would wait for a disk
+            self._lost += len(
+                lines
+            )  # the ranks train on; were their pipes not read they would wait for a disk

@@ -32,13 +32,18 @@ _STACKS_SECONDS = 1.5
 """A stack is written within milliseconds, unless the process is frozen or waits for a disk."""
 _TRACE_SECONDS = 1.5
 _STILL_SECONDS = 0.1
-"""A file that has not grown for so long is whole. On a busy machine a process may rest between two of its lines."""
+"""A file that has not grown for so long is whole. On a busy machine a process may rest between two
+of its lines."""
 _POLL_SECONDS = 0.02
-_THREAD = re.compile(r"^(?:Current thread|Thread) 0x([0-9a-f]+)(?: \[.*\])? \(most recent call first\):$")
+_THREAD = re.compile(
+    r"^(?:Current thread|Thread) 0x([0-9a-f]+)(?: \[.*\])? \(most recent call first\):$"
+)
 _FRAME = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$')
 _ASKED = re.compile(r"^--- process (\d+)")
 _ENGINE = str(Path(__file__).parents[2]) + os.sep
-_LIBRARIES = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_LIBRARIES = tuple(
+    {sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+)
 
 
 class Frame(NamedTuple):
@@ -51,7 +56,10 @@ class Frame(NamedTuple):
     @property
     def users(self) -> bool:
         """True for the job's own code, not Python's, a library's or Lockstep's."""
-        return not self.file.startswith(("<", _ENGINE, *_LIBRARIES)) and "site-packages" not in self.file
+        return (
+            not self.file.startswith(("<", _ENGINE, *_LIBRARIES))
+            and "site-packages" not in self.file
+        )
 
     def __str__(self) -> str:
         return f"{Path(self.file).name} line {self.line} in {self.function}"
@@ -71,7 +79,8 @@ class StackDump:
 
     pid: int
     state: str
-    """As the kernel has it: ``R`` runs, ``S`` sleeps, ``D`` waits for a device, ``T`` was stopped."""
+    """As the kernel has it: ``R`` runs, ``S`` sleeps, ``D`` waits for a device, ``T`` was stopped.
+    """
     threads: tuple[Thread, ...] = ()
     collectives: int | None = None
     """Collectives entered so far, over all groups; None where unknown."""
@@ -90,13 +99,19 @@ def gather(folder: Path, pids: Mapping[int, int]) -> dict[int, StackDump]:
     for rank in pids:
         heartbeat.trace_of(folder, rank).unlink(missing_ok=True)
         _ask_for_trace(folder, rank)
-    askers = [threading.Thread(target=_ask_for_stacks, args=(folder, rank, pid)) for rank, pid in pids.items()]
+    askers = [
+        threading.Thread(target=_ask_for_stacks, args=(folder, rank, pid))
+        for rank, pid in pids.items()
+    ]
     for asker in askers:
         asker.start()
     for asker in askers:
         asker.join()
     deadline = time.monotonic() + _TRACE_SECONDS
-    while not all(heartbeat.trace_of(folder, rank).exists() for rank in pids) and time.monotonic() < deadline:
+    while (
+        not all(heartbeat.trace_of(folder, rank).exists() for rank in pids)
+        and time.monotonic() < deadline
+    ):
         time.sleep(_POLL_SECONDS)
     return {rank: _answer_of(folder, rank, pid) for rank, pid in pids.items()}
 
@@ -132,7 +147,9 @@ def _ask_for_stacks(folder: Path, rank: int, pid: int) -> None:
             continue
         with contextlib.suppress(OSError):
             with file.open("ab") as answer:
-                answer.write(f"--- process {process}{'' if process == pid else ', forked by the rank'}\n".encode())
+                answer.write(
+                    f"--- process {process}{'' if process == pid else ', forked by the rank'}\n".encode()
+                )
             asked_size = file.stat().st_size
             os.kill(process, heartbeat.STACKS_SIGNAL)
             _wait_until_written(file, asked_size)
@@ -157,7 +174,10 @@ def _answer_of(folder: Path, rank: int, pid: int) -> StackDump:
     except OSError:
         text = ""
     return StackDump(
-        pid, processes.state_of(pid), parse(text, pid), _entered(read_object(heartbeat.trace_of(folder, rank)))
+        pid,
+        processes.state_of(pid),
+        parse(text, pid),
+        _entered(read_object(heartbeat.trace_of(folder, rank))),
     )
 
 

@@ -31,7 +31,7 @@ from time import monotonic
 from typing import Final
 
 from lockstep.domain import limits
-from lockstep.domain.spec.job import Stall as Limits
+from lockstep.domain.spec.train import Stall as Limits
 from lockstep.engine.launcher.stall import stacks
 from lockstep.engine.launcher.stall.stacks import Frame, StackDump, Thread
 from lockstep.engine.runtime import heartbeat
@@ -39,7 +39,8 @@ from lockstep.engine.runtime.heartbeat import HeartbeatReading
 
 _LONG_PHASES: Final = frozenset({"setup", "eval", "checkpoint"})
 _OWN_PHASES: Final = frozenset({"data", "other"})
-"""In these a rank waits for no other, whatever the strategy: fully sharded ones meet in forward and optimizer, too."""
+"""In these a rank waits for no other, whatever the strategy: fully sharded ones meet in forward and
+optimizer, too."""
 _STEPS_KEPT: Final = 101
 _GAP_SECONDS_MAX: Final = 3.0
 _FRAMES_MAX: Final = 12
@@ -67,17 +68,26 @@ class RankProgress:
     @property
     def waits(self) -> bool:
         """True if it waits for other ranks, as far as its phase and stacks show."""
-        if self.answer.state in "TDX":  # stopped, or in the hands of a device: it could not go on if they came
+        if (
+            self.answer.state in "TDX"
+        ):  # stopped, or in the hands of a device: it could not go on if they came
             return False
         if self.phase == "communication":
             return True
         main = self._main()
-        return main is not None and any(part in frame.file for frame in main.frames[:4] for part in _COLLECTIVE_PARTS)
+        return main is not None and any(
+            part in frame.file for frame in main.frames[:4] for part in _COLLECTIVE_PARTS
+        )
 
     def where(self) -> Frame | None:
-        """The innermost frame of the job's own code, in the main thread if it is there; else the innermost of any."""
+        """The innermost frame of the job's own code, in the main thread if it is there.
+
+        Else the innermost of any.
+        """
         main = self._main()
-        threads = ([main] if main else []) + [thread for thread in self.answer.threads if thread is not main]
+        threads = ([main] if main else []) + [
+            thread for thread in self.answer.threads if thread is not main
+        ]
         for thread in threads:
             found = next((frame for frame in thread.frames if frame.users), None)
             if found is not None:
@@ -88,20 +98,36 @@ class RankProgress:
         """``rank 3 has been in data for 64 s, at dataset.py line 41 in __getitem__``."""
         where = self.where()
         place = "" if where is None else f", at {where}"
-        stopped = {"T": " (its process was stopped)", "D": " (its process waits for a disk or device)"}
+        stopped = {
+            "T": " (its process was stopped)",
+            "D": " (its process waits for a disk or device)",
+        }
         state = stopped.get(self.answer.state, "")
-        return f"rank {self.rank} has been in {self.phase} for {self.quiet_seconds:.0f} s{place}{state}"
+        return (
+            f"rank {self.rank} has been in {self.phase} for {self.quiet_seconds:.0f} "
+            f"s{place}{state}"
+        )
 
     def excerpt(self, *, frames_max: int | None = None) -> str:
-        """Its stacks as text; threads of the engine's own that only wait to be asked are left out."""
+        """Its stacks as text.
+
+        Threads of the engine's own that only wait to be asked are left out.
+        """
         lines = [f"rank {self.rank}, {self.phase} for {self.quiet_seconds:.0f} s:"]
         for thread in self.answer.threads:
             if any(frame.file.endswith("engine/runtime/heartbeat.py") for frame in thread.frames):
                 continue
-            name = "main thread" if self.reading is not None and thread.identity == self.reading.thread else "thread"
+            name = (
+                "main thread"
+                if self.reading is not None and thread.identity == self.reading.thread
+                else "thread"
+            )
             name += "" if thread.pid == self.answer.pid else f" of its process {thread.pid}"
             lines.append(f"  {name}, innermost frame first:")
-            lines += [f'    File "{file}", line {line}, in {name}' for file, line, name in thread.frames[:frames_max]]
+            lines += [
+                f'    File "{file}", line {line}, in {name}'
+                for file, line, name in thread.frames[:frames_max]
+            ]
         if len(lines) == 1:
             lines.append("  it did not answer")
         return "\n".join(lines)
@@ -136,20 +162,32 @@ class StallReport:
     def sentence(self) -> str:
         """Description for the outcome."""
         culprits = self.culprits
-        head = f"no rank has moved for {self.quiet_seconds:.0f} s (the limit is {self.limit_seconds:.0f} s)"
+        head = (
+            f"no rank has moved for {self.quiet_seconds:.0f} s (the limit is "
+            f"{self.limit_seconds:.0f} s)"
+        )
         if not culprits:
-            return f"{head}: all of them wait in a collective, which another node or a lost message does not let end"
+            return (
+                f"{head}: all of them wait in a collective, which another node or a lost message "
+                f"does not let end"
+            )
         named = "; ".join(view.sentence() for view in culprits[:_NAMED_MAX])
         more = f"; so have {len(culprits) - _NAMED_MAX} more" if len(culprits) > _NAMED_MAX else ""
         waiting = [str(view.rank) for view in self.views if view not in culprits]
-        rest = f"; rank {', '.join(waiting)} waits" if len(waiting) == 1 else f"; {len(waiting)} ranks wait"
+        rest = (
+            f"; rank {', '.join(waiting)} waits"
+            if len(waiting) == 1
+            else f"; {len(waiting)} ranks wait"
+        )
         return f"{head}: {named}{more}{rest if waiting else ''}"
 
     def excerpt(self) -> str:
         """Stacks, the cause first, truncated to the limit of an outcome."""
         culprits = self.culprits
         order = [*culprits, *(view for view in self.views if view not in culprits)]
-        return "\n".join(view.excerpt(frames_max=_FRAMES_MAX) for view in order)[: limits.TRACEBACK_CHARS_MAX]
+        return "\n".join(view.excerpt(frames_max=_FRAMES_MAX) for view in order)[
+            : limits.TRACEBACK_CHARS_MAX
+        ]
 
 
 class StallDetector:
@@ -181,7 +219,7 @@ class StallDetector:
         self._answers: dict[int, StackDump] = {}
 
     def look(self, pids: Mapping[int, int], now: float) -> StallReport | None:
-        """The stall, once there is one and every rank was asked for its stacks, which is done in the background.
+        """The stall, once there is one and the stacks of every rank were collected.
 
         Parameters
         ----------
@@ -222,7 +260,8 @@ class StallDetector:
             for rank, reading in sorted(self._readings.items())[:_TOLD_MAX]
         )
         return (
-            f"no rank has moved for {self._quiet_seconds:.0f} s: {phases}; after {limit_seconds:.0f} s the run is ended"
+            f"no rank has moved for {self._quiet_seconds:.0f} s: {phases}; after "
+            f"{limit_seconds:.0f} s the run is ended"
         )
 
     def limit_seconds(self) -> float:
@@ -234,12 +273,16 @@ class StallDetector:
             reading is None or reading.phase in _LONG_PHASES or reading.step == reading.first_step
             for reading in self._readings.values()
         ) or (
-            self._nodes > 1 and not any(reading and reading.phase in _OWN_PHASES for reading in self._readings.values())
+            self._nodes > 1
+            and not any(
+                reading and reading.phase in _OWN_PHASES for reading in self._readings.values()
+            )
         )
         return max(limit_seconds, allowed.first_step_seconds) if long else limit_seconds
 
     def _note_step(self, now: float) -> None:
-        # The slowest rank's, so that the first step, which has compilations in it, is over on every rank.
+        # The slowest rank's, so that the first step, which has compilations in it, is over on every
+        # rank.
         steps = [
             reading.step
             for reading in self._readings.values()
@@ -256,7 +299,9 @@ class StallDetector:
             answers.update(stacks.gather(self._folder, dict(pids)))
 
         self._answers = {}
-        self._asking = threading.Thread(target=ask, args=(self._answers,), name="stacks", daemon=True)
+        self._asking = threading.Thread(
+            target=ask, args=(self._answers,), name="stacks", daemon=True
+        )
         self._asking.start()
 
     def _views(self) -> tuple[RankProgress, ...]:

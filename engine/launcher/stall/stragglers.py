@@ -22,7 +22,10 @@ from lockstep.engine.runtime.heartbeat import HeartbeatReading
 
 
 class Stragglers:
-    """Compares the pulses of one node's ranks at the ends of a window. Called by the watch, in its thread."""
+    """Compares the pulses of one node's ranks at the ends of a window.
+
+    Called by the watch, in its thread.
+    """
 
     def __init__(self, folder: Path, bounds: Bounds):
         self._folder, self._bounds = folder, bounds
@@ -31,12 +34,17 @@ class Stragglers:
         self._told_at = float("-inf")
 
     def look(self, ranks: Mapping[int, int], now: float) -> str | None:
-        """A sentence about the slow rank, when a window has ended and there is one; at most every so often."""
+        """A sentence about the slow rank, when a window has ended and there is one.
+
+        At most every so often.
+        """
         # A window starts when all ranks train. The first one would include their set-up.
         begun = bool(self._begin) and all(
             reading is not None and reading.phase != "setup" for reading in self._begin.values()
         )
-        if len(ranks) < 2 or (begun and now - self._begun_at < self._bounds.straggler_window_seconds):
+        if len(ranks) < 2 or (
+            begun and now - self._begun_at < self._bounds.straggler_window_seconds
+        ):
             return None
         begin, end = self._begin, {rank: heartbeat.read(self._folder, rank) for rank in ranks}
         self._begun_at, self._begin = now, end
@@ -48,7 +56,10 @@ class Stragglers:
 
 
 def slowest(
-    begin: Mapping[int, HeartbeatReading | None], end: Mapping[int, HeartbeatReading | None], *, bounds: Bounds
+    begin: Mapping[int, HeartbeatReading | None],
+    end: Mapping[int, HeartbeatReading | None],
+    *,
+    bounds: Bounds,
 ) -> str | None:
     """Return the rank that was slower than the median of the others, and by how much.
 
@@ -66,6 +77,7 @@ def slowest(
     if work[rank] <= bounds.straggler_factor * others:
         return None
     return (
-        f"rank {rank} is slower than the others: it works {work[rank]:.3g} s in each step, they {others:.3g} s and then "
+        f"rank {rank} is slower than the others: it works {work[rank]:.3g} s in each step, they "
+        f"{others:.3g} s and then "
         "wait for it; compare its device, its node and its share of the data"
     )

@@ -63,7 +63,9 @@ class ElasticLauncher:
             _Agent(gang, spec, self._bounds, on_started).run()
         except (DistNetworkError, DistStoreError) as error:
             where = f"{gang.rendezvous_host}:{gang.rendezvous_port}"
-            raise PeersUnreachableError(f"the attempt's nodes did not meet at {where}: {error}") from error
+            raise PeersUnreachableError(
+                f"the attempt's nodes did not meet at {where}: {error}"
+            ) from error
 
 
 class _Agent(LocalElasticAgent):
@@ -91,10 +93,15 @@ class _Agent(LocalElasticAgent):
             group.store.set(_STARTED_KEY.format(self._gang.node_rank), "")
         ids: dict[int, Any] = super()._start_workers(worker_group)
         context = self._pcontext
-        assert isinstance(context, SubprocessContext), "an entrypoint that is a string is started by exec"
+        assert isinstance(context, SubprocessContext), (
+            "an entrypoint that is a string is started by exec"
+        )
         context.close = self._closing(context.close)  # type: ignore[method-assign] # torch has no seam for it
         self._on_started(
-            {worker.global_rank: context.subprocess_handlers[worker.local_rank].proc for worker in worker_group.workers}
+            {
+                worker.global_rank: context.subprocess_handlers[worker.local_rank].proc
+                for worker in worker_group.workers
+            }
         )
         return ids
 

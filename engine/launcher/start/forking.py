@@ -45,7 +45,8 @@ _PRELOADED = (
 _WHILE_IMPORTING = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
-    # torch.cuda.is_available() then asks the driver's library for management, and not CUDA, which no fork survives.
+    # torch.cuda.is_available() then asks the driver's library for management, and not CUDA, which
+    # no fork survives.
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
 }
 _READ_EARLY = re.compile(
@@ -56,7 +57,10 @@ _log = logging.getLogger(__name__)
 
 
 class ForkedRank:
-    """A child of this process, as ``engine.launcher.start.gang.RankProcess``. Until :meth:`begin` it only waits."""
+    """A child of this process, as ``engine.launcher.start.gang.RankProcess``.
+
+    Until :meth:`begin` it only waits.
+    """
 
     def __init__(self, pid: int, pipe: int):
         self.pid = pid
@@ -67,7 +71,9 @@ class ForkedRank:
     def begin(self, environ: Mapping[str, str], launch_folder: Path) -> None:
         """Let it run in this environment."""
         with open(self._pipe, "wb") as pipe:  # noqa: PTH123 - a descriptor has no path
-            pipe.write(json.dumps({"environ": dict(environ), "folder": str(launch_folder)}).encode())
+            pipe.write(
+                json.dumps({"environ": dict(environ), "folder": str(launch_folder)}).encode()
+            )
 
     def poll(self) -> int | None:
         """Exit code, the negative signal number, or None while it runs. Any thread may ask."""
@@ -122,11 +128,15 @@ def preload(more: tuple[str, ...] = ()) -> str | None:
 
 
 def _taken_names(code: Path) -> str | None:
-    """Modules of the job's code that a rank started by exec would import in place of others of that name."""
+    """Modules of the job's code with names that are imported here already."""
     imported = {name.partition(".")[0] for name in sys.modules}
     there = {entry.name.removesuffix(".py") for entry in code.iterdir()}
     taken = sorted(imported & there)
-    return f"the job's code has {', '.join(taken)}, which the launcher has imported from elsewhere" if taken else None
+    return (
+        f"the job's code has {', '.join(taken)}, which the launcher has imported from elsewhere"
+        if taken
+        else None
+    )
 
 
 def left_open() -> str | None:

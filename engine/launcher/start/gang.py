@@ -1,7 +1,7 @@
 """The seam between an attempt and the way its ranks are started.
 
-``engine.launcher.start.one_node`` starts those of one node, ``engine.launcher.start.elastic`` those of several; nothing else of this
-package notices which.
+``engine.launcher.start.one_node`` starts those of one node, ``engine.launcher.start.elastic`` those
+of several; nothing else of this package notices which.
 
 Not here: watching the ranks (``engine.launcher.watch``).
 """
@@ -43,8 +43,8 @@ class Gang:
     launch_folder: Path
     """Folder with the files of ``engine.launcher.start.stub``."""
     prepare: Callable[[int], Mapping[str, str]]
-    """Called once per rank, with its global rank, before any is started: opens its pipes and gives the environment that
-    is laid over torchrun's."""
+    """Called once per rank, with its global rank, before any is started: opens its pipes and gives
+    the environment that is laid over torchrun's."""
     error_file: Callable[[int], Path]
     """Path of a rank's exception, written by torch's ``record`` decorator."""
     ended: Callable[[], bool]

@@ -64,7 +64,11 @@ class OneNodeLauncher:
         """
         told = False
         while running := [process.pid for process in ranks.values() if process.poll() is None]:
-            if not told and not gang.stopping() and any(process.poll() for process in ranks.values()):
+            if (
+                not told
+                and not gang.stopping()
+                and any(process.poll() for process in ranks.values())
+            ):
                 told = True
                 _terminate(ranks)
             wait_for_an_end(running, self._bounds.monitor_seconds)

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 def enter_group(folder: str | None) -> None:
-    """Move this process, and so all that it will start, into the control group that was made for the attempt.
+    """Move this process and its future children into the attempt's control group.
 
     Where that fails, or there is none, the agent finds the attempt's processes by looking.
     """
@@ -79,7 +79,9 @@ def show_environment(environ: Mapping[str, str]) -> None:
     fields = stat_fields(os.getpid())
     start, end = int(fields[_ENV_START]), int(fields[_ENV_END])
     shown = b""
-    for name, value in sorted(environ.items(), key=lambda item: not item[0].startswith("LOCKSTEP_")):
+    for name, value in sorted(
+        environ.items(), key=lambda item: not item[0].startswith("LOCKSTEP_")
+    ):
         entry = os.fsencode(f"{name}={value}") + b"\0"
         if len(shown) + len(entry) <= end - start:
             shown += entry
@@ -103,7 +105,8 @@ def kill_descendants() -> int:
     """Send SIGKILL once to every living descendant of this process; return their number."""
     pids = living_descendants(os.getpid())
     for pid in pids:
-        # One that became another user's may not be killed by this one, and must not save those after it.
+        # One that became another user's may not be killed by this one, and must not save those
+        # after it.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
     return len(pids)
@@ -127,7 +130,9 @@ def sweep() -> None:
             return
         if not told and time.monotonic() - started > 10.0:
             told = True
-            _log.warning("%d processes of the attempt do not end on SIGKILL; waiting for them", alive)
+            _log.warning(
+                "%d processes of the attempt do not end on SIGKILL; waiting for them", alive
+            )
         time.sleep(pause_seconds)
         pause_seconds = min(1.0, pause_seconds * 1.5)
 

@@ -70,7 +70,10 @@ class Rendezvous(StaticTCPRendezvous):
         names = {node: f"node{node}" for node in range(self.world_size)}
         self._wait(lambda: store.check(list(names.values())), lambda: self._missing(store, names))
         return RendezvousInfo(
-            store, self.rank, self.world_size, RendezvousStoreInfo(self.master_addr, self.master_port)
+            store,
+            self.rank,
+            self.world_size,
+            RendezvousStoreInfo(self.master_addr, self.master_port),
         )
 
     def _missing(self, store: Store, names: dict[int, str]) -> str:
@@ -101,16 +104,23 @@ class Rendezvous(StaticTCPRendezvous):
         if isinstance(store, Store):
             return store
         if self.rank == 0:
-            raise OSError(f"the port {self._where}, which was free when it was chosen, cannot be opened: {store}")
+            raise OSError(
+                f"the port {self._where}, which was free when it was chosen, cannot be opened: "
+                f"{store}"
+            )
         raise PeersUnreachableError(f"node rank 0 could not be reached at {self._where}: {store}")
 
     def _wait(self, done: Callable[[], bool], failure: Callable[[], str]) -> None:
         while not done():
             if self._gang.ended():
-                raise PeersUnreachableError(f"the attempt was ended before its nodes had met: {failure()}")
+                raise PeersUnreachableError(
+                    f"the attempt was ended before its nodes had met: {failure()}"
+                )
             now = time.monotonic()
             if now >= self._deadline:
-                raise PeersUnreachableError(f"{failure()} within {self.timeout.total_seconds():g} s")
+                raise PeersUnreachableError(
+                    f"{failure()} within {self.timeout.total_seconds():g} s"
+                )
             if now >= self._tell_at:
                 self._gang.log_line(f"Waiting for the attempt's other nodes: {failure()} yet.")
                 self._tell_at = float("inf")

@@ -49,7 +49,14 @@ def become_rank(folder: str) -> Any:
     with open(os.path.join(folder, "command.json"), encoding="utf-8") as file:  # noqa: PTH118, PTH123 - pathlib is slow to import
         command = json.load(file)
     die_with(command["launcher_pid"])
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGTERM, signal.SIGCHLD):
+    for number in (
+        signal.SIGHUP,
+        signal.SIGINT,
+        signal.SIGQUIT,
+        signal.SIGPIPE,
+        signal.SIGTERM,
+        signal.SIGCHLD,
+    ):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     rank = os.environ["RANK"]
@@ -94,12 +101,23 @@ def _cannot_run(what: str, cwd: str, error: OSError) -> str:
         advice = "send it with --code, or correct script.command"
         return f"{what!r} was not found {where}; {advice}"
     if isinstance(error, PermissionError):
-        return f"{what!r} may not be executed; make it executable (chmod +x), or name its interpreter in script.command"
-    return f"{what!r} cannot be run: {error.strerror}; a script needs a first line such as #!/bin/sh"
+        return (
+            f"{what!r} may not be executed; make it executable (chmod +x), or name its "
+            f"interpreter in script.command"
+        )
+    return (
+        f"{what!r} cannot be run: {error.strerror}; a script needs a first line such as #!/bin/sh"
+    )
 
 
 def _report(path: str, message: str) -> None:
-    document = {"reason": "bad_spec", "exception": message, "traceback": None, "step": None, "time": time.time()}
+    document = {
+        "reason": "bad_spec",
+        "exception": message,
+        "traceback": None,
+        "step": None,
+        "time": time.time(),
+    }
     with open(f"{path}.tmp", "w", encoding="utf-8") as file:  # noqa: PTH123 - pathlib is slow to import
         json.dump(document, file)
     os.rename(f"{path}.tmp", path)  # noqa: PTH104 - pathlib is slow to import

@@ -39,7 +39,13 @@ class DataParallel(Strategy):
 
     repeats: ClassVar[bool] = True
 
-    def __init__(self, objective: Objective, ranks: Ranks, options: job.Strategy, usage: ModelUsage | None = None):
+    def __init__(
+        self,
+        objective: Objective,
+        ranks: Ranks,
+        options: job.Strategy,
+        usage: ModelUsage | None = None,
+    ):
         super().__init__(objective, ranks, options, usage)
         _require_one_process_with_gpus(ranks)
         _require_no_sample_dropout(self.model)
@@ -49,9 +55,13 @@ class DataParallel(Strategy):
     def wrapped(self) -> SummedDataParallel:
         """Wrap the objective for all GPUs that this process may use, which are those of the job."""
         first = self.ranks.device.index or 0
-        return SummedDataParallel(self.objective, device_ids=list(range(first, torch.cuda.device_count())))
+        return SummedDataParallel(
+            self.objective, device_ids=list(range(first, torch.cuda.device_count()))
+        )
 
-    def forward(self, batch: Batch, scales: Mapping[str, float] | None, *, penalize: bool) -> Forward:
+    def forward(
+        self, batch: Batch, scales: Mapping[str, float] | None, *, penalize: bool
+    ) -> Forward:
         if not self._is_checked:  # The first batch is that of the warm-up, with one sample.
             require_samples_first(batch)
             self._is_checked = True
@@ -69,14 +79,20 @@ class SummedDataParallel(nn.DataParallel[Objective]):
         # Keywords are added afterwards: with them torch would also make copies for GPUs that have
         # no sample.
         scattered, _ = super().scatter(inputs, {}, device_ids)
-        return scattered, [kwargs | {"penalize": kwargs["penalize"] and copy == 0} for copy in range(len(scattered))]
+        return scattered, [
+            kwargs | {"penalize": kwargs["penalize"] and copy == 0}
+            for copy in range(len(scattered))
+        ]
 
     def gather(self, outputs: Sequence[Forward], output_device: int | torch.device) -> Forward:
         """Sum the objective and the sums by term on ``output_device``, differentiably."""
         objectives, sums = zip(*outputs, strict=True)
         return (
             torch.stack([objective.to(output_device) for objective in objectives]).sum(),
-            {name: torch.stack([each[name].to(output_device) for each in sums]).sum() for name in sums[0]},
+            {
+                name: torch.stack([each[name].to(output_device) for each in sums]).sum()
+                for name in sums[0]
+            },
         )
 
 
@@ -84,13 +100,15 @@ def _require_one_process_with_gpus(ranks: Ranks) -> None:
     if ranks.device.type != "cuda":
         raise EngineError(
             Reason.BAD_SPEC,
-            f"strategy data_parallel drives several GPUs from one process, and this node trains on {ranks.device.type}: "
+            f"strategy data_parallel drives several GPUs from one process, and this node trains "
+            f"on {ranks.device.type}: "
             "write strategy: {name: ddp}",
         )
     if ranks.world_size > 1:
         raise EngineError(
             Reason.BAD_SPEC,
-            f"strategy data_parallel is one process on one node, and {ranks.world_size} were started: start one, or write "
+            f"strategy data_parallel is one process on one node, and {ranks.world_size} were "
+            f"started: start one, or write "
             "strategy: {name: ddp}",
         )
 
@@ -99,7 +117,8 @@ def _require_no_sample_dropout(model: nn.Module) -> None:
     if any(isinstance(module, Dropout) and module.p > 0 for module in model.modules()):
         raise EngineError(
             Reason.BAD_SPEC,
-            "strategy data_parallel cannot tell a lockstep.Dropout which samples a copy of the model has: set its "
+            "strategy data_parallel cannot tell a lockstep.Dropout which samples a copy of the "
+            "model has: set its "
             "probability to 0, use torch.nn.Dropout, or write strategy: {name: ddp}",
         )
 
@@ -115,9 +134,14 @@ def require_samples_first(batch: Batch) -> None:
         for part in parts:
             require_samples_first(part)
     elif not isinstance(parts, Tensor) or parts.ndim == 0 or len(parts) != 1:
-        found = f"a tensor of shape {tuple(parts.shape)}" if isinstance(parts, Tensor) else type(parts).__name__
+        found = (
+            f"a tensor of shape {tuple(parts.shape)}"
+            if isinstance(parts, Tensor)
+            else type(parts).__name__
+        )
         raise EngineError(
             Reason.BAD_SPEC,
-            f"strategy data_parallel shares out the rows of tensors, and a batch of one sample has {found}: let collate() "
+            f"strategy data_parallel shares out the rows of tensors, and a batch of one sample "
+            f"has {found}: let collate() "
             "return tensors whose first dimension is the samples, or write strategy: {name: ddp}",
         )

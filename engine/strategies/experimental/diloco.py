@@ -8,8 +8,8 @@ SGD with Nesterov momentum:
 
 Inner AdamW, H = 500, λ = 0.7 and μ = 0.9 are the paper's values. The paper weights ranks equally;
 this implementation weights them by the batch weight that they trained on. With λ = 1 and μ = 0 this
-is ``local_sgd``. θ and m are the same on all ranks, and each rank keeps both: two more copies of the
-parameters. Both are in the checkpoint and resume on any number of ranks.
+is ``local_sgd``. θ and m are the same on all ranks, and each rank keeps both: two more copies of
+the parameters. Both are in the checkpoint and resume on any number of ranks.
 
 Not here: the local steps, the norm, the state of each rank in a checkpoint
 (``engine.strategies.experimental.local_sgd``).
@@ -38,11 +38,19 @@ class DiLoCo(LocalSGD):
     """Local steps with an outer momentum step every ``sync_every_steps`` steps."""
 
     lost_promise: ClassVar[str] = (
-        "each rank steps on its own share of the batch, and every sync_every_steps an outer step follows what they have in "
-        "common: the gradient is not the whole batch's, and the run depends on how many ranks share it"
+        "each rank steps on its own share of the batch, and every sync_every_steps an outer step "
+        "follows what they have in "
+        "common: the gradient is not the whole batch's, and the run depends on how many ranks "
+        "share it"
     )
 
-    def __init__(self, objective: Objective, ranks: Ranks, options: job.Strategy, usage: ModelUsage | None = None):
+    def __init__(
+        self,
+        objective: Objective,
+        ranks: Ranks,
+        options: job.Strategy,
+        usage: ModelUsage | None = None,
+    ):
         super().__init__(objective, ranks, options, usage)
         self._lr = OUTER_LR if options.outer_lr is None else options.outer_lr
         self._decay = OUTER_MOMENTUM if options.outer_momentum is None else options.outer_momentum
@@ -75,7 +83,9 @@ class DiLoCo(LocalSGD):
     def load_extra(self, state: State) -> None:
         super().load_extra(state)
         if self._steps_apart:
-            for mine, saved in zip((*self._start, *self._momentum), (*state["start"], *state["momentum"]), strict=True):
+            for mine, saved in zip(
+                (*self._start, *self._momentum), (*state["start"], *state["momentum"]), strict=True
+            ):
                 mine.copy_(saved)
 
     def _synchronised(self) -> list[Tensor]:

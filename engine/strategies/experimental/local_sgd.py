@@ -1,9 +1,9 @@
 """``local_sgd``: local optimizer steps on each rank, with periodic averaging of the parameters.
 
-Each rank steps on its own shard of the batch (Stich 2018, arXiv 1805.09767). Between averages, ranks
-send only the control operation and one number, the norm. The average weights each rank by the batch
-weight that it trained on since the last average. With a synchronisation after every step, plain SGD,
-no clipping, and a loss of one term, this is ``ddp``:
+Each rank steps on its own shard of the batch (Stich 2018, arXiv 1805.09767). Between averages,
+ranks send only the control operation and one number, the norm. The average weights each rank by the
+batch weight that it trained on since the last average. With a synchronisation after every step,
+plain SGD, no clipping, and a loss of one term, this is ``ddp``:
 
     Σ_r s_r (p - lr g_r)  =  p - lr Σ_r s_r g_r,
 
@@ -11,8 +11,8 @@ where s_r is rank r's part of the batch's weight and g_r the mean gradient over 
 the results differ: moments stay with their rank, clipping uses the rank's own norm, and Adam's
 denominator is not that of the whole batch's gradient. The run depends on the number of ranks.
 
-* The logged norm is the weighted root mean square of the ranks' norms. It is equal on all ranks, and
-  at least the norm of the mean gradient. A rank whose shard has no weight makes no step.
+* The logged norm is the weighted root mean square of the ranks' norms. It is equal on all ranks,
+  and at least the norm of the mean gradient. A rank whose shard has no weight makes no step.
 * An evaluation or a checkpoint uses the parameters that a synchronisation would produce now, and
   does not change the ranks. Its cadence therefore has no effect on the run. The state of each rank
   is saved too. On the same number of ranks a run resumes bit for bit, also between two
@@ -44,7 +44,8 @@ class LocalSGD(Strategy):
     """Local steps with an average of the parameters every ``sync_every_steps`` steps."""
 
     lost_promise: ClassVar[str] = (
-        "each rank steps on its own share of the batch, and ranks are only averaged every sync_every_steps: the gradient is "
+        "each rank steps on its own share of the batch, and ranks are only averaged every "
+        "sync_every_steps: the gradient is "
         "not the whole batch's, and the run depends on how many ranks share it"
     )
     repeats: ClassVar[bool] = True
@@ -54,13 +55,21 @@ class LocalSGD(Strategy):
     _inner: torch.optim.Optimizer
     _own_norm: Tensor  # Norm of this rank's last gradient.
 
-    def __init__(self, objective: Objective, ranks: Ranks, options: job.Strategy, usage: ModelUsage | None = None):
+    def __init__(
+        self,
+        objective: Objective,
+        ranks: Ranks,
+        options: job.Strategy,
+        usage: ModelUsage | None = None,
+    ):
         super().__init__(objective, ranks, options, usage)
         self._every = options.sync_every_steps or 1
         self._steps_apart = 0  # Since the last synchronisation; the same on all ranks.
         self._weight = 0.0  # Sum of this rank's weight shares of these steps.
 
-    def forward(self, batch: Batch, scales: Mapping[str, float] | None, *, penalize: bool) -> Forward:
+    def forward(
+        self, batch: Batch, scales: Mapping[str, float] | None, *, penalize: bool
+    ) -> Forward:
         result: Forward = self.objective(batch, scales, penalize=penalize)
         return result
 
@@ -69,7 +78,9 @@ class LocalSGD(Strategy):
 
     @contextmanager
     def without_samples(self) -> Iterator[None]:
-        untouched = [] if self.objective.has_penalty else [p for p in self._trained if p.grad is None]
+        untouched = (
+            [] if self.objective.has_penalty else [p for p in self._trained if p.grad is None]
+        )
         yield
         for parameter in untouched:
             parameter.grad = None  # Zeros would still cause decay and momentum updates.
@@ -77,7 +88,9 @@ class LocalSGD(Strategy):
     def factor(self, whole: float, own: float) -> float:  # noqa: ARG002 - as in the base class
         return 1.0 / own if own > 0 else 0.0
 
-    def optimizer(self, build: Callable[[Groups], torch.optim.Optimizer], groups: Groups) -> torch.optim.Optimizer:
+    def optimizer(
+        self, build: Callable[[Groups], torch.optim.Optimizer], groups: Groups
+    ) -> torch.optim.Optimizer:
         self._inner = build(groups)
         return self._inner
 
@@ -130,7 +143,11 @@ class LocalSGD(Strategy):
         return {**state, "state": averaged_moments(self.ranks, state["state"])}
 
     def extra_state(self) -> State:
-        own = {"optimizer": self._inner.state_dict(), "steps_apart": self._steps_apart, "weight": self._weight}
+        own = {
+            "optimizer": self._inner.state_dict(),
+            "steps_apart": self._steps_apart,
+            "weight": self._weight,
+        }
         if self._steps_apart:
             own["parameters"] = [parameter.data for parameter in self._trained]
         state: State = on_host(own)
@@ -144,7 +161,10 @@ class LocalSGD(Strategy):
                 parameter.data.copy_(value)
 
     def _synchronised(self) -> list[Tensor]:
-        """Return the parameters that a synchronisation now would produce. All ranks must call this."""
+        """Return the parameters that a synchronisation now would produce.
+
+        All ranks must call this.
+        """
         return self._average() or [parameter.data for parameter in self._trained]
 
     def _average(self) -> list[Tensor]:

@@ -46,7 +46,8 @@ class PowerSGD(DDP):
     """``ddp`` that sends gradients as low-rank products."""
 
     lost_promise: ClassVar[str] = (
-        "powersgd sends gradients as products of thin matrices, and what they miss with the next step's: a step's gradient "
+        "powersgd sends gradients as products of thin matrices, and what they miss with the next "
+        "step's: a step's gradient "
         "is not the whole batch's"
     )
     repeats: ClassVar[bool] = False
@@ -58,7 +59,9 @@ class PowerSGD(DDP):
 
     def add_hook(self, reducer: Reducer) -> None:
         if self._memory is None:
-            self._memory = _Memory(reducer.group, self.options, self.ranks.device, warm_up_passes=self.warm_up_passes)
+            self._memory = _Memory(
+                reducer.group, self.options, self.ranks.device, warm_up_passes=self.warm_up_passes
+            )
         self._memory.begin_warm_up()
         # DDP checks a hook's annotations and rejects types as strings; a lambda has none.
         reducer.ddp.register_comm_hook(self._memory, lambda memory, bucket: memory.reduce(bucket))
@@ -80,7 +83,9 @@ class PowerSGD(DDP):
         if self._memory is None or self._reducer is None:
             return
         sizes = [bucket.buffer().numel() for bucket in self._reducer.buckets()]
-        if state["error"] and sizes != [state["error"][index].numel() for index in sorted(state["error"])]:
+        if state["error"] and sizes != [
+            state["error"][index].numel() for index in sorted(state["error"])
+        ]:
             raise ValueError("its gradients are in other buckets")
         self._memory.load(state)
 
@@ -88,7 +93,14 @@ class PowerSGD(DDP):
 class _Memory:
     """PowerSGD state between steps, and the reduction of a bucket with it."""
 
-    def __init__(self, group: dist.ProcessGroup, options: job.Strategy, device: torch.device, *, warm_up_passes: int):
+    def __init__(
+        self,
+        group: dist.ProcessGroup,
+        options: job.Strategy,
+        device: torch.device,
+        *,
+        warm_up_passes: int,
+    ):
         self._group, self._device, self._warm_up_passes = group, device, warm_up_passes
         self._starts = options.powersgd_starts
         # torch's own count of uncompressed steps would include warm-up passes. This class counts
@@ -121,7 +133,9 @@ class _Memory:
 
         DDP calls this on all ranks in the same order.
         """
-        whole = self._passes < self._warm_up_passes or self._steps < self._starts or not self._counted
+        whole = (
+            self._passes < self._warm_up_passes or self._steps < self._starts or not self._counted
+        )
         if bucket.is_last():
             self._steps += self._passes >= self._warm_up_passes
             self._passes += 1
@@ -143,14 +157,17 @@ class _Memory:
         if q is not None:
             if index not in self._fill:
                 generator = torch.Generator().manual_seed(_SEED + 1 + index)
-                self._fill[index] = torch.randn(q.shape, dtype=q.dtype, generator=generator).to(q.device)
+                self._fill[index] = torch.randn(q.shape, dtype=q.dtype, generator=generator).to(
+                    q.device
+                )
             q.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
             torch.where(q == 0, self._fill[index], q, out=q)
 
     def state(self) -> State:
         """Return the whole state on the host, in the form of the checkpoint."""
         return {"steps": self._steps} | {
-            name: {index: value.cpu() for index, value in memory.items()} for name, memory in self._remembered()
+            name: {index: value.cpu() for index, value in memory.items()}
+            for name, memory in self._remembered()
         }
 
     def load(self, state: State) -> None:

@@ -19,13 +19,20 @@ if TYPE_CHECKING:
     from lockstep.client.api import Client
     from lockstep.domain.views import CheckpointView
 
-app = App(name="ckpt", help="List, fetch and check a job's checkpoints.", help_epilogue="", help_format="plaintext")
+app = App(
+    name="ckpt",
+    help="List, fetch and check a job's checkpoints.",
+    help_epilogue="",
+    help_format="plaintext",
+)
 
 Which = int | Literal["last", "best"]
 
 
 @app.command(name="ls")
-def ls(job: JobName, /, *, output: Output | None = None, connection: Connection | None = None) -> ExitCode:
+def ls(
+    job: JobName, /, *, output: Output | None = None, connection: Connection | None = None
+) -> ExitCode:
     """List a job's checkpoints, newest first."""
     from lockstep.cli.text import output as out
 
@@ -92,14 +99,17 @@ def verify(
     last: Annotated[bool, Flag] = False,
     connection: Connection | None = None,
 ) -> ExitCode:
-    """Check a checkpoint's files against the digests in its manifest; exit code 1 names the first that differs.
+    """Check a checkpoint's files against the digests in its manifest.
+
+    Exit code 1 names the first that differs.
 
     Every checkpoint of a job is checked, also after one has failed.
 
     Parameters
     ----------
     what
-        A checkpoint's folder on this machine, or a job: then all of its checkpoints are read from the server.
+        A checkpoint's folder on this machine, or a job: then all of its checkpoints are read from
+        the server.
     step
         Of a job, only the checkpoint of this step.
     best
@@ -120,7 +130,9 @@ def verify(
             found = client.checkpoints(what)
         if not found:
             say(f"no checkpoint of {what} to check")
-        failures = [failure for each in found if (failure := _check(client, what, each)) is not None]
+        failures = [
+            failure for each in found if (failure := _check(client, what, each)) is not None
+        ]
     if failures:
         raise failures[0]
     return ExitCode.OK
@@ -135,7 +147,10 @@ def _listed(client: Client, job: str, which: Which) -> CheckpointView:
 
 
 def _check(client: Client, job: str, listed: CheckpointView) -> ClientError | None:
-    """Check one checkpoint's files. A failure is printed at once, and the others are checked, too."""
+    """Check one checkpoint's files.
+
+    A failure is printed at once, and the others are checked, too.
+    """
     from lockstep.client.files import checkpoints
 
     step, attempt = listed.step, listed.attempt
@@ -147,7 +162,8 @@ def _check(client: Client, job: str, listed: CheckpointView) -> ClientError | No
     except checkpoints.DigestMismatchError as error:
         failure = error
     except NotFoundError as error:
-        # Damaged in the store, or gone from it; a job that runs deletes its older ones, and forgets them first.
+        # Damaged in the store, or gone from it; a job that runs deletes its older ones, and forgets
+        # them first.
         if (step, attempt) not in {(each.step, each.attempt) for each in client.checkpoints(job)}:
             print(f"step {step}: not checked, because it was pruned")
             return None
@@ -167,7 +183,9 @@ def _report(step: int, files: int, size: int) -> None:
 
 def _which(step: int | None, *, best: bool, last: bool) -> Which:
     if (step is not None) + best + last > 1:
-        raise UsageError("--step, --best and --last exclude each other", next_step="give only one of them")
+        raise UsageError(
+            "--step, --best and --last exclude each other", next_step="give only one of them"
+        )
     return step if step is not None else "best" if best else "last"
 
 
@@ -176,7 +194,11 @@ def _rows(found: list[CheckpointView], *, wide: bool) -> Iterator[list[str]]:
 
     now = datetime.now(UTC)
     for checkpoint in found:
-        marks = [word for word, holds in (("best", checkpoint.best), ("final", checkpoint.final)) if holds]
+        marks = [
+            word
+            for word, holds in (("best", checkpoint.best), ("final", checkpoint.final))
+            if holds
+        ]
         row = [
             str(checkpoint.step),
             out.size(checkpoint.bytes),

@@ -1,6 +1,7 @@
 """``clone``: submit a job's spec again, with its code and with changes.
 
-Not here: following the accepted job (``cli.jobs.submit``), and the rules of changes (``domain.spec.changes``).
+Not here: following the accepted job (``cli.jobs.submit``), and the rules of changes
+(``domain.spec.changes``).
 """
 
 from __future__ import annotations
@@ -28,9 +29,13 @@ def clone(
     /,
     *,
     settings: Settings = None,
-    detach: Annotated[bool, Parameter(name=["--detach", "-d"], negative="", show_default=False)] = False,
+    detach: Annotated[
+        bool, Parameter(name=["--detach", "-d"], negative="", show_default=False)
+    ] = False,
     logs: Annotated[bool, Flag] = False,
-    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative="", show_default=False)] = False,
+    quiet: Annotated[
+        bool, Parameter(name=["--quiet", "-q"], negative="", show_default=False)
+    ] = False,
     output: Output | None = None,
     connection: Connection | None = None,
 ) -> ExitCode:
@@ -66,7 +71,9 @@ def clone(
         try:
             made = client.clone(source.id, changes, idempotency_key=uuid.uuid4().hex)
         except RefusedError as refused:
-            raise (spec.refused(refused.problem.errors) if refused.problem.errors else refused) from None
+            raise (
+                spec.refused(refused.problem.errors) if refused.problem.errors else refused
+            ) from None
         form = (output or Output()).format
         return accepted(client, made, form, detach=detach, logs=logs, quiet=quiet)
 
@@ -79,7 +86,11 @@ def change_in_words(before: object, after: object, path: Sequence[str]) -> str:
         return f"set {name}: {_shown(new)}, unchanged"
     words = f"set {name}: {'not set' if old is _NONE else _shown(old)} → {_shown(new)}"
     around = value_at(after, path[:-1], _NONE)
-    return f"{words}; {'.'.join(path[:-1])} is now {_shown(around)}" if isinstance(around, list) else words
+    return (
+        f"{words}; {'.'.join(path[:-1])} is now {_shown(around)}"
+        if isinstance(around, list)
+        else words
+    )
 
 
 def _shown(value: object) -> str:

@@ -21,18 +21,20 @@ def export(
     names: Annotated[list[str] | None, Many] = None,
     connection: Connection | None = None,
 ) -> ExitCode:
-    """Write every point of a job's series elsewhere: lockstep export JOB --to tensorboard DIR, csv FILE, parquet FILE or mlflow URI.
+    """Write every point of a job's series elsewhere.
+
+    Lockstep export JOB --to tensorboard DIR, csv FILE, parquet FILE or mlflow URI.
 
     Parameters
     ----------
     destination
-        A folder, in which the job becomes a run of its own (tensorboard); a file (csv, parquet); the address of a tracking server or
-        store, where it becomes a run in the experiment of its project (mlflow). An earlier export of the same job
-        is replaced.
+        A folder, in which the job becomes a run of its own (tensorboard); a file (csv, parquet);
+        the address of a tracking server or store, where it becomes a run in the experiment of its
+        project (mlflow). An earlier export of the same job is replaced.
     to
-        tensorboard: event files for `tensorboard --logdir DIR`, values as 32-bit floats; csv and parquet: one line or row per point,
-        the latter needs the package pyarrow;
-        mlflow: a run with the spec as its parameters, which needs the package mlflow-skinny.
+        tensorboard: event files for `tensorboard --logdir DIR`, values as 32-bit floats; csv and
+        parquet: one line or row per point, the latter needs the package pyarrow; mlflow: a run with
+        the spec as its parameters, which needs the package mlflow-skinny.
     names
         Only these series, separated by commas; may be given several times.
     """

@@ -1,9 +1,9 @@
 """Following a job to its end: a progress bar on a terminal, plain lines elsewhere.
 
-:class:`Follower` compares each poll of the job with the one before and sends the differences to a view. On a
-terminal the bar stays at the bottom and messages scroll above it; elsewhere a line is written when the state
-changes, and about progress at most every few seconds. A thread streams the ranks' lines: they are shown as
-they are written, independent of the polls.
+:class:`Follower` compares each poll of the job with the one before and sends the differences to a
+view. On a terminal the bar stays at the bottom and messages scroll above it; elsewhere a line is
+written when the state changes, and about progress at most every few seconds. A thread streams the
+ranks' lines: they are shown as they are written, independent of the polls.
 
 Not here: the summary of an ended job (``cli.text.closing``).
 """
@@ -77,7 +77,11 @@ class Follower:
     def _changes(self, job: JobView) -> Iterator[str]:
         last = self._last
         attempt = job.attempt
-        if attempt is not None and attempt.outcome is not None and attempt.number > self._ended_attempt:
+        if (
+            attempt is not None
+            and attempt.outcome is not None
+            and attempt.number > self._ended_attempt
+        ):
             self._ended_attempt = attempt.number
             # A success is the job's own news, and may be seen of the attempt a moment before.
             if job.state not in TERMINAL and attempt.outcome.reason is not Reason.SUCCEEDED:
@@ -136,7 +140,9 @@ class LogTail:
 class LineProgress:
     """Progress as lines, for a file or a pipe."""
 
-    def __init__(self, tell: Callable[[str], None] = say, clock: Callable[[], float] = time.monotonic):
+    def __init__(
+        self, tell: Callable[[str], None] = say, clock: Callable[[], float] = time.monotonic
+    ):
         self._tell = tell
         self._clock = clock
         self._told_at = float("-inf")
@@ -177,7 +183,12 @@ class BarProgress:
         step, total = (progress.step, progress.steps) if progress is not None else (0, None)
         waiting = job.state in (JobState.QUEUED, JobState.STARTING)
         left = ""
-        if job.state not in TERMINAL and not waiting and progress is not None and progress.eta_seconds is not None:
+        if (
+            job.state not in TERMINAL
+            and not waiting
+            and progress is not None
+            and progress.eta_seconds is not None
+        ):
             left = f"ETA {out.duration(round(progress.eta_seconds))}"
         elif waiting and job.queue is not None:
             left = f"position {job.queue.position}"
@@ -224,7 +235,10 @@ def _running(job: JobView) -> str:
 
 
 def _number(job: JobView) -> int:
-    """Of the newest attempt; 0 before the first. Its state may change a moment before the job's does, which is no news."""
+    """Of the newest attempt; 0 before the first.
+
+    Its state may change a moment before the job's does, which is no news.
+    """
     return job.attempt.number if job.attempt is not None else 0
 
 

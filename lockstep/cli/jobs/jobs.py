@@ -93,7 +93,18 @@ def ps(
     elif found:
         now = datetime.now(UTC)
         wide = form == "wide"
-        columns = ["ID", "NAME", "STATE", "PROGRESS", "LOSS", "RANKS", "NODES", "AGE", "TOOK", "WHY"]
+        columns = [
+            "ID",
+            "NAME",
+            "STATE",
+            "PROGRESS",
+            "LOSS",
+            "RANKS",
+            "NODES",
+            "AGE",
+            "TOOK",
+            "WHY",
+        ]
         columns += ["PRIORITY", "ATTEMPT", "BATCH", "PROJECT", "OWNER"] if wide else []
         rows = [_row(job, now, wide=wide) for job in found]
         out.print_table(columns, rows, right=("PROGRESS", "LOSS", "RANKS", "PRIORITY", "ATTEMPT"))
@@ -114,14 +125,20 @@ def _row(job: JobView, now: datetime, *, wide: bool) -> list[str]:
     if progress is not None and (progress.step or job.started_at is not None):
         done = f"{progress.step}/{progress.steps}" if progress.steps else str(progress.step)
     loss = progress.latest.get("train/loss") if progress is not None else None
-    holds = attempt is not None and (job.finished_at is not None or job.state is not JobState.QUEUED)
+    holds = attempt is not None and (
+        job.finished_at is not None or job.state is not JobState.QUEUED
+    )
     row: list[str] = [
         job.id if wide else out.short_id(job.id),
         job.name,
         out.styled(out.state_of(job)),
         done,
         out.loss(loss) if loss is not None else "-",
-        str(attempt.world_size) if attempt is not None else str(job.plan.world_size) if job.plan is not None else "-",
+        str(attempt.world_size)
+        if attempt is not None
+        else str(job.plan.world_size)
+        if job.plan is not None
+        else "-",
         ",".join(attempt.nodes) if attempt is not None and holds else "-",
         out.age(job.created_at, now),
         out.duration(out.took(job, now)),
@@ -153,7 +170,9 @@ def wait(
     output: Output | None = None,
     connection: Connection | None = None,
 ) -> ExitCode:
-    """Wait until a job has ended. Exit code 0: it succeeded; 1: failed; 6: cancelled; 124: not in time.
+    """Wait until a job has ended.
+
+    Exit code 0: it succeeded; 1: failed; 6: cancelled; 124: not in time.
 
     Parameters
     ----------

@@ -20,7 +20,9 @@ def logs(
     job: JobName,
     /,
     *,
-    follow: Annotated[bool, Parameter(name=["--follow", "-f"], negative="", show_default=False)] = False,
+    follow: Annotated[
+        bool, Parameter(name=["--follow", "-f"], negative="", show_default=False)
+    ] = False,
     attempt: int | None = None,
     rank: int | None = None,
     stream: Literal["stdout", "stderr", "launcher"] | None = None,
@@ -85,7 +87,11 @@ def logs(
             else:
                 from rich.text import Text
 
-                colour = RANK_COLOURS[line.rank % len(RANK_COLOURS)] if line.rank >= 0 else "bright_black"
+                colour = (
+                    RANK_COLOURS[line.rank % len(RANK_COLOURS)]
+                    if line.rank >= 0
+                    else "bright_black"
+                )
                 text = Text.from_ansi(out.harmless(line.text))
                 console.print(Text.assemble(when, (who, colour), text), soft_wrap=True)
     return ExitCode.OK

@@ -1,7 +1,7 @@
 """``metrics``: a job's metrics as charts, a table, JSON or CSV.
 
-Not here: the meaning of the metrics (``domain.training.metrics``), charts (``cli.text.chart``), and the output of
-single points (``cli.text.points``).
+Not here: the meaning of the metrics (``domain.training.metrics``), charts (``cli.text.chart``), and
+the output of single points (``cli.text.points``).
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def metrics(
     job: JobName,
     /,
     *,
-    follow: Annotated[bool, Parameter(name=["--follow", "-f"], negative="", show_default=False)] = False,
+    follow: Annotated[
+        bool, Parameter(name=["--follow", "-f"], negative="", show_default=False)
+    ] = False,
     names: Annotated[list[str] | None, Many] = None,
     from_step: int | None = None,
     to_step: int | None = None,
@@ -48,7 +50,9 @@ def metrics(
         Parameter(name=["--output", "-o"], group=OUTPUT_GROUP, show_default=False),
     ] = None,
     json: Annotated[bool, Parameter(negative="", show_default=False, group=OUTPUT_GROUP)] = False,
-    csv_: Annotated[bool, Parameter(name="--csv", negative="", show_default=False, group=OUTPUT_GROUP)] = False,
+    csv_: Annotated[
+        bool, Parameter(name="--csv", negative="", show_default=False, group=OUTPUT_GROUP)
+    ] = False,
     connection: Connection | None = None,
 ) -> ExitCode:
     """Print a job's metrics: charts and one line per series; every point with -o csv.
@@ -58,8 +62,8 @@ def metrics(
     Parameters
     ----------
     follow
-        Write points as CSV, or with -o json one JSON object per point, until the job has ended. Steps that a later
-        attempt repeats are written again.
+        Write points as CSV, or with -o json one JSON object per point, until the job has ended.
+        Steps that a later attempt repeats are written again.
     names
         Only these series, separated by commas; may be given several times.
     from_step
@@ -67,14 +71,14 @@ def metrics(
     to_step
         Only points up to this step.
     max_points
-        At most this many points per series; more are reduced to buckets that keep their extremes. Without it 1,000, with
-        -o json 10,000, and with -o csv there are no buckets.
+        At most this many points per series; more are reduced to buckets that keep their extremes.
+        Without it 1,000, with -o json 10,000, and with -o csv there are no buckets.
     attempts
         current hides steps that a later attempt repeated; all shows them.
     output
-        chart: draw the series; table, wide: one line per series; csv: every point; json: the API's answer; name: the
-        names of the series.
-        Without it: charts and the table on a terminal, else the table.
+        chart: draw the series; table, wide: one line per series; csv: every point; json: the API's
+        answer; name: the names of the series. Without it: charts and the table on a terminal, else
+        the table.
     json
         Short for -o json.
     csv_
@@ -82,25 +86,50 @@ def metrics(
     """
     from lockstep.cli.text import points
 
-    form = "json" if json else "csv" if csv_ else output or ("charts and table" if sys.stdout.isatty() else "table")
+    form = (
+        "json"
+        if json
+        else "csv"
+        if csv_
+        else output or ("charts and table" if sys.stdout.isatty() else "table")
+    )
     wanted = names_in(names)
     if follow:
         _check_followed(
-            output, {"--from-step": from_step, "--to-step": to_step, "--max-points": max_points, "--attempts": attempts}
+            output,
+            {
+                "--from-step": from_step,
+                "--to-step": to_step,
+                "--max-points": max_points,
+                "--attempts": attempts,
+            },
         )
     with (connection or Connection()).client() as client:
         if follow:
-            points.follow(client, job, wanted, points.as_json if form == "json" else points.as_csv())
+            points.follow(
+                client, job, wanted, points.as_json if form == "json" else points.as_csv()
+            )
             return ExitCode.OK
         if form == "csv" and max_points is None:
             points.write(
-                client, job, wanted, points.as_csv(), from_step=from_step or 0, to_step=to_step, attempts=attempts
+                client,
+                job,
+                wanted,
+                points.as_csv(),
+                from_step=from_step or 0,
+                to_step=to_step,
+                attempts=attempts,
             )
             return ExitCode.OK
         if form == "json" and max_points is None:
             max_points = limits.SERIES_POINTS_MAX
         found = client.metrics(
-            job, names=wanted, from_step=from_step, to_step=to_step, max_points=max_points, attempts=attempts
+            job,
+            names=wanted,
+            from_step=from_step,
+            to_step=to_step,
+            max_points=max_points,
+            attempts=attempts,
         )
     _show(found, form, wanted)
     if missing := [name for name in wanted if name not in {series.name for series in found.series}]:
@@ -112,7 +141,10 @@ def metrics(
 
 def _check_followed(output: str | None, others: Mapping[str, object]) -> None:
     if given := [option for option, value in others.items() if value is not None]:
-        raise UsageError(f"--follow writes each point as it arrives and cannot be combined with {' or '.join(given)}")
+        raise UsageError(
+            f"--follow writes each point as it arrives and cannot be combined with "
+            f"{' or '.join(given)}"
+        )
     if output not in (None, "csv", "json"):
         raise UsageError(f"--follow writes CSV or JSON, not -o {output}")
 
@@ -142,7 +174,9 @@ def _print_charts(found: MetricsView, wanted: list[str]) -> None:
     there = list(dict.fromkeys(series.name for series in found.series if series.value))
     names = [name for name in wanted or CHARTED if name in there] or there
     for name in names[:CHARTS_MAX]:
-        for line in _chart(name, [each for each in found.series if each.name == name and each.value], len(names)):
+        for line in _chart(
+            name, [each for each in found.series if each.name == name and each.value], len(names)
+        ):
             out.print_line(line)
         print()
     if len(names) > CHARTS_MAX:
@@ -157,19 +191,28 @@ def _chart(name: str, parts: list[SeriesView], charts: int) -> Iterator[list[Wor
     curves = [ChartLine(each.step, each.value, each.min, each.max) for each in parts]
     unit = parts[-1].unit
     shown = out.size if unit == "bytes" else out.number
-    title = [out.Word(name, "bold"), out.Word(f"  {shown(parts[-1].value[-1])} at step {parts[-1].step[-1]}", "")]
+    title = [
+        out.Word(name, "bold"),
+        out.Word(f"  {shown(parts[-1].value[-1])} at step {parts[-1].step[-1]}", ""),
+    ]
     title += [out.Word(f", {unit}", "")] if unit not in ("", "bytes") else []
     if len(parts) > 1:
         title += [
-            out.Word(f"  attempt {each.attempt}", COLOURS[number % len(COLOURS)]) for number, each in enumerate(parts)
+            out.Word(f"  attempt {each.attempt}", COLOURS[number % len(COLOURS)])
+            for number, each in enumerate(parts)
         ]
     if odd := [
-        step for curve in curves for step, value in zip(curve.step, curve.value, strict=True) if not isfinite(value)
+        step
+        for curve in curves
+        for step, value in zip(curve.step, curve.value, strict=True)
+        if not isfinite(value)
     ]:
         title.append(out.Word(f"  not a number first at step {min(odd)}", "bold red"))
     yield title
     columns = min(shutil.get_terminal_size().columns, CHART_COLUMNS_MAX)
-    yield from draw(curves, columns, CHART_ROWS.get(charts, CHART_ROWS_MIN), shown, braille=out.can_write("⣿"))
+    yield from draw(
+        curves, columns, CHART_ROWS.get(charts, CHART_ROWS_MIN), shown, braille=out.can_write("⣿")
+    )
 
 
 def _print_table(found: MetricsView, *, wide: bool) -> None:
@@ -196,4 +239,6 @@ def _print_table(found: MetricsView, *, wide: bool) -> None:
         rows.append(row + ([str(series.attempt)] if several or wide else []))
     columns = ["SERIES", "FIRST", "LAST", "MIN", "MAX", "UNIT", "POINTS", "STEP"]
     columns += ["ATTEMPT"] if several or wide else []
-    out.print_table(columns, rows, right=("FIRST", "LAST", "MIN", "MAX", "POINTS", "STEP", "ATTEMPT"))
+    out.print_table(
+        columns, rows, right=("FIRST", "LAST", "MIN", "MAX", "POINTS", "STEP", "ATTEMPT")
+    )

@@ -34,14 +34,17 @@ def rm(
     output: Output | None = None,
     connection: Connection | None = None,
 ) -> ExitCode:
-    """Delete jobs that have ended, with their points, lines and checkpoints. It cannot be taken back.
+    """Delete jobs that have ended, with their points, lines and checkpoints.
+
+    It cannot be taken back.
 
     Parameters
     ----------
     jobs
         Each by its id, a unique beginning or end of that, its name, or last.
     older_than
-        Instead of jobs: all that ended so long ago, as 12h, 30d or 8w. One that cannot be deleted yet is named and stays.
+        Instead of jobs: all that ended so long ago, as 12h, 30d or 8w. One that cannot be deleted
+        yet is named and stays.
     state
         With --older-than: only jobs that ended so; may be given several times.
     project
@@ -55,7 +58,9 @@ def rm(
             next_step="lockstep ps -a lists them",
         )
     if jobs and (state or project is not None):
-        raise UsageError("rm: --state and --project filter --older-than and cannot be combined with job names")
+        raise UsageError(
+            "rm: --state and --project filter --older-than and cannot be combined with job names"
+        )
     if unended := [each.value for each in state or () if each not in TERMINAL]:
         raise UsageError(f"rm: a job that is {unended[0]} has not ended")
     if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -68,7 +73,9 @@ def rm(
         if older_than is None:
             deleted, kept = list(_named(client, jobs, form, yes=yes)), 0
         else:
-            found = _ended_before(client, datetime.now(UTC) - _duration(older_than), state or [*TERMINAL], project)
+            found = _ended_before(
+                client, datetime.now(UTC) - _duration(older_than), state or [*TERMINAL], project
+            )
             deleted, kept = _sweep(client, found, older_than, form, yes=yes)
     if form == "json":
         from lockstep.cli.text import output as out
@@ -81,7 +88,9 @@ def _named(client: Client, jobs: tuple[str, ...], form: str, *, yes: bool) -> It
     from lockstep.cli.text import output as out
 
     for found in [client.job(reference) for reference in jobs]:
-        if not yes and not confirmed(f"delete {found.name} ({found.id}), {out.state_of(found)}?", otherwise=False):
+        if not yes and not confirmed(
+            f"delete {found.name} ({found.id}), {out.state_of(found)}?", otherwise=False
+        ):
             say(f"{found.name} stays")
             continue
         client.delete(found.id)
@@ -89,12 +98,16 @@ def _named(client: Client, jobs: tuple[str, ...], form: str, *, yes: bool) -> It
         yield found
 
 
-def _sweep(client: Client, found: list[JobView], age: str, form: str, *, yes: bool) -> tuple[list[JobView], int]:
+def _sweep(
+    client: Client, found: list[JobView], age: str, form: str, *, yes: bool
+) -> tuple[list[JobView], int]:
     """Delete jobs. Return the deleted ones and the number of failures."""
     if not found:
         say(f"no job ended more than {age} ago")
         return [], 0
-    if not yes and not confirmed(f"delete {len(found)} jobs that ended more than {age} ago?", otherwise=False):
+    if not yes and not confirmed(
+        f"delete {len(found)} jobs that ended more than {age} ago?", otherwise=False
+    ):
         say("nothing was deleted")
         return [], 0
     deleted = []
@@ -109,12 +122,18 @@ def _sweep(client: Client, found: list[JobView], age: str, form: str, *, yes: bo
     return deleted, len(found) - len(deleted)
 
 
-def _ended_before(client: Client, moment: datetime, states: list[JobState], project: str | None) -> list[JobView]:
+def _ended_before(
+    client: Client, moment: datetime, states: list[JobState], project: str | None
+) -> list[JobView]:
     found: list[JobView] = []
     cursor: str | None = None
     while True:
-        page = client.jobs(states=states, project=project, cursor=cursor, limit=limits.PAGE_SIZE_MAX)
-        found += [job for job in page.items if job.finished_at is not None and job.finished_at < moment]
+        page = client.jobs(
+            states=states, project=project, cursor=cursor, limit=limits.PAGE_SIZE_MAX
+        )
+        found += [
+            job for job in page.items if job.finished_at is not None and job.finished_at < moment
+        ]
         cursor = page.next_cursor
         if cursor is None:
             return found
@@ -123,7 +142,10 @@ def _ended_before(client: Client, moment: datetime, states: list[JobState], proj
 def _duration(text: str) -> timedelta:
     match = re.fullmatch(r"([0-9]{1,5})([hdw])", text)
     if match is None:
-        raise UsageError(f"rm: --older-than {text}: expected a whole number of hours, days or weeks: 12h, 30d, 8w")
+        raise UsageError(
+            f"rm: --older-than {text}: expected a whole number of hours, days or weeks: 12h, 30d, "
+            f"8w"
+        )
     return int(match[1]) * UNITS[match[2]]
 
 

@@ -1,6 +1,7 @@
 """``scaling``: the same batch on several numbers of devices, and its bottleneck.
 
-Submits one short job after the other, reads the parts of their steps' time, and prints a table and a sentence.
+Submits one short job after the other, reads the parts of their steps' time, and prints a table and
+a sentence.
 
 Not here: efficiency and advice (``domain.training.scaling``).
 """
@@ -38,14 +39,17 @@ def scaling(
     steps: int = 30,
     buckets: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     code: Annotated[Path | None, Parameter(show_default=False)] = None,
-    settings: Annotated[list[str] | None, Parameter(name="--set", negative="", show_default=False)] = None,
+    settings: Annotated[
+        list[str] | None, Parameter(name="--set", negative="", show_default=False)
+    ] = None,
     wait_seconds: float = 1800.0,
     output: Output | None = None,
     connection: Connection | None = None,
 ) -> ExitCode:
     """Run a job's batch on several numbers of devices, and report how well it scales and why.
 
-    Each run is a short job with the same batch, one after the other. If one fails, the earlier ones are shown.
+    Each run is a short job with the same batch, one after the other. If one fails, the earlier ones
+    are shown.
 
     Parameters
     ----------
@@ -71,7 +75,10 @@ def scaling(
     with prepared(file, code, settings, connection or Connection()) as (client, spec, archive):
         train = spec.check().train
         if train is None:
-            raise UsageError("scaling needs a job of kind: train; the engine does not control the loop of a script")
+            raise UsageError(
+                "scaling needs a job of kind: train; the engine does not control the loop of a "
+                "script"
+            )
         if buckets:
             _require_buckets(spec)
         if archive is not None:
@@ -81,15 +88,25 @@ def scaling(
         swept: list[ScalingRun] = []
         try:
             for number in numbers:
-                run = _run(client, spec.document, number, None, steps=steps, wait_seconds=wait_seconds)
+                run = _run(
+                    client, spec.document, number, None, steps=steps, wait_seconds=wait_seconds
+                )
                 runs.append(run)
             if buckets:
                 swept.append(runs[-1])
                 for size in BUCKETS_MB:
-                    run = _run(client, spec.document, numbers[-1], size, steps=steps, wait_seconds=wait_seconds)
+                    run = _run(
+                        client,
+                        spec.document,
+                        numbers[-1],
+                        size,
+                        steps=steps,
+                        wait_seconds=wait_seconds,
+                    )
                     swept.append(run)
         finally:
-            # Before the error of a run that was refused, failed or took too long: those before it took minutes.
+            # Before the error of a run that was refused, failed or took too long: those before it
+            # took minutes.
             if runs:
                 _print(form, runs, swept, train.strategy)
     return ExitCode.OK
@@ -112,8 +129,13 @@ def _require_buckets(spec: SpecFile) -> None:
     swept.check()
 
 
-def short_document(document: dict[str, Any], gpus: int, bucket_cap_mb: float | None, steps: int) -> dict[str, Any]:
-    """The spec of one run: the same batch on ``gpus`` devices, for a few steps, with nothing beside the steps."""
+def short_document(
+    document: dict[str, Any], gpus: int, bucket_cap_mb: float | None, steps: int
+) -> dict[str, Any]:
+    """The spec of one run.
+
+    The same batch on ``gpus`` devices, for a few steps, with nothing beside the steps.
+    """
     short = copy.deepcopy(document)
     short["name"] = f"{str(document.get('name', 'job'))[:40]}-on-{gpus}"
     short["resources"] = {**(short.get("resources") or {}), "gpus": gpus}
@@ -122,29 +144,52 @@ def short_document(document: dict[str, Any], gpus: int, bucket_cap_mb: float | N
     train |= {"steps": WARM_UP_STEPS + steps, "checkpoint": {}, "eval": {}, "log_every_steps": 1}
     strategy = train.setdefault("strategy", {})
     if strategy.get("compression") == "powersgd":
-        strategy["powersgd_start_step"] = 0  # Every measured step is compressed, as nearly all of a long run are.
+        strategy["powersgd_start_step"] = (
+            0  # Every measured step is compressed, as nearly all of a long run are.
+        )
     if bucket_cap_mb is not None:
         strategy["bucket_cap_mb"] = bucket_cap_mb
-    short["labels"] = {**(short.get("labels") or {}), "scaling": str(document.get("name", ""))[:255]}
+    short["labels"] = {
+        **(short.get("labels") or {}),
+        "scaling": str(document.get("name", ""))[:255],
+    }
     return short
 
 
 def _run(
-    client: Client, document: dict[str, Any], gpus: int, bucket_cap_mb: float | None, *, steps: int, wait_seconds: float
+    client: Client,
+    document: dict[str, Any],
+    gpus: int,
+    bucket_cap_mb: float | None,
+    *,
+    steps: int,
+    wait_seconds: float,
 ) -> ScalingRun:
     from lockstep.domain.training import scaling as analysis
 
     job = client.submit(short_document(document, gpus, bucket_cap_mb, steps))
     what = f"{gpus} device{'s' if gpus > 1 else ''}"
-    say(f"{what}{f', buckets of {bucket_cap_mb:g} MB' if bucket_cap_mb else ''}: {job.name} ({job.id})")
+    say(
+        f"{what}{f', buckets of {bucket_cap_mb:g} MB' if bucket_cap_mb else ''}: {job.name} "
+        f"({job.id})"
+    )
     ended = _ended(client, job, wait_seconds)
     if ended.state != "succeeded":
-        why = f"{ended.outcome.reason}: {ended.outcome.message}" if ended.outcome is not None else ended.state
-        raise ClientError(f"the run on {what} ended as {ended.state} ({why})", next_step=f"lockstep logs {job.id}")
+        why = (
+            f"{ended.outcome.reason}: {ended.outcome.message}"
+            if ended.outcome is not None
+            else ended.state
+        )
+        raise ClientError(
+            f"the run on {what} ended as {ended.state} ({why})", next_step=f"lockstep logs {job.id}"
+        )
     names = [f"time/{part}_seconds" for part in _PARTS]
     found = client.metrics(job.id, names=names, from_step=WARM_UP_STEPS + 1)
     return analysis.measured(
-        gpus, _steps(found), batch_size=document["train"]["batch"]["size"], bucket_cap_mb=bucket_cap_mb
+        gpus,
+        _steps(found),
+        batch_size=document["train"]["batch"]["size"],
+        bucket_cap_mb=bucket_cap_mb,
     )
 
 
@@ -189,7 +234,16 @@ def _print(form: str, runs: list[ScalingRun], swept: list[ScalingRun], strategy:
 def _print_rows(rows: list[Row]) -> None:
     from lockstep.cli.text.output import print_table
 
-    columns = ("gpus", "step", "samples/s", "speedup", "efficiency", "data", "communication", "optimizer")
+    columns = (
+        "gpus",
+        "step",
+        "samples/s",
+        "speedup",
+        "efficiency",
+        "data",
+        "communication",
+        "optimizer",
+    )
     print_table(
         columns,
         [
@@ -199,7 +253,10 @@ def _print_rows(rows: list[Row]) -> None:
                 f"{row.measured.samples_per_second:,.0f}",
                 f"{row.speedup:.2f}x",
                 f"{row.efficiency:.0%}",
-                *(f"{row.measured.share(part):.0%}" for part in ("data", "communication", "optimizer")),
+                *(
+                    f"{row.measured.share(part):.0%}"
+                    for part in ("data", "communication", "optimizer")
+                ),
             )
             for row in rows
         ],
@@ -229,7 +286,10 @@ def _print_json(rows: list[Row], swept: list[ScalingRun], sentence: str) -> None
     import json
 
     document = {
-        "runs": [{**row.measured._asdict(), "speedup": row.speedup, "efficiency": row.efficiency} for row in rows],
+        "runs": [
+            {**row.measured._asdict(), "speedup": row.speedup, "efficiency": row.efficiency}
+            for row in rows
+        ],
         "buckets": [run._asdict() for run in swept],
         "advice": sentence,
     }

@@ -25,7 +25,9 @@ EVENTS_SHOWN: Final = 50
 LATEST: Final = ("train/loss", "loss", "eval/loss", "throughput/samples_per_second")
 
 
-def show(job: JobName, /, *, output: Output | None = None, connection: Connection | None = None) -> ExitCode:
+def show(
+    job: JobName, /, *, output: Output | None = None, connection: Connection | None = None
+) -> ExitCode:
     """Show one job: plan, progress, outcome, checkpoints and events."""
     from lockstep.cli.text import output as out
 
@@ -46,7 +48,10 @@ def show(job: JobName, /, *, output: Output | None = None, connection: Connectio
         print()
         _print_events(events[-EVENTS_SHOWN:])
     if len(events) > EVENTS_SHOWN:
-        say(f"only the newest {EVENTS_SHOWN} events are shown: lockstep events {out.short_id(found.id)} shows all")
+        say(
+            f"only the newest {EVENTS_SHOWN} events are shown: lockstep events "
+            f"{out.short_id(found.id)} shows all"
+        )
     if form == "wide":
         print()
         print(json.dumps(found.spec, indent=2, ensure_ascii=False))
@@ -117,7 +122,10 @@ def _facts(job: JobView, checkpoints: list[CheckpointView]) -> Iterator[tuple[st
         yield "memory", job.plan.memory.sentence()
     if job.attempt is not None:
         ranks = f"{job.attempt.world_size} rank{'s' if job.attempt.world_size != 1 else ''}"
-        yield "attempt", f"{job.attempt.number}, {job.attempt.state}, {ranks} on {', '.join(job.attempt.nodes)}"
+        yield (
+            "attempt",
+            f"{job.attempt.number}, {job.attempt.state}, {ranks} on {', '.join(job.attempt.nodes)}",
+        )
     if job.progress is not None:
         yield from _progress(job, job.progress)
     yield "project", f"{job.project}, priority {job.priority}"
@@ -125,7 +133,10 @@ def _facts(job: JobView, checkpoints: list[CheckpointView]) -> Iterator[tuple[st
         yield "labels", ", ".join(f"{key}={value}" for key, value in sorted(job.labels.items()))
     yield from _moments(job)
     for checkpoint in sorted(checkpoints, key=lambda each: -each.step):
-        yield "checkpoint", f"step {checkpoint.step}, {out.size(checkpoint.bytes)}, {checkpoint.location}"
+        yield (
+            "checkpoint",
+            f"step {checkpoint.step}, {out.size(checkpoint.bytes)}, {checkpoint.location}",
+        )
     if job.outcome is not None and job.state in TERMINAL:
         yield from outcome_facts(job.outcome)
     elif job.outcome is not None:
@@ -137,7 +148,11 @@ def _progress(job: JobView, progress: Progress) -> Iterator[tuple[str, str]]:
 
     total = f" of {progress.steps}" if progress.steps else ""
     share = f" ({100 * progress.fraction:.0f} %)" if progress.fraction is not None else ""
-    left = f", {out.duration(progress.eta_seconds)} left" if progress.eta_seconds and not job.finished_at else ""
+    left = (
+        f", {out.duration(progress.eta_seconds)} left"
+        if progress.eta_seconds and not job.finished_at
+        else ""
+    )
     yield "progress", f"step {progress.step}{total}{share}{left}"
     latest = [name for name in LATEST if name in progress.latest]
     if latest:
@@ -154,14 +169,20 @@ def _moments(job: JobView) -> Iterator[tuple[str, str]]:
         yield "started", _moment(job.started_at)
     if job.finished_at is not None:
         took = out.took(job, datetime.now(UTC))
-        yield "ended", _moment(job.finished_at) + (f", after {out.duration(took)}" if took is not None else "")
+        yield (
+            "ended",
+            _moment(job.finished_at)
+            + (f", after {out.duration(took)}" if took is not None else ""),
+        )
 
 
 def what_of(job: JobView) -> str:
     """Return the job's activity in a few words."""
     train, script = job.spec.get("train"), job.spec.get("script")
     if isinstance(train, dict):
-        length = f"{train['steps']} steps" if train.get("steps") else f"{train.get('epochs')} epochs"
+        length = (
+            f"{train['steps']} steps" if train.get("steps") else f"{train.get('epochs')} epochs"
+        )
         return f"{train.get('task')}, {length}"
     if isinstance(script, dict):
         return " ".join(map(str, script.get("command", [])))

@@ -1,6 +1,7 @@
 """``submit`` and ``plan``: from a file to a job, and to its end.
 
-Not here: reading the file (``client.files.specfile``), the bar (``cli.follow``), the last table (``cli.closing``).
+Not here: reading the file (``client.files.specfile``), the bar (``cli.follow``), the last table
+(``cli.closing``).
 """
 
 from __future__ import annotations
@@ -40,9 +41,13 @@ def submit(
     code: Code = None,
     settings: Settings = None,
     dry_run: Annotated[bool, Flag] = False,
-    detach: Annotated[bool, Parameter(name=["--detach", "-d"], negative="", show_default=False)] = False,
+    detach: Annotated[
+        bool, Parameter(name=["--detach", "-d"], negative="", show_default=False)
+    ] = False,
     logs: Annotated[bool, Flag] = False,
-    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative="", show_default=False)] = False,
+    quiet: Annotated[
+        bool, Parameter(name=["--quiet", "-q"], negative="", show_default=False)
+    ] = False,
     yes: Annotated[bool, Parameter(name=["--yes", "-y"], negative="", show_default=False)] = False,
     verbose: Verbose = False,
     output: Output | None = None,
@@ -50,15 +55,16 @@ def submit(
 ) -> ExitCode:
     """Submit a job and follow it to its end. Ctrl-C detaches; the job continues.
 
-    Exit code 0: the job succeeded (or, with -d, was accepted); 1: it failed, or was refused; 6: it was cancelled.
+    Exit code 0: the job succeeded (or, with -d, was accepted); 1: it failed, or was refused; 6: it
+    was cancelled.
 
     Parameters
     ----------
     file
         The job spec, as YAML or JSON; - reads it from stdin.
     code
-        Folder with the job's code; it is sent as one archive, for a dry run too: the server checks it. Caches and the
-        paths of its .lockstepignore or .gitignore are left out and listed.
+        Folder with the job's code; it is sent as one archive, for a dry run too: the server checks
+        it. Caches and the paths of its .lockstepignore or .gitignore are left out and listed.
     settings
         Change one value of the spec: --set train.steps=100. May be given several times.
     dry_run
@@ -92,7 +98,9 @@ def submit(
         return accepted(client, _submit(client, spec), form, detach=detach, logs=logs, quiet=quiet)
 
 
-def accepted(client: Client, job: JobView, form: str, *, detach: bool, logs: bool, quiet: bool) -> ExitCode:
+def accepted(
+    client: Client, job: JobView, form: str, *, detach: bool, logs: bool, quiet: bool
+) -> ExitCode:
     """Print an accepted job's id, or follow the job to its end."""
     talk = _silent if quiet else say
     if form != "json" and (detach or quiet or form == "name"):
@@ -168,7 +176,10 @@ def send(client: Client, archive: CodeArchive, talk: Callable[[str], None]) -> N
 
     sent = client.upload_archive(archive)
     known = "" if sent.created else ", already there"
-    talk(f"code: {archive.files} file{'s' if archive.files != 1 else ''}, {size(archive.size_bytes)}{known}")
+    talk(
+        f"code: {archive.files} file{'s' if archive.files != 1 else ''}, "
+        f"{size(archive.size_bytes)}{known}"
+    )
 
 
 def tell_left_out(archive: CodeArchive, talk: Callable[[str], None], *, verbose: bool) -> None:

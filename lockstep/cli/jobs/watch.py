@@ -1,7 +1,7 @@
 """``watch`` and ``top``: one job, and the whole service, live on a terminal.
 
-Both poll with conditional requests, as the dashboard does: an unchanged answer has no body. In a pipe ``watch``
-writes lines as ``submit`` does, and ``top`` writes one frame.
+Both poll with conditional requests, as the dashboard does: an unchanged answer has no body. In a
+pipe ``watch`` writes lines as ``submit`` does, and ``top`` writes one frame.
 
 Not here: the contents of the frames (``cli.text.frames``).
 """
@@ -47,7 +47,9 @@ def watch(
     every: Annotated[float, Parameter(name=["--every", "-n"])] = 1.0,
     connection: Connection | None = None,
 ) -> ExitCode:
-    """Follow a job live until it ends: its progress, speed, newest numbers and last lines. Ctrl-C leaves it running.
+    """Follow a job live until it ends: its progress, speed, newest numbers and last lines.
+
+    Ctrl-C leaves it running.
 
     Exit code 0: the job succeeded; 1: it failed; 6: it was cancelled.
 
@@ -62,11 +64,17 @@ def watch(
         try:
             if sys.stdout.isatty():
                 with _screen(whole=False) as show:
-                    ended = client.wait(found.id, each=_Watcher(client, show).look, poll_seconds=every)
+                    ended = client.wait(
+                        found.id, each=_Watcher(client, show).look, poll_seconds=every
+                    )
             else:
                 from lockstep.cli.jobs.follow import Follower, LineProgress
 
-                ended = client.wait(found.id, each=Follower(LineProgress(), client, logs=True).look, poll_seconds=every)
+                ended = client.wait(
+                    found.id,
+                    each=Follower(LineProgress(), client, logs=True).look,
+                    poll_seconds=every,
+                )
                 print(ended.state.value)
         except KeyboardInterrupt:
             say(f"{found.name} continues; reattach with: lockstep watch {found.id}")
@@ -96,7 +104,11 @@ def top(
         if once or not sys.stdout.isatty():
             from lockstep.cli.text import output as out
 
-            size = shutil.get_terminal_size() if sys.stdout.isatty() else (out.PIPE_WIDTH, out.PIPE_WIDTH)
+            size = (
+                shutil.get_terminal_size()
+                if sys.stdout.isatty()
+                else (out.PIPE_WIDTH, out.PIPE_WIDTH)
+            )
             for line in _service(client, *size):
                 out.print_line(line)
             return ExitCode.OK
@@ -127,7 +139,11 @@ class _Watcher:
         width, height = shutil.get_terminal_size()
         if job.attempt is not None:
             self._read_lines(job.id)
-        rate = self._rate.look(time.monotonic(), job.progress.step) if job.progress is not None else None
+        rate = (
+            self._rate.look(time.monotonic(), job.progress.step)
+            if job.progress is not None
+            else None
+        )
         usage = _usage(self._client, job)
         # One row less than there are: the cursor stands below the picture.
         self._show(
@@ -147,7 +163,9 @@ class _Watcher:
             if self._cursor is None:
                 page = self._client.log_page(job_id, tail=LOG_LINES_KEPT)
             else:
-                page = self._client.log_page(job_id, cursor=self._cursor, limit=limits.LOG_PAGE_LINES_MAX)
+                page = self._client.log_page(
+                    job_id, cursor=self._cursor, limit=limits.LOG_PAGE_LINES_MAX
+                )
             self._lines.extend(page.lines)
             moved, self._cursor = page.next_cursor != self._cursor, page.next_cursor
             if not page.lines or not moved or page.complete:
@@ -167,7 +185,10 @@ def _service(client: Client, width: int, height: int) -> list[Line]:
 
 
 def _usage(client: Client, job: JobView) -> DeviceUsage:
-    """Return the resource use of a running job's ranks; None for other jobs, whose last values are outdated."""
+    """Return the resource use of a running job's ranks.
+
+    None for other jobs, whose last values are outdated.
+    """
     from lockstep.cli.text.frames import DeviceUsage, usage_names, usage_of
 
     if job.state is not JobState.RUNNING or job.attempt is None:
@@ -184,9 +205,14 @@ def _screen(*, whole: bool) -> Iterator[Callable[[list[Line]], None]]:
     from lockstep.cli.text import output as out
 
     console = out.console()
-    # Nothing else writes to stdout meanwhile; rich's stand-in for it would hide which letters it can write.
+    # Nothing else writes to stdout meanwhile; rich's stand-in for it would hide which letters it
+    # can write.
     with Live(
-        console=console, screen=whole, auto_refresh=False, vertical_overflow="crop", redirect_stdout=False
+        console=console,
+        screen=whole,
+        auto_refresh=False,
+        vertical_overflow="crop",
+        redirect_stdout=False,
     ) as live:
         yield lambda lines: live.update(out.as_text(lines), refresh=True)
 

@@ -1,4 +1,4 @@
-"""``config``: which server and token are in force and why, and the user's own file that may name them.
+"""``config``: the effective server and token, their origin, and the user's own file.
 
 Not here: the order in which places are asked (``client.config``).
 """
@@ -45,7 +45,10 @@ def list_(*, output: Output | None = None, connection: Connection | None = None)
     elif form == "name":
         print(server.url)
     else:
-        rows = [["url", server.url, server.origin], ["token", shown, server.token_origin or server.withheld or "-"]]
+        rows = [
+            ["url", server.url, server.origin],
+            ["token", shown, server.token_origin or server.withheld or "-"],
+        ]
         out.print_table(["SETTING", "VALUE", "FROM"], rows)
     return ExitCode.OK
 
@@ -64,7 +67,9 @@ def get(name: Setting, /) -> ExitCode:
     if value is None:
         raise ClientError(
             f"{file} sets no {name}",
-            next_step=f"lockstep config set {name} VALUE; lockstep config list shows the settings in use",
+            next_step=(
+                f"lockstep config set {name} VALUE; lockstep config list shows the settings in use"
+            ),
         )
     print(value)
     return ExitCode.OK
@@ -79,14 +84,20 @@ def set_(name: Setting, value: Annotated[str, Parameter(allow_leading_hyphen=Tru
     name
         url, token or token_file.
     value
-        - reads it from stdin: others on this machine can read a command line, which a token must not be in.
+        - reads it from stdin: others on this machine can read a command line, which a token must
+          not be in.
     """
     if value == "-":
         value = sys.stdin.read(TOKEN_BYTES_MAX).strip()
     if not value or not value.isprintable():
-        raise UsageError(f"config set {name}: the value is empty or contains a control character, such as a line break")
+        raise UsageError(
+            f"config set {name}: the value is empty or contains a control character, such as a "
+            f"line break"
+        )
     if name == "url" and not value.startswith(("http://", "https://")):
-        raise UsageError(f"config set url: {value!r} is no address", next_step="write http://HOST:PORT")
+        raise UsageError(
+            f"config set url: {value!r} is no address", next_step="write http://HOST:PORT"
+        )
     file = user_config_file()
     text = file.read_text(encoding="utf-8") if file.is_file() else ""
     _write(file, with_setting(text, name, value))
@@ -120,7 +131,9 @@ def path() -> ExitCode:
 
 
 def with_setting(text: str, name: str, value: str | None) -> str:
-    """A configuration's text with one setting changed, or without it; everything else stays as it was written.
+    """A configuration's text with one setting changed, or without it.
+
+    Everything else stays as it was written.
 
     Raises
     ------

@@ -37,7 +37,9 @@ def doctor(*, output: Output | None = None, connection: Connection | None = None
     else:
         rows = []
         for finding in found:
-            rows.append([out.Word(finding.level, STYLES[finding.level]), finding.name, finding.what])
+            rows.append(
+                [out.Word(finding.level, STYLES[finding.level]), finding.name, finding.what]
+            )
             if finding.next_step and finding.level != "ok":
                 rows.append(["", "", f"→ {finding.next_step}"])
         out.print_facts(rows)

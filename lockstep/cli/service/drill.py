@@ -1,6 +1,7 @@
 """``drill``: end one process of the service, or of a small job, on purpose, and report the result.
 
-Not here: the drill itself (``client.drills``), and the drills of every fault, many times (``make drill``).
+Not here: the drill itself (``client.drills``), and the drills of every fault, many times (``make
+drill``).
 """
 
 from __future__ import annotations
@@ -38,18 +39,19 @@ def drill(
 ) -> ExitCode:
     """End one process on purpose, and report the detection, the recovery, and any loss.
 
-    It submits a small job of two ranks twice, named drill-..., kills the process while the second one trains, and compares
-    both runs: each step once, no process left over, final weights bitwise equal. Exit code 0: all of it held.
+    It submits a small job of two ranks twice, named drill-..., kills the process while the second
+    one trains, and compares both runs: each step once, no process left over, final weights bitwise
+    equal. Exit code 0: all of it held.
 
-    It works on the machine, and with the LOCKSTEP_HOME, of a `lockstep up`. rank and launcher touch only the drill's own
-    job. agent, scheduler, api and broker are the whole service's: other users' jobs must survive their end, too, and
-    the command asks first.
+    It works on the machine, and with the LOCKSTEP_HOME, of a `lockstep up`. rank and launcher touch
+    only the drill's own job. agent, scheduler, api and broker are the whole service's: other users'
+    jobs must survive their end, too, and the command asks first.
 
     Parameters
     ----------
     fault
-        The process to kill: a rank or the launcher of the drill's own job, this node's agent, the scheduler, the api, or
-        the bundled broker.
+        The process to kill: a rank or the launcher of the drill's own job, this node's agent, the
+        scheduler, the api, or the bundled broker.
     steps
         Optimizer steps of each of the two runs, 24 to 10000.
     within_seconds
@@ -64,7 +66,9 @@ def drill(
     from lockstep.client.local.machine import Machine
 
     if not STEPS_MIN <= steps <= STEPS_MAX:
-        raise UsageError(f"--steps: expected a whole number from {STEPS_MIN} to {STEPS_MAX}, got {steps}")
+        raise UsageError(
+            f"--steps: expected a whole number from {STEPS_MIN} to {STEPS_MAX}, got {steps}"
+        )
     link = connection or Connection()
     machine = Machine(Home.of(os.environ))
     machine.check(link.server().url)
@@ -88,7 +92,10 @@ def drill(
 
 
 def _confirmed(fault: Fault, running: list[JobView]) -> bool:
-    """Ask whether a program that others' jobs depend on may be killed; only a user at a terminal can agree."""
+    """Ask whether a program that others' jobs depend on may be killed.
+
+    Only a user at a terminal can agree.
+    """
     named = ", ".join(job.name for job in running[:3]) + (" …" if len(running) > 3 else "")
     jobs = f"{len(running)} job{'s' if len(running) > 1 else ''} of others ({named})"
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -96,7 +103,12 @@ def _confirmed(fault: Fault, running: list[JobView]) -> bool:
             f"the {fault} is the whole service's, and {jobs} run{'s' if len(running) == 1 else ''}",
             next_step="these jobs must survive it; pass --yes to run the drill now",
         )
-    print(f"the {fault} is the whole service's; kill it while {jobs} run? [y/N] ", end="", file=sys.stderr, flush=True)
+    print(
+        f"the {fault} is the whole service's; kill it while {jobs} run? [y/N] ",
+        end="",
+        file=sys.stderr,
+        flush=True,
+    )
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
@@ -121,7 +133,12 @@ def _facts(report: DrillReport, *, wide: bool) -> Iterator[tuple[str, str]]:
     yield "killed", f"{report.killed} with SIGKILL, after step {report.at_step}"
     if report.gone_seconds is not None:
         yield "ranks gone", f"after {out.duration(report.gone_seconds)}"
-    yield "noticed", "not seen" if report.noticed_seconds is None else f"after {out.duration(report.noticed_seconds)}"
+    yield (
+        "noticed",
+        "not seen"
+        if report.noticed_seconds is None
+        else f"after {out.duration(report.noticed_seconds)}",
+    )
     if report.recovered_seconds is not None:
         yield "recovered", f"after {out.duration(report.recovered_seconds)}: {report.went_on}"
     else:
@@ -130,13 +147,27 @@ def _facts(report: DrillReport, *, wide: bool) -> Iterator[tuple[str, str]]:
     undisturbed = f"{out.duration(report.undisturbed_pause_seconds)} in the undisturbed run"
     attempts = f"{report.attempts} attempt{'s' if report.attempts != 1 else ''}"
     yield "training", f"{attempts}; {longest} ({undisturbed})"
-    again = f"; {report.steps_again} repeated from the checkpoint, reported once" if report.steps_again else ""
-    yield "steps", f"{report.steps}: {report.steps_lost} lost, {report.steps_doubled} doubled{again}"
+    again = (
+        f"; {report.steps_again} repeated from the checkpoint, reported once"
+        if report.steps_again
+        else ""
+    )
+    yield (
+        "steps",
+        f"{report.steps}: {report.steps_lost} lost, {report.steps_doubled} doubled{again}",
+    )
     yield "processes", f"{report.processes_left} left over"
     if report.different or not report.tensors:
-        yield "weights", f"{len(report.different)} of {report.tensors} tensors differ from the undisturbed run's"
+        yield (
+            "weights",
+            f"{len(report.different)} of {report.tensors} tensors differ from the undisturbed "
+            f"run's",
+        )
         if wide:
             yield "", ", ".join(report.different)
     else:
-        yield "weights", f"{report.tensors} tensors, {report.numbers:,} numbers: bitwise the undisturbed run's"
+        yield (
+            "weights",
+            f"{report.tensors} tensors, {report.numbers:,} numbers: bitwise the undisturbed run's",
+        )
     yield "jobs", f"{report.undisturbed} undisturbed, {report.disturbed} disturbed"

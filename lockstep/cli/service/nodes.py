@@ -42,15 +42,24 @@ def nodes(*, output: Output | None = None, connection: Connection | None = None)
         for node in found:
             print(node.name)
     elif not found:
-        say("no node is registered; start one here with `lockstep up`, or on another machine with `lockstep agent`")
+        say(
+            "no node is registered; start one here with `lockstep up`, or on another machine with "
+            "`lockstep agent`"
+        )
     elif form == "wide":
         columns = ["NODE", "STATE", "DEVICE", "TYPE", "MEMORY", "JOB", *why]
-        rows = [row + [node.reason or ""] * len(why) for node in found for row in _device_rows(node)]
+        rows = [
+            row + [node.reason or ""] * len(why) for node in found for row in _device_rows(node)
+        ]
         out.print_table(columns, rows, right=("DEVICE", "MEMORY"))
     else:
         now = datetime.now(UTC)
         columns = ["NODE", "STATE", "DEVICES", "FREE", "JOBS", "HEARD", "VERSION", *why]
-        out.print_table(columns, [_row(node, now) + [node.reason or ""] * len(why) for node in found], right=("FREE",))
+        out.print_table(
+            columns,
+            [_row(node, now) + [node.reason or ""] * len(why) for node in found],
+            right=("FREE",),
+        )
     for node in found:
         if node.state == "quarantined":
             say(f"{node.name} gets no new jobs; undo this with: lockstep nodes resume {node.name}")
@@ -68,7 +77,10 @@ def drain(node: str, /, *, connection: Connection | None = None) -> ExitCode:
     """
     with (connection or Connection()).client() as client:
         found = client.drain(node)
-    say(f"{found.name} is {found.state} and gets no new jobs; undo this with: lockstep nodes resume {found.name}")
+    say(
+        f"{found.name} is {found.state} and gets no new jobs; undo this with: lockstep nodes "
+        f"resume {found.name}"
+    )
     return ExitCode.OK
 
 
@@ -108,4 +120,11 @@ def _device_rows(node: NodeView) -> Iterator[list[str]]:
 
     for device in node.devices:
         memory = out.size(device.memory_bytes)
-        yield [node.name, out.styled(node.state), str(device.index), device.type, memory, device.job_id or "-"]
+        yield [
+            node.name,
+            out.styled(node.state),
+            str(device.index),
+            device.type,
+            memory,
+            device.job_id or "-",
+        ]

@@ -1,6 +1,7 @@
 """``api``, ``scheduler`` and ``agent``: one program of the service, in place of this process.
 
-Each reads its settings from ``LOCKSTEP_*`` variables. ``lockstep up`` starts all of them on one machine.
+Each reads its settings from ``LOCKSTEP_*`` variables. ``lockstep up`` starts all of them on one
+machine.
 
 Not here: the programs themselves (``lockstep.api``, ``lockstep.scheduler``, ``lockstep.worker``).
 """

@@ -27,10 +27,14 @@ def up(
     cpu_slots: int | None = None,
     node_name: str | None = None,
     database_url: str | None = None,
-    detach: Annotated[bool, Parameter(name=["--detach", "-d"], negative="", show_default=False)] = False,
+    detach: Annotated[
+        bool, Parameter(name=["--detach", "-d"], negative="", show_default=False)
+    ] = False,
     debug: Annotated[bool, Flag] = False,
 ) -> int:
-    """Start the whole service on this machine: broker, api, scheduler and one node agent; restart what dies.
+    """Start the whole service on this machine: broker, api, scheduler and one node agent.
+
+    Restart what dies.
 
     Ctrl-C or `lockstep down` stops it; running jobs are stopped, too, and resume at the next start.
 
@@ -100,7 +104,9 @@ def migrate(*, home: HomeFlag = None, database_url: str | None = None) -> int:
     place = Home.of(os.environ, home)
     place.create()
     settled = service(place, Options(database_url=database_url), os.environ)
-    done = subprocess.run(settled.migrate.argv, env=settled.environment, cwd=place.folder, check=False)
+    done = subprocess.run(
+        settled.migrate.argv, env=settled.environment, cwd=place.folder, check=False
+    )
     return ExitCode.OK if done.returncode == 0 else ExitCode.FAILED
 
 

@@ -28,10 +28,13 @@ def open_(
     with_token: Annotated[bool, Flag] = False,
     connection: Connection | None = None,
 ) -> ExitCode:
-    """Open the server's pages in a browser, signed in; where there is no browser, print their address.
+    """Open the server's pages in a browser, signed in.
 
-    The browser receives the token that this command would use. The token is on no command line and in no request to a
-    server, and the page keeps it for that tab only. It is printed only on request.
+    Where there is no browser, print their address.
+
+    The browser receives the token that this command would use. The token is on no command line and
+    in no request to a server, and the page keeps it for that tab only. It is printed only on
+    request.
 
     Parameters
     ----------
@@ -40,7 +43,8 @@ def open_(
     print_
         Print the address, open nothing.
     with_token
-        Print an address that contains the token. Every reader of it, here or in a scrollback, can sign in as you.
+        Print an address that contains the token. Every reader of it, here or in a scrollback, can
+        sign in as you.
     """
     options = connection or Connection()
     server = options.server()
@@ -55,7 +59,10 @@ def open_(
     elif print_ or with_token or not _has_browser() or not _opened(address, server.token):
         print(address)
         if server.token is not None:
-            say("the page asks for the token; `lockstep open --with-token` prints an address that contains it")
+            say(
+                "the page asks for the token; `lockstep open --with-token` prints an address that "
+                "contains it"
+            )
     return ExitCode.OK
 
 
@@ -69,7 +76,10 @@ def _opened(address: str, token: str | None) -> bool:
             started = webbrowser.open(way.url)
             came = started and way.wait(BROWSER_SECONDS)
     if started:
-        late = f"a browser was started, but did not request the token within {BROWSER_SECONDS:.0f} s; open {address}"
+        late = (
+            f"a browser was started, but did not request the token within {BROWSER_SECONDS:.0f} "
+            f"s; open {address}"
+        )
         say(f"opened {address}" if came else late)
     return started
 
@@ -83,8 +93,8 @@ def _has_browser() -> bool:
 def completion(shell: Literal["bash", "zsh", "fish"], /) -> ExitCode:
     """Print the completion script of a shell.
 
-    bash: eval "$(lockstep completion bash)" in ~/.bashrc; zsh: lockstep completion zsh > a folder of $fpath/_lockstep;
-    fish: lockstep completion fish > ~/.config/fish/completions/lockstep.fish
+    bash: eval "$(lockstep completion bash)" in ~/.bashrc; zsh: lockstep completion zsh > a folder
+    of $fpath/_lockstep; fish: lockstep completion fish > ~/.config/fish/completions/lockstep.fish
 
     Parameters
     ----------

@@ -1,9 +1,11 @@
-"""A chart of one series in a terminal: its line, the band between its extremes, and where it was not a number.
+"""A chart of one series in a terminal.
 
-One cell holds 2 × 4 dots of a braille letter; a terminal that cannot write those gets one ``*`` per cell. The band is drawn
-at every second dot, so that it differs from the line without colour too. Points outside the numbers cannot be drawn to
-scale and must not be missed: they are marked in a row of their own below the chart, ``N`` for NaN, ``+`` and ``-`` for the
-infinities.
+Its line, the band between its extremes, and where it was not a number.
+
+One cell holds 2 × 4 dots of a braille letter; a terminal that cannot write those gets one ``*`` per
+cell. The band is drawn at every second dot, so that it differs from the line without colour too.
+Points outside the numbers cannot be drawn to scale and must not be missed: they are marked in a row
+of their own below the chart, ``N`` for NaN, ``+`` and ``-`` for the infinities.
 
 Not here: which series are drawn, and how wide (``cli.metrics``).
 """
@@ -28,7 +30,10 @@ MARK_STYLE: Final = "bold red"
 
 @dataclass(frozen=True)
 class ChartLine:
-    """One attempt's points of one series, in the order of their steps; any value may be non-finite."""
+    """One attempt's points of one series, in the order of their steps.
+
+    Any value may be non-finite.
+    """
 
     step: Sequence[int]
     value: Sequence[float]
@@ -89,7 +94,12 @@ class _Canvas:
 
 
 def draw(
-    curves: Sequence[ChartLine], width: int, height: int, shown: Callable[[float], str], *, braille: bool = True
+    curves: Sequence[ChartLine],
+    width: int,
+    height: int,
+    shown: Callable[[float], str],
+    *,
+    braille: bool = True,
 ) -> list[list[Word]]:
     """Return the lines of a chart.
 
@@ -98,13 +108,16 @@ def draw(
     curves : sequence of Curve
         Drawn over each other, each in its colour; at least one point among them.
     width, height : int
-        Columns of the whole, and rows of the drawing; two or three more hold the axis and values that are no numbers.
+        Columns of the whole, and rows of the drawing; two or three more hold the axis and values
+        that are no numbers.
     shown : callable
         Formats a value at the axis.
     braille : bool
         True if the terminal can write braille letters.
     """
-    numbers = [each for curve in curves for part in (curve.value, curve.low, curve.high) for each in part]
+    numbers = [
+        each for curve in curves for part in (curve.value, curve.low, curve.high) for each in part
+    ]
     finite = [each for each in numbers if math.isfinite(each)]
     low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
     labels = _labels(low, high, height, shown) if finite else [""] * height
@@ -119,7 +132,8 @@ def draw(
         _line(canvas, scale, curve, owner)
     corner = "┤" if braille else "|"
     lines = [
-        [Word(f"{label:>{margin}} {corner}", "dim"), *row] for label, row in zip(labels, canvas.rows(), strict=True)
+        [Word(f"{label:>{margin}} {corner}", "dim"), *row]
+        for label, row in zip(labels, canvas.rows(), strict=True)
     ]
     if marks := _marks(scale, curves, canvas.across, inner):
         lines.append([Word(" " * (margin + 2), ""), Word(marks, MARK_STYLE)])
@@ -139,7 +153,10 @@ def _labels(low: float, high: float, height: int, shown: Callable[[float], str])
 
 
 def _band(canvas: _Canvas, scale: _Scale, curve: ChartLine, owner: int) -> None:
-    """From the lowest to the highest value of each column, at every second dot; a single value stands out whole."""
+    """From the lowest to the highest value of each column, at every second dot.
+
+    A single value stands out whole.
+    """
     reach: dict[int, tuple[int, int]] = {}
     for step, low, high in zip(curve.step, curve.low, curve.high, strict=True):
         ends = [scale.row(each) for each in (low, high) if math.isfinite(each)]
@@ -183,5 +200,7 @@ def _marks(scale: _Scale, curves: Sequence[ChartLine], across: int, width: int) 
             odd = [each for each in values if not math.isfinite(each)]
             if odd:
                 first = odd[0]
-                row[scale.column(step) // across] = "N" if math.isnan(first) else "+" if first > 0 else "-"
+                row[scale.column(step) // across] = (
+                    "N" if math.isnan(first) else "+" if first > 0 else "-"
+                )
     return "".join(row).rstrip()

@@ -1,6 +1,7 @@
 """Summary of an ended job: outcome, loss, parts of the time, checkpoints, and commands for more.
 
-Not here: the measurement of a step's parts (``engine.runtime.timeline``), and the reasons (``domain.life.outcomes``).
+Not here: the measurement of a step's parts (``engine.runtime.timeline``), and the reasons
+(``domain.life.outcomes``).
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from lockstep.domain.training.metrics import METRICS
 from lockstep.domain.views import JobView, MetricsView, SeriesView
 
 STEP: Final = "time/step_seconds"
-PARTS: Final = tuple(metric.name for metric in METRICS if metric.name.startswith("time/") and metric.name != STEP)
+PARTS: Final = tuple(
+    metric.name for metric in METRICS if metric.name.startswith("time/") and metric.name != STEP
+)
 LOSSES: Final = ("train/loss", "loss", "eval/loss")
 SHOWN_SHARE_MIN: Final = 0.005
 """Parts below half a percent are not worth a word."""
@@ -26,13 +29,17 @@ SHOWN_SHARE_MIN: Final = 0.005
 
 def print_closing(client: Client, job: JobView, url: str) -> None:
     """The table that closes ``submit``."""
-    metrics = client.metrics(job.id, names=(*LOSSES, STEP, *PARTS), max_points=limits.SERIES_POINTS_MAX)
+    metrics = client.metrics(
+        job.id, names=(*LOSSES, STEP, *PARTS), max_points=limits.SERIES_POINTS_MAX
+    )
     facts: list[tuple[str, str]] = [*_run(job), *_losses(metrics)]
     if shares := time_shares(metrics.series):
         facts.append(("time went to", words_of(shares)))
     if checkpoints := client.checkpoints(job.id):
         newest = max(checkpoints, key=lambda each: each.step)
-        facts.append(("checkpoint", f"step {newest.step}, {out.size(newest.bytes)}, {newest.location}"))
+        facts.append(
+            ("checkpoint", f"step {newest.step}, {out.size(newest.bytes)}, {newest.location}")
+        )
     if job.outcome is not None and job.state is not JobState.SUCCEEDED:
         facts += outcome_facts(job.outcome)
     short = out.short_id(job.id)
@@ -59,7 +66,11 @@ def _run(job: JobView) -> Iterator[tuple[str, str]]:
 
 def _losses(metrics: MetricsView) -> Iterator[tuple[str, str]]:
     for name in LOSSES:
-        values = [value for series in sorted(_named(metrics.series, name), key=_attempt) for value in series.value]
+        values = [
+            value
+            for series in sorted(_named(metrics.series, name), key=_attempt)
+            for value in series.value
+        ]
         if values:
             last = f"{out.loss(values[-1])} last"
             yield name, f"{out.loss(values[0])} first, {last}" if len(values) > 1 else last
@@ -76,14 +87,18 @@ def _named(series: Iterable[SeriesView], name: str) -> list[SeriesView]:
 def time_shares(series: Iterable[SeriesView]) -> list[tuple[str, float]]:
     """Return each part's share of the steps' time, largest first; empty if steps were not timed.
 
-    A long series arrives as buckets that hold one point each; its sum is then estimated as mean × points stored.
+    A long series arrives as buckets that hold one point each; its sum is then estimated as mean ×
+    points stored.
     """
     found = list(series)
     whole = sum(_total(each) for each in _named(found, STEP))
     if whole <= 0:
         return []
     shares = [
-        (name.removeprefix("time/").removesuffix("_seconds"), sum(_total(each) for each in _named(found, name)) / whole)
+        (
+            name.removeprefix("time/").removesuffix("_seconds"),
+            sum(_total(each) for each in _named(found, name)) / whole,
+        )
         for name in PARTS
     ]
     return sorted(((name, share) for name, share in shares if share > 0), key=lambda item: -item[1])
@@ -96,7 +111,9 @@ def _total(series: SeriesView) -> float:
 
 def words_of(shares: Iterable[tuple[str, float]]) -> str:
     """The shares in words: ``backward 52 % · forward 31 % · …``."""
-    return " · ".join(f"{name} {100 * share:.0f} %" for name, share in shares if share >= SHOWN_SHARE_MIN)
+    return " · ".join(
+        f"{name} {100 * share:.0f} %" for name, share in shares if share >= SHOWN_SHARE_MIN
+    )
 
 
 def outcome_facts(outcome: Outcome) -> Iterator[tuple[str, str]]:

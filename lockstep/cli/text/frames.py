@@ -1,4 +1,6 @@
-"""Frames of ``watch`` and ``top`` as lines of words: pure functions of the data, a width and a height.
+"""Frames of ``watch`` and ``top`` as lines of words.
+
+Pure functions of the data, a width and a height.
 
 Not here: polling, and output on a terminal (``cli.jobs.watch``).
 """
@@ -34,7 +36,8 @@ FIRST_METRICS: Final = (
 """Shown before the others, which follow in the order of their names."""
 PARTS: Final = "time/"
 RATE_SECONDS: Final = 30.0
-"""The step rate is that of so many last seconds: long enough to be steady, short enough to show a change."""
+"""The step rate is that of so many last seconds: long enough to be steady, short enough to show a
+change."""
 ORDER: Final = (JobState.RUNNING, JobState.STARTING, JobState.QUEUED)
 
 
@@ -54,7 +57,9 @@ class DeviceUsage(NamedTuple):
             percent, size, what = self.cpu_percent, self.memory_bytes, "CPU"
         if percent is None:
             return ""
-        return f"{what} {percent:.0f} %" + (f", {out.size(round(size))}" if size is not None else "")
+        return f"{what} {percent:.0f} %" + (
+            f", {out.size(round(size))}" if size is not None else ""
+        )
 
 
 _OF_A_RANK: Final = ("gpu_utilization_percent", "gpu_memory_bytes", "cpu_percent", "rss_bytes")
@@ -83,7 +88,10 @@ class Rate:
         self._seen: deque[tuple[float, int]] = deque()
 
     def look(self, now: float, step: int) -> float | None:
-        """The rate of the last seconds; None until two steps were seen, and after a restart from an earlier step."""
+        """The rate of the last seconds.
+
+        None until two steps were seen, and after a restart from an earlier step.
+        """
         if self._seen and step < self._seen[-1][1]:
             self._seen.clear()
         self._seen.append((now, step))
@@ -156,7 +164,11 @@ def _progress(job: JobView, rate: float | None, now: datetime, width: int) -> It
         words.append(f"{out.duration(round(progress.eta_seconds))} left")
     said = "  ".join(words)
     room = min(BAR_COLUMNS, width - len(said) - 10)
-    bar = _bar(progress.fraction, room) if progress.fraction is not None and room >= BAR_COLUMNS_MIN else []
+    bar = (
+        _bar(progress.fraction, room)
+        if progress.fraction is not None and room >= BAR_COLUMNS_MIN
+        else []
+    )
     yield [Word("steps   ", "bold"), *bar, Word(said, "")]
 
 
@@ -170,8 +182,11 @@ def _numbers(job: JobView, width: int, rows: int) -> Iterator[Line]:
     """The newest values, as many as fit in a few rows."""
     latest = job.progress.latest if job.progress is not None else {}
     names: list[str] = [name for name in FIRST_METRICS if name in latest]
-    # The parts of a step's time mean something only beside each other: lockstep metrics and the last table have them.
-    names += sorted(name for name in latest if name not in FIRST_METRICS and not name.startswith(PARTS))
+    # The parts of a step's time mean something only beside each other: lockstep metrics and the
+    # last table have them.
+    names += sorted(
+        name for name in latest if name not in FIRST_METRICS and not name.startswith(PARTS)
+    )
     line: Line = []
     for name in names:
         value = _value(name, latest[name])
@@ -210,17 +225,24 @@ def service_frame(
 ) -> list[Line]:
     """The whole service: its nodes with their devices, then the jobs that run, start and wait."""
     states = Counter(job.state for job in jobs)
-    counts = ", ".join(f"{states[state]} {state}" for state in ORDER if states[state]) or "no job is queued or running"
+    counts = (
+        ", ".join(f"{states[state]} {state}" for state in ORDER if states[state])
+        or "no job is queued or running"
+    )
     devices = [device for node in nodes for device in node.devices]
     busy = sum(device.job_id is not None for device in devices)
     shown: list[Line] = [
         [Word("lockstep", "bold"), Word(f"  {url}  {now.astimezone():%H:%M:%S}", "dim")],
         [Word(f"{busy} of {len(devices)} devices busy", "bold"), Word(f"  {counts}", "")],
         [Word("", "")],
-        *_table(["NODE", "STATE", "DEVICES", "", "HEARD"], [_node_row(node, now) for node in nodes]),
+        *_table(
+            ["NODE", "STATE", "DEVICES", "", "HEARD"], [_node_row(node, now) for node in nodes]
+        ),
         [Word("", "")],
     ]
-    ordered = sorted(jobs, key=lambda job: (ORDER.index(job.state), job.queue.position if job.queue else 0))
+    ordered = sorted(
+        jobs, key=lambda job: (ORDER.index(job.state), job.queue.position if job.queue else 0)
+    )
     columns = ["ID", "NAME", "STATE", "PROGRESS", "LOSS", "RANKS", "USES", "TOOK", "LEFT", "WHY"]
     if jobs:
         rows = [_job_row(job, usage.get(job.id, DeviceUsage()), now) for job in ordered]
@@ -228,7 +250,9 @@ def service_frame(
         room = height - len(shown)
         shown += table if len(table) <= room else table[: max(1, room - 1)]
         if len(table) > room:
-            shown.append([Word(f"and {len(table) - max(1, room - 1)} more: lockstep ps lists them", "dim")])
+            shown.append(
+                [Word(f"and {len(table) - max(1, room - 1)} more: lockstep ps lists them", "dim")]
+            )
     return [cut(line, width) for line in shown[:height]]
 
 
@@ -237,7 +261,13 @@ def _node_row(node: NodeView, now: datetime) -> list[str]:
     squares = "".join(full if device.job_id else free for device in node.devices)
     kinds = Counter(device.type for device in node.devices)
     names = ", ".join(f"{count} × {kind}" for kind, count in sorted(kinds.items()))
-    return [node.name, out.styled(node.state), squares or "-", names, f"{out.age(node.seen_at, now)} ago"]
+    return [
+        node.name,
+        out.styled(node.state),
+        squares or "-",
+        names,
+        f"{out.age(node.seen_at, now)} ago",
+    ]
 
 
 def _job_row(job: JobView, usage: DeviceUsage, now: datetime) -> list[str]:
@@ -264,7 +294,9 @@ def _job_row(job: JobView, usage: DeviceUsage, now: datetime) -> list[str]:
     ]
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Iterable[str] = ()) -> Iterator[Line]:
+def _table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], right: Iterable[str] = ()
+) -> Iterator[Line]:
     to_right = [column in set(right) for column in columns]
     for number, line in enumerate(out.aligned([columns, *rows], to_right)):
         yield [Word(word, "bold") for word in line] if number == 0 else line

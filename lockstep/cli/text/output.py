@@ -1,7 +1,7 @@
 """Formatting of values for users: tables, times, sizes, states.
 
-A terminal gets tables from rich, cut to its width and in colour; a pipe gets plain lines from here, without
-loading rich.
+A terminal gets tables from rich, cut to its width and in colour; a pipe gets plain lines from here,
+without loading rich.
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ def console(*, stderr: bool = False) -> Console:
     )
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[str] = ()) -> None:
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[str] = ()
+) -> None:
     """A table without lines around it, as other commands can read it too."""
     numbers = set(right)
     if not is_terminal():
@@ -118,7 +120,9 @@ def _fill(table: Table, rows: Iterable[Sequence[str]]) -> None:
     from rich.text import Text
 
     for row in rows:
-        table.add_row(*(Text(cell, style=cell.style) if isinstance(cell, Word) else cell for cell in row))
+        table.add_row(
+            *(Text(cell, style=cell.style) if isinstance(cell, Word) else cell for cell in row)
+        )
 
 
 def print_line(words: Iterable[Word]) -> None:
@@ -134,7 +138,8 @@ def as_text(lines: Iterable[Iterable[Word]]) -> Text:
     from rich.text import Text
 
     return Text("\n").join(
-        Text.assemble(*((str(word), word.style) for word in line), no_wrap=True, overflow="crop") for line in lines
+        Text.assemble(*((str(word), word.style) for word in line), no_wrap=True, overflow="crop")
+        for line in lines
     )
 
 
@@ -148,9 +153,15 @@ def can_write(text: str) -> bool:
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> Iterator[list[Word]]:
-    """Rows in columns, two spaces apart; a cell may have several lines, and the last one of a line is not filled up."""
+    """Rows in columns, two spaces apart.
+
+    A cell may have several lines, and the last one of a line is not filled up.
+    """
     cells = [[cell.expandtabs().splitlines() or [""] for cell in row] for row in rows]
-    widths = [max(columns_of(line) for cell in column for line in cell) for column in zip(*cells, strict=True)]
+    widths = [
+        max(columns_of(line) for cell in column for line in cell)
+        for column in zip(*cells, strict=True)
+    ]
     for row, texts in zip(rows, cells, strict=True):
         for number in range(max(map(len, texts))):
             words = []
@@ -173,7 +184,11 @@ def columns_of(line: str) -> int:
     if line.isascii():
         return len(line)
     return sum(
-        0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+        0
+        if unicodedata.combining(letter)
+        else 2
+        if unicodedata.east_asian_width(letter) in "WF"
+        else 1
         for letter in line
     )
 
@@ -210,7 +225,11 @@ def duration(seconds: float | None) -> str:
     if seconds < 9.95 and seconds != int(seconds):
         return f"{seconds:.1f} s"
     whole = round(max(0.0, seconds))
-    for unit, size, smaller, smaller_size in (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1)):
+    for unit, size, smaller, smaller_size in (
+        ("d", 86_400, "h", 3_600),
+        ("h", 3_600, "min", 60),
+        ("min", 60, "s", 1),
+    ):
         if whole >= size:
             rest = whole % size // smaller_size
             return f"{whole // size} {unit}" + (f" {rest} {smaller}" if rest else "")
@@ -218,7 +237,10 @@ def duration(seconds: float | None) -> str:
 
 
 def turn(queue: QueuePlace) -> str:
-    """Return a job's position in the queue, its likely start and its reason: ``position 2, about Fri 14:35: …``."""
+    """Return a job's position in the queue, its likely start and its reason.
+
+    ``position 2, about Fri 14:35: …``.
+    """
     start = queue.estimated_start
     about = f", about {start.astimezone():%a %H:%M}" if start is not None else ""
     return f"position {queue.position}{about}: {queue.reason}"
@@ -268,7 +290,10 @@ def took(job: JobView, now: datetime) -> float | None:
 
 
 def harmless(text: str) -> str:
-    """Return a job's line without sequences that move the cursor or change the terminal; colours stay."""
+    """Return a job's line without sequences that move the cursor or change the terminal.
+
+    Colours stay.
+    """
     return _ESCAPES.sub("", text)
 
 

@@ -49,7 +49,9 @@ def write(
         if name not in there:
             say(f"no points of {name}; lockstep metrics {job} -o name lists the series")
             continue
-        for point in every_point(client, job, name, from_step=from_step, to_step=to_step, attempts=attempts):
+        for point in every_point(
+            client, job, name, from_step=from_step, to_step=to_step, attempts=attempts
+        ):
             put(point)
 
 

@@ -11,7 +11,12 @@ from pydantic import BaseModel, ConfigDict
 
 Fault = Literal["rank", "launcher", "agent", "scheduler", "api", "broker"]
 Role = Literal["undisturbed", "disturbed"]
-PROGRAMS: Final[dict[str, str]] = {"agent": "worker", "scheduler": "scheduler", "api": "api", "broker": "broker"}
+PROGRAMS: Final[dict[str, str]] = {
+    "agent": "worker",
+    "scheduler": "scheduler",
+    "api": "api",
+    "broker": "broker",
+}
 """Faults that hit the whole service → the program's name under ``lockstep up``."""
 LABEL: Final = "drill"
 LOSS: Final = "train/loss"
@@ -71,7 +76,13 @@ def document(fault: Fault, role: Role, steps: int) -> dict[str, Any]:
         "resources": {"gpus": 2},
         "train": {
             "task": "causal_lm",
-            "task_args": {"context": 32, "layers": 2, "heads": 2, "width": 64, "max_bytes": 200_000},
+            "task_args": {
+                "context": 32,
+                "layers": 2,
+                "heads": 2,
+                "width": 64,
+                "max_bytes": 200_000,
+            },
             "batch": {"size": 32, "micro_size": 4},
             "steps": steps,
             "optimizer": {"name": "adamw", "lr": 1.0e-3},
@@ -85,7 +96,10 @@ def document(fault: Fault, role: Role, steps: int) -> dict[str, Any]:
 def problems(report: DrillReport, *, within_seconds: float) -> list[str]:
     """Violated expectations, one sentence each."""
     found = []
-    for what, seconds in (("noticed", report.noticed_seconds), ("recovered from", report.recovered_seconds)):
+    for what, seconds in (
+        ("noticed", report.noticed_seconds),
+        ("recovered from", report.recovered_seconds),
+    ):
         if seconds is None:
             found.append(f"the fault was not {what} within {within_seconds:g} s")
     attempts = 1 if report.fault in PROGRAMS else 2
@@ -103,5 +117,8 @@ def problems(report: DrillReport, *, within_seconds: float) -> list[str]:
         found.append(f"processes left running after the job's end: {report.processes_left}")
     if report.different or not report.tensors:
         named = ", ".join(report.different[:5]) or "none was found"
-        found.append(f"tensors of {report.tensors} in the final weights that differ: {len(report.different)} ({named})")
+        found.append(
+            f"tensors of {report.tensors} in the final weights that differ: "
+            f"{len(report.different)} ({named})"
+        )
     return found

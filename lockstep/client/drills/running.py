@@ -8,7 +8,8 @@
 
 The drill ends only processes that it started, and the one program that the fault names.
 
-Not here: the search for processes (``client.local.machine``), and the evaluation (``client.drills.report``).
+Not here: the search for processes (``client.local.machine``), and the evaluation
+(``client.drills.report``).
 """
 
 from __future__ import annotations
@@ -17,12 +18,22 @@ import tempfile
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lockstep.client.drills.report import LABEL, LOSS, PROGRAMS, WENT_ON, DrillReport, Fault, Role, document, problems
+from lockstep.client.drills.observations import DrillObservations, Steps
+from lockstep.client.drills.report import (
+    LABEL,
+    LOSS,
+    PROGRAMS,
+    WENT_ON,
+    DrillReport,
+    Fault,
+    Role,
+    document,
+    problems,
+)
 from lockstep.client.errors import ClientError, TimedOutError, UnavailableError, UnreachableError
 from lockstep.client.files import weights
 from lockstep.client.files.checkpoints import fetch
@@ -43,28 +54,11 @@ PATIENCE_SECONDS: Final = 60.0
 """Patience with an api that restarts, where its absence is not measured."""
 
 
-@dataclass
-class DrillObservations:
-    """Observations while waiting, in seconds from the kill."""
-
-    gone: float | None = None
-    noticed: float | None = None
-    recovered: float | None = None
-
-
-@dataclass(frozen=True)
-class Steps:
-    """The steps of a job, as its series show them."""
-
-    shown: list[int] = field(default_factory=list)
-    stored: int = 0
-    """Of all attempts, also those that are hidden because a later attempt trained them again."""
-    pause_seconds: float = 0.0
-
-
 def others(client: Client, own: Collection[str] = ()) -> list[JobView]:
     """Jobs that are placed or run and are not the drill's own."""
-    found = client.jobs(states=[JobState.STARTING, JobState.RUNNING], limit=limits.PAGE_SIZE_MAX).items
+    found = client.jobs(
+        states=[JobState.STARTING, JobState.RUNNING], limit=limits.PAGE_SIZE_MAX
+    ).items
     return [job for job in found if job.id not in own]
 
 
@@ -134,10 +128,15 @@ class Drill:
             why = f": {plan.queue.reason}" if plan.queue is not None else ""
             raise ClientError(
                 f"the drill's job needs two free devices on one node and would wait{why}",
-                next_step="lockstep nodes shows the jobs that use them; without GPUs, run: lockstep up --cpu-slots 2",
+                next_step=(
+                    "lockstep nodes shows the jobs that use them; without GPUs, run: lockstep up "
+                    "--cpu-slots 2"
+                ),
             )
         if self._fault in PROGRAMS:
-            self._machine.program(PROGRAMS[self._fault])  # Found now, or refused before anything is started.
+            self._machine.program(
+                PROGRAMS[self._fault]
+            )  # Found now, or refused before anything is started.
         calm = self._submit("undisturbed")
         self._ended(calm)
         hit = self._submit("disturbed")
@@ -168,8 +167,14 @@ class Drill:
         job = self._client.wait(job_id, self._wait_seconds)
         self._own.remove(job_id)
         if job.state is not JobState.SUCCEEDED:
-            why = f"{job.outcome.reason}: {job.outcome.message}" if job.outcome is not None else job.state
-            raise ClientError(f"{job.name} ended as {job.state} ({why})", next_step=f"lockstep show {job.id}")
+            why = (
+                f"{job.outcome.reason}: {job.outcome.message}"
+                if job.outcome is not None
+                else job.state
+            )
+            raise ClientError(
+                f"{job.name} ended as {job.state} ({why})", next_step=f"lockstep show {job.id}"
+            )
         return job
 
     def _ready(self, job_id: str) -> int:
@@ -187,7 +192,9 @@ class Drill:
                 if saved is not None and job.progress.step > saved:
                     return job.progress.step
             if self._clock() > deadline:
-                raise TimedOutError(f"{job.name} did not reach its first checkpoint in {self._wait_seconds:g} s")
+                raise TimedOutError(
+                    f"{job.name} did not reach its first checkpoint in {self._wait_seconds:g} s"
+                )
             time.sleep(POLL_SECONDS)
 
     def _victim(self, job_id: str) -> tuple[ProcessStat, str]:
@@ -200,7 +207,8 @@ class Drill:
             job = self._client.job(job_id)
             where = ", ".join(job.attempt.nodes) if job.attempt is not None else "no node"
             raise ClientError(
-                f"{job.name} ({job.state}) has no processes on this machine; it was placed on {where}",
+                f"{job.name} ({job.state}) has no processes on this machine; it was placed on "
+                f"{where}",
                 next_step="drain the other nodes, or run the drill there",
             )
         if self._fault == "launcher":
@@ -210,7 +218,9 @@ class Drill:
 
     # The fault
 
-    def _watch(self, job_id: str, victim: ProcessStat, ranks: list[ProcessStat], began: float) -> DrillObservations:
+    def _watch(
+        self, job_id: str, victim: ProcessStat, ranks: list[ProcessStat], began: float
+    ) -> DrillObservations:
         """Poll until the fault was detected and the service recovered, or until the time limit."""
         seen = DrillObservations()
         self._client.transport.patience_seconds = 0
@@ -226,7 +236,11 @@ class Drill:
                 seen.gone = self._clock() - began
             if seen.noticed is None and self._noticed(job_id, victim):
                 seen.noticed = self._clock() - began
-            if seen.noticed is not None and seen.recovered is None and self._recovered(job_id, victim, step, probe):
+            if (
+                seen.noticed is not None
+                and seen.recovered is None
+                and self._recovered(job_id, victim, step, probe)
+            ):
                 seen.recovered = self._clock() - began
             if seen.recovered is not None and (seen.gone is not None or self._fault in PROGRAMS):
                 break
@@ -291,16 +305,22 @@ class Drill:
 
     def _trains_again(self, job_id: str) -> bool:
         """Return whether a later attempt has completed a step."""
-        found = self._client.metrics(job_id, names=[LOSS], attempts="all", max_points=limits.SERIES_POINTS_MAX)
+        found = self._client.metrics(
+            job_id, names=[LOSS], attempts="all", max_points=limits.SERIES_POINTS_MAX
+        )
         return any(series.attempt > 1 and series.count for series in found.series)
 
     # Result
 
-    def _report(self, calm: str, ended: JobView, killed: str, at_step: int, seen: DrillObservations) -> DrillReport:
+    def _report(
+        self, calm: str, ended: JobView, killed: str, at_step: int, seen: DrillObservations
+    ) -> DrillReport:
         before, after = self._read_steps(calm), self._read_steps(ended.id)
         left = self._left_over(ended.id)
         with tempfile.TemporaryDirectory(prefix="lockstep-drill-") as folder:
-            one, other = (self._weights(job_id, Path(folder) / job_id) for job_id in (calm, ended.id))
+            one, other = (
+                self._weights(job_id, Path(folder) / job_id) for job_id in (calm, ended.id)
+            )
         report = DrillReport(
             fault=self._fault,
             held=False,
@@ -330,9 +350,16 @@ class Drill:
 
     def _read_steps(self, job_id: str) -> Steps:
         most = limits.SERIES_POINTS_MAX
-        shown = self._client.metrics(job_id, names=[LOSS], attempts="current", max_points=most).series
+        shown = self._client.metrics(
+            job_id, names=[LOSS], attempts="current", max_points=most
+        ).series
         stored = self._client.metrics(job_id, names=[LOSS], attempts="all", max_points=most).series
-        times = [at for _, at in sorted(pair for one in shown for pair in zip(one.step, one.time, strict=True))]
+        times = [
+            at
+            for _, at in sorted(
+                pair for one in shown for pair in zip(one.step, one.time, strict=True)
+            )
+        ]
         return Steps(
             shown=[step for one in shown for step in one.step],
             stored=sum(one.count for one in stored),
@@ -340,7 +367,10 @@ class Drill:
         )
 
     def _left_over(self, job_id: str) -> int:
-        """Processes of the job that are there although it has ended; those that are just going are waited for."""
+        """Processes of the job that are there although it has ended.
+
+        Those that are just going are waited for.
+        """
         deadline = self._clock() + self._within_seconds
         while (found := self._machine.of_job(job_id)) and self._clock() < deadline:
             time.sleep(POLL_SECONDS)
@@ -348,7 +378,9 @@ class Drill:
 
     def _weights(self, job_id: str, folder: Path) -> dict[str, weights.Tensor]:
         checkpoint = self._client.checkpoint(job_id, "last")
-        fetched = fetch(self._client, job_id, checkpoint, folder, model_only=True, say=lambda _: None)
+        fetched = fetch(
+            self._client, job_id, checkpoint, folder, model_only=True, say=lambda _: None
+        )
         return weights.tensors(fetched / "model.safetensors")
 
 

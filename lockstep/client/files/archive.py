@@ -1,16 +1,19 @@
-"""Archive of a folder of code: the same files give the same bytes and the same digest on every machine.
+"""Archive of a folder of code.
 
-Names are sorted; times, owners and the compressor's header are fixed; of a file's mode only the executable
-bit is kept. An unchanged folder is therefore sent once.
+The same files give the same bytes and the same digest on every machine.
 
-Excluded are version control, caches, virtual environments, and the patterns of ``.lockstepignore`` (or, if
-there is none, of ``.gitignore``) at the top of the folder. Supported patterns of git: ``name``, ``*.ext``,
-``folder/``, ``/only/here``, ``a/*/b``, ``**`` and ``!kept``; the last matching line decides. Each excluded
-path is listed with its rule.
+Names are sorted; times, owners and the compressor's header are fixed; of a file's mode only the
+executable bit is kept. An unchanged folder is therefore sent once.
+
+Excluded are version control, caches, virtual environments, and the patterns of ``.lockstepignore``
+(or, if there is none, of ``.gitignore``) at the top of the folder. Supported patterns of git:
+``name``, ``*.ext``, ``folder/``, ``/only/here``, ``a/*/b``, ``**`` and ``!kept``; the last matching
+line decides. Each excluded path is listed with its rule.
 
 A link to a file of the folder is packed as the file, a link to a folder of it as a link.
 
-Not here: the upload (``client.api``), and the server's checks of an archive (``api.jobs.archives``).
+Not here: the upload (``client.api``), and the server's checks of an archive
+(``api.jobs.archives``).
 """
 
 from __future__ import annotations
@@ -67,10 +70,20 @@ class Ignore:
             kept = line.startswith("!")
             pattern = line[1:] if kept else line
             folders_only = pattern.endswith("/")
-            self._rules.append((_pattern(pattern.rstrip("/")), kept, folders_only, f"{file} line {number} ({line})"))
+            self._rules.append(
+                (
+                    _pattern(pattern.rstrip("/")),
+                    kept,
+                    folders_only,
+                    f"{file} line {number} ({line})",
+                )
+            )
 
     def rule(self, path: str, *, is_folder: bool) -> str | None:
-        """The line that leaves out ``path``, which is relative to the top and has ``/``; None if it is kept."""
+        """The line that leaves out ``path``, which is relative to the top and has ``/``.
+
+        None if it is kept.
+        """
         found = None
         for pattern, kept, folders_only, line in self._rules:
             if (is_folder or not folders_only) and pattern.fullmatch(path):
@@ -88,7 +101,9 @@ def _pattern(line: str) -> re.Pattern[str]:
         if part == "**":
             regex += ".*" if last else "(?:.*/)?"
             continue
-        regex += "".join("[^/]*" if char == "*" else "[^/]" if char == "?" else re.escape(char) for char in part)
+        regex += "".join(
+            "[^/]*" if char == "*" else "[^/]" if char == "?" else re.escape(char) for char in part
+        )
         regex += "" if last else "/"
     return re.compile(regex)
 
@@ -99,8 +114,8 @@ def pack(folder: Path, target: Path) -> CodeArchive:
     Raises
     ------
     UsageError
-        If the folder is missing or empty, holds a link out of itself, or is too large; the message names the files
-        that make it so.
+        If the folder is missing or empty, holds a link out of itself, or is too large; the message
+        names the files that make it so.
     """
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
@@ -108,11 +123,15 @@ def pack(folder: Path, target: Path) -> CodeArchive:
     found = _find(folder)
     files = found.files
     if not files:
-        raise UsageError(f"--code {folder}: the folder has no files to send", next_step="check its .lockstepignore")
+        raise UsageError(
+            f"--code {folder}: the folder has no files to send",
+            next_step="check its .lockstepignore",
+        )
     _check_size(folder, files)
     with (
         target.open("wb") as raw,
-        # mtime=0 and an empty name: gzip's header would otherwise hold the time and the path of the temporary file.
+        # mtime=0 and an empty name: gzip's header would otherwise hold the time and the path of the
+        # temporary file.
         gzip.GzipFile("", "wb", COMPRESS_LEVEL, raw, mtime=0) as packed,
         tarfile.open(mode="w", fileobj=packed, format=tarfile.PAX_FORMAT) as tar,
     ):
@@ -152,7 +171,9 @@ def _find(folder: Path) -> _Found:
             path = here / name
             relative = path.relative_to(top).as_posix()
             is_folder = path.is_dir() and not path.is_symlink()
-            rule = _built_in(name, is_folder=is_folder) or ignore.rule(relative, is_folder=path.is_dir())
+            rule = _built_in(name, is_folder=is_folder) or ignore.rule(
+                relative, is_folder=path.is_dir()
+            )
             if rule is None:
                 _check_inside(folder, top, path)
             if rule is not None:
@@ -171,7 +192,8 @@ def _find(folder: Path) -> _Found:
     for name, path in linked:
         target = path.resolve()
         if PurePosixPath(target.relative_to(top).as_posix()) in packed:
-            # Of the real folder, because no link may lead through another one (domain.archive_tree).
+            # Of the real folder, because no link may lead through another one
+            # (domain.archive_tree).
             found.links.append((name, Path(os.path.relpath(target, path.parent)).as_posix()))
         else:
             found.left_out.append(SkippedPath(name, "a link to an excluded file"))
@@ -186,10 +208,14 @@ def _built_in(name: str, *, is_folder: bool) -> str | None:
 
 
 def _check_inside(folder: Path, top: Path, path: Path) -> None:
-    """Refuse a link that leaves the folder: on the node it would point at nothing, or at something else."""
+    """Refuse a link that leaves the folder.
+
+    On the node it would point at nothing, or at something else.
+    """
     if path.is_symlink() and not path.resolve().is_relative_to(top):
         raise UsageError(
-            f"--code {folder}: {path.relative_to(top).as_posix()} is a link to {path.resolve()}, outside the folder",
+            f"--code {folder}: {path.relative_to(top).as_posix()} is a link to {path.resolve()}, "
+            f"outside the folder",
             next_step="copy its target into the folder, or list the link in .lockstepignore",
         )
 
@@ -205,7 +231,8 @@ def _ignore_of(folder: Path) -> Ignore:
 def _check_size(folder: Path, files: list[tuple[str, Path]]) -> None:
     if len(files) > limits.UPLOAD_FILES_MAX:
         raise UsageError(
-            f"--code {folder}: {len(files):,} files; at most {limits.UPLOAD_FILES_MAX:,} are allowed",
+            f"--code {folder}: {len(files):,} files; at most {limits.UPLOAD_FILES_MAX:,} are "
+            f"allowed",
             next_step="list files that the job does not need in .lockstepignore",
         )
     total = sum(path.stat().st_size for _, path in files)
@@ -214,7 +241,9 @@ def _check_size(folder: Path, files: list[tuple[str, Path]]) -> None:
 
 
 def _too_large(folder: Path, files: list[tuple[str, Path]], size: str, limit: str) -> UsageError:
-    biggest = sorted(((path.stat().st_size, name) for name, path in files), reverse=True)[:BIGGEST_NAMED]
+    biggest = sorted(((path.stat().st_size, name) for name, path in files), reverse=True)[
+        :BIGGEST_NAMED
+    ]
     named = ", ".join(f"{name} ({_mib(size)})" for size, name in biggest)
     return UsageError(
         f"--code {folder}: {size}; at most {limit} is allowed; the biggest files: {named}",
@@ -232,7 +261,10 @@ def _add(tar: tarfile.TarFile, name: str, path: Path) -> None:
 
 
 class _Exactly:
-    """A file that must still have the size it was listed with: one that grows meanwhile would tear the archive."""
+    """A file that must still have the size it was listed with.
+
+    One that grows meanwhile would tear the archive.
+    """
 
     def __init__(self, file: IO[bytes], name: str, size: int):
         self._file, self._name, self._left = file, name, size

@@ -1,7 +1,7 @@
 """Checkpoints on this machine: downloaded whole or not at all, and verified against their manifest.
 
-A checkpoint is downloaded into a folder with a temporary name; each file is verified on arrival; the folder
-is renamed at the end. A folder named ``step-00000050`` is therefore whole.
+A checkpoint is downloaded into a folder with a temporary name; each file is verified on arrival;
+the folder is renamed at the end. A folder named ``step-00000050`` is therefore whole.
 
 Not here: the list of files (``client.api``), and their contents (``engine.checkpoints``).
 """
@@ -59,15 +59,20 @@ def fetch(
     UsageError
         If the folder is there already, or the checkpoint has no model of its own.
     """
-    files = [file for file in checkpoint.files if not model_only or file.name not in _TRAINING_FILES]
+    files = [
+        file for file in checkpoint.files if not model_only or file.name not in _TRAINING_FILES
+    ]
     if not any(file.name == MODEL for file in files) and model_only:
         raise UsageError(
-            f"the checkpoint of step {checkpoint.step} has no {MODEL}: only the last checkpoint of a run has it",
+            f"the checkpoint of step {checkpoint.step} has no {MODEL}: only the last checkpoint "
+            f"of a run has it",
             next_step="fetch the whole checkpoint, without --model-only",
         )
     target = parent / f"step-{checkpoint.step:08d}"
     if target.exists():
-        raise UsageError(f"{target} is there already", next_step="remove it, or give another folder with -C")
+        raise UsageError(
+            f"{target} is there already", next_step="remove it, or give another folder with -C"
+        )
     partial = target.with_name(f".{target.name}.part")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -81,7 +86,8 @@ def fetch(
         shutil.rmtree(partial, ignore_errors=True)
     if model_only and _lacks_configuration(target):
         say(
-            f"{target} has no {_CONFIG}, so from_pretrained cannot load it: the run did not export one; "
+            f"{target} has no {_CONFIG}, so from_pretrained cannot load it: the run did not "
+            f"export one; "
             f"copy {_CONFIG} and the tokenizer's files from the folder in task_args.model"
         )
     return target
@@ -123,13 +129,16 @@ def check_file(
     client.read_checkpoint_file(job, checkpoint, file, take)
     if digest.hexdigest() != file.sha256:
         raise DigestMismatchError(
-            f"{file.name} of step {checkpoint.step} is damaged: its SHA-256 differs from the manifest",
+            f"{file.name} of step {checkpoint.step} is damaged: its SHA-256 differs from the "
+            f"manifest",
             next_step=TAKE_ANOTHER,
         )
 
 
 def verify(folder: Path) -> tuple[int, int, int]:
-    """Check a checkpoint's folder; its step, how many files its manifest names, and the bytes of all.
+    """Check a checkpoint's folder.
+
+    Its step, how many files its manifest names, and the bytes of all.
 
     Raises
     ------
@@ -152,10 +161,18 @@ def verify(folder: Path) -> tuple[int, int, int]:
             raise DigestMismatchError(f"{path} is missing")
         size = path.stat().st_size
         if size != expected.bytes:
-            raise DigestMismatchError(f"{path} has {size:,} bytes; the manifest has {expected.bytes:,}")
+            raise DigestMismatchError(
+                f"{path} has {size:,} bytes; the manifest has {expected.bytes:,}"
+            )
         if _sha256(path) != expected.sha256:
-            raise DigestMismatchError(f"{path} was changed after it was written: its SHA-256 differs")
-    return manifest.step, len(manifest.files), len(text) + sum(file.bytes for file in manifest.files.values())
+            raise DigestMismatchError(
+                f"{path} was changed after it was written: its SHA-256 differs"
+            )
+    return (
+        manifest.step,
+        len(manifest.files),
+        len(text) + sum(file.bytes for file in manifest.files.values()),
+    )
 
 
 def _sha256(path: Path) -> str:

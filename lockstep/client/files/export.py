@@ -1,9 +1,10 @@
 """Take a job's series elsewhere: as TensorBoard event files, as CSV, or as Parquet.
 
-The server answers a request with buckets where a series has more points than fit into one answer; an export wants every
-point, so that such a range of steps is halved until its points do.
+The server answers a request with buckets where a series has more points than fit into one answer;
+an export wants every point, so that such a range of steps is halved until its points do.
 
-Not here: the command (``cli.export``), and the event files' format (``domain.training.event_files``).
+Not here: the command (``cli.export``), and the event files' format
+(``domain.training.event_files``).
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def every_point(
 ) -> Iterator[Point]:
     """Return all points of one series, in the order of their steps as far as they were written so.
 
-    A step with more points than one answer holds, possible only in ``system/`` series, is cut to one answer.
+    A step with more points than one answer holds, possible only in ``system/`` series, is cut to
+    one answer.
     """
     ranges = [(from_step, to_step)]
     while ranges:
@@ -87,8 +89,12 @@ def every_point(
                     yield Point(name, series.attempt, step, time, value)
 
 
-def to_tensorboard(client: Client, job: JobView, names: list[str], folder: Path) -> tuple[Path, int]:
-    """Write an event file of a run of its own below ``folder``; a second export of the job takes its place.
+def to_tensorboard(
+    client: Client, job: JobView, names: list[str], folder: Path
+) -> tuple[Path, int]:
+    """Write an event file of a run of its own below ``folder``.
+
+    A second export of the job takes its place.
 
     Returns
     -------
@@ -113,7 +119,10 @@ def to_tensorboard(client: Client, job: JobView, names: list[str], folder: Path)
 
 
 def to_csv(client: Client, job: JobView, names: list[str], path: Path) -> tuple[Path, int]:
-    """Write one line per point, as ``lockstep metrics --csv`` does; the file, and how many points it has."""
+    """Write one line per point, as ``lockstep metrics --csv`` does.
+
+    The file, and how many points it has.
+    """
 
     def write(file: IO[bytes]) -> int:
         from io import TextIOWrapper
@@ -149,7 +158,13 @@ def to_parquet(client: Client, job: JobView, names: list[str], path: Path) -> tu
             f"an export to Parquet needs pyarrow, which is not installed here ({error})",
             next_step=f"{with_extra('parquet')}, or pip install pyarrow",
         ) from None
-    types = (pyarrow.string(), pyarrow.int32(), pyarrow.int64(), pyarrow.float64(), pyarrow.float64())
+    types = (
+        pyarrow.string(),
+        pyarrow.int32(),
+        pyarrow.int64(),
+        pyarrow.float64(),
+        pyarrow.float64(),
+    )
     schema = pyarrow.schema(list(zip(Point._fields, types, strict=True)))
 
     def write(file: IO[bytes]) -> int:
@@ -158,7 +173,10 @@ def to_parquet(client: Client, job: JobView, names: list[str], path: Path) -> tu
         with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
             while some := list(islice(points, PARQUET_ROWS)):
                 columns = [list(column) for column in zip(*some, strict=True)]
-                arrays = [pyarrow.array(values, type_) for values, type_ in zip(columns, types, strict=True)]
+                arrays = [
+                    pyarrow.array(values, type_)
+                    for values, type_ in zip(columns, types, strict=True)
+                ]
                 writer.write_table(pyarrow.table(arrays, schema=schema))
                 count += len(some)
         return count
@@ -167,7 +185,10 @@ def to_parquet(client: Client, job: JobView, names: list[str], path: Path) -> tu
 
 
 def _whole(path: Path, write: Callable[[IO[bytes]], int]) -> int:
-    """Have a file written beside its place and put there once it is whole; how many points it has."""
+    """Have a file written beside its place and put there once it is whole.
+
+    How many points it has.
+    """
     # Not named like an event file: a TensorBoard that watches the folder must not read half of one.
     temporary = path.with_name(f".{secrets.token_hex(4)}.part")
     try:

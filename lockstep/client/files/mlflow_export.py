@@ -25,11 +25,17 @@ METRICS_PER_REQUEST: Final = 1_000
 PARAMS_PER_REQUEST: Final = 100
 PARAM_CHARS_MAX: Final = 500
 """MLflow's own limits of one ``log_batch``, the last in its older versions."""
-_STATUS: Final = {JobState.SUCCEEDED: "FINISHED", JobState.FAILED: "FAILED", JobState.CANCELLED: "KILLED"}
+_STATUS: Final = {
+    JobState.SUCCEEDED: "FINISHED",
+    JobState.FAILED: "FAILED",
+    JobState.CANCELLED: "KILLED",
+}
 
 
 def to_mlflow(client: Client, job: JobView, names: list[str], uri: str) -> tuple[str, int]:
-    """Write a run into the experiment of the job's project; earlier exports of the job are deleted once it is whole.
+    """Write a run into the experiment of the job's project.
+
+    Earlier exports of the job are deleted once it is whole.
 
     Returns
     -------
@@ -63,18 +69,24 @@ def _write(mlflow: Any, client: Client, job: JobView, names: list[str]) -> tuple
     before = mlflow.search_runs([experiment], filter_string=f"tags.`{JOB_TAG}` = '{job.id}'")
     started = job.started_at or job.created_at
     tags = {JOB_TAG: job.id, "lockstep.state": job.state.value}
-    run = mlflow.create_run(experiment, start_time=_milliseconds(started.timestamp()), tags=tags, run_name=job.name)
+    run = mlflow.create_run(
+        experiment, start_time=_milliseconds(started.timestamp()), tags=tags, run_name=job.name
+    )
     params = (Param(name, value[:PARAM_CHARS_MAX]) for name, value in _flat(job.spec))
     while told := list(islice(params, PARAMS_PER_REQUEST)):
         mlflow.log_batch(run.info.run_id, params=told)
     count = 0
     points = (point for name in names for point in every_point(client, job.id, name))
-    metrics = (Metric(each.name, each.value, _milliseconds(each.time), each.step) for each in points)
+    metrics = (
+        Metric(each.name, each.value, _milliseconds(each.time), each.step) for each in points
+    )
     while some := list(islice(metrics, METRICS_PER_REQUEST)):
         mlflow.log_batch(run.info.run_id, metrics=some)
         count += len(some)
     if job.state in _STATUS and job.finished_at is not None:
-        mlflow.set_terminated(run.info.run_id, _STATUS[job.state], _milliseconds(job.finished_at.timestamp()))
+        mlflow.set_terminated(
+            run.info.run_id, _STATUS[job.state], _milliseconds(job.finished_at.timestamp())
+        )
     for each in before:
         mlflow.delete_run(each.info.run_id)
     return run.info.run_id, count
@@ -85,7 +97,10 @@ def _milliseconds(seconds: float) -> int:
 
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Return the leaves of a spec by dotted name. The job's environment is left out: it may hold secrets."""
+    """Return the leaves of a spec by dotted name.
+
+    The job's environment is left out: it may hold secrets.
+    """
     if isinstance(value, dict) and name != "env":
         for key, inner in value.items():
             yield from _flat(inner, f"{name}.{key}" if name else str(key))

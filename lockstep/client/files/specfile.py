@@ -1,7 +1,8 @@
 """Job spec in a YAML file, with line numbers, and the changes of ``--set``.
 
-Reads YAML 1.2 (JSON is part of it), applies ``--set``, validates the result with the server's function, and
-maps a JSON pointer, from here or from the server's answer, to a line such as ``examples/gpt.yaml:12``.
+Reads YAML 1.2 (JSON is part of it), applies ``--set``, validates the result with the server's
+function, and maps a JSON pointer, from here or from the server's answer, to a line such as
+``examples/gpt.yaml:12``.
 
 Not here: the rules (``domain.spec.reading``, ``domain.spec.job``).
 """
@@ -43,7 +44,10 @@ class SpecFile:
         self._set_by: dict[str, str] = {}
 
     def put(self, path: Sequence[str], value: Any, written_as: str) -> None:
-        """Set one value, making the objects on the way. ``written_as`` names the place for messages."""
+        """Set one value, making the objects on the way.
+
+        ``written_as`` names the place for messages.
+        """
         try:
             put(self.document, path, value)
         except FieldNotFoundError as error:
@@ -79,18 +83,22 @@ class SpecFile:
             return read_spec(self.document)
         except LockstepError as error:
             problems = [
-                FieldProblem(pointer=field.pointer, message=field.message, next_step=field.next_step)
+                FieldProblem(
+                    pointer=field.pointer, message=field.message, next_step=field.next_step
+                )
                 for field in error.fields
             ]
             raise self.refused(problems) from None
 
     def refused(self, problems: Sequence[FieldProblem]) -> SpecRefusedError:
         """The refusal of this document for these wrong values, with the place of each."""
-        return SpecRefusedError("\n".join(self.explain(problem) for problem in problems), list(problems))
+        return SpecRefusedError(
+            "\n".join(self.explain(problem) for problem in problems), list(problems)
+        )
 
 
 def read(file: str, settings: Sequence[str], stdin: TextIO) -> SpecFile:
-    """Read a spec from a file, or from ``stdin`` where ``file`` is ``-``, and apply ``--set name.of.field=value``.
+    """Read a spec from a file or from ``stdin`` (``-``), and apply ``--set``.
 
     Raises
     ------
@@ -118,7 +126,9 @@ def read_setting(setting: str) -> tuple[list[str], Any]:
     name, equals, text = setting.partition("=")
     path = name.strip().split(".")
     if not equals or not all(path):
-        raise UsageError(f"--set {setting}: expected name.of.field=value, such as --set train.steps=100")
+        raise UsageError(
+            f"--set {setting}: expected name.of.field=value, such as --set train.steps=100"
+        )
     value = _load(text, f"--set {setting}")[0] if text.strip() else ""
     return path, _plain(value, f"--set {setting}", "", {}, [0])
 
@@ -132,7 +142,9 @@ def parse(text: str, source: str) -> SpecFile:
             read_spec(document)
         except LockstepError as error:
             problem = FieldProblem(pointer="", message=error.message)
-            raise SpecRefusedError(f"{source}: {error.message}", [problem], next_step=error.next_step) from None
+            raise SpecRefusedError(
+                f"{source}: {error.message}", [problem], next_step=error.next_step
+            ) from None
     return SpecFile(source, document, lines)
 
 
@@ -151,7 +163,9 @@ def _text(file: str, stdin: TextIO) -> str:
     except UnicodeDecodeError as error:
         raise UsageError(f"{file}: is not UTF-8 text (byte {error.start})") from None
     if len(text.encode()) > limits.SPEC_BYTES_MAX:
-        raise UsageError(f"{file}: is larger than {limits.SPEC_BYTES_MAX // 1024} KiB, the limit for a job spec")
+        raise UsageError(
+            f"{file}: is larger than {limits.SPEC_BYTES_MAX // 1024} KiB, the limit for a job spec"
+        )
     return text
 
 
@@ -169,10 +183,14 @@ def _load(text: str, source: str) -> tuple[Any, dict[str, int]]:
         mark = error.problem_mark or error.context_mark
         what = " ".join(filter(None, (error.context, error.problem))).replace("\n", " ")
         place = f"{source}:{mark.line + 1}" if mark is not None else source
-        raise SpecRefusedError(f"{place}: not valid YAML: {what}", [], next_step=_YAML_NEXT) from None
+        raise SpecRefusedError(
+            f"{place}: not valid YAML: {what}", [], next_step=_YAML_NEXT
+        ) from None
     except (YAMLError, ValueError, RecursionError) as error:
         what = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise SpecRefusedError(f"{source}: not valid YAML: {what}", [], next_step=_YAML_NEXT) from None
+        raise SpecRefusedError(
+            f"{source}: not valid YAML: {what}", [], next_step=_YAML_NEXT
+        ) from None
     return value, lines
 
 
@@ -194,18 +212,34 @@ def _collect(node: Any, pointer: str, lines: dict[str, int], seen: list[int]) ->
 
 
 def _plain(value: Any, source: str, pointer: str, lines: dict[str, int], seen: list[int]) -> Any:
-    """Return the value as JSON; values without a JSON form (dates, sets, names that are no text) are refused with their location."""
+    """Return the value as JSON.
+
+    Values without a JSON form (dates, sets, names that are no text) are refused with their
+    location.
+    """
     seen[0] += 1
     if seen[0] > VALUES_MAX:
-        raise SpecRefusedError(f"{source}: more than {VALUES_MAX:,} values, the limit for a job spec", [])
+        raise SpecRefusedError(
+            f"{source}: more than {VALUES_MAX:,} values, the limit for a job spec", []
+        )
     if isinstance(value, dict):
         odd = next((key for key in value if not isinstance(key, str)), None)
         if odd is not None:
             raise _odd(source, f"{pointer}/{_escape(str(odd))}", lines, f"the name {odd!r}")
-        return {key: _plain(item, source, f"{pointer}/{_escape(key)}", lines, seen) for key, item in value.items()}
+        return {
+            key: _plain(item, source, f"{pointer}/{_escape(key)}", lines, seen)
+            for key, item in value.items()
+        }
     if isinstance(value, list):
-        return [_plain(item, source, f"{pointer}/{number}", lines, seen) for number, item in enumerate(value)]
-    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
+        return [
+            _plain(item, source, f"{pointer}/{number}", lines, seen)
+            for number, item in enumerate(value)
+        ]
+    if (
+        value is None
+        or isinstance(value, bool | int | str)
+        or (isinstance(value, float) and math.isfinite(value))
+    ):
         return value
     raise _odd(source, pointer, lines, str(value))
 
@@ -213,8 +247,13 @@ def _plain(value: Any, source: str, pointer: str, lines: dict[str, int], seen: l
 def _odd(source: str, pointer: str, lines: dict[str, int], shown: str) -> SpecRefusedError:
     place = f"{source}:{lines[pointer]}" if pointer in lines else source
     field = pointer.lstrip("/").replace("/", ".")
-    words = f"{shown} is not a text, a number, true, false, a list or an object; quote it if it is a text"
-    return SpecRefusedError(f"{place}: {field}: {words}", [FieldProblem(pointer=pointer, message=words)])
+    words = (
+        f"{shown} is not a text, a number, true, false, a list or an object; quote it if it is a "
+        f"text"
+    )
+    return SpecRefusedError(
+        f"{place}: {field}: {words}", [FieldProblem(pointer=pointer, message=words)]
+    )
 
 
 def _escape(name: str) -> str:

@@ -1,10 +1,11 @@
 """Bitwise comparison of two exported models, without a tensor library.
 
-A ``model.safetensors`` is eight bytes with the length of a JSON header, the header, and the bytes of the
-tensors. The header names the job, so files of equal weights differ; the comparison covers each tensor's type,
-shape and bytes.
+A ``model.safetensors`` is eight bytes with the length of a JSON header, the header, and the bytes
+of the tensors. The header names the job, so files of equal weights differ; the comparison covers
+each tensor's type, shape and bytes.
 
-Not here: the download (``client.files.checkpoints``), and the writing (``engine.checkpoints.export``).
+Not here: the download (``client.files.checkpoints``), and the writing
+(``engine.checkpoints.export``).
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
-"""Run a program that must not outlive its parent: ``python tethered.py PARENT_PID PROGRAM ARGUMENT…``.
+"""Run a program that must not outlive its parent.
 
-Asks the kernel to send SIGKILL when the parent's thread that started this process ends, then becomes the program. The
-wish survives ``exec``. Done here and not in a ``preexec_fn``, which is not safe in a process with threads. Where the
-kernel cannot do it (not Linux) the program simply runs.
+``python tethered.py PARENT_PID PROGRAM ARGUMENT…``.
 
-Runs as a file with ``-I -S``, so that it costs milliseconds; nothing may be imported here but the standard library.
+Asks the kernel to send SIGKILL when the parent's thread that started this process ends, then
+becomes the program. The wish survives ``exec``. Done here and not in a ``preexec_fn``, which is not
+safe in a process with threads. Where the kernel cannot do it (not Linux) the program simply runs.
+
+Runs as a file with ``-I -S``, so that it costs milliseconds; nothing may be imported here but the
+standard library.
 
 Not here: starting it, and ending it in order (``client.local.supervisor``).
 """

@@ -27,7 +27,10 @@ def run(home: Home, *, tell: Callable[[str], None]) -> int:
     if not home.is_locked():
         if running is not None:
             home.run_file.unlink(missing_ok=True)
-            tell(f"no service runs in {home.folder}; the last one (process {running.pid}) did not shut down cleanly")
+            tell(
+                f"no service runs in {home.folder}; the last one (process {running.pid}) did not "
+                f"shut down cleanly"
+            )
         else:
             tell(f"no service runs in {home.folder}")
         return ExitCode.OK
@@ -38,14 +41,18 @@ def run(home: Home, *, tell: Callable[[str], None]) -> int:
         )
     tell(f"stopping the service at {running.url}; running jobs continue at the next `lockstep up`")
     started = time.monotonic()
-    # The lock is held, and its holder begins by removing another's run.json: the id is that of the process we mean.
+    # The lock is held, and its holder begins by removing another's run.json: the id is that of the
+    # process we mean.
     with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
         os.kill(running.pid, signal.SIGTERM)
     while home.is_locked():
         if time.monotonic() - started > DOWN_SECONDS:
             raise TimedOutError(
-                f"the service (process {running.pid}) still runs {DOWN_SECONDS:g} s after the request to stop",
-                next_step=f"check {home.logs}, then run: kill -9 {running.pid} (its programs end with it)",
+                f"the service (process {running.pid}) still runs {DOWN_SECONDS:g} s after the "
+                f"request to stop",
+                next_step=(
+                    f"check {home.logs}, then run: kill -9 {running.pid} (its programs end with it)"
+                ),
             )
         time.sleep(POLL_SECONDS)
     # The lock is free a moment before its holder has ended.

@@ -139,7 +139,10 @@ class Home:
             os.close(descriptor)
 
     def socket(self) -> Path:
-        """Path of the broker's unix socket: in this home, or in a short private folder where that is too long."""
+        """Path of the broker's unix socket.
+
+        In this home, or in a short private folder where that is too long.
+        """
         inside = self.folder / "broker" / "broker.sock"
         if len(os.fsencode(inside)) <= SOCKET_PATH_BYTES_MAX:
             return inside
@@ -150,12 +153,20 @@ class Home:
 
 
 def _own_private_folder(folder: Path) -> None:
-    """Create ``folder`` with mode 0700, or check that this user owns it: in ``/tmp`` another user may have created it first."""
+    """Create ``folder`` with mode 0700, or check that this user owns it.
+
+    In ``/tmp`` another user may have created it first.
+    """
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+    if (
+        not stat.S_ISDIR(found.st_mode)
+        or found.st_uid != os.getuid()
+        or stat.S_IMODE(found.st_mode) & 0o077
+    ):
         raise ClientError(
-            f"{folder} is not a private folder of this user, so the broker's socket cannot be created in it",
+            f"{folder} is not a private folder of this user, so the broker's socket cannot be "
+            f"created in it",
             next_step="use a --home with a path shorter than 80 characters",
         )

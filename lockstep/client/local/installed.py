@@ -1,7 +1,7 @@
 """Check that the packages of the service are installed.
 
-The base package is the client: it installs without torch, SQLAlchemy or Celery. The check runs before a
-program starts, so the user reads a command to run instead of a failed import.
+The base package is the client: it installs without torch, SQLAlchemy or Celery. The check runs
+before a program starts, so the user reads a command to run instead of a failed import.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ def require(needed: tuple[str, ...], *, find: Callable[[str], object] = find_spe
     missing = [name for name in dict.fromkeys(needed) if find(name) is None]
     if missing:
         raise UsageError(
-            f"only the client is installed: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing",
-            next_step=f"install the service with {with_extra('all')} (from a clone: pip install '.[all]')",
+            f"only the client is installed: {', '.join(missing)} "
+            f"{'is' if len(missing) == 1 else 'are'} missing",
+            next_step=(
+                f"install the service with {with_extra('all')} (from a clone: pip install '.[all]')"
+            ),
         )

@@ -1,8 +1,8 @@
 """Reliable identification of the service's processes on this machine, for drills.
 
-A pid may have been reused. A program must therefore be a child of ``lockstep up``, a rank's environment must
-name the job, a launcher's start time must equal that in its file; signals go through a pidfd that was opened
-before these checks.
+A pid may have been reused. A program must therefore be a child of ``lockstep up``, a rank's
+environment must name the job, a launcher's start time must equal that in its file; signals go
+through a pidfd that was opened before these checks.
 
 Not here: supervision (``client.local.supervisor``), and the drills (``client.drills``).
 """
@@ -77,18 +77,27 @@ class Machine:
             If it is not ready.
         """
         if sys.platform != "linux":
-            raise UsageError(f"a drill finds processes in /proc, which {sys.platform} does not have")
+            raise UsageError(
+                f"a drill finds processes in /proc, which {sys.platform} does not have"
+            )
         running = self._home.running() if self._home.is_locked() else None
-        there = "run the drill on the machine of `lockstep up`, with its LOCKSTEP_HOME: a drill kills processes"
+        there = (
+            "run the drill on the machine of `lockstep up`, with its LOCKSTEP_HOME: a drill kills "
+            "processes"
+        )
         if running is None:
-            raise UsageError(f"no service runs in {self._home.folder}, and {url} is not on this machine: {there}")
+            raise UsageError(
+                f"no service runs in {self._home.folder}, and {url} is not on this machine: {there}"
+            )
         if running.url.rstrip("/") != url.rstrip("/"):
             raise UsageError(
                 f"{url} is not the service in {self._home.folder}(at {running.url}): {there}",
                 next_step="omit --url and LOCKSTEP_URL to use the local service",
             )
         if not running.ready:
-            raise UnreachableError(f"the service at {url} is still starting", next_step="try again in a moment")
+            raise UnreachableError(
+                f"the service at {url} is still starting", next_step="try again in a moment"
+            )
         return running
 
     def program(self, name: str) -> ProcessStat:
@@ -108,11 +117,16 @@ class Machine:
             )
         found = living(pid)
         if found is None or found.parent != running.pid:
-            raise ClientError(f"{name} (process {pid}) has just ended", next_step="try again in a moment")
+            raise ClientError(
+                f"{name} (process {pid}) has just ended", next_step="try again in a moment"
+            )
         return found
 
     def replaced(self, name: str, before: ProcessStat) -> bool | None:
-        """Return whether a program runs in another process than ``before``; None while it does not run."""
+        """Return whether a program runs in another process than ``before``.
+
+        None while it does not run.
+        """
         running = self._home.running()
         pid = None if running is None else running.pids.get(name)
         return None if pid is None else pid != before.key.pid
@@ -172,7 +186,10 @@ class Machine:
 
 
 def _ended(process: ProcessStat) -> ClientError:
-    return ClientError(f"process {process.key.pid} ended before it could be killed", next_step="run the drill again")
+    return ClientError(
+        f"process {process.key.pid} ended before it could be killed",
+        next_step="run the drill again",
+    )
 
 
 def _read(path: Path) -> dict[str, Any] | None:

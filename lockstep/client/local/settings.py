@@ -1,4 +1,6 @@
-"""Settings of the programs of a local service: flags, then the environment, then defaults of this machine.
+"""Settings of the programs of a local service.
+
+Flags, then the environment, then defaults of this machine.
 
 Not here: the meaning of each setting (``settings.py`` of each program).
 """
@@ -21,7 +23,8 @@ PORT_DEFAULT: Final = 8470
 STOP_SECONDS: Final = 10.0
 """For a program that has nothing to bring to an end."""
 WORKER_MARGIN_SECONDS: Final = 20.0
-"""On top of the ranks' own grace: their last checkpoint's way to the store, and the last lines to the database."""
+"""On top of the ranks' own grace: their last checkpoint's way to the store, and the last lines to
+the database."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,10 @@ def service(home: Home, options: Options, environment: Mapping[str, str]) -> Ser
         "LOCKSTEP_NODE_NAME": options.node_name,
         "LOCKSTEP_DATABASE_URL": options.database_url,
     }
-    asked = {**environment, **{name: str(value) for name, value in given.items() if value is not None}}
+    asked = {
+        **environment,
+        **{name: str(value) for name, value in given.items() if value is not None},
+    }
     own_broker = "LOCKSTEP_BROKER_URL" not in asked
     socket = home.socket() if own_broker else None
     defaults = {
@@ -103,11 +109,16 @@ def service(home: Home, options: Options, environment: Mapping[str, str]) -> Ser
             next_step="choose another port with --port",
         )
     scale = _number({"LOCKSTEP_TIMINGS_SCALE": "1", **settled}, "LOCKSTEP_TIMINGS_SCALE", float)
-    broker = [_program("broker", "--socket", str(socket), "--dir", str(home.folder / "broker"))] if own_broker else []
+    broker = (
+        [_program("broker", "--socket", str(socket), "--dir", str(home.folder / "broker"))]
+        if own_broker
+        else []
+    )
     worker = _program(
         "worker",
         stop_seconds=Timings().scaled(scale).stop_grace_seconds + WORKER_MARGIN_SECONDS,
-        # Set here alone: an agent that is restarted on a machine of its own leaves its jobs running.
+        # Set here alone: an agent that is restarted on a machine of its own leaves its jobs
+        # running.
         environment={"LOCKSTEP_STOP_JOBS_ON_EXIT": "on"},
     )
     return Service(
@@ -116,7 +127,8 @@ def service(home: Home, options: Options, environment: Mapping[str, str]) -> Ser
         port=port,
         token_file=settled["LOCKSTEP_TOKEN_FILE"],
         environment=settled,
-        # The scheduler goes first: it would give the jobs that the worker has just stopped to the same node again, where
+        # The scheduler goes first: it would give the jobs that the worker has just stopped to the
+        # same node again, where
         # they would be lost.
         programs=(*broker, _program("api"), worker, _program("scheduler")),
         migrate=replace(_program("api", "migrate"), name="migrate"),

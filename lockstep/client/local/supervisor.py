@@ -1,13 +1,15 @@
 """Supervisor of a few programs on this machine; it stops them in order.
 
-Each program is a process in its own group (Ctrl-C at a terminal reaches only ``lockstep up``), with a
-parent-death signal (``client.local.die_with_parent``) and its output in a log file. A program that ends is
-restarted, at first after a second, then at growing intervals.
+Each program is a process in its own group (Ctrl-C at a terminal reaches only ``lockstep up``), with
+a parent-death signal (``client.local.die_with_parent``) and its output in a log file. A program
+that ends is restarted, at first after a second, then at growing intervals.
 
-The kernel sends the signal when the *thread* that started the process ends. All calls must therefore come
-from one thread that lives as long as the service: the main thread of ``lockstep up``.
+The kernel sends the signal when the *thread* that started the process ends. All calls must
+therefore come from one thread that lives as long as the service: the main thread of ``lockstep
+up``.
 
-Not here: the programs (``client.local.settings``), and the messages to the user (``client.local.up``).
+Not here: the programs (``client.local.settings``), and the messages to the user
+(``client.local.up``).
 """
 
 from __future__ import annotations
@@ -97,7 +99,11 @@ class ServiceSupervisor:
 
     def pids(self) -> dict[str, int]:
         """Process ids of the programs that run now."""
-        return {each.program.name: each.process.pid for each in self._running if each.process is not None}
+        return {
+            each.program.name: each.process.pid
+            for each in self._running
+            if each.process is not None
+        }
 
     def most_ends(self) -> tuple[Program, int]:
         """The program that ended most often in a row, and how often."""
@@ -105,7 +111,10 @@ class ServiceSupervisor:
         return worst.program, worst.ends
 
     def tend(self) -> bool:
-        """Start programs that are due and record those that ended. Return True if there was either."""
+        """Start programs that are due and record those that ended.
+
+        Return True if there was either.
+        """
         changed = False
         now = self._clock()
         for each in self._running:
@@ -126,7 +135,10 @@ class ServiceSupervisor:
         wait = min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS * 2.0 ** min(each.ends - 1, 30))
         each.start_at = now + wait
         name = each.program.name
-        self._tell(f"{name} ended ({how(code)}); restarting it in {wait:g} s; its log: {self.log_of(each.program)}")
+        self._tell(
+            f"{name} ended ({how(code)}); restarting it in {wait:g} s; its log: "
+            f"{self.log_of(each.program)}"
+        )
 
     def start(self, program: Program) -> subprocess.Popen[bytes]:
         """Start one process of ``program``."""
@@ -161,7 +173,10 @@ class ServiceSupervisor:
             if each.process is not None:
                 if end(each.process, each.program.stop_seconds, hurry, self._clock) and not hurry():
                     seconds = each.program.stop_seconds
-                    self._tell(f"{each.program.name} did not end within {seconds:g} s of SIGTERM and was killed")
+                    self._tell(
+                        f"{each.program.name} did not end within {seconds:g} s of SIGTERM and was "
+                        f"killed"
+                    )
                 each.process = None
 
 
@@ -171,9 +186,13 @@ def end(
     hurry: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
 ) -> bool:
-    """Ask a process to end, wait, and then kill it with its whole group. True if it had to be killed."""
+    """Ask a process to end, wait, and then kill it with its whole group.
+
+    True if it had to be killed.
+    """
     deadline = clock() + seconds
-    # Not Popen.send_signal: it would take the exit status of a process that has just ended, and its group's id with it.
+    # Not Popen.send_signal: it would take the exit status of a process that has just ended, and its
+    # group's id with it.
     if not has_ended(process):
         os.kill(process.pid, signal.SIGTERM)
     while not has_ended(process) and clock() < deadline and not hurry():

@@ -6,11 +6,12 @@
 4. Start broker, api, worker, scheduler; write ``run.json``.
 5. Wait until the api is ready and a node has registered; print the next steps.
 6. Restart programs that end.
-7. On SIGTERM, SIGINT or SIGHUP: scheduler first, which ends placement; then the worker, which stops its
-   jobs (they are queued again and go on at the next start); then api and broker. No process is left; ``run.json`` is
-   removed.
+7. On SIGTERM, SIGINT or SIGHUP: scheduler first, which ends placement; then the worker, which stops
+   its jobs (they are queued again and go on at the next start); then api and broker. No process is
+   left; ``run.json`` is removed.
 
-If this process is SIGKILLed its programs die with it (``client.local.die_with_parent``), and the jobs' ranks at their fence.
+If this process is SIGKILLed its programs die with it (``client.local.die_with_parent``), and the
+jobs' ranks at their fence.
 
 Not here: keeping processes alive (``client.local.supervisor``).
 """
@@ -35,7 +36,15 @@ from typing import Final
 from lockstep.client.errors import ClientError, ExitCode, UnreachableError, UsageError
 from lockstep.client.local.home import Home, RunFile
 from lockstep.client.local.settings import Options, Service
-from lockstep.client.local.supervisor import POLL_SECONDS, Program, ServiceSupervisor, end, has_ended, how, reap
+from lockstep.client.local.supervisor import (
+    POLL_SECONDS,
+    Program,
+    ServiceSupervisor,
+    end,
+    has_ended,
+    how,
+    reap,
+)
 
 READY_SECONDS: Final = 90.0
 """From the start to an api that can work; a busy machine with a cold disk needs some of it."""
@@ -69,7 +78,14 @@ class Stop:
         self.asked += 1
 
 
-def run(home: Home, service: Service, *, tell: Tell, ready: Probe | None = None, has_node: Probe | None = None) -> int:
+def run(
+    home: Home,
+    service: Service,
+    *,
+    tell: Tell,
+    ready: Probe | None = None,
+    has_node: Probe | None = None,
+) -> int:
     """Run the service until it is asked to end. Must be called from the main thread.
 
     Parameters
@@ -84,25 +100,42 @@ def run(home: Home, service: Service, *, tell: Tell, ready: Probe | None = None,
     """
     home.create()
     with home.locked(), _stop_signals() as stop:
-        # The file of a killed service names a pid that may have been reused, and `lockstep down` reads it.
+        # The file of a killed service names a pid that may have been reused, and `lockstep down`
+        # reads it.
         home.run_file.unlink(missing_ok=True)
         _check_port(service)
         supervisor = ServiceSupervisor(
-            service.programs, folder=home.folder, logs=home.logs, environment=service.environment, tell=tell
+            service.programs,
+            folder=home.folder,
+            logs=home.logs,
+            environment=service.environment,
+            tell=tell,
         )
-        run_file = RunFile(url=service.url, pid=os.getpid(), started=time.time(), token_file=service.token_file)
+        run_file = RunFile(
+            url=service.url, pid=os.getpid(), started=time.time(), token_file=service.token_file
+        )
         tell(f"starting in {home.folder} …")
         try:
             _migrate(supervisor, service.migrate, stop)
-            _start(home, supervisor, run_file, stop, ready or (lambda: _answers(f"{service.url}/readyz")))
+            _start(
+                home,
+                supervisor,
+                run_file,
+                stop,
+                ready or (lambda: _answers(f"{service.url}/readyz")),
+            )
             if not stop():
                 _await_node(supervisor, stop, tell, has_node or (lambda: _a_node_is_ready(service)))
                 # In this order: a caller that waits for `ready` then reads the printed lines.
                 _greet(home, service, tell)
-                home.write_run_file(run_file.model_copy(update={"ready": True, "pids": supervisor.pids()}))
+                home.write_run_file(
+                    run_file.model_copy(update={"ready": True, "pids": supervisor.pids()})
+                )
             while not stop():
                 if supervisor.tend():
-                    home.write_run_file(run_file.model_copy(update={"ready": True, "pids": supervisor.pids()}))
+                    home.write_run_file(
+                        run_file.model_copy(update={"ready": True, "pids": supervisor.pids()})
+                    )
                 time.sleep(POLL_SECONDS)
             tell(
                 "stopping: running jobs are stopped and continue at the next `lockstep up`; "
@@ -120,7 +153,11 @@ def _stop_signals() -> Iterator[Stop]:
     """Take note of the signals that end the service, instead of being ended by them."""
     stop = Stop()
     # Signals that the caller ignores (nohup, a shell's background job) stay ignored.
-    wished = [each for each in (signal.SIGINT, signal.SIGHUP) if signal.getsignal(each) is not signal.SIG_IGN]
+    wished = [
+        each
+        for each in (signal.SIGINT, signal.SIGHUP)
+        if signal.getsignal(each) is not signal.SIG_IGN
+    ]
     signals = (signal.SIGTERM, *wished)
     before = [signal.signal(each, stop.note) for each in signals]
     try:
@@ -139,7 +176,8 @@ def _check_port(service: Service) -> None:
             probe.bind((service.host, service.port))
     except OSError as error:
         raise UsageError(
-            f"port {service.port} of {service.host} cannot be used: {(error.strerror or str(error)).lower()}",
+            f"port {service.port} of {service.host} cannot be used: "
+            f"{(error.strerror or str(error)).lower()}",
             next_step="choose another port with --port",
         ) from None
 
@@ -155,10 +193,14 @@ def _migrate(supervisor: ServiceSupervisor, program: Program, stop: Stop) -> Non
             raise ClientError(f"migrating the databases took longer than {MIGRATE_SECONDS:g} s")
         time.sleep(POLL_SECONDS)
     if (code := reap(process)) != 0:
-        raise _did_not_start("migrating the databases failed", how(code), supervisor.log_of(program))
+        raise _did_not_start(
+            "migrating the databases failed", how(code), supervisor.log_of(program)
+        )
 
 
-def _start(home: Home, supervisor: ServiceSupervisor, run_file: RunFile, stop: Stop, ready: Probe) -> None:
+def _start(
+    home: Home, supervisor: ServiceSupervisor, run_file: RunFile, stop: Stop, ready: Probe
+) -> None:
     """Start the programs and wait until the api can work."""
     deadline = time.monotonic() + READY_SECONDS
     while not stop():
@@ -168,9 +210,13 @@ def _start(home: Home, supervisor: ServiceSupervisor, run_file: RunFile, stop: S
             return
         worst, ends = supervisor.most_ends()
         if ends >= ENDS_AT_START_MAX:
-            raise _did_not_start(f"{worst.name} does not start", f"it ended {ends} times", supervisor.log_of(worst))
+            raise _did_not_start(
+                f"{worst.name} does not start", f"it ended {ends} times", supervisor.log_of(worst)
+            )
         if time.monotonic() > deadline:
-            raise _did_not_start("the api does not answer", f"waited {READY_SECONDS:g} s", home.logs / "api.log")
+            raise _did_not_start(
+                "the api does not answer", f"waited {READY_SECONDS:g} s", home.logs / "api.log"
+            )
         time.sleep(PROBE_SECONDS)
 
 
@@ -181,7 +227,10 @@ def _await_node(supervisor: ServiceSupervisor, stop: Stop, tell: Tell, has_node:
         if has_node():
             return
         if time.monotonic() > deadline:
-            tell("the node of this machine is not registered yet, so jobs wait; see the log of the worker")
+            tell(
+                "the node of this machine is not registered yet, so jobs wait; see the log of the "
+                "worker"
+            )
             return
         time.sleep(PROBE_SECONDS)
 
@@ -231,7 +280,10 @@ def _greet(home: Home, service: Service, tell: Tell) -> None:
     tell(f"  data    {home.folder}")
     if home.folder != Home.of({}).folder:
         # Commands in other terminals look in the user's own home, where this service is not.
-        tell(f"  first   export LOCKSTEP_HOME={shlex.quote(str(home.folder))}   # in each terminal you work from")
+        tell(
+            f"  first   export LOCKSTEP_HOME={shlex.quote(str(home.folder))}   # in each terminal "
+            f"you work from"
+        )
     tell("  next    lockstep submit FILE · lockstep ps · lockstep nodes · lockstep down")
 
 
@@ -239,13 +291,27 @@ def run_detached(home: Home, options: Options, *, tell: Tell) -> int:
     """Start ``lockstep up`` in the background and return when the service is ready."""
     home.create()
     with home.locked():
-        # Only to refuse early and in the same words; the process in the background takes the lock for itself.
+        # Only to refuse early and in the same words; the process in the background takes the lock
+        # for itself.
         pass
     log = home.logs / DETACHED_LOG
-    argv = [sys.executable, "-P", "-m", "lockstep", "up", "--home", str(home.folder), *options.words()]
+    argv = [
+        sys.executable,
+        "-P",
+        "-m",
+        "lockstep",
+        "up",
+        "--home",
+        str(home.folder),
+        *options.words(),
+    ]
     with log.open("wb") as output:
         process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
     try:
         _await_detached(home, process)
@@ -270,5 +336,7 @@ def _await_detached(home: Home, process: subprocess.Popen[bytes]) -> None:
         if running is not None and running.pid == process.pid and running.ready:
             return
         if time.monotonic() > deadline:
-            raise ClientError("`lockstep up` did not become ready in time", next_step=f"read {home.logs}")
+            raise ClientError(
+                "`lockstep up` did not become ready in time", next_step=f"read {home.logs}"
+            )
         time.sleep(POLL_SECONDS)

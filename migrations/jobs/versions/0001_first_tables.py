@@ -35,7 +35,13 @@ def upgrade() -> None:
         sa.Column(
             "intent",
             sa.Enum(
-                "cancel", "timeout", "shutdown", name="intent", native_enum=False, create_constraint=True, length=16
+                "cancel",
+                "timeout",
+                "shutdown",
+                name="intent",
+                native_enum=False,
+                create_constraint=True,
+                length=16,
             ),
             nullable=True,
         ),
@@ -105,7 +111,15 @@ def upgrade() -> None:
         sa.Column("number", sa.Integer(), nullable=False),
         sa.Column(
             "state",
-            sa.Enum("starting", "running", "ended", name="state", native_enum=False, create_constraint=True, length=16),
+            sa.Enum(
+                "starting",
+                "running",
+                "ended",
+                name="state",
+                native_enum=False,
+                create_constraint=True,
+                length=16,
+            ),
             nullable=False,
         ),
         sa.Column("plan", sa.JSON(), nullable=True),
@@ -118,7 +132,9 @@ def upgrade() -> None:
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.Column("running_at", sa.Double(), nullable=True),
         sa.Column("ended_at", sa.Double(), nullable=True),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name="fk_attempts_job_id_jobs", ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(
+            ["job_id"], ["jobs.id"], name="fk_attempts_job_id_jobs", ondelete="CASCADE"
+        ),
         sa.PrimaryKeyConstraint("id", name="pk_attempts"),
         sa.UniqueConstraint("job_id", "number", name="uq_attempts_job_id_number"),
     )
@@ -142,13 +158,20 @@ def upgrade() -> None:
         sa.Column("sha256", sa.String(length=64), nullable=False),
         sa.Column("final", sa.Boolean(), nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name="fk_checkpoints_job_id_jobs", ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(
+            ["job_id"], ["jobs.id"], name="fk_checkpoints_job_id_jobs", ondelete="CASCADE"
+        ),
         sa.PrimaryKeyConstraint("id", name="pk_checkpoints"),
         sa.UniqueConstraint("job_id", "attempt", "step", name="uq_checkpoints_job_id_attempt_step"),
     )
     op.create_table(
         "events",
-        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
+        sa.Column(
+            "id",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=True,
+            nullable=False,
+        ),
         sa.Column("at", sa.Double(), nullable=False),
         sa.Column("job_id", sa.String(length=36), nullable=False),
         sa.Column("attempt", sa.Integer(), nullable=True),
@@ -156,7 +179,9 @@ def upgrade() -> None:
         sa.Column("actor", sa.String(length=255), nullable=False),
         sa.Column("message", sa.Text(), nullable=False),
         sa.Column("data", sa.JSON(), nullable=False),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name="fk_events_job_id_jobs", ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(
+            ["job_id"], ["jobs.id"], name="fk_events_job_id_jobs", ondelete="CASCADE"
+        ),
         sa.PrimaryKeyConstraint("id", name="pk_events"),
     )
     op.create_index("ix_events_job_id_id", "events", ["job_id", "id"], unique=False)
@@ -169,7 +194,11 @@ def upgrade() -> None:
         sa.Column("job_id", sa.String(length=36), nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.ForeignKeyConstraint(
-            ["job_id"], ["jobs.id"], name="fk_idempotency_keys_job_id_jobs", initially="DEFERRED", deferrable=True
+            ["job_id"],
+            ["jobs.id"],
+            name="fk_idempotency_keys_job_id_jobs",
+            initially="DEFERRED",
+            deferrable=True,
         ),
         sa.PrimaryKeyConstraint("actor", "key", name="pk_idempotency_keys"),
     )
@@ -178,10 +207,14 @@ def upgrade() -> None:
         sa.Column("job_id", sa.String(length=36), nullable=False),
         sa.Column("key", sa.String(length=63), nullable=False),
         sa.Column("value", sa.String(length=255), nullable=False),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name="fk_job_labels_job_id_jobs", ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(
+            ["job_id"], ["jobs.id"], name="fk_job_labels_job_id_jobs", ondelete="CASCADE"
+        ),
         sa.PrimaryKeyConstraint("job_id", "key", name="pk_job_labels"),
     )
-    op.create_index("ix_job_labels_key_value_job_id", "job_labels", ["key", "value", "job_id"], unique=False)
+    op.create_index(
+        "ix_job_labels_key_value_job_id", "job_labels", ["key", "value", "job_id"], unique=False
+    )
 
     op.create_table(
         "assignments",
@@ -214,15 +247,29 @@ def upgrade() -> None:
         sa.Column("ended_at", sa.Double(), nullable=True),
         sa.Column("released_at", sa.Double(), nullable=True),
         sa.ForeignKeyConstraint(
-            ["attempt_id"], ["attempts.id"], name="fk_assignments_attempt_id_attempts", ondelete="CASCADE"
+            ["attempt_id"],
+            ["attempts.id"],
+            name="fk_assignments_attempt_id_attempts",
+            ondelete="CASCADE",
         ),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name="fk_assignments_job_id_jobs", ondelete="CASCADE"),
-        sa.ForeignKeyConstraint(["node_name"], ["nodes.name"], name="fk_assignments_node_name_nodes"),
+        sa.ForeignKeyConstraint(
+            ["job_id"], ["jobs.id"], name="fk_assignments_job_id_jobs", ondelete="CASCADE"
+        ),
+        sa.ForeignKeyConstraint(
+            ["node_name"], ["nodes.name"], name="fk_assignments_node_name_nodes"
+        ),
         sa.PrimaryKeyConstraint("id", name="pk_assignments"),
         sa.UniqueConstraint("attempt_id", "node_rank", name="uq_assignments_attempt_id_node_rank"),
     )
-    op.create_index("ix_assignments_node_name_state", "assignments", ["node_name", "state"], unique=False)
-    op.create_index("ix_assignments_state_lease_expires_at", "assignments", ["state", "lease_expires_at"], unique=False)
+    op.create_index(
+        "ix_assignments_node_name_state", "assignments", ["node_name", "state"], unique=False
+    )
+    op.create_index(
+        "ix_assignments_state_lease_expires_at",
+        "assignments",
+        ["state", "lease_expires_at"],
+        unique=False,
+    )
 
     op.create_table(
         "devices",
@@ -234,9 +281,14 @@ def upgrade() -> None:
         sa.Column("present", sa.Boolean(), nullable=False),
         sa.Column("assignment_id", sa.String(length=36), nullable=True),
         sa.ForeignKeyConstraint(
-            ["assignment_id"], ["assignments.id"], name="fk_devices_assignment_id_assignments", ondelete="SET NULL"
+            ["assignment_id"],
+            ["assignments.id"],
+            name="fk_devices_assignment_id_assignments",
+            ondelete="SET NULL",
         ),
-        sa.ForeignKeyConstraint(["node_name"], ["nodes.name"], name="fk_devices_node_name_nodes", ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(
+            ["node_name"], ["nodes.name"], name="fk_devices_node_name_nodes", ondelete="CASCADE"
+        ),
         sa.PrimaryKeyConstraint("node_name", "index", name="pk_devices"),
     )
     op.create_index("ix_devices_assignment_id", "devices", ["assignment_id"], unique=False)

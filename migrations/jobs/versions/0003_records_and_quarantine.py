@@ -14,8 +14,12 @@ down_revision = "0002"
 
 def upgrade() -> None:
     with op.batch_alter_table("jobs") as table:
-        table.add_column(sa.Column("fruitless_attempts", sa.Integer(), nullable=False, server_default="0"))
-        table.add_column(sa.Column("progress_step", sa.BigInteger(), nullable=False, server_default="0"))
+        table.add_column(
+            sa.Column("fruitless_attempts", sa.Integer(), nullable=False, server_default="0")
+        )
+        table.add_column(
+            sa.Column("progress_step", sa.BigInteger(), nullable=False, server_default="0")
+        )
         table.add_column(sa.Column("stuck_step", sa.BigInteger(), nullable=True))
         table.add_column(sa.Column("stuck_nodes", sa.JSON(), nullable=False, server_default="[]"))
     with op.batch_alter_table("nodes") as table:
@@ -28,9 +32,14 @@ def upgrade() -> None:
         sa.Column("reason", sa.String(length=64), nullable=False),
         sa.Column("at", sa.Double(), nullable=False),
         sa.ForeignKeyConstraint(
-            ["node_name"], ["nodes.name"], name="fk_node_failures_node_name_nodes", ondelete="CASCADE"
+            ["node_name"],
+            ["nodes.name"],
+            name="fk_node_failures_node_name_nodes",
+            ondelete="CASCADE",
         ),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name="fk_node_failures_job_id_jobs", ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(
+            ["job_id"], ["jobs.id"], name="fk_node_failures_job_id_jobs", ondelete="CASCADE"
+        ),
         sa.PrimaryKeyConstraint("node_name", "job_id", "reason", name="pk_node_failures"),
     )
     op.create_index("ix_node_failures_at", "node_failures", ["at"], unique=False)

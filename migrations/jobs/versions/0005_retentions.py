@@ -15,6 +15,8 @@ def upgrade() -> None:
         sa.Column("job_id", sa.String(length=36), nullable=False),
         sa.Column("what", sa.String(length=16), nullable=False),
         sa.Column("days", sa.Integer(), nullable=False),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name="fk_retentions_job_id_jobs", ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(
+            ["job_id"], ["jobs.id"], name="fk_retentions_job_id_jobs", ondelete="CASCADE"
+        ),
         sa.PrimaryKeyConstraint("job_id", "what", name="pk_retentions"),
     )

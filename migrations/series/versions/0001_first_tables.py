@@ -12,7 +12,12 @@ down_revision = None
 def upgrade() -> None:
     op.create_table(
         "log_chunks",
-        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
+        sa.Column(
+            "id",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=True,
+            nullable=False,
+        ),
         sa.Column("job_id", sa.String(length=36), nullable=False),
         sa.Column("attempt", sa.BigInteger(), nullable=False),
         sa.Column("first_line", sa.BigInteger(), nullable=False),
@@ -21,7 +26,9 @@ def upgrade() -> None:
         sa.Column("sources", sa.String(length=2000), nullable=False),
         sa.Column("lines", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_log_chunks"),
-        sa.UniqueConstraint("job_id", "attempt", "first_line", name="uq_log_chunks_job_id_attempt_first_line"),
+        sa.UniqueConstraint(
+            "job_id", "attempt", "first_line", name="uq_log_chunks_job_id_attempt_first_line"
+        ),
     )
     op.create_table(
         "log_totals",
@@ -44,7 +51,12 @@ def upgrade() -> None:
     )
     op.create_table(
         "series_chunks",
-        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
+        sa.Column(
+            "id",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=True,
+            nullable=False,
+        ),
         sa.Column("job_id", sa.String(length=36), nullable=False),
         sa.Column("name", sa.String(length=200), nullable=False),
         sa.Column("attempt", sa.BigInteger(), nullable=False),
@@ -61,7 +73,9 @@ def upgrade() -> None:
         sa.Column("end_value", sa.Double(), nullable=True),
         sa.Column("points", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_series_chunks"),
-        sa.UniqueConstraint("job_id", "name", "attempt", "seq", name="uq_series_chunks_job_id_name_attempt_seq"),
+        sa.UniqueConstraint(
+            "job_id", "name", "attempt", "seq", name="uq_series_chunks_job_id_name_attempt_seq"
+        ),
     )
     op.create_index(
         "ix_series_chunks_open",

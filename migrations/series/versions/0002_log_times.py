@@ -19,5 +19,8 @@ def upgrade() -> None:
     op.add_column("log_chunks", sa.Column("time_min", sa.Double(), nullable=True))
     op.add_column("log_chunks", sa.Column("time_max", sa.Double(), nullable=True))
     op.create_index(
-        "ix_log_chunks_times", "log_chunks", ["job_id", "attempt", "first_line", "time_min", "time_max"], unique=False
+        "ix_log_chunks_times",
+        "log_chunks",
+        ["job_id", "attempt", "first_line", "time_min", "time_max"],
+        unique=False,
     )

@@ -1,7 +1,8 @@
 """The summary of a full chunk of points, from which charts are drawn.
 
-It may be empty: programs of the version before go on writing rows while this one starts, and a chunk without one is opened.
-Chunks are compressed from now on; those that are there stay as they are, and are read as before.
+It may be empty: programs of the version before go on writing rows while this one starts, and a
+chunk without one is opened. Chunks are compressed from now on; those that are there stay as they
+are, and are read as before.
 """
 
 from __future__ import annotations

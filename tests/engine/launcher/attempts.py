@@ -70,9 +70,17 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def script_spec(command: tuple[str, ...], *, ranks: int, env: dict[str, str] | None) -> dict[str, Any]:
+def script_spec(
+    command: tuple[str, ...], *, ranks: int, env: dict[str, str] | None
+) -> dict[str, Any]:
     script = {"command": list(command)}
-    return {"name": "job", "kind": "script", "script": script, "env": env or {}, "resources": {"gpus": ranks}}
+    return {
+        "name": "job",
+        "kind": "script",
+        "script": script,
+        "env": env or {},
+        "resources": {"gpus": ranks},
+    }
 
 
 def assignment_of(
@@ -122,7 +130,8 @@ class Forked:
 
 
 class Attempt:
-    """One attempt's folder and, once started, its launcher: forked by a warm process if there is one, or by exec."""
+    """One attempt's folder and, once started, its launcher: forked by a warm process if there is
+    one, or by exec."""
 
     def __init__(self, folder: Path, warm: ForkServer | None = None):
         self.folder = folder
@@ -136,7 +145,9 @@ class Attempt:
         (code / name).write_text(source)
         return self.command(name, *args, **assignment)
 
-    def command(self, *command: str, ranks: int = 1, env: dict[str, str] | None = None, **fields: Any) -> Attempt:
+    def command(
+        self, *command: str, ranks: int = 1, env: dict[str, str] | None = None, **fields: Any
+    ) -> Attempt:
         """A script job that runs a command."""
         return self.assign(script_spec(command, ranks=ranks, env=env), ranks=ranks, **fields)
 
@@ -147,13 +158,17 @@ class Attempt:
         (self.folder / attempt.ASSIGNMENT).write_text(assignment.model_dump_json())
         return self
 
-    def start(self, *, environ: dict[str, str] | None = None, hanging: bool = False, **bounds: float) -> Attempt:
+    def start(
+        self, *, environ: dict[str, str] | None = None, hanging: bool = False, **bounds: float
+    ) -> Attempt:
         """Start the launcher in a session of its own, as the agent does.
 
-        With ``hanging`` the way of starting ranks never returns; ``bounds`` replace the launcher's own. A launcher that is
-        not as it always is, or has another environment, is not forked.
+        With ``hanging`` the way of starting ranks never returns; ``bounds`` replace the launcher's
+        own. A launcher that is not as it always is, or has another environment, is not forked.
         """
-        command = ["-c", _RUN.format(bounds=bounds)] if bounds else ["-m", "lockstep.engine.launcher"]
+        command = (
+            ["-c", _RUN.format(bounds=bounds)] if bounds else ["-m", "lockstep.engine.launcher"]
+        )
         command = ["-c", _RUN_HANGING] if hanging else command
         with (self.folder / attempt.LAUNCHER_LOG).open("ab") as log:
             if self._warm is not None and not (environ or hanging or bounds):
@@ -181,13 +196,19 @@ class Attempt:
         self.write(attempt.FENCE, FenceFile(deadline_boottime=deadline).model_dump_json())
 
     def stop(self, reason: Any, grace_seconds: float) -> None:
-        self.write(attempt.STOP, StopFile(reason=reason, grace_seconds=grace_seconds).model_dump_json())
+        self.write(
+            attempt.STOP, StopFile(reason=reason, grace_seconds=grace_seconds).model_dump_json()
+        )
 
     def outcome(self, seconds: float = 60.0) -> Outcome:
         """The outcome, once the launcher has written it and has gone."""
         assert self.process is not None
         result = self.folder / attempt.RESULT
-        until(lambda: result.exists() or self.process_ended(), seconds=seconds, what=f"a result in {self.folder}")
+        until(
+            lambda: result.exists() or self.process_ended(),
+            seconds=seconds,
+            what=f"a result in {self.folder}",
+        )
         self.process.wait(timeout=60)
         assert result.exists(), (self.folder / attempt.LAUNCHER_LOG).read_text()
         return ResultFile.model_validate_json(result.read_bytes()).outcome
@@ -208,11 +229,19 @@ class Attempt:
                 yield LogRecord.model_validate_json(line)
 
     def lines(self, rank: int = 0, stream: str = "stdout") -> list[str]:
-        return [record.text for record in self.records() if record.rank == rank and record.stream == stream]
+        return [
+            record.text
+            for record in self.records()
+            if record.rank == rank and record.stream == stream
+        ]
 
     def saw(self, text: str) -> None:
         """Wait until some rank has written ``text``."""
-        until(lambda: any(text in record.text for record in self.records()), seconds=60, what=f"a line with {text!r}")
+        until(
+            lambda: any(text in record.text for record in self.records()),
+            seconds=60,
+            what=f"a line with {text!r}",
+        )
 
     def end(self) -> None:
         """Leave nothing behind, whatever the test did."""

@@ -1,4 +1,5 @@
-"""What a rank finds around it: its place in the gang, the job's variables, its own code first, and no secret.
+"""What a rank finds around it: its place in the gang, the job's variables, its own code first, and
+no secret.
 
 Not here: the loop that uses it (``engine``).
 """
@@ -20,7 +21,9 @@ from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.launcher.environment import rank_environment, scrub
 from tests.engine.launcher.attempts import Attempt, assignment_of, free_port
 
-DUMP = "import json, os, sys\nprint(json.dumps([dict(os.environ), os.getcwd(), sys.path, sys.argv]))"
+DUMP = (
+    "import json, os, sys\nprint(json.dumps([dict(os.environ), os.getcwd(), sys.path, sys.argv]))"
+)
 
 SECRETS = {
     "LOCKSTEP_DATABASE_URL": "postgresql+psycopg://u:secret@db/jobs",
@@ -46,7 +49,12 @@ def test_nothing_of_the_services_environment_reaches_a_rank(attempt: Attempt) ->
     assert not [name for name, value in environ.items() if "secret" in value]
     assert not [place for place in path if "secret" in place]
     ours = {name for name in environ if name.startswith("LOCKSTEP_")}
-    assert ours == {"LOCKSTEP_METRICS", "LOCKSTEP_TENSORBOARD", "LOCKSTEP_JOB_ID", "LOCKSTEP_ATTEMPT"}
+    assert ours == {
+        "LOCKSTEP_METRICS",
+        "LOCKSTEP_TENSORBOARD",
+        "LOCKSTEP_JOB_ID",
+        "LOCKSTEP_ATTEMPT",
+    }
 
 
 def test_a_rank_knows_its_gang_its_job_and_its_folder(attempt: Attempt) -> None:
@@ -118,9 +126,13 @@ def test_gpus_are_chosen_by_bus_number_and_threads_shared_between_ranks() -> Non
     assert rank_environment(assignment, Path("/attempt"), cores=128)["OMP_NUM_THREADS"] == "8"
 
 
-def test_ranks_of_several_nodes_look_for_each_other_where_the_node_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_of_several_nodes_look_for_each_other_where_the_node_is_reached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "ib0")  # what the node's own environment says stands
-    several = rank_environment(assignment_of(node_count=2, interface="eth1"), Path("/attempt"), cores=1)
+    several = rank_environment(
+        assignment_of(node_count=2, interface="eth1"), Path("/attempt"), cores=1
+    )
     assert several["GLOO_SOCKET_IFNAME"] == "eth1"
     assert "NCCL_SOCKET_IFNAME" not in several
     own = assignment_of(node_count=2, interface="eth1", env={"GLOO_SOCKET_IFNAME": "eth2"})
@@ -135,13 +147,21 @@ def test_the_jobs_own_thread_count_wins() -> None:
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
-def test_what_a_rank_sees_is_what_the_documentation_lists(attempt: Attempt, tmp_path: Path, nodes: int) -> None:
-    """Real ranks on one node and on two: no variable is missing in the table, and none is in it alone."""
+def test_what_a_rank_sees_is_what_the_documentation_lists(
+    attempt: Attempt, tmp_path: Path, nodes: int
+) -> None:
+    """Real ranks on one node and on two: no variable is missing in the table, and none is in it
+    alone."""
     parts = [attempt, *(Attempt(tmp_path / "other") for _ in range(nodes - 1))]
     port = free_port()
     for node_rank, part in enumerate(parts):
         part.folder.mkdir(exist_ok=True)
-        gang = {"node_rank": node_rank, "node_count": nodes, "world_size": nodes, "rendezvous_port": port}
+        gang = {
+            "node_rank": node_rank,
+            "node_count": nodes,
+            "world_size": nodes,
+            "rendezvous_port": port,
+        }
         part.script(DUMP, **gang, interface="lo" if nodes > 1 else None).start(environ=SECRETS)
     try:
         assert all(part.outcome(seconds=120).reason is Reason.SUCCEEDED for part in parts)
@@ -151,12 +171,18 @@ def test_what_a_rank_sees_is_what_the_documentation_lists(attempt: Attempt, tmp_
     environ = json.loads(attempt.lines(0)[0])[0]
     kept = [re.compile(each.pattern) for each in job_environment.KEPT]
     of_the_node = {name for name in os.environ if any(pattern.fullmatch(name) for pattern in kept)}
-    expected = {each.name for each in job_environment.SET if each.only != "several nodes" or nodes > 1}
-    assert set(environ) - of_the_node - {"LC_CTYPE"} == expected - of_the_node  # Python itself sets LC_CTYPE
+    expected = {
+        each.name for each in job_environment.SET if each.only != "several nodes" or nodes > 1
+    }
+    assert (
+        set(environ) - of_the_node - {"LC_CTYPE"} == expected - of_the_node
+    )  # Python itself sets LC_CTYPE
 
 
 @pytest.mark.parametrize("variable", job_environment.SET, ids=lambda each: each.name)
-def test_a_jobs_env_replaces_what_the_documentation_says_and_no_more(variable: job_environment.Variable) -> None:
+def test_a_jobs_env_replaces_what_the_documentation_says_and_no_more(
+    variable: job_environment.Variable,
+) -> None:
     try:
         assignment = assignment_of(env={variable.name: "mine"}, node_count=2, interface="eth1")
     except ValidationError:

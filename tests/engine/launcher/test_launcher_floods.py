@@ -1,4 +1,5 @@
-"""A flood of lines: bounded on the node, never waited for, its head and its tail kept, what is missing counted.
+"""A flood of lines: bounded on the node, never waited for, its head and its tail kept, what is
+missing counted.
 
 Not here: ordinary output (``test_launcher_logs``).
 """
@@ -31,7 +32,9 @@ class World:
     def __init__(self, streams: int = 1, lines: int = 10, **bounds: float) -> None:
         self.now = 100.0
         self.said: list[str] = []
-        limited = Bounds(log_bytes_per_second=lines * COST, log_window_seconds=1.0, held_lines=3, **bounds)  # type: ignore[arg-type]  # sizes are whole
+        limited = Bounds(
+            log_bytes_per_second=lines * COST, log_window_seconds=1.0, held_lines=3, **bounds
+        )  # type: ignore[arg-type]  # sizes are whole
         self.rate_limits = RateLimits(limited, self.said.append, clock=lambda: self.now)
         self.flows = [self.rate_limits.flow() for _ in range(streams)]
         self.rate_limits.turn(full=False)
@@ -93,7 +96,8 @@ def test_what_cannot_be_shipped_is_held_until_there_is_room() -> None:
     assert world.write(5, full=False) == 0
     assert world.later(full=False)
     assert (
-        world.release()[0].startswith("… 7 lines (70.0 B) left out: they could not be stored") or world.release() == []
+        world.release()[0].startswith("… 7 lines (70.0 B) left out: they could not be stored")
+        or world.release() == []
     )
     assert world.said[0].startswith("logs limited: its lines cannot be stored")
 
@@ -151,27 +155,39 @@ def test_a_flood_from_two_ranks_ends_soon_with_its_head_its_tail_and_the_right_c
     drill.begin("F29", "600,000 lines at once from two ranks")
     drill.injected += 1
     count = 300_000
-    source = f"import os\nfor number in range({count}): print(os.environ['RANK'], number)\nprint('last words')"
+    source = (
+        f"import os\nfor number in range({count}): print(os.environ['RANK'], number)\nprint('last "
+        f"words')"
+    )
     attempt.script(source, ranks=2).start(log_bytes_per_second=20_000)
     assert attempt.outcome().reason is Reason.SUCCEEDED
     for rank in (0, 1):
         lines = attempt.lines(rank, "stdout")
-        left = [int(found[1].replace(",", "")) for line in lines if (found := LEFT_OUT.fullmatch(line))]
+        left = [
+            int(found[1].replace(",", "")) for line in lines if (found := LEFT_OUT.fullmatch(line))
+        ]
         assert left
         drill.lost += count + 1 - (len(lines) - len(left) + sum(left))
         assert drill.lost == 0
         assert lines[0] == f"{rank} 0"
         assert lines[-2:] == [f"{rank} {count - 1}", "last words"]
     assert _on_disk(attempt) < 2_000_000
-    assert [text.partition(":")[0] for text in _warnings(attempt)] == ["logs limited", "logs no longer limited"]
+    assert [text.partition(":")[0] for text in _warnings(attempt)] == [
+        "logs limited",
+        "logs no longer limited",
+    ]
 
 
-def test_ranks_never_wait_for_a_log_that_nobody_ships_and_it_stays_bounded(attempt: Attempt) -> None:
+def test_ranks_never_wait_for_a_log_that_nobody_ships_and_it_stays_bounded(
+    attempt: Attempt,
+) -> None:
     source = "for number in range(200_000): print('flood', number)\nprint('last words')"
     attempt.script(source).start(backlog_bytes_max=200_000, segment_bytes=50_000)
     # Nobody ships before the end: a rank that waited for that would wait longer than this does.
     assert attempt.outcome().reason is Reason.SUCCEEDED
-    assert _on_disk(attempt) < 200_000 + 65_536 * 10  # one read of 64 KiB of short lines may still go beyond
+    assert (
+        _on_disk(attempt) < 200_000 + 65_536 * 10
+    )  # one read of 64 KiB of short lines may still go beyond
     lines = attempt.lines()
     assert any("could not be stored as fast" in line for line in lines)
     assert lines[-1] == "last words"
@@ -189,7 +205,10 @@ for number in range(20): print("after", number)
 """
     gate, over = attempt.folder / "gate", attempt.folder / "over"
     attempt.script(source, str(gate), str(over)).start(
-        backlog_bytes_max=200_000, segment_bytes=50_000, log_window_seconds=0.2, log_bytes_per_second=10**9
+        backlog_bytes_max=200_000,
+        segment_bytes=50_000,
+        log_window_seconds=0.2,
+        log_bytes_per_second=10**9,
     )
     attempt.saw("logs limited: its lines cannot be stored")
     # The rest of the flood would fill what is now made free: nobody ships after the loop below.
@@ -206,12 +225,16 @@ for number in range(20): print("after", number)
 
 
 def test_a_flood_without_any_newline_is_cut_and_holds_nothing_up(attempt: Attempt) -> None:
-    attempt.script("import os\nfor _ in range(400): os.write(1, b'x' * 65536)\nos.write(1, b'\\nend\\n')")
+    attempt.script(
+        "import os\nfor _ in range(400): os.write(1, b'x' * 65536)\nos.write(1, b'\\nend\\n')"
+    )
     attempt.start()
     assert attempt.outcome().reason is Reason.SUCCEEDED
     cut, end = attempt.lines()
     assert len(cut) < limits.LOG_LINE_BYTES_MAX + 100
-    assert cut.endswith(f"[cut here: {400 * 65536 - limits.LOG_LINE_BYTES_MAX} more bytes in this line]")
+    assert cut.endswith(
+        f"[cut here: {400 * 65536 - limits.LOG_LINE_BYTES_MAX} more bytes in this line]"
+    )
     assert end == "end"
 
 

@@ -1,4 +1,5 @@
-"""Ranks that are forked from the launcher: the same as ranks that are started by exec, or not forked."""
+"""Ranks that are forked from the launcher: the same as ranks that are started by exec, or not
+forked."""
 
 from __future__ import annotations
 
@@ -78,16 +79,23 @@ def prepared(attempt: Attempt, *, env: dict[str, str], ranks: int = 2) -> Attemp
         "train": train,
     }
     spec = read_spec(document)
-    return attempt.assign(spec.model_dump(), ranks=ranks, plan=plan_of(spec), stop_grace_seconds=5.0)
+    return attempt.assign(
+        spec.model_dump(), ranks=ranks, plan=plan_of(spec), stop_grace_seconds=5.0
+    )
 
 
 def ended(attempt: Attempt) -> list[dict[str, Any]]:
     """What each rank saw of itself, once the job has succeeded."""
     assert attempt.outcome().reason is Reason.SUCCEEDED, attempt.outcome()
-    return [json.loads((attempt.folder / files.CODE / f"seen{rank}.json").read_text()) for rank in (0, 1)]
+    return [
+        json.loads((attempt.folder / files.CODE / f"seen{rank}.json").read_text())
+        for rank in (0, 1)
+    ]
 
 
-def test_a_forked_rank_finds_what_an_executed_one_finds_and_ends_with_the_same_weights(tmp_path: Path) -> None:
+def test_a_forked_rank_finds_what_an_executed_one_finds_and_ends_with_the_same_weights(
+    tmp_path: Path,
+) -> None:
     seen, weights, said = [], [], []
     for env in ({"MINE": "1"}, {"MINE": "1", **BY_EXEC}):
         folder = tmp_path / str(len(seen)) / "attempt"
@@ -98,7 +106,9 @@ def test_a_forked_rank_finds_what_an_executed_one_finds_and_ends_with_the_same_w
         finally:
             attempt.end()
         log = (folder / files.LAUNCHER_LOG).read_text()
-        assert ("started by exec: the job sets PYTHONHASHSEED" in log) == bool(BY_EXEC.items() <= env.items()), log
+        assert ("started by exec: the job sets PYTHONHASHSEED" in log) == bool(
+            BY_EXEC.items() <= env.items()
+        ), log
         for rank in ranks:
             assert rank["blocked"] == []
             # torch sets the cache's folder by itself, at the latest when it is used.
@@ -107,7 +117,11 @@ def test_a_forked_rank_finds_what_an_executed_one_finds_and_ends_with_the_same_w
             assert rank["environ"].pop("MASTER_PORT").isdigit()
         seen.append(json.loads(json.dumps(ranks).replace(str(folder), "FOLDER")))
         said.append(
-            sorted((record.rank, record.stream, record.text) for record in attempt.records() if "by" in record.text)
+            sorted(
+                (record.rank, record.stream, record.text)
+                for record in attempt.records()
+                if "by" in record.text
+            )
         )
         newest = max((folder / files.CHECKPOINTS).glob("step-*"))
         found = load_file(newest / "model.safetensors")
@@ -147,7 +161,12 @@ time.sleep(600)
     spec = {
         "name": "x",
         "kind": "train",
-        "train": {"task": "causal_lm", "task_args": {"path": "x"}, "batch": {"size": 2}, "steps": 1},
+        "train": {
+            "task": "causal_lm",
+            "task_args": {"path": "x"},
+            "batch": {"size": 2},
+            "steps": 1,
+        },
     }
     assignment = assignment_of(spec=spec, ranks_here=2, world_size=2, devices=[0, 1])
     command = [sys.executable, "-c", source, assignment.model_dump_json(), str(tmp_path)]
@@ -163,7 +182,11 @@ time.sleep(600)
 
 
 REFUSALS = {
-    "a variable that a library reads": ({"env": {"OMP_NUM_THREADS": "2"}}, None, "the job sets OMP_NUM_THREADS"),
+    "a variable that a library reads": (
+        {"env": {"OMP_NUM_THREADS": "2"}},
+        None,
+        "the job sets OMP_NUM_THREADS",
+    ),
     "several nodes": ({"node_count": 2, "world_size": 4}, None, None),
     "a module of a name that is taken": ({}, "numpy.py", "the job's code has numpy"),
 }
@@ -179,10 +202,17 @@ def test_what_would_differ_is_not_forked(case: str, tmp_path: Path) -> None:
         "name": "x",
         "kind": "train",
         "env": fields.get("env", {}),
-        "train": {"task": "causal_lm", "task_args": {"path": "x"}, "batch": {"size": 8}, "steps": 1},
+        "train": {
+            "task": "causal_lm",
+            "task_args": {"path": "x"},
+            "batch": {"size": 8},
+            "steps": 1,
+        },
     }
     rest = {name: value for name, value in fields.items() if name != "env"}
-    assignment = assignment_of(**{"spec": spec, "ranks_here": 2, "world_size": 2, "devices": [0, 1], **rest})
+    assignment = assignment_of(
+        **{"spec": spec, "ranks_here": 2, "world_size": 2, "devices": [0, 1], **rest}
+    )
     source = """
 import logging, sys
 from pathlib import Path
@@ -206,5 +236,7 @@ print(left_open())
 threading.Thread(target=threading.Event().wait, daemon=True).start()
 print(left_open())
 """
-    ran = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True, timeout=60)
+    ran = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, check=True, timeout=60
+    )
     assert ran.stdout.splitlines() == ["None", "importing left 1 more threads"]

@@ -1,4 +1,5 @@
-"""The disk under an attempt is full: it ends with a result that says so, or goes on where only its log is concerned.
+"""The disk under an attempt is full: it ends with a result that says so, or goes on where only its
+log is concerned.
 
 The disk is a small tmpfs, which takes root; without it the module is skipped, and says so.
 """
@@ -54,12 +55,16 @@ def test_a_rank_that_finds_the_disk_full_ends_its_attempt_for_want_of_storage(
     assert (outcome.rank, outcome.exit_code) == (0, 1)
 
 
-def test_a_log_that_finds_the_disk_full_counts_what_it_lost_and_the_ranks_train_on(small_disk: Attempt) -> None:
+def test_a_log_that_finds_the_disk_full_counts_what_it_lost_and_the_ranks_train_on(
+    small_disk: Attempt,
+) -> None:
     # There is room only when the file is closed, too.
     flood = "import sys\nfor number in range(5_000): print(number)\nsys.stdout.flush()\n"
     small_disk.script(FILL + flood + "os.unlink('hog'); hog.close(); print('room again')").start()
     assert small_disk.outcome().reason is Reason.SUCCEEDED
     stored = small_disk.lines()
     assert stored[-1] == "room again"
-    lost = [re.match(r"(\d+) lines of output were lost", record.text) for record in small_disk.records()]
+    lost = [
+        re.match(r"(\d+) lines of output were lost", record.text) for record in small_disk.records()
+    ]
     assert len(stored) - 1 + sum(int(found[1]) for found in lost if found) == 5_000

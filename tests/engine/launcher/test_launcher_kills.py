@@ -53,13 +53,17 @@ def _hidden_pid(attempt: Attempt) -> int:
     return int(next(line for line in attempt.lines() if line.startswith("hidden")).split()[1])
 
 
-def test_a_grandchild_that_forked_twice_and_ignores_sigterm_is_gone_after_success(attempt: Attempt) -> None:
+def test_a_grandchild_that_forked_twice_and_ignores_sigterm_is_gone_after_success(
+    attempt: Attempt,
+) -> None:
     outcome = attempt.script(HIDING).start().outcome()
     assert outcome.reason is Reason.SUCCEEDED
     assert not is_alive(_hidden_pid(attempt))
 
 
-def test_a_grandchild_that_forked_twice_and_ignores_sigterm_is_gone_after_a_stop(attempt: Attempt) -> None:
+def test_a_grandchild_that_forked_twice_and_ignores_sigterm_is_gone_after_a_stop(
+    attempt: Attempt,
+) -> None:
     attempt.script(HIDING + "time.sleep(600)").start()
     pid = _hidden_pid(attempt)
     attempt.stop("cancelled", grace_seconds=0.5)
@@ -87,7 +91,9 @@ def test_ranks_are_killed_at_the_fence_without_any_agent(attempt: Attempt) -> No
     assert attempt.outcome().reason is Reason.CUT_OFF
 
 
-def test_a_launcher_that_was_frozen_past_its_fence_kills_before_anything_else(attempt: Attempt) -> None:
+def test_a_launcher_that_was_frozen_past_its_fence_kills_before_anything_else(
+    attempt: Attempt,
+) -> None:
     source = WAIT.replace("time.sleep(600)", "time.sleep(20)")
     attempt.script(source).start()
     attempt.ranks()
@@ -120,7 +126,9 @@ def test_a_launcher_whose_stop_file_the_disk_refuses_stops_all_the_same(attempt:
     assert attempt.outcome(seconds=60).reason is Reason.SHUTDOWN
 
 
-def test_a_process_that_may_not_be_killed_does_not_save_those_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_may_not_be_killed_does_not_save_those_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     killed = []
 
     def kill(pid: int, _number: int) -> None:
@@ -191,8 +199,12 @@ def test_sigterm_to_the_launcher_is_a_shutdown_that_train_ranks_can_see(attempt:
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
-def test_signals_of_a_closed_terminal_do_not_end_training(attempt: Attempt, number: signal.Signals) -> None:
-    source = "import os, time\nprint('up', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.02)"
+def test_signals_of_a_closed_terminal_do_not_end_training(
+    attempt: Attempt, number: signal.Signals
+) -> None:
+    source = (
+        "import os, time\nprint('up', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.02)"
+    )
     attempt.script(source).start()
     attempt.saw("up")
     assert attempt.process is not None
@@ -211,7 +223,9 @@ def test_ranks_that_do_not_follow_one_that_left_are_an_exit_stall(attempt: Attem
 
 def test_a_script_that_had_ended_before_the_stop_has_succeeded(attempt: Attempt) -> None:
     """A child holds the pipe, so that the launcher is still there when the stop comes."""
-    source = "import subprocess, os\nos.set_inheritable(1, True)\nsubprocess.Popen(['sleep', '600'])"
+    source = (
+        "import subprocess, os\nos.set_inheritable(1, True)\nsubprocess.Popen(['sleep', '600'])"
+    )
     attempt.script(source).start(linger_seconds=1.0)
     (rank,) = attempt.ranks().values()
     until(lambda: not is_alive(rank), seconds=60, what="the rank has ended")
@@ -221,10 +235,17 @@ def test_a_script_that_had_ended_before_the_stop_has_succeeded(attempt: Attempt)
 
 def test_a_process_is_there_as_long_as_any_of_its_threads() -> None:
     leave = 60 if os.uname().machine == "x86_64" else 93  # the system call that ends one thread
-    source = f"import ctypes, threading; threading.Thread(target=input).start(); ctypes.CDLL(None).syscall({leave}, 0)"
+    source = (
+        f"import ctypes, threading; threading.Thread(target=input).start(); "
+        f"ctypes.CDLL(None).syscall({leave}, 0)"
+    )
     with subprocess.Popen([sys.executable, "-c", source], stdin=subprocess.PIPE) as started:
         try:
-            until(lambda: processes.state_of(started.pid) == "Z", seconds=60, what="the end of its first thread")
+            until(
+                lambda: processes.state_of(started.pid) == "Z",
+                seconds=60,
+                what="the end of its first thread",
+            )
             assert started.pid in processes.living_descendants(os.getpid())
         finally:
             started.kill()

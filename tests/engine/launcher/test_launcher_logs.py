@@ -30,7 +30,9 @@ def test_no_line_of_two_busy_ranks_is_lost(attempt: Attempt) -> None:
             print(rank, "out", number)
             print(rank, "err", number, file=sys.stderr)
         """
-    outcome = attempt.script(textwrap.dedent(source), ranks=2).start(segment_bytes=100_000).outcome()
+    outcome = (
+        attempt.script(textwrap.dedent(source), ranks=2).start(segment_bytes=100_000).outcome()
+    )
     assert outcome.reason is Reason.SUCCEEDED
     for rank in (0, 1):
         assert attempt.lines(rank, "stdout") == [f"{rank} out {number}" for number in range(10_000)]
@@ -41,7 +43,9 @@ def test_no_line_of_two_busy_ranks_is_lost(attempt: Attempt) -> None:
 
 
 def test_the_last_line_needs_no_newline(attempt: Attempt) -> None:
-    source = "import os, sys\nos.write(1, b'first\\nlast words')\nos.write(2, b'cause')\nos._exit(4)"
+    source = (
+        "import os, sys\nos.write(1, b'first\\nlast words')\nos.write(2, b'cause')\nos._exit(4)"
+    )
     assert attempt.script(source).start().outcome().exit_code == 4
     assert attempt.lines() == ["first", "last words"]
     assert attempt.lines(stream="stderr") == ["cause"]
@@ -79,9 +83,16 @@ def _as_a_terminal_shows(line: bytes) -> str:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_of_a_line_that_is_rewritten_the_last_state_is_the_line_however_it_is_cut(seed: int) -> None:
+def test_of_a_line_that_is_rewritten_the_last_state_is_the_line_however_it_is_cut(
+    seed: int,
+) -> None:
     draw = random.Random(seed)
-    written = b"".join(draw.choices((b"\r", b"\n", b"\r\n", b"a", b"50%", b"\x1b[32m|\x1b[0m", b" "), k=200)) + b"\n"
+    written = (
+        b"".join(
+            draw.choices((b"\r", b"\n", b"\r\n", b"a", b"50%", b"\x1b[32m|\x1b[0m", b" "), k=200)
+        )
+        + b"\n"
+    )
     cutter, lines = LineCutter(1_000), []
     at = 0
     while at < len(written):
@@ -94,7 +105,10 @@ def test_of_a_line_that_is_rewritten_the_last_state_is_the_line_however_it_is_cu
 
 def test_the_state_of_a_bar_is_told_when_it_has_changed_and_no_line_is_told_twice() -> None:
     cutter = LineCutter(10)
-    assert (cutter.feed(b"waiting"), cutter.state()) == ([], None)  # not a bar: it may still become a line
+    assert (cutter.feed(b"waiting"), cutter.state()) == (
+        [],
+        None,
+    )  # not a bar: it may still become a line
     assert (cutter.feed(b"\n\r 10%"), cutter.state(), cutter.state()) == (["waiting"], " 10%", None)
     assert (cutter.feed(b"\r 20%\r"), cutter.state()) == ([], " 20%")
     assert cutter.feed(b"\r 20%\n") == []
@@ -124,7 +138,9 @@ def test_a_running_bar_is_seen_to_move_and_does_not_flood(attempt: Attempt) -> N
     assert numbers == sorted(set(numbers))
 
 
-def test_secrets_of_the_environment_are_not_in_the_log_nor_in_what_the_outcome_quotes(attempt: Attempt) -> None:
+def test_secrets_of_the_environment_are_not_in_the_log_nor_in_what_the_outcome_quotes(
+    attempt: Attempt,
+) -> None:
     source = """
         import os, sys
         print("env:", dict(os.environ))
@@ -150,7 +166,9 @@ def test_a_full_disk_leaves_no_half_line_and_the_log_goes_on_afterwards(tmp_path
     segments.write([LogFields(1.5, 0, "stdout", "before")])
     (log,) = (tmp_path / files.LOGS).iterdir()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + 20, hard))  # like a disk with room for 20 bytes
+    resource.setrlimit(
+        resource.RLIMIT_FSIZE, (log.stat().st_size + 20, hard)
+    )  # like a disk with room for 20 bytes
     try:
         with pytest.raises(OSError, match="too large"):
             segments.write([LogFields(1.5, 0, "stdout", "no room")])
@@ -159,7 +177,10 @@ def test_a_full_disk_leaves_no_half_line_and_the_log_goes_on_afterwards(tmp_path
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     segments.write([LogFields(1.5, 0, "stdout", "after")])
     segments.close()
-    assert [LogRecord.model_validate_json(line).text for line in log.read_bytes().splitlines()] == ["before", "after"]
+    assert [LogRecord.model_validate_json(line).text for line in log.read_bytes().splitlines()] == [
+        "before",
+        "after",
+    ]
 
 
 def test_a_log_goes_on_behind_the_segments_that_are_there(tmp_path: Path) -> None:
@@ -173,7 +194,9 @@ def test_a_log_goes_on_behind_the_segments_that_are_there(tmp_path: Path) -> Non
 
 def test_what_is_unshipped_is_counted_from_the_shipped_place(tmp_path: Path) -> None:
     segments = Segments(tmp_path, Bounds(segment_bytes=100, backlog_bytes_max=150))
-    segments.write([LogFields(1.5, 0, "stdout", "x" * 40) for _ in range(4)])  # one record a segment
+    segments.write(
+        [LogFields(1.5, 0, "stdout", "x" * 40) for _ in range(4)]
+    )  # one record a segment
     sizes = [path.stat().st_size for path in sorted((tmp_path / files.LOGS).iterdir())]
     assert len(sizes) == 4
     assert segments.is_full()

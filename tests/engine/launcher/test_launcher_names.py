@@ -14,7 +14,8 @@ from tests.engine.launcher.attempts import Attempt
 
 NAMES = ("engine.py", "client.py", "domain.py", "api/__init__.py", "storage/__init__.py")
 IMPORTS = (
-    "import api, client, domain, engine, storage\nassert all(m.OWN for m in (api, client, domain, engine, storage))\n"
+    "import api, client, domain, engine, storage\nassert all(m.OWN for m in (api, client, domain, "
+    "engine, storage))\n"
 )
 TASK = f"""
 {IMPORTS}
@@ -42,7 +43,9 @@ def job(attempt: Attempt, **section: Any) -> Attempt:
 
 @pytest.mark.parametrize("env", [{}, BY_EXEC], ids=["forked", "by exec"])
 @pytest.mark.parametrize("task", ["task.py:Own", "image_classification"])
-def test_a_train_job_imports_its_own_modules(attempt: Attempt, task: str, env: dict[str, str]) -> None:
+def test_a_train_job_imports_its_own_modules(
+    attempt: Attempt, task: str, env: dict[str, str]
+) -> None:
     train = {"task": task, "batch": {"size": 8}, "steps": 1}
     outcome = job(attempt, train=train, env=env).start().outcome()
     assert outcome.reason is Reason.SUCCEEDED, (outcome, attempt.lines(rank=0))

@@ -1,4 +1,5 @@
-"""How attempts end, with real launchers and ranks: the outcome names the first cause, and nothing is left behind.
+"""How attempts end, with real launchers and ranks: the outcome names the first cause, and nothing
+is left behind.
 
 Not here: stops, fences and kills (``test_launcher_kills``), logs (``test_launcher_logs``).
 """
@@ -39,7 +40,9 @@ def test_a_script_that_ends_well_succeeds(attempt: Attempt) -> None:
 def test_nothing_temporary_is_left_in_the_folder(attempt: Attempt) -> None:
     attempt.script("print('done')", ranks=2).start().outcome()
     names = {path.name for path in attempt.folder.iterdir()}
-    expected = "assignment.json code errors launcher.json launcher.log logs ranks.json result.json spool"
+    expected = (
+        "assignment.json code errors launcher.json launcher.log logs ranks.json result.json spool"
+    )
     assert names == set(expected.split())
 
 
@@ -69,7 +72,11 @@ def test_the_last_lines_of_either_stream_are_in_the_outcome_and_bounded(attempt:
 
 
 def test_a_scripts_exception_is_read_from_its_stderr(attempt: Attempt) -> None:
-    outcome = attempt.script("def inner():\n    raise ValueError('lr must be positive')\ninner()").start().outcome()
+    outcome = (
+        attempt.script("def inner():\n    raise ValueError('lr must be positive')\ninner()")
+        .start()
+        .outcome()
+    )
     assert outcome.reason is Reason.USER_ERROR
     assert outcome.exception == "ValueError: lr must be positive"
     assert outcome.traceback is not None
@@ -91,7 +98,9 @@ def test_the_engines_error_file_decides_reason_and_exception(attempt: Attempt) -
 
 
 def test_a_rank_ended_by_a_signal_is_reported_by_the_signals_name(attempt: Attempt) -> None:
-    outcome = attempt.script("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)").start().outcome()
+    outcome = (
+        attempt.script("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)").start().outcome()
+    )
     assert outcome.reason is Reason.KILLED
     assert (outcome.rank, outcome.signal, outcome.exit_code) == (0, "SIGSEGV", None)
 
@@ -119,7 +128,9 @@ def test_a_killed_rank_takes_its_gang_down_and_is_named(attempt: Attempt) -> Non
 
 
 def test_the_rank_that_raised_is_named_and_not_the_peer_that_lost_it(attempt: Attempt) -> None:
-    source = GLOO.replace("while True:", "if dist.get_rank() == 1: raise KeyError('layer.3')\nwhile True:")
+    source = GLOO.replace(
+        "while True:", "if dist.get_rank() == 1: raise KeyError('layer.3')\nwhile True:"
+    )
     outcome = attempt.script(source, ranks=2).start().outcome()
     assert outcome.reason is Reason.USER_ERROR
     assert (outcome.rank, outcome.exception) == (1, "KeyError: 'layer.3'")
@@ -164,19 +175,31 @@ def taken_port() -> Iterator[int]:
         yield other.getsockname()[1]
 
 
-def test_one_node_starts_although_somebody_took_its_rendezvous_port(attempt: Attempt, taken_port: int) -> None:
+def test_one_node_starts_although_somebody_took_its_rendezvous_port(
+    attempt: Attempt, taken_port: int
+) -> None:
     outcome = attempt.command("true", rendezvous_port=taken_port).start().outcome()
     assert outcome.reason is Reason.SUCCEEDED
 
 
-def test_node_rank_0_whose_port_was_taken_says_so_at_once_and_names_it(attempt: Attempt, taken_port: int) -> None:
-    outcome = attempt.command("true", rendezvous_port=taken_port, node_count=2, world_size=2).start().outcome()
-    assert outcome.reason is Reason.LAUNCH_FAILED  # a cause: the other nodes, which only wait for this one, name none
+def test_node_rank_0_whose_port_was_taken_says_so_at_once_and_names_it(
+    attempt: Attempt, taken_port: int
+) -> None:
+    outcome = (
+        attempt.command("true", rendezvous_port=taken_port, node_count=2, world_size=2)
+        .start()
+        .outcome()
+    )
+    assert (
+        outcome.reason is Reason.LAUNCH_FAILED
+    )  # a cause: the other nodes, which only wait for this one, name none
     assert f"127.0.0.1:{taken_port}" in outcome.message
 
 
 @pytest.mark.parametrize("node_rank", [0, 1])
-def test_a_node_whose_peers_do_not_come_fails_by_network_and_says_which(attempt: Attempt, node_rank: int) -> None:
+def test_a_node_whose_peers_do_not_come_fails_by_network_and_says_which(
+    attempt: Attempt, node_rank: int
+) -> None:
     gang = {"node_rank": node_rank, "node_count": 2, "world_size": 2}
     outcome = attempt.command("true", **gang).start(rendezvous_seconds=2.0).outcome()
     assert outcome.reason is Reason.NETWORK
@@ -184,11 +207,17 @@ def test_a_node_whose_peers_do_not_come_fails_by_network_and_says_which(attempt:
 
 
 @pytest.mark.parametrize("listening", [False, True])
-def test_a_stop_ends_the_wait_for_the_other_nodes_at_once(attempt: Attempt, taken_port: int, listening: bool) -> None:
+def test_a_stop_ends_the_wait_for_the_other_nodes_at_once(
+    attempt: Attempt, taken_port: int, listening: bool
+) -> None:
     """Also where a stranger listens on the port, to which torch would wait for ever."""
     port = taken_port if listening else free_port()
     attempt.command("true", node_rank=1, node_count=2, world_size=2, rendezvous_port=port).start()
-    until((attempt.folder / "launch/command.json").exists, seconds=60, what="the launcher is about to meet")
+    until(
+        (attempt.folder / "launch/command.json").exists,
+        seconds=60,
+        what="the launcher is about to meet",
+    )
     attempt.stop("cancelled", grace_seconds=60.0)
     assert attempt.outcome(seconds=60).reason is Reason.CANCELLED
 

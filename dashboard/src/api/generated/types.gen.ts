@@ -58,7 +58,8 @@ export type AttemptView = {
  *
  * One job's batch on one number of ranks, in numbers.
  *
- * ``micro_batch_size`` and ``accumulation_steps`` are null until the first attempt settles ``micro_size: auto``.
+ * ``micro_batch_size`` and ``accumulation_steps`` are null until the first attempt settles
+ * ``micro_size: auto``.
  */
 export type BatchPlan = {
     /**
@@ -476,10 +477,13 @@ export type LogPage = {
 /**
  * MemoryForecast
  *
- * Bytes that one rank's tensors hold at the fullest moment of a step. The parts add up to the peak.
+ * Bytes that one rank's tensors hold at the fullest moment of a step.
  *
- * A part can be zero because it is not there *at that moment*: where a step is fullest in the middle of its first
- * backward, hardly a gradient exists yet, and where it is fullest in the optimizer, no activation exists any more.
+ * The parts add up to the peak.
+ *
+ * A part can be zero because it is not there *at that moment*: where a step is fullest in the
+ * middle of its first backward, hardly a gradient exists yet, and where it is fullest in the
+ * optimizer, no activation exists any more.
  */
 export type MemoryForecast = {
     /**
@@ -796,19 +800,22 @@ export type PlannedMemory = {
     /**
      * Micro Batch Size
      *
-     * Samples in one forward and backward that the forecast is for; with ``micro_size: auto`` the largest that fits.
+     * Samples in one forward and backward that the forecast is for; with ``micro_size: auto`` the
+     * largest that fits.
      */
     micro_batch_size?: number | null;
     /**
      * Micro Batch Size Max
      *
-     * Largest of the sizes that ``micro_size: auto`` tries which fits; 0 if none does; null where that is not known.
+     * Largest of the sizes that ``micro_size: auto`` tries which fits; 0 if none does; null where
+     * that is not known.
      */
     micro_batch_size_max?: number | null;
     /**
      * Device Type
      *
-     * The type with the least memory of those that the job may get; null where no node is registered.
+     * The type with the least memory of those that the job may get; null where no node is
+     * registered.
      */
     device_type?: string | null;
     /**
@@ -939,8 +946,8 @@ export type Reason = 'succeeded' | 'cancelled' | 'timed_out' | 'shutdown' | 'pre
  *
  * Points of one series of one attempt, or buckets of them when there are more than ``max_points``.
  *
- * ``step``, ``time`` and ``value`` hold the last point of each bucket; ``min`` and ``max`` its extremes. Without
- * reduction a bucket is one point.
+ * ``step``, ``time`` and ``value`` hold the last point of each bucket; ``min`` and ``max`` its
+ * extremes. Without reduction a bucket is one point.
  */
 export type SeriesView = {
     /**
@@ -1066,7 +1073,8 @@ export type AdamW = {
     /**
      * Weight Decay
      *
-     * Decoupled decay, multiplied by the learning rate; not applied to parameters with fewer than two dimensions.
+     * Decoupled decay, multiplied by the learning rate; not applied to parameters with fewer than
+     * two dimensions.
      */
     weight_decay?: number;
     /**
@@ -1101,9 +1109,9 @@ export type Batch = {
     /**
      * Micro Size
      *
-     * Samples in one forward and backward on one device, at most. ``auto`` tries sizes at the start of the first attempt:
-     * on GPUs it takes the largest that leaves ``memory_headroom``, on CPUs the smallest that is as fast as any. The batch,
-     * and so the training, is the same whatever comes out.
+     * Samples in one forward and backward on one device, at most. ``auto`` tries sizes at the start
+     * of the first attempt: on GPUs it takes the largest that leaves ``memory_headroom``, on CPUs the
+     * smallest that is as fast as any. The batch, and so the training, is the same whatever comes out.
      */
     micro_size?: number | 'auto';
 };
@@ -1129,15 +1137,16 @@ export type Checkpoint = {
     /**
      * Keep Best
      *
-     * Also keep the checkpoint whose step had the lowest value of this metric, such as ``eval/loss``; of equal ones the
-     * earliest. A step that did not measure it, or measured NaN, is never the best.
+     * Also keep the checkpoint whose step had the lowest value of this metric, such as
+     * ``eval/loss``; of equal ones the earliest. A step that did not measure it, or measured NaN, is
+     * never the best.
      */
     keep_best?: string | null;
     /**
      * Background
      *
-     * Write while training goes on, from a copy in the host's memory that is as large as model and optimizer together.
-     * False needs no such memory, and training waits.
+     * Write while training goes on, from a copy in the host's memory that is as large as model and
+     * optimizer together. False needs no such memory, and training waits.
      */
     background?: boolean;
 };
@@ -1165,7 +1174,8 @@ export type GitCode = {
     /**
      * Git
      *
-     * The repository's address, without a password: the machines' own keys and credential helpers are used.
+     * The repository's address, without a password: the machines' own keys and credential helpers
+     * are used.
      */
     git: string;
     /**
@@ -1234,20 +1244,23 @@ export type Resources = {
     /**
      * Gpus
      *
-     * Devices over all nodes (GPUs; CPU slots on nodes without GPUs), or bounds for an elastic job.
+     * Devices over all nodes (GPUs.
+     *
+     * CPU slots on nodes without GPUs), or bounds for an elastic job.
      */
     gpus?: number | GpuRange;
     /**
      * Gpu Type
      *
-     * Device type as ``lockstep nodes`` prints it (``NVIDIA H200``, ``cpu``); null takes any, but never two types.
+     * Device type as ``lockstep nodes`` prints it (``NVIDIA H200``, ``cpu``); null takes any, but
+     * never two types.
      */
     gpu_type?: string | null;
     /**
      * Nodes
      *
-     * Exactly this many nodes, with equally many devices each; null takes one node. The result is the same on any number;
-     * the speed is not, so a job is never spread without being asked.
+     * Exactly this many nodes, with equally many devices each; null takes one node. The result is
+     * the same on any number; the speed is not, so a job is never spread without being asked.
      */
     nodes?: number | null;
 };
@@ -1281,8 +1294,9 @@ export type Retry = {
     /**
      * Max
      *
-     * Retries after the first attempt. Preemption and service restarts are not counted, and progress since the last failure
-     * (a newer checkpoint; of a script, a later step in its metrics) starts the count again. ``3`` ends a job when four attempts in a row got no further.
+     * Retries after the first attempt. Preemption and service restarts are not counted, and
+     * progress since the last failure (a newer checkpoint; of a script, a later step in its metrics)
+     * starts the count again. ``3`` ends a job when four attempts in a row got no further.
      */
     max?: number;
 };
@@ -1332,7 +1346,8 @@ export type Schedule = {
     /**
      * Name
      *
-     * After the warm-up: stay at ``lr``, or fall to ``min_lr`` at the last step along a cosine or a line.
+     * After the warm-up: stay at ``lr``, or fall to ``min_lr`` at the last step along a cosine or a
+     * line.
      */
     name?: 'constant' | 'cosine' | 'linear';
     /**
@@ -1358,9 +1373,10 @@ export type Script = {
     /**
      * Command
      *
-     * Script and arguments, as after ``torchrun``: ``[train.py, --lr, "3e-4"]``. A name ending in ``.py`` is run by the
-     * node's Python; anything else is run as a program. A launcher (``torchrun``, ``accelerate``, ``deepspeed``, ``mpirun``)
-     * that would be started in more than one rank is refused: Lockstep starts the ranks.
+     * Script and arguments, as after ``torchrun``: ``[train.py, --lr, "3e-4"]``. A name ending in
+     * ``.py`` is run by the node's Python; anything else is run as a program. A launcher
+     * (``torchrun``, ``accelerate``, ``deepspeed``, ``mpirun``) that would be started in more than one
+     * rank is refused: Lockstep starts the ranks.
      */
     command: Array<string>;
     /**
@@ -1408,31 +1424,34 @@ export type Strategy = {
     /**
      * Name
      *
-     * ``ddp`` is torch's DistributedDataParallel: every rank holds the whole model. ``manual`` is the same by hand, to be
-     * read. ``data_parallel`` is torch's older DataParallel: one process drives all devices of one node. ``zero1`` is ``ddp``
-     * with the optimizer's state shared out over the ranks. ``fsdp`` shards parameters, gradients
-     * and optimizer state over the ranks. ``local_sgd`` and ``diloco`` let each rank step on its own share of the batch and
-     * bring the ranks together only now and then: the promise about the batch does not hold under them.
+     * ``ddp`` is torch's DistributedDataParallel: every rank holds the whole model. ``manual`` is
+     * the same by hand, to be read. ``data_parallel`` is torch's older DataParallel: one process
+     * drives all devices of one node. ``zero1`` is ``ddp`` with the optimizer's state shared out over
+     * the ranks. ``fsdp`` shards parameters, gradients and optimizer state over the ranks.
+     * ``local_sgd`` and ``diloco`` let each rank step on its own share of the batch and bring the
+     * ranks together only now and then: the promise about the batch does not hold under them.
      */
     name?: 'ddp' | 'manual' | 'data_parallel' | 'zero1' | 'fsdp' | 'local_sgd' | 'diloco';
     /**
      * Bucket Cap Mb
      *
-     * ``ddp`` and ``zero1``: MiB per gradient bucket; null keeps torch's own sizes (a small first bucket, then 25).
+     * ``ddp`` and ``zero1``: MiB per gradient bucket; null keeps torch's own sizes (a small first
+     * bucket, then 25).
      */
     bucket_cap_mb?: number | null;
     /**
      * Gradient As Bucket View
      *
-     * ``ddp`` and ``zero1``: keep gradients in the buckets that are sent, which saves a copy the size of the gradient;
-     * null does.
+     * ``ddp`` and ``zero1``: keep gradients in the buckets that are sent, which saves a copy the
+     * size of the gradient; null does.
      */
     gradient_as_bucket_view?: boolean | null;
     /**
      * Static Graph
      *
-     * ``ddp`` and ``zero1``: promise that every micro-batch uses the same parameters in the same way. DDP then also takes
-     * models that its usual mode refuses, such as those with reentrant activation checkpointing.
+     * ``ddp`` and ``zero1``: promise that every micro-batch uses the same parameters in the same
+     * way. DDP then also takes models that its usual mode refuses, such as those with reentrant
+     * activation checkpointing.
      */
     static_graph?: boolean;
     /**
@@ -1452,21 +1471,22 @@ export type Strategy = {
     /**
      * Powersgd Start Step
      *
-     * ``compression: powersgd``: steps whose gradients are still sent whole, because early ones are hardest to do
-     * without; null takes 100.
+     * ``compression: powersgd``: steps whose gradients are still sent whole, because early ones are
+     * hardest to do without; null takes 100.
      */
     powersgd_start_step?: number | null;
     /**
      * Sync Every Steps
      *
-     * ``local_sgd`` and ``diloco``, which need it: steps that ranks take on their own until their parameters are averaged
-     * (DiLoCo's paper takes 500).
+     * ``local_sgd`` and ``diloco``, which need it: steps that ranks take on their own until their
+     * parameters are averaged (DiLoCo's paper takes 500).
      */
     sync_every_steps?: number | null;
     /**
      * Outer Lr
      *
-     * ``diloco``: part of the way to the ranks' average that a synchronisation goes; null takes the paper's 0.7.
+     * ``diloco``: part of the way to the ranks' average that a synchronisation goes; null takes the
+     * paper's 0.7.
      */
     outer_lr?: number | null;
     /**
@@ -1492,7 +1512,8 @@ export type Train = {
     /**
      * Task Args
      *
-     * Arguments of the task: those of a built-in task are listed below, those of your own are its constructor's.
+     * Arguments of the task: those of a built-in task are listed below, those of your own are its
+     * constructor's.
      */
     task_args?: {
         [key: string]: unknown;
@@ -1541,7 +1562,8 @@ export type Train = {
     /**
      * Debug
      *
-     * Let ranks compare every collective before they enter it, and name those that disagree; several times slower.
+     * Let ranks compare every collective before they enter it, and name those that disagree;
+     * several times slower.
      */
     debug?: boolean;
     /**
@@ -1568,7 +1590,9 @@ export type Train = {
     /**
      * Deterministic
      *
-     * On CUDA, use deterministic kernels only, so that a resumed run is bitwise the same; slower.
+     * On CUDA, use deterministic kernels only, so that a resumed run is bitwise the same.
+     *
+     * Slower.
      */
     deterministic?: boolean;
     /**
@@ -1581,7 +1605,8 @@ export type Train = {
     /**
      * Tf32
      *
-     * On CUDA, let matrix products and convolutions in float32 use TF32: faster, with three digits instead of seven.
+     * On CUDA, let matrix products and convolutions in float32 use TF32: faster, with three digits
+     * instead of seven.
      */
     tf32?: boolean;
     /**
@@ -1599,7 +1624,8 @@ export type Train = {
     /**
      * Memory Headroom
      *
-     * Fraction of memory that ``micro_size: auto`` leaves free: of the device's, or on CPUs of the rank's part of the host's.
+     * Fraction of memory that ``micro_size: auto`` leaves free: of the device's, or on CPUs of the
+     * rank's part of the host's.
      */
     memory_headroom?: number;
 };
@@ -1639,7 +1665,8 @@ export type JobSpec = {
     /**
      * Kind
      *
-     * ``train``: the engine owns the loop and keeps the promise about the batch. ``script``: your own torchrun script.
+     * ``train``: the engine owns the loop and keeps the promise about the batch. ``script``: your
+     * own torchrun script.
      */
     kind: 'train' | 'script';
     resources?: Resources;
@@ -1676,7 +1703,8 @@ export type JobSpec = {
     /**
      * Timeout Seconds
      *
-     * Seconds of running, over all attempts, after which the job is stopped and failed; null has no limit.
+     * Seconds of running, over all attempts, after which the job is stopped and failed; null has no
+     * limit.
      */
     timeout_seconds?: number | null;
     /**
@@ -1700,7 +1728,8 @@ export type JobSpec = {
  *
  * One job's batch on one number of ranks, in numbers.
  *
- * ``micro_batch_size`` and ``accumulation_steps`` are null until the first attempt settles ``micro_size: auto``.
+ * ``micro_batch_size`` and ``accumulation_steps`` are null until the first attempt settles
+ * ``micro_size: auto``.
  */
 export type BatchPlanWritable = {
     /**
@@ -1814,10 +1843,13 @@ export type JobViewWritable = {
 /**
  * MemoryForecast
  *
- * Bytes that one rank's tensors hold at the fullest moment of a step. The parts add up to the peak.
+ * Bytes that one rank's tensors hold at the fullest moment of a step.
  *
- * A part can be zero because it is not there *at that moment*: where a step is fullest in the middle of its first
- * backward, hardly a gradient exists yet, and where it is fullest in the optimizer, no activation exists any more.
+ * The parts add up to the peak.
+ *
+ * A part can be zero because it is not there *at that moment*: where a step is fullest in the
+ * middle of its first backward, hardly a gradient exists yet, and where it is fullest in the
+ * optimizer, no activation exists any more.
  */
 export type MemoryForecastWritable = {
     /**
@@ -1956,19 +1988,22 @@ export type PlannedMemoryWritable = {
     /**
      * Micro Batch Size
      *
-     * Samples in one forward and backward that the forecast is for; with ``micro_size: auto`` the largest that fits.
+     * Samples in one forward and backward that the forecast is for; with ``micro_size: auto`` the
+     * largest that fits.
      */
     micro_batch_size?: number | null;
     /**
      * Micro Batch Size Max
      *
-     * Largest of the sizes that ``micro_size: auto`` tries which fits; 0 if none does; null where that is not known.
+     * Largest of the sizes that ``micro_size: auto`` tries which fits; 0 if none does; null where
+     * that is not known.
      */
     micro_batch_size_max?: number | null;
     /**
      * Device Type
      *
-     * The type with the least memory of those that the job may get; null where no node is registered.
+     * The type with the least memory of those that the job may get; null where no node is
+     * registered.
      */
     device_type?: string | null;
     /**

@@ -1,0 +1,201 @@
+"""Retry rules: consequence of an attempt's outcome for its job.
+
+``judge`` applies it to the job's earlier attempts
+(``AttemptHistory``). Nothing else decides about a retry:
+
+1. A success succeeds. A requested cancel wins over everything else.
+2. A class ``never`` fails. ``replan`` fails too if the micro-batch is one sample already or the
+   loop is the job's own.
+3. A job that failed on ``STUCK_NODES_MAX`` nodes after the same step fails: the nodes are not the
+   cause.
+4. A *counted* attempt uses one of ``retry.max``. **Progress** since the attempt before, whatever
+   ended that, restarts the count: for a train job a newer published checkpoint, from which the next
+   attempt resumes; for a script, which keeps its own, a later step in its metrics. A run of a week
+   that fails every day continues, and one that fails between the same two checkpoints does not. With
+   ``retry.max: 3`` a job ends when four attempts in a row made no progress: five attempts in all, if
+   the second one made more than the first. Each retry's event has its number.
+5. Attempts that are not counted end the job only if it loops: ``FRUITLESS_MAX`` in a row without
+   progress, none of which ran for ``LONG_SECONDS``. User code that sends its own launcher SIGTERM
+   looks like a service that restarts.
+6. No job has more than ``ATTEMPTS_MAX`` attempts, because a script can report any step.
+
+Not here: the wait before a retry (``domain.life.timings``), the next placement
+(``domain.placement.decide``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from lockstep.domain.life.outcomes import RULES, Outcome, Reason, RetryClass
+
+STUCK_NODES_MAX: Final = 3
+"""Nodes on which a job may fail after the same step before it is held to be its own fault."""
+
+
+FRUITLESS_MAX: Final = 30
+"""Short attempts in a row without progress. With the backoff about an hour: a service may restart
+often, too."""
+
+
+LONG_SECONDS: Final = 600.0
+"""An attempt of at least this duration does not loop, even if its progress is unknown."""
+
+
+ATTEMPTS_MAX: Final = 1_000
+
+
+@dataclass(frozen=True)
+class AttemptHistory:
+    """Summary of a job's earlier attempts for the rules."""
+
+    charged: int = 0
+    """Counted attempts since the last progress."""
+    fruitless: int = 0
+    """Short attempts in a row without progress, counted or not."""
+    step: int = 0
+    """Progress of the job at the end of its last attempt; see ``AttemptEnd.reached``."""
+    stuck_step: int | None = None
+    """The step after which the last counted attempt failed."""
+    stuck_nodes: tuple[str, ...] = ()
+    """On which nodes, one after the other, attempts have failed after it."""
+
+
+@dataclass(frozen=True)
+class AttemptEnd:
+    """Facts about an ended attempt, beside its outcome."""
+
+    number: int
+    """Counted from 1."""
+    ran_seconds: float
+    """From all ranks having met to the end; 0 where they never met."""
+    reached: int
+    """Step from which the next attempt resumes: a train job's newest published checkpoint, a
+    script's last step; 0 if none."""
+    retries_max: int
+    """``retry.max`` of the spec."""
+    cancel_requested: bool = False
+    """A user cancelled the job. That wins over any retry and any failure: nothing of the job runs,
+    as requested. It does not undo a success."""
+    can_halve: bool = False
+    """The plan's micro-batch holds more than one sample."""
+
+
+@dataclass(frozen=True)
+class JobDecision:
+    """Consequence of an outcome for the job."""
+
+    step: str
+    """A name from ``lifecycle.STEPS``."""
+    charged: bool
+    record: AttemptHistory
+    """To be judged by the next time."""
+    failures: int = 0
+    """Number of doublings of the wait (``Timings.backoff``); 0 retries at once."""
+    halve: bool = False
+    """The next attempt runs half the micro-batch."""
+    note: str = ""
+    """Reason for not retrying, although the outcome's reason allows it."""
+    explanation: str = ""
+    """Number of this retry of ``retry.max``, and why the count started again if it did; empty
+    without a retry."""
+    advice: str = ""
+    """Replaces the outcome's advice if the note requires another action."""
+
+
+def judge(outcome: Outcome, before: AttemptHistory, ending: AttemptEnd) -> JobDecision:
+    """Return the decision about a job whose attempt ended with ``outcome``.
+
+    The module lists the rules.
+    """
+    rule = RULES[outcome.reason]
+    if outcome.reason is Reason.SUCCEEDED:
+        return JobDecision("succeed", charged=False, record=before)
+    if ending.cancel_requested or rule.state == "cancelled":
+        return JobDecision("cancel", charged=False, record=before)
+    if rule.retry is RetryClass.NEVER or (rule.retry is RetryClass.REPLAN and not ending.can_halve):
+        return JobDecision("fail", rule.charged, record=before)
+    record = _recorded(outcome, before, ending, charged=rule.charged)
+    verdict = JobDecision(
+        "requeue",
+        rule.charged,
+        record,
+        # The first attempt that is not counted does not wait: usually a service was restarted.
+        failures=record.fruitless if rule.charged else record.fruitless - 1,
+        halve=rule.retry is RetryClass.REPLAN,
+    )
+    note, advice = _why_not_again(record, ending, charged=rule.charged)
+    if note:
+        return replace(verdict, step="fail", halve=False, note=note, advice=advice)
+    return replace(verdict, explanation=_which_retry(before, record, ending, charged=rule.charged))
+
+
+def _which_retry(
+    before: AttemptHistory, record: AttemptHistory, ending: AttemptEnd, *, charged: bool
+) -> str:
+    if not charged:
+        return "not counted as a retry"
+    which = f"retry {record.charged} of {ending.retries_max}"
+    if before.charged and record.step > before.step:
+        return (
+            f"{which}: the count is reset, because the job advanced from step {before.step} to "
+            f"step {record.step}"
+        )
+    if record.charged > 1:
+        return f"{which} without progress" + (f" since step {record.step}" if record.step else "")
+    return which
+
+
+def _recorded(
+    outcome: Outcome, before: AttemptHistory, ending: AttemptEnd, *, charged: bool
+) -> AttemptHistory:
+    progressed = ending.reached > before.step
+    stuck_step, stuck_nodes = before.stuck_step, before.stuck_nodes
+    if charged:
+        if outcome.last_step != stuck_step:
+            stuck_step, stuck_nodes = outcome.last_step, ()
+        if (
+            outcome.last_step is not None
+            and outcome.node is not None
+            and outcome.node not in stuck_nodes
+        ):
+            stuck_nodes = (*stuck_nodes, outcome.node)
+    return AttemptHistory(
+        charged=(0 if progressed else before.charged) + (1 if charged else 0),
+        fruitless=1 if progressed or ending.ran_seconds >= LONG_SECONDS else before.fruitless + 1,
+        step=max(before.step, ending.reached),
+        stuck_step=stuck_step,
+        stuck_nodes=stuck_nodes,
+    )
+
+
+def _why_not_again(record: AttemptHistory, ending: AttemptEnd, *, charged: bool) -> tuple[str, str]:
+    """Return the obstacle to a retry that the reason allows, and advice. Empty if there is none."""
+    if charged and len(record.stuck_nodes) >= STUCK_NODES_MAX:
+        nodes = ", ".join(record.stuck_nodes)
+        return (
+            f"it failed on {len(record.stuck_nodes)} nodes ({nodes}) after the same step, so "
+            "the job itself is the cause",
+            f"Check the job's code and the samples of the batch after step {record.stuck_step}.",
+        )
+    if charged and record.charged > ending.retries_max:
+        counted = "an attempt" if record.charged == 1 else f"{record.charged} attempts in a row"
+        further = f"no further than step {record.step}" if record.step else "no further"
+        note = f"{counted} got {further}, and retry.max is {ending.retries_max}"
+        if earlier := ending.number - record.charged:
+            note += (
+                f"; {earlier} of the {ending.number} attempts {'is' if earlier == 1 else 'are'} "
+                "not counted, because progress resets the count and ends such as a preemption "
+                "are excluded"
+            )
+        return note, ""
+    if not charged and record.fruitless >= FRUITLESS_MAX:
+        return (
+            f"{record.fruitless} attempts in a row ended early and made no progress",
+            "Find the cause: the job's code may stop its launcher, or the service restarts too "
+            "often.",
+        )
+    if ending.number >= ATTEMPTS_MAX:
+        return f"it had {ending.number} attempts", ""
+    return "", ""

@@ -1,0 +1,340 @@
+"""Steps 2 to 9 of a reconcile cycle; ``scheduler.reconcile`` lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import structlog
+
+from lockstep.broker.messages import Notifier, StartAssignment, StopAssignment
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.life.lifecycle import AssignmentState, Intent
+from lockstep.domain.life.quarantine import to_quarantine
+from lockstep.domain.life.timings import Timings
+from lockstep.domain.placement.decide import place
+from lockstep.domain.placement.requests import Placed
+from lockstep.domain.spec.stored import UnreadableSpecError
+from lockstep.scheduler.report import CycleReport
+from lockstep.storage.attempts import attempts, gangs, nodes
+from lockstep.storage.control import scheduling
+from lockstep.storage.control.scheduling import QueuedJob
+from lockstep.storage.db.clock import now
+from lockstep.storage.db.database import Database
+from lockstep.storage.jobs import jobs, retention
+from lockstep.storage.series import series, streams
+
+ACTOR: Final = "lockstep"
+
+
+WAITING_WRITES_MAX: Final = 2_000
+"""Places in the queue written in one pass; a long queue that moves is written from its front."""
+
+
+WAITING_WRITES_BATCH: Final = 100
+"""In one transaction: heartbeats must get in between."""
+
+
+EXPIRE_SECONDS: Final = 0.5
+"""Of a pass, for deleting: nothing hurries it, and jobs wait for the next pass."""
+
+
+UNSEALED: Final = "waits until the output of its last attempt is stored"
+
+
+log = structlog.get_logger("scheduler")
+
+
+class Cycle:
+    """Steps 2 to 9."""
+
+    def __init__(
+        self,
+        database: Database,
+        notifier: Notifier,
+        timings: Timings,
+        stopping: Callable[[], bool],
+        *,
+        renumber: bool,
+        expires: bool,
+        unreadable: dict[str, str] | None = None,
+        ends_at: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self.database = database
+        self.notifier = notifier
+        self.timings = timings
+        self.stopping = stopping
+        self.renumber = renumber
+        self.expires = expires
+        self.unreadable = {} if unreadable is None else unreadable
+        self.ends_at = ends_at
+        self.clock = clock
+        self.report = CycleReport()
+
+    def run(self) -> None:
+        self.lose_expired()
+        self.settle_gangs()
+        self.quarantine_nodes()
+        self.stop_overdue()
+        sealed = self.seal_ended()
+        self.place_queued(sealed)
+        self.notify_again()
+        if self.expires:
+            self.expire()
+
+    def lose_expired(self) -> None:
+        with self.database.read_jobs() as session:
+            expired = attempts.expired(session)
+        last_steps = self._last_steps(expired) if expired else {}
+        for gone in expired:
+
+            def lose(gone: attempts.ExpiredAssignment = gone) -> None:
+                last_step = last_steps.get((gone.job_id, gone.attempt_number))
+                with self.database.jobs() as session:
+                    lost = attempts.lose(
+                        session,
+                        gone.assignment_id,
+                        gone.token,
+                        timings=self.timings,
+                        last_step=last_step,
+                    )
+                if lost:
+                    self.report.lost += 1
+                    log.warning(
+                        "lost", job=gone.job_id, attempt=gone.attempt_number, node=gone.node_name
+                    )
+
+            if not self.attempt("lose", gone.assignment_id, lose):
+                return
+
+    def _last_steps(self, expired: list[attempts.ExpiredAssignment]) -> dict[tuple[str, int], int]:
+        """Return the last reported step by job and attempt.
+
+        Empty if the series database does not answer.
+        """
+        try:
+            with self.database.read_series() as session:
+                found = series.progress(session, {gone.job_id for gone in expired})
+        except LockstepError as error:
+            self._note("last steps", "", error)
+            return {}
+        return {(job_id, row.attempt): row.step for job_id, row in found.items() if row.step}
+
+    def settle_gangs(self) -> None:
+        with self.database.read_jobs() as session:
+            stranded = gangs.stranded(session)
+        for assignment_id in stranded:
+
+            def settle(assignment_id: str = assignment_id) -> None:
+                with self.database.jobs() as session:
+                    settled = gangs.settle(session, assignment_id, timings=self.timings)
+                if settled:
+                    log.warning(
+                        "the nodes of an attempt lost their connections to each other",
+                        assignment=assignment_id,
+                    )
+
+            if not self.attempt("settle", assignment_id, settle):
+                return
+
+    def quarantine_nodes(self) -> None:
+        with self.database.read_jobs() as session:
+            failures = nodes.failures(session)
+            known = nodes.quarantined(session) if failures else set()
+        for name, why in to_quarantine(
+            failures, together_seconds=self.timings.together_seconds
+        ).items():
+            if name not in known and not self.attempt(
+                "quarantine", name, partial(self._quarantine, name, why)
+            ):
+                return
+
+    def _quarantine(self, name: str, why: str) -> None:
+        with self.database.jobs() as session:
+            new = nodes.quarantine(session, name, why)
+        if new:
+            self.report.quarantined += 1
+            log.warning("quarantined", node=name, why=why)
+
+    def stop_overdue(self) -> None:
+        with self.database.read_jobs() as session:
+            overdue = attempts.overdue(session)
+        for job_id in overdue:
+            if not self.attempt("timeout", job_id, partial(self._stop, job_id)):
+                return
+
+    def _stop(self, job_id: str) -> None:
+        with self.database.jobs() as session:
+            job = jobs.get(session, job_id)
+            limit = None if job is None else job.timeout_seconds
+            message = f"it has run longer than its timeout of {limit or 0:g} s"
+            asked = jobs.ask(session, job_id, Intent.TIMEOUT, actor=ACTOR, message=message)
+            newest = attempts.newest(session, [job_id]).get(job_id)
+            parts = [] if newest is None else newest.assignments
+        if asked:
+            self.report.overdue += 1
+            for part in parts:
+                if part.state is AssignmentState.CLAIMED:
+                    self.notifier.publish(StopAssignment(part.id, part.node_name))
+
+    def seal_ended(self) -> set[str]:
+        """Assignments that have ended, are not released, and are sealed now for sure."""
+        with self.database.read_jobs() as session:
+            ended = scheduling.ended(session)
+        if not ended:
+            return set()
+        sealed: set[str] = set()
+        try:
+            with self.database.read_series() as session:
+                sealed |= streams.sealed(session, [part.assignment_id for part in ended])
+            for part in ended:
+                if part.assignment_id not in sealed:
+                    with self.database.series() as session:
+                        self.report.sealed += streams.seal(
+                            session, part.assignment_id, job_id=part.job_id, attempt=part.attempt
+                        )
+                    sealed.add(part.assignment_id)
+        except LockstepError as error:
+            # The jobs database may well answer: jobs of which nothing is left to seal need nothing
+            # else.
+            self._note("seal", "", error)
+        return sealed
+
+    def place_queued(self, sealed: set[str]) -> None:
+        """Steps 6 and 7."""
+        with self.database.read_jobs() as session:
+            queue = {job.id: job for job in scheduling.queue(session)}
+            # Of the same moment as the queue: an attempt may have ended since others were sealed.
+            ended = scheduling.ended(session)
+            nodes = scheduling.cluster(session, lease_seconds=self.timings.lease_seconds)
+            at = now(session)
+        writing = {part.job_id for part in ended if part.assignment_id not in sealed}
+        closing = [job.id for job in queue.values() if job.id in writing]
+        for job_id in self.unreadable.keys() - queue.keys():
+            del self.unreadable[job_id]
+        requests = [
+            job.request()
+            for job in queue.values()
+            if job.id not in writing | self.unreadable.keys()
+        ]
+        decisions = place(requests, nodes, now=at)
+        waiting = {}
+        for decision in decisions:
+            if not isinstance(decision, Placed):
+                waiting[decision.job_id] = (decision.position, decision.reason)
+            elif not self.attempt(
+                "place", decision.job_id, partial(self._place, decision, queue[decision.job_id])
+            ):
+                break
+        for job_id in closing:
+            waiting[job_id] = (len(waiting) + 1, UNSEALED)
+        for job_id, reason in self.unreadable.items():
+            waiting[job_id] = (len(waiting) + 1, reason)
+        self.report.waiting = len(waiting)
+        self._write_waiting(queue, waiting)
+
+    def _place(self, decision: Placed, job: QueuedJob) -> None:
+        try:
+            with self.database.jobs() as session:
+                placed = attempts.place(
+                    session,
+                    decision.job_id,
+                    decision.devices,
+                    lease_seconds=self.timings.lease_seconds,
+                    attempts_before=job.attempt_count,
+                )
+        except UnreadableSpecError as error:
+            self.unreadable[decision.job_id] = f"upgrade the scheduler: {error}"
+            # The devices of this job are free for others.
+            self.report.again = True
+            log.warning("this version cannot place a job", job=decision.job_id, why=str(error))
+            return
+        if placed is None:
+            # cancelled meanwhile, or another scheduler was first: the next cycle reads the new
+            # state
+            return
+        self.report.placed += 1
+        log.info(
+            "placed",
+            job=placed.job_id,
+            attempt=placed.number,
+            nodes=[part.node_name for part in placed.assignments],
+        )
+        for part in placed.assignments:
+            self.notifier.publish(StartAssignment(part.assignment_id, part.node_name))
+
+    def _write_waiting(
+        self, queue: dict[str, QueuedJob], waiting: dict[str, tuple[int, str]]
+    ) -> None:
+        differs = [
+            (job_id, place_)
+            for job_id, place_ in waiting.items()
+            if place_ != (queue[job_id].wait_position, queue[job_id].wait_reason)
+            and (self.renumber or queue[job_id].wait_reason is None)
+        ]
+        # Those that have no reason yet first: a job never waits in silence, however busy the front
+        # of the queue is.
+        differs.sort(key=lambda one: queue[one[0]].wait_reason is not None)
+        for start in range(0, min(len(differs), WAITING_WRITES_MAX), WAITING_WRITES_BATCH):
+            batch = dict(differs[start : start + WAITING_WRITES_BATCH])
+            if not self._go_on():
+                return
+            with self.database.jobs() as session:
+                jobs.set_waiting(session, batch)
+
+    def notify_again(self) -> None:
+        with self.database.read_jobs() as session:
+            silent = scheduling.unclaimed(
+                session, older_than_seconds=self.timings.heartbeat_seconds
+            )
+        for assignment_id, node_name in silent:
+            self.report.rung_again += 1
+            self.notifier.publish(StartAssignment(assignment_id, node_name))
+
+    def expire(self) -> None:
+        with self.database.read_jobs() as session:
+            due = retention.due(session)
+        ends_at = self.clock() + EXPIRE_SECONDS
+        for one in due:
+            if self.clock() >= ends_at or not self.attempt(
+                "expire", one.job_id, partial(self._expire, one, ends_at)
+            ):
+                return
+
+    def _expire(self, due: retention.DueDeletion, ends_at: float) -> None:
+        if retention.expire(
+            self.database, due, lambda: self.clock() < ends_at and not self.stopping()
+        ):
+            self.report.expired += 1
+            log.info("expired", job=due.job_id, what=due.what, days=due.days)
+
+    def attempt(self, kind: str, which: str, work: Callable[[], None]) -> bool:
+        """Do one piece of work; False when there is no time for more.
+
+        One that raises is left to the next pass, and the others are done: a single row that cannot
+        be placed must not keep all others waiting. A database that does not answer or is full is
+        not of that kind, and ends the pass.
+        """
+        if not self._go_on():
+            return False
+        try:
+            work()
+        except LockstepError as error:
+            if error.code in {ErrorCode.UNAVAILABLE, ErrorCode.STORAGE_FULL}:
+                raise
+            self._note(kind, which, error)
+        except Exception as error:  # noqa: BLE001 -- see above
+            self._note(kind, which, error)
+        return True
+
+    def _go_on(self) -> bool:
+        if self.stopping() or self.clock() >= self.ends_at:
+            self.report.again = True
+            return False
+        return True
+
+    def _note(self, kind: str, which: str, error: Exception) -> None:
+        self.report.failed.append(f"{kind} {which}".strip())
+        log.error("skipped in this reconcile cycle", what=kind, which=which, exc_info=error)
