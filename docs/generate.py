@@ -27,7 +27,7 @@ from pydantic import BaseModel
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))  # from a checkout that is not installed
 
-from lockstep.domain.life import job_environment, lifecycle, outcomes, quarantine  # noqa: E402  # after the path above
+from lockstep.domain.life import job_environment, lifecycle, outcomes, quarantine, retrying  # noqa: E402  # after the path above
 from lockstep.domain.spec import feature_gate, tasks  # noqa: E402
 from lockstep.domain.spec.job import JobSpec  # noqa: E402
 from tests.engine import contract  # noqa: E402
@@ -204,7 +204,7 @@ def reasons() -> str:
     texts = _member_docs(outcomes.Reason)
     lines = [
         NOTICE,
-        "# Why an attempt ended, and what follows",
+        "# Reasons for the end of an attempt",
         "",
         "A job's outcome carries one of these reasons. *Retry* says whether the same may pass; "
         "*counted* whether the attempt",
@@ -231,14 +231,13 @@ def reasons() -> str:
     lines += [
         f"| `{member.value}` | {_cell(classes[member.name])} |" for member in outcomes.RetryClass
     ]
-    lines += ["", "## When a job is tried again", "", *_rules(outcomes), ""]
+    lines += ["", "## When a job is tried again", "", *_rules(retrying), ""]
     lines += [
         "## When a node is quarantined",
         "",
         "A node that failed two different jobs for its own reasons, with no success in between, "
-        "is given no more work until",
-        "a person says `lockstep nodes resume NAME`. Its own failures are those of which all of "
-        "this holds:",
+        "gets no more jobs until",
+        "an operator runs `lockstep nodes resume NAME`. A failure is its own if all of this holds:",
         "",
         *_rules(quarantine),
     ]
@@ -265,7 +264,7 @@ def spec() -> str:
         "# The job spec",
         "",
         "The same document is the request body of `POST /v1/jobs`, the YAML file of `lockstep "
-        "submit`, and what the engine reads.",
+        "submit`, and the input of the engine.",
         "Unknown fields are refused. Fields marked *not yet* are checked now and refused when "
         "they ask for something this",
         "version does not have: nothing that is asked for is ever ignored.",

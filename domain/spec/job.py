@@ -38,8 +38,6 @@ from lockstep.domain.spec.fields import (
     kind_of_gpus,
     no_nul,
 )
-from lockstep.domain.spec.optimizer import SGD as SGD  # noqa: PLC0414 - the spec's names, for others too
-from lockstep.domain.spec.optimizer import AdamW as AdamW  # noqa: PLC0414 - the same
 from lockstep.domain.spec.optimizer import Optimizer as Optimizer  # noqa: PLC0414 - the same
 from lockstep.domain.spec.optimizer import Schedule as Schedule  # noqa: PLC0414 - the same
 from lockstep.domain.spec.strategy import Strategy as Strategy  # noqa: PLC0414 - so that spec.Strategy is a name for others, too

@@ -23,8 +23,7 @@ from lockstep.domain.spec.fields import (
     kind_of_micro_size,
 )
 from lockstep.domain.spec.init_from import checked_source
-from lockstep.domain.spec.optimizer import SGD as SGD  # noqa: PLC0414 - the spec's names, for others too
-from lockstep.domain.spec.optimizer import AdamW as AdamW  # noqa: PLC0414 - the same
+from lockstep.domain.spec.optimizer import AdamW
 from lockstep.domain.spec.optimizer import Optimizer as Optimizer  # noqa: PLC0414 - the same
 from lockstep.domain.spec.optimizer import Schedule as Schedule  # noqa: PLC0414 - the same
 from lockstep.domain.spec.strategy import Strategy as Strategy  # noqa: PLC0414 - so that spec.Strategy is a name for others, too

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.domain.life.outcomes import Reason
-from lockstep.domain.spec.job import AdamW
+from lockstep.domain.spec.optimizer import AdamW
 from lockstep.domain.spec.train import Train
 from lockstep.engine.model.layout import is_dense, require_agreement
 from lockstep.engine.runtime.control import Sums, numbers_of
