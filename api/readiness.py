@@ -63,7 +63,7 @@ class Readiness:
         Compares the databases' schema with this version's; None when they agree.
     store_trouble : callable
         Returns the reason why the store is not writable; empty when it is. Must not hang.
-    pass_seconds : callable
+    cycle_seconds : callable
         Returns the seconds since a scheduler last finished a reconcile cycle; None before the
         first.
     outage_seconds : float

@@ -292,7 +292,7 @@ class TrainingState:
             The user's, whose weights the checkpoint must have.
         steps : int
             Optimizer steps of the whole run.
-        goes_on : bool
+        resumes : bool
             True to use this folder's own checkpoints if there is no ``resume``.
         """
         found, damage = self._ranks.from_first(

@@ -134,7 +134,7 @@ def micro_batches(
     Parameters
     ----------
     fetcher : Fetcher
-    slots : iterable of lists
+    micro_batches : iterable of lists
         The items of each micro-batch.
     workers : int
         Processes; 0 fetches in the calling thread.

@@ -97,7 +97,7 @@ def settled(
         Samples in the dataset.
     smallest : int
         Minimum samples of a micro-batch.
-    say : callable
+    log_line : callable
         Receives a line about the trials.
     """
     if plan.micro_batch_size is not None:
@@ -142,13 +142,13 @@ def choose(
     make_batch : callable
         Returns a micro-batch of the given number of real samples, on the host.
     ranks : Ranks
-    share : int
+    shard : int
         Samples of a batch on the rank with the largest shard.
     headroom : float
         Fraction of the memory to leave free.
     smallest : int
         Minimum samples of a micro-batch.
-    say : callable
+    log_line : callable
         Receives a line about the trials.
 
     Returns

@@ -42,7 +42,7 @@ class Strategy:
     ranks : Ranks
     options : domain.spec.Strategy
         The spec's section.
-    usage : Usage, optional
+    usage : ModelUsage, optional
         Observed before training. By default every micro-batch is expected to use the whole model,
         and the order of blocks is not checked.
     """
