@@ -396,7 +396,8 @@ def main() -> None:
         import torch
 
         about = {"torch": str(torch.__version__), "python": platform.python_version(), "machine": platform.machine(),
-                 "cores": os.cpu_count(), "rounds": options.rounds, "starts": options.starts, "micro_size": MICRO_SIZE}  # fmt: skip
+                 "cores": os.cpu_count(), "rounds": options.rounds, "starts": options.starts, (
+                     "micro_size"): MICRO_SIZE}  # fmt: skip
         options.json.write_text(json.dumps({"about": about, "rows": rows}, indent=2) + "\n")
 
 

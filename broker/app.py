@@ -67,7 +67,7 @@ TRANSPORT: Final[dict[str, Any]] = {
 
 
 class _Qos(redis.QoS):
-    """Restores nothing: no message waits for an acknowledgement, so these keys hold foreign data."""
+    """Restores nothing: no message waits for an acknowledgement, so these keys are foreign."""
 
     def restore_visible(self, *_args: Any, **_options: Any) -> None:
         """Read nothing from the broker."""

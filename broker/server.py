@@ -64,7 +64,7 @@ def find_server() -> Path:
 
 
 def check_socket(socket: Path) -> None:
-    """Refuse a socket's path that the kernel would refuse, before the server does it in other words.
+    """Refuse a socket's path that the kernel would refuse.
 
     Raises
     ------

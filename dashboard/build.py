@@ -216,7 +216,7 @@ def _run(what: str, argv: list[str], seconds_max: int) -> None:
 
 
 def _compress(folder: Path) -> None:
-    """Lay a compressed copy beside each file that is worth it, the same bytes whenever it is done."""
+    """Write a compressed copy beside each file that is worth it, with reproducible bytes."""
     for path in sorted(folder.rglob("*")):
         if path.suffix in COMPRESSED and path.stat().st_size >= COMPRESSED_BYTES_MIN:
             path.with_name(f"{path.name}.gz").write_bytes(

@@ -1,8 +1,8 @@
 """One rank of a training run.
 
-    python -m lockstep.engine --attempt FOLDER                              as the launcher starts it, one process per device
+    python -m lockstep.engine --attempt FOLDER                              by the launcher
     torchrun --nproc-per-node 2 -m lockstep.engine examples/gpt.yaml        without the service
-    python -m lockstep.engine examples/gpt.yaml [--code DIR] [--out DIR]    without the service, one process
+    python -m lockstep.engine examples/gpt.yaml [--code DIR] [--out DIR]    one process
 
 Without the service, the number of ranks is the number of processes that were started: the batch is
 a promise, and how many ranks share it is not. A run whose folder has checkpoints goes on from the

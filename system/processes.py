@@ -90,7 +90,7 @@ def is_alive(key: ProcessKey) -> bool:
 
 
 def send(key: ProcessKey, number: signal.Signals) -> None:
-    """Signal exactly this process or none: a pidfd is opened first, then its identity is checked."""
+    """Signal exactly this process or none: the identity is checked after pidfd_open."""
     # One that became another user's may not be signalled by this one, and must not save those after
     # it.
     with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -31,5 +31,5 @@ class HealthFile:
         os.utime(self._path)
 
     def remove(self) -> None:
-        """Remove the sign: of an agent that ends, or of one that was killed before this one began."""
+        """Remove the sign of an agent that ends, or that was killed before this one began."""
         self._path.unlink(missing_ok=True)

@@ -103,6 +103,8 @@ class Quotas:
             ErrorCode.TOO_MANY_REQUESTS,
             f"more than {self._requests} requests in {self._window_seconds} s; this request was "
             f"not processed",
-            next_step=f"wait {seconds} s, then send fewer requests, or use a stream instead of polling",
+            next_step=(
+                f"wait {seconds} s, then send fewer requests, or use a stream instead of polling"
+            ),
             retry_after_seconds=seconds,
         )

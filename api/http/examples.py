@@ -216,7 +216,9 @@ _REFUSALS: Final = (
     LockstepError(
         ErrorCode.UNAVAILABLE,
         "the jobs database does not answer: connection refused",
-        next_step="Try again in a few seconds; if the error persists, check the log of the database.",
+        next_step=(
+            "Try again in a few seconds; if the error persists, check the log of the database."
+        ),
     ),
     LockstepError(
         ErrorCode.STORAGE_FULL,

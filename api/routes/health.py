@@ -29,7 +29,9 @@ async def livez() -> Health:
     "/readyz",
     operation_id="readyz",
     summary="Check that jobs are accepted",
-    description="Requests with a valid token also get the reasons, which may contain hosts and folders.",
+    description=(
+        "Requests with a valid token also get the reasons, which may contain hosts and folders."
+    ),
     responses={
         503: {
             "model": Health,

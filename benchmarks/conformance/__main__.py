@@ -63,7 +63,8 @@ def about(world_sizes: tuple[int, ...]) -> dict[str, object]:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return {"python": platform.python_version(), "world_sizes": list(world_sizes), **versions, "threads": 1,
+    return {"python": platform.python_version(), "world_sizes": list(world_sizes), **versions, (
+        "threads"): 1,
             "machine": platform.machine(), "gloo": torch.distributed.is_gloo_available()}  # fmt: skip
 
 

@@ -57,7 +57,7 @@ class Reason(StrEnum):
     HOST_OUT_OF_MEMORY = "host_out_of_memory"
     """The node's own memory ran out, and the system killed a rank."""
     KILLED = "killed"
-    """A rank, or the launcher of running ranks, was ended by a signal that the service did not send."""
+    """A rank, or the launcher of running ranks, was ended by a foreign signal."""
     NON_FINITE = "non_finite"
     """The loss or the gradient was no finite number."""
     DIVERGED = "diverged"

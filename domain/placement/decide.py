@@ -135,16 +135,21 @@ class _Cluster:
         if request.nodes == 1:
             most = max(max(pool.capacity.values()) for pool in pools)
             return (
-                f"needs {counted_noun(request.devices, 'device')}{of_type} on one node; the largest "
+                f"needs {counted_noun(request.devices, 'device')}{of_type} on one node; the "
+                f"largest "
                 f"ready now has {most}"
             )
         if request.nodes is not None:
             each = request.devices // request.nodes
             most = max(sum(1 for has in pool.capacity.values() if has >= each) for pool in pools)
             return (
-                f"needs {request.nodes} nodes with {counted_noun(each, 'device')}{of_type} each; {most} "
+                f"needs {request.nodes} nodes with {counted_noun(each, 'device')}{of_type} each; "
+                f"{most} "
                 "such nodes are ready now"
             )
         most = max(sum(pool.capacity.values()) for pool in pools)
         one_type = of_type or (" of one type" if len(pools) > 1 else "")
-        return f"needs {counted_noun(request.devices, 'device')}{one_type}; all nodes ready now have {most}"
+        return (
+            f"needs {counted_noun(request.devices, 'device')}{one_type}; all nodes ready now have "
+            f"{most}"
+        )

@@ -137,7 +137,7 @@ def _file(path: Path, given: str) -> Path:
 
 
 def _tied(mine: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, Any]:
-    """Values for names that the file leaves out because the model has them under another name, too."""
+    """Values for names that the file omits because the model has them twice."""
     by_place = {
         _place(mine[name]): weights[name] for name in weights if isinstance(mine.get(name), Tensor)
     }

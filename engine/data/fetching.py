@@ -270,7 +270,7 @@ def _as_it_is(batch: M) -> M:
 
 
 def pinned(batch: M) -> M:
-    """A batch with its tensors in page-locked memory, from where a copy to the device does not wait."""
+    """A batch with its tensors in page-locked memory, for asynchronous copies to the device."""
     result: M = pin_memory(batch)  # type: ignore[no-untyped-call] # torch has no type for it
     return result
 

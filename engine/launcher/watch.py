@@ -273,7 +273,7 @@ class GangWatch(threading.Thread):
         return stop
 
     def _terminate(self) -> None:
-        """SIGTERM to each rank's session, as torchrun would: once, and only when there are ranks."""
+        """Send SIGTERM to each rank's session, as torchrun would: once, and only with ranks."""
         for rank in self.facts.running():
             self._terminated = True
             with contextlib.suppress(ProcessLookupError):

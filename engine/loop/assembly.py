@@ -286,7 +286,8 @@ def announce_usage(assembly: Assembly, telemetry: Telemetry) -> None:
         )
         telemetry.log_line(
             (
-                "batches use different parts of the model: ranks exchange which parameters each batch "
+                "batches use different parts of the model: ranks exchange which parameters each "
+                "batch "
                 "used"
             )
             + uncompressed

@@ -57,7 +57,7 @@ class StepReporter:
         self._updated = report if due else None
 
     def write_pending(self) -> None:
-        """Judge the step whose values are, or by now must be, on the host, and report it if it is due."""
+        """Check the step whose values have arrived on the host, and report it if it is due."""
         report, self._pending = self._pending, None
         if report is None:
             return

@@ -159,7 +159,7 @@ class MemoryReport:
         self._telemetry.log_line("memory: " + compared(measured, measure, forecast))
 
     def _measured(self, plan: BatchPlan) -> tuple[float | None, str]:
-        """Bytes that tensors held at most and the kind of measurement, or None and why there is none."""
+        """Peak bytes of tensors and the kind of measurement, or None and the reason."""
         if self._ranks.device.type == "cuda":
             return telemetry.peak_bytes(self._ranks.device), "allocated"
         if self._train.compile:

@@ -158,7 +158,7 @@ class ItemSeeds:
         self._torch = _torch_state()
 
     def fetch(self, fetch: Callable[[bool], T]) -> T:
-        """The result of ``fetch(seeded)``, which calls ``seed`` before each item if ``seeded`` is true.
+        """Return ``fetch(seeded)``, which calls ``seed`` before each item if ``seeded`` is true.
 
         Everything that may draw belongs into it: the items, their collation and their weights.
         """

@@ -170,7 +170,7 @@ class Strategy:
         yield
 
     def _used(self) -> list[bool]:
-        """Return for each trainable parameter whether a sample of this rank used it in this step."""
+        """Return for each trainable parameter whether a sample of this rank used it."""
         return self._have_gradients() if self._used_so_far is None else self._used_so_far
 
     def _have_gradients(self) -> list[bool]:

@@ -58,7 +58,7 @@ class Listener(Protocol):
 
 
 def watch(blocks: Sequence[nn.Module], listener: Listener) -> list[RemovableHandle]:
-    """Report every forward and backward of ``blocks`` to ``listener``, before their other hooks run."""
+    """Report every forward and backward of ``blocks`` to ``listener``, before other hooks."""
     return [hook for index, block in enumerate(blocks) for hook in _watch(block, index, listener)]
 
 

@@ -151,7 +151,7 @@ class Client:
             return self.upload_archive(pack(Path(folder), Path(temporary) / "code.tar.gz"))
 
     def upload_archive(self, archive: CodeArchive) -> UploadView:
-        """Send an archive made by ``client.files.archive.pack``, unless the server has it already."""
+        """Send an archive made by ``client.files.archive.pack``, unless the server has it."""
         try:
             return self.transport.get(f"/v1/uploads/{archive.sha256}", UploadView)
         except NotFoundError:

@@ -224,7 +224,7 @@ def unclaimed(session: Session, node_name: str) -> list[str]:
 
 
 def held(session: Session, node_name: str) -> list[HeldAssignment]:
-    """Assignments that hold a node's devices: to adopt (claimed), or to sweep and release (ended)."""
+    """Assignments that hold a node's devices: to adopt (claimed) or to release (ended)."""
     holding = (AssignmentState.CLAIMED, AssignmentState.ENDED)
     statement = (
         select(

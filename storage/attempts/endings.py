@@ -86,7 +86,7 @@ def end(
     timings: Timings,
     node_failed: bool = False,
 ) -> bool:
-    """Store the end of an assignment, and end the attempt if that decides it (``domain.life.gang``).
+    """Store the end of an assignment, and end the attempt if that decides it.
 
     The first assignment with a known cause of failure ends the attempt; it succeeds once all have
     succeeded.

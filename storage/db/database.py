@@ -58,7 +58,7 @@ class Database:
         self._waited: Waited = lambda _database, _transaction, _seconds: None
 
     def tell_waits(self, waited: Waited) -> None:
-        """Report from now on the wait of each transaction: for a connection, and for other writers."""
+        """Report the wait of each later transaction: for a connection and for other writers."""
         self._waited = waited
 
     def connections(self) -> list[tuple[str, int, int]]:

@@ -75,7 +75,9 @@ def _unavailable(which: str, error: DBAPIError) -> LockstepError:
     return LockstepError(
         ErrorCode.UNAVAILABLE,
         f"the {which} database does not answer: {_cause(error)}",
-        next_step="Try again in a few seconds; if the error persists, check the log of the database.",
+        next_step=(
+            "Try again in a few seconds; if the error persists, check the log of the database."
+        ),
     )
 
 

@@ -78,7 +78,7 @@ def expire(database: Database, due: DueDeletion, go_on: Callable[[], bool] = lam
     Parameters
     ----------
     database : Database
-    due : Due
+    due : DueDeletion
     go_on : callable
         Called between two transactions; False leaves the rest to the next cycle.
 

@@ -88,7 +88,7 @@ def page(
     session : Session
         A read transaction: its statements read one snapshot.
     job_id : str
-    chosen : Chosen
+    chosen : LogSelection
     limit : int
         Most lines. A page may have fewer before the end of the log (:func:`at_end`).
     cursor : str, optional

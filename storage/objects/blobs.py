@@ -250,7 +250,7 @@ def _protocols(files: Any) -> tuple[str, ...]:
 
 
 def _beside(target: Path) -> Path:
-    """A temporary name in the target's folder, which is made: a move within one folder is atomic."""
+    """A temporary name in the target's folder: a move within one folder is atomic."""
     target.parent.mkdir(parents=True, exist_ok=True)
     return target.parent / f".{target.name}.{uuid.uuid4().hex}.part"
 

@@ -44,7 +44,7 @@ NOBODY: Final = ""
 
 @dataclass(frozen=True)
 class Writer:
-    """Right to open a stream, read from the jobs database (``storage.attempts.attempts.writer``)."""
+    """Right to open a stream, read from the jobs database."""
 
     assignment_id: str
     job_id: str

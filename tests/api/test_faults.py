@@ -165,7 +165,9 @@ def test_ready_without_a_broker_is_degraded_and_still_ready(api: Api) -> None:
     assert ready.json()["checks"] == {
         "broker": "does not answer; jobs are accepted and start later",
         "database": "ok",
-        "scheduler": "has not completed a cycle yet; jobs are accepted and start after its next cycle",
+        "scheduler": (
+            "has not completed a cycle yet; jobs are accepted and start after its next cycle"
+        ),
         "store": "ok",
     }
 

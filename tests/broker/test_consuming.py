@@ -113,7 +113,8 @@ def test_a_bell_is_heard_soon_after_a_frozen_broker_thaws(
     listener.beats_on()
     time.sleep(
         3
-        # long enough for the publisher to have given up, and for the consumer to be in the middle of a
+        # long enough for the publisher to have given up, and for the consumer to be in the middle
+        # of a
         # wait
     )
     broker.thaw()

@@ -34,9 +34,12 @@ NOW = datetime(2026, 11, 20, 12, 30, tzinfo=UTC)
 
 def _view() -> dict[str, Any]:
     return {
-        "id": "0192", "name": "a", "project": "default", "kind": "train", "state": "failed", "reason": None,
-        "spec": {}, "plan": None, "plan_sentence": None, "progress": None, "attempt": None, "queue": None,
-        "intent": None, "outcome": None, "priority": 50, "labels": {}, "created_at": NOW, "started_at": None,
+        "id": "0192", "name": "a", "project": "default", "kind": "train", "state": "failed", (
+            "reason"): None,
+        "spec": {}, "plan": None, "plan_sentence": None, "progress": None, "attempt": None, (
+            "queue"): None,
+        "intent": None, "outcome": None, "priority": 50, "labels": {}, "created_at": NOW, (
+            "started_at"): None,
         "finished_at": None, "version": 3,
     }  # fmt: skip
 
@@ -108,7 +111,8 @@ def test_a_problem_is_an_rfc_9457_document() -> None:
 def test_an_assignment_survives_its_file() -> None:
     spec = read_spec(train_document())
     assignment = AssignmentFile(
-        job_id="j", attempt_number=1, assignment_id="a", spec=spec, plan=plan_of(spec), node_name="n", ranks_here=1,
+        job_id="j", attempt_number=1, assignment_id="a", spec=spec, plan=plan_of(spec), node_name=(
+            "n"), ranks_here=1,
         world_size=1, devices=[0], device_kind="cpu", rendezvous_port=29_500, stop_grace_seconds=5.0,
         exit_stall_seconds=30.0,
     )  # fmt: skip

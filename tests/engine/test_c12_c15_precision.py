@@ -175,7 +175,8 @@ def test_c15_an_infinity_on_one_rank_repeats_the_same_batch_on_all_at_half_the_s
     )
     # Counted in unscalings: step 2 overflows three times, and step 4 once.
     seen = pool.run(
-        precision_cases.train_with_infinities, Toy(buffer=True), spec(2, "fp16"), tmp_path / "scaled", victim, {1: 3, 6: 1},
+        precision_cases.train_with_infinities, Toy(buffer=True), spec(2, "fp16"), tmp_path / (
+            "scaled"), victim, {1: 3, 6: 1},
         world_size=world_size,
     )  # fmt: skip
     micro_batches = len(plain[0].micro_batches) // STEPS

@@ -39,7 +39,9 @@ NOT_TOLD: Final = {
     "scheduler.reconcile._quarantine": "the story's node is a good one",
     "scheduler.reconcile.settle": "gangs are told by the model",
     "worker.agent.peers": "likewise",
-    "worker.upload.shipper.is_open": "a stream is looked at only after a refused append: lost answers make it so",
+    "worker.upload.shipper.is_open": (
+        "a stream is looked at only after a refused append: lost answers make it so"
+    ),
     "worker.agent.supervisor._claim_again": "no backup is restored in the story",
     "worker.agent.supervisor._leave": "the agent is not stopped in the story",
 }

@@ -73,7 +73,7 @@ def is_loopback(address: str) -> bool:
 
 
 def interface_of(address: str) -> str | None:
-    """Name of the network interface that has an address, or None where none of this node's has it."""
+    """Name of the network interface with an address, or None if this node has none."""
     try:
         wanted = (
             {address}

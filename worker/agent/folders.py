@@ -221,7 +221,7 @@ def folders_in(node_dir: Path) -> list[Folder]:
 
 
 def retire(folder: Folder, *, keep: int) -> None:
-    """Delete the folder of an attempt that is over, or put it aside as one of the ``keep`` newest."""
+    """Delete the folder of an ended attempt, or keep it as one of the ``keep`` newest."""
     if keep == 0 or not folder.exists():
         folder.delete()
         return

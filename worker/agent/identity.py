@@ -20,7 +20,7 @@ def launcher_key(file: LauncherFile | None) -> ProcessKey | None:
 
 
 def started_in(folder: Path, snapshot: ProcessSnapshot) -> list[ProcessStat]:
-    """Return living processes that started with an attempt's folder in their environment, oldest first.
+    """Return living processes with an attempt's folder in their environment, oldest first.
 
     This is the last of several searches. Every match belongs to the attempt: the folder's name is
     the assignment's id. A user's program that reads the folder does not match.

@@ -175,7 +175,7 @@ def kill(processes: Iterable[ProcessStat]) -> None:
 
 
 class ProcessTree:
-    """Every process of one attempt: its launcher, its descendants, and the results of the searches."""
+    """Every process of one attempt: its launcher, its descendants, and search results."""
 
     def __init__(self, folder: Path, launcher: ProcessKey | None):
         self.folder = folder

@@ -116,7 +116,7 @@ def unpack(archive: Path, target: Path) -> None:
 
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """A member as ``tarfile.data_filter`` would let it through, stricter: hard links are refused."""
+    """A member as ``tarfile.data_filter`` passes it, stricter: hard links are refused."""
     if not (member.isreg() or member.isdir() or member.issym()):
         raise tarfile.TarError(f"{member.name!r} is not a file, folder or symbolic link")
     member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644

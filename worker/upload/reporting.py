@@ -210,7 +210,7 @@ class EventUploader:
         return True
 
     def _carry_out(self, line: Line) -> None:
-        """Have an event's effect, unless it is damaged: user code can write to the spool as well."""
+        """Apply an event, unless it is damaged: user code can write to the spool as well."""
         try:
             self._apply(EngineEvent.model_validate_json(line.text))
         except Exception as error:

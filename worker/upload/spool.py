@@ -30,7 +30,7 @@ class Spool:
         """Everything before this place was given back."""
 
     def stored(self, place: int, *, kept_bytes: int) -> None:
-        """Note that everything before ``place`` is stored, and keep the last ``kept_bytes`` of it."""
+        """Note that everything before ``place`` is stored; keep the last ``kept_bytes`` of it."""
         self._place = place
         self._free(place - kept_bytes, self._piece_bytes)
 

@@ -135,7 +135,7 @@ class Uploaders:
             return self._found[0]
 
     def _set_back(self, what: str) -> None:
-        """Restart every uploader at the database's offset, after one found data missing that was stored.
+        """Restart every uploader at the database's offset, after a loss of stored data.
 
         Samples of the node come every few seconds, so this is detected soon, also for a job that
         sends nothing.

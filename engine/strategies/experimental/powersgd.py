@@ -118,7 +118,7 @@ class _Memory:
         self._fill: dict[int, Tensor] = {}
 
     def begin_warm_up(self) -> None:
-        """Begin the masked warm-up passes, whose buckets are not final and do not change the state."""
+        """Start the masked warm-up passes, which do not change the state."""
         self._passes = 0
 
     def begin_step(self, *, counted: bool) -> None:

@@ -168,7 +168,7 @@ def _show(found: MetricsView, form: str, wanted: list[str]) -> None:
 
 
 def _print_charts(found: MetricsView, wanted: list[str]) -> None:
-    """A chart of each series that was asked for, or of the losses, or of the first ones there are."""
+    """A chart of each requested series, of the losses, or of the first ones."""
     from lockstep.cli.text import output as out
 
     there = list(dict.fromkeys(series.name for series in found.series if series.value))

@@ -180,7 +180,7 @@ def _print_plain(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> None:
 
 
 def columns_of(line: str) -> int:
-    """Return the columns of a text on a terminal: none for a combining mark, two for a wide letter."""
+    """Return the columns of a text on a terminal: 0 for a combining mark, 2 for a wide letter."""
     if line.isascii():
         return len(line)
     return sum(
@@ -219,7 +219,7 @@ def short_id(job_id: str) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A length of time in at most two units: ``4 s``, ``2 min 5 s``, ``3 h 20 min``, ``2 d 4 h``."""
+    """Return a duration in at most two units: ``4 s``, ``2 min 5 s``, ``3 h 20 min``."""
     if seconds is None or not math.isfinite(seconds):
         return "-"
     if seconds < 9.95 and seconds != int(seconds):

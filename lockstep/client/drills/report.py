@@ -69,7 +69,7 @@ class DrillReport(BaseModel):
 
 
 def document(fault: Fault, role: Role, steps: int) -> dict[str, Any]:
-    """The job of a drill: two ranks, a small language model on the text that is on every machine."""
+    """The job of a drill: two ranks, a small language model on text of every machine."""
     return {
         "name": f"drill-{fault}-{role}",
         "kind": "train",

@@ -247,7 +247,9 @@ def _too_large(folder: Path, files: list[tuple[str, Path]], size: str, limit: st
     named = ", ".join(f"{name} ({_mib(size)})" for size, name in biggest)
     return UsageError(
         f"--code {folder}: {size}; at most {limit} is allowed; the biggest files: {named}",
-        next_step="list files that the job does not need in .lockstepignore; keep data on the nodes",
+        next_step=(
+            "list files that the job does not need in .lockstepignore; keep data on the nodes"
+        ),
     )
 
 

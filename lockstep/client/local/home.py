@@ -71,7 +71,7 @@ class Home:
         return cls(Path(platformdirs.user_data_dir("lockstep", appauthor=False)))
 
     def create(self) -> None:
-        """Create the folder and its subfolders with mode 0700: they hold the token and users' code."""
+        """Create the folder and its subfolders with mode 0700: they hold the token and code."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for name in ("logs", "store", "node", "broker"):
@@ -122,7 +122,9 @@ class Home:
             where = f"at {other.url} (process {other.pid})" if other else "and is starting"
             raise ClientError(
                 f"a service already runs in {self.folder}, {where}",
-                next_step="use it, stop it with `lockstep down`, or give another folder with --home",
+                next_step=(
+                    "use it, stop it with `lockstep down`, or give another folder with --home"
+                ),
             ) from None
 
     @contextlib.contextmanager

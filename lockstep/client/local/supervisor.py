@@ -203,7 +203,7 @@ def end(
 
 
 def has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Return whether a process has ended, without reaping it: its id and its group's stay reserved."""
+    """Return whether a process has ended, without reaping it: its id stays reserved."""
     if process.returncode is not None:
         return True
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
