@@ -224,7 +224,7 @@ def _attempt(folder: Path, environment: RankEnvironment) -> RunOptions:
     )
     if assignment.spec.train is None or assignment.plan is None:
         raise EngineError(
-            Reason.BAD_SPEC, f"{folder} is an attempt of a script, which the engine does not run"
+            Reason.BAD_SPEC, f"{folder} is an attempt of a script; the engine runs kind: train only"
         )
     code = folder / attempt.CODE
     if not code.is_dir():
@@ -261,8 +261,8 @@ def _alone(options: argparse.Namespace, environment: RankEnvironment) -> RunOpti
     if spec.train is None:
         raise LockstepError(
             ErrorCode.INVALID,
-            f"{file}: kind is {spec.kind!r}; the engine runs kind: train",
-            next_step="start a script with torchrun itself",
+            f"{file}: kind is {spec.kind!r}; the engine runs kind: train only",
+            next_step="start a script with torchrun",
         )
     if isinstance(spec.code, PathCode):
         code = Path(spec.code.path)
@@ -271,7 +271,7 @@ def _alone(options: argparse.Namespace, environment: RankEnvironment) -> RunOpti
     if plan.batch_size < environment.world_size:
         raise LockstepError(
             ErrorCode.INVALID,
-            f"a batch of {plan.batch_size} cannot be shared by {environment.world_size} ranks",
+            f"a batch of {plan.batch_size} cannot be split over {environment.world_size} ranks",
             next_step=f"start at most {plan.batch_size} processes",
         )
     return RunOptions(
@@ -315,15 +315,15 @@ def _closing_line(run: RunOptions, ending: TrainingResult, *, terminated: bool) 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m lockstep.engine", description="One rank of a training run."
+        prog="python -m lockstep.engine", description="Run one rank of a training run."
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(
-        "file", type=Path, nargs="?", help="a job's YAML file, to run it without the service"
+        "file", type=Path, nargs="?", help="YAML file of a job, to run it without the service"
     )
-    what.add_argument("--attempt", type=Path, help="an attempt's folder, as the launcher gives it")
+    what.add_argument("--attempt", type=Path, help="folder of an attempt, set by the launcher")
     parser.add_argument(
-        "--code", type=Path, help="folder of the job's own code (default: the file's folder)"
+        "--code", type=Path, help="folder of the job's code (default: the folder of the file)"
     )
     parser.add_argument(
         "--out", type=Path, help="folder for metrics and checkpoints (default: runs/NAME-TIME)"

@@ -224,7 +224,7 @@ def verify(folder: Path) -> int:
         manifest = read_manifest((folder / MANIFEST).read_bytes())
     except FileNotFoundError:
         raise DamagedCheckpointError(
-            f"{MANIFEST} is missing, so the checkpoint was never finished"
+            f"{MANIFEST} is missing, so the checkpoint is incomplete"
         ) from None
     except ManifestError as error:
         raise DamagedCheckpointError(f"{MANIFEST} {error}") from None
@@ -237,11 +237,11 @@ def verify(folder: Path) -> int:
         size = path.stat().st_size
         if size != expected.bytes:
             raise DamagedCheckpointError(
-                f"{name} has {size} bytes, but was written with {expected.bytes}"
+                f"{name} has {size} bytes; the manifest has {expected.bytes}"
             )
         if digest_of(path).sha256 != expected.sha256:
             raise DamagedCheckpointError(
-                f"{name} has changed since it was written: its SHA-256 differs"
+                f"{name} was changed after it was written: its SHA-256 differs"
             )
     return manifest.step
 

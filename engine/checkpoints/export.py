@@ -110,7 +110,7 @@ def _reason_against(path: Path) -> str:
     if path.is_symlink() or not path.is_file():
         return "not a regular file"
     if path.name in _OWN:
-        return "the name of a file of Lockstep's own"
+        return "the name is reserved for Lockstep"
     return "" if re.fullmatch(FILE_NAME, path.name) else f"its name does not match {FILE_NAME}"
 
 

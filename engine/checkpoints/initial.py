@@ -71,15 +71,14 @@ def _path(given: str, folder: Path) -> Path:
         path = Path(given)
         if not path.exists():
             raise EngineError(
-                Reason.BAD_SPEC, f"train.init_from: there is no {path.absolute()} on this node"
+                Reason.BAD_SPEC, f"train.init_from: {path.absolute()} does not exist on this node"
             )
         return path
     path = folder / attempt.INIT
     if not path.is_dir():
         raise EngineError(
             Reason.BAD_SPEC,
-            f"train.init_from: {given} is fetched by the service, which does not run this job: "
-            f"name a folder or a file",
+            f"train.init_from: {given} is available under the service only: give a folder or a file",
         )
     return path
 
@@ -132,7 +131,7 @@ def _file(path: Path, given: str) -> Path:
             return path / name
     raise EngineError(
         Reason.BAD_SPEC,
-        f"train.init_from: {given} has neither {checkpoint.STATE} nor {export.MODEL} in it",
+        f"train.init_from: {given} contains neither {checkpoint.STATE} nor {export.MODEL}",
     )
 
 

@@ -38,9 +38,9 @@ def restore_optimizer(
     if theirs is not None and theirs != mine:
         raise EngineError(
             Reason.BAD_SPEC,
-            "the checkpoint's optimizer has other parameters, or has them in another order: "
-            f"{_first_difference(theirs, mine)}; param_groups() must return what it did when the "
-            f"run began",
+            "the checkpoint's optimizer has other parameters or another order of them: "
+            f"{_first_difference(theirs, mine)}; param_groups() must return the same groups as at "
+            "the start of the run",
         )
     try:
         strategy.load_optimizer(optimizer, state["optimizer"])
@@ -50,9 +50,7 @@ def restore_optimizer(
         ) from error
     unused = _restore_extra(strategy, state, ranks)
     if unused:
-        telemetry.warn(
-            f"the strategy begins without what it remembered in the checkpoint: {unused}"
-        )
+        telemetry.warn(f"the strategy starts without its state from the checkpoint: {unused}")
 
 
 def _restore_extra(strategy: Strategy, state: State, ranks: Ranks) -> str:
@@ -65,7 +63,7 @@ def _restore_extra(strategy: Strategy, state: State, ranks: Ranks) -> str:
     if there != here or not any(extra):
         return ""
     if len(extra) != ranks.world_size:
-        return f"{len(extra)} ranks saved it, and now there are {ranks.world_size}"
+        return f"{len(extra)} ranks saved it, and the run now has {ranks.world_size}"
     try:
         strategy.load_extra(extra[ranks.rank])
     except ValueError as error:
@@ -81,5 +79,5 @@ def _first_difference(theirs: list[list[str]], mine: list[list[str]]) -> str:
             was = before[index] if index < len(before) else "none"
             is_now = now[index] if index < len(now) else "none"
             if was != is_now:
-                return f"group {group} has {was} in place {index}, now {is_now}"
+                return f"group {group} has {was} at index {index}, now {is_now}"
     return f"{len(theirs)} groups, now {len(mine)}"

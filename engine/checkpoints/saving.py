@@ -271,9 +271,8 @@ class Saver:
         if waited > _WAIT_TOLD_SECONDS and not self._told_of_waiting:
             self._told_of_waiting = True
             self._warn(
-                f"the checkpoint of step {step} waited {waited:.1f} s until the one before it was "
-                f"written: "
-                "checkpoints are asked for faster than the disk takes them; raise "
+                f"the checkpoint of step {step} waited {waited:.1f} s for the previous one: "
+                "checkpoints are due faster than the disk can write them; raise "
                 "checkpoint.every_steps"
             )
 

@@ -234,8 +234,7 @@ class TrainingState:
             self._told_of_metric = True
             there = ", ".join(sorted(values))
             self._telemetry.warn(
-                f"keep_best: step {step} has no {name}, so its checkpoint cannot be the best; it "
-                f"has {there}"
+                f"keep_best: step {step} has no {name}, so its checkpoint cannot be the best; its metrics are {there}"
             )
         return CheckpointMetric(name, value)
 
@@ -258,9 +257,7 @@ class TrainingState:
         try:
             return {**self._task_files(), **export.parts(model, about)}
         except export.NotExportableError as error:
-            self._telemetry.warn(
-                f"the final checkpoint is there, but has no {export.MODEL} beside it: {error}"
-            )
+            self._telemetry.warn(f"the final checkpoint was saved without {export.MODEL}: {error}")
             return {}
 
     def _task_files(self) -> Mapping[str, checkpoint.Part]:
@@ -272,11 +269,11 @@ class TrainingState:
             files, refused = export.files_of(folder)
         except Exception as error:  # noqa: BLE001 - the job's code; the trained weights must not be lost by it
             self._telemetry.warn(
-                f"the export has no files of the task: export_files raised {describe(error)}"
+                f"the export lacks the files of the task: export_files raised {describe(error)}"
             )
             return {}
         if refused:
-            self._telemetry.warn(f"the export leaves out files of the task: {', '.join(refused)}")
+            self._telemetry.warn(f"the export skips files of the task: {', '.join(refused)}")
         return files
 
     # --- restoring
@@ -371,9 +368,8 @@ class TrainingState:
         wrong = fingerprint.other_samples(there, self._samples)
         if wrong and fingerprint.other_samples(self._look_again(), self._samples):
             self._telemetry.warn(
-                "the same sample of the dataset is another one each time it is fetched: whether "
-                "this is the dataset that "
-                "the checkpoint was made with cannot be told, and the run cannot be repeated"
+                "a sample of the dataset differs each time it is fetched: the dataset cannot be "
+                "compared with the checkpoint's, and the run is not repeatable"
             )
             return []
         return wrong
@@ -414,8 +410,7 @@ class TrainingState:
             )
         if len({manifest for _, manifest in copies if manifest}) > 1:
             message = (
-                "the nodes have brought different checkpoints: the newest did not arrive whole on "
-                "one of them"
+                "the nodes have different checkpoints: the newest is incomplete on one of them"
             )
             raise EngineError(Reason.NETWORK, message)
 
@@ -425,6 +420,6 @@ class TrainingState:
         if damage:
             self._telemetry.event("checkpoint_skipped", folder=folder.name, why=damage)
             self._telemetry.log_line(
-                f"warning: the checkpoint {folder.name} is damaged and not used: {damage}"
+                f"warning: the checkpoint {folder.name} is damaged and skipped: {damage}"
             )
         return damage

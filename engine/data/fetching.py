@@ -215,9 +215,8 @@ class _Results(queues.Queue):  # type: ignore[type-arg] # generic in the stubs a
         if isinstance(error, _CANNOT_PICKLE):
             reason = Reason.BAD_SPEC
             message += (
-                "; let the dataset and collate() return tensors, numbers, text or containers of "
-                "them, or set "
-                "loader.workers to 0"
+                "; return tensors, numbers, text or containers of them from the dataset and "
+                "collate(), or set loader.workers to 0"
             )
         text = "".join(traceback.format_exception(error))
         self.put((sent[0], _Failed(reason, message, text[-limits.TRACEBACK_CHARS_MAX :].rstrip())))
@@ -258,7 +257,7 @@ def _require_alive(workers: list[Any]) -> None:
     for worker in workers:
         code = worker.exitcode
         if code is not None and code < 0:
-            what = f"a loader worker was ended by signal {-code} ({signal.strsignal(-code)})"
+            what = f"a loader worker was killed by signal {-code} ({signal.strsignal(-code)})"
             raise EngineError(Reason.KILLED, what)
         if code is not None:
             raise EngineError(Reason.USER_ERROR, f"a loader worker exited with code {code}")

@@ -119,8 +119,7 @@ def other_samples(there: Samples, here: Samples) -> list[str]:
         )
         if parts:
             found.append(
-                f"sample {index} is another one "
-                f"({', '.join(part or 'its value' for part in parts[:3])})"
+                f"sample {index} differs ({', '.join(part or 'its value' for part in parts[:3])})"
             )
     return found
 

@@ -108,8 +108,8 @@ def weights_of(weight: float | Mapping[str, float], terms: tuple[str, ...]) -> t
         if set(weight) != set(terms):
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"weight() names the terms {sorted(weight)}, but loss() returns {sorted(terms)}: "
-                f"they must agree",
+                f"weight() names the terms {sorted(weight)}, but loss() returns "
+                f"{sorted(terms)}: both must have the same names",
             )
         weights = tuple(float(weight[term]) for term in terms)
     else:
@@ -120,14 +120,12 @@ def weights_of(weight: float | Mapping[str, float], terms: tuple[str, ...]) -> t
             ValueError,
             RuntimeError,
         ):  # A tensor of several numbers is a ValueError or a RuntimeError.
-            what = "None: is there a return missing?" if weight is None else repr(weight)
+            what = "None (missing return statement?)" if weight is None else repr(weight)
             raise EngineError(
-                Reason.BAD_SPEC, f"weight() must return a number, it returned {what}"
+                Reason.BAD_SPEC, f"weight() must return a number, got {what}"
             ) from None
     if not all(math.isfinite(value) and value >= 0 for value in weights):
-        raise EngineError(
-            Reason.BAD_SPEC, f"weight() must count units, 0 or more, but it returned {weight!r}"
-        )
+        raise EngineError(Reason.BAD_SPEC, f"weight() must return 0 or more, got {weight!r}")
     return weights
 
 

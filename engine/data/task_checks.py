@@ -36,15 +36,14 @@ def model_of(task: Task) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise EngineError(
             Reason.BAD_SPEC,
-            f"model() must return the nn.Module to train, it returned {_kind(model)}",
+            f"model() must return the nn.Module to train, got {_kind(model)}",
         )
     for module in model.modules():
         if isinstance(module, nn.parallel.DistributedDataParallel | nn.DataParallel):
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"model() returns a {type(module).__name__}: return the bare model, the engine "
-                f"shares its gradients "
-                "(train.strategy)",
+                f"model() returns a {type(module).__name__}: return the bare model; the engine "
+                "reduces the gradients (train.strategy)",
             )
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse:
@@ -59,9 +58,8 @@ def sparse_gradients(name: str) -> EngineError:
     """
     return EngineError(
         Reason.BAD_SPEC,
-        f"the gradient of {name} is sparse, and the engine trains dense gradients only: remove "
-        f"sparse=True "
-        "from its embedding",
+        f"the gradient of {name} is sparse, and the engine supports dense gradients only: remove "
+        "sparse=True from its embedding",
     )
 
 
@@ -102,31 +100,29 @@ def dataset_of(task: Task, split: str, *, seed: int) -> tuple[Dataset[Any], int]
         randomness.seed_host(randomness.seed_of(randomness.DATASET, seed))
         dataset: Any = task.dataset(split)
     if dataset is None:
-        asks = ", and eval.every_steps asks for it" if split == "eval" else ""
+        asks = ", and eval.every_steps is set" if split == "eval" else ""
         raise EngineError(
             Reason.BAD_SPEC,
-            f"dataset({split!r}) returned None{asks}: it must return a map-style dataset",
+            f"dataset({split!r}) returned None{asks}: return a map-style dataset",
         )
     if isinstance(dataset, DataLoader):
         raise EngineError(
             Reason.BAD_SPEC,
-            f"dataset({split!r}) returned a DataLoader: return the dataset itself, the engine "
-            f"makes its micro-batches",
+            f"dataset({split!r}) returned a DataLoader: return the dataset; the engine creates the micro-batches",
         )
     try:
         size = len(dataset)
     except TypeError:
         raise EngineError(
             Reason.BAD_SPEC,
-            f"dataset({split!r}) has no length: the engine takes map-style datasets; streams run "
-            f"as kind: script",
+            f"dataset({split!r}) has no length: return a map-style dataset, or run a stream as kind: script",
         ) from None
     if not _has_items(dataset):
         raise EngineError(
             Reason.BAD_SPEC,
             f"dataset({split!r}) returned a {type(dataset).__name__}, which has no __getitem__: "
-            f"return a "
-            "map-style dataset with __len__ and __getitem__; streams run as kind: script",
+            "return a map-style dataset with __len__ and __getitem__, or run a stream as kind: "
+            "script",
         )
     if size < 1:
         raise EngineError(Reason.BAD_SPEC, f"dataset({split!r}) is empty")
@@ -168,12 +164,14 @@ def require_same_data(
     else:
         others = other_samples(first_samples, samples)
         if others and not other_samples(look_again(), samples):
-            wrong = f"dataset('train') on rank {ranks.rank} is not that of rank 0: {others[0]}"
+            wrong = (
+                f"dataset('train') on rank {ranks.rank} differs from that of rank 0: {others[0]}"
+            )
     found = next(filter(None, ranks.gather(wrong)), "")
     if found:
         raise EngineError(
             Reason.BAD_SPEC,
-            f"{found}. Return the whole dataset on every rank: the engine shares it out",
+            f"{found}. Return the whole dataset on every rank; the engine distributes it",
         )
 
 
@@ -184,4 +182,4 @@ def _has_items(dataset: Any) -> bool:
 
 
 def _kind(value: object) -> str:
-    return "None: is there a return missing?" if value is None else f"a {type(value).__name__}"
+    return "None (missing return statement?)" if value is None else f"a {type(value).__name__}"

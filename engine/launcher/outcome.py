@@ -111,28 +111,29 @@ def _decide(
         if left is not None or "terminate called without an active exception" in said:
             return _aborted_at_the_end(first, common)
     if first.lost_peer and left is not None:
-        message = (
-            f"rank {left.rank} exited with code 0 before the others had finished, "
-            f"and rank {first.exit.rank} failed for want of it"
-        )
+        message = f"rank {left.rank} exited with code 0 before the others had finished, so rank {first.exit.rank} failed"
         details = {"rank": left.rank, "exit_code": 0, **_told(first.found), **common}
         return Outcome.of(Reason.USER_ERROR, message, **details)
     return _failed(first, assignment, memory_kills, common)
 
 
 def _stopped(facts: Facts, steps: int | None, common: dict[str, Any]) -> Outcome:
-    assert facts.stop is not None, "a stop is the cause only when one was asked for"
+    assert facts.stop is not None, "a stop is the cause only if one was requested"
     ended_well = (
         bool(facts.ranks) and not facts.running() and not any(exit_.failed for exit_ in facts.exits)
     )
     last_step: int | None = common["last_step"]
     if ended_well and steps is not None and last_step is not None and last_step >= steps:
         return Outcome.of(Reason.SUCCEEDED, _all_ended(facts), **common)
-    how = "the ranks were killed after the grace" if facts.grace_over else "the ranks ended in time"
+    how = (
+        "the ranks were killed after the grace period"
+        if facts.grace_over
+        else "the ranks ended in time"
+    )
     if facts.left_behind and not ended_well:
-        how = "rank 0 saved the last completed step and left"
+        how = "rank 0 saved the last completed step and exited"
         if len(facts.ranks) > 1:
-            how += ", and the ranks that were still in the next one were ended"
+            how += ", and the ranks in the next step were killed"
     if not facts.ranks:
         how = "the ranks had not been started"
     return Outcome.of(
@@ -147,18 +148,14 @@ def _stalled(stalled: StallReport, assignment: AssignmentFile, common: dict[str,
         details["rank"] = stalled.culprits[0].rank
     elif train is not None and not train.debug:
         details["advice"] = (
-            "Run it once with train.debug: true, which names ranks that enter different "
-            "collectives."
+            "Run it once with train.debug: true, which reports ranks that enter different collectives."
         )
     return Outcome.of(Reason.STALL, stalled.sentence(), **details)
 
 
 def _left_early(rank: int, common: dict[str, Any]) -> Outcome:
-    message = f"rank {rank} exited with code 0 before the run was over"
-    advice = (
-        "Find what calls exit() in the task or in a library it uses: a task returns, and the "
-        "engine ends the rank."
-    )
+    message = f"rank {rank} exited with code 0 before the end of the run"
+    advice = "Find the call of exit() in the task or in a library: a task must return, and the engine ends the rank."
     return Outcome.of(Reason.USER_ERROR, message, rank=rank, exit_code=0, advice=advice, **common)
 
 
@@ -167,15 +164,12 @@ def _aborted_at_the_end(first: _Failure, common: dict[str, Any]) -> Outcome:
 
     Torch aborted while the interpreter was being taken down.
     """
-    message = (
-        f"rank {first.exit.rank} aborted (SIGABRT) at its end, when its work was done or nearly so"
-    )
+    message = f"rank {first.exit.rank} aborted (SIGABRT) at its end, after or shortly before its last step"
     # torch 2.13: DDP's constructor imports torch.distributed.nn, where ten functions take the group
     # as a default.
     advice = (
-        "Let nothing keep torch's process group and its threads: import torch.distributed.nn "
-        "before init_process_group(), "
-        "and at the end of the script delete the DDP model and call "
+        "Release torch's process group and its threads: import torch.distributed.nn before "
+        "init_process_group(), and at the end of the script delete the DDP model and call "
         "torch.distributed.destroy_process_group()."
     )
     details = {
@@ -192,7 +186,7 @@ def _not_followed(facts: Facts, assignment: AssignmentFile, common: dict[str, An
     left = facts.exits[0]
     late = next((exit_.rank for exit_ in facts.exits if exit_.torn_down), left.rank)
     message = (
-        f"rank {left.rank} exited with code 0, and rank {late} had not followed "
+        f"rank {left.rank} exited with code 0, and rank {late} was still running "
         f"{assignment.exit_stall_seconds:g} s later, so it was killed"
     )
     return Outcome.of(Reason.EXIT_STALL, message, rank=late, **common)
@@ -228,10 +222,7 @@ def _failed(
         details["signal"] = signal_name(code)
     disagreed = disagreement(found.exception)
     if disagreed is not None:
-        advice = (
-            "Let every rank enter the same collectives in the same order; a task leaves them to "
-            "the engine."
-        )
+        advice = "Make every rank enter the same collectives in the same order; a task must not call collectives."
         return Outcome.of(Reason.USER_ERROR, disagreed, advice=advice, **details)
     if found.reason is Reason.KILLED and memory_kills > 0:
         message = f"a loader worker of rank {rank} was killed because the node's memory ran out"
@@ -257,11 +248,11 @@ def _failed(
         return Outcome.of(Reason.HOST_OUT_OF_MEMORY, message, **details)
     if on_its_way_out:
         return Outcome.of(Reason.USER_ERROR, f"rank {rank} raised {_brief(found)}", **details)
-    return Outcome.of(Reason.KILLED, f"rank {rank} was ended by {signal_name(code)}", **details)
+    return Outcome.of(Reason.KILLED, f"rank {rank} was killed by {signal_name(code)}", **details)
 
 
 def _brief(found: Evidence) -> str:
-    lines = (found.exception or "it gave no reason").splitlines()
+    lines = (found.exception or "no reason was given").splitlines()
     return lines[0][:500]
 
 
@@ -271,4 +262,4 @@ def _told(found: Evidence) -> dict[str, Any]:
 
 def _all_ended(facts: Facts) -> str:
     count = len(facts.ranks)
-    return "its rank ended well" if count == 1 else f"all {count} ranks ended well"
+    return "its rank succeeded" if count == 1 else f"all {count} ranks succeeded"

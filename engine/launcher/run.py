@@ -57,9 +57,9 @@ def main(arguments: list[str]) -> NoReturn:
     """Run the attempt in the folder named on the command line, and exit."""
     parser = argparse.ArgumentParser(
         prog="python -m lockstep.engine.launcher",
-        description="Run one attempt's ranks on this node.",
+        description="Run the ranks of one attempt on this node.",
     )
-    parser.add_argument("folder", type=Path, help="the attempt's folder, with its assignment.json")
+    parser.add_argument("folder", type=Path, help="folder of the attempt, with its assignment.json")
     folder = parser.parse_args(arguments).folder.resolve()
     run_attempt(folder, Bounds())
 
@@ -146,7 +146,7 @@ class _Attempt:
     def _not_started(self, error: Exception) -> Outcome:
         return Outcome.of(
             Reason.NETWORK if isinstance(error, PeersUnreachableError) else Reason.LAUNCH_FAILED,
-            f"the ranks could not be started: {type(error).__name__}: {error}",
+            f"starting the ranks failed: {type(error).__name__}: {error}",
             node=self._assignment.node_name,
             traceback=traceback.format_exc()[-limits.TRACEBACK_CHARS_MAX :],
         )
@@ -245,10 +245,7 @@ class _Attempt:
             return self._decide(facts)
         except Exception as error:  # noqa: BLE001 - it reads files of jobs, and a result is required
             _print_trace()
-            message = (
-                f"the launcher could not make out how the ranks ended: {type(error).__name__}: "
-                f"{error}"
-            )
+            message = f"the launcher could not determine how the ranks ended: {type(error).__name__}: {error}"
             return Outcome.of(Reason.LAUNCH_FAILED, message, node=self._assignment.node_name)
 
     def _decide(self, facts: Facts) -> Outcome:

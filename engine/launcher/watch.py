@@ -224,7 +224,7 @@ class GangWatch(threading.Thread):
             if exit_.failed and not torn_down:
                 self._end_by("failure", time.monotonic() + self._bounds.failure_grace_seconds)
                 if len(self.facts.ranks) > 1:
-                    self._log_line(f"Rank {rank} {_ended(code)}; ending the others.")
+                    self._log_line(f"Rank {rank} {_ended(code)}; killing the others.")
 
     def _is_needed(self, rank: int) -> bool:
         """Return whether a rank of the engine has more to do.
@@ -252,7 +252,7 @@ class GangWatch(threading.Thread):
             self.facts.stop = stop
             if self.facts.cause is None:
                 self._log_line(
-                    f"Stopping ({stop.reason}): the ranks have {stop.grace_seconds:g} s."
+                    f"Stopping ({stop.reason}): the ranks have a grace period of {stop.grace_seconds:g} s."
                 )
                 self._end_by("stop", now + stop.grace_seconds)
         if (
@@ -289,8 +289,7 @@ class GangWatch(threading.Thread):
             if now - self._first_left_at >= self._assignment.exit_stall_seconds:
                 waiting = ", ".join(map(str, self.facts.running()))
                 self._log_line(
-                    f"Rank {self.facts.exits[0].rank} has exited and rank {waiting} did not "
-                    f"follow: killing."
+                    f"Rank {self.facts.exits[0].rank} has exited and rank {waiting} is still running: killing it."
                 )
                 self._end_by("exit_stall", now)
 
@@ -323,9 +322,9 @@ class GangWatch(threading.Thread):
         if self.facts.running() and self._killed_at is None and self.facts.cause == "stop":
             self.facts.grace_over = not self.facts.left_behind
             why = (
-                "The grace is over"
+                "The grace period is over"
                 if self.facts.grace_over
-                else "Rank 0 has left the others behind"
+                else "Rank 0 has exited before the others"
             )
             self._log_line(f"{why}: killing the ranks.")
         if self._killed_at is None:

@@ -251,7 +251,7 @@ def announce(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
             f"{assembly.parameters:,} parameters, {assembly.samples:,} samples, "
             f"{assembly.length.steps:,} steps"
         )
-        + (f", going on after step {assembly.steps_done:,}" if assembly.steps_done else "")
+        + (f", resuming after step {assembly.steps_done:,}" if assembly.steps_done else "")
     )
     if assembly.task.batch_dependent:
         telemetry.warn(
@@ -270,8 +270,7 @@ def announce(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
     if assembly.gradient.draws_on_host:
         telemetry.warn(
             "the model draws random numbers: a run is repeatable, but depends on micro_size and "
-            "on the ranks "
-            "(lockstep.Dropout does not)"
+            "on the ranks (use lockstep.Dropout to avoid this)"
         )
 
 

@@ -109,7 +109,7 @@ def checked_name(name: str) -> str:
     if not metrics.NAME.fullmatch(f"eval/{name}"):
         raise EngineError(
             Reason.BAD_SPEC,
-            f"{name!r} is no name for a metric: letters, digits, '_', '.', '/', ' ' and '-'",
+            f"{name!r} is not a metric name: expected letters, digits, '_', '.', '/', ' ' and '-'",
         )
     return name
 

@@ -28,9 +28,8 @@ Policy = Literal["stop", "skip"]
 SKIPPED_IN_A_ROW_MAX: Final = 100
 """Limit of consecutive skipped steps. No batch can repair the weights of such a run."""
 _BEFORE_ANY_UPDATE: Final = (
-    ", before any update: look for NaN and infinity in the samples of the first batch, and for a "
-    "logarithm of 0 or a "
-    "division by 0 in loss()"
+    ", before any update: check the samples of the first batch for NaN and infinity, and loss() "
+    "for a logarithm of 0 or a division by 0"
 )
 
 
@@ -71,14 +70,12 @@ class NonFinite:
             # readable.
             if self._skipped & (self._skipped - 1) == 0:
                 self._telemetry.warn(
-                    f"{what}: the step is skipped, the {_ordinal(self._skipped)} of this run so far"
+                    f"{what}: the step is skipped, the {_ordinal(self._skipped)} so far"
                 )
             return
         self._telemetry.record(report.step, report.results())
         if self._policy == "skip":
-            what += (
-                f", as in the {SKIPPED_IN_A_ROW_MAX - 1} steps before it: skipping does not help"
-            )
+            what += f", as in the previous {SKIPPED_IN_A_ROW_MAX - 1} steps: skipping does not help"
         raise EngineError(Reason.NON_FINITE, what)
 
 

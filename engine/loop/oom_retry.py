@@ -39,17 +39,17 @@ def halve(
         fewest = "two samples" if parts.needs_several else "one sample"
         raise EngineError(
             Reason.OUT_OF_MEMORY,
-            f"step {step + 1} does not fit into memory with {fewest} at a time: {ADVICE}",
+            f"step {step + 1} does not fit into memory with micro-batches of {fewest}: {ADVICE}",
         )
     telemetry.warn(
-        f"step {step + 1} ran out of memory: going on with micro-batches of "
-        f"{smaller.micro_batch_size} instead of "
-        f"{plan.micro_batch_size}; the batch stays {smaller.batch_size}"
+        f"step {step + 1} ran out of memory: continuing with micro-batches of "
+        f"{smaller.micro_batch_size} instead of {plan.micro_batch_size}; the batch stays "
+        f"{smaller.batch_size}"
     )
     parts.gradient.abandon(parts.masked)
     parts.batches.replan(smaller, step)
     parts.state.replanned(smaller)
     announce_plan(parts, smaller, telemetry)
     batch = parts.batches.take()
-    assert batch is not None, "the step that is repeated has a batch"
+    assert batch is not None, "a repeated step has a batch"
     return smaller, batch, parts.batches.take()

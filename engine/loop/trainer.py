@@ -334,10 +334,7 @@ class Trainer:
             heartbeat=self._heartbeat,
         )
         if not found and self._evaluates:
-            self._telemetry.warn(
-                "nothing in dataset('eval') counts: weight() is 0 everywhere, so there is no "
-                "eval/loss"
-            )
+            self._telemetry.warn("no eval/loss: weight() is 0 for every sample of dataset('eval')")
         self._evaluates = bool(found)
         return found
 
@@ -380,5 +377,5 @@ class Trainer:
             )
         parts.state.finish()
         self._telemetry.log_line(
-            f"stopped after step {self.steps_done}: the one after it did not end in time"
+            f"stopped after step {self.steps_done}: the next step did not end in time"
         )

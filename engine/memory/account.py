@@ -107,7 +107,7 @@ class MemoryReport:
             if self._count.is_complete:
                 self._measured_bytes = self._count.peak_bytes
             else:
-                self._why_not = "some tensors, such as sparse ones, cannot be counted"
+                self._why_not = "some tensors, such as sparse ones, cannot be measured"
             self._count = None
 
     def uncounted(self) -> AbstractContextManager[None]:

@@ -32,5 +32,5 @@ def must_fit(what: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, EngineError) or reason_of(error) is not Reason.OUT_OF_MEMORY:
             raise
-        message = f"{what} does not fit into memory with one sample at a time: {ADVICE}"
+        message = f"{what} does not fit into memory with micro-batches of one sample: {ADVICE}"
         raise EngineError(Reason.OUT_OF_MEMORY, message) from error

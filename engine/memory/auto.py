@@ -171,12 +171,11 @@ def choose(
     if found is None:
         raise EngineError(
             Reason.OUT_OF_MEMORY,
-            "not even one sample at a time fits into memory: use a smaller model or shorter "
-            "samples, "
-            "activation_checkpointing: true, precision: bf16, a smaller memory_headroom, or "
-            "devices with more memory",
+            "one sample per micro-batch does not fit into memory: use a smaller model or shorter "
+            "samples, activation_checkpointing: true, precision: bf16, a smaller "
+            "memory_headroom, or devices with more memory",
         )
-    log_line(f"micro_size: auto takes {found} (on each rank: {trials.sentence()})")
+    log_line(f"micro_size: auto chose {found} (on each rank: {trials.sentence()})")
     return found
 
 

@@ -148,7 +148,7 @@ def _explained() -> Iterator[None]:
     except DynamicOutputShapeException as error:
         raise NoForecastError(f"the shape of a result depends on values ({error.func})") from None
     except UnsupportedOperatorException as error:
-        raise NoForecastError(f"{error.func} is not known without values") from None
+        raise NoForecastError(f"{error.func} needs the values of tensors") from None
     except Exception as error:
         raise NoForecastError(describe(error)) from error
 
@@ -173,10 +173,10 @@ class _Sharing(NamedTuple):
             return cls(copies=0, in_place=False, owners=1, sharded=world_size)
         if options.name not in _COPIES:
             raise NoForecastError(
-                f"strategy {options.name} spreads memory over the ranks in its own way"
+                f"strategy {options.name} distributes memory over the ranks in another way"
             )
         if options.compression != "none":
-            raise NoForecastError(f"compression {options.compression} keeps copies of its own")
+            raise NoForecastError(f"compression {options.compression} keeps additional copies")
         if world_size == 1:
             return cls(copies=0, in_place=False, owners=1)
         in_place = options.buckets_hold_gradients
@@ -208,7 +208,7 @@ class _Sharing(NamedTuple):
 
         if dist.is_initialized():
             raise NoForecastError(
-                "this process belongs to a run, whose ranks are not to be replaced"
+                "this process belongs to a run, and its process group must not be replaced"
             )
         dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=self.sharded)
         try:
@@ -275,7 +275,7 @@ def _forecast(
             _bytes(parameter) for parameter in model.parameters() if parameter.requires_grad
         ]
     if not count.is_complete:
-        raise NoForecastError("some tensors, such as sparse ones, cannot be counted")
+        raise NoForecastError("some tensors, such as sparse ones, cannot be measured")
     found = MemoryForecast.model_validate(
         dict.fromkeys(MemoryForecast.model_fields, 0) | count.peak
     )

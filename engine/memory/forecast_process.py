@@ -226,7 +226,7 @@ def _read(answer: bytes, code: int) -> StartForecast:
         )
     except (ValueError, KeyError, TypeError):
         how = f"by signal {-code}" if code < 0 else f"with code {code}"
-        return StartForecast(why=f"its process ended {how} and without an answer")
+        return StartForecast(why=f"its process ended {how} without a result")
 
 
 def answer(request: PredictionRequest) -> str:

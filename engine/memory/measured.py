@@ -99,8 +99,7 @@ def measured_steps(
             best, count_of(run_and_forget, ranks.device), key=lambda counted: abs(counted.left)
         )
     raise RuntimeError(
-        f"shares of the peak that seem to be held for ever, by rank: {shares}. The peak cannot be "
-        f"told."
+        f"shares of the peak that are never freed, by rank: {shares}. The peak cannot be determined."
     )
 
 

@@ -42,10 +42,8 @@ def checkpoint_blocks(model: nn.Module) -> list[str]:
         raise EngineError(
             Reason.BAD_SPEC,
             f"activation_checkpointing: the model, a {type(model).__name__}, has no blocks to "
-            f"compute again: put the "
-            "layers that repeat into modules of their own, in an nn.ModuleList or nn.Sequential, "
-            "or write "
-            "activation_checkpointing: false",
+            "recompute: put the repeated layers as modules into an nn.ModuleList or "
+            "nn.Sequential, or set activation_checkpointing: false",
         )
     for block in {
         id(block): block for _, block in blocks

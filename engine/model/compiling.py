@@ -52,10 +52,9 @@ def explained() -> Iterator[None]:
         raise EngineError(
             Reason.BAD_SPEC,
             f"compile: true, but the model could not be compiled: {said} (needed on the node: a "
-            f"C++ compiler, "
-            f"c++ or the one that CXX names, now {os.environ.get('CXX') or 'unset'}, and on GPUs "
-            f"Triton and a C "
-            "compiler); install it, change what the message names, or write compile: false",
+            "C++ compiler, c++ or the one that CXX names, now "
+            f"{os.environ.get('CXX') or 'unset'}, and on GPUs Triton and a C compiler); install "
+            "it, fix the cause named in the message, or set compile: false",
         ) from error
 
 

@@ -76,9 +76,8 @@ class Objective(nn.Module):
         if torch.is_grad_enabled() and not objective.requires_grad:
             raise EngineError(
                 Reason.BAD_SPEC,
-                "loss() does not depend on the model's parameters: was it detached, turned into a "
-                "number, or computed under "
-                "torch.no_grad()?",
+                "loss() does not depend on the model's parameters; check that it is not "
+                "detached, converted to a number, or computed under torch.no_grad()",
             )
         return objective, {name: term.detach() for name, term in sums.items()}
 
@@ -112,15 +111,14 @@ def as_terms(loss: object) -> dict[str, Tensor]:
         if term.dtype in NARROW:
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"loss() returned {name!r} in {term.dtype}, in which a sum is good to three "
-                f"digits: let the last reduction "
-                'run in float32, with functional.cross_entropy(..., reduction="sum") or with '
-                ".float() before .sum()",
+                f"loss() returned {name!r} in {term.dtype}, in which a sum has three exact "
+                "digits: compute the last reduction in float32, with "
+                'functional.cross_entropy(..., reduction="sum") or with .float() before .sum()',
             )
         if name is not WHOLE and not metrics.NAME.fullmatch(f"train/weight/{name}"):
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"loss() names a term {name!r}, which cannot be part of a metric's name",
+                f"loss() returns a term {name!r}, which is not valid in a metric name",
             )
         terms[name] = term
     return terms

@@ -202,11 +202,9 @@ def require_wide_parameters(model: nn.Module, *, accumulates_in_float32: bool) -
         more = f" and {len(narrow) - 1} more" if len(narrow) > 1 else ""
         raise EngineError(
             Reason.BAD_SPEC,
-            f"model() returned trainable parameters in {dtype} ({name}{more}), in which gradients "
-            f"of many micro-batches "
-            "cannot be added up: return the model in float32 (model.float()) and write precision: "
-            "bf16, or freeze these "
-            "parameters with requires_grad_(False)",
+            f"model() returned trainable parameters in {dtype} ({name}{more}), which is too "
+            "imprecise to accumulate gradients: return the model in float32 (model.float()) and "
+            "set precision: bf16, or freeze these parameters with requires_grad_(False)",
         )
 
 

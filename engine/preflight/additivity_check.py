@@ -91,20 +91,19 @@ def probe(
         if not samples:
             return AdditivityResult(
                 None,
-                f"weight() counts nothing in the first {LOOKED_AT_MAX} samples, so nothing is "
-                f"trained on them and the loss "
-                "was not probed: let it count the units that loss() sums over, and look at what "
-                "masks all of them",
+                f"weight() is 0 for the first {LOOKED_AT_MAX} samples, so they do not contribute "
+                "to training and the loss was not checked: weight() must count the units that "
+                "loss() sums over; check which mask removes all of them",
             )
         if task.batch_dependent:
             return AdditivityResult(None)
         if len(samples) < sum(PARTS):
-            few = f"only {len(samples)} of the first {LOOKED_AT_MAX} samples have any weight"
-            return AdditivityResult(None, f"the loss was not probed: {few}")
+            few = f"only {len(samples)} of the first {LOOKED_AT_MAX} samples have a weight above 0"
+            return AdditivityResult(None, f"the loss was not checked: {few}")
         if count > PARAMETERS_MAX:
             return AdditivityResult(
                 None,
-                f"the loss was not probed: {count:,} parameters are more than {PARAMETERS_MAX:,}",
+                f"the loss was not checked: {count:,} parameters are more than {PARAMETERS_MAX:,}",
             )
         failed = ""
         for dtype in (torch.float64, torch.float32):
@@ -115,7 +114,7 @@ def probe(
             except Exception as error:  # noqa: BLE001 - a copy may fail where training does not; the warm-up comes next
                 failed = describe(error).partition("\n")[0]
         return AdditivityResult(
-            None, f"the loss was not probed: on a copy of the model it raised {failed}"
+            None, f"the loss was not checked: on a copy of the model it raised {failed}"
         )
 
 
@@ -161,8 +160,7 @@ class _Comparison:
         if self._collate_draws:
             return AdditivityResult(
                 None,
-                "the loss was not probed: collate() draws random numbers, which depend on "
-                "micro_size",
+                "the loss was not checked: collate() draws random numbers, which depend on micro_size",
             )
         difference, drawn = self._watched()
         if drawn:
@@ -171,12 +169,12 @@ class _Comparison:
         self._require_additive_weights(self._on.names)
         if drawn:
             return AdditivityResult(
-                None, "the loss was not probed: it draws random numbers, even in eval mode"
+                None, "the loss was not checked: it draws random numbers, even in eval mode"
             )
         if difference is None:
             return AdditivityResult(
                 None,
-                "the loss was not probed: the gradient of the first samples is zero or not finite",
+                "the loss was not checked: the gradient of the first samples is zero or not finite",
             )
         coarsest = self._on.dtype
         if difference > limit(coarsest, self._on.device):
@@ -186,26 +184,24 @@ class _Comparison:
             # samples.
             if not self._on.repeats(self._whole[0]):
                 return AdditivityResult(
-                    None, "the loss was not probed: the same batch gives another value each time"
+                    None,
+                    "the loss was not checked: the same batch gives a different value each time",
                 )
             if self._on.draws_by_itself:
                 return AdditivityResult(
-                    None, "the loss was not probed: it draws from a random generator of its own"
+                    None, "the loss was not checked: it draws from a random generator of its own"
                 )
             try:
                 cause = self._cause()
             except Exception as error:  # noqa: BLE001 - refused all the same: that it is no sum is known by now
-                cause = (
-                    f"is not the sum over its samples: {SUM} (looking for the cause raised "
-                    f"{describe(error)})"
-                )
+                cause = f"is not the sum over its samples: {SUM} (the search for the cause raised {describe(error)})"
             raise self._refused(
-                "loss", f"{cause} (whole against three parts: off by {difference:.2g})"
+                "loss", f"{cause} (difference between the whole and three parts: {difference:.2g})"
             )
         name = str(coarsest).removeprefix("torch.")
         return AdditivityResult(
             difference,
-            "" if coarsest == torch.float64 else f"the loss was probed to the precision of {name}",
+            "" if coarsest == torch.float64 else f"the loss was checked to the precision of {name}",
         )
 
     def _cause(self) -> str:
@@ -289,21 +285,18 @@ class _Comparison:
                 raise self._refused(
                     "weight",
                     f"counts {whole[index]:g}{of} for {sum(PARTS)} samples together, but "
-                    f"{total:g} for the same samples "
-                    "in three parts: count only what the loss sums over, such as samples, or "
-                    "tokens without padding",
+                    f"{total:g} for the same samples in three parts: count only the units that "
+                    "the loss sums over, such as samples, or tokens without padding",
                 )
 
     def _default_weight(self, whole: float, total: float) -> EngineError:
         return EngineError(
             Reason.BAD_SPEC,
             f"{self._name}: without a weight() of the task, the first dimension of the batch's "
-            f"first tensor counts "
-            f"the samples, and it is {whole:g} for {sum(PARTS)} samples together but {total:g} "
-            f"for the same samples "
-            "in three parts: write weight(self, batch) in the task, which returns how many units "
-            "loss() sums over, "
-            "or let collate() put the samples first",
+            f"first tensor counts the samples, and it is {whole:g} for {sum(PARTS)} samples "
+            f"together but {total:g} for the same samples in three parts: write weight(self, "
+            "batch) in the task, which returns the number of units that loss() sums over, or put "
+            "the samples first in collate()",
         )
 
     def _refused(self, method: str, why: str) -> EngineError:

@@ -37,9 +37,8 @@ _SAME: Final = {torch.float64: 1e-6, torch.float32: 1e-2}
 _ENTRIES: Final = 4_096
 """Entries of each parameter's gradient that are compared."""
 SUM: Final = (
-    "return the sum (reduction='sum'), and let weight() count what the mean divides by; the "
-    "engine divides once, by the "
-    "weight of the whole batch"
+    "return the sum (reduction='sum'), and return the divisor of the mean from weight(); the "
+    "engine divides once, by the weight of the whole batch"
 )
 """Correction of a mean."""
 
@@ -115,14 +114,13 @@ class Diagnosis:
         if self._is_average(whole, parts):
             return (
                 "is a mean with weights over the micro-batch, such as a class-weighted "
-                "cross-entropy: return the "
-                "weighted sum (reduction='sum'), and let weight() return the sum of the weights"
+                "cross-entropy: return the weighted sum (reduction='sum'), and return the sum of "
+                "the weights from weight()"
             )
         return (
             "depends for each sample on the others in its micro-batch (in-batch negatives, a "
-            "ranking, statistics over "
-            "the samples): let every sample stand alone, or declare batch_dependent = True in the "
-            "task"
+            "ranking, statistics over the samples): make the loss of each sample independent of "
+            "the others, or declare batch_dependent = True in the task"
         )
 
     def _vector(self, batch: Batch) -> Tensor:

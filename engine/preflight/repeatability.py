@@ -92,13 +92,12 @@ def fetched_twice(
     source = (
         f"its own generator ({_listed(generators)})"
         if generators
-        else "a generator of its own, the clock or the system"
+        else "a separate generator, the clock or the system"
     )
     return once, [
-        f"sample {others[0]} of the dataset is another one when it is fetched again: it draws from "
+        f"sample {others[0]} of the dataset differs when it is fetched again: it draws from "
         f"{source}, which the engine does not seed, {_DEPENDS}, and a resumed run is not exact: "
-        f"call "
-        "the functions of random, numpy.random or torch, without a generator, in __getitem__"
+        "call the functions of random, numpy.random or torch, without a generator, in __getitem__"
     ]
 
 
@@ -252,8 +251,7 @@ def _moved_warnings(moved: list[HiddenState]) -> list[str]:
     warnings = []
     if parameters:
         warnings.append(
-            f"loss() changes parameters by itself ({_listed(parameters)}), such as those of a "
-            f"moving "
+            f"loss() changes parameters ({_listed(parameters)}), such as those of a moving "
             f"average: they move with each micro-batch of a rank, not with each step, {_DEPENDS}; "
             "rank 0's are saved"
         )
@@ -270,11 +268,10 @@ def _differing_warning(differing: list[str], terms: list[str], state: list[str])
     which = f" in its term {', '.join(map(repr, differing))}" if len(terms) > 1 else ""
     because = f" (it changes {_listed(state)})" if state else ""
     return (
-        f"loss(){which} gives another value when it is called again with the same batch{because}: "
-        f"it "
-        f"depends on the calls before it, {_DEPENDS}, and a resumed run is not exact: let it "
-        f"depend on "
-        "the model and the batch alone, and draw random numbers without a generator of its own"
+        f"loss(){which} gives a different value when it is called again with the same "
+        f"batch{because}: it depends on previous calls, {_DEPENDS}, and a resumed run is not "
+        "exact: make it depend on the model and the batch only, and draw random numbers without "
+        "a separate generator"
     )
 
 
@@ -287,11 +284,9 @@ def _hook_warnings(model: nn.Module) -> list[str]:
     if not hooked:
         return []
     return [
-        f"parameters have gradient hooks ({_listed(hooked)}): a hook gets a micro-batch's part of "
-        f"the "
-        "gradient, not the batch's, so with one that is not linear, such as clipping by value, "
-        "the run "
-        "depends on micro_size and on the ranks"
+        f"parameters have gradient hooks ({_listed(hooked)}): a hook receives the gradient of a "
+        "micro-batch, not of the batch, so with a nonlinear hook, such as clipping by value, the "
+        "run depends on micro_size and on the ranks"
     ]
 
 

@@ -53,12 +53,11 @@ def hold(folder: Path) -> str:
     except OSError as error:
         os.close(descriptor)
         if error.errno in _UNSUPPORTED:
-            return f"{folder} cannot be locked ({error.strerror}): start no second run in it"
+            return f"{folder} cannot be locked ({error.strerror}): do not start a second run in it"
         if error.errno in {errno.EWOULDBLOCK, errno.EACCES}:
             raise FolderInUseError(
                 f"{folder} is in use by another run ({_holder(path)}): wait until it ends, stop "
-                f"it, or give another "
-                "folder with --out"
+                "it, or use another folder with --out"
             ) from None
         raise
     os.ftruncate(descriptor, 0)

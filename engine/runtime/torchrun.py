@@ -38,7 +38,7 @@ def die_with_torchrun(environ: Mapping[str, str]) -> None:
         return
     processes.die_with_parent()
     if not _below_torch(os.getppid()):
-        sys.stderr.write("torchrun is gone, so this rank leaves\n")
+        sys.stderr.write("torchrun has ended, so this rank exits\n")
         os._exit(1)
 
 

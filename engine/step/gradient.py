@@ -341,8 +341,8 @@ class GradientStep:
         if tuple(sums) != self.terms:
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"loss() returned the terms {sorted(sums)} after {sorted(self.terms)}: they must "
-                f"not change",
+                f"loss() returned the terms {sorted(sums)} after {sorted(self.terms)}: the "
+                "terms must be the same in every micro-batch",
             )
         return list(sums.values())
 

@@ -28,9 +28,8 @@ from lockstep.engine.runtime.errors import EngineError
 Seen = tuple[Tensor | None, int]
 """A parameter's gradient, and the number of changes to either."""
 _GRADIENTS: Final = (
-    "the gradients changed while loss() ran, by backward(), zero_grad() or .grad: return the "
-    "loss, and let the engine "
-    "differentiate it"
+    "the gradients changed while loss() ran, by backward(), zero_grad() or .grad: only return "
+    "the loss; the engine computes its gradient"
 )
 
 
@@ -66,7 +65,7 @@ class GradientGuard:
     def open(self) -> None:
         """A step begins."""
         if self._open:
-            raise _illegal("a batch was begun inside of another: loss() must not train")
+            raise _illegal("a batch was started inside another one: loss() must not train")
         self._open = True
 
     def shut(self) -> None:
@@ -78,7 +77,7 @@ class GradientGuard:
         """The gradient must still be there when it is used."""
         if self._watched.grad is not self._kept:
             raise _illegal(
-                "the gradients were dropped or replaced between the last backward and the update"
+                "the gradients were removed or replaced between the last backward and the update"
             )
 
     def look(self) -> Seen:
@@ -98,8 +97,7 @@ class GradientGuard:
         if versions != before[1]:
             raise _illegal(
                 f"{_GRADIENTS}; or it changed parameters, which only the engine's optimizer may "
-                f"move (nn.Embedding with "
-                "max_norm does that, too)"
+                "update (nn.Embedding with max_norm changes them, too)"
             )
 
     def close(self) -> None:
@@ -116,9 +114,8 @@ class GradientGuard:
             for parameter in group["params"]
         ):
             raise _illegal(
-                f"an optimizer ({type(optimizer).__name__}) of the task's own moved the model "
-                f"before the batch's gradient "
-                "was whole: set train.optimizer instead"
+                f"an optimizer ({type(optimizer).__name__}) of the task updated the model before "
+                "the batch's gradient was complete: set train.optimizer instead"
             )
 
 

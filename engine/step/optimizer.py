@@ -122,11 +122,10 @@ class Optimizer:
                 raise
             raise EngineError(
                 Reason.OUT_OF_MEMORY,
-                f"step {step + 1} ran out of memory in the optimizer, which has moved some "
-                f"parameters and not others: go "
-                "on from the last checkpoint, with a smaller batch.micro_size or "
-                "activation_checkpointing: true, or with "
-                "strategy zero1 or fsdp, under which ranks share the optimizer's state",
+                f"step {step + 1} ran out of memory in the optimizer, which has updated only some "
+                "of the parameters: resume from the last checkpoint, with a smaller "
+                "batch.micro_size or activation_checkpointing: true, or with strategy zero1 or "
+                "fsdp, under which ranks share the optimizer's state",
             ) from error
         return refused
 
@@ -239,8 +238,8 @@ def _check_groups(groups: list[dict[str, Any]], model: nn.Module) -> None:
     if left_out:
         raise EngineError(
             Reason.BAD_SPEC,
-            f"param_groups() leaves out {', '.join(left_out[:5])}: put each trainable parameter "
-            f"into a group, or freeze it with requires_grad_(False)",
+            f"param_groups() omits {', '.join(left_out[:5])}: put each trainable parameter "
+            "into a group, or freeze it with requires_grad_(False)",
         )
     if foreign := given - {id(parameter) for parameter in model.parameters()}:
         raise EngineError(

@@ -102,11 +102,10 @@ class ReplicaCheck:
         if len({row[1] for row in rows}) > 1:
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"model() does not give the same values on all ranks: "
-                f"{self._first_difference(found)}. Draw from random, "
-                "numpy.random and torch's default generator only, which are seeded alike on every "
-                "rank, and do not ask "
-                "for the rank",
+                "model() does not give the same values on all ranks: "
+                f"{self._first_difference(found)}. Draw from random, numpy.random and torch's "
+                "default generator only, which have the same seed on every rank, and do not use "
+                "the rank",
             )
 
     def due(self, step: int) -> bool:
@@ -198,10 +197,9 @@ class ReplicaCheck:
         said = "; ".join(f"{what} on {_listed(ranks)}" for what, ranks in kinds.items())
         raise EngineError(
             Reason.BAD_SPEC,
-            f"model() builds another model on some ranks: parameter {place + 1} is {said}. Build "
-            f"the same layers in the "
-            "same order everywhere: no sets of names, and nothing that depends on the rank or the "
-            "machine",
+            f"model() builds different models on the ranks: parameter {place + 1} is {said}. "
+            "Build the same layers in the same order on every rank: do not iterate over sets, "
+            "and do not depend on the rank or the machine",
         )
 
 

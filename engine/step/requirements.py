@@ -29,9 +29,8 @@ def require_trainable(model: nn.Module) -> None:
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise EngineError(
             Reason.BAD_SPEC,
-            "model() has no parameter that requires a gradient, so there is nothing to train: "
-            "unfreeze some with "
-            "requires_grad_(True)",
+            "the model has no parameter that requires a gradient, so there is nothing to train: "
+            "unfreeze some with requires_grad_(True)",
         )
 
 
@@ -103,11 +102,10 @@ class WeightedLoss:
         if self._in_a_row == WEIGHTLESS_IN_A_ROW_MAX:
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"{self._name}: weight() counted nothing in {self._in_a_row} batches in a row, so "
-                f"nothing was trained on "
-                "them: let it return how many units the loss of a batch adds up (its samples, or "
-                "its tokens that are "
-                "not masked), and look at what masks them all",
+                f"{self._name}: weight() returned 0 for {self._in_a_row} batches in a row, so "
+                "they did not contribute to training: return the number of units that the loss "
+                "of a batch sums over (its samples, or its unmasked tokens), and check which "
+                "mask removes all of them",
             )
 
 

@@ -25,9 +25,8 @@ class RoundedDDP(DDP):
     """``ddp`` that rounds gradients to 16 bits for the all-reduce."""
 
     lost_promise: ClassVar[str] = (
-        "compression rounds gradients to 16 bits between ranks: the batch's gradient is right to "
-        "that, and depends on the "
-        "number of ranks"
+        "compression rounds gradients to 16 bits between ranks: the batch's gradient has this "
+        "precision, and depends on the number of ranks"
     )
 
     def add_hook(self, reducer: Reducer) -> None:

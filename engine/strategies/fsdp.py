@@ -279,17 +279,15 @@ def _require_support(model: nn.Module) -> None:
     if len(formats) > 1:
         raise EngineError(
             Reason.BAD_SPEC,
-            f"strategy fsdp takes parameters of one type, and the model has "
-            f"{sorted(map(str, formats))}: "
-            "convert them in model(), or write strategy: {name: ddp}",
+            "strategy fsdp needs parameters of one type, and the model has "
+            f"{sorted(map(str, formats))}: convert them in model(), or set strategy: {{name: ddp}}",
         )
     for name, parameter in model.named_parameters():
         if not parameter.is_contiguous():
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"strategy fsdp takes contiguous parameters, and {name} of shape "
-                f"{tuple(parameter.shape)} has the "
-                f"strides {tuple(parameter.stride())} (channels_last or a transposed view): "
-                f"convert it in model(), or "
-                "write strategy: {name: ddp} or {name: zero1}",
+                f"strategy fsdp needs contiguous parameters, and {name} of shape "
+                f"{tuple(parameter.shape)} has the strides {tuple(parameter.stride())} "
+                "(channels_last or a transposed view): convert it in model(), or set strategy: "
+                f"{{name: ddp}} or {{name: zero1}}",
             )

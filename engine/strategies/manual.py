@@ -104,10 +104,9 @@ def require_same_parameters(model: nn.Module, ranks: Ranks) -> None:
         where = "; ".join(f"rank {rank}: {names[0]}{more[rank]}" for rank, names in found.items())
         raise EngineError(
             Reason.BAD_SPEC,
-            f"the model starts with other weights than on rank 0 ({where}): model() must build "
-            f"the same weights on every "
-            "rank, so let it draw from torch's default generator only, which the engine seeds "
-            "alike",
+            f"the initial weights of the model differ from rank 0 ({where}): model() must build "
+            "the same weights on every rank; draw from torch's default generator only, which has "
+            "the same seed on every rank",
         )
 
 

@@ -104,8 +104,6 @@ def explained() -> Iterator[None]:
         raise EngineError(
             Reason.BAD_SPEC,
             "under strategy fsdp the parameters of a block in a ModuleList, ModuleDict or "
-            "Sequential are whole only inside "
-            "that block's forward, and the task or the model reads them outside of it: call the "
-            "block itself, or use "
-            f"strategy zero1 or ddp ({error})",
+            "Sequential are complete only inside that block's forward, and the task or the model "
+            f"reads them outside of it: call the block, or use strategy zero1 or ddp ({error})",
         ) from error

@@ -91,7 +91,6 @@ def _require_one_format(model: nn.Module) -> None:
     if len(formats) > 1:
         raise EngineError(
             Reason.BAD_SPEC,
-            f"strategy zero1 needs parameters of one number format, and the model has "
-            f"{' and '.join(formats)}: convert "
-            "them in model(), or write strategy: {name: ddp}",
+            "strategy zero1 needs parameters of one number format, and the model has "
+            f"{' and '.join(formats)}: convert them in model(), or set strategy: {{name: ddp}}",
         )

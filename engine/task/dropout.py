@@ -92,7 +92,7 @@ class Dropout(nn.Module):
         super().__init__()
         dropped = round(p * _LANE_VALUES) if 0 <= p < 1 else _LANE_VALUES
         if dropped >= _LANE_VALUES:
-            raise ValueError(f"dropout takes a probability of at least 0 and below 1, got {p}")
+            raise ValueError(f"dropout: expected a probability of at least 0 and below 1, got {p}")
         self.p = p
         self._threshold = dropped + _LANE_MIN
         self._scale = _LANE_VALUES / (_LANE_VALUES - dropped)
@@ -111,10 +111,9 @@ class Dropout(nn.Module):
         if x.ndim == 0 or x.shape[0] != rows_B.shape[0]:
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"lockstep.Dropout: the first dimension of its input must be the "
-                f"{rows_B.shape[0]} samples of the "
-                f"micro-batch, but the input has the shape {tuple(x.shape)}: move the samples "
-                f"there first",
+                "lockstep.Dropout: the first dimension of its input must be the "
+                f"{rows_B.shape[0]} samples of the micro-batch, but the input has the shape "
+                f"{tuple(x.shape)}: move the samples to the first dimension",
             )
         return (x * self._keep(rows_B, x)).mul_(self._scale)
 
@@ -151,10 +150,9 @@ class Dropout(nn.Module):
         if used > 1:
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"a lockstep.Dropout is used {used} times in one micro-batch and computed again "
-                f"in backward, where the "
-                "uses cannot be told apart: give each use its own module, or set "
-                "activation_checkpointing: false",
+                f"a lockstep.Dropout is used {used} times in one micro-batch and recomputed in "
+                "backward, where the uses cannot be distinguished: use a separate module for "
+                "each use, or set activation_checkpointing: false",
             )
         return 0
 

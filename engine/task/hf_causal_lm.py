@@ -78,9 +78,8 @@ class HfCausalLM(TextTask):
         if not (folder / "config.json").is_file():
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"task_args.model: there is no config.json in {folder}; expected a folder on the "
-                f"node that a model's "
-                "save_pretrained wrote",
+                f"task_args.model: {folder} has no config.json; expected a folder on the node "
+                "written by a model's save_pretrained",
             )
         return folder
 

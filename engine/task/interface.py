@@ -65,7 +65,7 @@ class Task:
         The engine seeds torch before, so every rank builds the same weights.
         """
         raise NotImplementedError(
-            f"{type(self).__name__} must write model(self): it returns the nn.Module to train"
+            f"{type(self).__name__} must define model(self), which returns the nn.Module to train"
         )
 
     def dataset(self, split: str) -> Dataset[Any]:
@@ -85,8 +85,7 @@ class Task:
         ``random_split`` in it gives disjoint splits.
         """
         raise NotImplementedError(
-            f"{type(self).__name__} must write dataset(self, split): it returns a map-style "
-            f"dataset with a length"
+            f"{type(self).__name__} must define dataset(self, split), which returns a map-style dataset with a length"
         )
 
     def collate(self, samples: list[Any]) -> Batch:
@@ -99,10 +98,9 @@ class Task:
         except (RuntimeError, TypeError, KeyError) as error:
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"{len(samples)} samples cannot be stacked to a micro-batch ({error}): write "
-                f"collate(self, samples) in the "
-                "task, which pads them to one shape, or let dataset() return samples of equal "
-                "shapes",
+                f"{len(samples)} samples cannot be stacked to a micro-batch ({error}): define "
+                "collate(self, samples) in the task, which pads them to one shape, or return "
+                "samples of equal shapes from dataset()",
             ) from error
 
     def weight(self, batch: Batch) -> float | dict[str, float]:
@@ -123,8 +121,8 @@ class Task:
         Any number of forwards, and any methods of the model, may be called.
         """
         raise NotImplementedError(
-            f"{type(self).__name__} must write loss(self, model, batch): it returns the sum of "
-            f"the loss over the batch"
+            f"{type(self).__name__} must define loss(self, model, batch), which returns the "
+            "sum of the loss over the batch"
         )
 
     def penalty(self, model: nn.Module) -> Tensor:  # noqa: ARG002 - for tasks that override it
@@ -164,7 +162,7 @@ class Task:
             }
         if isinstance(weight, Mapping):
             raise TypeError(
-                f"weight() names {sorted(weight)}, so loss() must return a dict with these names"
+                f"weight() returns the names {sorted(weight)}, so loss() must return a dict with these names"
             )
         return {"loss": (sums, weight)}
 

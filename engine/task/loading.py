@@ -49,7 +49,7 @@ def load_task(name: str, args: dict[str, Any], code: Path) -> Task:
 
     if name not in BUILT_IN:
         raise EngineError(
-            Reason.BAD_SPEC, f"no task is named {name!r}; built in: {', '.join(sorted(BUILT_IN))}"
+            Reason.BAD_SPEC, f"unknown task {name!r}; expected one of {', '.join(sorted(BUILT_IN))}"
         )
     return BUILT_IN[name](**args)
 
@@ -63,13 +63,13 @@ def _own_class(code: Path, file: str, class_name: str) -> type[Task]:
             else "no such folder"
         )
         raise EngineError(
-            Reason.BAD_SPEC, f"train.task: there is no file {file} in the job's code ({there})"
+            Reason.BAD_SPEC, f"train.task: the job's code has no file {file} ({there})"
         )
     module = _import(path, code)
     found = getattr(module, class_name, None)
     if found is None:
         classes = [name for name, value in vars(module).items() if _is_task(value)]
-        there = f"its tasks: {', '.join(classes)}" if classes else "it has no task"
+        there = f"its tasks: {', '.join(classes)}" if classes else "the file has no task"
         raise EngineError(
             Reason.BAD_SPEC, f"train.task: {file} has no class {class_name!r}; {there}"
         )
@@ -106,6 +106,6 @@ def _construct(task_class: type[Task], name: str, args: dict[str, Any]) -> Task:
         signature = str(inspect.signature(task_class))
         raise EngineError(
             Reason.BAD_SPEC,
-            f"train.task_args: {name} takes {signature}, so {sorted(args)} does not fit: {error}",
+            f"train.task_args: {name} expects {signature}, got {sorted(args)}: {error}",
         ) from None
     return task_class(**args)

@@ -74,8 +74,7 @@ def read_text(path: Path, pattern: str, max_bytes: int) -> bytes:
     if len(text) < 2:
         raise EngineError(
             Reason.BAD_SPEC,
-            f"task_args.path: the files {pattern} under {path} hold {len(text)} bytes; at least 2 "
-            f"are needed",
+            f"task_args.path: the files {pattern} under {path} have {len(text)} bytes; at least 2 are required",
         )
     return bytes(text)
 
@@ -155,12 +154,12 @@ def load_tokenizer(file: Path) -> Any:
             "to train on bytes",
         ) from None
     if not file.is_file():
-        raise EngineError(Reason.BAD_SPEC, f"task_args.tokenizer: there is no file {file}")
+        raise EngineError(Reason.BAD_SPEC, f"task_args.tokenizer: file {file} does not exist")
     try:
         return Tokenizer.from_file(str(file))
     except Exception as error:  # noqa: BLE001 - the library raises bare Exception for a file that it cannot read
         raise EngineError(
-            Reason.BAD_SPEC, f"task_args.tokenizer: {file} is no tokenizer file: {error}"
+            Reason.BAD_SPEC, f"task_args.tokenizer: {file} is not a tokenizer file: {error}"
         ) from None
 
 
@@ -209,7 +208,7 @@ def _existing(path: Path, pattern: str) -> Iterator[Path]:
     if not path.exists():
         raise EngineError(
             Reason.BAD_SPEC,
-            f"task_args.path: there is no text at {path}; it names a file or a folder on the node",
+            f"task_args.path: no text found at {path}; expected a file or a folder on the node",
         )
     return text_files(path, pattern)
 

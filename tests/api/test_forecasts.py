@@ -282,4 +282,4 @@ def test_a_process_that_cannot_work_says_why() -> None:
     }
     found = ForecastProcess()(request_of(Train.model_validate(train), 1, None))
     assert found.forecast is None
-    assert "there is no config.json in /nowhere" in (found.why or "")
+    assert "/nowhere has no config.json" in (found.why or "")

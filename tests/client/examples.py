@@ -98,7 +98,7 @@ def progress(step: int, loss: float | str = 2.5) -> Progress:
 
 
 def succeeded() -> JobView:
-    outcome = Outcome.of(Reason.SUCCEEDED, "all 2 ranks ended well", last_step=200)
+    outcome = Outcome.of(Reason.SUCCEEDED, "all 2 ranks succeeded", last_step=200)
     return job(JobState.SUCCEEDED, progress=progress(200, 2.4), outcome=outcome)
 
 

@@ -262,7 +262,7 @@ class CountsPadding(Classify):
 WRONG: list[tuple[type[Task], str]] = [
     (
         Mean,
-        r"loss\(\) .*is a mean over the micro-batch: return the sum \(reduction='sum'\), and let weight\(\) count",
+        r"loss\(\) .*is a mean over the micro-batch: return the sum \(reduction='sum'\), and return the divisor",
     ),
     (MeanOfTokens, r"is a mean over the micro-batch"),
     (MeanOfTokensBySamples, r"divides by a count that can be zero: return the sum|is a mean"),

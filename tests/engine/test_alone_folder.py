@@ -90,8 +90,7 @@ def test_a_second_run_in_one_folder_is_refused_until_the_first_is_gone(
         assert refused.returncode == (2 if ranks == 1 else 1)  # torchrun always leaves with 1.
         sentence = (
             f"{out} is in use by another run (process {first.pid} on {os.uname().nodename}): wait "
-            f"until it ends, stop "
-            "it, or give another folder with --out"
+            "until it ends, stop it, or use another folder with --out"
         )
         assert refused.stdout == ""
         if ranks == 1:
@@ -148,7 +147,7 @@ def test_a_file_system_without_locks_is_used_without_one(
 
     monkeypatch.setattr(folder_lock.fcntl, "flock", refuse)
     assert folder_lock.hold(tmp_path) == (
-        f"{tmp_path} cannot be locked ({os.strerror(code)}): start no second run in it"
+        f"{tmp_path} cannot be locked ({os.strerror(code)}): do not start a second run in it"
     )
 
 

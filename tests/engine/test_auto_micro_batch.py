@@ -181,7 +181,7 @@ def test_a_size_that_fails_on_one_rank_has_failed_on_all(pool: Pool) -> None:
 
 
 def test_where_not_even_one_sample_fits_the_error_says_what_to_change(pool: Pool) -> None:
-    with pytest.raises(EngineError, match="not even one sample at a time fits") as raised:
+    with pytest.raises(EngineError, match="one sample per micro-batch does not fit") as raised:
         pool.run(auto_cases.choose_on_rank, {"fails_on": 0, "fails_from": 1}, world_size=2)
     assert raised.value.reason is Reason.OUT_OF_MEMORY
 

@@ -197,7 +197,7 @@ def test_c05_a_hundred_batches_without_weight_end_the_run_on_every_rank(
     pool: Pool, tmp_path: Path
 ) -> None:
     with pytest.raises(
-        EngineError, match=r"causal_lm: weight\(\) counted nothing in 100 batches in a row"
+        EngineError, match=r"causal_lm: weight\(\) returned 0 for 100 batches in a row"
     ):
         run(pool, tmp_path, Toy(masked="all"), spec(4, 1, steps=200), 2)
 

@@ -85,7 +85,7 @@ STARTS = {
     "order": r"parameter 2 is b\.weight \(3, 3\) float32 on rank 0 and c\.weight \(3, 3\) float32 on rank 1",
     "shape": r"parameter 2 is b\.weight \(3, 3\) float32 on rank 0 and b\.weight \(4, 3\) float32 on rank 1",
     "fewer": r"parameter 4 is c\.weight \(3, 3\) float32 on rank 0 and none on rank 1",
-    "value": r"other weights than on rank 0 \(rank 1: b\.weight\)",
+    "value": r"the initial weights of the model differ from rank 0 \(rank 1: b\.weight\)",
 }
 
 

@@ -228,7 +228,7 @@ def test_c20_on_another_number_of_ranks_the_memory_is_left_out_and_said_so(
         assert all(torch.isfinite(value).all() for value in seen[0].weights.values())
         said = [event["message"] for event in events(folder, "warning")]
         assert any(
-            f"2 ranks saved it, and now there are {world_size}" in message for message in said
+            f"2 ranks saved it, and the run now has {world_size}" in message for message in said
         )
 
 

@@ -28,7 +28,7 @@ OPTIONS: dict[str, Any] = {
 
 
 STARTS = {
-    "order": r"another model on some ranks: parameter 3 is b\.weight \(3, 3\) float32 on ranks 0, 1; c\.weight .* on rank 2",
+    "order": r"different models on the ranks: parameter 3 is b\.weight \(3, 3\) float32 on ranks 0, 1; c\.weight .* on rank 2",
     "shape": r"parameter 3 is b\.weight \(3, 3\) float32 on ranks 0, 1; b\.weight \(4, 3\) float32 on rank 2",
     "dtype": r"parameter 3 is .*b\.weight \(3, 3\) float64 on rank 2",
     "fewer": r"parameter 5 is c\.weight \(3, 3\) float32 on ranks 0, 1; nothing on rank 2",
@@ -55,7 +55,7 @@ SQUARE = Toy(width=3, double=False)
 
 def test_c22_an_order_that_differs_is_seen_by_a_run(pool: Pool, tmp_path: Path) -> None:
     with pytest.raises(
-        EngineError, match=r"model\(\) builds another model on some ranks: parameter 2 is"
+        EngineError, match=r"model\(\) builds different models on the ranks: parameter 2 is"
     ):
         pool.run(
             cases.train, SQUARE, OPTIONS, tmp_path, diverging.swapped_on_the_last_rank, world_size=2

@@ -245,7 +245,7 @@ def test_c25_a_layer_computed_again_in_backward_drops_the_same(reentrant: bool) 
 
 def test_c25_a_layer_used_twice_and_computed_again_is_refused() -> None:
     with pytest.raises(
-        EngineError, match="used 2 times in one micro-batch and computed again in backward"
+        EngineError, match="used 2 times in one micro-batch and recomputed in backward"
     ):
         gradient_of(Recomputed(uses=2, recompute=True))
 

@@ -173,8 +173,8 @@ def test_c33_halfway_to_the_limit_a_warning_says_what_the_ranks_do(tmp_path: Pat
         told.append(stalls.warning())
     assert [at for at, message in enumerate(told) if message] == [50]
     assert told[50] == (
-        "no rank has moved for 50 s: rank 0 is in data, rank 1 is in communication; after 100 s "
-        "the run is ended"
+        "no rank has made progress for 50 s: rank 0 is in data, rank 1 is in communication; "
+        "after 100 s the run is killed"
     )
 
 

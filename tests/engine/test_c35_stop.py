@@ -56,7 +56,7 @@ def test_c35_what_hangs_is_abandoned_at_half_the_grace_and_the_last_step_is_save
     outcome = attempt.outcome()
     assert outcome.reason is Reason.PREEMPTED, (outcome, why(attempt))
     # After the grace the launcher would have killed it, and would say so.
-    assert "rank 0 saved the last completed step and left" in outcome.message
+    assert "rank 0 saved the last completed step and exited" in outcome.message
     assert outcome.last_step == last_step
     assert [checkpoint.verify(folder) for folder in checkpoints(attempt)] == (
         [last_step] if last_step else []

@@ -126,8 +126,7 @@ def test_c36_the_plan_is_announced_again_and_a_warning_says_why(pool: Pool, tmp_
     ]
     (warning,) = events(tmp_path, "warning")
     assert warning["message"] == (
-        "step 3 ran out of memory: going on with micro-batches of 3 instead of 6; the batch stays "
-        "24"
+        "step 3 ran out of memory: continuing with micro-batches of 3 instead of 6; the batch stays 24"
     )
 
 
@@ -137,7 +136,7 @@ def test_c36_one_sample_that_does_not_fit_ends_all_ranks_with_advice(
 ) -> None:
     short = partial(shortage, "forward", rank=0, samples=0)
     with pytest.raises(
-        EngineError, match="step 1 does not fit into memory with one sample at a time"
+        EngineError, match="step 1 does not fit into memory with micro-batches of one sample"
     ) as caught:
         pool.run(cases.train, TOY, OPTIONS, tmp_path, short, world_size=world_size)
     assert caught.value.reason == "out_of_memory"

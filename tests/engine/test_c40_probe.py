@@ -187,7 +187,7 @@ def test_c40_a_batch_without_any_weight_is_no_verdict() -> None:
     found = probed(NoneWithWeight())
     assert found.difference is None
     assert found.note.startswith(
-        "weight() counts nothing in the first 64 samples, so nothing is trained on them"
+        "weight() is 0 for the first 64 samples, so they do not contribute to training"
     )
 
 
@@ -213,7 +213,7 @@ class SinglePenalty(Single):
 
 def test_c40_what_cannot_run_in_float64_is_probed_in_float32() -> None:
     found = probed(Single())
-    assert found.note == "the loss was probed to the precision of float32"
+    assert found.note == "the loss was checked to the precision of float32"
     assert found.difference is not None
     assert found.difference <= 1e-5
     assert "is a mean over the micro-batch" in refusal(SingleMean())
@@ -232,7 +232,7 @@ class PartlySingleMean(PartlySingle):
 
 def test_c40_rounding_inside_a_model_is_not_taken_for_a_wrong_loss() -> None:
     notes = {probed(PartlySingle(), seed=seed).note for seed in range(8)}
-    assert "the loss was probed to the precision of float32" in notes
+    assert "the loss was checked to the precision of float32" in notes
     refusal(PartlySingleMean())
 
 
@@ -268,7 +268,7 @@ class Failing(Classify):
     ],
 )
 def test_c40_what_it_cannot_tell_it_says(task: type[Task], note: str) -> None:
-    assert probed(task()) == AdditivityResult(None, f"the loss was not probed: {note}")
+    assert probed(task()) == AdditivityResult(None, f"the loss was not checked: {note}")
 
 
 def test_c40_of_a_long_exception_it_says_the_first_line() -> None:
@@ -281,7 +281,7 @@ def test_c40_of_a_long_exception_it_says_the_first_line() -> None:
 
 def test_c40_a_huge_model_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probing, "PARAMETERS_MAX", 10)
-    assert probed(Mean()).note == "the loss was not probed: 51 parameters are more than 10"
+    assert probed(Mean()).note == "the loss was not checked: 51 parameters are more than 10"
 
 
 class Popping(Classify):

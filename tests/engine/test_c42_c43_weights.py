@@ -191,7 +191,7 @@ def test_c42_tied_weights_need_be_there_under_one_name_only(tmp_path: Path, writ
         (
             "job:0192",
             None,
-            "job:0192 is fetched by the service, which does not run this job",
+            "job:0192 is available under the service only",
             "bad_spec",
         ),
     ],
@@ -234,7 +234,7 @@ def test_c42_what_holds_no_weights_is_refused_by_name(
         ({"items": 21}, "belongs to another run: samples 20, now 21"),
         (
             {"masked": "all"},
-            r"belongs to another dataset: sample 10 is another one \(3\); sample 19 is another one",
+            r"belongs to another dataset: sample 10 differs \(3\); sample 19 differs",
         ),
     ],
 )
@@ -279,8 +279,8 @@ def test_c43_a_dataset_that_is_another_each_time_is_a_warning(pool: Pool, tmp_pa
     cannot_tell, not_seeded = (
         warning["message"] for warning in events(tmp_path / "again", "warning")
     )
-    assert "another one each time it is fetched" in cannot_tell
-    assert "another one when it is fetched again" in not_seeded
+    assert "differs each time it is fetched" in cannot_tell
+    assert "differs when it is fetched again" in not_seeded
     assert [resumed["step"] for resumed in events(tmp_path / "again", "resumed")] == [3]
 
 
@@ -430,6 +430,5 @@ def test_a_model_that_the_format_cannot_hold_is_a_warning_and_the_checkpoint_is_
     assert {file.name for file in final.iterdir()} == {"state.pt", "manifest.json"}
     (warning,) = events(tmp_path, "warning")
     assert (
-        warning["message"]
-        == "the final checkpoint is there, but has no model.safetensors beside it: for a test"
+        warning["message"] == "the final checkpoint was saved without model.safetensors: for a test"
     )

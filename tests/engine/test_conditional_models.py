@@ -74,7 +74,7 @@ def test_weights_are_those_of_a_plain_loop(
     options = settings(strategy)
     expected = conditional.reference(kind, options, batches())
     if strategy == "fsdp" and kind in {"ChannelsLast", "Transposed"}:
-        with pytest.raises(EngineError, match="strategy fsdp takes contiguous parameters"):
+        with pytest.raises(EngineError, match="strategy fsdp needs contiguous parameters"):
             pool.run(conditional.train, kind, options, tmp_path, world_size=world_size)
         return
     for found in pool.run(conditional.train, kind, options, tmp_path, world_size=world_size):

@@ -158,7 +158,7 @@ def test_an_exception_of_the_task_leaves_the_weights(pool: Pool, tmp_path: Path)
     }
     (warning,) = events(tmp_path, "warning")
     assert warning["message"] == (
-        "the export has no files of the task: export_files raised ValueError: no labels"
+        "the export lacks the files of the task: export_files raised ValueError: no labels"
     )
 
 
@@ -168,8 +168,7 @@ def test_files_that_a_checkpoint_cannot_hold_are_named(pool: Pool, tmp_path: Pat
     assert manifest(tmp_path / "checkpoints/step-00000002") == names
     (warning,) = events(tmp_path, "warning")
     assert warning["message"] == (
-        "the export leaves out files of the task: a name (its name does not match "
-        "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}$), "
-        "inner (not a regular file), link (not a regular file), state.pt (the name of a file of "
-        "Lockstep's own)"
+        "the export skips files of the task: a name (its name does not match "
+        "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}$), inner (not a regular file), link (not a regular "
+        "file), state.pt (the name is reserved for Lockstep)"
     )

@@ -187,7 +187,7 @@ def test_parameters_are_sharded_again_after_an_evaluation(pool: Pool, tmp_path: 
     [
         (
             "peeking",
-            "reads them outside of it: call the block itself, or use strategy zero1 or ddp",
+            "reads them outside of it: call the block, or use strategy zero1 or ddp",
         ),
         ("scalar", "strategy fsdp cannot shard this model"),
         ("mixed", "parameters of one type"),

@@ -61,7 +61,7 @@ def test_a_number_that_never_appears_is_told_once(pool: Pool, tmp_path: Path, me
     (warning,) = warnings(tmp_path)
     step = 2 if metric.startswith("eval/") else 1
     assert warning["message"].startswith(
-        f"keep_best: step {step} has no {metric}, so its checkpoint cannot be the best; it has "
+        f"keep_best: step {step} has no {metric}, so its checkpoint cannot be the best; its metrics are "
     )
     assert "train/loss" in warning["message"]
     assert steps_left(tmp_path) == [8, 9]

@@ -148,7 +148,7 @@ def test_what_needs_values_has_no_forecast_and_says_why(task: Task, why: str) ->
 
 
 def test_a_strategy_without_a_rule_has_no_forecast() -> None:
-    with pytest.raises(NoForecastError, match="diloco spreads memory over the ranks"):
+    with pytest.raises(NoForecastError, match="diloco distributes memory over the ranks"):
         predicted(
             Wide(), train_of(8, strategy={"name": "diloco", "sync_every_steps": 2}), 4, world_size=2
         )

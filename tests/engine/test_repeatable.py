@@ -73,7 +73,7 @@ LAYOUT = "so the run depends on micro_size and on the ranks"
         (Transformed(), "its own generator (dataset.transforms.1.draws)"),
         (subset_of(NumpyGenerator()), "its own generator (dataset.dataset.rng)"),
         (CoinToss(), "its own generator (dataset.rng)"),
-        (SystemRandomness(), "a generator of its own, the clock or the system"),
+        (SystemRandomness(), "a separate generator, the clock or the system"),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -81,7 +81,7 @@ def test_a_dataset_that_draws_by_itself_is_warned_about(
     tmp_path: Path, items: Dataset[Any], named: str
 ) -> None:
     (warning,) = warnings_of(Given(items), tmp_path)
-    assert "is another one when it is fetched again" in warning
+    assert "differs when it is fetched again" in warning
     assert named in warning
     assert LAYOUT in warning
 
@@ -98,21 +98,19 @@ def test_a_dataset_whose_items_are_functions_of_their_number_is_not(
     [
         (
             Counting,
-            "loss() gives another value when it is called again with the same batch (it changes "
-            "task.calls)",
+            "loss() gives a different value when it is called again with the same batch (it changes task.calls)",
         ),
         (
             CountingInTheModel,
-            "loss() gives another value when it is called again with the same batch (it changes "
-            "calls)",
+            "loss() gives a different value when it is called again with the same batch (it changes calls)",
         ),
-        (CountingOneTerm, "loss() in its term 'kl' gives another value .*changes task.state"),
-        (OwnNoise, "loss() gives another value .*changes task.rng"),
-        (Taught, "loss() changes parameters by itself (teacher.weight, teacher.bias)"),
-        (TaughtByData, "loss() changes parameters by itself (teacher.weight, teacher.bias)"),
+        (CountingOneTerm, "loss() in its term 'kl' gives a different value .*changes task.state"),
+        (OwnNoise, "loss() gives a different value .*changes task.rng"),
+        (Taught, "loss() changes parameters (teacher.weight, teacher.bias)"),
+        (TaughtByData, "loss() changes parameters (teacher.weight, teacher.bias)"),
         (
             TaughtByTheTask,
-            "loss() changes parameters by itself (task.teacher.weight, task.teacher.bias)",
+            "loss() changes parameters (task.teacher.weight, task.teacher.bias)",
         ),
         (RunningMean, "loss() changes buffers (mean)"),
         (
@@ -128,7 +126,7 @@ def test_state_outside_of_the_engine_is_named_and_not_taken_for_coupled_samples(
     tmp_path: Path, task: type[Task], said: str
 ) -> None:
     warnings = [
-        each for each in warnings_of(task(), tmp_path) if "the loss was not probed" not in each
+        each for each in warnings_of(task(), tmp_path) if "the loss was not checked" not in each
     ]
     (warning,) = warnings
     for part in said.split(".*"):
@@ -141,7 +139,7 @@ def test_state_that_no_attribute_holds_is_warned_about_and_not_taken_for_coupled
 ) -> None:
     warnings = warnings_of(CountingOutside(), tmp_path)
     assert any(
-        "loss() gives another value when it is called again with the same batch:" in each
+        "loss() gives a different value when it is called again with the same batch:" in each
         for each in warnings
     )
 

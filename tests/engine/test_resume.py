@@ -291,7 +291,7 @@ def test_a_damaged_checkpoint_is_refused_by_name(pool: Pool, tmp_path: Path, dam
 @pytest.mark.parametrize(
     ("step", "wanted", "reason"),
     [
-        (4, "the nodes have brought different checkpoints", "network"),
+        (4, "the nodes have different checkpoints", "network"),
         (8, "copy of the checkpoint is damaged", ""),
     ],
 )

@@ -16,7 +16,7 @@ from tests.engine.spool import records
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("shards", r"dataset\('train'\) on rank 1 is not that of rank 0: sample 0 is another one"),
+        ("shards", r"dataset\('train'\) on rank 1 differs from that of rank 0: sample 0 differs"),
         ("length", r"dataset\('train'\) has 19 samples on rank 1 and 20 on rank 0"),
         ("eval length", r"dataset\('eval'\) has 19 samples on rank 1 and 20 on rank 0"),
     ],

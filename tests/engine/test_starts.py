@@ -103,7 +103,7 @@ def test_sparse_gradients_are_refused_by_name(pool: Pool, tmp_path: Path, task: 
 
 def test_a_first_sample_that_does_not_fit_says_what_to_do(tmp_path: Path) -> None:
     found = refusal(TooLarge(), tmp_path)
-    assert "one sample at a time" in found
+    assert "micro-batches of one sample" in found
     assert "activation_checkpointing: true" in found
 
 

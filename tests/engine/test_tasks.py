@@ -145,7 +145,7 @@ def test_a_persons_own_task_is_built_with_its_arguments_and_imports_its_neighbou
         (
             "other.py:Good",
             {},
-            r"there is no file other.py in the job's code \(mine.py, neighbour.py\)",
+            r"the job's code has no file other.py \(mine.py, neighbour.py\)",
         ),
         ("mine.py:Bad", {}, r"mine.py has no class 'Bad'; its tasks: Good, Careful"),
         ("mine.py:NoTask", {}, r"NoTask in mine.py is not a Task"),
@@ -158,7 +158,8 @@ def test_a_persons_own_task_is_built_with_its_arguments_and_imports_its_neighbou
         (
             "transformer",
             {},
-            r"no task is named 'transformer'; built in: causal_lm, hf_causal_lm, image_classification",
+            r"unknown task 'transformer'; expected one of causal_lm, hf_causal_lm, "
+            r"image_classification",
         ),
     ],
 )

@@ -189,8 +189,8 @@ def test_causal_lm_learns_words(story: Path, tokenizer: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"path": "/nowhere"}, "there is no text at /nowhere"),
-        ({"tokenizer": "/nowhere.json"}, "there is no file /nowhere.json"),
+        ({"path": "/nowhere"}, "no text found at /nowhere"),
+        ({"tokenizer": "/nowhere.json"}, "file /nowhere.json does not exist"),
     ],
 )
 def test_what_is_not_there_is_named(arguments: dict[str, str], message: str) -> None:
@@ -202,7 +202,7 @@ def test_what_is_not_there_is_named(arguments: dict[str, str], message: str) -> 
 def test_a_file_that_is_no_tokenizer_is_named(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers", reason="NOT RUN: the extra [hf] is not installed")
     (tmp_path / "odd.json").write_text("{}")
-    with pytest.raises(EngineError, match=r"odd\.json is no tokenizer file"):
+    with pytest.raises(EngineError, match=r"odd\.json is not a tokenizer file"):
         CausalLM(tokenizer=str(tmp_path / "odd.json")).model()
 
 
@@ -285,5 +285,5 @@ def test_random_weights_of_the_models_shape_on_request(pretrained: Path, story: 
 
 
 def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match=r"there is no config\.json in"):
+    with pytest.raises(EngineError, match=r"has no config\.json"):
         HfCausalLM(model=str(tmp_path), path="x").model()

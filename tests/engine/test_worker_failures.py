@@ -186,7 +186,7 @@ def test_a_worker_that_is_killed_is_a_kill() -> None:
     found = failure(lambda: os.kill(os.getpid(), signal.SIGKILL))
     assert (reason_of(found), describe(found)) == (
         Reason.KILLED,
-        "a loader worker was ended by signal 9 (Killed)",
+        "a loader worker was killed by signal 9 (Killed)",
     )
 
 
@@ -239,8 +239,7 @@ def test_a_batch_that_cannot_be_pickled_is_an_error_at_once(workers: int) -> Non
         (
             Reason.BAD_SPEC,
             "a loader worker cannot send a micro-batch to its rank: TypeError: this sample holds "
-            "an open file; let the "
-            "dataset and collate() return tensors, numbers, text or containers of them, or set "
-            "loader.workers to 0",
+            "an open file; return tensors, numbers, text or containers of them from the dataset "
+            "and collate(), or set loader.workers to 0",
         )
     ]

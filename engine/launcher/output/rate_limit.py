@@ -124,7 +124,7 @@ class RateLimits:
         lines = list(flow.newest)
         if flow.left_lines:
             why = (
-                "they could not be stored as fast as they came"
+                "they arrived faster than they could be stored"
                 if self._full
                 else f"the job writes faster than {in_words(self._bounds.log_bytes_per_second)}/s"
             )
@@ -161,11 +161,11 @@ class RateLimits:
             self._told, self._told_at = True, now
             rate = in_words(self._bounds.log_bytes_per_second)
             why = (
-                "its lines cannot be stored as fast as it writes them"
+                "the job writes lines faster than they can be stored"
                 if full
-                else f"it writes more than {rate} a second"
+                else f"the job writes more than {rate} per second"
             )
-            self._tell(f"logs limited: {why}; the log says where lines are left out, and how many")
+            self._tell(f"logs limited: {why}; the log marks where lines are left out, and how many")
 
     def _end(self) -> None:
         self._told = False

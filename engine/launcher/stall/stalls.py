@@ -129,7 +129,7 @@ class RankProgress:
                 for file, line, name in thread.frames[:frames_max]
             ]
         if len(lines) == 1:
-            lines.append("  it did not answer")
+            lines.append("  no response")
         return "\n".join(lines)
 
     def _main(self) -> Thread | None:
@@ -162,15 +162,9 @@ class StallReport:
     def sentence(self) -> str:
         """Description for the outcome."""
         culprits = self.culprits
-        head = (
-            f"no rank has moved for {self.quiet_seconds:.0f} s (the limit is "
-            f"{self.limit_seconds:.0f} s)"
-        )
+        head = f"no rank has made progress for {self.quiet_seconds:.0f} s (the limit is {self.limit_seconds:.0f} s)"
         if not culprits:
-            return (
-                f"{head}: all of them wait in a collective, which another node or a lost message "
-                f"does not let end"
-            )
+            return f"{head}: all of them wait in a collective, because of another node or a lost message"
         named = "; ".join(view.sentence() for view in culprits[:_NAMED_MAX])
         more = f"; so have {len(culprits) - _NAMED_MAX} more" if len(culprits) > _NAMED_MAX else ""
         waiting = [str(view.rank) for view in self.views if view not in culprits]
@@ -260,8 +254,8 @@ class StallDetector:
             for rank, reading in sorted(self._readings.items())[:_TOLD_MAX]
         )
         return (
-            f"no rank has moved for {self._quiet_seconds:.0f} s: {phases}; after "
-            f"{limit_seconds:.0f} s the run is ended"
+            f"no rank has made progress for {self._quiet_seconds:.0f} s: {phases}; after "
+            f"{limit_seconds:.0f} s the run is killed"
         )
 
     def limit_seconds(self) -> float:

@@ -64,7 +64,7 @@ class ElasticLauncher:
         except (DistNetworkError, DistStoreError) as error:
             where = f"{gang.rendezvous_host}:{gang.rendezvous_port}"
             raise PeersUnreachableError(
-                f"the attempt's nodes did not meet at {where}: {error}"
+                f"the rendezvous of the attempt's nodes failed at {where}: {error}"
             ) from error
 
 
@@ -93,9 +93,7 @@ class _Agent(LocalElasticAgent):
             group.store.set(_STARTED_KEY.format(self._gang.node_rank), "")
         ids: dict[int, Any] = super()._start_workers(worker_group)
         context = self._pcontext
-        assert isinstance(context, SubprocessContext), (
-            "an entrypoint that is a string is started by exec"
-        )
+        assert isinstance(context, SubprocessContext), "a string entrypoint is started by exec"
         context.close = self._closing(context.close)  # type: ignore[method-assign] # torch has no seam for it
         self._on_started(
             {

@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     reason = forking.preload(_LAUNCHERS) or forking.left_open()
     if reason is not None:
-        sys.exit(f"launchers are not forked but started by exec: {reason}")
+        sys.exit(f"launchers are started by exec instead of fork: {reason}")
     name_process("lockstep-warm")
     gc.collect()
     gc.freeze()

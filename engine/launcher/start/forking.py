@@ -101,7 +101,7 @@ def nursery_for(assignment: AssignmentFile, folder: Path) -> list[ForkedRank]:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         reason = preload() or _taken_names(environment.working_folder(folder)) or left_open()
     if reason is not None:
-        _log.warning("the ranks are not forked but started by exec: %s", reason)
+        _log.warning("the ranks are started by exec instead of fork: %s", reason)
         return []
     gc.collect()
     gc.freeze()  # A garbage collection in a rank would copy every page that it visits.
@@ -133,7 +133,7 @@ def _taken_names(code: Path) -> str | None:
     there = {entry.name.removesuffix(".py") for entry in code.iterdir()}
     taken = sorted(imported & there)
     return (
-        f"the job's code has {', '.join(taken)}, which the launcher has imported from elsewhere"
+        f"the job's code has {', '.join(taken)}, which the launcher has already imported from another place"
         if taken
         else None
     )
@@ -143,7 +143,7 @@ def left_open() -> str | None:
     """Return the state of this process that would not survive a fork, threads or CUDA, or None."""
     tasks = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - names only
     if tasks > 1:
-        return f"importing left {tasks - 1} more threads"
+        return f"the imports started {tasks - 1} more threads"
     devices = [target for target in _open_files() if target.startswith("/dev/nvidia")]
     return f"importing opened {devices[0]}" if devices else None
 
@@ -198,7 +198,7 @@ def _wait_and_run(pipe: int, launcher: int) -> NoReturn:
     sys.modules["__main__"] = main
     sys.argv = [str(main.__file__), *command["argv"][4:]]
     main.main(sys.argv[1:])
-    raise AssertionError("a rank leaves by itself")
+    raise AssertionError("a rank exits by itself")
 
 
 @contextmanager

@@ -38,7 +38,7 @@ def enter_group(folder: str | None) -> None:
     try:
         (Path(folder) / "cgroup.procs").write_text("0")
     except OSError as error:
-        _log.warning("the control group %s cannot be entered: %s", folder, error)
+        _log.warning("entering the control group %s failed: %s", folder, error)
 
 
 def wait_for_an_end(pids: Iterable[int], seconds: float) -> None:
@@ -131,7 +131,7 @@ def sweep() -> None:
         if not told and time.monotonic() - started > 10.0:
             told = True
             _log.warning(
-                "%d processes of the attempt do not end on SIGKILL; waiting for them", alive
+                "%d processes of the attempt have not ended after SIGKILL; waiting for them", alive
             )
         time.sleep(pause_seconds)
         pause_seconds = min(1.0, pause_seconds * 1.5)

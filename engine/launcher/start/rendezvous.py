@@ -78,7 +78,7 @@ class Rendezvous(StaticTCPRendezvous):
 
     def _missing(self, store: Store, names: dict[int, str]) -> str:
         absent = [str(node) for node, name in names.items() if not store.check([name])]
-        return f"node rank {', '.join(absent)} did not come to {self._where}"
+        return f"node rank {', '.join(absent)} did not connect to {self._where}"
 
     def _connect(self) -> Store:
         made: list[Store | Exception] = []
@@ -99,14 +99,13 @@ class Rendezvous(StaticTCPRendezvous):
                 made.append(error)
 
         threading.Thread(target=make, name="meeting", daemon=True).start()
-        self._wait(lambda: bool(made), lambda: f"node rank 0 did not answer at {self._where}")
+        self._wait(lambda: bool(made), lambda: f"node rank 0 did not respond at {self._where}")
         store = made[0]
         if isinstance(store, Store):
             return store
         if self.rank == 0:
             raise OSError(
-                f"the port {self._where}, which was free when it was chosen, cannot be opened: "
-                f"{store}"
+                f"the chosen port {self._where} cannot be opened; another program may have taken it: {store}"
             )
         raise PeersUnreachableError(f"node rank 0 could not be reached at {self._where}: {store}")
 
@@ -114,7 +113,7 @@ class Rendezvous(StaticTCPRendezvous):
         while not done():
             if self._gang.ended():
                 raise PeersUnreachableError(
-                    f"the attempt was ended before its nodes had met: {failure()}"
+                    f"the attempt ended before all nodes were connected: {failure()}"
                 )
             now = time.monotonic()
             if now >= self._deadline:

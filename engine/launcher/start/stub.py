@@ -98,13 +98,10 @@ def _redirect(source: int, target: int) -> None:
 def _cannot_run(what: str, cwd: str, error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
         where = f"in {cwd}" if "/" in what or what.endswith(".py") else "on PATH"
-        advice = "send it with --code, or correct script.command"
+        advice = "send the file with --code, or correct script.command"
         return f"{what!r} was not found {where}; {advice}"
     if isinstance(error, PermissionError):
-        return (
-            f"{what!r} may not be executed; make it executable (chmod +x), or name its "
-            f"interpreter in script.command"
-        )
+        return f"{what!r} is not executable; run chmod +x, or put its interpreter first in script.command"
     return (
         f"{what!r} cannot be run: {error.strerror}; a script needs a first line such as #!/bin/sh"
     )

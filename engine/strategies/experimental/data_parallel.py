@@ -100,16 +100,14 @@ def _require_one_process_with_gpus(ranks: Ranks) -> None:
     if ranks.device.type != "cuda":
         raise EngineError(
             Reason.BAD_SPEC,
-            f"strategy data_parallel drives several GPUs from one process, and this node trains "
-            f"on {ranks.device.type}: "
-            "write strategy: {name: ddp}",
+            "strategy data_parallel drives several GPUs from one process, and this node trains "
+            f"on {ranks.device.type}: set strategy: {{name: ddp}}",
         )
     if ranks.world_size > 1:
         raise EngineError(
             Reason.BAD_SPEC,
-            f"strategy data_parallel is one process on one node, and {ranks.world_size} were "
-            f"started: start one, or write "
-            "strategy: {name: ddp}",
+            f"strategy data_parallel needs one process on one node, and {ranks.world_size} were "
+            f"started: start one, or set strategy: {{name: ddp}}",
         )
 
 
@@ -117,9 +115,9 @@ def _require_no_sample_dropout(model: nn.Module) -> None:
     if any(isinstance(module, Dropout) and module.p > 0 for module in model.modules()):
         raise EngineError(
             Reason.BAD_SPEC,
-            "strategy data_parallel cannot tell a lockstep.Dropout which samples a copy of the "
-            "model has: set its "
-            "probability to 0, use torch.nn.Dropout, or write strategy: {name: ddp}",
+            "strategy data_parallel does not support lockstep.Dropout, because a copy of the "
+            "model does not have its samples' indices: set its probability to 0, use "
+            "torch.nn.Dropout, or set strategy: {{name: ddp}}",
         )
 
 
@@ -141,7 +139,7 @@ def require_samples_first(batch: Batch) -> None:
         )
         raise EngineError(
             Reason.BAD_SPEC,
-            f"strategy data_parallel shares out the rows of tensors, and a batch of one sample "
-            f"has {found}: let collate() "
-            "return tensors whose first dimension is the samples, or write strategy: {name: ddp}",
+            "strategy data_parallel splits tensors by rows, and a batch of one sample has "
+            f"{found}: return tensors from collate() whose first dimension is the samples, or set "
+            f"strategy: {{name: ddp}}",
         )

@@ -38,10 +38,9 @@ class DiLoCo(LocalSGD):
     """Local steps with an outer momentum step every ``sync_every_steps`` steps."""
 
     lost_promise: ClassVar[str] = (
-        "each rank steps on its own share of the batch, and every sync_every_steps an outer step "
-        "follows what they have in "
-        "common: the gradient is not the whole batch's, and the run depends on how many ranks "
-        "share it"
+        "each rank steps on its own shard of the batch, and every sync_every_steps an outer step "
+        "applies their average change: the gradient is not the whole batch's, and the run "
+        "depends on the number of ranks"
     )
 
     def __init__(

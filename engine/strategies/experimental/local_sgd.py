@@ -44,9 +44,9 @@ class LocalSGD(Strategy):
     """Local steps with an average of the parameters every ``sync_every_steps`` steps."""
 
     lost_promise: ClassVar[str] = (
-        "each rank steps on its own share of the batch, and ranks are only averaged every "
-        "sync_every_steps: the gradient is "
-        "not the whole batch's, and the run depends on how many ranks share it"
+        "each rank steps on its own shard of the batch, and ranks are averaged only every "
+        "sync_every_steps: the gradient is not the whole batch's, and the run depends on the "
+        "number of ranks"
     )
     repeats: ClassVar[bool] = True
     saves_together: ClassVar[bool] = True

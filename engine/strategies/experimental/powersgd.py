@@ -46,9 +46,8 @@ class PowerSGD(DDP):
     """``ddp`` that sends gradients as low-rank products."""
 
     lost_promise: ClassVar[str] = (
-        "powersgd sends gradients as products of thin matrices, and what they miss with the next "
-        "step's: a step's gradient "
-        "is not the whole batch's"
+        "powersgd sends gradients as products of low-rank matrices, and adds the error to the "
+        "next step's gradient: a step's gradient is not the whole batch's"
     )
     repeats: ClassVar[bool] = False
     saves_together: ClassVar[bool] = True

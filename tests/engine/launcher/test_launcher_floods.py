@@ -96,10 +96,14 @@ def test_what_cannot_be_shipped_is_held_until_there_is_room() -> None:
     assert world.write(5, full=False) == 0
     assert world.later(full=False)
     assert (
-        world.release()[0].startswith("… 7 lines (70.0 B) left out: they could not be stored")
+        world.release()[0].startswith(
+            "… 7 lines (70.0 B) left out: they arrived faster than they could be stored"
+        )
         or world.release() == []
     )
-    assert world.said[0].startswith("logs limited: its lines cannot be stored")
+    assert world.said[0].startswith(
+        "logs limited: the job writes lines faster than they can be stored"
+    )
 
 
 def test_a_flood_is_told_of_once_and_again_when_a_window_has_passed_without_it() -> None:
@@ -109,7 +113,7 @@ def test_a_flood_is_told_of_once_and_again_when_a_window_has_passed_without_it()
         world.later()
         world.release()
     assert len(world.said) == 1
-    assert world.said[0].startswith("logs limited: it writes more than 1.1 KiB a second")
+    assert world.said[0].startswith("logs limited: the job writes more than 1.1 KiB per second")
     for _ in range(2):
         world.write(5)
         world.later()
@@ -189,7 +193,7 @@ def test_ranks_never_wait_for_a_log_that_nobody_ships_and_it_stays_bounded(
         _on_disk(attempt) < 200_000 + 65_536 * 10
     )  # one read of 64 KiB of short lines may still go beyond
     lines = attempt.lines()
-    assert any("could not be stored as fast" in line for line in lines)
+    assert any("arrived faster than they could be stored" in line for line in lines)
     assert lines[-1] == "last words"
 
 
@@ -210,7 +214,7 @@ for number in range(20): print("after", number)
         log_window_seconds=0.2,
         log_bytes_per_second=10**9,
     )
-    attempt.saw("logs limited: its lines cannot be stored")
+    attempt.saw("logs limited: the job writes lines faster than they can be stored")
     # The rest of the flood would fill what is now made free: nobody ships after the loop below.
     until(over.exists, seconds=60, what="end of the flood")
 
@@ -233,7 +237,7 @@ def test_a_flood_without_any_newline_is_cut_and_holds_nothing_up(attempt: Attemp
     cut, end = attempt.lines()
     assert len(cut) < limits.LOG_LINE_BYTES_MAX + 100
     assert cut.endswith(
-        f"[cut here: {400 * 65536 - limits.LOG_LINE_BYTES_MAX} more bytes in this line]"
+        f"[truncated: {400 * 65536 - limits.LOG_LINE_BYTES_MAX} more bytes in this line]"
     )
     assert end == "end"
 

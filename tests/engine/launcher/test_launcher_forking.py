@@ -106,7 +106,7 @@ def test_a_forked_rank_finds_what_an_executed_one_finds_and_ends_with_the_same_w
         finally:
             attempt.end()
         log = (folder / files.LAUNCHER_LOG).read_text()
-        assert ("started by exec: the job sets PYTHONHASHSEED" in log) == bool(
+        assert ("started by exec instead of fork: the job sets PYTHONHASHSEED" in log) == bool(
             BY_EXEC.items() <= env.items()
         ), log
         for rank in ranks:

@@ -203,7 +203,7 @@ def test_a_node_whose_peers_do_not_come_fails_by_network_and_says_which(
     gang = {"node_rank": node_rank, "node_count": 2, "world_size": 2}
     outcome = attempt.command("true", **gang).start(rendezvous_seconds=2.0).outcome()
     assert outcome.reason is Reason.NETWORK
-    assert ("node rank 1 did not come" if node_rank == 0 else "node rank 0") in outcome.message
+    assert ("node rank 1 did not connect" if node_rank == 0 else "node rank 0") in outcome.message
 
 
 @pytest.mark.parametrize("listening", [False, True])

@@ -119,7 +119,7 @@ def test_a_rank_of_the_engine_that_left_with_code_0_before_the_end_is_the_failur
     early = Exit(1, 0, 10.0, torn_down=False, early=True)
     outcome = _decide(early, _exit(0, 1, time=10.5, torn_down=True), evidence={0: LOST_PEER})
     assert (outcome.reason, outcome.rank, outcome.exit_code) == (Reason.USER_ERROR, 1, 0)
-    assert outcome.message == "rank 1 exited with code 0 before the run was over"
+    assert outcome.message == "rank 1 exited with code 0 before the end of the run"
 
 
 def test_an_abort_while_the_interpreter_ends_is_not_run_again() -> None:
@@ -184,7 +184,7 @@ def test_a_stop_says_that_ranks_were_left_behind() -> None:
     )
     assert outcome.reason is Reason.PREEMPTED
     assert (
-        "rank 0 saved the last completed step and left, and the ranks that were still"
+        "rank 0 saved the last completed step and exited, and the ranks in the next step"
         in outcome.message
     )
 
@@ -196,7 +196,7 @@ def test_a_stop_of_a_single_rank_speaks_of_no_others() -> None:
     outcome = decide(
         facts, {}, assignment_of(ranks_here=1, world_size=1, devices=[0]), last_step=7, steps=9
     )
-    assert outcome.message.endswith("rank 0 saved the last completed step and left")
+    assert outcome.message.endswith("rank 0 saved the last completed step and exited")
 
 
 def test_a_rank_that_left_with_code_0_is_not_blamed_for_a_peers_own_error() -> None:
@@ -212,7 +212,7 @@ def test_a_kill_while_the_node_ran_out_of_memory_says_so() -> None:
 
 def test_a_loader_worker_that_was_killed_is_a_kill_or_the_nodes_memory() -> None:
     evidence = {
-        0: Evidence(Reason.KILLED, "a loader worker was ended by signal 9 (Killed)", "tb", 3, 1.0)
+        0: Evidence(Reason.KILLED, "a loader worker was killed by signal 9 (Killed)", "tb", 3, 1.0)
     }
     assert _decide(_exit(0, 1), evidence=evidence).reason is Reason.KILLED
     starved = _decide(_exit(0, 1), evidence=evidence, memory_kills=1)
