@@ -34,10 +34,10 @@ NOT_TOLD: Final = {
         "the story reads one job; other pages only read, and a reader that fails has changed "
         "nothing"
     ),
-    "scheduler.reconcile.lose": "the death of a node is told by the model",
-    "scheduler.reconcile._last_steps": "likewise",
-    "scheduler.reconcile._quarantine": "the story's node is a good one",
-    "scheduler.reconcile.settle": "gangs are told by the model",
+    "scheduler.cycle.lose": "the death of a node is told by the model",
+    "scheduler.cycle._last_steps": "likewise",
+    "scheduler.cycle._quarantine": "the story's node is a good one",
+    "scheduler.cycle.settle": "gangs are told by the model",
     "worker.agent.peers": "likewise",
     "worker.upload.shipper.is_open": (
         "a stream is looked at only after a refused append: lost answers make it so"
