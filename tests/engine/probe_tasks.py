@@ -269,7 +269,7 @@ WRONG: list[tuple[type[Task], str]] = [
     (MeanTerm, r"loss\(\)"),
     (
         ClassWeightedMean,
-        r"is a mean with weights.*class-weighted cross-entropy.*weight\(\) return the sum of the weights",
+        r"is a mean with weights.*class-weighted cross-entropy.*return the sum of the weights from weight\(\)",
     ),
     (
         L2InTheLoss,

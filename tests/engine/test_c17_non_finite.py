@@ -240,7 +240,7 @@ def test_c17_skipping_says_so_ever_more_rarely_and_ends_when_it_does_not_help(
     odd = Odd(nan=tuple(range(40)))
     told = pool.run(numerics.train, Toy(), spec(12, steps=500), tmp_path, odd, world_size=1)
     assert told[0].error.startswith(
-        "non_finite: the loss of step 100 is nan, as in the 99 steps before it"
+        "non_finite: the loss of step 100 is nan, as in the previous 99 steps"
     )
     said = [one["message"] for one in events(tmp_path, "warning") if "skipped" in one["message"]]
     assert [text.split("the step is skipped, the ")[1].split()[0] for text in said] == [

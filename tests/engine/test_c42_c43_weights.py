@@ -182,8 +182,8 @@ def test_c42_tied_weights_need_be_there_under_one_name_only(tmp_path: Path, writ
 @pytest.mark.parametrize(
     ("name", "content", "message", "reason"),
     [
-        ("nothing", None, "there is no .*nothing on this node", "bad_spec"),
-        ("empty", "folder", "has neither state.pt nor model.safetensors in it", "bad_spec"),
+        ("nothing", None, "nothing does not exist on this node", "bad_spec"),
+        ("empty", "folder", "contains neither state.pt nor model.safetensors", "bad_spec"),
         ("text.pt", b"these are no weights", "cannot be read as weights", "bad_spec"),
         ("text.safetensors", b"these are no weights", "cannot be read as weights", "bad_spec"),
         ("number.pt", 3, "has no weights: expected a checkpoint or a state dict", "bad_spec"),
@@ -260,7 +260,7 @@ def test_c43_parameters_in_another_order_are_refused_though_their_shapes_are_the
 ) -> None:
     _, final = trained(pool, tmp_path / "first")
     shutil.copytree(final, tmp_path / "again/resume")
-    with pytest.raises(EngineError, match=r"group 0 has hidden\.weight in place 0, now ") as caught:
+    with pytest.raises(EngineError, match=r"group 0 has hidden\.weight at index 0, now ") as caught:
         pool.run(
             cases.train,
             TOY,
@@ -377,7 +377,7 @@ def test_a_changed_model_file_fails_the_manifest(pool: Pool, tmp_path: Path) -> 
     content = bytearray((final / "model.safetensors").read_bytes())
     content[-1] ^= 1
     (final / "model.safetensors").write_bytes(content)
-    with pytest.raises(checkpoint.DamagedCheckpointError, match=r"model\.safetensors has changed"):
+    with pytest.raises(checkpoint.DamagedCheckpointError, match=r"model\.safetensors was changed"):
         checkpoint.verify(final)
 
 

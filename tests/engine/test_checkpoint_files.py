@@ -143,7 +143,7 @@ def test_c28_a_full_disk_costs_the_new_checkpoint_and_not_the_older_ones(
     ("damage", "why"),
     [
         ("torn", "state.pt has 100000 bytes"),
-        ("flipped", "state.pt has changed"),
+        ("flipped", "state.pt was changed"),
         ("emptied", "state.pt has 0 bytes"),
         ("lost", "state.pt is missing"),
         ("unfinished", "manifest.json is missing"),

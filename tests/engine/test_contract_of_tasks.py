@@ -193,10 +193,10 @@ def train(task: Task, folder: Path, **more: Any) -> Trainer:
         (Loaded, r"dataset\('train'\) returned a DataLoader: return the dataset"),
         (
             Forgetful,
-            r"model\(\) must return the nn.Module to train, got None (missing return statement",
+            r"model\(\) must return the nn.Module to train, got None \(missing return statement",
         ),
         (Wrapped, r"model\(\) returns a DataParallel: return the bare model"),
-        (NoNumber, r"weight\(\) must return a number, got None (missing return statement"),
+        (NoNumber, r"weight\(\) must return a number, got None \(missing return statement"),
         (Weights, r"weight\(\) must return a number, got tensor"),
         (
             Detached,
@@ -206,7 +206,7 @@ def train(task: Task, folder: Path, **more: Any) -> Trainer:
         (Frozen, r"the model has no parameter that requires a gradient"),
         (
             Ragged,
-            r"samples cannot be stacked to a micro-batch \(stack expects.*write collate\(self, samples\)",
+            r"samples cannot be stacked to a micro-batch \(stack expects.*define collate\(self, samples\)",
         ),
     ],
 )
@@ -306,7 +306,7 @@ def test_a_metric_with_an_impossible_name_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_method_that_was_not_written_says_what_it_must_return(tmp_path: Path) -> None:
-    with pytest.raises(NotImplementedError, match="Unwritten must write model"):
+    with pytest.raises(NotImplementedError, match="Unwritten must define model"):
         train(Unwritten(), tmp_path)
 
 

@@ -277,7 +277,7 @@ def test_a_damaged_checkpoint_is_refused_by_name(pool: Pool, tmp_path: Path, dam
         (resume / "manifest.json").unlink()
     wanted = {
         "torn": "state.pt has",
-        "flipped": "state.pt has changed",
+        "flipped": "state.pt was changed",
         "unfinished": "manifest.json is missing",
     }[damage]
     with pytest.raises(EngineError, match=wanted) as caught:

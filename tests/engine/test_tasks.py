@@ -153,7 +153,7 @@ def test_a_persons_own_task_is_built_with_its_arguments_and_imports_its_neighbou
         (
             "mine.py:Good",
             {"size": 1, "color": "blue"},
-            r"takes \(size, colour='red'\).*unexpected keyword argument 'color'",
+            r"expects \(size, colour='red'\).*unexpected keyword argument 'color'",
         ),
         (
             "transformer",

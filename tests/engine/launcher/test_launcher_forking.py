@@ -239,4 +239,4 @@ print(left_open())
     ran = subprocess.run(
         [sys.executable, "-c", source], capture_output=True, text=True, check=True, timeout=60
     )
-    assert ran.stdout.splitlines() == ["None", "importing left 1 more threads"]
+    assert ran.stdout.splitlines() == ["None", "the imports started 1 more threads"]

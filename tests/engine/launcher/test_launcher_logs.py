@@ -64,11 +64,14 @@ def test_bytes_that_are_not_utf8_are_replaced(attempt: Attempt) -> None:
 
 def test_a_long_line_is_cut_and_says_so(attempt: Attempt) -> None:
     attempt.script("print('x' * 200_000)\nprint('after')").start(line_bytes_max=1_000).outcome()
-    assert attempt.lines() == ["x" * 1_000 + " [cut here: 199000 more bytes in this line]", "after"]
+    assert attempt.lines() == [
+        "x" * 1_000 + " [truncated: 199000 more bytes in this line]",
+        "after",
+    ]
 
 
 def test_a_cut_inside_a_character_leaves_no_broken_one() -> None:
-    assert LineCutter(4).feed("ab€uro\n".encode()) == ["ab [cut here: 4 more bytes in this line]"]
+    assert LineCutter(4).feed("ab€uro\n".encode()) == ["ab [truncated: 4 more bytes in this line]"]
 
 
 def test_a_line_is_put_together_from_any_pieces() -> None:
