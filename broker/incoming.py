@@ -80,7 +80,7 @@ def arguments_of(payload: object, queue: str) -> tuple[str, list[str]]:
 
 
 def rebuilt(task: str, arguments: list[str], queue: str) -> dict[str, Any]:
-    """Return Celery's message (protocol 2) for this task and these arguments, without other fields."""
+    """Return Celery's message (protocol 2) for this task and these arguments."""
     tag = str(uuid.uuid4())
     embedded = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
     return {

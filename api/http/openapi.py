@@ -51,11 +51,12 @@ ARCHIVE_BODY: Final[dict[str, Any]] = {
 DESCRIPTION: Final = """
 Training jobs on shared GPUs. Everything under `/v1` needs `Authorization: Bearer TOKEN`.
 
-Errors are problem documents (RFC 9457): `detail` names the wrong and the expected value, `errors` contains a JSON
-pointer to each wrong value, `next_step` is the recommended action. Every response has an `X-Request-Id`. Responses
-under `/v1` have the token's remaining requests in `RateLimit`.
+Errors are problem documents (RFC 9457): `detail` names the wrong and the expected value, `errors`
+contains a JSON pointer to each wrong value, `next_step` is the recommended action. Every response
+has an `X-Request-Id`. Responses under `/v1` have the token's remaining requests in `RateLimit`.
 
-Resources for polling have an `ETag`: send it as `If-None-Match`; an unchanged resource is answered with 304 and no body.
+Resources for polling have an `ETag`: send it as `If-None-Match`; an unchanged resource is answered
+with 304 and no body.
 """
 _TEXT: Final = {"type": "string"}
 _HEADERS: Final[dict[str, dict[str, Any]]] = {

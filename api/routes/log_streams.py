@@ -26,12 +26,14 @@ from lockstep.storage.logs import log_pages
 router = APIRouter(prefix="/v1/jobs/{reference}", tags=["logs"], dependencies=guarded)
 
 DESCRIPTION: Final = f"""
-Each `lines` event carries some lines, oldest first, as `{LogPage.__name__}` in JSON; its `id` is the place to go on from. An
-event without data only moves that place. A comment comes when nothing else did for a while. Once the job has ended and
-all its lines were sent, an `end` event follows (`{LogEnd.__name__}`), and the stream closes.
+Each `lines` event has some lines, oldest first, as `{LogPage.__name__}` in JSON; its `id` is the
+cursor after them. An event without data only moves the cursor. A comment keeps a quiet connection
+open. Once the job has ended and all its lines were sent, an `end` event follows
+(`{LogEnd.__name__}`), and the stream closes.
 
-A stream that breaks is resumed by its last id, in `Last-Event-ID` as browsers send it, or as `cursor`: no line is left out
-or repeated. Resumed behind the last line of a job that has ended it answers 204, and a browser does not come back.
+Resume a broken stream with its last id, in `Last-Event-ID` as browsers send it, or as `cursor`: no
+line is missing or repeated. After the last line of an ended job the answer is 204, and a browser
+does not reconnect.
 """
 
 EVENT: Final[dict[str, Any]] = {

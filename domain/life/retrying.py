@@ -11,9 +11,9 @@
 4. A *counted* attempt uses one of ``retry.max``. **Progress** since the attempt before, whatever
    ended that, restarts the count: for a train job a newer published checkpoint, from which the next
    attempt resumes; for a script, which keeps its own, a later step in its metrics. A run of a week
-   that fails every day continues, and one that fails between the same two checkpoints does not. With
-   ``retry.max: 3`` a job ends when four attempts in a row made no progress: five attempts in all, if
-   the second one made more than the first. Each retry's event has its number.
+   that fails every day continues, and one that fails between the same two checkpoints does not.
+   With ``retry.max: 3`` a job ends when four attempts in a row made no progress: five attempts in
+   all, if the second one made more than the first. Each retry's event has its number.
 5. Attempts that are not counted end the job only if it loops: ``FRUITLESS_MAX`` in a row without
    progress, none of which ran for ``LONG_SECONDS``. User code that sends its own launcher SIGTERM
    looks like a service that restarts.

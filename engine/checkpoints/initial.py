@@ -78,7 +78,8 @@ def _path(given: str, folder: Path) -> Path:
     if not path.is_dir():
         raise EngineError(
             Reason.BAD_SPEC,
-            f"train.init_from: {given} is available under the service only: give a folder or a file",
+            f"train.init_from: {given} is available under the service only: give a folder or a "
+            f"file",
         )
     return path
 

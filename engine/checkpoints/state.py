@@ -234,7 +234,8 @@ class TrainingState:
             self._told_of_metric = True
             there = ", ".join(sorted(values))
             self._telemetry.warn(
-                f"keep_best: step {step} has no {name}, so its checkpoint cannot be the best; its metrics are {there}"
+                f"keep_best: step {step} has no {name}, so its checkpoint cannot be the best; its "
+                f"metrics are {there}"
             )
         return CheckpointMetric(name, value)
 

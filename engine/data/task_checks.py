@@ -108,14 +108,16 @@ def dataset_of(task: Task, split: str, *, seed: int) -> tuple[Dataset[Any], int]
     if isinstance(dataset, DataLoader):
         raise EngineError(
             Reason.BAD_SPEC,
-            f"dataset({split!r}) returned a DataLoader: return the dataset; the engine creates the micro-batches",
+            f"dataset({split!r}) returned a DataLoader: return the dataset; the engine creates "
+            f"the micro-batches",
         )
     try:
         size = len(dataset)
     except TypeError:
         raise EngineError(
             Reason.BAD_SPEC,
-            f"dataset({split!r}) has no length: return a map-style dataset, or run a stream as kind: script",
+            f"dataset({split!r}) has no length: return a map-style dataset, or run a stream as "
+            f"kind: script",
         ) from None
     if not _has_items(dataset):
         raise EngineError(

@@ -111,7 +111,10 @@ def _decide(
         if left is not None or "terminate called without an active exception" in said:
             return _aborted_at_the_end(first, common)
     if first.lost_peer and left is not None:
-        message = f"rank {left.rank} exited with code 0 before the others had finished, so rank {first.exit.rank} failed"
+        message = (
+            f"rank {left.rank} exited with code 0 before the others had finished, so rank "
+            f"{first.exit.rank} failed"
+        )
         details = {"rank": left.rank, "exit_code": 0, **_told(first.found), **common}
         return Outcome.of(Reason.USER_ERROR, message, **details)
     return _failed(first, assignment, memory_kills, common)
@@ -148,14 +151,18 @@ def _stalled(stalled: StallReport, assignment: AssignmentFile, common: dict[str,
         details["rank"] = stalled.culprits[0].rank
     elif train is not None and not train.debug:
         details["advice"] = (
-            "Run it once with train.debug: true, which reports ranks that enter different collectives."
+            "Run it once with train.debug: true, which reports ranks that enter different "
+            "collectives."
         )
     return Outcome.of(Reason.STALL, stalled.sentence(), **details)
 
 
 def _left_early(rank: int, common: dict[str, Any]) -> Outcome:
     message = f"rank {rank} exited with code 0 before the end of the run"
-    advice = "Find the call of exit() in the task or in a library: a task must return, and the engine ends the rank."
+    advice = (
+        "Find the call of exit() in the task or in a library: a task must return, and the engine "
+        "ends the rank."
+    )
     return Outcome.of(Reason.USER_ERROR, message, rank=rank, exit_code=0, advice=advice, **common)
 
 
@@ -164,7 +171,10 @@ def _aborted_at_the_end(first: _Failure, common: dict[str, Any]) -> Outcome:
 
     Torch aborted while the interpreter was being taken down.
     """
-    message = f"rank {first.exit.rank} aborted (SIGABRT) at its end, after or shortly before its last step"
+    message = (
+        f"rank {first.exit.rank} aborted (SIGABRT) at its end, after or shortly before its last "
+        f"step"
+    )
     # torch 2.13: DDP's constructor imports torch.distributed.nn, where ten functions take the group
     # as a default.
     advice = (
@@ -222,7 +232,10 @@ def _failed(
         details["signal"] = signal_name(code)
     disagreed = disagreement(found.exception)
     if disagreed is not None:
-        advice = "Make every rank enter the same collectives in the same order; a task must not call collectives."
+        advice = (
+            "Make every rank enter the same collectives in the same order; a task must not call "
+            "collectives."
+        )
         return Outcome.of(Reason.USER_ERROR, disagreed, advice=advice, **details)
     if found.reason is Reason.KILLED and memory_kills > 0:
         message = f"a loader worker of rank {rank} was killed because the node's memory ran out"

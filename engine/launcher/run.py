@@ -245,7 +245,10 @@ class _Attempt:
             return self._decide(facts)
         except Exception as error:  # noqa: BLE001 - it reads files of jobs, and a result is required
             _print_trace()
-            message = f"the launcher could not determine how the ranks ended: {type(error).__name__}: {error}"
+            message = (
+                f"the launcher could not determine how the ranks ended: {type(error).__name__}: "
+                f"{error}"
+            )
             return Outcome.of(Reason.LAUNCH_FAILED, message, node=self._assignment.node_name)
 
     def _decide(self, facts: Facts) -> Outcome:

@@ -252,7 +252,8 @@ class GangWatch(threading.Thread):
             self.facts.stop = stop
             if self.facts.cause is None:
                 self._log_line(
-                    f"Stopping ({stop.reason}): the ranks have a grace period of {stop.grace_seconds:g} s."
+                    f"Stopping ({stop.reason}): the ranks have a grace period of "
+                    f"{stop.grace_seconds:g} s."
                 )
                 self._end_by("stop", now + stop.grace_seconds)
         if (
@@ -289,7 +290,8 @@ class GangWatch(threading.Thread):
             if now - self._first_left_at >= self._assignment.exit_stall_seconds:
                 waiting = ", ".join(map(str, self.facts.running()))
                 self._log_line(
-                    f"Rank {self.facts.exits[0].rank} has exited and rank {waiting} is still running: killing it."
+                    f"Rank {self.facts.exits[0].rank} has exited and rank {waiting} is still "
+                    f"running: killing it."
                 )
                 self._end_by("exit_stall", now)
 

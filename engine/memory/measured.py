@@ -99,7 +99,8 @@ def measured_steps(
             best, count_of(run_and_forget, ranks.device), key=lambda counted: abs(counted.left)
         )
     raise RuntimeError(
-        f"shares of the peak that are never freed, by rank: {shares}. The peak cannot be determined."
+        f"shares of the peak that are never freed, by rank: {shares}. The peak cannot be "
+        f"determined."
     )
 
 

@@ -160,7 +160,8 @@ class _Comparison:
         if self._collate_draws:
             return AdditivityResult(
                 None,
-                "the loss was not checked: collate() draws random numbers, which depend on micro_size",
+                "the loss was not checked: collate() draws random numbers, which depend on "
+                "micro_size",
             )
         difference, drawn = self._watched()
         if drawn:
@@ -194,7 +195,10 @@ class _Comparison:
             try:
                 cause = self._cause()
             except Exception as error:  # noqa: BLE001 - refused all the same: that it is no sum is known by now
-                cause = f"is not the sum over its samples: {SUM} (the search for the cause raised {describe(error)})"
+                cause = (
+                    f"is not the sum over its samples: {SUM} (the search for the cause raised "
+                    f"{describe(error)})"
+                )
             raise self._refused(
                 "loss", f"{cause} (difference between the whole and three parts: {difference:.2g})"
             )

@@ -85,7 +85,8 @@ class Task:
         ``random_split`` in it gives disjoint splits.
         """
         raise NotImplementedError(
-            f"{type(self).__name__} must define dataset(self, split), which returns a map-style dataset with a length"
+            f"{type(self).__name__} must define dataset(self, split), which returns a map-style "
+            f"dataset with a length"
         )
 
     def collate(self, samples: list[Any]) -> Batch:
@@ -162,7 +163,8 @@ class Task:
             }
         if isinstance(weight, Mapping):
             raise TypeError(
-                f"weight() returns the names {sorted(weight)}, so loss() must return a dict with these names"
+                f"weight() returns the names {sorted(weight)}, so loss() must return a dict with "
+                f"these names"
             )
         return {"loss": (sums, weight)}
 

@@ -74,7 +74,8 @@ def read_text(path: Path, pattern: str, max_bytes: int) -> bytes:
     if len(text) < 2:
         raise EngineError(
             Reason.BAD_SPEC,
-            f"task_args.path: the files {pattern} under {path} have {len(text)} bytes; at least 2 are required",
+            f"task_args.path: the files {pattern} under {path} have {len(text)} bytes; at least 2 "
+            f"are required",
         )
     return bytes(text)
 

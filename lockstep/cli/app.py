@@ -122,8 +122,8 @@ COMMANDS: Final = (
 
 EPILOGUE: Final = """\
 JOB is an id, a unique prefix or suffix of an id, a name (the newest job of that name), or "last".
-Exit codes: 0 ok, 1 the job failed or the request was refused, 2 usage, 3 not found, 4 not allowed, \
-5 server not reachable, 6 cancelled, 124 timed out, 130 interrupted.
+Exit codes: 0 ok, 1 the job failed or the request was refused, 2 usage, 3 not found, \
+4 not allowed, 5 server not reachable, 6 cancelled, 124 timed out, 130 interrupted.
 Server address, first match: --url, LOCKSTEP_URL, lockstep.toml, the user's config, \
 `lockstep up` on this machine."""
 

@@ -96,7 +96,10 @@ class LineCutter:
     def _text(self) -> str:
         text = self._kept.decode("utf-8", errors="replace")
         if self._dropped:
-            text = f"{text.removesuffix(chr(0xFFFD))} [truncated: {self._dropped} more bytes in this line]"
+            text = (
+                f"{text.removesuffix(chr(0xFFFD))} [truncated: {self._dropped} more bytes in this "
+                f"line]"
+            )
         return text
 
     def _clear(self) -> None:

@@ -162,9 +162,15 @@ class StallReport:
     def sentence(self) -> str:
         """Description for the outcome."""
         culprits = self.culprits
-        head = f"no rank has made progress for {self.quiet_seconds:.0f} s (the limit is {self.limit_seconds:.0f} s)"
+        head = (
+            f"no rank has made progress for {self.quiet_seconds:.0f} s (the limit is "
+            f"{self.limit_seconds:.0f} s)"
+        )
         if not culprits:
-            return f"{head}: all of them wait in a collective, because of another node or a lost message"
+            return (
+                f"{head}: all of them wait in a collective, because of another node or a lost "
+                f"message"
+            )
         named = "; ".join(view.sentence() for view in culprits[:_NAMED_MAX])
         more = f"; so have {len(culprits) - _NAMED_MAX} more" if len(culprits) > _NAMED_MAX else ""
         waiting = [str(view.rank) for view in self.views if view not in culprits]

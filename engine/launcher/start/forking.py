@@ -133,7 +133,10 @@ def _taken_names(code: Path) -> str | None:
     there = {entry.name.removesuffix(".py") for entry in code.iterdir()}
     taken = sorted(imported & there)
     return (
-        f"the job's code has {', '.join(taken)}, which the launcher has already imported from another place"
+        (
+            f"the job's code has {', '.join(taken)}, which the launcher has already imported from "
+            f"another place"
+        )
         if taken
         else None
     )

@@ -105,7 +105,8 @@ class Rendezvous(StaticTCPRendezvous):
             return store
         if self.rank == 0:
             raise OSError(
-                f"the chosen port {self._where} cannot be opened; another program may have taken it: {store}"
+                f"the chosen port {self._where} cannot be opened; another program may have taken "
+                f"it: {store}"
             )
         raise PeersUnreachableError(f"node rank 0 could not be reached at {self._where}: {store}")
 

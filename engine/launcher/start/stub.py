@@ -101,7 +101,10 @@ def _cannot_run(what: str, cwd: str, error: OSError) -> str:
         advice = "send the file with --code, or correct script.command"
         return f"{what!r} was not found {where}; {advice}"
     if isinstance(error, PermissionError):
-        return f"{what!r} is not executable; run chmod +x, or put its interpreter first in script.command"
+        return (
+            f"{what!r} is not executable; run chmod +x, or put its interpreter first in "
+            f"script.command"
+        )
     return (
         f"{what!r} cannot be run: {error.strerror}; a script needs a first line such as #!/bin/sh"
     )

@@ -218,12 +218,14 @@ export const downloadJobLogs = <ThrowOnError extends boolean = false>(options: O
 /**
  * Follow a job's log lines
  *
- * Each `lines` event carries some lines, oldest first, as `LogPage` in JSON; its `id` is the place to go on from. An
- * event without data only moves that place. A comment comes when nothing else did for a while. Once the job has ended and
- * all its lines were sent, an `end` event follows (`LogEnd`), and the stream closes.
+ * Each `lines` event has some lines, oldest first, as `LogPage` in JSON; its `id` is the
+ * cursor after them. An event without data only moves the cursor. A comment keeps a quiet connection
+ * open. Once the job has ended and all its lines were sent, an `end` event follows
+ * (`LogEnd`), and the stream closes.
  *
- * A stream that breaks is resumed by its last id, in `Last-Event-ID` as browsers send it, or as `cursor`: no line is left out
- * or repeated. Resumed behind the last line of a job that has ended it answers 204, and a browser does not come back.
+ * Resume a broken stream with its last id, in `Last-Event-ID` as browsers send it, or as `cursor`: no
+ * line is missing or repeated. After the last line of an ended job the answer is 204, and a browser
+ * does not reconnect.
  */
 export const followJobLogs = <ThrowOnError extends boolean = false>(options: Options<FollowJobLogsData, ThrowOnError, FollowJobLogsResponse>): Promise<ServerSentEventsResult<FollowJobLogsResponses>> => (options.client ?? client).sse.get<FollowJobLogsResponses, FollowJobLogsErrors, ThrowOnError>({
     security: [{ scheme: 'bearer', type: 'http' }],

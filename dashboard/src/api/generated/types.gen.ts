@@ -944,7 +944,7 @@ export type Reason = 'succeeded' | 'cancelled' | 'timed_out' | 'shutdown' | 'pre
 /**
  * SeriesView
  *
- * Points of one series of one attempt, or buckets of them when there are more than ``max_points``.
+ * Points of one series of one attempt, or buckets if there are more than ``max_points``.
  *
  * ``step``, ``time`` and ``value`` hold the last point of each bucket; ``min`` and ``max`` its
  * extremes. Without reduction a bucket is one point.
