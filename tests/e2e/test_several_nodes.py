@@ -123,7 +123,7 @@ def test_two_nodes_train_what_one_trains_also_after_a_rank_of_the_second_was_kil
     assert (ended["state"], ended["attempt"]["number"]) == ("succeeded", 2), ended
     events = lockstep.events(hit["id"])
     requeued = next(event for event in events if event["kind"] == "requeued")
-    assert "rank 3 was ended by SIGKILL" in requeued["message"]
+    assert "rank 3 was killed by SIGKILL" in requeued["message"]
     assert any(event["kind"] == "resumed" and event["data"]["step"] >= 10 for event in events)
     assert [prepared_by(tmp_path, hit["id"], attempt) for attempt in (1, 2)] == [[0, 2], [0, 2]]
     assert prepared_by(tmp_path, alone["id"], 1) == [0]

@@ -77,7 +77,7 @@ def kill_ranks(lockstep: Service, drill: Drill, times: int) -> None:
         drill.detections.append(gone(gang.ranks, 5.0 * drill.patience, "the gang") - killed)
         drill.recoveries.append(stepped_at(lockstep, job_id, attempt + 1) - killed)
         _, requeued = event_at(lockstep, job_id, "requeued", attempt)
-        assert f"rank {rank} was ended by SIGKILL" in requeued["message"]
+        assert f"rank {rank} was killed by SIGKILL" in requeued["message"]
         _, resumed = event_at(lockstep, job_id, "resumed", attempt + 1)
         assert resumed["data"]["step"] >= saved
     ended_as_undisturbed(lockstep, drill, job_id, steps, times + 1)

@@ -29,7 +29,7 @@ it("tells of what happened, where and why, and of nothing else", () => {
       ["running", 1, "2 ranks are running"],
       ["plan", 1, "the batch plan is final", { micro_batch_size: 16 }],
       ["checkpoint", 1, "checkpoint of step 40", { step: 40 }],
-      ["warning", 1, "step 52 ran out of memory: going on with micro-batches of 8 instead of 16; the batch stays 64"],
+      ["warning", 1, "step 52 ran out of memory: continuing with micro-batches of 8 instead of 16; the batch stays 64"],
       ["plan", 1, "the batch plan is final", { micro_batch_size: 8 }],
       ["requeued", 1, "devices were needed by job b", { reason: "preempted", charged: false }],
       ["running", 2, "1 rank is running"],
@@ -51,7 +51,7 @@ it("tells of what happened, where and why, and of nothing else", () => {
   ]);
   expect(marks.map(({ words }) => words)).toEqual([
     "Checkpoint of step 40",
-    "Step 52 ran out of memory: going on with micro-batches of 8 instead of 16; the batch stays 64",
+    "Step 52 ran out of memory: continuing with micro-batches of 8 instead of 16; the batch stays 64",
     "Preempted: devices were needed by job b",
     "Attempt 2 begins at the checkpoint of step 40. Before it: devices were needed by job b",
     "Out of memory: the next attempt runs micro-batches of 4 instead of 8; the batch stays 64",
