@@ -1,4 +1,4 @@
-/** How old the answers are that a page shows: every polled query tells by itself when it is overdue. */
+/** Age of the answers on a page: every polled query reports when it is overdue. */
 import type { Query } from "@tanstack/react-query";
 import type { Pace } from "./pace";
 
@@ -7,7 +7,7 @@ const MISSED_POLLS = 3;
 /** Polls that follow each other faster than this read a long list in parts. */
 const SECONDS_LEAST = 2;
 
-/** What a polled query says about itself, as `meta` of its options. */
+/** Metadata of a polled query, `meta` in its options. */
 export interface PollMeta extends Record<string, unknown> {
   everySeconds: number;
   isFinal: (data: unknown) => boolean;
@@ -17,7 +17,7 @@ export function maxAgeSeconds(everySeconds: number, pace: Pace): number {
   return MISSED_POLLS * Math.max(SECONDS_LEAST, everySeconds) * pace.factor;
 }
 
-/** When the answer came that is shown, if it is old; null of a fresh one, a final one, and where polling is paused. */
+/** Time of the shown answer if it is old; null if it is fresh or final, or polling is paused. */
 export function oldSince({ meta, state }: Pick<Query, "meta" | "state">, now: number, pace: Pace): number | null {
   const { everySeconds, isFinal } = (meta ?? {}) as Partial<PollMeta>;
   if (everySeconds === undefined || pace.factor === 0) return null;

@@ -9,10 +9,10 @@ import { client } from "./generated/client.gen";
 import { forgetToken, readToken } from "./token";
 
 /**
- * `refused`: a complete answer that says no; the same request is refused again.
- * `gone`: a refusal because the thing does not exist (any more).
- * `unreached`: no answer, or one of a gateway or of a service that is busy.
- * `broken`: an answer that was cut, is not what was asked for, or reports a fault of the service.
+ * `refused`: a complete answer with a refusal; a repeated request is refused again.
+ * `gone`: a refusal because the resource does not exist.
+ * `unreached`: no answer, or an answer of a gateway or of a busy service.
+ * `broken`: an answer that is cut, unexpected, or reports a fault of the service.
  */
 export type FailureKind = "refused" | "gone" | "unreached" | "broken";
 
@@ -83,12 +83,12 @@ export function setUpClient(): void {
     if (response.status === 401) forgetToken();
     if (response.ok) return Failure.broken(response.status);
     if (isProblem(error)) return Failure.answered(response.status, error);
-    // A refusal without its body is only as good as its status line: of a 4xx the status says enough to stop.
+    // A refusal without its body has only its status: a 4xx is enough to stop.
     return error instanceof TypeError ? Failure.broken(response.status) : Failure.answered(response.status, {});
   });
 }
 
-/** `fetch` whose GETs end with an error once nothing has arrived for `SILENCE_SECONDS`. */
+/** `fetch` whose GETs end with an error after `SILENCE_SECONDS` without data. */
 export async function fetchUnlessSilent(given: RequestInfo | URL, init?: RequestInit): Promise<Response> {
   const request = new Request(given, init);
   if (request.method !== "GET") return fetch(request);

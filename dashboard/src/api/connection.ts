@@ -18,7 +18,8 @@ export function watchConnection(cache: QueryCache): () => void {
     else if (event.action.type === "error") {
       const { error } = event.action;
       if (!(error instanceof Failure)) return;
-      // A refusal is an answer too. A broken one says nothing about the connection: its panel says that it is old.
+      // A refusal is an answer too. A broken answer proves nothing about the connection: its
+      // panel is marked as old.
       if (error.kind === "unreached") set({ lostSince: connection.lostSince ?? Date.now() });
       else if (error.kind !== "broken") set({ lostSince: null });
     }

@@ -1,6 +1,6 @@
 /**
- * The curves of jobs: of those that have ended asked for once, of those that run only what was stored since the last
- * answer, which is added to what is known.
+ * Curves of jobs. Those of ended jobs are requested once; for running jobs only the points stored
+ * since the last answer are requested and appended.
  */
 import { type QueryKey, useQueryClient } from "@tanstack/react-query";
 import { useMemo } from "react";
@@ -27,7 +27,7 @@ interface Answer {
 export interface Curves {
   /** Null as long as there is no answer at all. */
   curves: CurvesOfJobs | null;
-  /** What the answers are about: all steps, or those of the zoom, which may be the one before while the new one comes. */
+  /** Range of the answers: all steps, or those of the zoom, possibly of the zoom before. */
   steps: Steps | null;
   error: Error | null;
   retry: () => void;
@@ -58,7 +58,7 @@ export function useCurves({ jobs, live, names, steps, enabled }: Wanted): Curves
   );
   const curves = useMemo(() => {
     if (running.data === undefined && ended.data === undefined) return null;
-    // A job that has just ended is in both for a moment; what was asked for after its end is the whole of it.
+    // A job that has just ended is in both for a moment; the answer after its end is complete.
     return new Map([...(running.data?.curves ?? []), ...(ended.data?.curves ?? [])]);
   }, [running.data, ended.data]);
   return {
@@ -72,19 +72,21 @@ export function useCurves({ jobs, live, names, steps, enabled }: Wanted): Curves
   };
 }
 
-/** The beginning of the keys of what is asked about running jobs, zoomed or not. */
+/** Prefix of the keys of requests about running jobs, zoomed or not. */
 export function runningKey(jobs: readonly string[], names: readonly string[]): QueryKey {
   return ["series", "running", jobs, names];
 }
 
-/** What is known grows point by point; once it is twice as fine as was asked for, all of it is asked for again. */
+/**
+ * Points are appended one by one; at twice the requested resolution everything is requested again.
+ */
 function hasRoom({ curves }: Answer): boolean {
   for (const series of curves.values())
     for (const attempts of series.values()) if (attempts.some(({ step }) => step.length > 2 * PLACES)) return false;
   return true;
 }
 
-/** The curves of one job with what came to them. */
+/** Return the curves of one job with new points. */
 function withMore(
   before: ReadonlyMap<string, readonly Curve[]>,
   more: readonly Curve[],

@@ -1,4 +1,6 @@
-/** How often pages ask: a factor on every interval that the person chooses; 0 pauses. Kept by the browser. */
+/**
+ * Poll rate: a factor on every interval that the user chooses; 0 pauses. Stored by the browser.
+ */
 import { useSyncExternalStore } from "react";
 
 export interface Pace {

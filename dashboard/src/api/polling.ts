@@ -1,4 +1,6 @@
-/** How pages stay fresh: one interval that the person sets or pauses, none for what is final, none in hidden tabs. */
+/**
+ * Polling: one interval that the user sets or pauses, none for final data, none in hidden tabs.
+ */
 import {
   keepPreviousData,
   QueryClient,
@@ -14,7 +16,7 @@ import { type Pace, usePace } from "./pace";
 export const queryClient = new QueryClient({
   defaultOptions: {
     queries: {
-      // A poll is its own retry; what was shown stays, and the shell says how old it is.
+      // A poll is its own retry; the former data stay, and the shell shows their age.
       retry: false,
       staleTime: 1_000,
       refetchOnWindowFocus: true,
@@ -29,7 +31,7 @@ export interface Polled<T> {
   fetch: (signal: AbortSignal) => Promise<{ data: T }>;
   /** Seconds between polls at the normal pace; a function takes the newest answer. */
   seconds: number | ((data: T | undefined) => number);
-  /** True for what will not change any more. */
+  /** True for data that will not change any more. */
   isFinal?: (data: T) => boolean;
   enabled?: boolean;
   /** Keep showing the former answer while that of another key comes (paging, zooming). */
@@ -54,7 +56,8 @@ export function polled<T>(
       if (pace.factor === 0) return false;
       const { data, error } = query.state;
       if (data !== undefined && isFinal?.(data)) return false;
-      // What was refused is refused again. Everything else may pass: a poll that fails is tried again like any other.
+      // A refused request is refused again. Other failures may pass: the poll is repeated like
+      // any other.
       if (error instanceof Failure && !error.mayPass) return false;
       return (typeof seconds === "function" ? seconds(data) : seconds) * 1_000 * pace.factor;
     },

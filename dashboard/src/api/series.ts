@@ -11,7 +11,7 @@ import { getJobMetrics, type JobState } from "./generated";
 import { usePace } from "./pace";
 import { polled } from "./polling";
 
-/** Its plan and its spec say which axes it has beside steps and time. */
+/** A job with its plan and spec, which define its axes beside steps and time. */
 export interface JobOfCharts extends Paced {
   id: string;
   name: string;
@@ -38,7 +38,7 @@ export function requestsFor(names: readonly string[], jobCount: number): string[
   return parts;
 }
 
-/** The jobs whose points may still come: until a few seconds after their end. */
+/** Jobs whose points may still arrive: until a few seconds after their end. */
 export function useLive(jobs: readonly JobOfCharts[]): ReadonlySet<string> {
   const ending = useRef(new Set<string>());
   const [, lookAgain] = useState(0);
@@ -76,7 +76,10 @@ export interface Summaries {
   retry: () => void;
 }
 
-/** Which series the jobs have, each with its last value and its extremes: one bucket of all its points says that. */
+/**
+ * Series of the jobs, each with its last value and its extremes: one bucket of all its points has
+ * these.
+ */
 export function useSummaries(jobs: readonly JobOfCharts[], live: ReadonlySet<string>): Summaries {
   const pace = usePace();
   const answers = useQueries({

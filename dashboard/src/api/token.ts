@@ -1,4 +1,4 @@
-/** The person's token: in this tab only, or kept by the browser where they asked for that. */
+/** The user's token: in this tab only, or stored by the browser on request. */
 import { useSyncExternalStore } from "react";
 
 const KEY = "lockstep.token";

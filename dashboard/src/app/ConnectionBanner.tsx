@@ -1,4 +1,6 @@
-/** Said while the service does not answer: since when, and that what is shown is old. */
+/**
+ * Banner while the service does not answer: the time since then, and a note that the data are old.
+ */
 import { useConnection } from "@/api/connection";
 import { useNow } from "@/components/useNow";
 import { duration } from "@/lib/format";

@@ -1,4 +1,4 @@
-/** How many panels of the page are old, and the pace at which answers are asked for: live, calm or paused. */
+/** Number of old panels on the page, and the poll rate: live, calm or paused. */
 
 import { setPace, usePace } from "@/api/pace";
 import { useOld } from "@/components/useOld";

@@ -1,4 +1,4 @@
-/** What every page has around it: where one is, how fresh the picture is, whether the service answers, and the keys. */
+/** Frame of every page: navigation, freshness, connection, shortcuts. */
 import { Link, Outlet } from "@tanstack/react-router";
 import { useState } from "react";
 import { SignIn } from "@/features/session/SignIn";

@@ -7,7 +7,7 @@ export interface Shortcut {
   does: string;
 }
 
-/** What `?` shows. Pages list their own keys here, so that the help is complete by being the only list. */
+/** Shortcuts that `?` lists. Pages list their own keys here, which keeps the help complete. */
 export const SHORTCUTS: { where: string; shortcuts: Shortcut[] }[] = [
   {
     where: "Everywhere",

@@ -1,8 +1,8 @@
 /**
- * The look: warm paper and ink, one green for what can be acted on, colour otherwise only where it means a state.
+ * Theme: warm paper and ink, one green for actions, other colours only for states.
  *
- * One type scale (12, 13, 14, 16, 20, 28 px) and one spacing scale (4, 8, 12, 16, 24, 40 px); numbers are tabular.
- * What a component needs beyond Mantine's own variables is in `tokens.css`.
+ * One type scale (12, 13, 14, 16, 20, 28 px) and one spacing scale (4, 8, 12, 16, 24, 40 px);
+ * numbers are tabular. `tokens.css` has the variables of components beyond Mantine's own.
  */
 import { createTheme, type MantineColorsTuple } from "@mantine/core";
 

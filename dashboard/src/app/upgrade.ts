@@ -1,7 +1,9 @@
 /**
- * A tab whose build is gone: after an upgrade of the service it asks for files by names that do not exist any more.
+ * Reload of a tab whose build is gone: after an upgrade of the service it requests files that do
+ * not exist any more.
  *
- * Such a tab is loaded again, once for each build. Nothing typed is lost: drafts are kept by the browser.
+ * Such a tab is reloaded once for each build. Drafts are stored by the browser, so no input is
+ * lost.
  */
 
 /** The build for which this tab was loaded again. */

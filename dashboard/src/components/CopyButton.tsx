@@ -1,4 +1,4 @@
-/** Copies a text, and says that it did. */
+/** Button that copies a text and confirms it. */
 import { useEffect, useState } from "react";
 import { copyText } from "@/lib/copy-text";
 import classes from "./CopyButton.module.css";

@@ -1,7 +1,8 @@
 /**
- * A question that is asked before something is done, with its answers at the foot.
+ * Confirmation dialog, with its answers at the foot.
  *
- * Put together from the modal's parts: its own header would be a second banner of the page to those who listen to it.
+ * Built from the modal's parts: its own header would be a second banner of the page to screen
+ * readers.
  */
 import { Modal } from "@mantine/core";
 import type { ReactNode } from "react";
@@ -28,7 +29,10 @@ export function DialogFoot({ children }: { children: ReactNode }) {
 }
 
 interface AnswerProps {
-  /** What the dialog asks about; `danger` where it cannot be undone. The others leave things as they are. */
+  /**
+   * Kind of the confirming answer; `danger` if the action cannot be undone. The other answers
+   * change nothing.
+   */
   kind?: "main" | "danger";
   isBusy?: boolean;
   hasFocus?: boolean;

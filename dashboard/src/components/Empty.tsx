@@ -1,4 +1,4 @@
-/** Nothing to show yet: what would be here, and the command or page that puts it there. */
+/** Empty state: a description of the missing content, and the command or page that creates it. */
 import { Code } from "@mantine/core";
 import type { ReactNode } from "react";
 import classes from "./Empty.module.css";

@@ -1,4 +1,4 @@
-/** What went wrong, in the service's own words: what, why, and what to do next. */
+/** Error panel with the service's own message: problem, reason and next step. */
 import { Failure } from "@/api/client";
 import classes from "./Failed.module.css";
 

@@ -1,4 +1,4 @@
-/** Says of a panel that what it shows is old: for how long, why, and the way to ask once more. */
+/** Note on a panel with old data: age, reason, and a button to request again. */
 import type { QueryKey } from "@tanstack/react-query";
 import { duration } from "@/lib/format";
 import classes from "./Stale.module.css";

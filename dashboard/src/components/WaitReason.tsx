@@ -1,4 +1,4 @@
-/** Why a job waits, in the service's words; a job that they name is a link with its name. */
+/** Wait reason of a job, in the service's text; job ids in it become links with names. */
 import { Link } from "@tanstack/react-router";
 import { waitParts } from "@/lib/waiting";
 

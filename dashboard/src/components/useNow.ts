@@ -1,4 +1,4 @@
-/** The time, told anew every second: for ages and durations that grow while one looks. */
+/** The current time, updated every second, for ages and durations. */
 import { useEffect, useState } from "react";
 
 export function useNow(everySeconds = 1): number {

@@ -1,4 +1,4 @@
-/** Which answers on the page are old, looked at every second. */
+/** Old answers on the page, checked every second. */
 import { type QueryKey, useQueryClient } from "@tanstack/react-query";
 import { oldSince } from "@/api/age";
 import { usePace } from "@/api/pace";
@@ -12,7 +12,7 @@ export interface Old {
   retry: () => void;
 }
 
-/** The old answers on the page whose key begins with `prefix`; of all of them without one. */
+/** Old answers whose key starts with `prefix`; all of them without one. */
 export function useOld(prefix?: QueryKey): Old | null {
   const queries = useQueryClient();
   const pace = usePace();

@@ -29,7 +29,7 @@ const BUCKETS =
   "the buckets. Zoom in to see every point.";
 
 export interface CardContext {
-  /** Those that are shown: hidden ones are not among them. */
+  /** Shown jobs, without hidden ones. */
   jobs: readonly JobOfCharts[];
   slots: ReadonlyMap<string, number>;
   isAlone: boolean;

@@ -1,4 +1,4 @@
-/** What can be done with one card: a logarithmic axis, pinning, the whole screen, files. */
+/** Actions of one card: logarithmic axis, pin, full screen, files. */
 import { Menu } from "@mantine/core";
 import classes from "./CardActions.module.css";
 import { changeSettings, toggled, useChartSettings } from "./settings";

@@ -1,4 +1,6 @@
-/** The figures of a card: last, lowest and highest, with the one named best where the metric says which way is better. */
+/**
+ * Values of a card: last, lowest and highest; one is labelled best if the metric has a direction.
+ */
 import type { Figures } from "@/lib/curves";
 import { bytes, number } from "@/lib/format";
 import { betterWay } from "@/lib/metricNames";

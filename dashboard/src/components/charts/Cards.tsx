@@ -11,9 +11,9 @@ import { Card, type CardContext } from "./Card";
 import classes from "./Charts.module.css";
 
 interface CardsProps extends CardContext {
-  /** What is asked for. The same whatever the search filters, so that a letter typed asks for nothing new. */
+  /** Requested metrics, independent of the search filter, so that typing sends no requests. */
   metrics: readonly string[];
-  /** What of it is shown. */
+  /** Shown metrics. */
   shown: readonly string[];
   ids: readonly string[];
   live: ReadonlySet<string>;
@@ -38,7 +38,7 @@ export function Cards({ metrics, shown, ids, live, summaries, ...context }: Card
   const steps = useMemo((): Steps | null => {
     if (zoom === null || all.curves === null) return null;
     const curves = [...all.curves.values()].flatMap((series) => [...series.values()].flat());
-    // What came point by point has nothing more to show.
+    // Curves that arrived point by point have no finer data.
     if (curves.every((curve) => curve.count === curve.step.length)) return null;
     const exact = stepsIn(zoom, axis, jobs.map(perStepOf));
     if (exact !== null) return exact;

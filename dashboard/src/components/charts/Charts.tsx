@@ -21,13 +21,13 @@ import { LookProvider, useLook, useLookState } from "./useLook";
 
 export interface ChartsProps {
   jobs: readonly JobOfCharts[];
-  /** Which colour each job has; by their order if not given. */
+  /** Colour index of each job; by default their order. */
   slots?: ReadonlyMap<string, number>;
   /** Jobs that are not drawn. */
   hidden?: ReadonlySet<string>;
-  /** What happened to the job beside its points, where there is one job only. */
+  /** Events of the job beside its points, for a single job. */
   marks?: readonly Mark[];
-  /** How they are looked at, as the page's address says; and where that is kept. */
+  /** View settings from the page's address, and their owner. */
   address?: Look;
   onLook?: (look: Look) => void;
 }
@@ -73,7 +73,7 @@ function GroupedCharts({ jobs: given, slots: givenSlots, hidden = NONE, marks = 
     if (summaries.isPending) return <div className={classes.loading} />;
     return <Nothing isLive={live.size > 0} />;
   }
-  // What a machine reports beside a job says nothing of the job's own.
+  // Measurements of a machine are not the job's own series.
   const hasOwn = summaries.names.some((name) => groupOf(name) !== SYSTEM);
   const context = {
     jobs: shownJobs,
@@ -112,7 +112,7 @@ function GroupedCharts({ jobs: given, slots: givenSlots, hidden = NONE, marks = 
         </Empty>
       ) : null}
       {found.map(({ name, metrics, shown }) => {
-        // What is searched for is shown, also where its group is folded.
+        // Search results are shown even if their group is folded.
         const isOpen = !folded.includes(name) || search !== "" || !hasOwn;
         const isWhole = whole.has(name) || search !== "";
         const cards = isWhole ? shown : shown.slice(0, CARDS_SHOWN);
@@ -193,7 +193,7 @@ function byAxis(metrics: readonly string[], axis: Axis): { along: Axis; names: s
 
 type OnZoom = Readonly<Record<Axis, (zoom: Zoom | null) => void>>;
 
-/** Along which axis, and which part of each axis: what a person chose, as far as the drawn jobs have it. */
+/** Axis and zoom: the user's choice, as far as the drawn jobs support it. */
 function useView(jobs: readonly JobOfCharts[]) {
   const { axis: wanted, zooms, change } = useLook();
   const perStep = useMemo(() => jobs.map(perStepOf), [jobs]);
@@ -218,7 +218,10 @@ function useView(jobs: readonly JobOfCharts[]) {
   return { axis, axes, zooms, onZoom, onAxis, onReset };
 }
 
-/** The same list as long as it says the same: pages make a new one on every poll, and lines would be drawn for nothing. */
+/**
+ * Keep the same list object while its contents are equal: pages create a new list on every poll,
+ * which would redraw.
+ */
 function useSame(jobs: readonly JobOfCharts[]): readonly JobOfCharts[] {
   const kept = useRef(jobs);
   const says = (list: readonly JobOfCharts[]) =>

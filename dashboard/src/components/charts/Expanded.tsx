@@ -1,4 +1,4 @@
-/** A card on the whole screen, with what its lines and its marks are, and with a zoom that needs no mouse. */
+/** Full-screen card with a legend of lines and marks, and a zoom without a mouse. */
 import { CloseButton, Modal } from "@mantine/core";
 import { useRef } from "react";
 import type { Figures } from "@/lib/curves";
@@ -16,7 +16,7 @@ import { YRange } from "./YRange";
 import { ZoomButtons } from "./ZoomButtons";
 
 const LEAST_HEIGHT = 208;
-/** What is below the chart: the edge, and what its signs mean, in two lines on a telephone. */
+/** Space below the chart: the edge, and the legend of marks in two lines on a phone. */
 const EDGE = 16;
 const LEGEND = 44;
 

@@ -1,4 +1,4 @@
-/** A part of a page that is as high as the window has room for below what stands above it. */
+/** Part of a page that fills the rest of the window's height. */
 import { type ReactNode, useLayoutEffect, useRef, useState } from "react";
 
 interface FillingProps {

@@ -1,11 +1,11 @@
-/** Charts whose look is in the page's address, and comes from there. */
+/** Charts whose view settings are in the page's address. */
 import type { Look } from "@/lib/look";
 import { Charts, type ChartsProps } from "./Charts";
 import { NO_LOOK } from "./useLook";
 
 interface LookedAtProps extends ChartsProps {
   address: Look;
-  /** Everything of a look, also what is no part of it any more. */
+  /** All view settings, including removed ones. */
   onLook: (look: Look) => void;
 }
 

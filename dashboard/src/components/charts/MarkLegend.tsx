@@ -1,4 +1,4 @@
-/** What the signs below the curves mean, of those that the job has. */
+/** Legend of the marks below the curves, for the marks of the job. */
 import { MARK_KINDS, MARK_NAMES, type Mark } from "@/lib/marks";
 import { MarkIcon } from "./MarkIcon";
 import classes from "./MarkLegend.module.css";

@@ -17,30 +17,30 @@ import { Tooltip } from "./Tooltip";
 import { followFingers } from "./touch";
 import { makeRoom, optionsOf } from "./uplotOptions";
 
-/** What a chart shows, on a card as on the whole screen. */
+/** Contents of a chart, on a card and in full screen. */
 export interface Drawing {
   lines: readonly Line[];
-  /** What happened to the one job whose lines these are. */
+  /** Events of the job whose lines are drawn. */
   marks: readonly Mark[];
-  /** How much of the axis one step is, where it is one of steps. */
+  /** Axis units of one step, on an axis of steps. */
   units: number;
   axis: Axis;
   unit: string;
   isLog: boolean;
-  /** What is beyond is clipped, and marked; null where nothing is. */
+  /** Limits of clipping; values beyond are marked. Null without clipping. */
   clip: readonly [number, number] | null;
   /** Of the y axis, as it was typed; null where it is automatic. */
   range: Zoom | null;
   zoom: Zoom | null;
   onZoom: (zoom: Zoom | null) => void;
-  /** What is drawn, in words. */
+  /** Description of the drawing. */
   label: string;
   syncKey: string;
 }
 
 interface PlotProps extends Drawing {
   height: number;
-  /** Where the picture is, for saving it. */
+  /** Canvas of the drawing, for saving it. */
   canvas?: RefObject<HTMLCanvasElement | null>;
 }
 
@@ -146,7 +146,7 @@ export function Plot(props: PlotProps) {
   );
 }
 
-/** Why there is nothing to see, where there is nothing. */
+/** Return the reason for an empty chart. */
 function absenceOf(lines: readonly Line[], from: number, to: number, isLog: boolean): string | null {
   if (isNothingBetween(lines, from, to)) return "No points here";
   const isBelow = isLog && Number.isNaN(extentOfY(lines, from, to, true)[0]);

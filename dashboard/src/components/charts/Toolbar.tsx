@@ -1,4 +1,4 @@
-/** What holds for all cards: which are shown, how smooth, over which axis, and the way back from a zoom. */
+/** Settings of all cards: selection, smoothing, axis, and reset of the zoom. */
 import type { Axis } from "@/lib/axes";
 import type { Mark } from "@/lib/marks";
 import { MarkLegend } from "./MarkLegend";
@@ -10,10 +10,10 @@ interface ToolbarProps {
   search: string;
   onSearch: (search: string) => void;
   axis: Axis;
-  /** Those that all curves can lie along. */
+  /** Axes that all curves support. */
   axes: readonly Axis[];
   onAxis: (axis: Axis) => void;
-  /** What happened to the job, shown or not; none of several jobs. */
+  /** Events of the job, shown or not; empty for several jobs. */
   marks: readonly Mark[];
   isZoomed: boolean;
   onReset: () => void;

@@ -1,4 +1,4 @@
-/** What is under the cursor: every job's value there, the nearest line first. */
+/** Values under the cursor for every job, the nearest line first. */
 import { useEffect, useLayoutEffect, useRef } from "react";
 import type uPlot from "uplot";
 import { type Axis, isTime, TITLES } from "@/lib/axes";
@@ -38,7 +38,7 @@ export function Tooltip({ plot, spot, lines, places, axis, onGone }: TooltipProp
     return () => window.removeEventListener("scroll", onGone, { capture: true });
   }, [onGone]);
   const box = useRef<HTMLDivElement>(null);
-  // After each drawing, because how large it is depends on what it says.
+  // After each drawing, because its size depends on its text.
   useLayoutEffect(() => {
     const element = box.current;
     if (element === null) return;
@@ -145,7 +145,7 @@ function isCounted(axis: Axis): boolean {
   return axis !== "step" && !isTime(axis);
 }
 
-/** What else is in the bucket, where a place stands for several points. */
+/** Range of a bucket, if a position stands for several points. */
 function Range({ line, index }: Reading) {
   const low = line.curve.min[index] as number;
   const high = line.curve.max[index] as number;

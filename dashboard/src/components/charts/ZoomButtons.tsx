@@ -13,7 +13,7 @@ export function ZoomButtons({ lines, axis, units, zoom, onZoom }: Drawing) {
   const [from, to] = extentOfX(lines) ?? [0, 1];
   const all = { from, to };
   const view = zoom ?? all;
-  // Of steps there is nothing between two of them; a clock knows parts of a second, and one is enough to look at.
+  // Steps have no values in between; on a time axis, one second is the minimum.
   const least = isTime(axis) ? 1 : units;
   const widen = (times: number) => onZoom(widened(view, all, times, least));
   const nearer = () => widen(NEARER);

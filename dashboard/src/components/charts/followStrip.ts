@@ -2,7 +2,10 @@
 import type uPlot from "uplot";
 import { STRIP } from "./paintMarks";
 
-/** Tells whether a mouse is there before the cursor is moved. Returns what ends it. */
+/**
+ * Report whether the mouse is over the strip before the cursor moves. Return a function that ends
+ * it.
+ */
 export function followStrip(plot: uPlot, onMove: (isThere: boolean) => void): () => void {
   const { over, root } = plot;
   let wasThere = false;
@@ -12,7 +15,7 @@ export function followStrip(plot: uPlot, onMove: (isThere: boolean) => void): ()
     plot.setCursor({ left, top });
   };
   const move = ({ target, clientX, clientY }: MouseEvent) => {
-    // What is over the chart itself has been told already.
+    // Events over the chart itself were reported already.
     if (target instanceof Node && over.contains(target)) {
       wasThere = false;
       return;

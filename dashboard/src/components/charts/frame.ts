@@ -1,7 +1,10 @@
-/** Where values are on the canvas: uPlot's scales as plain arithmetic, because each line asks for thousands of places. */
+/**
+ * Positions of values on the canvas: uPlot's scales as plain arithmetic, because each line needs
+ * thousands.
+ */
 import type uPlot from "uplot";
 
-/** What a later attempt ran again, and what is behind a smoothed line. */
+/** Opacity of steps that a later attempt repeated, and of the raw line behind a smoothed one. */
 export const FAINT = 0.32;
 
 export interface Frame {
@@ -15,7 +18,7 @@ export interface Frame {
   from: number;
   to: number;
   x: (value: number) => number;
-  /** NaN for what has no place: not finite, or not above zero on a logarithmic axis. */
+  /** NaN for values without a position: not finite, or not above zero on a logarithmic axis. */
   y: (value: number) => number;
 }
 

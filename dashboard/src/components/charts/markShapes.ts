@@ -1,4 +1,6 @@
-/** What the signs of marks look like: polygons within −1 to 1, none of them one of those that a value has in the chart. */
+/**
+ * Shapes of marks: polygons within −1 to 1, all different from the shapes of values in the chart.
+ */
 import type { MarkKind } from "@/lib/marks";
 
 export type Polygon = readonly (readonly [number, number])[];
@@ -42,7 +44,7 @@ export const SHAPES: Readonly<Record<MarkKind, readonly Polygon[]>> = {
   checkpoint: [ROUND],
 };
 
-/** The theme's colour of each; the shape says the same. */
+/** Theme colour of each kind; the shape carries the same information. */
 export const TONES: Readonly<Record<MarkKind, string>> = {
   preempted: "--wait",
   memory: "--bad",

@@ -1,9 +1,10 @@
 /**
- * Draws lines onto uPlot's canvas, over its axes: band, raw line, smoothed line, and marks for what is not a number;
- * below them what happened beside the points.
+ * Drawing of lines on uPlot's canvas: band, raw line, smoothed line, marks for non-finite values,
+ * and events below them.
  *
- * Each line keeps its own x. uPlot's own series share one, for which the steps of twenty jobs would have to be joined
- * into twenty thousand columns full of holes. uPlot has the scales, the axes, the cursor and the zoom.
+ * Each line keeps its own x. uPlot's own series share one x, for which the steps of twenty jobs
+ * would have to be joined into twenty thousand columns full of gaps. uPlot provides scales, axes,
+ * cursor and zoom.
  */
 import type uPlot from "uplot";
 import { number } from "@/lib/format";
@@ -64,7 +65,7 @@ function curve(frame: Frame, line: Line, [first, last]: [number, number], colour
     context.lineWidth = width * ratio;
     context.setLineDash(dashOf(line.slot).map((part) => part * ratio));
     stroke(frame, line.x, values, first, end, withDots);
-    // What was run again is history: faint, and joined to the point where the attempts part.
+    // Repeated steps are history: faint, and joined to the point where the attempts part.
     context.globalAlpha = alpha * FAINT;
     if (last > end) stroke(frame, line.x, values, Math.max(first, end - 1), last, false);
   };
@@ -197,7 +198,9 @@ const DIAMOND = [
   [-1.2, 0],
 ] as const;
 
-/** Where the mark is, if there is one, so that the two meet; else where the attempt's first point is. */
+/**
+ * Position of the mark if there is one, so that both coincide; otherwise the attempt's first point.
+ */
 function restart(
   frame: Frame,
   line: Line,

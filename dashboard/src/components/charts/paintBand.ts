@@ -1,4 +1,4 @@
-/** The band behind a line whose places are buckets: from the lowest to the highest value of each. */
+/** Band behind a line of buckets: from the lowest to the highest value of each. */
 import type { Line } from "@/lib/lines";
 import { FAINT, type Frame } from "./frame";
 
@@ -7,10 +7,10 @@ const STRONG = { fill: 0.2, edge: 0.5 };
 const LIGHT = { fill: 0.12, edge: 0.3 };
 
 /**
- * An infinity reaches the edge; what has no extremes is a gap.
+ * An infinity reaches the edge; a bucket without extremes is a gap.
  *
- * The edges are drawn as lines: a single spike among a thousand buckets is as narrow as a hair, and filled it would be
- * too faint to see.
+ * The edges are drawn as lines: a single spike among a thousand buckets is very narrow, and a fill
+ * alone would be too faint.
  */
 export function band(
   frame: Frame,
@@ -38,7 +38,10 @@ interface Columns {
   bottom: number[];
 }
 
-/** The buckets side by side, without gaps in between; those that share a column of pixels as one, which looks the same. */
+/**
+ * Columns of buckets without gaps in between; buckets in one column of pixels are joined, which
+ * looks the same.
+ */
 function columns(frame: Frame, line: Line, first: number, last: number): Columns[] {
   const { min, max } = line.curve;
   const runs: Columns[] = [];

@@ -5,7 +5,7 @@ import type { ChartColours } from "./colours";
 import type { Frame } from "./frame";
 import { SHAPES } from "./markShapes";
 
-/** What the strip takes of a chart's height. */
+/** Height of the strip in a chart. */
 export const STRIP = 12;
 const HALF = SIGN / 2 - 1;
 /** A run of checkpoints is a bar of this height. */
@@ -18,7 +18,7 @@ export function strip(frame: Frame, places: readonly Placed[], colours: ChartCol
   context.lineJoin = "round";
   context.strokeStyle = colours.panel;
   context.lineWidth = 2 * ratio;
-  // Reckoned in pixels of the page, so that what is one sign does not depend on the screen.
+  // In pixels of the page, so that joined marks do not depend on the screen.
   const pixel = (x: number) => frame.x(x) / ratio;
   for (const cluster of clusters(places, pixel, frame.left / ratio, frame.right / ratio))
     if (cluster.kinds[0] === "checkpoint") run(frame, cluster, middle, colours);

@@ -1,4 +1,4 @@
-/** Charts as files: the picture, what is drawn as a table, and every point the service has. */
+/** Charts as files: the picture, the drawn data as a table, and all points of the service. */
 import { downloadJobMetrics } from "@/api/generated";
 import type { JobOfCharts } from "@/api/series";
 import { type Axis, isTime } from "@/lib/axes";
@@ -55,7 +55,7 @@ export async function saveEveryPoint(metric: string, jobs: readonly JobOfCharts[
   }
 }
 
-/** The picture on the panel's ground, with its name, what each line is, and what the signs below it mean. */
+/** Picture on the panel's background, with its name and its legends. */
 export function savePicture(
   metric: string,
   lines: readonly Line[],

@@ -1,4 +1,7 @@
-/** How a person looks at charts, kept by the browser: smoothing, axis, marks, what is pinned, folded or logarithmic. */
+/**
+ * The user's chart settings, stored by the browser: smoothing, axis, marks, pinned, folded,
+ * logarithmic.
+ */
 import { useSyncExternalStore } from "react";
 import { AXES, type Axis } from "@/lib/axes";
 
@@ -52,7 +55,7 @@ export function readSettings(): ChartSettings {
   return kept.settings;
 }
 
-/** What an older or a strange page may have kept is taken only where it makes sense. */
+/** Stored settings of another version are used only where they are valid. */
 function parsed(text: string | null): ChartSettings {
   let found: Partial<Record<keyof ChartSettings, unknown>> = {};
   try {
@@ -73,7 +76,7 @@ function parsed(text: string | null): ChartSettings {
   };
 }
 
-/** A weight that smoothing can have; 0 for what is none. */
+/** Return a valid smoothing weight; 0 for an invalid one. */
 export function smoothingOf(value: unknown): number {
   const weight = Number(value);
   return Number.isFinite(weight) ? Math.min(SMOOTHING_MOST, Math.max(0, weight)) : 0;

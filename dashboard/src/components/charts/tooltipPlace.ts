@@ -1,4 +1,7 @@
-/** Where a tooltip stands: beside the cursor if there is room, else below the chart or above it, and always in the window. */
+/**
+ * Position of a tooltip: beside the cursor if it fits, else below or above the chart, always in the
+ * window.
+ */
 
 interface Size {
   width: number;

@@ -1,8 +1,9 @@
 /**
- * Fingers on a chart: drawn sideways they zoom, tapped twice they lead back. uPlot knows mice only.
+ * Touch gestures on a chart: a horizontal drag zooms, a double tap resets. uPlot supports mice
+ * only.
  *
- * Drawn up or down they scroll the page: the browser is told so (`touch-action`), and takes such a gesture away from here.
- * A single tap comes as a mouse that moves there, and shows what is under it.
+ * A vertical drag scrolls the page: the browser receives `touch-action` and handles such gestures.
+ * A single tap arrives as a mouse move and shows the values under it.
  */
 import type uPlot from "uplot";
 
@@ -17,7 +18,9 @@ interface Gesture {
   isDrawn: boolean;
 }
 
-/** `reset` on a double tap; a stretch that was drawn along is uPlot's selection. Returns what ends it. */
+/**
+ * Call `reset` on a double tap; a drag becomes uPlot's selection. Return a function that ends it.
+ */
 export function followFingers(
   plot: Pick<uPlot, "over" | "setSelect">,
   reset: () => void,

@@ -1,4 +1,7 @@
-/** How uPlot is set up here: scales and axes that we reckon, a zoom that the page decides, a cursor shared by all cards. */
+/**
+ * Options of uPlot: own scales and axes, a zoom that the page decides, a cursor shared by all
+ * cards.
+ */
 import type uPlot from "uplot";
 import { type Axis, isTime, TITLES } from "@/lib/axes";
 import { linearTicks, logTicks, measureOf, tickLabels, wallLabels, wallTicks } from "@/lib/ticks";
@@ -7,7 +10,7 @@ import { STRIP } from "./paintMarks";
 
 const FONT = "12px system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif";
 const TICK = 4;
-/** The labels of the ticks, with what is below them. */
+/** Labels of the ticks, with the space below them. */
 const LABELS = 20;
 /** A moment with its day is long, a number short. */
 const TICK_APART_X = { wall: 84, other: 64 };
@@ -22,7 +25,9 @@ interface Setup {
   width: number;
   height: number;
   colours: () => ChartColours;
-  /** Of what lies in view. uPlot asks while its own scale of x is still the one before. */
+  /**
+   * Range of the visible values. uPlot calls it while its own x scale is still the previous one.
+   */
   rangeY: () => [number, number];
   draw: (plot: uPlot) => void;
   zoom: (range: { from: number; to: number } | null) => void;
@@ -130,7 +135,7 @@ export function optionsOf({
   };
 }
 
-/** Right of the chart: half of the last label, which may stand at the very end. uPlot asks after it has the labels. */
+/** Space right of the chart: half of the last label. uPlot calls it after it has the labels. */
 function roomForLast({ ctx }: uPlot, labels: readonly string[]): number {
   const { font } = ctx;
   ctx.font = FONT;

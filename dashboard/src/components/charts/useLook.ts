@@ -1,4 +1,7 @@
-/** How charts are looked at: from the page's address if it says so, else by a person's habits, and kept in the address. */
+/**
+ * View settings of charts: from the page's address if present, else from the user's settings;
+ * stored in the address.
+ */
 import { createContext, useCallback, useContext, useEffect, useMemo, useRef, useState } from "react";
 import { type Chosen, chosenIn, HABITS, isPlain, keyOf, type Look, lookOf } from "@/lib/look";
 import { changeSettings, readSettings, toggled } from "./settings";
@@ -6,7 +9,7 @@ import { changeSettings, readSettings, toggled } from "./settings";
 /** A slider that is drawn along is one change, not a hundred. */
 const REST_MS = 300;
 
-/** What `write` takes away from an address, before the look that it is given is put there. */
+/** Keys that `write` removes from an address before it adds the new settings. */
 export const NO_LOOK = {
   smoothing: undefined,
   axis: undefined,
@@ -17,7 +20,7 @@ export const NO_LOOK = {
 } satisfies Look;
 
 export interface LookState extends Chosen {
-  /** What a person changes; of it, habits hold for other pages too. */
+  /** Apply the user's change; part of it also applies to other pages. */
   change: (part: Partial<Chosen>) => void;
   toggle: (list: "logarithmic" | "clipped", metric: string) => void;
 }
@@ -62,7 +65,7 @@ export function useLookState(address: Look, write: (look: Look) => void): LookSt
   }, []);
   const toggle = useCallback((list: "logarithmic" | "clipped", metric: string) => {
     setChosen((before) => ({ ...before, [list]: toggled(before[list], metric) }));
-    // The one metric only: the others of a link are not this person's.
+    // Only this metric: the others of a link are not this user's settings.
     changeSettings({ [list]: toggled(readSettings()[list], metric) });
   }, []);
   // The same as long as nothing changes: every card is rendered with another one.

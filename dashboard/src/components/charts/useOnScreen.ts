@@ -1,4 +1,4 @@
-/** Whether an element is on the screen, or nearly: what is not, need not be drawn nor asked for. */
+/** Whether an element is on the screen, or nearly; others need no drawing and no requests. */
 import { type RefObject, useEffect, useState } from "react";
 
 const NEARLY = "300px 0px";

@@ -1,4 +1,4 @@
-/** What a chart shows, in words: for those who do not see it, and for names of files. */
+/** Descriptions of charts, for screen readers and for names of files. */
 import type { Axis } from "@/lib/axes";
 import { type Curve, type Figures, figuresOf } from "@/lib/curves";
 import { number } from "@/lib/format";

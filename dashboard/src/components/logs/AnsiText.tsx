@@ -16,7 +16,7 @@ export function AnsiText({ text }: { text: string }) {
   ));
 }
 
-/** A piece in its look. A link of a log opens in another tab, and says nothing of where it was followed from. */
+/** A styled piece of text. A link of a log opens in another tab, without a referrer. */
 export function AnsiPiece({ text, looks, href }: Piece) {
   const names = looks.map((look) => ansi[look]).join(" ") || undefined;
   if (href === undefined) return <span className={names}>{text}</span>;

@@ -1,8 +1,9 @@
 /**
- * The lines of a window as a virtual list: only what is seen is drawn, and what is seen stays where it is while lines come
- * and go above and below it.
+ * Virtual list of the lines of a window: only visible lines are drawn, and they keep their position
+ * while lines are added or removed above and below.
  *
- * It keeps to the end while `following`, and reports the moment a person scrolls up or selects text, so that it is let go.
+ * It stays at the end while `following`, and reports when the user scrolls up or selects text,
+ * which ends the following.
  */
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { type ReactNode, useEffect, useLayoutEffect, useRef } from "react";
@@ -20,7 +21,7 @@ const NEAR_LINES = 300;
 interface LogListProps {
   /** Another `key` where another place of the log is opened. */
   window: LogWindow;
-  /** Where it begins if no line is pointed at. */
+  /** Initial position without a selected line. */
   startsAtEnd: boolean;
   search: string;
   pointedAt: Place | null;
@@ -136,7 +137,7 @@ export function LogList(props: LogListProps) {
   );
 }
 
-/** The list goes up although its length is what it was: a person did that. Or text of it is selected. */
+/** Detect that the user scrolled up or selected text while following. */
 function useLetGo(box: React.RefObject<HTMLElement | null>, following: boolean, letGo: () => void): void {
   const tell = useRef(letGo);
   tell.current = letGo;

@@ -1,4 +1,4 @@
-/** The lines of one log and one filter, with what is said about them: where they stand, that there are none, what failed. */
+/** Lines of one log and one filter, with their status: position, empty result, failure. */
 import { type MouseEvent, type ReactNode, useCallback, useEffect, useRef } from "react";
 import type { LogLine } from "@/api/generated";
 import { Failed } from "@/components/Failed";
@@ -59,7 +59,7 @@ export function LogPane(props: LogPaneProps) {
     } else if (latest.current === null || !spans(latest.current, place)) open(place);
   }, [waits, target, open]);
   useEffect(() => {
-    // Whoever follows from the middle of the log is taken to its end.
+    // Following from the middle of the log jumps to its end.
     if (following && latest.current !== null && !latest.current.atEnd) open("end");
   }, [following, open]);
 
@@ -175,7 +175,7 @@ function NoLines({
   );
 }
 
-/** Whether a place lies between the first and the last line that are held. */
+/** Whether a position lies between the first and the last loaded line. */
 function spans({ lines }: LogWindow, place: Place): boolean {
   const [first, last] = [lines[0], lines.at(-1)];
   return first !== undefined && last !== undefined && compare(first, place) <= 0 && compare(place, last) <= 0;

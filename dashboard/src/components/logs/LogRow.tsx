@@ -1,4 +1,6 @@
-/** One line of a log: its number, which is its address, its time, who wrote it, and its text in the colours it has. */
+/**
+ * One line of a log: its number, which is its address, its time, its source, and its coloured text.
+ */
 import { memo, type ReactNode } from "react";
 import type { LogLine } from "@/api/generated";
 import { marked, pieces } from "@/lib/ansi";
@@ -10,7 +12,7 @@ import classes from "./LogRow.module.css";
 
 interface LogRowProps {
   line: LogLine;
-  /** Attempts are told apart only where several are shown. */
+  /** Attempts are shown only if there are several. */
   severalAttempts: boolean;
   search: string;
   showTime: boolean;

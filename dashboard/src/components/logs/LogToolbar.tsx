@@ -1,4 +1,4 @@
-/** What of a log is shown, and what can be done with it. */
+/** Filters and actions of a log. */
 import { useMutation } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
 import { downloadJobLogs } from "@/api/generated";
@@ -7,7 +7,7 @@ import { type LogFilter, type LogView, STREAMS, type Stream } from "@/lib/log-vi
 import { saveFile } from "@/lib/save-file";
 import classes from "./LogViewer.module.css";
 
-/** A search is sent once the person has stopped typing for so long. */
+/** Delay between the last key and the search. */
 const TYPING_MS = 300;
 
 interface LogToolbarProps {

@@ -1,7 +1,8 @@
 /**
- * A job's log: choose, search, follow, jump to the first error, link to a line, download.
+ * A job's log: filter, search, follow, jump to the first error, link to a line, download.
  *
- * What is shown is the address's (`view`), so that a link shows the same; wrapping and times are this browser's habit.
+ * The filter is in the page's address (`view`), so a link shows the same; wrapping and times are
+ * settings of this browser.
  */
 import { useMutation } from "@tanstack/react-query";
 import { useCallback, useEffect, useMemo, useState } from "react";
@@ -16,7 +17,7 @@ import { useRemembered } from "./useRemembered";
 export interface LogViewerProps {
   jobId: string;
   jobName: string;
-  /** How many there were. */
+  /** Number of attempts. */
   attempts: number;
   ranks: number;
   view: LogView;

@@ -1,8 +1,8 @@
 /**
- * Where a log first tells of an error: a guess by words, and the answer says by which.
+ * Search for the first error in a log, by keywords; the answer names the keyword.
  *
- * A Python traceback is the surest sign there is, then "error" on stderr, then "error" anywhere. The service looks for
- * them; each look is bounded, and what was not looked at is said too.
+ * A Python traceback is the most reliable sign, then "error" on stderr, then "error" anywhere. The
+ * service searches; each search is bounded, and the answer reports the unsearched part.
  */
 import { getJobLogs, type LogLine } from "@/api/generated";
 import type { LogFilter } from "@/lib/log-view";
@@ -13,16 +13,16 @@ const SIGNS: { search: string; stream?: "stderr"; words: string }[] = [
   { search: "error", words: "“error”" },
 ];
 
-/** Pages of one look: more than a million lines where nothing is found. */
+/** Pages of one search: more than a million lines without a match. */
 const PAGES_MAX = 40;
 
 export interface FirstError {
   line: LogLine | null;
-  /** What was found, or that nothing was. */
+  /** The matched keyword, or a note that there was no match. */
   words: string;
 }
 
-/** Among the lines of an attempt, a rank and a stream; what is searched for plays no part. */
+/** Search the lines of an attempt, a rank and a stream; the text filter is ignored. */
 export async function findFirstError(jobId: string, filter: LogFilter, signal?: AbortSignal): Promise<FirstError> {
   let whole = true;
   for (const sign of SIGNS) {

@@ -1,9 +1,10 @@
 /**
- * Reads a log by page into a bounded window: opened at its end or around a line, grown at both ends, kept up to date.
+ * Loads a log by page into a bounded window: opened at its end or around a line, extended at both
+ * ends, kept up to date.
  *
- * Pages are asked for through the query cache, so that the shell sees whether the service answers, and are not kept there:
- * the window is the only copy. A page of a filtered log may be empty although more lines match further on, so a look for
- * lines goes on over several pages, up to a bound; then the person decides.
+ * Pages are requested through the query cache, so that the shell can show the connection, and are
+ * not stored there: the window is the only copy. A page of a filtered log may be empty although
+ * later lines match, so a search covers several pages, up to a bound; then the user decides.
  */
 import { useQueryClient } from "@tanstack/react-query";
 import { useCallback, useEffect, useReducer, useRef } from "react";
@@ -17,9 +18,9 @@ import { grownDown, grownUp, type LogWindow, opened, WINDOW_LINES_MAX } from "@/
 const PAGE_LINES = 1_000;
 /** Lines around a place that is opened. */
 const AROUND_LINES = 400;
-/** A look ends once it found so many lines: more than a screen. */
+/** Lines that end a search: more than a screen. */
 const ENOUGH_LINES = 200;
-/** Pages of one look. Each passes over some 32,000 lines at least where the filter finds nothing. */
+/** Pages of one search. Each covers at least some 32,000 lines if the filter matches none. */
 const LOOK_PAGES_MAX = 40;
 const POLL_SECONDS = 2;
 
@@ -27,11 +28,11 @@ type Ask = NonNullable<GetJobLogsData["query"]>;
 
 interface Reading {
   window: LogWindow | null;
-  /** Counts what was opened: another number is another place in the log, with nothing to keep in view. */
+  /** Number of openings: another number is another position in the log, without a view to keep. */
   openings: number;
   openedAtEnd: boolean;
   error: unknown;
-  /** What is being read for the person; polls are not shown. */
+  /** Current request of the user; polls are not shown. */
   busy: "opening" | "older" | "newer" | null;
   /** Counts polls that ended, so that the next one is planned. */
   polls: number;
@@ -87,7 +88,7 @@ export function useLogWindow(jobId: string, filter: LogFilter, following: boolea
   const [reading, change] = useReducer(changed, CLOSED);
   const latest = useRef(reading);
   latest.current = reading;
-  /** Looks and polls of an older turn have nothing to say any more. */
+  /** Results of searches and polls of an older turn are dropped. */
   const turn = useRef(0);
 
   const ask = useCallback(
@@ -103,7 +104,10 @@ export function useLogWindow(jobId: string, filter: LogFilter, following: boolea
     [queries, jobId, filter],
   );
 
-  /** One look: begins with `first`, goes on while `next` names a page and too little was found. */
+  /**
+   * One search: starts with `first`, continues while `next` names a page and too little was
+   * found.
+   */
   const look = useCallback(
     async (
       busy: NonNullable<Reading["busy"]>,
@@ -191,7 +195,7 @@ export function useLogWindow(jobId: string, filter: LogFilter, following: boolea
 
   const newer = useCallback(() => {
     const { window, busy } = latest.current;
-    // At the end the poll asks, unless the window is full and nobody follows.
+    // At the end the poll loads new lines, unless the window is full and not following.
     if (window === null || busy !== null || window.complete) return;
     if (window.atEnd && window.lines.length < WINDOW_LINES_MAX) return;
     const { after } = window;
@@ -199,7 +203,7 @@ export function useLogWindow(jobId: string, filter: LogFilter, following: boolea
   }, [look, forward]);
 
   const { window, busy, polls, openings, openedAtEnd, error } = reading;
-  // What the service refuses it will refuse again.
+  // A refused request is refused again.
   const isRefused = error instanceof Failure && !error.mayPass;
   const after = window?.after ?? null;
   const mayGrow = following || (window?.lines.length ?? 0) < WINDOW_LINES_MAX;
@@ -211,7 +215,7 @@ export function useLogWindow(jobId: string, filter: LogFilter, following: boolea
     if (!polled || after === null || pace.factor === 0) return;
     let over = false;
     const poll = async () => {
-      // A hidden page asks for nothing; it looks again a moment later.
+      // A hidden page sends no requests; it checks again a moment later.
       if (document.hidden) return change({ kind: "polled" });
       try {
         const step = await forward(after);
