@@ -221,7 +221,7 @@ def test_a_rank_that_hangs_or_dies_is_named_and_one_that_fails_keeps_nobody_wait
 ) -> None:
     assert RankPool(60.0).run(added, 2, tmp_path) == [3.0, 3.0]
     assert RankPool(60.0).run(failed, 2, tmp_path) == ["heard", "cannot"]
-    with pytest.raises(HangError, match="rank 0 did not respond within 2 s"):
+    with pytest.raises(HangError, match="rank 0 gave no answer within 2 s"):
         RankPool(2.0).run(silent, 2, tmp_path)
     with pytest.raises(DeadRankError, match="rank 1 ended with exit code 7"):
         RankPool(60.0).run(gone, 2, tmp_path)
@@ -304,11 +304,13 @@ class Broken(Idle):
     [
         (
             Idle(),
-            "no update was observed: no torch.optim.Optimizer stepped after a backward of the observed loss",
+            "no update was seen: no torch.optim.Optimizer stepped after a backward of the "
+            "observer's loss",
         ),
         (
             Blind(),
-            "no update was observed: no torch.optim.Optimizer stepped after a backward of the observed loss",
+            "no update was seen: no torch.optim.Optimizer stepped after a backward of the "
+            "observer's loss",
         ),
         (Broken(), "ImportError: no module named fast"),
     ],
