@@ -194,7 +194,7 @@ def test_a_missing_store_is_reported_and_named_only_to_callers_with_a_token(api:
     assert {answer.status_code for answer in (stranger, liar, known)} == {200}
     assert stranger.json() == liar.json()
     assert stranger.json()["status"] == "degraded"
-    assert stranger.json()["checks"]["store"].startswith("cannot be used")
+    assert stranger.json()["checks"]["store"].startswith("not usable")
     assert str(api.store) not in stranger.text
     assert (
         known.json()["checks"]["store"]
