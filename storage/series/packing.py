@@ -84,8 +84,8 @@ def _columns(points: Points) -> tuple[array[int] | array[float], ...]:
 def _decompressed(packed: bytes) -> bytes:
     if not packed.startswith(_COMPRESSED):
         raise ValueError(
-            f"a chunk of points has format {packed[0]}, and this version knows raw ones and form "
-            f"{_COMPRESSED[0]}; read it with the version that wrote it"
+            f"a chunk of points has format {packed[0]}, but this version only reads raw chunks and "
+            f"format {_COMPRESSED[0]}: read it with the version that wrote it"
         )
     planes = zlib.decompressobj().decompress(packed[1:])  # which leaves the zeros behind the stream
     count = len(planes) // 8

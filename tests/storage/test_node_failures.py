@@ -118,7 +118,7 @@ def test_the_jobs_that_a_quarantined_node_failed_are_told_once_and_no_other(
             for job in (failed.job_id, sound)
         }
         (event,) = told[failed.job_id]
-        assert event.message == "n1, where it failed, is quarantined: its disk is full"
+        assert event.message == "node n1, where it failed, is quarantined: its disk is full"
         assert (event.actor, event.data) == ("lockstep", {"node": "n1", "why": "its disk is full"})
         assert told[sound] == []
 

@@ -59,7 +59,9 @@ def test_a_program_that_knows_only_raw_chunks_refuses_compressed_ones(
 
 
 def test_a_form_of_a_later_version_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="of form 7, and this version knows raw ones and form 1"):
+    with pytest.raises(
+        ValueError, match="has format 7, but this version only reads raw chunks and format 1"
+    ):
         unpack(b"\x07" + bytes(24))
 
 

@@ -74,7 +74,7 @@ it("knows what the service says of a step, or of an attempt, that ran out of mem
     const from = text.indexOf(after);
     // The pieces of the message, with each value in it written as a number.
     return [...text.slice(from, from + 400).matchAll(/f?"([^"]*)"/g)]
-      .slice(0, 2)
+      .slice(0, 3)
       .map(([, piece]) => piece)
       .join("")
       .replace(/\{[^}]*\}/g, "8");
