@@ -117,7 +117,7 @@ def _require_no_sample_dropout(model: nn.Module) -> None:
             Reason.BAD_SPEC,
             "strategy data_parallel does not support lockstep.Dropout, because a copy of the "
             "model does not have its samples' indices: set its probability to 0, use "
-            "torch.nn.Dropout, or set strategy: {{name: ddp}}",
+            "torch.nn.Dropout, or set strategy: {name: ddp}",
         )
 
 
