@@ -4,9 +4,9 @@
     torchrun --nproc-per-node 2 -m lockstep.engine examples/gpt.yaml        without the service
     python -m lockstep.engine examples/gpt.yaml [--code DIR] [--out DIR]    one process
 
-Without the service, the number of ranks is the number of processes that were started: the batch is
-a promise, and how many ranks share it is not. A run whose folder has checkpoints goes on from the
-newest one.
+Without the service, the number of ranks is the number of started processes. The size of the batch
+is fixed by the spec, the number of ranks that share it is not. A run whose folder has checkpoints
+resumes from the newest one.
 
 Not here: the loop (``engine.loop.trainer``), starting ranks under the service
 (``engine.launcher``).
@@ -53,15 +53,16 @@ from lockstep.engine.runtime.ranks import (
 from lockstep.engine.task.loading import load_task
 
 _WATCHED: Final = timedelta(days=14)
-"""Longer than any limit of ``train.stall``: the launcher ends ranks that hang, and knows which one
-the others wait for."""
+"""Timeout of collectives under the service. Longer than any limit of ``train.stall``: the launcher
+ends ranks that hang, and finds the one that the others wait for."""
 _UNWATCHED: Final = timedelta(minutes=30)
-"""torch's own, for Gloo: without the service nobody else ends them."""
+"""Minimum timeout of collectives without the service, which is torch's own for Gloo: no other
+process ends ranks that hang."""
 
 
 @dataclass
 class RunOptions:
-    """What to train and where its files go."""
+    """Job, plan and folders of one rank's run."""
 
     spec: JobSpec
     train: Train
@@ -69,20 +70,20 @@ class RunOptions:
     code: Path
     cuda: bool
     folder: Path | None
-    """The attempt's folder. Alone and without ``--out``, rank 0 names a new one."""
+    """Folder of the attempt. None without both the service and ``--out``: rank 0 then names one."""
     devices: list[int] | None = None
     alone: bool = False
-    """Whether the service does not run it: then it goes on from its folder's own checkpoints, and
-    obeys SIGTERM."""
+    """True without the service. The run then resumes from its own folder's checkpoints and obeys
+    SIGTERM."""
     patience: timedelta = _WATCHED
-    """How long a rank waits for the others before it fails by itself."""
+    """Time that a rank waits for the others before it fails."""
     trainer: Trainer | None = None
     heartbeat: Heartbeat = field(default_factory=Heartbeat.unseen)
     terminated: bool = False
-    """Whether this rank was sent SIGTERM."""
+    """True if this rank received SIGTERM."""
 
     def stop(self) -> bool:
-        """Ask for a stop after the step under way; False where nothing was trained yet."""
+        """Request a stop after the current step. Return False if training has not started."""
         assert self.trainer is not None, "called only while it runs"
         self.terminated = True
         if not self.trainer.stop(torchrun.GRACE_SECONDS, code=torchrun.TERMINATED):
@@ -117,20 +118,20 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         )
         _leave(2)
     except KeyboardInterrupt:
-        os._exit(130)  # A person at a terminal knows what they pressed.
-    except BaseException as error:  # noqa: BLE001 - whatever ends a rank is reported, then the process must be gone
-        # Not sys.exit: with a peer gone, the destructors of DDP and Gloo may wait for it for ever.
+        os._exit(130)  # Ctrl-C at a terminal needs no report.
+    except BaseException as error:  # noqa: BLE001 - every error is reported before the process exits
+        # Not sys.exit: if a peer is gone, the destructors of DDP and Gloo may wait for it forever.
         _report(error, run, environment)
         _leave(1)
-    # Taking torch down in order costs a second, a good part of the grace of a stop; everything is
-    # closed by now.
+    # An orderly shutdown of torch takes a second, a large part of a stop's grace period, and
+    # everything is closed by now.
     _leave(code)
 
 
 def _report(error: BaseException, run: RunOptions | None, environment: RankEnvironment) -> None:
-    """Print what ended this rank.
+    """Print the error that ended this rank.
 
-    Without the service the first rank alone prints: the others share its stderr.
+    Without the service only the first rank prints, because the ranks share its stderr.
     """
     text = failure_text.text_of(error, environment.rank)
     prints = True
@@ -144,14 +145,14 @@ def _report(error: BaseException, run: RunOptions | None, environment: RankEnvir
 
 
 def _leave(code: int) -> NoReturn:
-    """End this process at once, with what it said written."""
+    """Flush the output and exit at once."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
 def _rank(run: RunOptions, environment: RankEnvironment) -> int:
-    """Train. Returns the exit code."""
+    """Train and return the exit code."""
     use_threads(environment)
     if run.train.deterministic:
         _be_deterministic(cuda=run.cuda)
@@ -168,7 +169,7 @@ def _rank(run: RunOptions, environment: RankEnvironment) -> int:
         _occupy(folder, ranks)
     run.folder = folder
     ending = _train(run, ranks, folder)
-    # Of a stop, each rank was sent SIGTERM or none, but for a person who sends it to one of them.
+    # A stop sends SIGTERM to every rank or to none, unless a user signals a single rank.
     terminated = run.alone and ending.stopped and any(ranks.gather(run.terminated))
     run.heartbeat.mark("done")
     disconnect()
@@ -179,7 +180,7 @@ def _rank(run: RunOptions, environment: RankEnvironment) -> int:
 
 
 def _occupy(folder: Path, ranks: Ranks) -> None:
-    """Take the folder for this run, or refuse. All ranks must call this."""
+    """Lock the folder for this run, or raise. All ranks must call this."""
     taken = ""
     if ranks.first:
         try:
@@ -218,7 +219,7 @@ def _train(run: RunOptions, ranks: Ranks, folder: Path) -> TrainingResult:
 
 
 def _attempt(folder: Path, environment: RankEnvironment) -> RunOptions:
-    """The run that an attempt's folder describes."""
+    """Return the run that an attempt's folder describes."""
     assignment = attempt.AssignmentFile.model_validate_json(
         (folder / attempt.ASSIGNMENT).read_bytes()
     )
@@ -246,7 +247,7 @@ def _attempt(folder: Path, environment: RankEnvironment) -> RunOptions:
 
 
 def _alone(options: argparse.Namespace, environment: RankEnvironment) -> RunOptions:
-    """The run that a YAML file describes, on as many ranks as were started."""
+    """Return the run that a YAML file describes, on as many ranks as were started."""
     file: Path = options.file
     document = _read_yaml(file)
     code: Path = (options.code or file.parent).resolve()
@@ -299,7 +300,7 @@ def _read_yaml(file: Path) -> Any:
 
 def _be_deterministic(*, cuda: bool) -> None:
     if cuda:
-        # cuBLAS reads it when it is first used; without it, deterministic matrix products raise.
+        # cuBLAS reads this at its first use. Without it, deterministic matrix products raise.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
 

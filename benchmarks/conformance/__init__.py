@@ -1,14 +1,13 @@
-"""The conformance kit.
-
-What the contract says about gradients, data and control, measured on any engine.
+"""Conformance kit: the contract on gradients, data and control, measured on any engine.
 
     python -m benchmarks.conformance --engine raw --engine accelerate --engine fabric --engine
     lockstep
 
-``case`` is what is trained, ``engines`` are the adapters, ``gang`` starts the ranks, ``observer``
-watches them from outside, ``reference`` says what is right, ``checks`` compare, ``table`` shows. A
-check sees no engine's inside, so a column of the table means the same for all.
+``case`` defines the runs, ``engines`` has the adapters, ``gang`` starts the ranks, ``observer``
+records them from outside, ``reference`` computes the expected result, ``checks`` compare the two,
+and ``table`` formats the results. A check has no access to the internals of an engine, so the
+columns of the table are comparable.
 
-Not here: the parts of the contract that only this engine has words for (checkpoints on disk,
-failures, memory); its tests hold them.
+Not here: items of the contract that exist only in this engine, such as checkpoints on disk,
+failures and memory (``tests``).
 """

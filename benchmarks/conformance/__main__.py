@@ -1,11 +1,11 @@
-"""Measures engines against the contract and prints one table.
+"""Measure engines against the contract and print one table.
 
     python -m benchmarks.conformance [--engine raw --engine lockstep …] [--items C1,C4]
     [--world-size 1,2] [--json FILE]
 
-Without ``--engine``, every installed one. ``--engine package.module:Class`` measures another, or
-your own (see ``benchmarks.conformance.engines.base``). Of a single engine the exit code is the
-verdict: 1 if an item that it can be asked for does not hold. A comparison ends with 0.
+The default of ``--engine`` is every installed engine. ``--engine package.module:Class`` measures an
+adapter of your own (see ``benchmarks.conformance.engines.base``). With a single engine, the exit
+code is 1 if an item that the engine supports does not hold. With several, it is 0.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from benchmarks.conformance.gang import RUN_SECONDS, RankPool
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the kit; returns the exit code."""
+    """Run the kit and return the exit code."""
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def about(world_sizes: tuple[int, ...]) -> dict[str, object]:
-    """Where the numbers are from."""
+    """Return the versions and the machine of the measurement."""
     versions = {}
     for name in ("torch", "accelerate", "lightning"):
         try:

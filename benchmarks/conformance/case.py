@@ -1,11 +1,10 @@
-"""What every engine is asked to train.
+"""Definition of the runs that every engine trains: rows, a small model, a loss and a layout.
 
-A few rows, a small model, a loss, and how the run is laid out.
+A row is a function of its number and carries that number, so the gradient of any batch can be
+computed independently. All values are float64: an incorrect rule gives an error of 1e-1, a correct
+one 1e-16.
 
-A row is a function of its number, and carries it, so that anybody can work out what a batch's
-gradient must be. All is float64: a wrong rule shows as 1e-1, a right one as 1e-16.
-
-Not here: how an engine is asked (``benchmarks.conformance.engines``), what is right
+Not here: the adapters (``benchmarks.conformance.engines``), the expected results
 (``benchmarks.conformance.reference``).
 """
 
@@ -27,7 +26,7 @@ SEED = 1337
 
 @dataclass(frozen=True)
 class Case:
-    """One run, in words that every engine understands."""
+    """Configuration of one run, independent of the engine."""
 
     world_size: int
     micro_size: int
@@ -37,27 +36,28 @@ class Case:
     items: int
     epochs: int = 1
     batch: int | None = None
-    """Rows per update over all ranks, where it is not simply world_size × micro_size × slots."""
+    """Rows per update over all ranks, if it is not world_size × micro_size × micro_batches."""
     weigh: Literal["samples", "tokens"] = "samples"
-    """What the loss is a mean over: the rows, or their unmasked positions."""
+    """Unit that the loss is averaged over: rows, or their unmasked positions."""
     masked: Literal["none", "some", "odd", "all"] = "none"
-    """``some``: row i has 1 + i mod 5 unmasked positions. ``odd``: odd rows have none. ``all``:
-    none has any."""
+    """Number of unmasked positions. ``some``: row i has 1 + i mod 5. ``odd``: odd rows have none.
+    ``all``: no row has any."""
     optimizer: Literal["sgd", "momentum", "adamw"] = "sgd"
     clip: float | None = None
     warmup: int | None = None
-    """Updates over which the rate rises, before it falls along a cosine to the last update; None
-    keeps it constant."""
+    """Updates over which the rate rises, before it falls along a cosine to the last update. None
+    keeps the rate constant."""
     poisoned: int | None = None
-    """A row whose loss is not a number."""
+    """Number of the row whose loss is NaN."""
     sparse: bool = False
-    """Whether a part of the model is used by row 0 alone."""
+    """True if only row 0 uses a part of the model."""
     counted: bool = False
-    """Whether collectives are counted, by torch's profiler."""
+    """True if collectives are counted, by torch's profiler."""
     checkpoint_at: int | None = None
     """Update after which a checkpoint is written."""
     resumed: bool = False
-    """Whether to go on from that checkpoint, which an earlier run in the same folder wrote."""
+    """True if the run resumes from that checkpoint, which an earlier run in the same folder
+    wrote."""
 
     @property
     def batch_size(self) -> int:
@@ -68,13 +68,13 @@ class Case:
     def updates(self) -> int:
         """Optimizer steps of the whole run.
 
-        Where an epoch is not a multiple of the batch, only for one epoch.
+        If an epoch is not a multiple of the batch, the value is valid only for one epoch.
         """
         return math.ceil(self.epochs * self.items / self.batch_size)
 
 
 def row(case: Case, index: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Its number, features (T, F), targets (T,) and mask (T,)."""
+    """Return a row: its number, features (T, F), targets (T,) and mask (T,)."""
     generator = torch.Generator().manual_seed(1000 + index)
     x = torch.randn(POSITIONS, FEATURES, dtype=torch.float64, generator=generator)
     y = torch.randn(POSITIONS, dtype=torch.float64, generator=generator)
@@ -91,7 +91,7 @@ def row(case: Case, index: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 class Rows(Dataset[Any]):
-    """The map-style dataset of a case."""
+    """Map-style dataset of a case."""
 
     def __init__(self, case: Case):
         self.case = case
@@ -104,7 +104,7 @@ class Rows(Dataset[Any]):
 
 
 class Net(nn.Module):
-    """Two layers, and for a sparse case a third part that only row 0 goes through."""
+    """Two layers, and for a sparse case a third one that only row 0 uses."""
 
     def __init__(self, case: Case):
         super().__init__()
@@ -122,25 +122,28 @@ class Net(nn.Module):
 
 
 def initial(case: Case) -> Net:
-    """The model before training: the same for every engine and the reference."""
+    """Return the model before training, the same for every engine and for the reference."""
     torch.manual_seed(7)
     return Net(case)
 
 
 def weight(case: Case, batch: Any) -> float:
-    """What the loss of these rows is a mean over."""
+    """Return the number of units, rows or unmasked positions, that the loss is averaged over."""
     return float(batch[3].sum()) if case.weigh == "tokens" else float(len(batch[0]))
 
 
 def total(case: Case, model: nn.Module, batch: Any) -> Tensor:
-    """The loss of these rows as a sum."""
+    """Return the loss of these rows as a sum."""
     ids, x, y, mask = batch
     errors: Tensor = (model(ids, x) - y) ** 2 * mask
     return errors.sum() if case.weigh == "tokens" else errors.sum() / POSITIONS
 
 
 def schedule(case: Case, updates: int) -> Any:
-    """Rate at each step of a scheduler that is stepped ``updates`` times, relative to the case's."""
+    """Return the factor on the case's rate at each step of a scheduler.
+
+    The scheduler is stepped ``updates`` times.
+    """
     warmup = case.warmup
 
     def factor(step: int) -> float:
@@ -155,7 +158,7 @@ def schedule(case: Case, updates: int) -> Any:
 
 
 def optimizer(case: Case, model: nn.Module) -> torch.optim.Optimizer:
-    """The optimizer of a case, for loops that are given one."""
+    """Return the optimizer of a case, for training loops that take one as an argument."""
     rate = RATES[case.optimizer]
     if case.optimizer == "adamw":
         return torch.optim.AdamW(model.parameters(), lr=rate, betas=BETAS, weight_decay=DECAY)

@@ -1,9 +1,8 @@
-"""The items of the contract that do not depend on which engine keeps them.
+"""Items of the contract that can be checked on any engine.
 
-One function each, one row of the table.
-
-A check asks for runs, looks at what was seen, and answers with a number and whether the contract
-holds. The numbers of the items are those of ``docs/contract.md``.
+Each function is one item and one row of the table. A check requests runs, compares the observations
+with the reference, and returns a number and a verdict. The items have the numbers of
+``docs/contract.md``.
 
 Not here: starting ranks (``benchmarks.conformance.gang``), the table
 (``benchmarks.conformance.table``).
@@ -25,18 +24,18 @@ from benchmarks.conformance.reference import distance, share
 from benchmarks.conformance.runs import ObservedRun, Runs, UnsupportedCaseError, largest
 
 EXACT: Final = 1e-12
-"""Relative error that float64 leaves to the order of additions."""
+"""Relative error that the order of additions may cause in float64."""
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What a check found."""
+    """Result of one check on one engine."""
 
     verdict: Literal["pass", "fail", "n/a", "hang"]
     measured: str
-    """Short: a number, or a word."""
+    """A number or a word."""
     note: str = ""
-    """What it means, where the number does not say it."""
+    """Explanation, if the number alone is not clear."""
     value: float | None = None
 
 
@@ -55,7 +54,7 @@ ITEMS: Final[list[Item]] = []
 def item(
     number: str, title: str
 ) -> Callable[[Callable[[Runs], CheckResult]], Callable[[Runs], CheckResult]]:
-    """Put a check into the table."""
+    """Return a decorator that adds a check to the table."""
 
     def add(check: Callable[[Runs], CheckResult]) -> Callable[[Runs], CheckResult]:
         ITEMS.append(Item(number, title, check))
@@ -65,20 +64,20 @@ def item(
 
 
 def within(error: float, limit: float = EXACT, note: str = "") -> CheckResult:
-    """Pass if an error is at most ``limit``."""
-    holds = error <= limit  # False for what is not a number.
+    """Return a pass if an error is at most ``limit``."""
+    holds = error <= limit  # False for NaN.
     return CheckResult(
         "pass" if holds else "fail", "NaN" if math.isnan(error) else f"{error:.1e}", note, error
     )
 
 
 def asked(runs: Runs, cases: Iterable[Case]) -> Iterator[ObservedRun]:
-    """Runs of the cases that this engine supports, on the allowed numbers of ranks.
+    """Yield runs of the cases that this engine supports, on the allowed numbers of ranks.
 
     Raises
     ------
     UnsupportedCaseError
-        If it can be asked for none.
+        If the engine supports none of the cases.
     """
     any_of_them, why = False, f"needs other numbers of ranks than {runs.world_sizes}"
     for case in cases:
@@ -94,7 +93,7 @@ def asked(runs: Runs, cases: Iterable[Case]) -> Iterator[ObservedRun]:
 
 
 def on_each(runs: Runs, case: Case) -> Iterator[ObservedRun]:
-    """The same case, its rows per rank kept, on each number of ranks that may be used."""
+    """Yield runs of a case on each allowed number of ranks, with the same rows per rank."""
     per_rank = case.items // case.world_size
     return asked(
         runs, (replace(case, world_size=size, items=per_rank * size) for size in runs.world_sizes)
@@ -112,8 +111,8 @@ SPLITS: Final = (
     Case(2, 2, 2, items=14, batch=7),
     Case(2, 1, 3, items=10, batch=5),
 )
-"""The first four share a batch of 8. The last three are not W·m·K: slots of different sizes, shares
-of different sizes, and a slot with nothing in it."""
+"""Layouts of a batch. The first four share a batch of 8. In the last three the batch is not W·m·K:
+micro-batches of different sizes, shards of different sizes, and an empty micro-batch."""
 
 
 @item("C1", "gradient of the whole batch, any split")
@@ -125,7 +124,7 @@ def full_batch(runs: Runs) -> CheckResult:
 
 
 def trajectories() -> list[Case]:
-    """Twelve updates with clipping and a schedule."""
+    """Return cases of twelve updates with clipping and a schedule."""
     return [
         Case(size, 2, 4 // size, items=96, optimizer=optimizer, clip=0.5, warmup=4)
         for optimizer in ("momentum", "adamw")
@@ -156,7 +155,7 @@ def tokens(runs: Runs) -> CheckResult:
 
 @item("C4", "ragged last window: its gradient ÷ the right one")
 def ragged_window(runs: Runs) -> CheckResult:
-    """Three micro-batches per rank, K = 2: the last window has one."""
+    """Compare the last window of three micro-batches per rank with K = 2, which has one."""
     found = list(on_each(runs, Case(1, 2, 2, items=6)))
     shares = [
         share(one.updates[-1].gradient, run.expected.gradients[-1])
@@ -180,7 +179,7 @@ def ragged_micro_batch(runs: Runs) -> CheckResult:
 
 @item("C5", "a micro-batch without weight: error of the gradient")
 def empty_micro_batch(runs: Runs) -> CheckResult:
-    """Micro-batches of one row, of which every other one is masked."""
+    """Compare gradients of micro-batches of one row, every other one of which is masked."""
     return within(
         largest(
             run.gradient_error()
@@ -204,7 +203,10 @@ def empty_batch(runs: Runs) -> CheckResult:
 
 @item("C7", "every row exactly once per epoch (7 rows)")
 def exactly_once(runs: Runs) -> CheckResult:
-    """Two epochs of seven rows, which no number of ranks or micro-batches divides."""
+    """Count rows over two epochs of seven rows.
+
+    Seven is not a multiple of the batch, which has 4 rows per rank.
+    """
     repeated = missed = 0
     for run in asked(runs, (Case(size, 2, 2, items=7, epochs=2) for size in runs.world_sizes)):
         seen = Counter(index for one in run.ranks for index in one.rows())
@@ -243,7 +245,7 @@ def collectives(runs: Runs) -> CheckResult:
             for micro_batches in (1, 4)
         ),
     ):
-        # Not after the first update: DDP builds its buckets anew then, and tells the ranks.
+        # Not after the first update: DDP then rebuilds its buckets, with additional collectives.
         counts = sorted(set(run.ranks[0].collectives[1:]))
         found.append(" to ".join(map(str, counts)))
     holds = found[0] == found[1] and found[0].isdigit()
@@ -254,9 +256,9 @@ def collectives(runs: Runs) -> CheckResult:
 
 @item("C11", "updates with gradients that were not reduced")
 def unreduced(runs: Runs) -> CheckResult:
-    """A part of the model that only row 0 uses.
+    """Compare gradients of a model with a part that only row 0 uses.
 
-    In most windows, the last micro-batch gives it no gradient.
+    In most windows, the last micro-batch gives that part no gradient.
     """
     case = Case(2, 1, 4, items=24, sparse=True)
     if case.world_size not in runs.world_sizes:
@@ -275,8 +277,8 @@ def unreduced(runs: Runs) -> CheckResult:
 def norms(runs: Runs) -> CheckResult:
     errors = []
     for run in asked(runs, trajectories()):
-        # An engine whose rates or sums are wrong leaves the path; its first norm is still
-        # comparable.
+        # An engine with incorrect rates or sums diverges from the reference, but its first norm is
+        # still comparable.
         steps = 1 if not run.weights_error() <= EXACT else len(run.batches)
         reported = [one.norms[:steps] for one in run.ranks if one.norms]
         if not reported:
@@ -292,7 +294,7 @@ def norms(runs: Runs) -> CheckResult:
 
 @item("C17", "loss not finite: values in the weights not finite")
 def non_finite(runs: Runs) -> CheckResult:
-    """The loss of one row is not a number. Clipping is on."""
+    """Count weights that are not finite after a row whose loss is NaN, with clipping."""
     bad, whole, error = 0, 0, ""
     for size in runs.world_sizes:
         run = runs.watched(Case(size, 2, 2, items=16 * size, poisoned=5, clip=1.0))
@@ -337,8 +339,8 @@ def losses(runs: Runs) -> CheckResult:
         raise UnsupportedCaseError("it reports what its user computes")
     errors = []
     for run in on_each(runs, Case(1, 2, 3, items=18, weigh="tokens", masked="some")):
-        # From where the updates are wrong, losses are of another model: the first is comparable for
-        # every engine.
+        # After an incorrect update the losses are those of another model, but the first loss is
+        # comparable for every engine.
         steps = 1 if not run.weights_error() <= EXACT else len(run.batches)
         reported = run.ranks[0].losses[:steps]
         errors += [
@@ -352,7 +354,7 @@ def losses(runs: Runs) -> CheckResult:
 
 @item("C26", "resumed run: weights that differ in a bit")
 def resume(runs: Runs) -> CheckResult:
-    """Stopped in the middle of an epoch, and gone on in new processes."""
+    """Compare a run with one that stops in the middle of an epoch and resumes in new processes."""
     different = 0
     for size in runs.world_sizes:
         case = Case(
@@ -372,11 +374,11 @@ def resume(runs: Runs) -> CheckResult:
 
 
 def unequal(one: RankObservation, other: RankObservation) -> int:
-    """Numbers in the weights that are not the same bits."""
+    """Return the number of values in the weights that differ."""
     return sum(int((one.weights[name] != other.weights[name]).sum()) for name in one.weights)
 
 
 def first_sentence(text: str) -> str:
-    """The beginning of a long message."""
+    """Return the beginning of a long message, at most 120 characters."""
     line = " ".join(text.split())
     return line if len(line) <= 120 else f"{line[:119]}…"

@@ -1,14 +1,14 @@
-"""Starts the ranks of one run, each in a process of its own, and waits for them with a deadline.
+"""Ranks of one run, each in a process of its own, started and awaited with a deadline.
 
-A rank that hangs is killed, and the run is a ``HangError``; one that dies is a ``DeadRankError``.
-Nothing that an engine keeps in its process survives a run: every rank is forked anew from a server
-that has only imported things (the start method ``forkserver``), which takes a tenth of the time of
-a new interpreter. Not a fork of the caller, which may have threads.
+A rank that hangs is killed and raises ``HangError``; one that exits early raises ``DeadRankError``.
+No state of an engine's process survives a run: every rank is a new fork of a server that has only
+imported modules (the start method ``forkserver``). This takes a tenth of the time of a new
+interpreter. Ranks are not forked from the caller, which may have threads.
 
-The rendezvous is a file, so no port has to be free. Ranks find the group ready, and the variables
-that torchrun sets.
+The rendezvous is a file, so no free port is needed. The process group and the variables of torchrun
+are ready when a rank's work starts.
 
-Not here: what a rank trains (``benchmarks.conformance.engines``).
+Not here: the work of a rank (``benchmarks.conformance.engines``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, Final
 
 RUN_SECONDS: Final = 60.0
-"""Deadline of one run: a hundred times what the longest takes on a quiet machine."""
+"""Deadline of one run: a hundred times the longest run on an idle machine."""
 _LEAVE_SECONDS: Final = 5.0
 _HEAVY: Final = (
     "torch.distributed",
@@ -39,39 +39,39 @@ _HEAVY: Final = (
     "torch.profiler",
     "lockstep.engine.loop.trainer",
 )
-"""Imported once, before any rank is forked; what an engine needs comes on top."""
+"""Modules that are imported once, before any rank is forked. Engines may add their own."""
 
 
 class HangError(Exception):
-    """Ranks that gave no answer in time."""
+    """A rank returned no result in time."""
 
 
 class DeadRankError(Exception):
-    """A rank that ended without an answer."""
+    """A rank exited without a result."""
 
 
 @dataclass(frozen=True)
 class RankIdentity:
-    """Which rank a process is, and where its run's files go."""
+    """Rank of a process, and the folder of its run."""
 
     rank: int
     world_size: int
     folder: Path
-    """Shared by the ranks, and by the runs that resume one another."""
+    """Shared by the ranks of a run, and by the run that resumes it."""
 
 
 @dataclass(frozen=True)
 class Failed:
-    """What the work of a rank returns that cannot go on.
+    """Result of a rank's work that cannot continue.
 
-    The others hear of it, because the process leaves at once.
+    The process exits at once, so the other ranks notice the failure.
     """
 
     answer: Any
 
 
 Work = Callable[[RankIdentity], Any]
-"""What a rank does, after the group is up. Picklable, and so is what it returns."""
+"""Work of one rank, called in an initialised process group. It and its result must be picklable."""
 
 
 class RankPool:
@@ -82,26 +82,26 @@ class RankPool:
     seconds : float
         Deadline of one run.
     modules : iterable of str
-        What the work will import, to be imported once.
+        Modules that the work needs, which are imported once.
     """
 
     def __init__(self, seconds: float = RUN_SECONDS, modules: Iterable[str] = ()):
         self._seconds = seconds
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload([*_HEAVY, *modules])
-        # Inherited by the server and its ranks: two ranks with a pool of threads each would disturb
-        # one another.
+        # The server and its ranks inherit this. Two ranks with a pool of threads each would slow
+        # each other down.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
 
     def run(self, work: Work, world_size: int, folder: Path) -> list[Any]:
-        """What each rank returned, in rank order, whether it failed or not.
+        """Run the work and return the result of each rank, in rank order, failed or not.
 
         Raises
         ------
         HangError
-            A rank gave no answer in time. None is left running.
+            A rank returned no result in time. No rank is left running.
         DeadRankError
-            A rank ended without an answer.
+            A rank exited without a result.
         """
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="rendezvous-") as rendezvous:
@@ -115,7 +115,7 @@ class RankPool:
                     daemon=True,
                 )
                 process.start()
-                theirs.close()  # Else the end of a rank would not show on our end.
+                theirs.close()  # Otherwise this end never reports the end of the rank.
                 ends.append(ours)
                 ranks.append(process)
             try:
@@ -141,9 +141,9 @@ class RankPool:
 
 
 def _end(ends: list[Connection], ranks: list[ForkServerProcess]) -> None:
-    """Let the ranks go.
+    """Release the ranks, and kill those that do not exit.
 
-    A rank leaves when it hears so, because one that is gone early looks like one that failed.
+    A rank exits only on this message, because an early exit would look like a failure.
     """
     for end in ends:
         with suppress(OSError):
@@ -157,7 +157,7 @@ def _end(ends: list[Connection], ranks: list[ForkServerProcess]) -> None:
 
 
 def _rank(end: Connection, work: Work, place: RankIdentity, store: str, seconds: float) -> None:
-    """One rank, from its start to its end."""
+    """Run one rank, from its start to its exit."""
     import torch
     import torch.distributed as dist
 
@@ -167,8 +167,8 @@ def _rank(end: Connection, work: Work, place: RankIdentity, store: str, seconds:
     torch.set_num_threads(1)
     if place.world_size > 1:
         os.environ.update(_environment(place))
-        # Nobody begins before all are connected: one that leaves at once would break the start of
-        # one that is still connecting.
+        # No rank starts before all are connected: the early exit of one would break the start of
+        # another that is still connecting.
         os.environ["TORCH_DIST_INIT_BARRIER"] = "1"
         dist.init_process_group(
             "gloo",
@@ -177,13 +177,13 @@ def _rank(end: Connection, work: Work, place: RankIdentity, store: str, seconds:
             world_size=place.world_size,
             timeout=timedelta(
                 seconds=2 * seconds
-            ),  # The parent's deadline is the first, and it knows who hangs.
+            ),  # The parent's deadline is earlier, and identifies the rank that hangs.
         )
     code = 0
     try:
         answer = work(place)
         content = pickle.dumps(answer)
-    except BaseException:  # noqa: BLE001 - whatever it is, it is in the log, and the parent sees a rank that died
+    except BaseException:  # noqa: BLE001 - the error is logged, and the parent detects a rank that exited
         traceback.print_exc()
         code = 1
     else:
@@ -195,13 +195,13 @@ def _rank(end: Connection, work: Work, place: RankIdentity, store: str, seconds:
         stream.flush()
     os._exit(
         code
-    )  # Not destroy_process_group: with a wrapper of DDP alive, Gloo may wait there for ever.
+    )  # Not destroy_process_group: with a wrapper of DDP alive, Gloo may wait there forever.
 
 
 def _environment(place: RankIdentity) -> dict[str, str]:
-    """What torchrun tells a rank.
+    """Return the variables that torchrun sets for a rank.
 
-    Address and port are only looked at, since the group is up already.
+    Address and port are read but not used, because the group is initialised already.
     """
     return {
         "RANK": str(place.rank),

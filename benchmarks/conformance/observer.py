@@ -1,10 +1,10 @@
-"""What one rank does, seen from outside: nothing here asks an engine about itself.
+"""Observation of one rank from outside, without information from the engine about itself.
 
-Gradients and rates come from torch's own hook before each optimizer step. Which rows were used
-comes from the loss: a micro-batch counts when its loss takes part in a backward with a factor other
-than zero, so masked passes of an engine (to warm up, to fill a slot) do not.
+Gradients and rates come from torch's own hook before each optimizer step. The used rows come from
+the loss: a micro-batch counts if its loss takes part in a backward with a factor other than zero,
+so masked passes of an engine (a warm-up, an empty micro-batch) do not count.
 
-Only what an engine *reports* to its user, its loss and gradient norm, is passed on by the adapter.
+The adapter passes on only the values that an engine *reports* to its user: loss and gradient norm.
 """
 
 from __future__ import annotations
@@ -27,42 +27,37 @@ class Update:
     """One optimizer step."""
 
     gradient: dict[str, Tensor]
-    """As the optimizer got it."""
+    """Gradient as passed to the optimizer."""
     rate: float
     rows: list[list[int]]
-    """Row numbers of each micro-batch that this rank ran for it."""
+    """Row numbers of each micro-batch that this rank ran for the update."""
 
 
 @dataclass
 class RankObservation:
-    """What one rank of one run did."""
+    """Observations of one rank in one run."""
 
     updates: list[Update] = field(default_factory=list)
     left_over: list[list[int]] = field(default_factory=list)
     """Micro-batches after the last update."""
     weights: dict[str, Tensor] = field(default_factory=dict)
     norms: list[float] = field(default_factory=list)
-    """As the engine reports them."""
+    """Gradient norms as reported by the engine."""
     losses: list[float] = field(default_factory=list)
-    """As the engine reports them, of each update."""
+    """Loss of each update as reported by the engine."""
     collectives: list[int] = field(default_factory=list)
-    """From each update to the next, if they were counted."""
+    """Collectives from each update to the next, if they were counted."""
     error: str = ""
-    """The exception that ended the run, if one did."""
+    """Exception that ended the run, or an empty string."""
 
     def rows(self) -> list[int]:
-        """All row numbers, in the order in which they were used."""
+        """Return all row numbers, in the order of their use."""
         micro_batches = [one for update in self.updates for one in update.rows] + self.left_over
         return [index for one in micro_batches for index in one]
 
 
 class Observer:
-    """Gives an engine the case's model and losses, and watches what becomes of them.
-
-    Parameters
-    ----------
-    case : Case
-    """
+    """Source of the case's model and losses, which records their use by an engine."""
 
     def __init__(self, case: Case):
         self.case = case
@@ -70,12 +65,12 @@ class Observer:
         self._model: nn.Module | None = None
 
     def model(self) -> nn.Module:
-        """The model to train. Called once per run."""
+        """Return the model to train. Called once per run."""
         self._model = initial(self.case)
         return self._model
 
     def sum(self, model: nn.Module, batch: Any) -> Tensor:
-        """The loss of a micro-batch as a sum over what ``weight`` counts."""
+        """Return the loss of a micro-batch as a sum over the units of ``weight``."""
         loss = total(self.case, model, batch)
         if loss.requires_grad and innermost(model) is self._model:
             ids: list[int] = batch[0].tolist()
@@ -83,7 +78,7 @@ class Observer:
         return loss
 
     def mean(self, model: nn.Module, batch: Any) -> Tensor:
-        """The loss of a micro-batch as its mean, as a loss function of torch gives it."""
+        """Return the loss of a micro-batch as a mean, as torch's loss functions do."""
         return (
             self.sum(model, batch) / weight(self.case, batch)
             if self.weight(batch)
@@ -91,12 +86,12 @@ class Observer:
         )
 
     def weight(self, batch: Any) -> float:
-        """How many units a micro-batch has."""
+        """Return the number of units of a micro-batch."""
         return weight(self.case, batch)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch all optimizers of this process."""
+        """Observe all optimizers of this process."""
         profiler = (
             torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
             if self.case.counted
@@ -123,8 +118,7 @@ class Observer:
 
     def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if self._model is None or (not self.seen.updates and not self.seen.left_over):
-            # An engine may step once without a gradient, to have the optimizer's state in memory
-            # early.
+            # An engine may step once without a gradient, to allocate the optimizer's state early.
             return
         gradient = {
             name: parameter.grad.detach().clone()
@@ -136,7 +130,10 @@ class Observer:
 
 
 def between_updates(profiler: torch.profiler.profile, updates: int) -> list[int]:
-    """Gloo's operations from each optimizer step to the next, of the last ``updates`` ones."""
+    """Return the number of Gloo's operations between consecutive optimizer steps.
+
+    Only the last ``updates`` steps count.
+    """
     events = list(profiler.events() or [])  # type: ignore[no-untyped-call] # torch declares no types here
     steps = sorted(
         event.time_range.start for event in events if event.name.startswith("Optimizer.step#")
@@ -146,7 +143,7 @@ def between_updates(profiler: torch.profiler.profile, updates: int) -> list[int]
 
 
 def innermost(model: nn.Module) -> nn.Module:
-    """The model inside the wrappers that call it ``module``."""
+    """Return the model inside the wrappers that hold it as ``module``."""
     while isinstance(inner := getattr(model, "module", None), nn.Module):
         model = inner
     return model

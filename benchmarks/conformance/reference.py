@@ -1,9 +1,9 @@
-"""What is right: one process, each batch whole in one forward, plain PyTorch. No line of an engine.
+"""Expected result of a run: one process and plain PyTorch, with each batch in one forward.
 
-It is told which rows each update was made from. The mean, the schedule, clipping, and that a batch
-without weight updates nothing, are written here from the contract.
+The input is the rows of each update. The mean, the schedule, clipping, and the rule that a batch
+without weight updates nothing are implemented from the contract, without any code of an engine.
 
-Not here: which rows belong together (the checks on the order of data judge that).
+Not here: the assignment of rows to batches (``benchmarks.conformance.checks``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Named = dict[str, Tensor]
 
 @dataclass
 class Expected:
-    """What the updates of a run must have been."""
+    """Expected gradients, norms, losses, rates and weights of a run."""
 
     gradients: list[Named] = field(default_factory=list)
     """After clipping."""
@@ -33,7 +33,10 @@ class Expected:
 
 
 def rates_of(case: Case, count: int) -> list[float]:
-    """The learning rate of each of ``count`` updates: a function of the update's number alone."""
+    """Return the learning rate of each of ``count`` updates.
+
+    The rate is a function of the update's number alone.
+    """
     peak, warm = RATES[case.optimizer], case.warmup
     if warm is None:
         return [peak] * count
@@ -46,7 +49,7 @@ def rates_of(case: Case, count: int) -> list[float]:
 
 
 def reference(case: Case, batches: list[list[int]]) -> Expected:
-    """Train on these rows, update after update."""
+    """Train on the given rows of each update."""
     model, expected = initial(case), Expected(rates=rates_of(case, len(batches)))
     if case.optimizer == "adamw":
         moving: torch.optim.Optimizer = torch.optim.AdamW(
@@ -79,7 +82,7 @@ def reference(case: Case, batches: list[list[int]]) -> Expected:
 
 
 def mean_loss(case: Case, model: nn.Module, ids: list[int]) -> Tensor:
-    """The mean over the whole batch."""
+    """Return the mean loss over the whole batch."""
     rows = [row(case, index) for index in ids]
     numbers, x, y, mask = (torch.stack([one[part] for one in rows]) for part in range(4))
     errors: Tensor = (model(numbers, x) - y) ** 2 * mask
@@ -87,7 +90,7 @@ def mean_loss(case: Case, model: nn.Module, ids: list[int]) -> Tensor:
 
 
 def distance(found: Named, expected: Named) -> float:
-    """‖a − b‖ / ‖b‖ over all tensors together; a missing tensor counts as zeros."""
+    """Return ‖a − b‖ / ‖b‖ over all tensors together; a missing tensor counts as zeros."""
     names = found.keys() | expected.keys()
     zero = torch.zeros((), dtype=torch.float64)
     a, b = ({name: part.get(name, zero).double() for name in names} for part in (found, expected))
@@ -97,6 +100,6 @@ def distance(found: Named, expected: Named) -> float:
 
 
 def share(found: Named, expected: Named) -> float:
-    """Projection of ``found`` on ``expected``: 1.0 if they are equal, 0.5 if it is half."""
+    """Project ``found`` on ``expected``: 1.0 if they are equal, 0.5 if it is half."""
     inner = sum(float((found[name] * expected[name]).sum()) for name in expected)
     return inner / sum(float((expected[name] ** 2).sum()) for name in expected)

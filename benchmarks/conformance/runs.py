@@ -1,6 +1,6 @@
-"""The runs of one engine: each case is trained once, however many checks look at it.
+"""Runs of one engine. Each case is trained once and shared by all checks.
 
-Not here: what the checks look for (``benchmarks.conformance.checks``).
+Not here: the checks (``benchmarks.conformance.checks``).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from benchmarks.conformance.reference import Expected, distance, reference
 
 
 class UnsupportedCaseError(Exception):
-    """The engine cannot be asked for a case. The message says why."""
+    """The engine does not support a case. The message has the reason."""
 
 
 class BrokenRunError(Exception):
-    """A run ended with an exception where it had no reason to, or showed nothing to judge."""
+    """A run raised unexpectedly, or has no update to check."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """What a rank does."""
+    """Work of one rank: train a case with an engine. Sent by pickle."""
 
     engine: Engine
     case: Case
@@ -39,14 +39,14 @@ class Training:
         try:
             with observer.watching():
                 self.engine.train(self.case, place, observer)
-        except Exception as error:  # noqa: BLE001 - an engine that refuses or fails is an observation too
+        except Exception as error:  # noqa: BLE001 - a refusal or failure of the engine is a result
             observer.seen.error = f"{type(error).__name__}: {error}"
             return Failed(observer.seen)
         return observer.seen
 
 
 class ObservedRun:
-    """One run, as its ranks were seen."""
+    """Observations of all ranks of one run."""
 
     def __init__(self, case: Case, ranks: list[RankObservation]):
         self.case, self.ranks = case, ranks
@@ -67,11 +67,11 @@ class ObservedRun:
 
     @cached_property
     def expected(self) -> Expected:
-        """What these updates must have been."""
+        """Expected result of these updates."""
         return reference(self.case, self.batches)
 
     def gradient_error(self, step: int | None = None) -> float:
-        """Largest relative error of a gradient, of one update or of all, over all ranks."""
+        """Return the largest relative gradient error over all ranks, of one update or of all."""
         steps = range(len(self.batches)) if step is None else [range(len(self.batches))[step]]
         return largest(
             distance(one.updates[index].gradient, self.expected.gradients[index])
@@ -80,24 +80,24 @@ class ObservedRun:
         )
 
     def weights_error(self) -> float:
-        """Largest relative error of the final weights, over all ranks."""
+        """Return the largest relative error of the final weights, over all ranks."""
         return largest(distance(one.weights, self.expected.weights) for one in self.ranks)
 
     @property
     def error(self) -> str:
-        """The first rank's exception, if a rank had one."""
+        """Exception of the lowest rank that raised one, or an empty string."""
         return next((one.error for one in self.ranks if one.error), "")
 
 
 class Runs:
-    """Trains cases with one engine.
+    """Trains cases with one engine and keeps their runs.
 
     Parameters
     ----------
     engine : Engine
-    gang : Gang
+    gang : RankPool
     world_sizes : tuple of int
-        Numbers of ranks that may be used.
+        Allowed numbers of ranks.
     """
 
     def __init__(self, engine: Engine, gang: RankPool, world_sizes: tuple[int, ...]):
@@ -108,7 +108,7 @@ class Runs:
         self._scratch = tempfile.TemporaryDirectory(prefix="conformance-")
 
     def of(self, case: Case) -> ObservedRun:
-        """The run of a case, whether it went through or not.
+        """Return the run of a case, failed or not.
 
         Raises
         ------
@@ -118,7 +118,7 @@ class Runs:
         if refusal is not None:
             raise UnsupportedCaseError(refusal)
         if case not in self._done:
-            # A resumed run finds the files of the run that it resumes.
+            # A resumed run needs the files of the run that wrote the checkpoint.
             folder = self._folders.setdefault(
                 replace(case, resumed=False), Path(self._scratch.name) / str(len(self._folders))
             )
@@ -127,16 +127,16 @@ class Runs:
         return self._done[case]
 
     def watched(self, case: Case) -> ObservedRun:
-        """The run of a case, whether it went through or not, of an engine whose updates are seen.
+        """Return the run of a case, failed or not, of an engine whose updates can be observed.
 
-        A batch without weight, a loss that is no number and a gradient that was not reduced may
-        rightly end in no update. Then the same rows without that must show one: where none is ever
-        seen, nothing was measured.
+        A run may correctly have no update if its batch has no weight, its loss is NaN or a gradient
+        was not reduced. In that case the same rows are trained without that condition and must have
+        an update. Otherwise nothing was measured.
 
         Raises
         ------
         BrokenRunError
-            No update was seen, or the run without that did not go through.
+            No update was observed, or the run without that condition failed.
         """
         run = self.of(case)
         if not run.batches:
@@ -151,13 +151,14 @@ class Runs:
         return run
 
     def whole(self, case: Case) -> ObservedRun:
-        """The run of a case that must go through, with at least one update if its rows have any weight.
+        """Return the run of a case that must succeed.
+
+        It must have at least one update if its rows have any weight.
 
         Raises
         ------
         BrokenRunError
-            It ended with an exception, its ranks made different numbers of updates, or none was
-            seen.
+            It raised, its ranks made different numbers of updates, or no update was observed.
         """
         run = self.of(case)
         if run.error:
@@ -172,6 +173,6 @@ class Runs:
 
 
 def largest(values: Any) -> float:
-    """The largest of some errors; one that is not a number counts as the largest of all."""
+    """Return the largest of some errors. NaN counts as larger than any number."""
     found = list(values)
     return math.nan if any(math.isnan(value) for value in found) else max(found, default=0.0)

@@ -1,7 +1,7 @@
-"""From engines and items to the table: which cell holds what, as text and as JSON.
+"""Table of results, one row per item and one column per engine, as text and as JSON.
 
-A cell says whether the item holds and the number that was measured. What the number alone does not
-say, such as why an engine cannot be asked, is in the notes under the table.
+A cell has the verdict and the measured number. Explanations, such as the reason why an engine does
+not support an item, are notes under the table.
 
 Not here: the checks (``benchmarks.conformance.checks``).
 """
@@ -23,7 +23,7 @@ _WORDS = {"pass": "pass", "fail": "FAIL", "n/a": "n/a", "hang": "HANG"}
 def findings(
     engine: Engine, gang: RankPool, world_sizes: tuple[int, ...], items: list[Item]
 ) -> list[CheckResult]:
-    """What the checks find in one engine, in the order of the items."""
+    """Return the results of all checks on one engine, in the order of the items."""
     runs = Runs(engine, gang, world_sizes)
     try:
         return [finding(each, runs) for each in items]
@@ -32,7 +32,7 @@ def findings(
 
 
 def finding(each: Item, runs: Runs) -> CheckResult:
-    """What one check finds; what goes wrong on the way is a finding too."""
+    """Run one check. Its errors are results, too."""
     try:
         return each.check(runs)
     except UnsupportedCaseError as why:
@@ -44,7 +44,7 @@ def finding(each: Item, runs: Runs) -> CheckResult:
 
 
 def text(columns: dict[str, list[CheckResult]], items: list[Item]) -> str:
-    """The table, and its notes."""
+    """Return the table and its notes as text."""
     head = ["", "", *columns]
     body = [
         [each.number, each.title, *(cell(column[index]) for column in columns.values())]
@@ -70,9 +70,9 @@ def cell(found: CheckResult) -> str:
 
 
 def document(columns: dict[str, list[CheckResult]], items: list[Item]) -> dict[str, Any]:
-    """The table as JSON: engine → one object per item.
+    """Return the table as JSON: engine → one object per item.
 
-    A number that is none is given as text only.
+    A value that is not finite is None; its text is kept.
     """
     return {
         name: [
@@ -89,5 +89,5 @@ def document(columns: dict[str, list[CheckResult]], items: list[Item]) -> dict[s
 
 
 def finite(value: float | None) -> float | None:
-    """JSON has no word for what is not a number."""
+    """Return a value, or None if JSON cannot represent it."""
     return value if value is not None and math.isfinite(value) else None

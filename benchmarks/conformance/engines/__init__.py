@@ -1,6 +1,6 @@
-"""The engines that the kit knows, by the names of its command line.
+"""Engines of the kit, by their names on the command line.
 
-Another one is named as ``package.module:Class``: a subclass of
+Other engines are named ``package.module:Class``, a subclass of
 ``benchmarks.conformance.engines.base.Engine``.
 """
 
@@ -21,12 +21,12 @@ ENGINES: Final[dict[str, type[Engine]]] = {
 
 
 def engine_named(name: str) -> Engine:
-    """The engine of a name, or of ``package.module:Class``.
+    """Return the engine with a name of ``ENGINES`` or of the form ``package.module:Class``.
 
     Raises
     ------
     ValueError
-        There is none.
+        No engine has this name.
     """
     if name in ENGINES:
         return ENGINES[name]()

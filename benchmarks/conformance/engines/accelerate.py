@@ -1,11 +1,11 @@
-"""Hugging Face accelerate, both ways that its guide gives.
+"""Hugging Face accelerate, in the two forms that its guide documents.
 
-``Accelerate`` is the finished code of
+``Accelerate`` is the complete code of
 https://huggingface.co/docs/accelerate/usage_guides/gradient_accumulation: ``accumulate``, which
-divides by K and decides when to step. Clipping is guarded by ``sync_gradients``, as the reference
-of ``clip_grad_norm_`` shows. The scheduler is made and prepared as in its examples
-(``examples/by_feature``): its length is that of the loader *before* it is prepared, because
-accelerate steps it once per process.
+divides by K and decides when to step. Clipping is guarded by ``sync_gradients``, as in the
+reference of ``clip_grad_norm_``. The scheduler is created and prepared as in its examples
+(``examples/by_feature``): its length is that of the loader *before* preparation, because accelerate
+steps it once per process.
 
 ``AccelerateTokens`` is the skeleton on the same page for samples of varying size: the window is
 loaded first, its units are counted over all processes, and sums are scaled by K · W / N.
@@ -80,7 +80,7 @@ class Accelerate(Engine):
 
 
 class AccelerateTokens(Engine):
-    """The guide's skeleton for samples of varying size."""
+    """Skeleton of the guide for samples of varying size."""
 
     name = "accelerate-tokens"
     page = Accelerate.page + "#gradient-accumulation-on-training-samples-of-variable-size"
@@ -112,10 +112,10 @@ class AccelerateTokens(Engine):
 
 
 class _Run:
-    """The objects of one run, prepared."""
+    """Prepared objects of one run."""
 
     def __init__(self, case: Case, observer: Observer):
-        library = importlib.import_module("accelerate")  # Optional, so its types are not asked for.
+        library = importlib.import_module("accelerate")  # Optional, so types are not available.
         library.utils.set_seed(SEED)
         self.accelerator: Any = library.Accelerator(
             cpu=True,

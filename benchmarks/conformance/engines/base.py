@@ -1,8 +1,6 @@
-"""What an adapter must do.
+"""Interface of an adapter, which trains one case on one rank as the engine's documentation shows.
 
-Train one case on one rank, the way the engine's documentation tells its users to.
-
-Not here: the adapters, one module each.
+Not here: the adapters (``benchmarks.conformance.engines``, one module each).
 """
 
 from __future__ import annotations
@@ -17,26 +15,27 @@ from benchmarks.conformance.observer import Observer
 
 
 class Engine(ABC):
-    """An engine under test. It is sent to the ranks by pickle, so it holds no state."""
+    """Engine under test. Ranks receive it by pickle, so it holds no state."""
 
     name: ClassVar[str]
     page: ClassVar[str]
-    """The documentation that the adapter follows."""
+    """Address of the documentation that the adapter follows."""
     needs: ClassVar[str | None] = None
-    """The module that must be installed."""
+    """Name of the module that must be installed."""
     reports_loss: ClassVar[bool] = False
-    """Whether the engine, or the loop that stands for it, reports the loss of an update."""
+    """True if the engine, or the loop that represents it, reports the loss of an update."""
 
     def missing(self) -> str | None:
-        """Why this engine cannot run here, or None."""
+        """Return the reason why this engine cannot run here, or None."""
         package = (self.needs or "lockstep").partition(".")[0]
         return None if importlib.util.find_spec(package) else f"{package} is not installed"
 
     def refusal(self, case: Case) -> str | None:
-        """Why this engine cannot be asked for a case, or None if it can.
+        """Return the reason why this engine does not support a case, or None if it does.
 
-        By default: an engine whose user gives a micro-batch and a number of them cannot be asked
-        for another batch than their product, and one without checkpoints cannot be asked for one.
+        The default is for an engine without checkpoints whose batch is the product of micro-batch
+        size and number of micro-batches: cases with another batch or with a checkpoint are not
+        supported.
         """
         if (
             case.batch is not None
@@ -49,7 +48,7 @@ class Engine(ABC):
 
     @abstractmethod
     def train(self, case: Case, place: RankIdentity, observer: Observer) -> None:
-        """Train ``case`` to its end, with the observer's model and loss. All ranks call this.
+        """Train ``case`` to its end, with the observer's model and loss. All ranks must call this.
 
-        The process group is up where there are several ranks.
+        With several ranks, the process group is initialised before the call.
         """

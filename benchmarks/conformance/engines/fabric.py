@@ -3,9 +3,9 @@
 ``no_backward_sync`` around forward and backward, ``fabric.backward``, and clipping by
 ``fabric.clip_gradients``, which by default refuses a gradient that is not finite. Fabric leaves the
 rest to its user ("works the same way as in PyTorch"), so the mean is divided by K, and the
-optimizer steps after every K-th micro-batch and after the last of an epoch. (The page's own lines
-leave the division out and step after iteration 0; that is not held against it.)
-``setup_dataloaders`` puts in the distributed sampler and sets its epoch.
+optimizer steps after every K-th micro-batch and after the last of an epoch. (The code on the page
+omits the division and steps after iteration 0. The adapter corrects both.) ``setup_dataloaders``
+adds the distributed sampler and sets its epoch.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Fabric(Engine):
     def train(self, case: Case, place: RankIdentity, observer: Observer) -> None:
         library = importlib.import_module(
             "lightning.fabric"
-        )  # Optional, so its types are not asked for.
+        )  # Optional, so types are not available.
         several = place.world_size > 1
         fabric: Any = library.Fabric(
             accelerator="cpu", devices=place.world_size, strategy="ddp" if several else "auto"

@@ -1,8 +1,6 @@
-"""This engine, as the launcher of a job uses it.
+"""Lockstep's engine: a task, the ``train`` section of a spec, a plan, and ``Trainer.run``.
 
-A task, a spec's section, a plan, and ``Trainer.run``.
-
-What it reports is read from the metrics spool, as the service does.
+Reported values are read from the metrics spool, as the service does.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ class Lockstep(Engine):
     page = "docs/contract.md"
     reports_loss = True
 
-    def refusal(self, case: Case) -> str | None:  # noqa: ARG002 - it can be asked for every case
+    def refusal(self, case: Case) -> str | None:  # noqa: ARG002 - every case is supported
         return None
 
     def train(self, case: Case, place: RankIdentity, observer: Observer) -> None:
@@ -66,12 +64,15 @@ class Lockstep(Engine):
     def trainer(
         self, train: Train, batch: BatchPlan, task: Task, ranks: Ranks, folder: Path
     ) -> None:
-        """Run the engine; a seam for a wrong one, which the checks must find."""
+        """Run the engine.
+
+        Tests override this with incorrect engines, which the checks must detect.
+        """
         Trainer(train, batch, task, ranks, folder).run()
 
 
 class CaseTask(Task):
-    """The case, as a person would write their own task."""
+    """The case as a task, written as a user would."""
 
     def __init__(self, case: Case, observer: Observer):
         self.case, self.observer = case, observer
@@ -93,7 +94,7 @@ class CaseTask(Task):
 
 
 def section(case: Case) -> Train:
-    """The case as the ``train`` section of a spec."""
+    """Return the case as the ``train`` section of a spec."""
     settings: dict[str, Any] = {"name": "sgd", "lr": RATES[case.optimizer]}
     if case.optimizer == "adamw":
         settings |= {"name": "adamw", "weight_decay": DECAY, "betas": list(BETAS)}
@@ -125,7 +126,7 @@ def plan(case: Case) -> BatchPlan:
 
 
 def reported(folder: Path) -> tuple[list[float], list[float]]:
-    """Losses and norms of the metrics spool, step after step."""
+    """Return the losses and gradient norms in the metrics spool, in the order of the steps."""
     found: dict[int, Mapping[str, Any]] = {}
     for line in (folder / attempt.METRICS).read_text().splitlines():
         document = json.loads(line)

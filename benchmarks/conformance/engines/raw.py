@@ -1,15 +1,16 @@
-"""Plain PyTorch, as good tutorials write it, and once more with the rule that is right.
+"""Plain PyTorch as in good tutorials, and the same loop with the correct scaling.
 
 ``Raw`` follows torch's own pages on DistributedDataParallel
-(https://docs.pytorch.org/docs/stable/generated/ torch.nn.parallel.DistributedDataParallel.html:
-``no_sync`` around the forwards and backwards of a window but for the last) and on the sampler
+(https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html:
+``no_sync`` around all forwards and backwards of a window but the last) and on the sampler
 (https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler:
 ``set_epoch`` before each epoch), and the usual recipe for accumulation: each micro-batch's mean
 loss is divided by K, and the optimizer steps after every K-th micro-batch and after the last of an
 epoch. It logs the last micro-batch's loss, as most loops do.
 
-``RawSum`` differs in one thing: losses are sums, scaled by W / N, where N is the weight of the
-window over all ranks. That costs the window's batches in memory and one more collective per update.
+``RawSum`` differs in the scaling only: losses are sums, scaled by W / N, where N is the weight of
+the window over all ranks. This keeps the window's batches in memory and needs one more collective
+per update.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Raw(Engine):
     def accumulate(
         self, case: Case, wrapped: nn.Module, window: list[Any], observer: Observer
     ) -> float:
-        """The gradient of one window; returns the loss to log."""
+        """Accumulate the gradient of one window and return the loss to log."""
         for index, batch in enumerate(window):
             with in_sync(wrapped, last=index == len(window) - 1):
                 loss = observer.mean(wrapped, batch)
@@ -72,7 +73,7 @@ class Raw(Engine):
 
 
 class RawSum(Raw):
-    """The same loop, with sums over the weight of the whole window."""
+    """Same loop, with sums divided by the weight of the whole window."""
 
     name = "raw-sum"
 
@@ -94,14 +95,14 @@ class RawSum(Raw):
 
 
 def windows(loader: Any, micro_batches: int) -> Iterator[list[Any]]:
-    """Lists of K micro-batches; the last may be shorter."""
+    """Yield lists of K micro-batches; the last may be shorter."""
     batches = iter(loader)
     while window := list(islice(batches, micro_batches)):
         yield window
 
 
 def in_sync(wrapped: nn.Module, *, last: bool) -> Any:
-    """The context of one micro-batch: gradients are reduced in the last of a window."""
+    """Return the context of one micro-batch: gradients are reduced in the last of a window."""
     return (
         nullcontext()
         if last or not isinstance(wrapped, DistributedDataParallel)
