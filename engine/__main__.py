@@ -119,7 +119,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         _leave(2)
     except KeyboardInterrupt:
         os._exit(130)  # Ctrl-C at a terminal needs no report.
-    except BaseException as error:  # noqa: BLE001 - every error is reported before the process exits
+    except BaseException as error:  # noqa: BLE001 - every error is reported before the exit
         # Not sys.exit: if a peer is gone, the destructors of DDP and Gloo may wait for it forever.
         _report(error, run, environment)
         _leave(1)

@@ -183,7 +183,7 @@ def _rank(end: Connection, work: Work, place: RankIdentity, store: str, seconds:
     try:
         answer = work(place)
         content = pickle.dumps(answer)
-    except BaseException:  # noqa: BLE001 - the error is logged, and the parent detects a rank that exited
+    except BaseException:  # noqa: BLE001 - it is logged, and the parent detects the exit
         traceback.print_exc()
         code = 1
     else:

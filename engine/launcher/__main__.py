@@ -1,7 +1,4 @@
-"""The command ``python -m lockstep.engine.launcher FOLDER``.
-
-Not here: anything it does (``engine.launcher.run``).
-"""
+"""Entry point of ``python -m lockstep.engine.launcher FOLDER`` (see ``engine.launcher.run``)."""
 
 from __future__ import annotations
 

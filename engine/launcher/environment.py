@@ -89,7 +89,7 @@ def rank_environment(assignment: AssignmentFile, folder: Path, *, cores: int) ->
         ),
         "LOCKSTEP_JOB_ID": assignment.job_id,
         "LOCKSTEP_ATTEMPT": str(assignment.attempt_number),
-        # Laid over torch elastic's own, which counts the restarts of one attempt: there are none.
+        # Overrides torch elastic's value, which counts restarts within one attempt; there are none.
         "TORCHELASTIC_RESTART_COUNT": str(assignment.attempt_number - 1),
     }
 

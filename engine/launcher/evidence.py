@@ -108,7 +108,7 @@ def elastic_error_file(folder: Path, rank: int) -> Path:
 
 
 def gather(folder: Path, rank: int, stderr_tail: str) -> Evidence:
-    """The best that is known about one rank's failure."""
+    """Return the best available evidence of one rank's failure."""
     own = _own(error_file(folder, rank))
     if own is not None:
         return own
@@ -125,7 +125,7 @@ def gather(folder: Path, rank: int, stderr_tail: str) -> Evidence:
 
 
 def exception_in(text: str) -> str | None:
-    """Type and message of the last exception whose traceback is in ``text``."""
+    """Return type and message of the last exception whose traceback is in ``text``."""
     _, found, after = text.rpartition(_TRACEBACK)
     if not found:
         return None
@@ -160,17 +160,17 @@ def _reason_in(exception: str | None) -> Reason | None:
 
 
 def _head(exception: Any) -> str | None:
-    """Return the beginning of an exception, which names it."""
+    """Return the beginning of an exception, which has its type."""
     return _storable(exception)[: limits.TRACEBACK_CHARS_MAX] or None
 
 
 def _tail(stack: Any) -> str | None:
-    """Return the end of a traceback, which names the place."""
+    """Return the end of a traceback, which has the location."""
     return _storable(stack)[-limits.TRACEBACK_CHARS_MAX :] or None
 
 
 def _storable(value: Any) -> str:
-    # Half a surrogate pair, from a file name that is not UTF-8, fits into no outcome.
+    # An outcome cannot store half a surrogate pair, from a file name that is not UTF-8.
     return (
         value.strip().encode("utf-8", "backslashreplace").decode("utf-8")
         if isinstance(value, str)

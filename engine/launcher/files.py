@@ -20,7 +20,7 @@ _TAIL_BYTES = 256 * 1024
 
 
 def read_model(path: Path, model: type[Model]) -> Model | None:
-    """The file as ``model``; None where it is missing or is not one."""
+    """Return the file as ``model``, or None if it is missing or invalid."""
     try:
         return model.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
@@ -28,7 +28,7 @@ def read_model(path: Path, model: type[Model]) -> Model | None:
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file; None where it is missing or is not one."""
+    """Return the JSON object in a file, or None if it is missing or invalid."""
     try:
         document = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -37,9 +37,9 @@ def read_object(path: Path) -> dict[str, Any] | None:
 
 
 def last_step(spool: Path) -> int | None:
-    """The last step in a metrics spool; None where there is none.
+    """Return the last step in a metrics spool, or None without one.
 
-    A script may write anything to it, so that lines which are no metrics are passed over.
+    A script may write anything to the spool, so lines that are not metrics are skipped.
     """
     for line in reversed(last_lines(spool)):
         try:
@@ -52,11 +52,11 @@ def last_step(spool: Path) -> int | None:
 
 
 def last_lines(path: Path) -> list[bytes]:
-    """The end of a file, by lines, the first of which may be cut.
+    """Return the end of a file as lines, the first of which may be cut.
 
-    Nothing where the file is missing or is no file.
+    Empty if the file is missing or not a regular file.
     """
-    if not path.is_file():  # a pipe would be waited for
+    if not path.is_file():  # Opening a pipe would block.
         return []
     try:
         with path.open("rb") as file:

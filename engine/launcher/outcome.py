@@ -167,9 +167,9 @@ def _left_early(rank: int, common: dict[str, Any]) -> Outcome:
 
 
 def _aborted_at_the_end(first: _Failure, common: dict[str, Any]) -> Outcome:
-    """No retry, which would do finished work again.
+    """Return an outcome without retry, because a retry would repeat finished work.
 
-    Torch aborted while the interpreter was being taken down.
+    Torch aborted while the interpreter was shutting down.
     """
     message = (
         f"rank {first.exit.rank} aborted (SIGABRT) at its end, after or shortly before its last "
@@ -223,8 +223,8 @@ def _failed(
     details = {"rank": rank, **_told(found), **common}
     if common["last_step"] is None:
         details["last_step"] = found.step or None
-    # A rank that raised and was still on its way out when the launcher ended it: that signal is
-    # ours, and no news.
+    # If a rank raised and was still exiting when the launcher ended it, the signal is the
+    # launcher's and adds no information.
     on_its_way_out = first.exit.torn_down and found.tells
     if code >= 0:
         details["exit_code"] = code
@@ -242,7 +242,8 @@ def _failed(
         return Outcome.of(Reason.HOST_OUT_OF_MEMORY, message, **details)
     if found.reason is Reason.NON_FINITE and (details["last_step"] or 0) <= 1:
         details["advice"] = (
-            # The learning rate is no cause before the first step; the message has better advice.
+            # The learning rate cannot be the cause before the first step; the message has better
+            # advice.
             ""
         )
     if found.reason is not None:

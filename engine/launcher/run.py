@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> NoReturn:
 def run_attempt(folder: Path, bounds: Bounds, launcher: Launcher | None = None) -> NoReturn:
     """Run the attempt in ``folder`` and exit.
 
-    ``launcher`` defaults to the one for as many nodes as there are.
+    The default of ``launcher`` depends on the number of nodes.
     """
     write_atomically(folder / attempt.LAUNCHER, processes.identity().model_dump_json())
     logging.basicConfig(
@@ -93,7 +93,7 @@ def _launcher_for(
     if assignment.node_count == 1:
         return OneNodeLauncher(bounds, forked)
     from lockstep.engine.launcher.start.elastic import (
-        ElasticLauncher,  # It imports torch, which the one above does without.
+        ElasticLauncher,  # Imported here because it imports torch.
     )
 
     return ElasticLauncher(bounds)
@@ -128,7 +128,7 @@ class _Attempt:
         )
 
     def run(self, launcher: Launcher) -> NoReturn:
-        """Steps 4 to 6 of the module."""
+        """Run phases 4 to 6 of the module docstring."""
         # Empty handlers instead of SIG_IGN: an ignored signal stays ignored after a rank's exec.
         for number in (signal.SIGHUP, signal.SIGINT):
             signal.signal(number, lambda *_: None)
@@ -138,7 +138,7 @@ class _Attempt:
         try:
             self._watch.start()
             self._start_and_wait(launcher)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the agent must get a result
+        except Exception as error:  # noqa: BLE001 - the agent needs a result after any error
             _print_trace()
             failed = self._not_started(error)
         self._conclude(failed)
@@ -209,7 +209,7 @@ class _Attempt:
     def _conclude(self, failed: Outcome | None = None) -> NoReturn:
         """End remaining processes, decide, write the result, exit.
 
-        The first calling thread does it, others wait.
+        The first calling thread does this; others wait.
 
         ``failed`` is the outcome if ranks could not be started; observations of the watch take
         precedence.
@@ -217,7 +217,7 @@ class _Attempt:
         with self._concluding:
             try:
                 self._finish(failed)
-            except Exception:  # noqa: BLE001 - a disk that refuses the result, say
+            except Exception:  # noqa: BLE001 - for example a full disk under the result
                 _print_trace()
             # The agent creates an outcome for an end without a result, but would wait forever for a
             # launcher that never ends: its watch has ended, or it hangs in torch's destructors.
@@ -243,7 +243,7 @@ class _Attempt:
     def _outcome(self, facts: Facts) -> Outcome:
         try:
             return self._decide(facts)
-        except Exception as error:  # noqa: BLE001 - it reads files of jobs, and a result is required
+        except Exception as error:  # noqa: BLE001 - it reads files of jobs, and a result is needed
             _print_trace()
             message = (
                 f"the launcher could not determine how the ranks ended: {type(error).__name__}: "
@@ -271,12 +271,10 @@ class _Attempt:
 
 
 def _last_step(folder: Path, ranks: tuple[int, ...]) -> int | None:
-    """The last completed step.
+    """Return the last completed step, the larger of heartbeats and spool.
 
-    As the ranks showed it, or as it is in the spool, which may not have every step.
-
-    Where rank 0 is here it is the one that counts, because it reports and saves: another may have
-    the gradient of a step that rank 0 never came to the end of.
+    The spool may not have every step. If rank 0 is on this node, only its heartbeat counts, because
+    it reports and saves: another rank may have the gradient of a step that rank 0 did not complete.
     """
     mark_count = [
         reading
@@ -290,7 +288,7 @@ def _last_step(folder: Path, ranks: tuple[int, ...]) -> int | None:
 
 
 def _steps(assignment: AssignmentFile, folder: Path, ranks: tuple[int, ...]) -> int | None:
-    """Steps of the whole run: as the ranks showed them, on every node, or as planned."""
+    """Return the steps of the whole run, from the heartbeats or from the plan."""
     mark_count = [
         reading
         for reading in (heartbeat.read(folder, rank) for rank in ranks)

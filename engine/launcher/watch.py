@@ -56,7 +56,7 @@ class WarnUser(Protocol):
     """Writes into the job's log."""
 
     def __call__(self, text: str, *, rank: int = -1) -> None:
-        """Write lines of the launcher's own, about a rank or about the gang."""
+        """Write lines of the launcher itself, about a rank or the gang."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ class Exit:
     code: int
     """Exit code, or the negative number of the signal."""
     time: float
-    """Seconds since the epoch, when it was noticed."""
+    """Time of detection, in seconds since the epoch."""
     torn_down: bool
     """True if the gang was being ended already, so a signal may be the launcher's own."""
     early: bool = False
-    """True if a rank of the engine left before the end of the run."""
+    """True if a rank of the engine exited before the end of the run."""
 
     @property
     def failed(self) -> bool:
@@ -86,14 +86,14 @@ class Facts:
     ranks: tuple[int, ...] = ()
     """Ranks that were started here; empty until all were."""
     exits: list[Exit] = field(default_factory=list)
-    """In the order in which they were noticed."""
+    """Exits in the order of their detection."""
     cause: Cause | None = None
     """Cause of the gang's end, unless the ranks ended by themselves."""
     stop: StopFile | None = None
     grace_over: bool = False
     """True if ranks had to be killed after the grace period of the stop."""
     left_behind: bool = False
-    """True if rank 0 saved and left for the stop in the middle of a step."""
+    """True if rank 0 saved and exited for the stop in the middle of a step."""
     stalled: StallReport | None = None
 
     def running(self) -> list[int]:
@@ -103,7 +103,7 @@ class Facts:
 
 
 class GangWatch(threading.Thread):
-    """See the module. ``warn`` receives messages for the user before the end."""
+    """Thread ``watch`` (see the module). ``warn`` receives messages for the user before the end."""
 
     def __init__(
         self,
@@ -145,13 +145,13 @@ class GangWatch(threading.Thread):
         self._lock = threading.Lock()
 
     def begin(self, ranks: Mapping[int, RankProcess]) -> None:
-        """The ranks run: watch them. Called by the main thread."""
+        """Start to watch the ranks. Called by the main thread."""
         with self._lock:
             self._processes = dict(ranks)
             self.facts.ranks = tuple(sorted(ranks))
 
     def ask_to_stop(self) -> None:
-        """SIGTERM has come to the launcher. Safe in a signal handler."""
+        """Request a stop after SIGTERM to the launcher. Safe in a signal handler."""
         self._sigterm.set()
 
     def must_not_start(self) -> bool:
@@ -160,7 +160,7 @@ class GangWatch(threading.Thread):
         return self.facts.cause is not None
 
     def finish(self) -> Facts:
-        """The ranks have ended: take the last notes and stop watching."""
+        """Record the last exits and stop watching. Called once the ranks have ended."""
         self._over.set()
         if self.is_alive() and threading.current_thread() is not self:
             self.join()
@@ -173,7 +173,7 @@ class GangWatch(threading.Thread):
         while not self._over.wait(self._bounds.watch_seconds):
             try:
                 self.look()
-            except Exception:  # noqa: BLE001 - without its watch the attempt would run on past its fence
+            except Exception:  # noqa: BLE001 - unwatched, the attempt would outlive its fence
                 with contextlib.suppress(OSError):  # the disk under its own output may be full
                     traceback.print_exc()
             if (
@@ -184,7 +184,7 @@ class GangWatch(threading.Thread):
                 return
 
     def look(self) -> None:
-        """One round; both threads may."""
+        """Run one round of checks. Both threads may call this."""
         with self._lock:
             now = time.monotonic()
             self._note_exits()
@@ -204,7 +204,7 @@ class GangWatch(threading.Thread):
             code = self._processes[rank].poll()
             if code is not None:
                 ended.append((rank, code))
-        # Of ranks found dead together the one that was killed went first: a peer only dies of it.
+        # Of ranks found dead together, a killed one comes first: its peers fail because of it.
         for rank, code in sorted(
             ended, key=lambda entry: (entry[1] == -signal.SIGTERM, entry[1] >= 0, entry[0])
         ):
@@ -219,7 +219,8 @@ class GangWatch(threading.Thread):
                 and self.facts.cause == "stop"
                 and self._killed_at is None
             ):
-                # Whether the others still run or not: they may die of it before the next check.
+                # Independent of the others' state: they may fail because of this before the next
+                # check.
                 self.facts.left_behind = self._assignment.spec.kind == "train"
             if exit_.failed and not torn_down:
                 self._end_by("failure", time.monotonic() + self._bounds.failure_grace_seconds)
@@ -269,7 +270,7 @@ class GangWatch(threading.Thread):
             stop = StopFile(reason="shutdown", grace_seconds=self._assignment.stop_grace_seconds)
             with contextlib.suppress(
                 OSError
-            ):  # a full disk: then they are killed without having been asked
+            ):  # a full disk: the ranks are then killed without a request
                 write_atomically(self._folder / attempt.STOP, stop.model_dump_json())
         return stop
 
@@ -335,7 +336,7 @@ class GangWatch(threading.Thread):
 
 
 def signal_name(code: int) -> str:
-    """Name of the signal behind a negative exit code; real-time signals have numbers only."""
+    """Return the name of a negative exit code's signal; real-time signals have numbers only."""
     try:
         return signal.Signals(-code).name
     except ValueError:

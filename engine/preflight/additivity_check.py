@@ -44,10 +44,10 @@ from lockstep.engine.runtime.errors import EngineError, describe
 from lockstep.engine.task.interface import Batch, Task
 
 PARAMETERS_MAX: Final = 300_000_000
-"""Models beyond it are not probed: the copy and two gradients would take more than 7 GB on every
-rank."""
+"""Size limit for the check: the copy and two gradients of a larger model would take more than 7 GB
+on every rank."""
 LOOKED_AT_MAX: Final = 64
-"""Samples that are fetched to find enough of them with any weight."""
+"""Samples that are fetched to find enough samples with weight."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class AdditivityResult:
     """Result for a loss that was not refused."""
 
     difference: float | None
-    """Between whole and parts, relative; None if they were not compared."""
+    """Relative difference between whole and parts; None if they were not compared."""
     note: str = ""
-    """Reason for not comparing it, or not in float64."""
+    """Reason why they were not compared, or not in float64."""
 
 
 def probe(
@@ -119,9 +119,9 @@ def probe(
 
 
 def _weighty_samples(task: Task, dataset: Dataset[Any], *, size: int, seed: int) -> list[Any]:
-    """Return the first samples of the run with a weight.
+    """Return the first samples of the run that have a weight.
 
-    Without weight, any loss looks like a sum.
+    Without weight, any loss appears additive.
     """
     found: list[Any] = []
     for _, index in order.samples(0, LOOKED_AT_MAX, size=size, seed=seed):
@@ -137,7 +137,7 @@ def _weighty_samples(task: Task, dataset: Dataset[Any], *, size: int, seed: int)
 
 
 class _Comparison:
-    """The whole against its parts, on one copy."""
+    """Comparison of the whole with its parts, on one copy."""
 
     def __init__(self, copy_: ProbeCopy, samples: list[Any], name: str):
         self._on, self._name = copy_, name
@@ -181,8 +181,8 @@ class _Comparison:
         if difference > limit(coarsest, self._on.device):
             coarsest = self._on.coarsest(self._whole[0])
         if difference > limit(coarsest, self._on.device):
-            # State outside of the engine, which has a warning of its own, and no coupling of the
-            # samples.
+            # The cause is state outside of the engine, which has a warning of its own, and not a
+            # coupling of the samples.
             if not self._on.repeats(self._whole[0]):
                 return AdditivityResult(
                     None,
@@ -194,7 +194,7 @@ class _Comparison:
                 )
             try:
                 cause = self._cause()
-            except Exception as error:  # noqa: BLE001 - refused all the same: that it is no sum is known by now
+            except Exception as error:  # noqa: BLE001 - the loss is refused without a cause, too
                 cause = (
                     f"is not the sum over its samples: {SUM} (the search for the cause raised "
                     f"{describe(error)})"
@@ -209,7 +209,10 @@ class _Comparison:
         )
 
     def _cause(self) -> str:
-        """The likely cause, of a loss of several terms for each term that is no sum."""
+        """Return the likely cause.
+
+        For a loss of several terms, the cause of each that is not additive.
+        """
         terms = self._on.names
         if len(terms) == 1:
             return self._diagnosis(None)
@@ -218,7 +221,7 @@ class _Comparison:
             difference = self._difference(term)
             if difference is not None and difference > limit(self._on.dtype, self._on.device):
                 causes.setdefault(self._diagnosis(term), []).append(term)
-        # Where no term is off by itself, they are together.
+        # If no single term is the cause, their combination is.
         return "; and ".join(
             f"in its {'term' if len(names) == 1 else 'terms'} {', '.join(map(repr, names))} {cause}"
             for cause, names in causes.items()
@@ -231,13 +234,15 @@ class _Comparison:
         ).cause()
 
     def _watched(self) -> tuple[float | None, bool]:
-        """The difference, and whether computing it drew random numbers."""
+        """Return the difference, and whether its computation drew random numbers."""
         with randomness.DrawDetector(self._on.device) as watch:
             difference = self._difference()
         return difference, watch.drawn
 
     def _difference(self, term: str | None = None) -> float | None:
-        """Of whole and parts, relative to the largest of them; None if there is nothing to compare.
+        """Return the difference of whole and parts, relative to the largest of them.
+
+        None if there is nothing to compare.
 
         Parameters
         ----------
@@ -254,22 +259,22 @@ class _Comparison:
             try:
                 parts, losses = self._on.gradient(
                     batch, term
-                )  # Adds to the gradients of the parts before it.
+                )  # Adds to the gradients of the earlier parts.
             except ValueError as error:
                 if not refuses_one_sample(error):
                     raise
-                return math.inf  # BatchNorm without a batch: one sample has no variance.
+                return math.inf  # BatchNorm of a single sample, which has no variance.
             sizes.append(_norm(parts))
             parts_losses.append(losses)
         torch._foreach_sub_(
             whole, parts
-        )  # In place: a third gradient would be the largest thing here.
+        )  # In place: a third gradient would be the largest allocation here.
         off = _norm(whole)
         self._on.forget()
         if not math.isfinite(sizes[0]) or (max(sizes) == 0 and term is None):
             return None
         if not math.isfinite(off):
-            return math.inf  # A part divides by nothing where the whole does not.
+            return math.inf  # A part divides by zero where the whole does not.
         losses = torch.stack(parts_losses)
         largest = max(float(whole_losses.abs().max()), float(losses.abs().max()))
         off_losses = float((whole_losses - losses.sum(0)).abs().max())

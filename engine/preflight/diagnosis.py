@@ -28,10 +28,10 @@ from lockstep.engine.task.interface import Batch
 PARTS: Final = (1, 1, 2)
 """Samples in each part. Unequal, so that a mean over samples differs from a mean over parts."""
 _REFUSED: Final = {torch.float64: 1e-9, torch.float32: 1e-4}
-"""Relative difference that is no rounding, by number format. A sum stays below 1e-12 in float64;
-the rest is for very deep models."""
+"""Relative difference, by number format, above which it is not rounding. A sum stays below 1e-12 in
+float64; the margin is for very deep models."""
 _REFUSED_COARSE: Final = 5e-2
-"""The same where something is computed in 16 bits, or in TF32."""
+"""Same limit if a part is computed in 16 bits or in TF32."""
 _SAME: Final = {torch.float64: 1e-6, torch.float32: 1e-2}
 """Relative difference up to which a cause explains the measurement."""
 _ENTRIES: Final = 4_096
@@ -76,7 +76,7 @@ class Diagnosis:
                 module.train()
 
     def _cause(self, norms: list[str]) -> str:
-        """The cause, with the layers in ``norms`` in eval mode."""
+        """Return the cause, with the layers in ``norms`` in eval mode."""
         said = ""
         if norms:
             names = ", ".join(norms[:5]) + (f" and {len(norms) - 5} more" if len(norms) > 5 else "")
@@ -124,7 +124,7 @@ class Diagnosis:
         )
 
     def _vector(self, batch: Batch) -> Tensor:
-        """Some of the gradient's entries, and the losses."""
+        """Return some of the gradient's entries, and the losses."""
         self._on.forget()
         gradient, losses = self._on.gradient(batch, self._term)
         return torch.cat([*(each.flatten()[:_ENTRIES].double() for each in gradient), losses])
@@ -147,7 +147,7 @@ class Diagnosis:
         columns = torch.stack([part.cpu() for part in parts], 1)
         sizes = torch.linalg.svdvals(columns)
         if sizes[-1] <= self._same * sizes[0]:
-            # Some part is not independent of the others, and almost any coefficients would fit.
+            # The parts are not independent, so almost any coefficients would fit.
             return False
         fit = torch.linalg.lstsq(columns, whole.cpu().unsqueeze(1)).solution
         fits = self._close((columns @ fit).squeeze(1), whole.cpu())
@@ -171,7 +171,7 @@ class Diagnosis:
 
 
 def limit(dtype: torch.dtype, device: torch.device) -> float:
-    """The relative difference that is no rounding any more."""
+    """Return the relative difference above which it is not rounding."""
     if device.type == "cuda" and dtype == torch.float32:
         return _REFUSED_COARSE  # Convolutions are in TF32 by default.
     return _REFUSED.get(dtype, _REFUSED_COARSE)

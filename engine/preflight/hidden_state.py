@@ -25,18 +25,18 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 _DEPTH_MAX: Final = 6
-"""Attributes of attributes. A module inside a module does not count."""
+"""Depth of the walk through attributes. A module inside a module does not count."""
 _OBJECTS_MAX: Final = 100_000
 _ENTRIES_MAX: Final = 1_000
-"""Of a container. A longer one is a log of values or an index of files."""
+"""Entries of a container. A longer one is a log of values or an index of files."""
 _NUMBERS_MAX: Final = 10_000_000
-"""Of a tensor that is no module's. A larger one is a table of samples."""
+"""Numbers in a tensor outside of modules. A larger one is a table of samples."""
 _PLAIN: Final = (int, float, complex, bool, str, bytes, type(None))
 _NOT_WALKED: Final = (type, ModuleType, FunctionType, MethodType, DataLoader, Tensor)
 _LIBRARIES: Final = frozenset(
     {"torch", "numpy", "builtins", "collections", "functools", "random", "pathlib", "lockstep"}
 )
-"""Packages whose objects are not walked. Their modules are."""
+"""Packages whose objects are not walked, except for their modules."""
 _OF_EVERY_MODULE: Final = frozenset(vars(nn.Module()))
 
 
@@ -46,7 +46,7 @@ class HiddenState:
 
     name: str
     owner: Any
-    """A module, a container, or any object with attributes."""
+    """Module, container, or any object with attributes."""
     key: Any
     """Name of the attribute, or key of the entry."""
     value: Any
@@ -63,7 +63,7 @@ class HiddenState:
         return _state_of(self.value) is not None
 
     def changed(self) -> bool:
-        """Return whether the location holds another value now. The host waits for the device."""
+        """Return whether the location now holds another value. Synchronises with the device."""
         now = _get(self.owner, self.key)
         if self.draws:
             return now is not self.value or not equal(_state_of(now), self.kept)
@@ -75,7 +75,7 @@ class HiddenState:
         if isinstance(self.value, Tensor):
             if not equal(
                 self.value, self.kept
-            ):  # Some cannot be written to, such as those that repeat one number.
+            ):  # Some tensors are not writable, such as expanded ones.
                 self.value.data.copy_(self.kept)
         elif self.draws:
             _set_state(self.value, self.kept)
@@ -93,14 +93,14 @@ def held_by(
     datasets: bool = False,
     skip: Callable[[Tensor], bool] = lambda _: False,
 ) -> list[HiddenState]:
-    """Everything that is held in ``roots``, each once, with a copy of its value.
+    """Return all values held in ``roots``, each once, with a copy of its value.
 
     Parameters
     ----------
     *roots : tuple of str and object
         The prefix of the names, and the object.
     datasets : bool
-        Whether datasets are walked, too.
+        True if datasets are walked, too.
     skip : callable, optional
         Returns whether a tensor is left out and not copied.
     """
@@ -108,7 +108,7 @@ def held_by(
 
 
 def put_back(held: list[HiddenState]) -> None:
-    """Restore everything that has changed."""
+    """Restore all values that have changed."""
     for each in held:
         if each.changed():
             each.put_back()
@@ -138,9 +138,7 @@ def equal(one: Any, other: Any, depth: int = 0) -> bool:
         return len(one) == len(other) and all(
             equal(a, b, depth + 1) for a, b in zip(one, other, strict=True)
         )
-    if depth < _DEPTH_MAX and hasattr(
-        one, "__dict__"
-    ):  # A batch of a type of its own, such as a graph.
+    if depth < _DEPTH_MAX and hasattr(one, "__dict__"):  # A batch of another type, such as a graph.
         return equal(vars(one), vars(other), depth + 1)
     return True
 
@@ -181,9 +179,9 @@ def _walk(
 
 
 def _entries(owner: Any) -> list[tuple[Any, Any]]:
-    """Entries of a container, or attributes of an object.
+    """Return the entries of a container, or the attributes of an object.
 
-    Of a module its tensors and modules, too.
+    For a module, also its tensors and modules.
     """
     if isinstance(owner, dict | list | tuple):
         if len(owner) > _ENTRIES_MAX:
@@ -235,7 +233,7 @@ def _copy(value: Any) -> Any:
 
 
 def _state_of(value: Any) -> Any:
-    """State of a random generator; None of anything else."""
+    """Return the state of a random generator; None for any other value."""
     if isinstance(value, torch.Generator):
         return value.get_state()
     if isinstance(value, np.random.Generator):
@@ -255,7 +253,7 @@ def _set_state(generator: Any, state: Any) -> None:
 
 
 def _get(owner: Any, key: Any) -> Any:
-    """The value that is there now; None where there is none any more."""
+    """Return the current value, or None if it is gone."""
     if isinstance(owner, dict):
         return owner.get(key)
     if isinstance(owner, list | tuple):

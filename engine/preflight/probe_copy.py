@@ -30,7 +30,7 @@ from lockstep.engine.task.dropout import Dropout
 from lockstep.engine.task.interface import Batch, Task
 
 _SAME: Final = 1024
-"""Roundings by which two calls of one loss may differ: a device may add up in any order."""
+"""Number of roundings by which two calls of one loss may differ: a device may add in any order."""
 
 
 class ProbeCopy:
@@ -47,15 +47,15 @@ class ProbeCopy:
     def __init__(self, task: Task, model: nn.Module, dtype: torch.dtype):
         self.dtype = dtype
         self.names: tuple[str, ...] = ()
-        """Of the loss's terms; known once a loss was computed."""
+        """Names of the loss's terms; set by its first computation."""
         memo: dict[int, Any] = {}
         self.model = copy.deepcopy(model, memo).to(dtype)
         self._window = GradientGuard(self.model)
         self.task = copy.copy(task)
         for name, value in vars(task).items():
             if isinstance(value, Tensor | nn.Module):
-                # The same memo: parts of the model that the task holds become the same parts of the
-                # copy.
+                # The memo is shared, so parts of the model that the task holds become the same
+                # parts of the copy.
                 self.task.__dict__[name] = _converted(copy.deepcopy(value, memo), dtype)
             elif isinstance(value, list | dict | set):
                 self.task.__dict__[name] = copy.copy(value)
@@ -68,15 +68,15 @@ class ProbeCopy:
         self._held = self._hold()
 
     def settle(self) -> None:
-        """Put everything into eval mode that may draw; normalisation stays as it trains."""
+        """Put everything that may draw into eval mode. Normalisation layers stay in train mode."""
         self.model.eval()
         for module in self.model.modules():
             if isinstance(module, _NormBase):
                 module.train()
-        self._held = self._hold()  # Some modules note their mode in attributes of their own.
+        self._held = self._hold()  # Some modules store their mode in attributes of their own.
 
     def batch(self, batch: Batch) -> Batch:
-        """A batch on the device, in the copy's number format."""
+        """Return a batch on the device, in the copy's number format."""
         return _mapped(to_device(batch, self.device), self.dtype)
 
     def parameters(self) -> list[nn.Parameter]:
@@ -84,9 +84,9 @@ class ProbeCopy:
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
     def terms(self, batch: Batch) -> dict[str, Tensor]:
-        """The loss, by term.
+        """Return the loss by term.
 
-        Whatever it changed by itself is put back: each call finds the same state.
+        State that the call changes is restored, so each call starts from the same state.
         """
         try:
             terms = as_terms(self.task.loss(self.model, batch))
@@ -96,7 +96,9 @@ class ProbeCopy:
         return terms
 
     def gradient(self, batch: Batch, term: str | None = None) -> tuple[list[Tensor], Tensor]:
-        """The gradient so far, this batch's added, and the batch's losses of shape (terms,).
+        """Add this batch's gradient.
+
+        Return the sum so far and the batch's losses of shape (terms,).
 
         Parameters
         ----------
@@ -109,7 +111,7 @@ class ProbeCopy:
         terms = torch.stack(list(found.values()) if term is None else [found[term]])
         self._window.require_unchanged(
             seen
-        )  # Or a loss that drops gradients would look as if it were no sum.
+        )  # Otherwise a loss that drops gradients would not appear additive.
         # Not autograd.grad: checkpointing of the reentrant kind refuses it. One term may be a
         # number for the log.
         if term is None or terms.requires_grad:
@@ -146,7 +148,7 @@ class ProbeCopy:
             parameter.grad = None
 
     def coarsest(self, batch: Batch) -> torch.dtype:
-        """The number format with the fewest bits in which some part of the loss is computed."""
+        """Return the number format with the fewest bits in which a part of the loss is computed."""
         with _Formats() as formats:
             self.terms(batch)
         return min(formats.seen, key=lambda dtype: dtype.itemsize, default=self.dtype)
@@ -174,7 +176,7 @@ def _converted(value: Any, dtype: torch.dtype) -> Any:
 
 
 def _mapped(batch: Batch, dtype: torch.dtype) -> Any:
-    """A batch with its floating point tensors in another format."""
+    """Return a batch with its floating point tensors in another format."""
     if isinstance(batch, Tensor):
         return _converted(batch, dtype)
     if isinstance(batch, Mapping):

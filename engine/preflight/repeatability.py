@@ -43,8 +43,7 @@ from lockstep.engine.step.gradient import to_device
 from lockstep.engine.task.interface import Batch, Task
 
 SAMPLES: Final = 8
-"""Samples that are fetched twice. With a fair coin in each item, all of them agree once in 256
-times."""
+"""Samples that are fetched twice. With a fair coin in each, all of them agree once in 256 times."""
 PARAMETERS_MAX: Final = 300_000_000
 """Larger models are not checked: the copies would take more than 2 GB on every rank."""
 NAMED_MAX: Final = 5
@@ -53,7 +52,7 @@ _DEPENDS: Final = "so the run depends on micro_size and on the ranks"
 
 @dataclass
 class RepeatabilityResult:
-    """The result of the checks of a loss."""
+    """Result of the checks of a loss."""
 
     warnings: list[str] = field(default_factory=list)
     moved: list[BufferPath] = field(default_factory=list)
@@ -65,7 +64,7 @@ class RepeatabilityResult:
 def fetched_twice(
     dataset: Dataset[Any], size: int, collate: Callable[[list[Any]], Batch], *, seed: int
 ) -> tuple[dict[int, Batch], list[str]]:
-    """Some samples, each collated alone, and a warning if a second fetch gives others.
+    """Return some samples, each collated alone, and a warning if a second fetch differs.
 
     Parameters
     ----------
@@ -163,8 +162,7 @@ class _Calls:
         try:
             with torch.no_grad():
                 for parameter, _ in trained:
-                    # A teacher that begins as a copy of its student moves only once the student
-                    # has.
+                    # A teacher that starts as a copy of its student changes only after the student.
                     parameter.mul_(1.01).add_(1e-3)
             held = held_by(("", self._model), ("task", self._task))
             self._twice(masked_batch(self._task, self._model, sample), held, found)
@@ -213,14 +211,14 @@ class _Calls:
     def _same(self, one: Tensor, other: Tensor | None) -> bool:
         if other is None or equal(one, other):
             return other is not None
-        # Sums may be made in any order on a device, and the host's kernels look at where memory
-        # begins.
+        # A device may compute sums in any order, and kernels of the host depend on the alignment of
+        # memory.
         tolerance = torch.finfo(one.dtype).eps * (8 if self._device.type == "cpu" else 1024)
         return bool(torch.isclose(one, other, rtol=tolerance, atol=0.0, equal_nan=True))
 
 
 def _parameters(task: Task, model: nn.Module) -> int:
-    """Numbers in the parameters of the model and of the task's own modules."""
+    """Return the number of values in the parameters of the model and of the task's modules."""
     modules = [model, *(value for value in vars(task).values() if isinstance(value, nn.Module))]
     parameters = {
         id(parameter): parameter for module in modules for parameter in module.parameters()
@@ -229,7 +227,7 @@ def _parameters(task: Task, model: nn.Module) -> int:
 
 
 def _copied(task: Task) -> Task:
-    """A copy of a task with its own attributes and containers.
+    """Return a copy of a task with its own attributes and containers.
 
     It shares tensors, modules and other objects.
     """

@@ -4,7 +4,7 @@ A conditional model (experts, LayerDrop, one head per task) uses different param
 samples. Strategies must be prepared for that (``engine.strategies.base.Strategy.track_usage``). A
 parameter that no sample uses is most likely a mistake, and is refused.
 
-All ranks look at the same samples with the same weights, so they come to the same result without
+All ranks use the same samples and the same weights, so they get the same result without
 communication.
 """
 
@@ -95,7 +95,7 @@ def observe(
 ) -> ObservedUsage:
     """Run forward and backward on single samples until every parameter was used.
 
-    Nothing of the model is changed.
+    The model is not changed.
 
     Parameters
     ----------
@@ -104,9 +104,9 @@ def observe(
     batches : iterable of Batch
         Micro-batches of one sample, on the host.
     masks : Masks
-        Those of the model's ``lockstep.Dropout`` layers.
+        Masks of the model's ``lockstep.Dropout`` layers.
     compare_blocks : bool
-        Whether the order of blocks is recorded and compared, on at least ``BLOCK_SAMPLES`` samples.
+        True if the order of blocks is recorded and compared, on at least ``BLOCK_SAMPLES`` samples.
     evaluated : iterable of Batch
         Micro-batches of the eval split, for the order of blocks in an evaluation.
     """
@@ -169,7 +169,7 @@ class _Passes:
 
 @contextmanager
 def _unchanged(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """Put buffers and random generators back at the end."""
+    """Restore buffers and random generators at the end."""
     before = Buffers.at(places_of(model))
     with randomness.unchanged_generators(device):
         try:

@@ -24,12 +24,12 @@ class LineCutter:
         self._returned = False
         """True after a carriage return: the next text replaces the line."""
         self._rewritten = False
-        """Something of this line was replaced."""
+        """True if a part of this line was replaced."""
         self._shown: bytes | None = None
         """Part of this line that was returned as its state."""
 
     def feed(self, chunk: bytes) -> list[str]:
-        """The lines that ``chunk`` completes."""
+        """Return the lines that ``chunk`` completes."""
         add = self._rewrite if self._returned or b"\r" in chunk else self._add
         *ends, rest = chunk.split(b"\n")
         lines = []
@@ -44,8 +44,7 @@ class LineCutter:
     def skip(self, chunk: bytes, keep: int) -> tuple[bytes, int, int]:
         """Skip all complete lines of ``chunk`` but the last ``keep``; return rest and counts.
 
-        Of a flood most is thrown away; to decode it first would take the processor from its own
-        ranks.
+        Most of a flood is omitted; decoding it first would take the processor from the ranks.
         """
         end = len(chunk)
         for _ in range(keep + 1):
@@ -57,9 +56,9 @@ class LineCutter:
         return chunk[end + 1 :], chunk.count(b"\n", 0, end + 1), size
 
     def state(self) -> str | None:
-        """The line that is being rewritten, as it stands.
+        """Return the current state of the line that is being rewritten.
 
-        None where none is, or where this was handed out before.
+        None without such a line, or if this state was returned before.
         """
         if not self._rewritten or not self._kept or self._is_shown():
             return None
@@ -67,7 +66,7 @@ class LineCutter:
         return self._text()
 
     def finish(self) -> list[str]:
-        """The last line, where the stream ended without a newline."""
+        """Return the last line, if the stream ended without a newline."""
         lines = [self._text()] if self._kept and not self._is_shown() else []
         self._clear()
         return lines
@@ -78,7 +77,10 @@ class LineCutter:
         self._dropped += max(0, len(part) - room)
 
     def _rewrite(self, part: bytes) -> None:
-        """Like :meth:`_add`, of a part that may hold carriage returns or follow one."""
+        """Add a part that may contain carriage returns or follow one.
+
+        Otherwise like :meth:`_add`.
+        """
         written = part.rstrip(b"\r")
         if written:
             start = written.rfind(b"\r") + 1

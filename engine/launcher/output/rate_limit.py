@@ -45,12 +45,15 @@ class RateLimit:
 
     @property
     def held(self) -> bool:
-        """True if lines wait in it; later ones must queue behind them."""
+        """True if lines are held back; later ones must queue behind them."""
         return bool(self.newest)
 
 
 class RateLimits:
-    """Quota of one node's ranks. ``tell`` receives the messages for the user. Not thread-safe."""
+    """Quota of one node's ranks. Not thread-safe.
+
+    ``tell`` is called with messages for the user.
+    """
 
     def __init__(self, bounds: Bounds, tell: Callable[[str], None], *, clock: Callable[[], float]):
         self._bounds = bounds
@@ -60,21 +63,21 @@ class RateLimits:
         self._began: float | None = None
         self._used_bytes = 0
         self._flooded = False
-        """Something was held back in this window."""
+        """True if lines were held back in this window."""
         self._full = False
-        """Because more is unshipped than may be."""
+        """True if the reason was the limit of unshipped output."""
         self._told_at: float | None = None
         self._told = False
         self._left_lines = 0
         self._left_bytes = 0
 
     def flow(self) -> RateLimit:
-        """A new stream."""
+        """Add a stream and return its limit."""
         self._flows.append(RateLimit())
         return self._flows[-1]
 
     def take(self, flow: RateLimit, lines: Sequence[TimedLine], *, full: bool) -> list[TimedLine]:
-        """Return those of a stream's new lines that are logged now; the others are held back.
+        """Return the new lines of a stream that are logged now; the others are held back.
 
         Parameters
         ----------
@@ -138,7 +141,7 @@ class RateLimits:
         return lines
 
     def close(self) -> None:
-        """All streams are at their end, and released."""
+        """End the last flood. All streams must be at their end and released."""
         if self._told:
             self._end()
 

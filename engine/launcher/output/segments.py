@@ -54,12 +54,12 @@ class Segments:
         self._file = self._open()
 
     def write(self, lines: Iterable[LogFields]) -> None:
-        """Append lines in order, starting new segments where one is full.
+        """Append lines in order, starting new segments when one is full.
 
         Raises
         ------
         OSError
-            If the disk is full; some of the lines may then be in the log, none is there in part.
+            If the disk is full. Some of the lines may then be in the log, but no partial line.
         """
         with self._lock:
             pending: list[bytes] = []
@@ -97,7 +97,8 @@ class Segments:
             if self._unshipped_bytes() <= self._bounds.backlog_bytes_max:
                 return False
             self._place = read_model(self._shipped, ShippedFile) or self._place
-            # Of segments that are shipped nothing more is asked, except of the one that is written.
+            # Sizes of shipped segments are not needed again, except for the one that is being
+            # written.
             for number in [
                 number for number in self._sizes if number < min(self._place.segment, self._number)
             ]:

@@ -72,7 +72,7 @@ class Streams:
         )
 
     def open(self, rank: int) -> None:
-        """Make a rank's pipes, before the rank is started."""
+        """Create a rank's pipes, before the rank is started."""
         streams: tuple[Stream, Stream] = ("stdout", "stderr")
         for stream in streams:
             self._pipes.append(
@@ -86,17 +86,17 @@ class Streams:
             )
 
     def start(self) -> None:
-        """Begin to read, once every pipe is made."""
+        """Start the reading thread, once every pipe is open."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; from now on the caller reads, by :meth:`drain`."""
+        """End the thread. Afterwards the caller reads with :meth:`drain`."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def drain(self, seconds: float) -> None:
-        """Read until all writers are gone, or for ``seconds``."""
+        """Read until all writers have closed their ends, or for ``seconds``."""
         deadline = time.monotonic() + seconds
         while self._pipes and time.monotonic() < deadline:
             silent = True
@@ -109,7 +109,7 @@ class Streams:
                 time.sleep(0.01)
 
     def close(self) -> None:
-        """Keep the last line of each stream, and let go of the pipes."""
+        """Log the last line of each stream and close the pipes."""
         for pipe in list(self._pipes):
             self._end(pipe)
         self._rate_limits.close()
@@ -119,7 +119,7 @@ class Streams:
         return self._tails.get(rank, "")
 
     def last_lines(self) -> dict[int, str]:
-        """The last lines that each rank wrote to either stream, for its outcome."""
+        """Return the last lines that each rank wrote to either stream, for its outcome."""
         return {
             rank: "\n".join(lines)[-limits.EXCERPT_CHARS_MAX :]
             for rank, lines in self._last_lines.items()
@@ -140,7 +140,7 @@ class Streams:
                         self._end(key.data)
 
     def _keep_states(self) -> None:
-        """Let lines that are rewritten, such as progress bars, be seen now and then."""
+        """Log the states of rewritten lines, such as progress bars, at intervals."""
         now = time.monotonic()
         for pipe in self._pipes:
             if (
@@ -201,6 +201,4 @@ class Streams:
                 LogFields(line.time, pipe.rank, pipe.stream, line.text) for line in lines
             )
         except OSError:
-            self._lost += len(
-                lines
-            )  # the ranks train on; were their pipes not read they would wait for a disk
+            self._lost += len(lines)  # Ranks must not wait for a disk, so reading continues.

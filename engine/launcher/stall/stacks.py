@@ -32,8 +32,8 @@ _STACKS_SECONDS = 1.5
 """A stack is written within milliseconds, unless the process is frozen or waits for a disk."""
 _TRACE_SECONDS = 1.5
 _STILL_SECONDS = 0.1
-"""A file that has not grown for so long is whole. On a busy machine a process may rest between two
-of its lines."""
+"""Time without growth after which a file is complete. On a busy machine a process may pause between
+two of its lines."""
 _POLL_SECONDS = 0.02
 _THREAD = re.compile(
     r"^(?:Current thread|Thread) 0x([0-9a-f]+)(?: \[.*\])? \(most recent call first\):$"
@@ -79,15 +79,15 @@ class StackDump:
 
     pid: int
     state: str
-    """As the kernel has it: ``R`` runs, ``S`` sleeps, ``D`` waits for a device, ``T`` was stopped.
-    """
+    """State letter of the kernel: ``R`` runs, ``S`` sleeps, ``D`` waits for a device, ``T`` was
+    stopped."""
     threads: tuple[Thread, ...] = ()
     collectives: int | None = None
-    """Collectives entered so far, over all groups; None where unknown."""
+    """Collectives entered so far, over all groups; None if unknown."""
 
 
 def gather(folder: Path, pids: Mapping[int, int]) -> dict[int, StackDump]:
-    """Ask all ranks at once; takes a few seconds, whatever they do.
+    """Request the stacks of all ranks at once. Takes a few seconds, whatever the ranks do.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def parse(text: str, pid: int) -> tuple[Thread, ...]:
 
 
 def _ask_for_trace(folder: Path, rank: int) -> None:
-    # Without O_NONBLOCK this would wait for a reader that a frozen rank is not.
+    # Without O_NONBLOCK, open would wait for a reader, and a frozen rank does not read.
     with contextlib.suppress(OSError):
         pipe = os.open(heartbeat.ask_of(folder, rank), os.O_WRONLY | os.O_NONBLOCK)
         try:
@@ -156,7 +156,7 @@ def _ask_for_stacks(folder: Path, rank: int, pid: int) -> None:
 
 
 def _wait_until_written(file: Path, size: int) -> None:
-    """Wait until the file has grown and then stays as it is for a moment."""
+    """Wait until the file has grown and then has not changed for a moment."""
     asked_size, grew_at = size, time.monotonic()
     deadline = grew_at + _STACKS_SECONDS
     while time.monotonic() < deadline:

@@ -39,12 +39,12 @@ from lockstep.engine.runtime.heartbeat import HeartbeatReading
 
 _LONG_PHASES: Final = frozenset({"setup", "eval", "checkpoint"})
 _OWN_PHASES: Final = frozenset({"data", "other"})
-"""In these a rank waits for no other, whatever the strategy: fully sharded ones meet in forward and
-optimizer, too."""
+"""Phases in which a rank never waits for others, under any strategy. Under fully sharded
+strategies, ranks also communicate in forward and optimizer."""
 _STEPS_KEPT: Final = 101
 _GAP_SECONDS_MAX: Final = 3.0
 _FRAMES_MAX: Final = 12
-"""Frames per thread in the outcome; the job's log has them all."""
+"""Frames per thread in the outcome; the job's log has all."""
 _NAMED_MAX: Final = 3
 _TOLD_AT: Final = 0.5
 _TOLD_MAX: Final = 8
@@ -53,12 +53,12 @@ _COLLECTIVE_PARTS: Final = ("torch/distributed/", "engine/runtime/ranks.py")
 
 @dataclass(frozen=True)
 class RankProgress:
-    """One rank of a gang that does not move."""
+    """State of one rank in a gang without progress."""
 
     rank: int
     reading: HeartbeatReading | None
     quiet_seconds: float
-    """Since it entered its phase."""
+    """Time since the rank entered its phase."""
     answer: StackDump
 
     @property
@@ -67,10 +67,8 @@ class RankProgress:
 
     @property
     def waits(self) -> bool:
-        """True if it waits for other ranks, as far as its phase and stacks show."""
-        if (
-            self.answer.state in "TDX"
-        ):  # stopped, or in the hands of a device: it could not go on if they came
+        """True if the phase and the stacks show that the rank waits for others."""
+        if self.answer.state in "TDX":  # Stopped or waiting for a device: it could not continue.
             return False
         if self.phase == "communication":
             return True
@@ -80,9 +78,9 @@ class RankProgress:
         )
 
     def where(self) -> Frame | None:
-        """The innermost frame of the job's own code, in the main thread if it is there.
+        """Innermost frame of the job's own code, in the main thread if possible.
 
-        Else the innermost of any.
+        Without one, the innermost frame of any code.
         """
         main = self._main()
         threads = ([main] if main else []) + [
@@ -109,9 +107,9 @@ class RankProgress:
         )
 
     def excerpt(self, *, frames_max: int | None = None) -> str:
-        """Its stacks as text.
+        """Return the stacks as text.
 
-        Threads of the engine's own that only wait to be asked are left out.
+        Threads of the engine that only wait for requests are omitted.
         """
         lines = [f"rank {self.rank}, {self.phase} for {self.quiet_seconds:.0f} s:"]
         for thread in self.answer.threads:
@@ -141,7 +139,7 @@ class RankProgress:
 
 @dataclass(frozen=True)
 class StallReport:
-    """A gang that does not move."""
+    """A gang without progress."""
 
     quiet_seconds: float
     limit_seconds: float
@@ -149,7 +147,7 @@ class StallReport:
 
     @property
     def culprits(self) -> tuple[RankProgress, ...]:
-        """The ranks that the others wait for; none where that cannot be seen."""
+        """Ranks that the others wait for; empty if they cannot be determined."""
         busy = tuple(view for view in self.views if not view.waits)
         if busy:
             return busy
@@ -160,7 +158,7 @@ class StallReport:
         return ()
 
     def sentence(self) -> str:
-        """Description for the outcome."""
+        """Return the description for the outcome."""
         culprits = self.culprits
         head = (
             f"no rank has made progress for {self.quiet_seconds:.0f} s (the limit is "
@@ -182,7 +180,7 @@ class StallReport:
         return f"{head}: {named}{more}{rest if waiting else ''}"
 
     def excerpt(self) -> str:
-        """Stacks, the cause first, truncated to the limit of an outcome."""
+        """Return the stacks, the cause first, truncated to the limit of an outcome."""
         culprits = self.culprits
         order = [*culprits, *(view for view in self.views if view not in culprits)]
         return "\n".join(view.excerpt(frames_max=_FRAMES_MAX) for view in order)[
@@ -191,7 +189,9 @@ class StallReport:
 
 
 class StallDetector:
-    """Watches the pulses of one node's ranks. All methods are called by the watch, in its thread.
+    """Detector of stalls from the heartbeats of one node's ranks.
+
+    All methods are called by the watch, in its thread.
 
     Parameters
     ----------
@@ -200,9 +200,9 @@ class StallDetector:
     allowed : Limits
         ``train.stall`` of the spec.
     look_seconds : float
-        Pulses are read this often.
+        Interval of reading the heartbeats.
     nodes : int
-        Of the gang.
+        Number of nodes of the gang.
     """
 
     def __init__(self, folder: Path, allowed: Limits, *, look_seconds: float, nodes: int = 1):
@@ -219,12 +219,12 @@ class StallDetector:
         self._answers: dict[int, StackDump] = {}
 
     def look(self, pids: Mapping[int, int], now: float) -> StallReport | None:
-        """The stall, once there is one and the stacks of every rank were collected.
+        """Return the stall, once there is one and the stacks of every rank were collected.
 
         Parameters
         ----------
         pids : mapping of int to int
-            Process ids of the ranks that run, by rank.
+            Process ids of the running ranks, by rank.
         now : float
             Seconds of ``time.monotonic()``.
         """
@@ -281,8 +281,8 @@ class StallDetector:
         return max(limit_seconds, allowed.first_step_seconds) if long else limit_seconds
 
     def _note_step(self, now: float) -> None:
-        # The slowest rank's, so that the first step, which has compilations in it, is over on every
-        # rank.
+        # The slowest rank's step counts, so the first step, which includes compilations, is
+        # complete on every rank.
         steps = [
             reading.step
             for reading in self._readings.values()

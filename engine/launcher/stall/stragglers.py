@@ -22,7 +22,7 @@ from lockstep.engine.runtime.heartbeat import HeartbeatReading
 
 
 class Stragglers:
-    """Compares the pulses of one node's ranks at the ends of a window.
+    """Compares the heartbeats of one node's ranks at the ends of a window.
 
     Called by the watch, in its thread.
     """
@@ -34,9 +34,9 @@ class Stragglers:
         self._told_at = float("-inf")
 
     def look(self, ranks: Mapping[int, int], now: float) -> str | None:
-        """A sentence about the slow rank, when a window has ended and there is one.
+        """Return a sentence about the slow rank when a window has ended, or None.
 
-        At most every so often.
+        Two sentences are at least ``Bounds.straggler_silence_seconds`` apart.
         """
         # A window starts when all ranks train. The first one would include their set-up.
         begun = bool(self._begin) and all(

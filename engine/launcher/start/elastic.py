@@ -34,9 +34,9 @@ from lockstep.system.ports import quiet_port
 _STORE_PORT_KEY = "lockstep/ranks_store_port"
 _STARTED_KEY = "lockstep/started{}"
 _STARTED_SECONDS_MAX = 30.0
-"""From the meeting to the start of every node's ranks; it takes milliseconds."""
+"""Time limit from the rendezvous to the start of every node's ranks, which takes milliseconds."""
 _STOP_SECONDS_MAX = 24 * 3600
-"""Longer than any stop's grace, which the watch keeps."""
+"""Longer than any stop's grace period, which the watch enforces."""
 
 
 class ElasticLauncher:
@@ -94,7 +94,7 @@ class _Agent(LocalElasticAgent):
         ids: dict[int, Any] = super()._start_workers(worker_group)
         context = self._pcontext
         assert isinstance(context, SubprocessContext), "a string entrypoint is started by exec"
-        context.close = self._closing(context.close)  # type: ignore[method-assign] # torch has no seam for it
+        context.close = self._closing(context.close)  # type: ignore[method-assign] # no hook in torch
         self._on_started(
             {
                 worker.global_rank: context.subprocess_handlers[worker.local_rank].proc
@@ -126,7 +126,7 @@ class _Agent(LocalElasticAgent):
         no process.
         """
 
-        def closing(death_sig: signal.Signals | None = None, timeout: int | None = None) -> None:  # noqa: ARG001 -- ours holds
+        def closing(death_sig: signal.Signals | None = None, timeout: int | None = None) -> None:  # noqa: ARG001 -- Lockstep's applies
             if self._gang.stopping():
                 close(signal.SIGCONT, _STOP_SECONDS_MAX)
             else:
@@ -136,7 +136,7 @@ class _Agent(LocalElasticAgent):
 
 
 class _Streams(LogsSpecs):
-    """Gives each rank its environment, and leaves its output to the stub, which opens the pipes.
+    """Adds each rank's environment and redirects no output: the stub opens the pipes.
 
     If torch elastic opened them, its own copies of their write ends would stay open as long as its
     objects live, and no pipe would ever reach its end.

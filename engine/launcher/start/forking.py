@@ -59,7 +59,7 @@ _log = logging.getLogger(__name__)
 class ForkedRank:
     """A child of this process, as ``engine.launcher.start.gang.RankProcess``.
 
-    Until :meth:`begin` it only waits.
+    It only waits until :meth:`begin`.
     """
 
     def __init__(self, pid: int, pipe: int):
@@ -69,14 +69,14 @@ class ForkedRank:
         self._lock = threading.Lock()
 
     def begin(self, environ: Mapping[str, str], launch_folder: Path) -> None:
-        """Let it run in this environment."""
+        """Send the environment to the waiting rank, which then runs."""
         with open(self._pipe, "wb") as pipe:  # noqa: PTH123 - a descriptor has no path
             pipe.write(
                 json.dumps({"environ": dict(environ), "folder": str(launch_folder)}).encode()
             )
 
     def poll(self) -> int | None:
-        """Exit code, the negative signal number, or None while it runs. Any thread may ask."""
+        """Return the exit code, the negative signal number, or None while it runs. Thread-safe."""
         with self._lock:
             if self._code is None:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -128,7 +128,7 @@ def preload(more: tuple[str, ...] = ()) -> str | None:
 
 
 def _taken_names(code: Path) -> str | None:
-    """Modules of the job's code with names that are imported here already."""
+    """Return an obstacle if code of the job has the name of a module that is imported here."""
     imported = {name.partition(".")[0] for name in sys.modules}
     there = {entry.name.removesuffix(".py") for entry in code.iterdir()}
     taken = sorted(imported & there)
@@ -178,7 +178,7 @@ def _fork(launcher: int) -> ForkedRank:
 
 
 def _wait_and_run(pipe: int, launcher: int) -> NoReturn:
-    """The rank's side of the fork."""
+    """Wait for the environment in a forked rank, then run it."""
     os.setsid()
     stub.die_with(launcher)
     os.closerange(3, pipe)

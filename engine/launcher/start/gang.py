@@ -1,7 +1,7 @@
-"""The seam between an attempt and the way its ranks are started.
+"""Interface between an attempt and the way its ranks are started.
 
-``engine.launcher.start.one_node`` starts those of one node, ``engine.launcher.start.elastic`` those
-of several; nothing else of this package notices which.
+``engine.launcher.start.one_node`` starts ranks on one node, ``engine.launcher.start.elastic`` on
+several. The rest of this package does not depend on the choice.
 
 Not here: watching the ranks (``engine.launcher.watch``).
 """
@@ -15,7 +15,7 @@ from typing import Protocol
 
 
 class PeersUnreachableError(Exception):
-    """The nodes of the attempt did not find each other, or not at the agreed address."""
+    """The nodes of the attempt did not connect in time, or not at the agreed address."""
 
 
 class RankProcess(Protocol):
@@ -25,12 +25,12 @@ class RankProcess(Protocol):
     def pid(self) -> int: ...
 
     def poll(self) -> int | None:
-        """Exit code, the negative signal number, or None while it runs. Any thread may ask."""
+        """Return the exit code, the negative signal number, or None while it runs. Thread-safe."""
 
 
 @dataclass(frozen=True)
 class Gang:
-    """Ranks of this node, as a launcher sees them."""
+    """Description of this node's ranks for a launcher."""
 
     run_id: str
     node_rank: int
@@ -43,8 +43,8 @@ class Gang:
     launch_folder: Path
     """Folder with the files of ``engine.launcher.start.stub``."""
     prepare: Callable[[int], Mapping[str, str]]
-    """Called once per rank, with its global rank, before any is started: opens its pipes and gives
-    the environment that is laid over torchrun's."""
+    """Called once per rank, with its global rank, before any is started. Opens the rank's pipes and
+    returns the variables that override torchrun's."""
     error_file: Callable[[int], Path]
     """Path of a rank's exception, written by torch's ``record`` decorator."""
     ended: Callable[[], bool]
@@ -52,18 +52,18 @@ class Gang:
     log_line: Callable[[str], None]
     """Writes a line into the job's log."""
     stopping: Callable[[], bool]
-    """Return whether the ranks were asked to stop: an exit is then no failure, and the others may
-    end in order."""
+    """Return whether the ranks were asked to stop. An exit is then not a failure, and the others
+    may finish."""
 
 
 class Launcher(Protocol):
-    """A way to start a gang."""
+    """Method of starting a gang."""
 
     def run(self, gang: Gang, on_started: Callable[[Mapping[int, RankProcess]], None]) -> None:
         """Start the ranks and return once each of them has ended.
 
         Runs in the main thread, which must not end before the ranks do. Once one rank has failed
-        the others get SIGTERM; none is ever restarted: the service owns retries.
+        the others get SIGTERM. Ranks are never restarted, because retries belong to the service.
 
         Parameters
         ----------

@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 def enter_group(folder: str | None) -> None:
     """Move this process and its future children into the attempt's control group.
 
-    Where that fails, or there is none, the agent finds the attempt's processes by looking.
+    Without a control group, or if this fails, the agent finds the attempt's processes by a search.
     """
     if folder is None:
         return
@@ -42,7 +42,7 @@ def enter_group(folder: str | None) -> None:
 
 
 def wait_for_an_end(pids: Iterable[int], seconds: float) -> None:
-    """Until one of these children has ended, or was already reaped; at most this long."""
+    """Wait until one of these children has ended or was reaped, at most this long."""
     ends = select.poll()
     with contextlib.ExitStack() as handles:
         try:
@@ -52,7 +52,7 @@ def wait_for_an_end(pids: Iterable[int], seconds: float) -> None:
                 ends.register(handle, select.POLLIN)
         except ProcessLookupError:
             return
-        except OSError:  # The kernel has no such thing, or this process too many.
+        except OSError:  # Not supported by the kernel, or too many open descriptors.
             time.sleep(seconds)
             return
         ends.poll(seconds * 1000)
@@ -105,8 +105,8 @@ def kill_descendants() -> int:
     """Send SIGKILL once to every living descendant of this process; return their number."""
     pids = living_descendants(os.getpid())
     for pid in pids:
-        # One that became another user's may not be killed by this one, and must not save those
-        # after it.
+        # A process of another user cannot be killed by this one, and must not prevent the kill of
+        # the others.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
     return len(pids)

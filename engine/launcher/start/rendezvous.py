@@ -56,14 +56,14 @@ class Rendezvous(StaticTCPRendezvous):
         self._where = f"{gang.rendezvous_host}:{gang.rendezvous_port}"
 
     def next_rendezvous(self) -> RendezvousInfo:
-        """Meet the other nodes.
+        """Wait for the other nodes.
 
         Raises
         ------
         OSError
             If another program has node rank 0's port.
         PeersUnreachableError
-            If the nodes did not meet in time, or the attempt was ended meanwhile.
+            If the nodes did not connect in time, or the attempt was ended meanwhile.
         """
         store = PrefixStore(self.run_id, self._connect())
         store.set(f"node{self.rank}", "here")

@@ -26,13 +26,13 @@ import signal
 import sys
 import time
 
-TYPE_CHECKING = False  # As typing's, whose import takes 20 ms.
+TYPE_CHECKING = False  # Same as typing's, whose import takes 20 ms.
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 _PR_SET_PDEATHSIG = 1
 EXIT_CANNOT_RUN = 127
-"""As a shell reports a command that was not found."""
+"""Exit code of a shell for a command that was not found."""
 
 
 def main(folder: str) -> NoReturn:
@@ -81,7 +81,7 @@ def _refuse(command: Any, error: OSError) -> NoReturn:
 
 
 def die_with(launcher_pid: int) -> None:
-    """Die when the launcher does, or at once if it has."""
+    """Make the kernel kill this process when the launcher dies, or exit if it has died already."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
