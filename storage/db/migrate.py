@@ -85,7 +85,7 @@ def _is_missing_file(url: str) -> bool:
 
 def config(which: str, connection: Connection) -> Config:
     """Alembic's settings for one of the two databases, on an open connection."""
-    folder = Path(str(files("migrations")))
+    folder = Path(str(files("lockstep.migrations")))
     settings = Config()
     settings.set_main_option("script_location", _literal(folder))
     settings.set_main_option("version_locations", _literal(folder / which / "versions"))

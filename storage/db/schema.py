@@ -70,7 +70,7 @@ class Mismatch:
 @cache
 def head(which: str) -> str:
     """The newest migration of this program's code."""
-    folder = files("migrations") / which / "versions"
+    folder = files("lockstep.migrations") / which / "versions"
     return max(entry.name[:4] for entry in folder.iterdir() if entry.name[:4].isdecimal())
 
 
