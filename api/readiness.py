@@ -1,7 +1,7 @@
 """Readiness of the service, checked at most once in two seconds.
 
-Ready means that a submit would be accepted: both databases answer, and their schema is not older
-than this version's. An unavailable broker, a scheduler without a recent reconcile cycle, a store
+Ready means that a submit would be accepted: both databases answer, the disk of the jobs database
+has space, and the schema is not older than this version's. An unavailable broker, a scheduler without a recent reconcile cycle, a store
 that is not writable and a newer schema are reported, but the service stays ready: jobs are still
 accepted, and removing the api from its proxy would only hide the existing data.
 
@@ -22,7 +22,7 @@ from typing import Final
 
 import structlog
 
-from lockstep.domain.errors import LockstepError
+from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.views import Health
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.schema import Mismatch
@@ -124,12 +124,16 @@ class Readiness:
         try:
             self._database.ping()
             differs = self._mismatch()
+            self._database.check_room()
             if differs is not None:
                 checks["database"] = f"{differs.message}; {differs.next_step}"
             if differs is None or differs.newer:
                 checks["scheduler"] = self._scheduler()
         except LockstepError as error:
-            checks["database"], details["database"] = NO_ANSWER, error.message
+            if error.code is ErrorCode.STORAGE_FULL:
+                checks["database"] = f"full: {error.message}"
+            else:
+                checks["database"], details["database"] = NO_ANSWER, error.message
         if "scheduler" not in checks:
             return ReadinessResult(Health(status="unavailable", checks=checks), details)
         return ReadinessResult(

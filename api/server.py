@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     try:
         settings = ApiSettings()
-        logs.configure(settings.log_format, sys.stderr, libraries=logging.WARNING)
+        logs.configure(settings.log_format, "stderr", libraries=logging.WARNING)
         return _migrate(settings) if arguments else _serve(settings)
     except ValidationError as error:
         for line in error.errors():

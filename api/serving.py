@@ -27,6 +27,7 @@ from lockstep.storage.db import schema
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.engines import CONNECTIONS_MAX
 from lockstep.storage.objects.blobs import BlobStore
+from lockstep.system.watchdog import Watchdog
 
 DRAIN_SECONDS: Final = 5
 """Time for requests in progress to finish after a stop signal."""
@@ -71,14 +72,20 @@ def serve(settings: ApiSettings) -> int:
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn server that logs its address once it listens, and closes log streams at shutdown."""
+    """Uvicorn server that logs its address, is watched, and closes log streams at shutdown."""
 
     def __init__(self, config: uvicorn.Config, listener: socket.socket, parts: AppState):
         super().__init__(config)
         self._parts = parts
         self._listener = listener
+        self._watchdog = Watchdog("event loop")
+
+    async def on_tick(self, counter: int) -> bool:
+        self._watchdog.report()
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._watchdog.let_end()
         # Before the graceful shutdown, which waits for requests in progress: a log stream does not
         # end by itself.
         self._parts.following.close()
@@ -87,6 +94,7 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
+            self._watchdog.watch()
             log.info("listening", url=url_of(self._listener))
 
 

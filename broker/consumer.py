@@ -22,6 +22,8 @@ from typing import Any, Protocol
 from celery import Celery, bootsteps
 from celery.worker import WorkController, state
 
+from lockstep.system.watchdog import Watchdog
+
 
 class BackgroundService(Protocol):
     """The part of a program that must run whether or not there is a broker."""
@@ -35,9 +37,18 @@ class BackgroundService(Protocol):
     def join(self) -> None:
         """Wait until it has ended. Called once, after ``ask_stop``."""
 
+    def runs(self) -> bool:
+        """Return whether its thread is alive."""
+
 
 def consume(
-    app: Celery, supervisor: BackgroundService, *, name: str, threads: int, end_seconds: float
+    app: Celery,
+    supervisor: BackgroundService,
+    *,
+    name: str,
+    threads: int,
+    end_seconds: float,
+    watchdog: Watchdog,
 ) -> None:
     """Run a worker on the app's queue, and the supervisor, until SIGTERM or SIGINT.
 
@@ -54,6 +65,8 @@ def consume(
         Messages handled at once.
     end_seconds : float
         How long an end in order may take, supervisor and Celery together.
+    watchdog : Watchdog
+        Ends the process if the supervisor ends or stands still.
     """
 
     class ServiceStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery publishes no types
@@ -61,8 +74,10 @@ def consume(
 
         def start(self, _parent: Any) -> None:
             supervisor.start()
+            watchdog.watch(supervisor.runs)
 
         def stop(self, _parent: Any) -> None:
+            watchdog.let_end()
             supervisor.ask_stop()
             supervisor.join()
 
@@ -78,6 +93,7 @@ def consume(
     )
 
     def end(_signal: int, _frame: FrameType | None) -> None:
+        watchdog.let_end()
         supervisor.ask_stop()
         state.should_stop = os.EX_OK
         guard = threading.Timer(end_seconds, os._exit, args=(os.EX_OK,))

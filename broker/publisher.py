@@ -80,7 +80,8 @@ class Publisher:
             self._waiting[message] = None
             if len(self._waiting) > self._waiting_max:
                 self._waiting.popitem(last=False)
-            if self._thread is None:
+            # A thread that ended by a defect is started again: messages would pile up unsent.
+            if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
                 self._thread.start()
             self._changed.notify()

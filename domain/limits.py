@@ -9,6 +9,9 @@ from typing import Final
 
 SPEC_BYTES_MAX: Final = 256 * 1024
 """Body of ``POST /v1/jobs``. A spec is a page of YAML; a megabyte of it is a mistake."""
+DATABASE_FREE_BYTES_MIN: Final = 16 * 1024 * 1024
+"""Free space below which no new jobs are accepted into a database on this machine's disk: the rest
+is for the leases and ends of the jobs that run."""
 UPLOAD_BYTES_MAX: Final = 256 * 1024 * 1024
 """One code archive, compressed."""
 UPLOAD_UNPACKED_BYTES_MAX: Final = 1024 * 1024 * 1024

@@ -27,7 +27,7 @@ def main() -> None:
         )
         sys.exit("scheduler: " + "; ".join(lines))
     logs.configure(
-        settings.log_format, sys.stdout, quiet=("celery.worker.strategy", "celery.app.trace")
+        settings.log_format, "stdout", quiet=("celery.worker.strategy", "celery.app.trace")
     )
     try:
         run(settings)

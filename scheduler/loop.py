@@ -35,9 +35,18 @@ class ReconcileLoop:
         Runs one cycle. Its argument is True after a notification.
     cycle_seconds : float
         Longest wait between two cycles.
+    report : callable
+        Called in each iteration, as a sign of life.
     """
 
-    def __init__(self, run_one: Callable[[bool], CycleReport], *, cycle_seconds: float) -> None:
+    def __init__(
+        self,
+        run_one: Callable[[bool], CycleReport],
+        *,
+        cycle_seconds: float,
+        report: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._report = report
         self._run_one = run_one
         self._cycle_seconds = cycle_seconds
         # Not a Condition: a signal's handler may put something here, whatever lock the thread it
@@ -64,6 +73,10 @@ class ReconcileLoop:
         if self._thread.ident is not None:
             self._thread.join()
 
+    def runs(self) -> bool:
+        """Return whether the loop's thread is alive."""
+        return self._thread.is_alive()
+
     @property
     def stopping(self) -> bool:
         return self._stopping
@@ -71,6 +84,7 @@ class ReconcileLoop:
     def _run(self) -> None:
         woken = False
         while not self._stopping:
+            self._report()
             again = self._cycle(woken)
             time.sleep(min(BREATH_SECONDS, self._cycle_seconds))
             woken = self._drain(0.0 if again else self._cycle_seconds)

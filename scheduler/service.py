@@ -26,6 +26,7 @@ from lockstep.scheduler.report import CycleReport
 from lockstep.scheduler.settings import SchedulerSettings
 from lockstep.storage.db import schema
 from lockstep.storage.db.database import Database
+from lockstep.system.watchdog import Watchdog
 
 log = structlog.get_logger("scheduler")
 
@@ -86,11 +87,19 @@ def run(settings: SchedulerSettings) -> None:
             stopping=lambda: loop.stopping,
         )
 
-    loop = ReconcileLoop(run_one, cycle_seconds=timings.cycle_seconds)
+    watchdog = Watchdog("reconcile loop")
+    loop = ReconcileLoop(run_one, cycle_seconds=timings.cycle_seconds, report=watchdog.report)
     app = make_app(settings.broker_url, queue=CONTROL)
     app.task(name=WakeScheduler.task)(loop.notify)
     try:
-        consume(app, loop, name=f"scheduler@{owner}", threads=1, end_seconds=END_SECONDS)
+        consume(
+            app,
+            loop,
+            name=f"scheduler@{owner}",
+            threads=1,
+            end_seconds=END_SECONDS,
+            watchdog=watchdog,
+        )
     finally:
         publisher.close()
         database.close()

@@ -25,7 +25,7 @@ def main() -> None:
             for line in error.errors()
         ]
         sys.exit("\n".join(["the node agent cannot start:", *lines]))
-    logs.configure(settings.log_format, sys.stderr)
+    logs.configure(settings.log_format, "stderr")
     try:
         service.run(settings)
     except LockstepError as error:

@@ -27,6 +27,7 @@ from lockstep.domain.version import VERSION
 from lockstep.storage.db import schema
 from lockstep.storage.db.database import Database
 from lockstep.storage.objects.blobs import BlobStore
+from lockstep.system.watchdog import Watchdog
 from lockstep.worker.agent.supervisor import Supervisor, WakeUp
 from lockstep.worker.devices import inventory
 from lockstep.worker.launch import launching
@@ -67,6 +68,7 @@ def run(
             lambda why: log.warning("the schema version cannot be checked yet", error=why),
         )
         publisher = Publisher(settings.broker_url)
+        watchdog = Watchdog("supervisor loop")
         supervisor = Supervisor(
             settings,
             heartbeats=heartbeats,
@@ -80,14 +82,15 @@ def run(
             if settings.warm_launch and warm_command is not None
             else None,
             launcher_command=launcher_command,
+            report=watchdog.report,
         )
         try:
-            _serve(settings, supervisor)
+            _serve(settings, supervisor, watchdog)
         finally:
             publisher.close()
 
 
-def _serve(settings: AgentSettings, supervisor: Supervisor) -> None:
+def _serve(settings: AgentSettings, supervisor: Supervisor, watchdog: Watchdog) -> None:
     app = make_app(settings.broker_url, queue=node_queue(settings.node_name))
 
     @app.task(name=StartAssignment.task)  # type: ignore[untyped-decorator]  # celery publishes no types
@@ -104,6 +107,7 @@ def _serve(settings: AgentSettings, supervisor: Supervisor) -> None:
         name=f"agent@{settings.node_name}",
         threads=1,
         end_seconds=supervisor.end_seconds + CELERY_SECONDS,
+        watchdog=watchdog,
     )
 
 

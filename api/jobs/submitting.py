@@ -62,6 +62,7 @@ def submit(
     spec = read_spec(body.document)
     spec, missing = settle(database, uploads, spec)
     plan = plan_of(spec)
+    database.require_room()
     with database.jobs() as session:
         job, created = jobs.create(
             session,

@@ -22,6 +22,7 @@ Not here: the files (``engine.checkpoints.checkpoint``), the contents of the sta
 from __future__ import annotations
 
 import copy
+import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -34,10 +35,15 @@ from torch import Tensor
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.checkpoints import checkpoint
 from lockstep.engine.checkpoints.checkpoint import CheckpointMetric, Part, SavedCheckpoint, State
-from lockstep.engine.runtime.errors import reason_of
+from lockstep.engine.runtime.errors import EngineError, reason_of
+from lockstep.engine.runtime.spool import FULL
 
 _WAIT_TOLD_SECONDS: Final = 1.0
 """A save that had to wait longer for the one before it is worth a warning."""
+FULL_DISK_SECONDS: Final = 120.0
+"""A checkpoint waits so long for space on a full disk before the attempt fails. Without the wait a
+disk that is full for a moment would cost every step since the checkpoint before."""
+_FULL_LOOK_SECONDS: Final = 1.0
 ABANDON_SECONDS: Final = 2.0
 """Time that a failing rank grants to an unfinished checkpoint: the whole gang must be gone within
 five seconds."""
@@ -163,6 +169,8 @@ class Saver:
         Called with each checkpoint once it is durable; from the thread.
     warn : callable
         Called with a sentence for the job's owner; from any thread.
+    full_disk_seconds : float
+        Wait for space on a full disk.
     """
 
     def __init__(
@@ -174,7 +182,9 @@ class Saver:
         background: bool,
         durable: Callable[[SavedCheckpoint], None],
         warn: Callable[[str], None],
+        full_disk_seconds: float = FULL_DISK_SECONDS,
     ):
+        self._full_disk_seconds = full_disk_seconds
         self._parent, self._keep_last, self._background = parent, keep_last, background
         self._durable, self._warn = durable, warn
         self._copies = HostCopy(device)
@@ -290,15 +300,52 @@ class Saver:
         measured: CheckpointMetric | None,
         others: Mapping[str, Part] | None,
     ) -> SavedCheckpoint:
-        self.newest = saved = checkpoint.save(
-            self._parent, step, state, measured=measured, others=others
-        )
+        def save() -> SavedCheckpoint:
+            return checkpoint.save(self._parent, step, state, measured=measured, others=others)
+
+        self.newest = saved = self._with_room(step, save)
         self._durable(saved)
         try:
             checkpoint.prune(self._parent, saved, keep_last=self._keep_last)
         except OSError as error:
             self._warn(f"older checkpoints could not be deleted: {error}")
         return saved
+
+    def _with_room(self, step: int, save: Callable[[], SavedCheckpoint]) -> SavedCheckpoint:
+        """Save, on a full disk once there is space again.
+
+        Raises
+        ------
+        EngineError
+            ``storage``, if there is none in time, or the disk fails for another reason.
+        """
+        deadline = time.monotonic() + self._full_disk_seconds
+        warned = False
+        while True:
+            try:
+                return save()
+            except EngineError as error:
+                cause = error.__cause__
+                if not isinstance(cause, OSError) or cause.errno not in FULL:
+                    raise
+                if not warned and self._full_disk_seconds:
+                    self._warn(
+                        f"the disk is full: the checkpoint of step {step} waits for space, at most "
+                        f"{self._full_disk_seconds:g} s"
+                    )
+                warned = True
+                if not self._wait_for_room(deadline):
+                    raise
+
+    def _wait_for_room(self, deadline: float) -> bool:
+        """Wait until a checkpoint as large as the last one fits; False if the time is over."""
+        needed = self.newest.size_bytes if self.newest is not None else 0
+        while time.monotonic() < deadline:
+            time.sleep(_FULL_LOOK_SECONDS)
+            folder = self._parent if self._parent.exists() else self._parent.parent
+            if shutil.disk_usage(folder).free > needed:
+                return True
+        return False
 
     def _raise(self) -> None:
         failure, self._failure = self._failure, None

@@ -1,7 +1,7 @@
 """Output of rank 0 during training: the metrics spool, the events, and short log lines.
 
-Every line of a spool is flushed when it is written, so a reader that follows the file, or opens it
-after a crash, has everything up to the last step. This module reads no values from a device;
+Every line of a spool is written at once (``engine.runtime.spool``), so a reader that follows the
+file, or opens it after a crash, has everything up to the last step. This module reads no values from a device;
 ``engine.loop.report`` does, one step late.
 
 Not here: uploads (``worker.upload.shipping``), definitions of the series
@@ -17,12 +17,13 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any, Final, Literal, TextIO
+from typing import Any, Final, Literal
 
 import torch
 
 from lockstep.domain.life.attempt import EVENTS, METRICS, EngineEvent
 from lockstep.domain.training import metrics
+from lockstep.engine.runtime.spool import Spool
 
 _LINES_SECONDS: Final = 1.0
 """Minimum interval between log lines about steps; the spool has every step."""
@@ -50,29 +51,26 @@ class Telemetry:
     """Rank 0's files and lines. On other ranks (``writes`` False) all of it does nothing."""
 
     def __init__(self, folder: Path, *, writes: bool):
-        self._metrics: TextIO | None = None
-        self._events: TextIO | None = None
+        self._metrics: Spool | None = None
+        self._events: Spool | None = None
         self._said_at = -_LINES_SECONDS
         self._one_event = threading.Lock()
         """The thread that writes checkpoints reports events, too."""
         if writes:
-            self._metrics = _append_to(folder / METRICS)
-            self._events = _append_to(folder / EVENTS)
+            self._metrics = Spool(folder / METRICS)
+            self._events = Spool(folder / EVENTS)
 
     def record(self, step: int, values: dict[str, float]) -> None:
         """One line of the metrics spool. ``step`` counts from 1."""
         if self._metrics is not None and values:
-            _write_line(
-                self._metrics, metrics.encode(metrics.StepValues(step, time.time(), values))
-            )
+            self._metrics.write(metrics.encode(metrics.StepValues(step, time.time(), values)))
 
     def event(self, kind: EventKind, **data: Any) -> None:
         """One line of the events spool."""
         if self._events is not None:
             with self._one_event:
-                _write_line(
-                    self._events,
-                    EngineEvent(kind=kind, time=time.time(), data=data).model_dump_json(),
+                self._events.write(
+                    EngineEvent(kind=kind, time=time.time(), data=data).model_dump_json()
                 )
 
     def log_line(self, text: str) -> None:
@@ -139,21 +137,3 @@ def keep_freed_memory(device: torch.device) -> None:
             libc = ctypes.CDLL(None)
             libc.mallopt(_M_MMAP_THRESHOLD, _LARGEST_ON_HEAP_BYTES)
             libc.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
-
-
-def _append_to(path: Path) -> TextIO:
-    """Open a spool.
-
-    A line torn by a crash of an earlier run into the same folder is closed, so that ours stay
-    whole.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n"):
-        with path.open("ab") as file:
-            file.write(b"\n")
-    return path.open("a", encoding="utf-8")
-
-
-def _write_line(file: TextIO, line: str) -> None:
-    file.write(line + "\n")
-    file.flush()

@@ -25,8 +25,10 @@ from contextlib import AbstractContextManager, contextmanager
 from sqlalchemy import Connection, Engine, QueuePool, text
 from sqlalchemy.orm import Session
 
-from lockstep.storage.db.driver_errors import translated
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.storage.db.driver_errors import full, translated
 from lockstep.storage.db.engines import _LOOK, _WRITE, CONNECTIONS_KEPT, make_engine
+from lockstep.storage.db.room import Room
 
 Waited = Callable[[str, str, float], None]
 """Takes ``jobs`` or ``series``, ``read`` or ``write``, and how many seconds it took until the
@@ -55,6 +57,7 @@ class Database:
         self._writing = {"jobs": _for_writing(self._jobs), "series": _for_writing(self._series)}
         self._reading = {"jobs": _for_reading(self._jobs), "series": _for_reading(self._series)}
         self._looking = {"jobs": _for_looking(self._jobs), "series": _for_looking(self._series)}
+        self._room = Room(self._jobs.url)
         self._waited: Waited = lambda _database, _transaction, _seconds: None
 
     def tell_waits(self, waited: Waited) -> None:
@@ -80,11 +83,17 @@ class Database:
     @contextmanager
     def jobs(self) -> Iterator[Session]:
         """A write transaction on the jobs database."""
-        with (
-            translated("jobs"),
-            self._begun("jobs", "write", _write_transaction(self._writing["jobs"])) as session,
-        ):
-            yield session
+        try:
+            with (
+                translated("jobs"),
+                self._begun("jobs", "write", _write_transaction(self._writing["jobs"])) as session,
+            ):
+                yield session
+        except LockstepError as error:
+            if error.code is ErrorCode.STORAGE_FULL:
+                self._room.note(refused=True)
+            raise
+        self._room.note(refused=False)
 
     @contextmanager
     def series(self) -> Iterator[Session]:
@@ -155,6 +164,31 @@ class Database:
         for opened in (self.read_jobs, self.read_series):
             with opened() as session:
                 session.execute(text("SELECT 1"))
+
+    def require_room(self) -> None:
+        """Refuse a new job while the disk of the jobs database is nearly full.
+
+        Raises
+        ------
+        LockstepError
+            ``STORAGE_FULL``.
+        """
+        self._room.require()
+
+    def check_room(self) -> None:
+        """Do as :meth:`require_room`, and also look at refusals of writes before.
+
+        Raises
+        ------
+        LockstepError
+            ``STORAGE_FULL``, if a submit would be refused.
+        """
+        self._room.require()
+        if self._room.must_try():
+            with self.jobs() as session:
+                self._room.attempt(session)
+        if self._room.refused_lately():
+            raise full("jobs")
 
     def close(self) -> None:
         """Close every connection. Sessions still open keep theirs until they end."""

@@ -39,7 +39,7 @@ def translated(which: str) -> Iterator[None]:
     try:
         yield
     except (OperationalError, InternalError) as error:
-        raise (_full(which) if _is_full(error) else _unavailable(which, error)) from error
+        raise (full(which) if _is_full(error) else _unavailable(which, error)) from error
     except InterfaceError as error:
         raise _unavailable(which, error) from error
     except PoolTimeoutError as error:
@@ -63,7 +63,8 @@ def _is_full(error: DBAPIError) -> bool:
     return getattr(original, "sqlstate", None) in _POSTGRES_FULL
 
 
-def _full(which: str) -> LockstepError:
+def full(which: str) -> LockstepError:
+    """Return the refusal of a write to a full disk."""
     return LockstepError(
         ErrorCode.STORAGE_FULL,
         f"the disk of the {which} database is full; nothing was written",

@@ -135,7 +135,7 @@ def test_migrate_says_what_it_did(program: Program) -> None:
 def test_every_line_of_a_log_in_json_is_json_whoever_writes_it(tmp_path: Path) -> None:
     script = (
         "import logging, structlog; import sys; from lockstep.system import logs; "
-        "logs.configure('json', sys.stderr, libraries=logging.WARNING)\n"
+        "logs.configure('json', 'stderr', libraries=logging.WARNING)\n"
         "with structlog.contextvars.bound_contextvars(request_id='trace-7'):\n"
         "    structlog.get_logger().info('ours', n=1)\n"
         "    logging.getLogger('library').warning('theirs %s', 2)\n"

@@ -13,6 +13,7 @@ from lockstep.broker.app import make_app
 from lockstep.broker.consumer import consume
 from lockstep.broker.messages import StartAssignment, WakeScheduler
 from lockstep.broker.queues import CONTROL
+from lockstep.system.watchdog import Watchdog
 
 
 def say(line: str) -> None:
@@ -39,6 +40,9 @@ class Beats:
     def join(self) -> None:
         self.thread.join()
 
+    def runs(self) -> bool:
+        return self.thread.is_alive()
+
 
 app = make_app(sys.argv[1], queue=CONTROL)
 
@@ -53,4 +57,11 @@ def start(assignment_id: str) -> None:
     say(f"start {assignment_id}")
 
 
-consume(app, Beats(), name="listener@test", threads=1, end_seconds=5.0)
+consume(
+    app,
+    Beats(),
+    name="listener@test",
+    threads=1,
+    end_seconds=5.0,
+    watchdog=Watchdog("beats"),
+)

@@ -96,7 +96,7 @@ def main(where: str, rate: float = 1.0, seed: int = 0) -> int:
 
     die_after_claims({"claim": signal.SIGKILL, "frozen-claim": signal.SIGSTOP}[where])
     settings = AgentSettings()
-    logs.configure(settings.log_format, sys.stderr)
+    logs.configure(settings.log_format, "stderr")
     service.run(settings, launcher_command=FAKE_LAUNCHER)
     return 0
 

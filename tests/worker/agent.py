@@ -10,7 +10,7 @@ from lockstep.worker.settings import AgentSettings
 
 if __name__ == "__main__":
     settings = AgentSettings()
-    logs.configure(settings.log_format, sys.stderr)
+    logs.configure(settings.log_format, "stderr")
     if sys.argv[1:]:
         service.run(settings, launcher_command=sys.argv[1:])
     else:

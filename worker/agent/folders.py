@@ -32,6 +32,7 @@ from lockstep.domain.life.attempt import (
     ShippedFile,
     StopFile,
 )
+from lockstep.system.files import rewrite_atomically
 
 log = structlog.get_logger(__name__)
 
@@ -76,7 +77,9 @@ class Folder:
         self._write(attempt.ASSIGNMENT, file)
 
     def write_fence(self, deadline_boottime: float) -> None:
-        self._write(attempt.FENCE, FenceFile(deadline_boottime=deadline_boottime))
+        """Write the deadline, also on a full disk: without it the ranks would be killed."""
+        content = FenceFile(deadline_boottime=deadline_boottime).model_dump_json()
+        rewrite_atomically(self.file(attempt.FENCE), content.encode())
 
     def write_stop(self, file: StopFile) -> None:
         self._write(attempt.STOP, file)

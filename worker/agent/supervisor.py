@@ -103,7 +103,9 @@ class Supervisor:
         environment: Mapping[str, str],
         fork_server: ForkServer | None = None,
         launcher_command: Sequence[str] = launching.LAUNCHER_COMMAND,
+        report: Callable[[], None] = lambda: None,
     ):
+        self._report = report
         # Two pools of connections: attempts that wait for one must not keep a heartbeat waiting.
         self._database = heartbeats
         self._settings = settings
@@ -155,6 +157,10 @@ class Supervisor:
         """Wait until the loop has ended, at most about ``end_seconds``."""
         self._thread.join()
 
+    def runs(self) -> bool:
+        """Return whether the loop's thread is alive."""
+        return self._thread.is_alive()
+
     @property
     def end_seconds(self) -> float:
         """Time limit of an orderly end."""
@@ -201,6 +207,7 @@ class Supervisor:
 
     def _tick(self) -> None:
         """Run one iteration. It never raises: the loop would not be restarted."""
+        self._report()
         self._guarded("bell", self._hear)
         now = time.monotonic()
         if now >= self._next_heartbeat:

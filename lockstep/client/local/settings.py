@@ -110,7 +110,12 @@ def service(home: Home, options: Options, environment: Mapping[str, str]) -> Ser
         )
     scale = _number({"LOCKSTEP_TIMINGS_SCALE": "1", **settled}, "LOCKSTEP_TIMINGS_SCALE", float)
     broker = (
-        [_program("broker", "--socket", str(socket), "--dir", str(home.folder / "broker"))]
+        [
+            replace(
+                _program("broker", "--socket", str(socket), "--dir", str(home.folder / "broker")),
+                socket=socket,
+            )
+        ]
         if own_broker
         else []
     )

@@ -2,7 +2,10 @@
 
 Each program is a process in its own group (Ctrl-C at a terminal reaches only ``lockstep up``), with
 a parent-death signal (``client.local.die_with_parent``) and its output in a log file. A program
-that ends is restarted, at first after a second, then at growing intervals.
+that ends is restarted, at first after a second, then at growing intervals. A program that sent
+signs of life and then is silent is killed, and restarted likewise.
+
+The supervision goes on while the disk of the logs is full: a program then starts without a log.
 
 The kernel sends the signal when the *thread* that started the process ends. All calls must
 therefore come from one thread that lives as long as the service: the main thread of ``lockstep
@@ -26,6 +29,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from lockstep.client.local import die_with_parent
+from lockstep.client.local.liveness import Notifications, Ping, Signs
 
 LOG_BYTES_MAX: Final = 10 * 1024 * 1024
 """A log larger than this at a start is set aside as ``NAME.log.1``, in place of the one before."""
@@ -33,6 +37,10 @@ BACKOFF_SECONDS: Final = 1.0
 BACKOFF_SECONDS_MAX: Final = 30.0
 STEADY_SECONDS: Final = 60.0
 """A program that has run for so long has recovered: its next end counts as the first."""
+SILENT_SECONDS: Final = 30.0
+"""A program without a sign of life for so long is killed. It sends one each second."""
+AWAY_SECONDS: Final = 5.0
+"""A longer interval between two looks means that this process itself was stopped."""
 POLL_SECONDS: Final = 0.05
 
 
@@ -46,6 +54,8 @@ class Program:
     """From SIGTERM to SIGKILL."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables of this program, in addition to the common ones."""
+    socket: Path | None = None
+    """Unix socket of a program that is a Redis server; the others send notifications."""
 
 
 @dataclass
@@ -53,6 +63,9 @@ class _Running:
     """One program's process, or the wait for its next."""
 
     program: Program
+    signs: Signs
+    heard_at: float | None = None
+    """Time of the last sign of life; None before the first."""
     process: subprocess.Popen[bytes] | None = None
     started_at: float = 0.0
     start_at: float = 0.0
@@ -75,6 +88,7 @@ class ServiceSupervisor:
         Receives one line for the user.
     clock : callable
         ``time.monotonic``.
+    silent_seconds : float
     """
 
     def __init__(
@@ -86,8 +100,11 @@ class ServiceSupervisor:
         environment: Mapping[str, str],
         tell: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
+        silent_seconds: float = SILENT_SECONDS,
     ):
-        self._running = [_Running(program) for program in programs]
+        self._running = [_Running(program, _signs_of(program)) for program in programs]
+        self._silent_seconds = silent_seconds
+        self._looked_at = clock()
         self._folder = folder
         self._logs = logs
         self._environment = dict(environment)
@@ -117,15 +134,42 @@ class ServiceSupervisor:
         """
         changed = False
         now = self._clock()
+        away = now - self._looked_at > AWAY_SECONDS
+        self._looked_at = now
         for each in self._running:
+            self._look_for_signs(each, now, away=away)
             if each.process is not None and has_ended(each.process):
                 self._note_end(each, now)
                 changed = True
             if each.process is None and now >= each.start_at:
-                each.process = self.start(each.program)
+                each.process = self._start(each)
                 each.started_at = now
                 changed = True
         return changed
+
+    def _look_for_signs(self, each: _Running, now: float, *, away: bool) -> None:
+        if each.signs.received() or (away and each.heard_at is not None):
+            each.heard_at = now
+        if each.process is None or each.heard_at is None:
+            return
+        if now - each.heard_at > self._silent_seconds and not has_ended(each.process):
+            each.heard_at = None
+            self._tell(
+                f"{each.program.name} gave no sign of life for {self._silent_seconds:g} s: "
+                f"killing it"
+            )
+            os.kill(each.process.pid, signal.SIGKILL)
+
+    def _start(self, each: _Running) -> subprocess.Popen[bytes] | None:
+        """Start a program; None if that must be tried again."""
+        each.heard_at = None
+        try:
+            return self.start(each.program, each.signs.environment)
+        except OSError as error:
+            # Out of memory or processes, for example.
+            each.start_at = self._clock() + BACKOFF_SECONDS_MAX
+            self._tell(f"{each.program.name} cannot be started: {error}")
+            return None
 
     def _note_end(self, each: _Running, now: float) -> None:
         assert each.process is not None
@@ -140,14 +184,16 @@ class ServiceSupervisor:
             f"{self.log_of(each.program)}"
         )
 
-    def start(self, program: Program) -> subprocess.Popen[bytes]:
+    def start(
+        self, program: Program, signs: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
         """Start one process of ``program``."""
         stub = [sys.executable, "-I", "-S", die_with_parent.__file__, str(os.getpid())]
         with self._open_log(program) as log:
             return subprocess.Popen(
                 [*stub, *program.argv],
                 cwd=self._folder,
-                env={**self._environment, **program.environment},
+                env={**self._environment, **program.environment, **(signs or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -156,10 +202,13 @@ class ServiceSupervisor:
 
     def _open_log(self, program: Program) -> IO[bytes]:
         path = self.log_of(program)
-        with contextlib.suppress(FileNotFoundError):
-            if path.stat().st_size > LOG_BYTES_MAX:
-                path.replace(path.with_suffix(".log.1"))
-        return path.open("ab")
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_size > LOG_BYTES_MAX:
+                    path.replace(path.with_suffix(".log.1"))
+            return path.open("ab")
+        except OSError:
+            return Path(os.devnull).open("ab")
 
     def stop(self, hurry: Callable[[], bool] = lambda: False) -> None:
         """Stop all programs in the opposite order of their start, one after the other.
@@ -178,6 +227,10 @@ class ServiceSupervisor:
                         f"killed"
                     )
                 each.process = None
+
+
+def _signs_of(program: Program) -> Signs:
+    return Notifications() if program.socket is None else Ping(program.socket)
 
 
 def end(

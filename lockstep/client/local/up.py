@@ -99,6 +99,7 @@ def run(
         Return whether the api is ready and whether a node has registered; by default over HTTP.
     """
     home.create()
+    tell = _unbreakable(tell)
     with home.locked(), _stop_signals() as stop:
         # The file of a killed service names a pid that may have been reused, and `lockstep down`
         # reads it.
@@ -131,11 +132,10 @@ def run(
                 home.write_run_file(
                     run_file.model_copy(update={"ready": True, "pids": supervisor.pids()})
                 )
+            noted = True
             while not stop():
-                if supervisor.tend():
-                    home.write_run_file(
-                        run_file.model_copy(update={"ready": True, "pids": supervisor.pids()})
-                    )
+                if supervisor.tend() or not noted:
+                    noted = _note(home, run_file, supervisor)
                 time.sleep(POLL_SECONDS)
             tell(
                 "stopping: running jobs are stopped and continue at the next `lockstep up`; "
@@ -146,6 +146,25 @@ def run(
             home.run_file.unlink(missing_ok=True)
         tell("stopped")
     return ExitCode.OK
+
+
+def _note(home: Home, run_file: RunFile, supervisor: ServiceSupervisor) -> bool:
+    """Write ``run.json`` of a running service; False if the disk is full at the moment."""
+    try:
+        home.write_run_file(run_file.model_copy(update={"ready": True, "pids": supervisor.pids()}))
+    except OSError:
+        return False
+    return True
+
+
+def _unbreakable(tell: Tell) -> Tell:
+    """Return ``tell`` that drops a line where stderr is closed or on a full disk."""
+
+    def told(line: str) -> None:
+        with contextlib.suppress(OSError):
+            tell(line)
+
+    return told
 
 
 @contextlib.contextmanager

@@ -1,0 +1,151 @@
+"""A disk that is really full for a while, below everything of a service: home, logs, store, ranks.
+
+The home is a tmpfs of its own, so that logs, databases, spools and fences share the full disk.
+
+Not here: injected errors (``tests.full_disk``).
+"""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.service import Service, service, until
+from tests.e2e.specs import script
+
+FULL_SECONDS = 45.0
+"""Nearly a fence; leases of 60 s must be renewed on the full disk."""
+READY_SECONDS = 15.0
+SIZE = "300m"
+
+LINES = """
+import json, os, time
+with open(os.environ["LOCKSTEP_METRICS"], "a") as metrics:
+    for step in range(100_000):
+        print("line", step, flush=True)
+        try:
+            metrics.write(json.dumps({"step": step, "loss": 1 / (step + 1)}) + "\\n")
+            metrics.flush()
+        except OSError:
+            pass
+        time.sleep(0.05)
+        if os.path.exists(os.environ["ENOUGH"]):
+            break
+"""
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={SIZE},mode=0700", "tmpfs", str(folder)],
+        capture_output=True,
+        check=False,
+    )
+    if mounted.returncode:
+        pytest.skip("NOT RUN: mounting a file system needs root")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.fixture
+def full_service(small_disk: Path) -> Iterator[Service]:
+    yield from service(small_disk / "home", LOCKSTEP_KEEP_FOLDERS="0")
+
+
+def fill(disk: Path) -> Path:
+    """Write a file until nothing fits any more."""
+    filler = disk / "filler"
+    with filler.open("ab", buffering=0) as file:
+        for size in (2**20, 4096, 1):
+            while True:
+                try:
+                    file.write(bytes(size))
+                except OSError as error:
+                    assert error.errno == errno.ENOSPC  # noqa: PT017 -- what ends the loop
+                    break
+    return filler
+
+
+def keep_full(disk: Path, seconds: float) -> None:
+    """Keep the disk full: what a program frees is taken again."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        fill(disk)
+        time.sleep(0.2)
+    (disk / "filler").unlink()
+
+
+def train(steps: int = 60_000) -> dict[str, object]:
+    return {
+        "name": "small-steps",
+        "kind": "train",
+        "train": {
+            "task": "image_classification",
+            "task_args": {"width": 8},
+            "batch": {"size": 8, "micro_size": 8},
+            "steps": steps,
+            "optimizer": {"name": "adamw", "lr": 3e-3},
+            "checkpoint": {"every_steps": 200, "keep_last": 2},
+        },
+    }
+
+
+def test_a_disk_that_is_full_for_a_while_ends_no_program_and_no_job(
+    full_service: Service, small_disk: Path, tmp_path: Path
+) -> None:
+    running = full_service
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "lines.py").write_text(LINES)
+    enough = tmp_path / "enough"
+    lines = running.submit(
+        script(
+            "lines",
+            ["python", "lines.py"],
+            upload=running.upload(code),
+            env={"ENOUGH": str(enough)},
+        )
+    )["id"]
+    trained = running.submit(train())["id"]
+    running.at_step(trained, 300)
+    running.at_step(lines, 20)
+
+    fill(small_disk)
+    ready = until(
+        lambda: (answer := running.http.get("/readyz")).status_code == 503 and answer,
+        30,
+        "/readyz of a full disk",
+    )
+    assert ready.json()["checks"]["database"].startswith("full: the disk of the jobs database has")
+    refused = running.http.post("/v1/jobs", json=train())
+    assert refused.status_code == 507, refused.text
+    keep_full(small_disk, FULL_SECONDS)
+
+    freed = time.monotonic()
+    until(lambda: running.http.get("/readyz").status_code == 200, 60, "ready again")
+    until(
+        lambda: [node["state"] for node in running.http.get("/v1/nodes").json()["items"]]
+        == ["ready"],
+        60,
+        "the node",
+    )
+    print(f"ready {time.monotonic() - freed:.1f} s after the disk had space")
+    before = {job: running.job(job)["progress"]["step"] for job in (lines, trained)}
+    for job, step in before.items():
+        running.at_step(job, step + 200 if job == trained else step + 20, 60)
+    enough.touch()
+    assert running.ended(lines)["state"] == "succeeded"
+    assert running.http.post(f"/v1/jobs/{trained}/cancel").status_code in {200, 202}
+    running.ended(trained)
+    for job in (lines, trained):
+        assert running.job(job)["attempt"] == 1, running.events(job)
+    steps = running.series(trained)["train/loss"]
+    assert sorted(steps) == list(range(1, max(steps) + 1))
+    print((small_disk / "home" / "logs" / "worker.log").read_text()[-6000:])
