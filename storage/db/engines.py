@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
 import sqlite3
 import threading
@@ -43,6 +45,10 @@ SILENT_SECONDS_MAX: Final = 10
 
 
 _WRITE: Final = "lockstep_write"
+
+
+LOG_BYTES: Final = 1_100 * (4_096 + 24)
+"""The write-ahead log of the jobs database. SQLite begins it again after about 1,000 pages."""
 
 
 _LOOK: Final = "lockstep_look"
@@ -125,6 +131,8 @@ def _sqlite_engine(url: str, pool: Mapping[str, Any], *, durable: bool) -> Engin
         connection.isolation_level = None  # BEGIN is sent explicitly, below
         _switch_to_wal(connection)
         connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+        if durable and engine.url.database not in {None, "", ":memory:"}:
+            _reserve_log(connection, Path(f"{engine.url.database}-wal"))
         connection.execute("PRAGMA foreign_keys=ON")
 
     _follow_the_file(engine)
@@ -138,6 +146,28 @@ def _sqlite_engine(url: str, pool: Mapping[str, Any], *, durable: bool) -> Engin
             connection.exec_driver_sql("BEGIN")
 
     return engine
+
+
+def _reserve_log(connection: sqlite3.Connection, log: Path) -> None:
+    """Allocate the blocks of the write-ahead log, which SQLite then fills again and again.
+
+    Leases are renewed and jobs end in it while the disk is full. SQLite ignores what follows its
+    last frame. The transaction keeps other writers from the file meanwhile.
+    """
+    with contextlib.suppress(OSError, sqlite3.OperationalError):  # full already, or read-only
+        if log.exists() and log.stat().st_size >= LOG_BYTES:
+            return
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            descriptor = os.open(log, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                written = os.fstat(descriptor).st_size
+                if written < LOG_BYTES:
+                    os.posix_fallocate(descriptor, written, LOG_BYTES - written)
+            finally:
+                os.close(descriptor)
+        finally:
+            connection.execute("ROLLBACK")
 
 
 def _follow_the_file(engine: Engine) -> None:

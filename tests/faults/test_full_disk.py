@@ -131,8 +131,9 @@ def test_a_disk_that_is_full_for_a_while_ends_no_program_and_no_job(
     freed = time.monotonic()
     until(lambda: running.http.get("/readyz").status_code == 200, 60, "ready again")
     until(
-        lambda: [node["state"] for node in running.http.get("/v1/nodes").json()["items"]]
-        == ["ready"],
+        lambda: (
+            [node["state"] for node in running.http.get("/v1/nodes").json()["items"]] == ["ready"]
+        ),
         60,
         "the node",
     )
@@ -145,7 +146,7 @@ def test_a_disk_that_is_full_for_a_while_ends_no_program_and_no_job(
     assert running.http.post(f"/v1/jobs/{trained}/cancel").status_code in {200, 202}
     running.ended(trained)
     for job in (lines, trained):
-        assert running.job(job)["attempt"] == 1, running.events(job)
+        assert running.job(job)["attempt"]["number"] == 1, running.events(job)
     steps = running.series(trained)["train/loss"]
     assert sorted(steps) == list(range(1, max(steps) + 1))
     print((small_disk / "home" / "logs" / "worker.log").read_text()[-6000:])

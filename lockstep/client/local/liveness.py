@@ -30,6 +30,9 @@ class Signs(Protocol):
     def received(self) -> bool:
         """Return whether there was one since the last call. Never blocks."""
 
+    def close(self) -> None:
+        """Close what is open."""
+
 
 class Notifications:
     """Datagrams of the program, by the protocol of ``sd_notify``.
@@ -54,6 +57,11 @@ class Notifications:
                 found = b"WATCHDOG=1" in self._socket.recv(4096) or found
         return found
 
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
 
 class Ping:
     """Answers of a Redis server on a unix socket."""
@@ -75,9 +83,13 @@ class Ping:
             return False
         except OSError:
             answer = b""
-        self._asked.close()
-        self._asked = None
+        self.close()
         return bool(answer)
+
+    def close(self) -> None:
+        if self._asked is not None:
+            self._asked.close()
+            self._asked = None
 
     def _ask(self) -> None:
         self._next_at = time.monotonic() + PING_SECONDS

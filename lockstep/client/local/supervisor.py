@@ -227,6 +227,7 @@ class ServiceSupervisor:
                         f"killed"
                     )
                 each.process = None
+            each.signs.close()
 
 
 def _signs_of(program: Program) -> Signs:

@@ -1,0 +1,108 @@
+"""Files and logs on a full disk: ``/dev/full`` for streams, a small tmpfs for files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lockstep.system.files import rewrite_atomically
+from lockstep.system.log_stream import LogStream
+
+
+def test_a_line_that_cannot_be_written_is_counted_and_reported_later(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    descriptor, full = os.open(log, os.O_WRONLY | os.O_CREAT), os.open("/dev/full", os.O_WRONLY)
+    space = os.dup(descriptor)
+    stream = LogStream(descriptor)
+    stream.write("one\n")
+    os.dup2(full, descriptor)
+    stream.write("two\n")
+    stream.write("three\n")
+    os.dup2(space, descriptor)
+    stream.write("four\n")
+    assert log.read_text() == "one\n2 lines of this log could not be written\nfour\n"
+    for each in (descriptor, full, space):
+        os.close(each)
+    stream.write("closed\n")  # raises nothing
+
+
+PROGRAM = """
+import logging, sys, threading, time
+import structlog
+from lockstep.system import logs
+logs.configure(sys.argv[1], "stderr")
+class Odd:
+    def __repr__(self): raise RuntimeError("no repr")
+done = []
+def loop():
+    for _ in range(3):
+        structlog.get_logger("x").warning("trouble", error=repr(OSError(28)))
+        structlog.get_logger("x").warning("odd", value=Odd())
+        logging.getLogger("library").warning("from a library %d", "no number")
+        print("printed", "lone surrogate \\ud800")
+        try:
+            raise ValueError
+        except ValueError:
+            structlog.get_logger("x").exception("with a trace")
+        done.append(1)
+thread = threading.Thread(target=loop); thread.start(); thread.join()
+sys.exit(0 if len(done) == 3 else 1)
+"""
+
+
+@pytest.mark.parametrize("log_format", ["console", "json"])
+@pytest.mark.parametrize("output", ["/dev/full", "closed pipe", "closed"])
+def test_no_call_of_a_logger_raises(log_format: str, output: str) -> None:
+    if output == "/dev/full":
+        target = os.open(output, os.O_WRONLY)
+    else:
+        reader, target = os.pipe()
+        os.close(reader)
+    closing = ">&- 2>&-" if output == "closed" else ""
+    done = subprocess.run(
+        ["bash", "-c", f'exec "$@" {closing}', "-", sys.executable, "-c", PROGRAM, log_format],
+        stdout=target,
+        stderr=target,
+        check=False,
+    )
+    os.close(target)
+    assert done.returncode == 0
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("NOT RUN: mounting a file system needs root")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_file_is_rewritten_on_a_full_disk(small_disk: Path) -> None:
+    fence = small_disk / "fence"
+    rewrite_atomically(fence, b"first, and longer")
+    with pytest.raises(OSError, match="No space left"):
+        (small_disk / "filler").write_bytes(bytes(2**20))
+    for number in range(3):
+        rewrite_atomically(fence, b"%d" % number)
+        assert fence.read_bytes() == b"%d" % number
+    with pytest.raises(OSError, match="No space left"):
+        rewrite_atomically(small_disk / "another", b"x")
+
+
+def test_a_rewrite_that_was_killed_is_completed_by_the_next(tmp_path: Path) -> None:
+    fence = tmp_path / "fence"
+    rewrite_atomically(fence, b"one")
+    (tmp_path / ".fence.former").hardlink_to(fence)
+    (tmp_path / ".fence.spare").unlink()
+    rewrite_atomically(fence, b"two")
+    assert fence.read_bytes() == b"two"
+    assert (tmp_path / ".fence.spare").exists()
