@@ -47,6 +47,7 @@ def saver(folder: Path, keep_last: int = 1) -> Saver:
         background=True,
         durable=lambda saved: None,
         warn=lambda message: None,
+        full_disk_seconds=0,
     )
 
 
