@@ -100,13 +100,14 @@ test-long: $(INSTALLED)  ## Run the long forms of the other tests (half an hour)
 	@$(BIN)/pytest -m "drill and not row"
 
 .PHONY: check
-check: $(PACKAGES)  ## Format, lint, types, import rules, generated files fresh, figures of the prose
+check: $(PACKAGES)  ## Format, lint, types, import rules, names of packages, generated files fresh, figures of the prose
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/python docs/language.py --check
+	$(BIN)/python docs/names.py
 	$(DASHBOARD) node_modules/@biomejs/biome/bin/biome check .
 	$(DASHBOARD) node_modules/typescript/bin/tsc --noEmit
 	$(BIN)/python dashboard/client.py --check
