@@ -59,7 +59,7 @@ def _migrate(settings: ApiSettings) -> int:
     for role in migrate.superusers(*urls):
         warning = (
             f"warning: the role {role!r} is a superuser of its PostgreSQL server, and every job "
-            "can read its password; give the programs an ordinary role, as docs/containers.md describes"
+            "can read its password; give the programs an ordinary one: docs/containers.md"
         )
         print(warning, file=sys.stderr)  # noqa: T201 -- output of a command
     return 0
