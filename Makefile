@@ -136,6 +136,10 @@ contract: $(INSTALLED)  ## Run the engine's tests, note what they measure, and w
 test-gpu: $(INSTALLED)  ## Run the tests that need a CUDA device
 	@$(BIN)/pytest -m gpu -rs tests
 
+.PHONY: docker-test
+docker-test:  ## Build the images and run the documented commands of Compose (needs a Docker daemon; says so where none is)
+	@bash docker/test.sh
+
 .PHONY: bench-service
 bench-service: $(INSTALLED)  ## Measure the service beside MLflow, Ray Jobs and torchrun (about an hour; needs a quiet machine)
 	@$(BIN)/python -m benchmarks.service $(ARGS)
