@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from importlib import import_module
@@ -266,3 +267,37 @@ def test_nothing_is_reachable_from_other_hosts_and_no_password_is_written_down()
     assert all(port.startswith("127.0.0.1:") for port in ports)
     text = (ROOT / "docker-compose.yml").read_text()
     assert re.findall(r"PASSWORD\S*: (?!\$\{)", text) == []
+
+
+def test_logs_rotate_and_hardware_is_chosen_by_variables() -> None:
+    for service in SERVICES.values():
+        assert set(service["logging"]["options"]) == {"max-size", "max-file"}
+    gpu = SERVICES["agent-gpu"]
+    assert gpu["shm_size"] == "${SHM_SIZE:-8gb}"
+    assert set(gpu["ulimits"]) == {"memlock", "stack"}
+    (device,) = gpu["deploy"]["resources"]["reservations"]["devices"]
+    assert device["device_ids"] == ["${GPU_IDS:-all}"]
+    assert "ulimits" not in SERVICES["agent-cpu"]  # A rootless daemon may not raise them.
+
+
+def test_every_variable_of_compose_is_documented() -> None:
+    page = (ROOT / "docs/containers.md").read_text()
+    named = set(re.findall(r"\$\{(\w+)", (ROOT / "docker-compose.yml").read_text()))
+    passed = {name for name, value in _compose()["x-arguments"].items() if value is None}
+    assert {name for name in named | passed if f"`{name}`" not in page} == set()
+
+
+def test_the_file_with_the_password_is_made_for_its_owner_alone() -> None:
+    for file in ("docker-compose.yml", "docs/containers.md"):
+        (line,) = re.findall(r".*POSTGRES_PASSWORD=\$\(openssl.*", (ROOT / file).read_text())
+        assert "test -e .env || (umask 077 && echo" in line, file
+
+
+def test_the_command_in_the_apis_container_finds_its_server() -> None:
+    config = tomllib.loads((ROOT / "docker/client.toml").read_text())
+    environment = dict(_environment("server"))
+    assert config["url"] == f"http://127.0.0.1:{environment['LOCKSTEP_PORT']}"
+    assert config["token_file"] == SERVICES["api"]["environment"]["LOCKSTEP_TOKEN_FILE"]
+    copied = [rest.split() for keyword, rest in inherited("server") if keyword == "COPY"]
+    target = "/home/lockstep/.config/lockstep/config.toml"
+    assert ["--chown=lockstep", "docker/client.toml", target] in copied
