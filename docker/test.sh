@@ -35,7 +35,9 @@ lockstep() { compose exec -T api lockstep "$@"; }
 until_ok() { for _ in $(seq 150); do "$@" >/dev/null 2>&1 && return; sleep 2; done; echo "not within 300 s: $*" >&2; return 1; }
 nodes_ready() { [ "$(lockstep nodes -o json | grep -c '"state": "ready"')" -ge "$1" ]; }
 job() { lockstep submit - -y -q --set "name=$1" --set train.epochs=1 < examples/digits.yaml; }
-runs() { lockstep show "$1" -o json | grep -q '"state": "running"'; }
+runs() { lockstep show "$1" -o json | grep '"state": "running"' >/dev/null; }
+# A command that must fail; its output is in $folder/said.
+refused() { if "$@" > "$folder/said" 2>&1; then cat "$folder/said"; echo "not refused: $*" >&2; return 1; fi; }
 digests() { docker image inspect --format '{{join .RootFS.Layers "\n"}}' "$1"; }
 
 say "build and start, as documented"
@@ -60,10 +62,10 @@ lockstep show "$second" | head -20
 lockstep cancel "$second"
 
 say "two agents share the volume"
-compose up -d --wait --scale agent-cpu=2
+compose up -d --scale agent-cpu=2
 until_ok nodes_ready 2
 lockstep nodes
-compose up -d --wait --scale agent-cpu=1 --force-recreate agent-cpu
+compose up -d --scale agent-cpu=1 --force-recreate agent-cpu
 
 say "backup and restore"
 compose exec -T postgres pg_dump -U postgres -Fc lockstep > "$folder/lockstep.dump"
@@ -74,14 +76,15 @@ compose exec -T postgres pg_restore -U postgres --no-owner --role lockstep --exi
 compose exec -T postgres psql -U postgres -c 'DROP DATABASE lockstep WITH (FORCE)' -c 'ALTER DATABASE lockstep_new RENAME TO lockstep'
 compose exec -T api tar -x -C /var/lib/lockstep < "$folder/files.tar"
 until_ok lockstep ps -a
-lockstep ps -a -o name | grep -q first
-! lockstep show "$third" >/dev/null 2>&1
+lockstep show "$first" >/dev/null
+refused lockstep show "$third"
 compose run --rm -T migrate
 compose exec -T postgres psql -U postgres -d lockstep -c 'SET ROLE lockstep' -c 'CREATE TABLE more (id integer)' -c 'DROP TABLE more'
 job fourth
+lockstep nodes
 
 say "a wrong password is named"
-! compose run --rm -T -e "LOCKSTEP_DATABASE_URL=postgresql+psycopg://lockstep:wrong@postgres/lockstep" migrate > "$folder/said" 2>&1
+refused compose run --rm -T -e LOCKSTEP_DATABASE_URL=postgresql+psycopg://lockstep:wrong@postgres/lockstep migrate
 grep "password authentication failed" "$folder/said"
 
 say "down and up keep everything"

@@ -98,21 +98,23 @@ class Installed:
         for one in sorted(needed - {name}):
             self._place(metadata.distribution(one))
         python = str(self.bin / "python")
-        pip("--python", python, "install", "--quiet", "--no-deps", "--no-index", str(wheel))
+        words = ["install", "--quiet", "--no-deps", "--no-index", "--no-compile", str(wheel)]
+        pip("--python", python, *words)
 
     def _place(self, distribution: metadata.Distribution) -> None:
         """Place the files of a package and its commands, as pip does."""
-        for file in distribution.files or []:
-            if ".." not in file.parts:
-                target = self.packages / file
-                target.parent.mkdir(parents=True, exist_ok=True)
-                source = Path(str(distribution.locate_file(file)))
-                if not source.exists() or target.exists():
-                    continue
-                try:
-                    target.hardlink_to(source)
-                except OSError:  # another file system, or files of another user
-                    shutil.copy2(source, target)
+        files = [file for file in distribution.files or [] if ".." not in file.parts]
+        for folder in {file.parent for file in files}:
+            (self.packages / folder).mkdir(parents=True, exist_ok=True)
+        root = str(distribution.locate_file(""))
+        for file in files:
+            source, target = f"{root}/{file}", f"{self.packages}/{file}"
+            try:
+                os.link(source, target)
+            except (FileExistsError, FileNotFoundError):  # shared, or a cache that was removed
+                continue
+            except OSError:  # another file system, or files of another user
+                shutil.copy2(source, target)
         for entry in distribution.entry_points.select(group="console_scripts"):
             module, _, attribute = entry.value.partition(":")
             script = self.bin / entry.name
