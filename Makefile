@@ -100,13 +100,14 @@ test-long: $(INSTALLED)  ## Run the long forms of the other tests (half an hour)
 	@$(BIN)/pytest -m "drill and not row"
 
 .PHONY: check
-check: $(PACKAGES)  ## Format, lint, types, import rules, generated files fresh, figures of the prose
+check: $(PACKAGES)  ## Format, lint, types, import rules, names of packages, generated files fresh, figures of the prose
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/python docs/language.py --check
+	$(BIN)/python docs/names.py
 	$(DASHBOARD) node_modules/@biomejs/biome/bin/biome check .
 	$(DASHBOARD) node_modules/typescript/bin/tsc --noEmit
 	$(BIN)/python dashboard/client.py --check
@@ -134,6 +135,10 @@ contract: $(INSTALLED)  ## Run the engine's tests, note what they measure, and w
 .PHONY: test-gpu
 test-gpu: $(INSTALLED)  ## Run the tests that need a CUDA device
 	@$(BIN)/pytest -m gpu -rs tests
+
+.PHONY: docker-test
+docker-test:  ## Build the images and run the documented commands of Compose (needs a Docker daemon; says so where none is)
+	@bash docker/test.sh
 
 .PHONY: bench-service
 bench-service: $(INSTALLED)  ## Measure the service beside MLflow, Ray Jobs and torchrun (about an hour; needs a quiet machine)

@@ -56,6 +56,12 @@ def _migrate(settings: ApiSettings) -> int:
     migrate.upgrade(*urls)
     for which in ("jobs", "series"):
         print(f"{which}: {'brought to this version' if which in behind else 'already up to date'}")  # noqa: T201 -- output of a command
+    for role in migrate.superusers(*urls):
+        warning = (
+            f"warning: the role {role!r} is a superuser of its PostgreSQL server, and every job "
+            "can read its password; give the programs an ordinary one: docs/containers.md"
+        )
+        print(warning, file=sys.stderr)  # noqa: T201 -- output of a command
     return 0
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -66,9 +67,11 @@ def _scheduler() -> str:
 def _agent() -> str:
     """Look at the file that the agent touches with every heartbeat (``worker.health``).
 
-    Needs the standard library alone.
+    The folder is the one that ``docker/slot.py`` has taken. Needs the standard library alone.
     """
-    file = Path(os.environ["LOCKSTEP_NODE_DIR"]) / ".health"
+    note = Path(tempfile.gettempdir(), "lockstep-node-folder")
+    folder = note.read_text() if note.exists() else os.environ["LOCKSTEP_NODE_DIR"]
+    file = Path(folder) / ".health"
     try:
         valid_seconds = float(file.read_text())
         silent = time.time() - file.stat().st_mtime

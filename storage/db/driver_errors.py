@@ -7,6 +7,7 @@ Not here: the HTTP status of each code (``api.http.problems``).
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,28 @@ from lockstep.domain.errors import ErrorCode, LockstepError
 
 _POSTGRES_FULL: Final = frozenset({"53100", "53000"})
 """SQLSTATE ``disk_full`` and ``insufficient_resources``."""
+_REFUSALS: Final = (
+    (
+        re.compile(r"(?:password|\w+) authentication failed for user .*|no password supplied"),
+        "Correct the password in {variable} (Compose: POSTGRES_PASSWORD in .env), or give the role "
+        "that password with ALTER ROLE … PASSWORD.",
+    ),
+    (
+        re.compile(r'role ".*" (?:does not exist|is not permitted to log in)'),
+        "Correct the role in {variable}, or create it with CREATE ROLE … LOGIN PASSWORD.",
+    ),
+    (
+        re.compile(r'database ".*" does not exist'),
+        "Correct the name in {variable}, or create the database with createdb -O ROLE NAME and its "
+        "tables with lockstep migrate.",
+    ),
+    (
+        re.compile(r"no pg_hba\.conf entry for .*|permission denied for database .*"),
+        "Allow the connection on the server: in pg_hba.conf, or with GRANT CONNECT.",
+    ),
+)
+"""Answers of a PostgreSQL server that waiting does not change. libpq gives no SQLSTATE before the
+login, so the text decides; a server with messages in another language gets the general message."""
 
 
 @contextmanager
@@ -73,6 +96,14 @@ def full(which: str) -> LockstepError:
 
 
 def _unavailable(which: str, error: DBAPIError) -> LockstepError:
+    variable = f"LOCKSTEP_{'DATABASE' if which == 'jobs' else 'SERIES'}_URL"
+    for pattern, next_step in _REFUSALS:
+        if refusal := pattern.search(str(error.orig)):
+            return LockstepError(
+                ErrorCode.UNAVAILABLE,
+                f"the {which} database refuses the connection: {refusal[0]}",
+                next_step=next_step.format(variable=variable),
+            )
     return LockstepError(
         ErrorCode.UNAVAILABLE,
         f"the {which} database does not answer: {_cause(error)}",

@@ -64,6 +64,27 @@ def pending(jobs_url: str, series_url: str) -> list[str]:
     return [which for which, url in urls if _mismatch(which, url) is not None]
 
 
+def superusers(jobs_url: str, series_url: str) -> list[str]:
+    """List the roles of the two addresses that are superusers of their PostgreSQL server.
+
+    The agents have the address, and a job runs as its agent's user: with such a role every job may
+    run programs on the host of the database.
+    """
+    found = []
+    for which, url in {"jobs": jobs_url, "series": series_url}.items():
+        engine = make_engine(url, durable=True)
+        try:
+            with translated(which), engine.connect() as connection:
+                if connection.dialect.name == "postgresql":
+                    row = connection.execute(
+                        text("SELECT current_user, current_setting('is_superuser')")
+                    ).one()
+                    found += [row[0]] if row[1] == "on" else []
+        finally:
+            engine.dispose()
+    return sorted(set(found))
+
+
 def _refuse_newer(differs: Mismatch | None) -> None:
     if differs is not None and differs.newer:
         raise differs.error()

@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from importlib import import_module
@@ -21,38 +22,13 @@ from ruamel.yaml import YAML
 
 from lockstep.storage.db import migrate
 from lockstep.storage.db.settings import default_series_url
+from tests.packaging.dockerfile import ROOT, inherited, stages
 
-ROOT = Path(__file__).parents[2]
 PROGRAMS = ("lockstep.api", "lockstep.scheduler", "lockstep.worker")
-
-Instruction = tuple[str, str]
-
-
-def _stages() -> dict[str, tuple[str, list[Instruction]]]:
-    """Each stage's parent and instructions, by name."""
-    text = re.sub(r"\\\n\s*", " ", (ROOT / "Dockerfile").read_text())
-    stages: dict[str, tuple[str, list[Instruction]]] = {}
-    current = ""
-    for line in text.splitlines():
-        keyword, _, rest = line.strip().partition(" ")
-        if not keyword or keyword.startswith("#"):
-            continue
-        if keyword == "FROM":
-            parent, _, current = rest.partition(" AS ")
-            stages[current] = (parent, [])
-        else:
-            stages[current][1].append((keyword, rest.strip()))
-    return stages
-
-
-def _inherited(stage: str) -> list[Instruction]:
-    """A stage's instructions after those of its parents."""
-    parent, own = _stages()[stage]
-    return (_inherited(parent) if parent in _stages() else []) + own
 
 
 def _last(stage: str, keyword: str) -> str:
-    return [rest for found, rest in _inherited(stage) if found == keyword][-1]
+    return [rest for found, rest in inherited(stage) if found == keyword][-1]
 
 
 def _compose() -> dict[str, Any]:
@@ -90,7 +66,7 @@ def _fields(program: str) -> set[str]:
 
 
 def _environment(stage: str) -> Iterator[tuple[str, str]]:
-    for keyword, rest in _inherited(stage):
+    for keyword, rest in inherited(stage):
         if keyword == "ENV":
             for word in shlex.split(rest):
                 name, _, value = word.partition("=")
@@ -150,7 +126,7 @@ def test_a_services_settings_are_accepted_by_its_program(
 
 @pytest.mark.parametrize("name", OURS)
 def test_a_service_is_built_from_a_stage_that_exists(name: str) -> None:
-    assert SERVICES[name]["build"]["target"] in _stages()
+    assert SERVICES[name]["build"]["target"] in stages()
 
 
 def test_every_copied_path_exists_and_is_not_ignored() -> None:
@@ -161,10 +137,10 @@ def test_every_copied_path_exists_and_is_not_ignored() -> None:
     ]
     copied = [
         source
-        for _, instructions in _stages().values()
+        for _, instructions in stages().values()
         for keyword, rest in instructions
         if keyword == "COPY" and not rest.startswith("--from")
-        for source in shlex.split(rest)[:-1]
+        for source in shlex.split(rest.removeprefix("--chown=lockstep "))[:-1]
     ]
     assert copied
     for source in copied:
@@ -176,7 +152,7 @@ def test_the_image_has_every_package_that_the_wheel_has() -> None:
     packages = re.search(r"packages = \[([^\]]+)\]", (ROOT / "pyproject.toml").read_text())
     assert packages
     copied = {
-        rest.split()[0].rstrip("/") for keyword, rest in _stages()["build"][1] if keyword == "COPY"
+        rest.split()[0].rstrip("/") for keyword, rest in stages()["build"][1] if keyword == "COPY"
     }
     assert set(re.findall(r'"(\w+)"', packages[1])) <= copied
 
@@ -184,7 +160,7 @@ def test_the_image_has_every_package_that_the_wheel_has() -> None:
 @pytest.mark.parametrize("stage", ["server", "node"])
 def test_our_wheel_is_installed_after_all_that_it_needs(stage: str) -> None:
     """A changed line of ours must not make the layers of torch and other packages new."""
-    instructions = _inherited(stage)
+    instructions = inherited(stage)
     wheel = next(
         number for number, (_, rest) in enumerate(instructions) if "lockstep_jobs-*.whl" in rest
     )
@@ -226,9 +202,12 @@ def test_an_image_runs_as_a_user_without_privileges_and_can_say_whether_it_works
 ) -> None:
     assert _last(stage, "USER") == "lockstep"
     command = json.loads(_last(stage, "HEALTHCHECK").partition("CMD ")[2])
-    copies = [rest.split() for keyword, rest in _inherited(stage) if keyword == "COPY"]
+    copies = [rest.split() for keyword, rest in inherited(stage) if keyword == "COPY"]
     (script,) = [word for word in command if word.endswith(".py")]
-    assert ["docker/health.py", script] in copies
+    assert any(
+        "docker/health.py" in sources and script in {target, f"{target}health.py"}
+        for *sources, target in copies
+    )
     assert command[-1] in {"api", "scheduler", "agent"}
 
 
@@ -288,3 +267,37 @@ def test_nothing_is_reachable_from_other_hosts_and_no_password_is_written_down()
     assert all(port.startswith("127.0.0.1:") for port in ports)
     text = (ROOT / "docker-compose.yml").read_text()
     assert re.findall(r"PASSWORD\S*: (?!\$\{)", text) == []
+
+
+def test_logs_rotate_and_hardware_is_chosen_by_variables() -> None:
+    for service in SERVICES.values():
+        assert set(service["logging"]["options"]) == {"max-size", "max-file"}
+    gpu = SERVICES["agent-gpu"]
+    assert gpu["shm_size"] == "${SHM_SIZE:-8gb}"
+    assert set(gpu["ulimits"]) == {"memlock", "stack"}
+    (device,) = gpu["deploy"]["resources"]["reservations"]["devices"]
+    assert device["device_ids"] == ["${GPU_IDS:-all}"]
+    assert "ulimits" not in SERVICES["agent-cpu"]  # A rootless daemon may not raise them.
+
+
+def test_every_variable_of_compose_is_documented() -> None:
+    page = (ROOT / "docs/containers.md").read_text()
+    named = set(re.findall(r"\$\{(\w+)", (ROOT / "docker-compose.yml").read_text()))
+    passed = {name for name, value in _compose()["x-arguments"].items() if value is None}
+    assert {name for name in named | passed if f"`{name}`" not in page} == set()
+
+
+def test_the_file_with_the_password_is_made_for_its_owner_alone() -> None:
+    for file in ("docker-compose.yml", "docs/containers.md"):
+        (line,) = re.findall(r".*POSTGRES_PASSWORD=\$\(openssl.*", (ROOT / file).read_text())
+        assert "test -e .env || (umask 077 && echo" in line, file
+
+
+def test_the_command_in_the_apis_container_finds_its_server() -> None:
+    config = tomllib.loads((ROOT / "docker/client.toml").read_text())
+    environment = dict(_environment("server"))
+    assert config["url"] == f"http://127.0.0.1:{environment['LOCKSTEP_PORT']}"
+    assert config["token_file"] == SERVICES["api"]["environment"]["LOCKSTEP_TOKEN_FILE"]
+    copied = [rest.split() for keyword, rest in inherited("server") if keyword == "COPY"]
+    target = "/home/lockstep/.config/lockstep/config.toml"
+    assert ["--chown=lockstep", "docker/client.toml", target] in copied

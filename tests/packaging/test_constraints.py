@@ -15,6 +15,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from tests.packaging.installed import closure
+
 ROOT = Path(__file__).parents[2]
 BY_TORCH = re.compile(r"nvidia-(?!ml-py)|cuda-|triton")
 """CUDA's packages, which torch's own metadata pins."""
@@ -37,28 +39,9 @@ def direct(extra: str) -> list[str]:
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
-def closure(requirements: list[str]) -> set[str]:
-    """Names of all packages that these need, as the installed ones say."""
-    waiting = [Requirement(line) for line in requirements]
-    seen: set[tuple[str, frozenset[str]]] = set()
-    while waiting:
-        one = waiting.pop()
-        key = canonicalize_name(one.name), frozenset(one.extras)
-        if (
-            key in seen
-            or BY_TORCH.match(one.name)
-            or (one.marker and not one.marker.evaluate({"extra": ""}))
-        ):
-            continue
-        seen.add(key)
-        for line in metadata.distribution(one.name).requires or []:
-            needed = Requirement(line)
-            if needed.marker is None or any(
-                needed.marker.evaluate({"extra": extra}) for extra in ("", *one.extras)
-            ):
-                needed.marker = None
-                waiting.append(needed)
-    return {name for name, _ in seen}
+def needed_by(extra: str) -> set[str]:
+    """Names of all packages of an image, without CUDA's."""
+    return {name for name in closure(direct(extra)) if not BY_TORCH.match(name)}
 
 
 @pytest.mark.parametrize("extra", ["server", "node"])
@@ -72,7 +55,7 @@ def test_an_image_installs_what_its_extra_and_the_client_name(extra: str) -> Non
 
 @pytest.mark.parametrize("extra", ["server", "node"])
 def test_every_package_of_an_image_is_pinned_at_the_version_that_is_tested(extra: str) -> None:
-    pinned, needed = pins(), closure(direct(extra))
+    pinned, needed = pins(), needed_by(extra)
     assert needed - set(pinned) == set()
     assert {name: Version(metadata.version(name)).public for name in needed} == {
         name: pinned[name].public for name in needed
