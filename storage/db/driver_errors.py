@@ -12,13 +12,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, InternalError, OperationalError
+from sqlalchemy.exc import (
+    DatabaseError,
+    DataError,
+    DBAPIError,
+    InterfaceError,
+    InternalError,
+    OperationalError,
+    ProgrammingError,
+)
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from lockstep.domain.errors import ErrorCode, LockstepError
 
 _POSTGRES_FULL: Final = frozenset({"53100", "53000"})
 """SQLSTATE ``disk_full`` and ``insufficient_resources``."""
+_POSTGRES_PARTIAL: Final = frozenset({"42P01", "42P10", "3F000"})
+"""SQLSTATE ``undefined_table``, no constraint for ``ON CONFLICT``, ``invalid_schema_name``: a
+restore has not created them yet."""
+_SQLITE_PARTIAL: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+"""A file that is being copied over, or was damaged by that."""
 
 
 @contextmanager
@@ -33,14 +46,19 @@ def translated(which: str) -> Iterator[None]:
     Raises
     ------
     LockstepError
-        ``UNAVAILABLE`` if the database does not answer or stays locked, ``STORAGE_FULL`` if its
-        disk is full, ``INVALID`` for a value that it cannot store (PostgreSQL has no NUL in text).
+        ``UNAVAILABLE`` if the database does not answer, stays locked or is being restored,
+        ``STORAGE_FULL`` if its disk is full, ``INVALID`` for a value that it cannot store
+        (PostgreSQL has no NUL in text).
     """
     try:
         yield
     except (OperationalError, InternalError) as error:
         raise (_full(which) if _is_full(error) else _unavailable(which, error)) from error
     except InterfaceError as error:
+        raise _unavailable(which, error) from error
+    except ProgrammingError as error:
+        if getattr(error.orig, "sqlstate", None) not in _POSTGRES_PARTIAL:
+            raise
         raise _unavailable(which, error) from error
     except PoolTimeoutError as error:
         raise LockstepError(
@@ -54,6 +72,11 @@ def translated(which: str) -> Iterator[None]:
             f"the {which} database cannot store a value of the request: {_cause(error)}",
             next_step="Remove NUL characters and numbers of more than 64 bits.",
         ) from error
+    except DatabaseError as error:
+        code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
+        if code not in _SQLITE_PARTIAL:
+            raise
+        raise _unavailable(which, error) from error
 
 
 def _is_full(error: DBAPIError) -> bool:
