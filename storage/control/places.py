@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Final
 
 from sqlalchemy import text
-from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.orm import Session
+
+from lockstep.storage.db.whole import server_of
 
 _NUMBERS: Final = text(
     "SELECT (SELECT oid FROM pg_database WHERE datname = current_database()) || '/'"
     " || CAST('passes' AS regclass)::oid"
 )
-_SERVER: Final = text("SELECT system_identifier FROM pg_control_system()")
 
 
 def place_of(session: Session) -> str:
@@ -33,10 +33,5 @@ def place_of(session: Session) -> str:
         file = Path(str(connection.engine.url.database))
         version = connection.exec_driver_sql("PRAGMA schema_version").scalar_one()
         return f"{file.stat().st_ino}/{version}"
-    numbers = connection.execute(_NUMBERS).scalar_one()
-    try:
-        with session.begin_nested():
-            server = connection.execute(_SERVER).scalar_one()
-    except ProgrammingError:  # a role without this right: the numbers differ in all likelihood
-        server = ""
-    return f"{server}/{numbers}"
+    # Without the right to read it, the numbers differ in all likelihood.
+    return f"{server_of(connection) or ''}/{connection.execute(_NUMBERS).scalar_one()}"

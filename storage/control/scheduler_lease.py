@@ -55,8 +55,8 @@ def _is(owner: str, lease: float | None) -> tuple[ColumnElement[bool], ...]:
 def holds(session: Session, owner: str, lease: float) -> bool:
     """Return whether the lease is the one that :func:`take` gave.
 
-    It then stays so until the end of the transaction. It is not if another scheduler has taken it, or if a backup was restored since: then nothing
-    that was read before is valid.
+    It then stays so until the end of the transaction. It is not if another scheduler has taken it,
+    or if a backup was restored since: then nothing that was read before is valid.
     """
     statement = select(SchedulerLeaseRow.id).where(*_is(owner, lease)).with_for_update()
     return session.execute(statement).scalar_one_or_none() is not None

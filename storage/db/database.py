@@ -173,16 +173,15 @@ class Database:
     def _require_whole(self, database: str, session: Session) -> None:
         if not self._may_be_partial[database]:
             return
-        if not is_whole(session.connection(), database):
+        connection = session.connection()
+        if not is_whole(connection, database):
             self._whole_at[database] = -math.inf
             known = self._server.get(database)
-            with self._look(database) as connection:
-                same = known is not None and server_of(connection) == known
+            same = known is not None and server_of(connection) == known
             raise NotWholeError(database, same_server=same)
         self._whole_at[database] = time.monotonic()
         if database not in self._server:
-            with self._look(database) as connection:
-                self._server[database] = server_of(connection)
+            self._server[database] = server_of(connection)
 
     def ping(self) -> None:
         """Ask both databases for an answer.

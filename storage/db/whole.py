@@ -1,9 +1,9 @@
 """Recognition of a PostgreSQL database whose restore is not complete.
 
-``pg_restore`` and ``psql`` create the tables, load one after the other, and add the keys last. Until
-then a table may be empty while others are loaded, and a row that is not there means nothing. A
-database is whole once it has every key and foreign key of this program's tables: a key is added
-after the data of its table, whatever the order of the tables and the number of workers.
+``pg_restore`` and ``psql`` create the tables, load one after the other, and add the keys last.
+Until then a table may be empty while others are loaded, and an absent row means nothing. A database
+is whole once it has every key and foreign key of this program's tables: a key is added after the
+data of its table, whatever the order of the tables and the number of workers.
 
 SQLite needs no check: each of its ways to restore is one transaction or one rename.
 
@@ -27,7 +27,6 @@ from sqlalchemy import (
     bindparam,
     text,
 )
-from sqlalchemy.exc import DBAPIError
 
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.storage.db.series_tables import SeriesBase
@@ -41,6 +40,7 @@ _FOUND: Final = text(
     " + (SELECT count(*) FROM pg_class WHERE relname = ANY(:indexes)"
     " AND relnamespace = current_schema()::regnamespace)"
 ).bindparams(bindparam("names", type_=ARRAY(String)), bindparam("indexes", type_=ARRAY(String)))
+_MAY_READ: Final = text("SELECT has_function_privilege('pg_control_system()', 'EXECUTE')")
 _SERVER: Final = text("SELECT CAST(system_identifier AS text) FROM pg_control_system()")
 
 
@@ -84,10 +84,9 @@ def is_whole(connection: Connection, which: str) -> bool:
 
 def server_of(connection: Connection) -> str | None:
     """Return the id that a server has from its creation; None if this user may not read it."""
-    try:
-        return str(connection.execute(_SERVER).scalar_one())
-    except DBAPIError:
+    if not connection.execute(_MAY_READ).scalar():
         return None
+    return str(connection.execute(_SERVER).scalar_one())
 
 
 @cache
