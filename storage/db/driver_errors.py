@@ -27,9 +27,9 @@ from lockstep.domain.errors import ErrorCode, LockstepError
 
 _POSTGRES_FULL: Final = frozenset({"53100", "53000"})
 """SQLSTATE ``disk_full`` and ``insufficient_resources``."""
-_POSTGRES_PARTIAL: Final = frozenset({"42P01", "42P10", "3F000"})
-"""SQLSTATE ``undefined_table``, no constraint for ``ON CONFLICT``, ``invalid_schema_name``: a
-restore has not created them yet."""
+_POSTGRES_PARTIAL: Final = frozenset({"42P01", "42P10", "42703", "3F000"})
+"""SQLSTATE ``undefined_table``, no constraint for ``ON CONFLICT``, ``undefined_column``,
+``invalid_schema_name``: a restore has not created them yet, or the backup has an older schema."""
 _SQLITE_PARTIAL: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 """A file that is being copied over, or was damaged by that."""
 
