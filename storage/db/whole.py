@@ -35,10 +35,11 @@ from lockstep.storage.db.tables import JobsBase
 _METADATA: Final = {"jobs": JobsBase.metadata, "series": SeriesBase.metadata}
 _KEYS: Final = (PrimaryKeyConstraint, UniqueConstraint, ForeignKeyConstraint)
 _FOUND: Final = text(
-    "SELECT (SELECT count(*) FROM pg_constraint WHERE conname = ANY(:names)"
-    " AND connamespace = current_schema()::regnamespace)"
-    " + (SELECT count(*) FROM pg_class WHERE relname = ANY(:indexes)"
-    " AND relnamespace = current_schema()::regnamespace)"
+    "WITH path AS (SELECT oid FROM pg_namespace WHERE nspname = ANY(current_schemas(false)))"
+    " SELECT (SELECT count(DISTINCT conname) FROM pg_constraint"
+    " WHERE conname = ANY(:names) AND connamespace IN (TABLE path))"
+    " + (SELECT count(DISTINCT relname) FROM pg_class"
+    " WHERE relname = ANY(:indexes) AND relnamespace IN (TABLE path))"
 ).bindparams(bindparam("names", type_=ARRAY(String)), bindparam("indexes", type_=ARRAY(String)))
 _MAY_READ: Final = text("SELECT has_function_privilege('pg_control_system()', 'EXECUTE')")
 _SERVER: Final = text("SELECT CAST(system_identifier AS text) FROM pg_control_system()")
@@ -77,9 +78,8 @@ def is_whole(connection: Connection, which: str) -> bool:
     statement's lock on its tables keeps keys from being added or removed in between.
     """
     names, indexes = _expected(which)
-    wanted = {"names": names, "indexes": indexes}
-    # No schema has the sum NULL: ``current_schema()`` is NULL in a database without a schema.
-    return (connection.execute(_FOUND, wanted).scalar() or 0) >= len(names) + len(indexes)
+    found: int = connection.execute(_FOUND, {"names": names, "indexes": indexes}).scalar_one()
+    return found == len(names) + len(indexes)
 
 
 def server_of(connection: Connection) -> str | None:
