@@ -87,14 +87,6 @@ def touch(session: Session, name: str) -> bool:
     )
 
 
-def seen_at(session: Session, name: str) -> float | None:
-    """Return the time of a node's newest heartbeat; None if the node is not registered.
-
-    An agent that reads an earlier time than it has written reads a database from a backup.
-    """
-    return session.scalars(select(NodeRow.seen_at).where(NodeRow.name == name)).one_or_none()
-
-
 def is_registered(session: Session, name: str) -> bool:
     """Return whether the database has a node of this name."""
     return (

@@ -25,7 +25,7 @@ from tests.postgres import PostgresServer, find_programs
 SCALE: Final = 0.2
 """Heartbeat 1 s, fence 10 s, lease 12 s."""
 PAUSE_SECONDS: Final = 12.0
-"""Of a slow restore, after each of its three parts: longer than the fence."""
+"""Of a slow restore, before the first row: longer than the fence."""
 POINTS: Final = 20
 """Of each job, before the backup, between backup and restore, and after the restore."""
 
@@ -112,9 +112,10 @@ def survive(
         plane.database.close()
         drill.injected += 1
         more_points(plane, began)
+    # Before the ends: a heartbeat beside the end of an attempt finds it ended, and logs the same.
+    assert plane.node.said("the lease was lost") == 0
     for job, flag in began.items():
         plane.end_gapless(job, flag, drill)
-    assert plane.node.said("the lease was lost") == 0
     assert all('"lost"' not in one.log.read_text() for one in plane.schedulers)
 
 
@@ -141,3 +142,44 @@ def test_ten_restores_under_five_jobs_end_none(
     drill.begin("F31", f"{request.node.callspec.id}, under five jobs")
     with running_plane(tmp_path, urls, scale=SCALE) as plane:
         survive(plane, backed_up, drill, jobs=5, times=10)
+
+
+@pytest.mark.drill
+@pytest.mark.parametrize("way", ["ordinary", "in-place"], indirect=True)
+def test_an_attempt_that_the_backup_lacks_ends_before_its_job_starts_again(
+    way: Way, urls: Urls, tmp_path: Path, backed_up: Callable[[], Restore], drill: Drill
+) -> None:
+    drill.begin("F31", f"{way.backend}: a job was queued in the backup, and runs")
+    first, notes = tmp_path / "end-first", tmp_path / "notes"
+    with running_plane(tmp_path, urls, scale=SCALE, devices=1) as plane:
+        with plane.client() as client:
+            client.submit(script(running(first), name="first"))
+            until(lambda: "running" in plane.states().values(), PATIENCE_SECONDS, "the first runs")
+            job = client.submit(script(noting(notes), name="second")).id
+        restore = backed_up()
+        first.touch()
+        until(notes.exists, PATIENCE_SECONDS, "the second runs")
+        plane.database.close()
+        restore()
+        plane.database.close()
+        drill.injected += 1
+        until(lambda: notes.read_text().count("begin") == 2, PATIENCE_SECONDS, "it runs again")
+        assert notes.read_text().split()[:3] == ["begin", "end", "begin"]
+        with plane.client() as client:
+            client.cancel(job)
+        plane.all_end({job})
+
+
+def noting(notes: Path) -> str:
+    """Source of a job that notes its begin and its end."""
+    return f"""
+def note(word):
+    with open({str(notes)!r}, "a") as file:
+        file.write(word + "\\n")
+ranks()
+note("begin")
+while not (stop := asked_to_stop()) and not fenced():
+    time.sleep(0.01)
+note("end")
+finish(*((stop["reason"], "stopped") if stop else ("cut_off", "fenced")))
+"""

@@ -6,9 +6,10 @@ the database                        the ranks of this node
 does not answer                     live until their fence
 is not whole, on the same server    live on: each look moves the fence, for an hour at most. No
                                     scheduler can give their work away
-is older than this agent has seen,  live until their fence if their assignment is absent, and
-or lacks this node                  are killed then. No job starts on this node before
-is continuous                       are killed at once if their assignment is absent
+has no row of an assignment         live until their fence, and are killed then. No job starts on
+                                    this node before
+has the row, with another token or  are killed at once
+in another state
 ==================================  ==========================================================
 
 A scheduler that finds a restored database extends all leases, and starts no job before every fence
@@ -19,7 +20,6 @@ Not here: recognition of a database that is not whole (``storage.db.whole``).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 import structlog
@@ -35,34 +35,22 @@ HOLD_SECONDS_MAX = 3_600.0
 
 
 class Restores:
-    """An agent's knowledge of the database's past. For one thread."""
+    """The restores that an agent sees. For one thread."""
 
     def __init__(self) -> None:
-        self._seen_at = -math.inf
-        self._continuous = True
         self._absent: set[str] = set()
         self._held_since: float | None = None
 
-    def renewed(self, before: float | None, after: float | None) -> None:
-        """Note a heartbeat that was committed.
-
-        Parameters
-        ----------
-        before, after : float or None
-            The node's stored heartbeat before and after it, by the database's clock. None without a
-            row of the node.
-        """
+    def renewed(self) -> None:
+        """Note a heartbeat that was committed."""
         self._held_since = None
-        self._continuous = before is not None and before >= self._seen_at
-        if after is not None:
-            self._seen_at = after
 
     def present(self, assignment_id: str) -> None:
         """Note that an assignment was renewed."""
         self._absent.discard(assignment_id)
 
-    def is_lost(self, assignment_id: str, fence_deadline: float, now: float) -> bool:
-        """Return whether the lease of an absent assignment is lost.
+    def is_over(self, assignment_id: str, fence_deadline: float, now: float) -> bool:
+        """Return whether the fence of an assignment without a row has passed.
 
         Parameters
         ----------
@@ -70,14 +58,14 @@ class Restores:
         fence_deadline, now : float
             Boottime.
         """
-        if not self._continuous and assignment_id not in self._absent:
+        if assignment_id not in self._absent:
             log.warning(
                 "the database was restored without this assignment: it ends at its fence",
                 assignment=assignment_id,
                 seconds=round(max(0.0, fence_deadline - now)),
             )
             self._absent.add(assignment_id)
-        return assignment_id not in self._absent or now >= fence_deadline
+        return now >= fence_deadline
 
     def in_doubt(self, running: Iterable[str]) -> bool:
         """Return whether ranks of an absent assignment may live. Then no job may start here."""

@@ -10,7 +10,7 @@ Each heartbeat, in this order:
    time plus the fence: it is earlier than the moment at which the database began to count the
    lease, so the node stops before the lease is given away.
 2. An assignment missing in the answer is lost: its processes are killed at once and nothing more is
-   written. A database that is being restored is an exception (``worker.agent.restores``).
+   written. Without any row of it, a backup was restored (``worker.agent.restores``).
 3. Intents in the answer (cancel, timeout, shutdown) become graceful stops.
 4. Unclaimed assignments are claimed: their notification may have been lost. Held ones without a
    thread here are adopted: after a restart all; later, one whose claim was committed while the
@@ -295,7 +295,6 @@ class Supervisor:
         name, leased = self._settings.node_name, self._leased()
         sent_at = processes.boottime()
         with self._database.jobs() as session:
-            before = nodes.seen_at(session, name)
             answer = attempts.renew(
                 session,
                 name,
@@ -304,11 +303,11 @@ class Supervisor:
             )
             if self._stopping:
                 nodes.leave(session, name)
-            after = nodes.seen_at(session, name)
-        self._restores.renewed(before, after)
+            known = attempts.known(session, leased.keys() - answer.keys())
+        self._restores.renewed()
         for key, attempt in leased.items():
             if key not in answer:
-                if self._restores.is_lost(key, attempt.fence_deadline, sent_at):
+                if key in known or self._restores.is_over(key, attempt.fence_deadline, sent_at):
                     attempt.lose()
                 continue
             self._restores.present(key)
