@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final
 
 import structlog
+from sqlalchemy.orm import Session
 
 from lockstep.broker.messages import Notifier, StartAssignment, StopAssignment
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.lifecycle import AssignmentState, Intent
 from lockstep.domain.life.quarantine import to_quarantine
 from lockstep.domain.life.timings import Timings
-from lockstep.domain.placement.decide import place
+from lockstep.domain.placement.decide import place, turn
 from lockstep.domain.placement.requests import Placed
 from lockstep.domain.spec.stored import UnreadableSpecError
 from lockstep.scheduler.report import CycleReport
 from lockstep.storage.attempts import attempts, gangs, nodes
-from lockstep.storage.control import scheduling
+from lockstep.storage.control import scheduler_lease, scheduling
 from lockstep.storage.control.scheduling import QueuedJob
 from lockstep.storage.db.clock import now
 from lockstep.storage.db.database import Database
@@ -40,6 +42,11 @@ EXPIRE_SECONDS: Final = 0.5
 """Of a pass, for deleting: nothing hurries it, and jobs wait for the next pass."""
 
 
+RESTORED: Final = (
+    "waits after the restore of a backup, until no attempt can run that the backup does not have"
+)
+
+
 UNSEALED: Final = "waits until the output of its last attempt is stored"
 
 
@@ -56,6 +63,7 @@ class Cycle:
         timings: Timings,
         stopping: Callable[[], bool],
         *,
+        writing: Callable[[], AbstractContextManager[Session]],
         renumber: bool,
         expires: bool,
         unreadable: dict[str, str] | None = None,
@@ -66,6 +74,7 @@ class Cycle:
         self.notifier = notifier
         self.timings = timings
         self.stopping = stopping
+        self.writing = writing
         self.renumber = renumber
         self.expires = expires
         self.unreadable = {} if unreadable is None else unreadable
@@ -92,7 +101,7 @@ class Cycle:
 
             def lose(gone: attempts.ExpiredAssignment = gone) -> None:
                 last_step = last_steps.get((gone.job_id, gone.attempt_number))
-                with self.database.jobs() as session:
+                with self.writing() as session:
                     lost = attempts.lose(
                         session,
                         gone.assignment_id,
@@ -128,7 +137,7 @@ class Cycle:
         for assignment_id in stranded:
 
             def settle(assignment_id: str = assignment_id) -> None:
-                with self.database.jobs() as session:
+                with self.writing() as session:
                     settled = gangs.settle(session, assignment_id, timings=self.timings)
                 if settled:
                     log.warning(
@@ -152,7 +161,7 @@ class Cycle:
                 return
 
     def _quarantine(self, name: str, why: str) -> None:
-        with self.database.jobs() as session:
+        with self.writing() as session:
             new = nodes.quarantine(session, name, why)
         if new:
             self.report.quarantined += 1
@@ -166,7 +175,7 @@ class Cycle:
                 return
 
     def _stop(self, job_id: str) -> None:
-        with self.database.jobs() as session:
+        with self.writing() as session:
             job = jobs.get(session, job_id)
             limit = None if job is None else job.timeout_seconds
             message = f"it has run longer than its timeout of {limit or 0:g} s"
@@ -210,6 +219,7 @@ class Cycle:
             ended = scheduling.ended(session)
             nodes = scheduling.cluster(session, lease_seconds=self.timings.lease_seconds)
             at = now(session)
+            since_restore = scheduler_lease.since_restore_seconds(session)
         writing = {part.job_id for part in ended if part.assignment_id not in sealed}
         closing = [job.id for job in queue.values() if job.id in writing]
         for job_id in self.unreadable.keys() - queue.keys():
@@ -219,8 +229,15 @@ class Cycle:
             for job in queue.values()
             if job.id not in writing | self.unreadable.keys()
         ]
+        waiting: dict[str, tuple[int, str]] = {}
+        if since_restore is not None and 0 <= since_restore < self.timings.replace_after_seconds:
+            # An attempt that the backup lacks may still run, on devices that seem to be free.
+            requests.sort(key=turn)
+            waiting = {
+                job.job_id: (position, RESTORED) for position, job in enumerate(requests, start=1)
+            }
+            requests = []
         decisions = place(requests, nodes, now=at)
-        waiting = {}
         for decision in decisions:
             if not isinstance(decision, Placed):
                 waiting[decision.job_id] = (decision.position, decision.reason)
@@ -237,7 +254,7 @@ class Cycle:
 
     def _place(self, decision: Placed, job: QueuedJob) -> None:
         try:
-            with self.database.jobs() as session:
+            with self.writing() as session:
                 placed = attempts.place(
                     session,
                     decision.job_id,
@@ -281,7 +298,7 @@ class Cycle:
             batch = dict(differs[start : start + WAITING_WRITES_BATCH])
             if not self._go_on():
                 return
-            with self.database.jobs() as session:
+            with self.writing() as session:
                 jobs.set_waiting(session, batch)
 
     def notify_again(self) -> None:

@@ -2,7 +2,9 @@
 
 1. Take the scheduler lease. If another scheduler holds it, mark that another cycle is needed, and
    return. After a long time without any cycle the service itself was away: extend every node's
-   lease before step 2. A database clock that was set back delays nothing beyond the usual waits.
+   lease before step 2. A backup that was restored does the same, and no job is placed before every
+   fence of the time before has passed: an older database lacks attempts that still run. A database
+   clock that was set back delays nothing beyond the usual waits.
 2. End attempts whose leases expired. Their jobs are queued again, or end according to their retry
    budget. End gangs of which an assignment lost the others without a known cause.
 3. Quarantine nodes that fail several jobs for reasons of their own.
@@ -19,7 +21,8 @@
 
 The lease is held for a limited time. A cycle may run twice, or on two schedulers at once: each
 write is guarded by its precondition, and the loser drops its result. A cycle stops after half of
-the lease and requests another.
+the lease and requests another. Each write also requires the lease of step 1: a database that is
+restored during a cycle has another, so no lease is lost that step 1 has not extended.
 
 Not here: steps 2 to 9 (``scheduler.cycle``), the schedule of cycles (``scheduler.loop``).
 """
@@ -27,10 +30,14 @@ Not here: steps 2 to 9 (``scheduler.cycle``), the schedule of cycles (``schedule
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
+from sqlalchemy.orm import Session
+
 from lockstep.broker.messages import Notifier
+from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.timings import Timings
 from lockstep.scheduler.cycle import Cycle, log
 from lockstep.scheduler.report import CycleReport
@@ -89,21 +96,31 @@ def run_cycle(
         ``unavailable`` if a database does not answer. Earlier writes are kept.
     """
     with database.jobs() as session:
-        held = scheduler_lease.take(session, owner, ttl_seconds=HOLD_SECONDS)
-        if not held and woken:
+        lease = scheduler_lease.take(session, owner, ttl_seconds=HOLD_SECONDS)
+        if lease is None and woken:
             scheduler_lease.mark_dirty(session)
-        if held and scheduler_lease.was_set_back(session):
+        if lease is not None and scheduler_lease.was_set_back(session):
             brought = scheduling.bring_back(session, timings)
             log.warning(
                 "the database's clock was set back: leases and waiting times start again",
                 rows=brought,
             )
         spared = 0
-        if held and scheduler_lease.gap_seconds(session) > timings.outage_seconds:
+        restored = lease is not None and scheduler_lease.was_restored(session)
+        if lease is not None and (
+            restored or scheduler_lease.gap_seconds(session) > timings.outage_seconds
+        ):
             spared = scheduling.spare(session, lease_seconds=timings.lease_seconds)
-    if not held:
+    if lease is None:
         return CycleReport()
-    if spared:
+    if restored:
+        log.warning(
+            "the jobs database was restored from a backup: all leases are extended, and no job "
+            "starts for a while",
+            assignments=spared,
+            seconds=timings.replace_after_seconds,
+        )
+    elif spared:
         log.warning(
             "the service was down; expired leases are extended instead of declared lost",
             assignments=spared,
@@ -113,6 +130,7 @@ def run_cycle(
         notifier,
         timings,
         stopping,
+        writing=lambda: _under_lease(database, owner, lease),
         renumber=renumber,
         expires=expires,
         unreadable=unreadable,
@@ -124,5 +142,25 @@ def run_cycle(
         one.run()
     finally:
         with database.jobs() as session:
-            one.report.again |= scheduler_lease.give_back(session, owner)
+            one.report.again |= scheduler_lease.give_back(session, owner, lease)
     return one.report
+
+
+@contextmanager
+def _under_lease(database: Database, owner: str, lease: float) -> Iterator[Session]:
+    """A write transaction that requires this cycle's lease of the scheduler.
+
+    Raises
+    ------
+    LockstepError
+        ``unavailable`` without it. The next cycle reads everything again.
+    """
+    with database.jobs() as session:
+        if not scheduler_lease.holds(session, owner, lease):
+            raise LockstepError(
+                ErrorCode.UNAVAILABLE,
+                "the lease of this reconcile cycle is gone: a backup was restored, or another "
+                "scheduler took over",
+                next_step="Nothing to do: the next cycle reads the database again.",
+            )
+        yield session

@@ -63,6 +63,11 @@ class PostgresServer:
         """Delete a database, with whoever is still connected to it."""
         self._execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
+    def recreate(self, name: str) -> None:
+        """Replace a database by an empty one, with whoever is still connected to it."""
+        self.drop(name)
+        self._execute(f"CREATE DATABASE {name}")
+
     def rename(self, name: str, new_name: str) -> None:
         """Give a database to which nobody is connected another name."""
         self._execute(f"ALTER DATABASE {name} RENAME TO {new_name}")

@@ -152,15 +152,26 @@ def _progress(job: JobRow, plan: BatchPlan | None, relations: JobRelations) -> P
         return None  # no row, or log lines only
     latest = relations.latest.get(job.id, {})
     steps = None if plan is None else plan.steps
-    fraction = None if not steps else min(1.0, row.step / steps)
+    step = max(row.step, _ended_at(job))
+    fraction = None if not steps else min(1.0, step / steps)
     return Progress(
-        step=row.step,
+        step=step,
         steps=steps,
-        samples=None if plan is None else row.step * plan.batch_size,
+        samples=None if plan is None else step * plan.batch_size,
         fraction=fraction,
         eta_seconds=seconds_left(row, plan, latest) if job.state is JobState.RUNNING else None,
         latest=dict(latest),
     )
+
+
+def _ended_at(job: JobRow) -> int:
+    """Return the step at which a job succeeded, else 0.
+
+    The points of its last steps may be missing after a restored backup.
+    """
+    if job.state is not JobState.SUCCEEDED or job.outcome is None:
+        return 0
+    return Outcome.stored(job.outcome).last_step or 0
 
 
 def seconds_left(

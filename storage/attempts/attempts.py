@@ -10,7 +10,7 @@ Uploads are in ``storage.series.series`` and ``storage.logs.logs``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -48,6 +48,7 @@ __all__ = [
     "end",
     "expired",
     "held",
+    "known",
     "lose",
     "mark_running",
     "newest",
@@ -192,6 +193,18 @@ def renew(
         answer = {row[0]: row[1] for row in write(session, renewed)}
     nodes.touch(session, node_name)
     return answer
+
+
+def known(session: Session, assignment_ids: Collection[str]) -> set[str]:
+    """Return which of these assignments have a row, in any state.
+
+    No row of a claimed assignment is ever deleted. A database without it was restored from an older
+    backup.
+    """
+    if not assignment_ids:
+        return set()
+    rows = select(AssignmentRow.id).where(AssignmentRow.id.in_(assignment_ids))
+    return set(session.scalars(rows))
 
 
 def wanted(session: Session, node_name: str) -> dict[str, Intent]:

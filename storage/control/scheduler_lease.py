@@ -10,19 +10,23 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import or_, select, update
+from sqlalchemy import ColumnElement, or_, select, update
 from sqlalchemy.orm import Session
 
+from lockstep.storage.control.places import place_of
 from lockstep.storage.db.clock import db_now
-from lockstep.storage.db.dialects import changed, write
+from lockstep.storage.db.dialects import write
 from lockstep.storage.db.tables import SchedulerLeaseRow
 
 ONLY: Final = 1
 """The id of the one row; the first migration writes it."""
 
 
-def take(session: Session, owner: str, *, ttl_seconds: float) -> bool:
+def take(session: Session, owner: str, *, ttl_seconds: float) -> float | None:
     """Take the lease if it is free or expired, and clear its dirty mark.
+
+    Return the end of the lease by the database's clock, which identifies it; None if another
+    scheduler holds it.
 
     A lease that ends much later than ``ttl_seconds`` from now shows that the database's clock was
     set back.
@@ -33,12 +37,29 @@ def take(session: Session, owner: str, *, ttl_seconds: float) -> bool:
     )
     free = or_(SchedulerLeaseRow.owner.is_(None), SchedulerLeaseRow.owner == owner, over)
     statement = update(SchedulerLeaseRow).where(SchedulerLeaseRow.id == ONLY, free)
-    return (
-        changed(
-            session, statement.values(owner=owner, expires_at=db_now() + ttl_seconds, dirty=False)
-        )
-        == 1
+    taken = write(
+        session,
+        statement.values(owner=owner, expires_at=db_now() + ttl_seconds, dirty=False).returning(
+            SchedulerLeaseRow.expires_at
+        ),
     )
+    row = taken.one_or_none()
+    return None if row is None else float(row[0])
+
+
+def _is(owner: str, lease: float | None) -> tuple[ColumnElement[bool], ...]:
+    held = (SchedulerLeaseRow.id == ONLY, SchedulerLeaseRow.owner == owner)
+    return held if lease is None else (*held, SchedulerLeaseRow.expires_at == lease)
+
+
+def holds(session: Session, owner: str, lease: float) -> bool:
+    """Return whether the lease is the one that :func:`take` gave.
+
+    It then stays so until the end of the transaction. It is not if another scheduler has taken it,
+    or if a backup was restored since: then nothing that was read before is valid.
+    """
+    statement = select(SchedulerLeaseRow.id).where(*_is(owner, lease)).with_for_update()
+    return session.execute(statement).scalar_one_or_none() is not None
 
 
 def mark_dirty(session: Session) -> None:
@@ -46,12 +67,12 @@ def mark_dirty(session: Session) -> None:
     write(session, update(SchedulerLeaseRow).where(SchedulerLeaseRow.id == ONLY).values(dirty=True))
 
 
-def give_back(session: Session, owner: str) -> bool:
+def give_back(session: Session, owner: str, lease: float | None = None) -> bool:
     """End the pass and note when; True when another is asked for.
 
-    False also for one that is no longer the holder.
+    False also for one that is no longer the holder, or not under this lease.
     """
-    held = (SchedulerLeaseRow.id == ONLY, SchedulerLeaseRow.owner == owner)
+    held = _is(owner, lease)
     dirty = session.execute(
         select(SchedulerLeaseRow.dirty).where(*held).with_for_update()
     ).scalar_one_or_none()
@@ -70,6 +91,30 @@ def was_set_back(session: Session) -> bool:
     """Return whether the database's clock was set back since the last cycle."""
     statement = select(SchedulerLeaseRow.finished_at > db_now()).where(SchedulerLeaseRow.id == ONLY)
     return bool(session.execute(statement).scalar_one_or_none())
+
+
+def was_restored(session: Session) -> bool:
+    """Return whether a backup was restored since the last cycle, and note it.
+
+    Call it under the lease.
+    """
+    place = place_of(session)
+    row = update(SchedulerLeaseRow).where(SchedulerLeaseRow.id == ONLY)
+    known = session.scalars(select(SchedulerLeaseRow.place)).one_or_none()
+    if known == place:
+        return False
+    write(session, row.values(place=place))
+    if known is None:
+        return False
+    write(session, row.values(restored_at=db_now()))
+    return True
+
+
+def since_restore_seconds(session: Session) -> float | None:
+    """Seconds since a cycle found a restored backup; None if none did."""
+    statement = select(db_now() - SchedulerLeaseRow.restored_at).where(SchedulerLeaseRow.id == ONLY)
+    found = session.execute(statement).scalar_one_or_none()
+    return None if found is None else float(found)
 
 
 def gap_seconds(session: Session) -> float:

@@ -13,14 +13,20 @@ once with "database is locked", whatever the busy timeout.
 A transaction begins at the start of its block, not with its first statement, so the wait can be
 measured.
 
+On PostgreSQL a database whose restore is not complete refuses each transaction, like one that does
+not answer (``storage.db.whole``): at the begin, at most once a second, and at the end of each write
+transaction.
+
 Not here: the schema (``storage.db.tables``), and migrations (``storage.db.migrate``).
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Final
 
 from sqlalchemy import Connection, Engine, QueuePool, text
 from sqlalchemy.orm import Session
@@ -29,6 +35,10 @@ from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.storage.db.driver_errors import full, translated
 from lockstep.storage.db.engines import _LOOK, _WRITE, CONNECTIONS_KEPT, make_engine
 from lockstep.storage.db.room import Room
+from lockstep.storage.db.whole import NotWholeError, is_whole, server_of
+
+WHOLE_SECONDS: Final = 1.0
+"""A database that was whole is checked again after so long, before a transaction."""
 
 Waited = Callable[[str, str, float], None]
 """Takes ``jobs`` or ``series``, ``read`` or ``write``, and how many seconds it took until the
@@ -59,6 +69,13 @@ class Database:
         self._looking = {"jobs": _for_looking(self._jobs), "series": _for_looking(self._series)}
         self._room = Room(self._jobs.url)
         self._waited: Waited = lambda _database, _transaction, _seconds: None
+        self._may_be_partial = {
+            name: engine.dialect.name == "postgresql"
+            for name, engine in (("jobs", self._jobs), ("series", self._series))
+        }
+        self._whole_at = {"jobs": -math.inf, "series": -math.inf}
+        self._server: dict[str, str | None] = {}
+        """Of each database that was whole, the id of its server."""
 
     def tell_waits(self, waited: Waited) -> None:
         """Report the wait of each later transaction: for a connection and for other writers."""
@@ -89,6 +106,7 @@ class Database:
                 self._begun("jobs", "write", _write_transaction(self._writing["jobs"])) as session,
             ):
                 yield session
+                self._end_whole("jobs", session)
         except LockstepError as error:
             if error.code is ErrorCode.STORAGE_FULL:
                 self._room.note(refused=True)
@@ -103,6 +121,7 @@ class Database:
             self._begun("series", "write", _write_transaction(self._writing["series"])) as session,
         ):
             yield session
+            self._end_whole("series", session)
 
     @contextmanager
     def read_jobs(self) -> Iterator[Session]:
@@ -151,7 +170,27 @@ class Database:
         with transaction as session:
             session.connection()
             self._waited(database, kind, time.monotonic() - asked_at)
+            if time.monotonic() - self._whole_at[database] >= WHOLE_SECONDS:
+                self._require_whole(database, session)
             yield session
+
+    def _end_whole(self, database: str, session: Session) -> None:
+        """Check a write before its commit: its locks make the answer valid for its statements."""
+        session.flush()
+        self._require_whole(database, session)
+
+    def _require_whole(self, database: str, session: Session) -> None:
+        if not self._may_be_partial[database]:
+            return
+        connection = session.connection()
+        if not is_whole(connection, database):
+            self._whole_at[database] = -math.inf
+            known = self._server.get(database)
+            same = known is not None and server_of(connection) == known
+            raise NotWholeError(database, same_server=same)
+        self._whole_at[database] = time.monotonic()
+        if database not in self._server:
+            self._server[database] = server_of(connection)
 
     def ping(self) -> None:
         """Ask both databases for an answer.

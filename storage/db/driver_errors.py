@@ -13,7 +13,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, InternalError, OperationalError
+from sqlalchemy.exc import (
+    DatabaseError,
+    DataError,
+    DBAPIError,
+    InterfaceError,
+    InternalError,
+    OperationalError,
+    ProgrammingError,
+)
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from lockstep.domain.errors import ErrorCode, LockstepError
@@ -42,6 +50,11 @@ _REFUSALS: Final = (
 )
 """Answers of a PostgreSQL server that waiting does not change. libpq gives no SQLSTATE before the
 login, so the text decides; a server with messages in another language gets the general message."""
+_POSTGRES_PARTIAL: Final = frozenset({"42P01", "42P10", "42703", "3F000"})
+"""SQLSTATE ``undefined_table``, no constraint for ``ON CONFLICT``, ``undefined_column``,
+``invalid_schema_name``: a restore has not created them yet, or the backup has an older schema."""
+_SQLITE_PARTIAL: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+"""A file that is being copied over, or was damaged by that."""
 
 
 @contextmanager
@@ -56,14 +69,19 @@ def translated(which: str) -> Iterator[None]:
     Raises
     ------
     LockstepError
-        ``UNAVAILABLE`` if the database does not answer or stays locked, ``STORAGE_FULL`` if its
-        disk is full, ``INVALID`` for a value that it cannot store (PostgreSQL has no NUL in text).
+        ``UNAVAILABLE`` if the database does not answer, stays locked or is being restored,
+        ``STORAGE_FULL`` if its disk is full, ``INVALID`` for a value that it cannot store
+        (PostgreSQL has no NUL in text).
     """
     try:
         yield
     except (OperationalError, InternalError) as error:
         raise (full(which) if _is_full(error) else _unavailable(which, error)) from error
     except InterfaceError as error:
+        raise _unavailable(which, error) from error
+    except ProgrammingError as error:
+        if getattr(error.orig, "sqlstate", None) not in _POSTGRES_PARTIAL:
+            raise
         raise _unavailable(which, error) from error
     except PoolTimeoutError as error:
         raise LockstepError(
@@ -77,6 +95,11 @@ def translated(which: str) -> Iterator[None]:
             f"the {which} database cannot store a value of the request: {_cause(error)}",
             next_step="Remove NUL characters and numbers of more than 64 bits.",
         ) from error
+    except DatabaseError as error:
+        code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
+        if code not in _SQLITE_PARTIAL:
+            raise
+        raise _unavailable(which, error) from error
 
 
 def _is_full(error: DBAPIError) -> bool:

@@ -15,11 +15,12 @@ from typing import Final
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Connection, make_url, text
+from sqlalchemy import Connection, make_url, text, update
 
 from lockstep.storage.db.driver_errors import translated
 from lockstep.storage.db.engines import make_engine
 from lockstep.storage.db.schema import Mismatch, compare
+from lockstep.storage.db.tables import SchedulerLeaseRow
 
 LOCK_KEY: Final = 0x10C5_7E40
 """Key of the advisory lock; no other lock in this database may have it."""
@@ -53,7 +54,11 @@ def upgrade(jobs_url: str, series_url: str) -> None:
                     )
                 # Again, because another program may have upgraded it while this one waited.
                 _refuse_newer(compare(connection, which))
+                migrated = compare(connection, which) is not None
                 command.upgrade(config(which, connection), "head")
+                if migrated and which == "jobs":
+                    # A migration changes it as a restore does.
+                    connection.execute(update(SchedulerLeaseRow).values(place=None))
         finally:
             engine.dispose()
 

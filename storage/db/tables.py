@@ -373,3 +373,8 @@ class SchedulerLeaseRow(JobsBase):
     dirty: Mapped[bool] = mapped_column(default=False)
     """True if a notification arrived during a reconcile cycle."""
     finished_at: Mapped[float | None]
+    place: Mapped[str | None] = mapped_column(Text)
+    """Place of this database (``storage.control.places``) at the last cycle. A backup that is
+    restored names another one. NULL after a migration."""
+    restored_at: Mapped[float | None]
+    """Time at which a cycle found a restored backup."""

@@ -19,7 +19,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import BigInteger, Row, bindparam, delete, insert, literal_column, select, update
+from sqlalchemy import (
+    BigInteger,
+    Row,
+    bindparam,
+    delete,
+    func,
+    insert,
+    literal_column,
+    select,
+    update,
+)
 from sqlalchemy.orm import Session
 
 from lockstep.domain import limits
@@ -324,6 +334,14 @@ def progress(session: Session, job_ids: Iterable[str]) -> dict[str, ProgressRow]
         row.job_id: row
         for row in session.scalars(statement.execution_options(populate_existing=True))
     }
+
+
+def last_step_before(session: Session, job_id: str, attempt: int) -> int | None:
+    """Return the largest step with a stored point of an attempt before this one; None without."""
+    statement = select(func.max(SeriesChunkRow.last_step)).where(
+        SeriesChunkRow.job_id == job_id, SeriesChunkRow.attempt < attempt
+    )
+    return session.scalars(statement).one()
 
 
 def _nullable(value: float) -> float | None:

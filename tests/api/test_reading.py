@@ -92,6 +92,15 @@ def test_a_running_job_shows_attempt_progress_and_what_is_left(api: Api) -> None
     }
 
 
+def test_a_job_that_succeeded_shows_its_last_step_though_points_are_missing(api: Api) -> None:
+    """A restored backup lacks them."""
+    claim = scenes.run(api.database)  # 20 steps
+    ship_metrics(api, claim, record(12))
+    scenes.end(api.database, claim, Reason.SUCCEEDED, last_step=20)
+    progress = api.http.get(f"/v1/jobs/{claim.job_id}").json()["progress"]
+    assert (progress["step"], progress["fraction"], progress["samples"]) == (20, 1.0, 20 * 64)
+
+
 def test_without_a_throughput_the_attempts_mean_speed_gives_what_is_left(api: Api) -> None:
     claim = scenes.run(api.database)
     ship_metrics(api, claim, record(1), record(11))

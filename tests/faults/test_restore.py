@@ -13,12 +13,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
-import sqlite3
-import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -32,9 +29,11 @@ from lockstep.worker.agent.folders import Folder
 from lockstep.worker.agent.identity import launcher_key
 from tests.brokers import until
 from tests.databases import Urls
+from tests.faults import restores
 from tests.faults.plane import PATIENCE_SECONDS, Plane, running_plane, script
+from tests.faults.restores import Restore
 from tests.faults.table import Drill
-from tests.postgres import PostgresServer, find_programs
+from tests.postgres import find_programs
 
 SCALE: Final = 0.3
 """Fence 15 s, lease 18 s: a restore is over within it on a busy machine."""
@@ -42,8 +41,6 @@ POINTS: Final = 40
 """Of each part of the story: before the backup, between backup and restore, after the restore."""
 EVERY: Final = 10
 """Steps from one checkpoint to the next, and lines of one log segment."""
-
-Restore = Callable[[], None]
 
 SOURCE: Final = """
 from pathlib import Path
@@ -139,58 +136,12 @@ def backed_up(urls: Urls, folder: Path, request: pytest.FixtureRequest) -> Resto
     their place."""
     folder.mkdir()
     if urls[0].startswith("sqlite"):
-        return _files_backed_up(
-            [Path(make_url(url).database or "") for url in reversed(urls)], folder
-        )
-    return _server_backed_up(
-        request.getfixturevalue("postgres_server"), make_url(urls[0]).database or "", folder
-    )
-
-
-def _files_backed_up(paths: list[Path], folder: Path) -> Restore:
-    for path in paths:
-        with (
-            closing(sqlite3.connect(path)) as source,
-            closing(sqlite3.connect(folder / path.name)) as target,
-        ):
-            source.backup(target)
-
-    def restore() -> None:
-        for path in paths:
-            for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
-                path.with_name(name).unlink(missing_ok=True)
-        for path in paths:
-            copy = path.with_name(f"{path.name}.restored")
-            shutil.copyfile(folder / path.name, copy)
-            copy.rename(path)
-
-    return restore
-
-
-def _server_backed_up(server: PostgresServer, name: str, folder: Path) -> Restore:
-    programs = find_programs()
-    assert programs is not None
-
-    def run(program: str, database: str, *words: str) -> None:
-        url = (
-            make_url(server.url(database))
-            .set(drivername="postgresql")
-            .render_as_string(hide_password=False)
-        )
-        command = [str(programs / program), "--dbname", url, *words]
-        subprocess.run(
-            command, check=True, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"}
-        )
-
-    run("pg_dump", name, "-Fc", "--file", str(folder / "dump"))
-
-    def restore() -> None:
-        beside = server.create()
-        run("pg_restore", beside, "--exit-on-error", str(folder / "dump"))
-        server.drop(name)
-        server.rename(beside, name)
-
-    return restore
+        files = restores.paths(urls)
+        restores.copied(files, folder)
+        return lambda: restores.renamed(files, folder)
+    server, name = request.getfixturevalue("postgres_server"), make_url(urls[0]).database or ""
+    file = restores.dumped(server, name, folder)
+    return lambda: restores.beside(server, name, file)
 
 
 @contextmanager

@@ -147,6 +147,7 @@ def test_two_schedulers_at_once_place_every_job_once(world: World) -> None:
             bells[number],
             world.timings,
             lambda: False,
+            writing=world.database.jobs,
             renumber=True,
             expires=True,
             ends_at=1e18,

@@ -163,7 +163,7 @@ def _end(database: Database, claimed: Claim, reason: Reason) -> bool:
 def test_one_of_several_schedulers_takes_the_pass(database: Database) -> None:
     def take(owner: str) -> bool:
         with database.jobs() as session:
-            return scheduler_lease.take(session, owner, ttl_seconds=60)
+            return scheduler_lease.take(session, owner, ttl_seconds=60) is not None
 
     taken = scenes.at_once(*[lambda owner=owner: take(owner) for owner in "abcd"])
     assert sum(taken) == 1

@@ -400,3 +400,27 @@ def test_an_attempt_that_the_backup_has_as_unclaimed_goes_on(
 def all_nodes(node: Node) -> list[NodeRow]:
     with node.database.read_jobs() as session:
         return nodes.all_nodes(session)
+
+
+@pytest.mark.parametrize(
+    ("stored", "missing"),
+    [(4, ["Points and log lines of the steps 4 to 10 are missing"]), (11, [])],
+)
+def test_points_that_a_restore_has_lost_are_reported_by_the_next_attempt(
+    job: Job, tmp_path: Path, stored: int, missing: list[str]
+) -> None:
+    job.write(range(1, stored))
+    ship(job.metrics())
+    reporter = EventUploader(
+        job.database,
+        BlobStore(str(tmp_path / "store")),
+        job.folder,
+        job.stream._replace(attempt_number=2),
+        node_name="n1",
+        is_script=False,
+        keep_last=3,
+    )
+    say(job, "resumed", step=10, **{"from": "resume"})
+    run(reporter)
+    assert [text.split(":")[0] for text in job.events("points_missing")] == missing
+    assert reporter.resumed_step == 10

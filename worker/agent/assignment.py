@@ -26,6 +26,7 @@ from enum import Enum, auto
 import structlog
 from pydantic import ValidationError
 
+from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life import attempt as contract
 from lockstep.domain.life.attempt import AssignmentFile, StopFile
 from lockstep.domain.life.lifecycle import AssignmentState
@@ -152,6 +153,11 @@ class Attempt:
     def leased(self) -> bool:
         """Return whether its lease is still renewed."""
         return self.phase not in {Phase.ABANDON, Phase.CLEAR, Phase.OVER}
+
+    @property
+    def fence_deadline(self) -> float:
+        """The boottime until which its ranks may live."""
+        return self._fence_deadline
 
     def start(self) -> None:
         self._thread.start()
@@ -283,6 +289,9 @@ class Attempt:
             )
             return self._conclude(Outcome.of(Reason.VERSION, message))
         except Exception as error:
+            if isinstance(error, LockstepError) and error.code is ErrorCode.UNAVAILABLE:
+                # A database that is away or being restored: no other node can do better.
+                raise
             self._prepare_failures += 1
             if self._prepare_failures < PREPARE_TRIES:
                 raise

@@ -98,6 +98,11 @@ class Folder:
     def assignment(self) -> AssignmentFile | None:
         return self._readable(attempt.ASSIGNMENT, AssignmentFile)
 
+    def fence(self) -> float:
+        """The boottime until which its ranks may live; 0 without one."""
+        found = self._readable(attempt.FENCE, FenceFile)
+        return 0.0 if found is None else found.deadline_boottime
+
     def stop(self) -> StopFile | None:
         return self._readable(attempt.STOP, StopFile)
 

@@ -10,7 +10,7 @@ Each heartbeat, in this order:
    time plus the fence: it is earlier than the moment at which the database began to count the
    lease, so the node stops before the lease is given away.
 2. An assignment missing in the answer is lost: its processes are killed at once and nothing more is
-   written.
+   written. Without any row of it, a backup was restored (``worker.agent.restores``).
 3. Intents in the answer (cancel, timeout, shutdown) become graceful stops.
 4. Unclaimed assignments are claimed: their notification may have been lost. Held ones without a
    thread here are adopted: after a restart all; later, one whose claim was committed while the
@@ -41,6 +41,7 @@ from lockstep.storage.attempts import attempts, nodes
 from lockstep.storage.attempts.attempts import HeldAssignment
 from lockstep.storage.attempts.nodes import DeviceInfo
 from lockstep.storage.db.database import Database
+from lockstep.storage.db.whole import NotWholeError
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.system import processes
 from lockstep.system.processes import ProcessSnapshot, become_subreaper
@@ -50,6 +51,7 @@ from lockstep.worker.agent.context import AttemptContext
 from lockstep.worker.agent.folders import Folder, folders_in, retire
 from lockstep.worker.agent.identity import launcher_key
 from lockstep.worker.agent.outcomes import StopReason
+from lockstep.worker.agent.restores import Restores, may_live
 from lockstep.worker.agent.sweeping import Children, ProcessTree
 from lockstep.worker.health import HealthFile
 from lockstep.worker.launch import launching
@@ -132,6 +134,7 @@ class Supervisor:
         self._waiting: set[str] = set()
         """Assignments of this node that could not be claimed at the last look."""
         self._health = HealthFile(settings.node_dir, settings.timings.lease_seconds)
+        self._restores = Restores()
         self._registered = False
         self._in_touch = False
         self._next_heartbeat = 0.0
@@ -248,9 +251,16 @@ class Supervisor:
             self._next_heartbeat = 0.0
 
     def _heartbeat(self) -> None:
-        if not self._registered:
-            self._register()
-        self._renew()
+        sent_at = processes.boottime()
+        try:
+            if not self._registered:
+                self._register()
+            self._renew()
+        except NotWholeError as error:
+            if error.same_server and self._restores.may_hold(sent_at):
+                for attempt in self._leased().values():
+                    self._extend(attempt, sent_at)
+            raise
         self._guarded("health", self._health.beat)
         if not self._stopping:
             self._look_around()
@@ -263,17 +273,21 @@ class Supervisor:
     def _register(self) -> None:
         """Register this node, and find the attempts of a previous agent.
 
-        Repeated until the database answers.
+        Repeated until the database answers. A database that has lost this node gets it again once
+        no ranks of an attempt live that it may have lost, too.
         """
         name = self._settings.node_name
+        folders = folders_in(self._settings.node_dir)
         with self._database.jobs() as session:
+            if not nodes.is_registered(session, name) and may_live(folders, processes.boottime()):
+                log.warning("the database lacks this node: it is registered after the fence")
+                return
             nodes.register(
                 session, name, self._devices, version=self._version, boot_id=processes.boot_id()
             )
-        with self._database.read_jobs() as session:
             held = {assignment.assignment_id for assignment in attempts.held(session, name)}
-        for folder in folders_in(self._settings.node_dir):
-            if folder.assignment_id not in held:
+        for folder in folders:
+            if folder.assignment_id not in held | self._attempts.keys():
                 log.info(
                     "no lease exists for this attempt: removing it", assignment=folder.assignment_id
                 )
@@ -281,31 +295,45 @@ class Supervisor:
         self._registered = True
         log.info("registered", node=name, devices=len(self._devices), held=len(held))
 
+    def _leased(self) -> dict[str, Attempt]:
+        return {key: attempt for key, attempt in self._attempts.items() if attempt.leased}
+
     def _renew(self) -> None:
-        leased = {key: attempt for key, attempt in self._attempts.items() if attempt.leased}
+        name, leased = self._settings.node_name, self._leased()
         sent_at = processes.boottime()
         with self._database.jobs() as session:
             answer = attempts.renew(
                 session,
-                self._settings.node_name,
+                name,
                 {key: attempt.stream.token for key, attempt in leased.items()},
                 lease_seconds=self._timings.lease_seconds,
             )
             if self._stopping:
-                nodes.leave(session, self._settings.node_name)
+                nodes.leave(session, name)
+            known = attempts.known(session, leased.keys() - answer.keys())
+        self._restores.renewed()
         for key, attempt in leased.items():
             if key not in answer:
-                attempt.lose()
+                if key in known or self._restores.is_over(key, attempt.fence_deadline, sent_at):
+                    attempt.lose()
                 continue
-            try:
-                attempt.renewed(sent_at + self._timings.fence_seconds)
-            except OSError as error:
-                # A full disk, for example. Its ranks end at the last written fence; the others
-                # continue.
-                log.warning("writing a fence failed", assignment=key, error=repr(error))
+            self._restores.present(key)
+            self._extend(attempt, sent_at)
             intent = answer[key]
             if intent is not None:
                 attempt.ask_to_stop(_STOP_OF[intent])
+
+    def _extend(self, attempt: Attempt, sent_at: float) -> None:
+        try:
+            attempt.renewed(sent_at + self._timings.fence_seconds)
+        except OSError as error:
+            # A full disk, for example. Its ranks end at the last written fence; the others
+            # continue.
+            log.warning(
+                "writing a fence failed",
+                assignment=attempt.stream.assignment_id,
+                error=repr(error),
+            )
 
     def _read_intents(self) -> None:
         with self._database.read_jobs() as session:
@@ -352,6 +380,9 @@ class Supervisor:
 
     def _claim(self, assignment_id: str) -> None:
         if assignment_id in self._attempts:
+            return
+        if self._restores.in_doubt(self._attempts):
+            self._waiting.add(assignment_id)
             return
         sent_at = processes.boottime()
         address, meeting = self._address(), Reservation()

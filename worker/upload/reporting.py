@@ -40,7 +40,7 @@ from lockstep.storage.attempts import attempts, checkpoints, events
 from lockstep.storage.db.database import Database
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.objects.published import Note, write_note
-from lockstep.storage.series import streams
+from lockstep.storage.series import series, streams
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.agent.reconciling import reconcile
 from lockstep.worker.upload.shipper import Stream, is_open, is_poison, state_of
@@ -75,6 +75,7 @@ class EventUploader:
         node_name: str,
         is_script: bool,
         keep_last: int,
+        log_every_steps: int = 1,
         before_publishing: Callable[[], None] = lambda: None,
     ):
         self._database = database
@@ -84,6 +85,7 @@ class EventUploader:
         self._actor = f"node:{node_name}"
         self._is_script = is_script
         self._keep_last = keep_last
+        self._log_every_steps = log_every_steps
         self._before_publishing = before_publishing
         self._waiting: deque[_Told] = deque(maxlen=WARNINGS_MAX)
         self._place: int | None = None
@@ -93,6 +95,8 @@ class EventUploader:
         self._rows_differ = False
         self._marked_running = False
         self._failing_since: float | None = None
+        self.resumed_step: int | None = None
+        """Step of the checkpoint from which the attempt resumed."""
         self.final_checkpoint_lost = False
         """The run's last checkpoint could not be stored: its result is not there."""
 
@@ -259,6 +263,27 @@ class EventUploader:
         if data.get("changed"):
             message += f" Changed since then: {data['changed']}."
         self._tell("resumed", message[:WARNING_CHARS_MAX], known)
+        if isinstance(data.get("step"), int):
+            self.resumed_step = data["step"]
+            self._report_missing_points(data["step"])
+
+    def _report_missing_points(self, step: int) -> None:
+        """Report points of the steps before a checkpoint that the database does not have.
+
+        A backup that was restored after their spool was deleted lacks them, and so does a node that
+        was lost with its spool.
+        """
+        with self._database.read_series() as session:
+            stored = series.last_step_before(
+                session, self._stream.job_id, self._stream.attempt_number
+            )
+        first = 1 if stored is None else stored + 1
+        if first + self._log_every_steps <= step:
+            message = (
+                f"Points and log lines of the steps {first} to {step} are missing: they were "
+                "stored after the backup that was restored, or were lost with their node."
+            )
+            self._tell("points_missing", message, {"first": first, "last": step})
 
     def _mark_running(self) -> None:
         with self._database.jobs() as session:

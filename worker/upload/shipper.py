@@ -64,7 +64,9 @@ class Chunk(NamedTuple, Generic[Place, Record]):
 
 def opened(database: Database, stream: Stream) -> streams.StreamState | None:
     """Open an attempt's stream if the attempt holds its job; return its state."""
-    with database.read_jobs() as session:
+    # Write transactions, here and in ``is_open``: their end proves that the database was whole, so
+    # an absent row is not one that a restore has yet to load.
+    with database.jobs() as session:
         writer = attempts.writer(session, stream.assignment_id, stream.token)
     with database.series() as session:
         if writer is not None:
@@ -95,7 +97,7 @@ def state_of(database: Database, stream: Stream) -> streams.StreamState:
 
 def is_open(database: Database, stream: Stream) -> bool:
     """Return whether an attempt may add to its stream."""
-    with database.read_series() as session:
+    with database.series() as session:
         return streams.is_open(session, stream.assignment_id, stream.token)
 
 

@@ -72,6 +72,7 @@ class Uploaders:
             node_name=assignment.node_name,
             is_script=train is None,
             keep_last=1 if train is None else train.checkpoint.keep_last,
+            log_every_steps=1 if train is None else train.log_every_steps,
             before_publishing=self._numbers_first,
         )
         self._metrics = MetricsShipper(database, folder, stream, self._reporter.warn)
@@ -148,13 +149,11 @@ class Uploaders:
     def last_step(self) -> int | None:
         """Step of the newest record.
 
-        Of event files, where the job writes nothing else, the largest.
+        Of event files, where the job writes nothing else, the largest; without any record, the
+        step from which the attempt resumed.
         """
-        return (
-            self._event_files.last_step
-            if self._metrics.last_step is None
-            else self._metrics.last_step
-        )
+        found = (self._metrics.last_step, self._event_files.last_step, self._reporter.resumed_step)
+        return next((step for step in found if step is not None), None)
 
     @property
     def final_checkpoint_lost(self) -> bool:
