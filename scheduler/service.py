@@ -90,7 +90,7 @@ def run(settings: SchedulerSettings) -> None:
     app = make_app(settings.broker_url, queue=CONTROL)
     app.task(name=WakeScheduler.task)(loop.notify)
     try:
-        consume(app, loop, name=f"scheduler@{owner}", threads=1, end_seconds=END_SECONDS)
+        consume(app, loop, name=f"scheduler@{owner}", threads=1, end_seconds=lambda: END_SECONDS)
     finally:
         publisher.close()
         database.close()

@@ -53,4 +53,4 @@ def start(assignment_id: str) -> None:
     say(f"start {assignment_id}")
 
 
-consume(app, Beats(), name="listener@test", threads=1, end_seconds=5.0)
+consume(app, Beats(), name="listener@test", threads=1, end_seconds=lambda: 5.0)

@@ -33,10 +33,11 @@ import structlog
 
 from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import EngineEvent
+from lockstep.domain.life.grace import SaveTime
 from lockstep.domain.training.memory import compared
 from lockstep.domain.training.metrics import from_json
 from lockstep.domain.training.plan import BatchPlan
-from lockstep.storage.attempts import attempts, checkpoints, events
+from lockstep.storage.attempts import attempts, checkpoints, events, stops
 from lockstep.storage.db.database import Database
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.objects.published import Note, write_note
@@ -93,6 +94,7 @@ class EventUploader:
         self._rows_differ = False
         self._marked_running = False
         self._failing_since: float | None = None
+        self._save_time: SaveTime | None = None
         self.final_checkpoint_lost = False
         """The run's last checkpoint could not be stored: its result is not there."""
 
@@ -121,6 +123,7 @@ class EventUploader:
     def step(self, last: bool) -> bool:
         """Carry out one batch of events. See ``worker.upload.upload_loop``."""
         self._send_waiting()
+        self._report_save_time()
         if self._set_back:
             self._set_back, self._rows_differ = False, True
             self._place, self._marked_running = None, False
@@ -264,6 +267,18 @@ class EventUploader:
         with self._database.jobs() as session:
             attempts.mark_running(session, self._stream.assignment_id, self._stream.token)
         self._marked_running = True
+
+    def _report_save_time(self) -> None:
+        """Store the duration of a save before the upload of its checkpoint, which may take longer.
+
+        A cancel states the grace that follows from it.
+        """
+        found = self._folder.save_time()
+        if found is not None and found != self._save_time:
+            part = self._stream
+            with self._database.jobs() as session:
+                stops.note_save(session, part.assignment_id, part.token, found)
+            self._save_time = found
 
     def _send_waiting(self) -> None:
         while self._waiting:
