@@ -269,10 +269,7 @@ class EventUploader:
         self._marked_running = True
 
     def _report_save_time(self) -> None:
-        """Store the duration of a save before the upload of its checkpoint, which may take longer.
-
-        A cancel states the grace that follows from it.
-        """
+        """Store the duration of a save before its checkpoint, whose upload may take longer."""
         found = self._folder.save_time()
         if found is not None and found != self._save_time:
             part = self._stream
