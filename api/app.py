@@ -125,6 +125,7 @@ def create_app(
         notifier=publisher,
         guard=Guard(database, required=settings.auth == "on"),
         lease_seconds=timings.lease_seconds,
+        stop_grace_seconds=timings.stop_grace_seconds,
         readiness=Readiness(
             database,
             mismatch=lambda: schema.mismatch(database),

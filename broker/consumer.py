@@ -16,13 +16,18 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
+from collections.abc import Callable
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from celery import Celery, bootsteps
 from celery.worker import WorkController, state
 
 from lockstep.system.watchdog import Watchdog
+
+_GUARD_SECONDS: Final = 0.2
+"""Interval at which the limit of an end is read."""
 
 
 class BackgroundService(Protocol):
@@ -47,7 +52,7 @@ def consume(
     *,
     name: str,
     threads: int,
-    end_seconds: float,
+    end_seconds: Callable[[], float],
     watchdog: Watchdog,
 ) -> None:
     """Run a worker on the app's queue, and the supervisor, until SIGTERM or SIGINT.
@@ -63,8 +68,8 @@ def consume(
         Of this worker among all that share the broker.
     threads : int
         Messages handled at once.
-    end_seconds : float
-        How long an end in order may take, supervisor and Celery together.
+    end_seconds : callable
+        Returns how long an orderly end may take, supervisor and Celery together. It may grow.
     watchdog : Watchdog
         Ends the process if the supervisor ends or stands still.
     """
@@ -92,13 +97,16 @@ def consume(
         without_heartbeat=True,
     )
 
+    def exit_late(started: float) -> None:
+        while time.monotonic() < started + end_seconds():
+            time.sleep(_GUARD_SECONDS)
+        os._exit(os.EX_OK)
+
     def end(_signal: int, _frame: FrameType | None) -> None:
         watchdog.let_end()
         supervisor.ask_stop()
         state.should_stop = os.EX_OK
-        guard = threading.Timer(end_seconds, os._exit, args=(os.EX_OK,))
-        guard.daemon = True
-        guard.start()
+        threading.Thread(target=exit_late, args=(time.monotonic(),), daemon=True).start()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)

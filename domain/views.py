@@ -13,6 +13,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer, WithJsonSchema
 
+from lockstep.domain.life.grace import Grace
 from lockstep.domain.life.lifecycle import AttemptState, Intent, JobState
 from lockstep.domain.life.outcomes import Outcome
 from lockstep.domain.spec.schema_docs import Described
@@ -94,6 +95,8 @@ class JobView(_View):
     queue: QueuePlace | None
     """Only while queued."""
     intent: Intent | None
+    stop_grace: Grace | None = None
+    """Limit of a requested stop: its processes are killed after it. Null without a request."""
     outcome: Outcome | None
     priority: int
     labels: dict[str, str]

@@ -179,7 +179,14 @@ class Cycle:
             job = jobs.get(session, job_id)
             limit = None if job is None else job.timeout_seconds
             message = f"it has run longer than its timeout of {limit or 0:g} s"
-            asked = jobs.ask(session, job_id, Intent.TIMEOUT, actor=ACTOR, message=message)
+            asked = jobs.ask(
+                session,
+                job_id,
+                Intent.TIMEOUT,
+                actor=ACTOR,
+                message=message,
+                least_seconds=self.timings.stop_grace_seconds,
+            )
             newest = attempts.newest(session, [job_id]).get(job_id)
             parts = [] if newest is None else newest.assignments
         if asked:

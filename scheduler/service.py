@@ -97,7 +97,7 @@ def run(settings: SchedulerSettings) -> None:
             loop,
             name=f"scheduler@{owner}",
             threads=1,
-            end_seconds=END_SECONDS,
+            end_seconds=lambda: END_SECONDS,
             watchdog=watchdog,
         )
     finally:

@@ -106,7 +106,7 @@ def _serve(settings: AgentSettings, supervisor: Supervisor, watchdog: Watchdog) 
         supervisor,
         name=f"agent@{settings.node_name}",
         threads=1,
-        end_seconds=supervisor.end_seconds + CELERY_SECONDS,
+        end_seconds=lambda: supervisor.end_seconds() + CELERY_SECONDS,
         watchdog=watchdog,
     )
 

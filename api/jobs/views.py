@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final, Literal
 
+from lockstep.domain.life.grace import Grace
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.life.outcomes import Outcome
 from lockstep.domain.training.plan import BatchPlan
@@ -127,6 +128,7 @@ def job_view(job: JobRow, relations: JobRelations) -> JobView:
             estimated_start=_moment_or_none(relations.starts.get(job.id)),
         ),
         intent=job.intent,
+        stop_grace=None if job.stop_grace is None else Grace.model_validate(job.stop_grace),
         outcome=None if job.outcome is None else Outcome.stored(job.outcome),
         priority=job.priority,
         labels=job.labels,

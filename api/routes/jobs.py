@@ -295,12 +295,26 @@ def get_job(reference: Reference, request: Request, app_state: AppStateDep) -> R
     summary="Cancel a job",
     status_code=202,
     response_description="The job: cancelled if no process was running, else with `intent` `cancel` until all "
-    "processes have ended.",
+    "processes have ended, and with the limit of that in `stop_grace`.",
     responses=documented(404, 409, 507),
 )
-def cancel(reference: Reference, app_state: AppStateDep, actor: Actor) -> JobView:
+def cancel(
+    reference: Reference,
+    app_state: AppStateDep,
+    actor: Actor,
+    now: Annotated[
+        bool,
+        Query(description="True kills the processes at once, without a last checkpoint."),
+    ] = False,
+) -> JobView:
     with app_state.database.jobs() as session:
-        job = jobs.cancel(session, jobs.find(session, reference).id, actor)
+        job = jobs.cancel(
+            session,
+            jobs.find(session, reference).id,
+            actor,
+            now=now,
+            least_seconds=app_state.stop_grace_seconds,
+        )
         newest = attempts.newest(session, [job.id]).get(job.id)
         parts = newest.assignments if newest is not None else []
         stops = [

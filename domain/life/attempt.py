@@ -32,6 +32,8 @@ reader takes whole lines only.
 * ``logs/shipped`` (agent): ``ShippedFile``, the part of the logs that is in the database. The
   launcher pauses its ranks when uploads lag.
 * ``checkpoints/`` (rank 0): one folder per checkpoint, complete when it has its ``manifest.json``.
+* ``save_time.json`` (first rank of each node): ``grace.SaveTime``, a forecast after the first step,
+  and on rank 0 the duration of the last save. The grace of a stop depends on it.
 * ``resume/`` (agent): the checkpoint to resume from, if any.
 * ``init/`` (agent): another job's checkpoint with the initial weights, if ``train.init_from`` names
   one.
@@ -66,6 +68,7 @@ TENSORBOARD: Final = "tensorboard"
 LOGS: Final = "logs"
 SHIPPED: Final = "logs/shipped"
 CHECKPOINTS: Final = "checkpoints"
+SAVE_TIME: Final = "save_time.json"
 RESUME: Final = "resume"
 INIT: Final = "init"
 CODE: Final = "code"
@@ -155,7 +158,8 @@ class FenceFile(_Order):
 class StopFile(_Order):
     """A graceful stop: ranks save a checkpoint at a step boundary and end.
 
-    After the grace they are killed.
+    After the grace (``domain.life.grace``) they are killed. A file that replaces it may shorten the
+    grace.
 
     Of a train job, a step that is unfinished at half the grace is abandoned, and the one before it
     saved.
@@ -212,7 +216,8 @@ class EngineEvent(_File):
     * ``resumed``: ``{"step": int, "from": str}``.
     * ``initialized``: ``{"from": str}``; a fresh start from the weights that ``train.init_from``
       names.
-    * ``checkpoint``: ``{"step": int, "folder": str, "bytes": int, "sha256": str, "final": bool}``.
+    * ``checkpoint``: ``{"step": int, "folder": str, "bytes": int, "sha256": str, "final": bool,
+      "seconds": number}``.
       ``folder`` is relative to ``checkpoints/``; ``sha256`` is of its manifest. With ``keep_best``
       also ``"metric": {"name": str, "value": number or None}``.
     * ``checkpoint_skipped``: ``{"folder": str, "why": str}``; truncated or damaged, not used.

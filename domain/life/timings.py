@@ -37,7 +37,7 @@ class Timings:
     sample_seconds: float = 10.0
     """Interval at which the agent measures an attempt's use of the machine."""
     stop_grace_seconds: float = 5.0
-    """From the graceful stop to SIGKILL."""
+    """From the graceful stop to SIGKILL, at least (``domain.life.grace``)."""
     backoff_seconds: float = 1.0
     """Longest wait before the first retry of a job; doubles with each, up to
     ``backoff_max_seconds``."""

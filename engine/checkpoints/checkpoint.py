@@ -94,6 +94,8 @@ class SavedCheckpoint:
     sha256: str
     """Of the manifest, which has the digests of all other files."""
     measured: CheckpointMetric | None = None
+    seconds: float = 0.0
+    """Duration of the save, from the collection of the state; set by ``Saver``."""
 
 
 def folder_name(step: int) -> str:

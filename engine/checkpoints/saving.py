@@ -26,6 +26,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -196,10 +197,18 @@ class Saver:
         self.newest_step: int | None = None
         """Of the newest one that was begun."""
 
-    def begin(self, step: int, state: State, *, measured: CheckpointMetric | None = None) -> None:
+    def begin(
+        self,
+        step: int,
+        state: State,
+        *,
+        measured: CheckpointMetric | None = None,
+        collected_seconds: float = 0.0,
+    ) -> None:
         """Save the state of ``step`` while training goes on.
 
-        The state may be changed after the next :meth:`poll`.
+        The state may be changed after the next :meth:`poll`. ``collected_seconds`` is the time that
+        its collection took; it is part of the duration of the save.
 
         Raises
         ------
@@ -207,9 +216,10 @@ class Saver:
             ``storage``, if the checkpoint before this one could not be written.
         """
         if not self._background:
-            self.write(step, state, measured=measured)
+            self.write(step, state, measured=measured, collected_seconds=collected_seconds)
             return
         self._wait_for_the_last(step)
+        started = time.monotonic() - collected_seconds
         try:
             taken = self._copies.take(state)
         except (RuntimeError, MemoryError) as error:
@@ -221,11 +231,14 @@ class Saver:
                 f"no memory for a copy of the state: training waits while checkpoints are written "
                 f"({error})"
             )
-            self.write(step, state, measured=measured)
+            self.write(step, state, measured=measured, collected_seconds=collected_seconds)
             return
         self.newest_step = step
         self._thread = threading.Thread(
-            target=self._run, args=(step, taken, measured), name=f"checkpoint-{step}", daemon=True
+            target=self._run,
+            args=(step, taken, measured, started),
+            name=f"checkpoint-{step}",
+            daemon=True,
         )
         self._thread.start()
 
@@ -236,6 +249,7 @@ class Saver:
         *,
         measured: CheckpointMetric | None = None,
         others: Mapping[str, Part] | None = None,
+        collected_seconds: float = 0.0,
     ) -> SavedCheckpoint:
         """Save the state of ``step`` and wait until it is durable. Nothing is copied.
 
@@ -246,7 +260,8 @@ class Saver:
         """
         self.finish()
         self.newest_step = step
-        return self._save(step, state, measured, others)
+        started = time.monotonic() - collected_seconds
+        return self._save(step, state, measured, others, started)
 
     def poll(self) -> None:
         """Raise errors of the thread, and let the device finish its copy.
@@ -286,10 +301,12 @@ class Saver:
                 "checkpoint.every_steps"
             )
 
-    def _run(self, step: int, taken: State, measured: CheckpointMetric | None) -> None:
+    def _run(
+        self, step: int, taken: State, measured: CheckpointMetric | None, started: float
+    ) -> None:
         try:
             self._copies.wait()
-            self._save(step, taken, measured, None)
+            self._save(step, taken, measured, None, started)
         except BaseException as error:  # noqa: BLE001 - raised again in the rank's main thread
             self._failure = error
 
@@ -299,11 +316,13 @@ class Saver:
         state: State,
         measured: CheckpointMetric | None,
         others: Mapping[str, Part] | None,
+        started: float,
     ) -> SavedCheckpoint:
         def save() -> SavedCheckpoint:
             return checkpoint.save(self._parent, step, state, measured=measured, others=others)
 
-        self.newest = saved = self._with_room(step, save)
+        saved = self._with_room(step, save)
+        self.newest = saved = replace(saved, seconds=time.monotonic() - started)
         self._durable(saved)
         try:
             checkpoint.prune(self._parent, saved, keep_last=self._keep_last)

@@ -24,8 +24,10 @@ Not here: files and digests (``engine.checkpoints.checkpoint``), the thread that
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -34,6 +36,7 @@ import torch
 from torch import nn
 
 from lockstep.domain.life import attempt
+from lockstep.domain.life.grace import SaveTime
 from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.train import Train
@@ -48,6 +51,7 @@ from lockstep.engine.runtime.errors import EngineError, describe
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.telemetry import Telemetry
 from lockstep.engine.strategies.base import Strategy
+from lockstep.system.files import write_atomically
 
 _EVAL: Final = "eval/"
 _EXPORT: Final = ".export"
@@ -112,6 +116,7 @@ class TrainingState:
         self._told_of_metric = False
         self._resumed: CheckpointMetric | None = None
         self._resumed_step = -1
+        self._state_bytes: int | None = None
         self._saver: Saver | None = None
         if ranks.first:
             self._saver = Saver(
@@ -157,6 +162,7 @@ class TrainingState:
         """
         if not (self._saver is not None or strategy.saves_together):
             return
+        started = time.monotonic()
         state: State = {
             "model": strategy.model_state(),
             "optimizer": strategy.optimizer_state(optimizer),
@@ -176,10 +182,21 @@ class TrainingState:
         measured = self._measured(step, values)
         if ends:
             others = self._exported(state["model"], step, values) if final else {}
-            self._saver.write(step, state, measured=measured, others=others)
+            self._saver.write(
+                step,
+                state,
+                measured=measured,
+                others=others,
+                collected_seconds=time.monotonic() - started,
+            )
             shutil.rmtree(self._folder / _EXPORT, ignore_errors=True)
         else:
-            self._saver.begin(step, state, measured=measured)
+            self._saver.begin(
+                step,
+                state,
+                measured=measured,
+                collected_seconds=time.monotonic() - started,
+            )
 
     def poll(self) -> None:
         """Raise errors of a checkpoint that is written in the background.
@@ -209,7 +226,22 @@ class TrainingState:
         self._plan = plan
         self._layout = self._layout | {"micro_batch_size": plan.micro_batch_size}
 
+    def report_forecast(self) -> None:
+        """Report the expected duration of a save to the node's agent, before the first one.
+
+        Call after each step: a stop before the first step has nothing to save, and needs no time
+        for it.
+        """
+        state_bytes, self._state_bytes = self._state_bytes, None
+        if state_bytes is not None and not (self._folder / attempt.SAVE_TIME).exists():
+            self._report(SaveTime.forecast(state_bytes))
+
+    def _report(self, save: SaveTime) -> None:
+        with contextlib.suppress(OSError):  # A full disk must not end a run that needs no disk now.
+            write_atomically(self._folder / attempt.SAVE_TIME, save.model_dump_json())
+
     def _tell(self, saved: SavedCheckpoint) -> None:
+        self._report(SaveTime(seconds=saved.seconds, measured=True))
         measured = {} if saved.measured is None else {"metric": saved.measured.document()}
         self._telemetry.event(
             "checkpoint",
@@ -218,6 +250,7 @@ class TrainingState:
             bytes=saved.size_bytes,
             sha256=saved.sha256,
             final=saved.step == self._final_step,
+            seconds=round(saved.seconds, 3),
             **measured,
         )
 
@@ -293,6 +326,9 @@ class TrainingState:
         resumes : bool
             True to use this folder's own checkpoints if there is no ``resume``.
         """
+        if self._ranks.local_rank == 0:
+            # With the two averages of Adam, which the optimizer makes in the first step.
+            self._state_bytes = 3 * sum(each.nbytes for each in model.parameters())
         found, damage = self._ranks.from_first(
             self._find(resumes=resumes) if self._ranks.first else (None, "")
         )

@@ -39,6 +39,7 @@ from typing import Literal, Protocol
 
 from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import AssignmentFile, FenceFile, StopFile
+from lockstep.domain.life.grace import SaveTime, StoppedJob, grace_of
 from lockstep.engine.launcher.bounds import Bounds
 from lockstep.engine.launcher.files import read_model
 from lockstep.engine.launcher.stall.stalls import StallDetector, StallReport
@@ -246,17 +247,18 @@ class GangWatch(threading.Thread):
         self._kill_at = now
 
     def _look_at_stop(self, now: float) -> None:
-        if self.facts.stop is None:
-            stop = self._wanted_stop()
-            if stop is None:
-                return
-            self.facts.stop = stop
-            if self.facts.cause is None:
-                self._log_line(
-                    f"Stopping ({stop.reason}): the ranks have a grace period of "
-                    f"{stop.grace_seconds:g} s."
-                )
-                self._end_by("stop", now + stop.grace_seconds)
+        stop = self._wanted_stop()
+        if stop is None:
+            return
+        before, self.facts.stop = self.facts.stop, stop
+        if before is not None and stop.grace_seconds < before.grace_seconds:
+            self._kill_at = min(self._kill_at, now + stop.grace_seconds)
+        if before is None and self.facts.cause is None:
+            self._log_line(
+                f"Stopping ({stop.reason}): the ranks have a grace period of "
+                f"{stop.grace_seconds:g} s."
+            )
+            self._end_by("stop", now + stop.grace_seconds)
         if (
             self.facts.cause == "stop"
             and self._assignment.spec.kind == "script"
@@ -265,9 +267,14 @@ class GangWatch(threading.Thread):
             self._terminate()
 
     def _wanted_stop(self) -> StopFile | None:
-        stop = read_model(self._folder / attempt.STOP, StopFile)
+        stop = read_model(self._folder / attempt.STOP, StopFile) or self.facts.stop
         if stop is None and self._sigterm.is_set():
-            stop = StopFile(reason="shutdown", grace_seconds=self._assignment.stop_grace_seconds)
+            job = StoppedJob(
+                self._assignment.spec.kind,
+                read_model(self._folder / attempt.SAVE_TIME, SaveTime),
+                self._assignment.stop_grace_seconds,
+            )
+            stop = StopFile(reason="shutdown", grace_seconds=grace_of(job, "shutdown").seconds)
             with contextlib.suppress(
                 OSError
             ):  # a full disk: the ranks are then killed without a request

@@ -174,6 +174,7 @@ class Trainer:
         while batch is not None and not decision.flags.stop:
             with self._account.counting(batch):
                 batch, decision = self._step(batch, decision.next_divisors)
+            parts.state.report_forecast()
         stopped = decision.flags.stop and self.steps_done < parts.length.steps
         if self.steps_done and self._saved_step != self.steps_done:
             self._save({}, ends=True)

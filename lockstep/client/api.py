@@ -193,10 +193,14 @@ class Client:
         """One job. Asking again costs the server little while nothing has changed."""
         return self.transport.get(_job(reference), JobView)
 
-    def cancel(self, reference: str) -> JobView:
-        """Ask for a job's end. Asking again for one that is cancelled answers with that job."""
+    def cancel(self, reference: str, *, now: bool = False) -> JobView:
+        """Ask for a job's end. Asking again for one that is cancelled answers with that job.
+
+        ``now`` kills its processes without a checkpoint.
+        """
         try:
-            return self.transport.post(_job(reference, "/cancel"), JobView)
+            params = [("now", "true")] if now else []
+            return self.transport.post(_job(reference, "/cancel"), JobView, params=params)
         except RefusedError as refused:
             if refused.problem.code == ErrorCode.CONFLICT:
                 job = self.job(reference)

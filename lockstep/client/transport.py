@@ -169,9 +169,11 @@ class Transport:
         view: type[V],
         document: object = None,
         headers: Mapping[str, str] | None = None,
+        params: Params = (),
     ) -> V:
         """Send a JSON document, or nothing, and read the answer as ``view``."""
-        return self._read(self.send("POST", path, headers=headers or {}, json=document), view)
+        sent = self.send("POST", path, params=params, headers=headers or {}, json=document)
+        return self._read(sent, view)
 
     def put_file(self, path: str, view: type[V], file: Path, media_type: str) -> V:
         """Send a file's bytes. The file is reopened for each try."""

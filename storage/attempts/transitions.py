@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import Update, bindparam, func, update
+from sqlalchemy import Update, bindparam, func, null, update
 from sqlalchemy.orm import Session
 
 from lockstep.domain.life.lifecycle import STEPS, TERMINAL
@@ -100,7 +100,8 @@ def _taken(step: str, *, guarded: bool) -> Update:
     if target in TERMINAL:
         values |= {"finished_at": db_now(), "wait_position": None, "wait_reason": None}
     if step not in ("place", "run"):
-        values["intent"] = None  # it was meant for the attempt that is over
+        # They were meant for the attempt that is over.
+        values |= {"intent": None, "stop_grace": null()}
     statement = (
         update(JOBS)
         .where(JOBS.c.id == bindparam("of_job"), JOBS.c.state.in_(sources))

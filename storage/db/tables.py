@@ -60,6 +60,10 @@ class JobRow(JobsBase):
     state: Mapped[JobState] = mapped_column(choice(JobState, "state"), default=JobState.QUEUED)
     intent: Mapped[Intent | None] = mapped_column(choice(Intent, "intent"))
     """Requested change of the live attempt; the state changes once it is carried out."""
+    stop_grace: Mapped[Json | None]
+    """``domain.life.grace.Grace`` of that request, if it is a stop."""
+    save_time: Mapped[Json | None]
+    """``domain.life.grace.SaveTime``: duration of the last save, or its forecast."""
     version: Mapped[int] = mapped_column(BigInteger, default=1)
     """Counts every change that a reader of the job can see."""
     priority: Mapped[int]

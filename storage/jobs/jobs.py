@@ -10,14 +10,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import uuid_utils
-from sqlalchemy import Connection, bindparam, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, insert, or_, select, true, update
 from sqlalchemy.orm import Session
 
 from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.life.grace import LEAST_SECONDS
 from lockstep.domain.life.lifecycle import TERMINAL, Intent, JobState
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.training.plan import BatchPlan
-from lockstep.storage.attempts import endings, events, transitions
+from lockstep.storage.attempts import endings, events, stops, transitions
 from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.dialects import for_each, run, table_of, write
 from lockstep.storage.db.tables import IdempotencyKeyRow, JobLabelRow, JobRow
@@ -224,8 +225,17 @@ def find_several(session: Session, references: Sequence[str]) -> list[JobRow]:
     return list({job.id: job for job in found}.values())
 
 
-def cancel(session: Session, job_id: str, actor: str) -> JobRow:
+def cancel(
+    session: Session,
+    job_id: str,
+    actor: str,
+    *,
+    now: bool = False,
+    least_seconds: float = LEAST_SECONDS,
+) -> JobRow:
     """Cancel a job: at once while nothing of it runs, otherwise by asking its nodes.
+
+    ``now`` leaves its processes no time for a checkpoint, also if a cancel is under way.
 
     Raises
     ------
@@ -251,6 +261,8 @@ def cancel(session: Session, job_id: str, actor: str) -> JobRow:
             Intent.CANCEL,
             actor=actor,
             message=f"{actor} requested the cancellation",
+            now=now,
+            least_seconds=least_seconds,
         ):
             if attempt is not None:
                 endings.end_unclaimed(session, attempt, message=message)
@@ -294,21 +306,35 @@ _ENDED_AS: Final[Mapping[JobState, str]] = {
 }
 
 
-def ask(session: Session, job_id: str, intent: Intent, *, actor: str, message: str) -> bool:
+def ask(
+    session: Session,
+    job_id: str,
+    intent: Intent,
+    *,
+    actor: str,
+    message: str,
+    now: bool = False,
+    least_seconds: float = LEAST_SECONDS,
+) -> bool:
     """Store the intent for the job's live attempt; its nodes read it with their next renewal.
 
     Return False, with nothing written, if the job is not live, or the same intent or a cancel is
-    stored already. A user's cancel replaces any other intent.
+    stored already. A user's cancel replaces any other intent, and one with ``now`` one without.
+
+    The grace (``domain.life.grace``) is stored with it. ``least_seconds`` is its smallest value.
     """
+    grace, shortens = stops.grace_for(session, job_id, intent, now=now, least_seconds=least_seconds)
     weaker = (
         JobRow.intent.is_(None)
         if intent is not Intent.CANCEL
+        else true()
+        if shortens
         else JobRow.intent.is_distinct_from(Intent.CANCEL)
     )
     statement = (
         update(JobRow)
         .where(JobRow.id == job_id, JobRow.state.in_((JobState.STARTING, JobState.RUNNING)), weaker)
-        .values(intent=intent, version=JobRow.version + 1)
+        .values(intent=intent, stop_grace=grace.model_dump(), version=JobRow.version + 1)
         .returning(JobRow.attempt_count)
     )
     row = write(session, statement).one_or_none()
@@ -316,7 +342,13 @@ def ask(session: Session, job_id: str, intent: Intent, *, actor: str, message: s
         return False
     kind = f"{intent.value}_requested"
     events.add(
-        session, job_id=job_id, attempt=row.attempt_count, kind=kind, message=message, actor=actor
+        session,
+        job_id=job_id,
+        attempt=row.attempt_count,
+        kind=kind,
+        message=f"{message}; grace {grace.seconds:g} s ({grace.reason})",
+        actor=actor,
+        data={"grace_seconds": grace.seconds},
     )
     return True
 

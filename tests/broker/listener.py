@@ -62,6 +62,6 @@ consume(
     Beats(),
     name="listener@test",
     threads=1,
-    end_seconds=5.0,
+    end_seconds=lambda: 5.0,
     watchdog=Watchdog("beats"),
 )

@@ -20,6 +20,7 @@ import pytest
 from pydantic_settings import BaseSettings
 from ruamel.yaml import YAML
 
+from lockstep.domain.life.grace import AGENT_END_SECONDS_MAX
 from lockstep.storage.db import migrate
 from lockstep.storage.db.settings import default_series_url
 from tests.packaging.dockerfile import ROOT, inherited, stages
@@ -174,6 +175,11 @@ def test_our_wheel_is_installed_after_all_that_it_needs(stage: str) -> None:
     assert "--no-deps" in instructions[wheel][1]
     before = [rest for keyword, rest in instructions[:wheel] if keyword in {"COPY", "ADD"}]
     assert not any("--from=build" in rest for rest in before)
+
+
+@pytest.mark.parametrize("name", ["agent-cpu", "agent-gpu"])
+def test_an_agents_container_is_stopped_after_the_longest_end_of_the_agent(name: str) -> None:
+    assert SERVICES[name]["stop_grace_period"] == f"{AGENT_END_SECONDS_MAX:.0f}s"
 
 
 def test_a_build_needs_no_frontend_from_a_registry() -> None:

@@ -227,7 +227,9 @@ def test_a_job_that_ran_longer_than_its_timeout_is_asked_to_stop_once(world: Wor
         told = list(
             session.scalars(select(EventRow.message).where(EventRow.kind == "timeout_requested"))
         )
-    assert told == ["it has run longer than its timeout of 60 s"]
+    assert told == [
+        "it has run longer than its timeout of 60 s; grace 5 s (the time of a script after SIGTERM)"
+    ]
 
 
 def test_what_an_ended_attempt_left_open_is_sealed_before_its_job_is_placed_again(

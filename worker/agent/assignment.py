@@ -29,12 +29,14 @@ from pydantic import ValidationError
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life import attempt as contract
 from lockstep.domain.life.attempt import AssignmentFile, StopFile
+from lockstep.domain.life.grace import Cause, StoppedJob, grace_of
 from lockstep.domain.life.lifecycle import AssignmentState
 from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.domain.spec.stored import UnreadableSpecError
 from lockstep.domain.version import VERSION
 from lockstep.storage.attempts import attempts
 from lockstep.storage.attempts.attempts import Claim, HeldAssignment
+from lockstep.storage.attempts.stops import StopTerms
 from lockstep.storage.series import streams
 from lockstep.system import processes
 from lockstep.system.processes import ProcessSnapshot
@@ -93,7 +95,12 @@ class Attempt:
         self._uploaders: Uploaders | None = None
         self._meeting: Reservation | None = None
         self._memory = MemoryReclaim(folder.memory_before)
-        self._peers = Peers(context.database, context.node_name, stream)
+        self._peers = Peers(
+            context.database,
+            context.node_name,
+            stream,
+            least_seconds=context.timings.stop_grace_seconds,
+        )
         self._outcome: Outcome | None = None
         self._node_failed = False
         self._prepare_failures = 0
@@ -101,6 +108,8 @@ class Attempt:
         self._fence_deadline = 0.0
         self._stop_wanted: StopReason | None = None
         self._kill_at: float | None = None
+        self._stop_seconds: float | None = None
+        self._stop_terms = StopTerms(None, None)
         self._lost = False
         self._left = False
         self._wake = threading.Event()
@@ -183,6 +192,25 @@ class Attempt:
             log.info("asked to stop", assignment=self.stream.assignment_id, reason=reason)
             self._stop_wanted = reason
             self._wake.set()
+
+    def learn(self, terms: StopTerms) -> None:
+        """Take over the facts about its stop that are in the database."""
+        self._stop_terms = terms
+
+    def grace_seconds(self, cause: Cause) -> float:
+        """Return the grace of a stop now, from the folder and the database."""
+        told = self._stop_terms.grace
+        if told is not None and told.seconds == 0:
+            cause = "now"
+        save, stored = self.folder.save_time(), self._stop_terms.save
+        if save is not None and not save.measured and stored is not None and stored.measured:
+            save = stored  # This node has only the forecast, or the attempt has not saved yet.
+        # A script may write that file, too.
+        assignment = self.folder.assignment()
+        kind = "script" if assignment is None else assignment.spec.kind
+        return grace_of(
+            StoppedJob(kind, save, self._context.timings.stop_grace_seconds), cause
+        ).seconds
 
     def look(self) -> None:
         """Wake the thread up."""
@@ -341,10 +369,13 @@ class Attempt:
     def _obey_stop(self) -> None:
         if self._stop_wanted is None:
             return
-        grace_seconds = self._context.timings.stop_grace_seconds
-        if self._kill_at is None:
+        told = self._stop_terms.grace
+        hurries = told is not None and told.seconds == 0 and self._stop_seconds != 0
+        if self._kill_at is None or hurries:
             # First, because a full disk may refuse the file: then the job is killed without having
             # been asked.
+            grace_seconds = self.grace_seconds(self._stop_wanted)
+            self._stop_seconds = grace_seconds
             self._kill_at = time.monotonic() + grace_seconds + KILL_MARGIN_SECONDS
             self.folder.write_stop(StopFile(reason=self._stop_wanted, grace_seconds=grace_seconds))
         elif time.monotonic() >= self._kill_at:
@@ -483,5 +514,5 @@ class Attempt:
                 self.phase = self._conclude(stopped("shutdown", "while the node prepared it"))
         stop = self.folder.stop()
         if stop is not None:
-            self._stop_wanted = stop.reason
+            self._stop_wanted, self._stop_seconds = stop.reason, stop.grace_seconds
             self._kill_at = time.monotonic() + stop.grace_seconds + KILL_MARGIN_SECONDS

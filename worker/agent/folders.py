@@ -32,6 +32,7 @@ from lockstep.domain.life.attempt import (
     ShippedFile,
     StopFile,
 )
+from lockstep.domain.life.grace import SaveTime
 from lockstep.system.files import rewrite_atomically
 
 log = structlog.get_logger(__name__)
@@ -108,6 +109,10 @@ class Folder:
 
     def launcher(self) -> LauncherFile | None:
         return self._readable(attempt.LAUNCHER, LauncherFile)
+
+    def save_time(self) -> SaveTime | None:
+        """Return the duration of a save; None while no step can be lost."""
+        return self._readable(attempt.SAVE_TIME, SaveTime)
 
     def result(self) -> ResultFile | None:
         """Return the launcher's result; None while there is none.

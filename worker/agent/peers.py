@@ -50,10 +50,13 @@ class Peers:
     node_name : str
     stream : Stream
         Of this node's assignment.
+    least_seconds : float
+        Smallest grace of a stop.
     """
 
-    def __init__(self, database: Database, node_name: str, stream: Stream):
+    def __init__(self, database: Database, node_name: str, stream: Stream, *, least_seconds: float):
         self._database, self._node_name, self._stream = database, node_name, stream
+        self._least_seconds = least_seconds
         self._told = self._stop_passed_on = False
         self.node_count = 1
         """Of the attempt."""
@@ -81,6 +84,11 @@ class Peers:
             actor = f"node:{self._node_name}"
             with self._database.jobs() as session:
                 jobs.ask(
-                    session, self._stream.job_id, Intent.SHUTDOWN, actor=actor, message=message
+                    session,
+                    self._stream.job_id,
+                    Intent.SHUTDOWN,
+                    actor=actor,
+                    message=message,
+                    least_seconds=self._least_seconds,
                 )
             self._stop_passed_on = True

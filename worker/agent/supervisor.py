@@ -34,10 +34,11 @@ from functools import partial
 from typing import Final, Literal
 
 import structlog
+from sqlalchemy.orm import Session
 
 from lockstep.domain.life.lifecycle import Intent
 from lockstep.domain.life.timings import Timings
-from lockstep.storage.attempts import attempts, nodes
+from lockstep.storage.attempts import attempts, nodes, stops
 from lockstep.storage.attempts.attempts import HeldAssignment
 from lockstep.storage.attempts.nodes import DeviceInfo
 from lockstep.storage.db.database import Database
@@ -65,7 +66,8 @@ SWEEP_SECONDS = 1.0
 are read at the same interval: a cancel whose notification was lost has ten seconds, of which grace
 and kill take eight."""
 ENDING_SECONDS = 10.0
-"""Time after the grace to store the ends of stopped jobs before this agent exits. The next agent
+"""Time after the grace to store the ends of stopped jobs before this agent exits. The upload of the
+last checkpoints has a third of the grace in addition, as long as their save took. The next agent
 completes the rest."""
 ANNOUNCE_SECONDS = 1.0
 """For writing that the node leaves."""
@@ -140,6 +142,7 @@ class Supervisor:
         self._next_heartbeat = 0.0
         self._next_sweep = 0.0
         self._stopping = False
+        self._grace_seconds = self._timings.stop_grace_seconds
         self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
 
     def start(self) -> None:
@@ -164,15 +167,18 @@ class Supervisor:
         """Return whether the loop's thread is alive."""
         return self._thread.is_alive()
 
-    @property
     def end_seconds(self) -> float:
-        """Time limit of an orderly end."""
-        jobs = self._jobs_end_seconds if self._settings.stop_jobs_on_exit else 0.0
+        """Return the time limit of an orderly end, from its request.
+
+        It may grow while the jobs end, and does not shrink.
+        """
+        jobs = self._jobs_end_seconds() if self._settings.stop_jobs_on_exit else 0.0
         return ANNOUNCE_SECONDS + LEAVING_SECONDS + jobs
 
-    @property
     def _jobs_end_seconds(self) -> float:
-        return self._timings.stop_grace_seconds + KILL_MARGIN_SECONDS + ENDING_SECONDS
+        graces = [attempt.grace_seconds("shutdown") for attempt in list(self._attempts.values())]
+        self._grace_seconds = max(self._grace_seconds, *graces, 0.0)
+        return self._grace_seconds * 4 / 3 + KILL_MARGIN_SECONDS + ENDING_SECONDS
 
     def _run(self) -> None:
         while not self._stopping:
@@ -204,8 +210,8 @@ class Supervisor:
     def _finish_jobs(self) -> None:
         for attempt in self._attempts.values():
             attempt.ask_to_stop("shutdown")
-        deadline = time.monotonic() + self._jobs_end_seconds
-        while self._attempts and time.monotonic() < deadline:
+        started = time.monotonic()
+        while self._attempts and time.monotonic() < started + self._jobs_end_seconds():
             self._tick()
 
     def _tick(self) -> None:
@@ -311,6 +317,7 @@ class Supervisor:
             if self._stopping:
                 nodes.leave(session, name)
             known = attempts.known(session, leased.keys() - answer.keys())
+            self._learn_stop_terms(session)
         self._restores.renewed()
         for key, attempt in leased.items():
             if key not in answer:
@@ -338,9 +345,17 @@ class Supervisor:
     def _read_intents(self) -> None:
         with self._database.read_jobs() as session:
             wanted = attempts.wanted(session, self._settings.node_name)
+            if wanted:
+                self._learn_stop_terms(session)
         for key, intent in wanted.items():
             if key in self._attempts:
                 self._attempts[key].ask_to_stop(_STOP_OF[intent])
+
+    def _learn_stop_terms(self, session: Session) -> None:
+        """Read the facts that decide the grace of a stop, before the stop itself is obeyed."""
+        for key, terms in stops.terms(session, self._settings.node_name).items():
+            if key in self._attempts:
+                self._attempts[key].learn(terms)
 
     def _look_around(self) -> None:
         name = self._settings.node_name

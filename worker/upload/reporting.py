@@ -33,10 +33,11 @@ import structlog
 
 from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import EngineEvent
+from lockstep.domain.life.grace import SaveTime
 from lockstep.domain.training.memory import compared
 from lockstep.domain.training.metrics import from_json
 from lockstep.domain.training.plan import BatchPlan
-from lockstep.storage.attempts import attempts, checkpoints, events
+from lockstep.storage.attempts import attempts, checkpoints, events, stops
 from lockstep.storage.db.database import Database
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.objects.published import Note, write_note
@@ -97,6 +98,7 @@ class EventUploader:
         self._failing_since: float | None = None
         self.resumed_step: int | None = None
         """Step of the checkpoint from which the attempt resumed."""
+        self._save_time: SaveTime | None = None
         self.final_checkpoint_lost = False
         """The run's last checkpoint could not be stored: its result is not there."""
 
@@ -125,6 +127,7 @@ class EventUploader:
     def step(self, last: bool) -> bool:
         """Carry out one batch of events. See ``worker.upload.upload_loop``."""
         self._send_waiting()
+        self._report_save_time()
         if self._set_back:
             self._set_back, self._rows_differ = False, True
             self._place, self._marked_running = None, False
@@ -289,6 +292,15 @@ class EventUploader:
         with self._database.jobs() as session:
             attempts.mark_running(session, self._stream.assignment_id, self._stream.token)
         self._marked_running = True
+
+    def _report_save_time(self) -> None:
+        """Store the duration of a save before its checkpoint, whose upload may take longer."""
+        found = self._folder.save_time()
+        if found is not None and found != self._save_time:
+            part = self._stream
+            with self._database.jobs() as session:
+                stops.note_save(session, part.assignment_id, part.token, found)
+            self._save_time = found
 
     def _send_waiting(self) -> None:
         while self._waiting:

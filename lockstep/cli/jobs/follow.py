@@ -87,7 +87,8 @@ class Follower:
             if job.state not in TERMINAL and attempt.outcome.reason is not Reason.SUCCEEDED:
                 yield f"attempt {attempt.number} ended: {attempt.outcome.message}"
         if last is not None and last.intent is None and job.intent is Intent.CANCEL:
-            yield "cancel requested; the ranks are being stopped"
+            limit = f" ({job.stop_grace.sentence()})" if job.stop_grace is not None else ""
+            yield f"cancel requested; the ranks are being stopped{limit}"
         if last is not None and last.state is job.state and _number(last) == _number(job):
             return
         if job.state is JobState.QUEUED:

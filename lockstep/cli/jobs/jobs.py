@@ -197,16 +197,21 @@ def wait(
 
 def cancel(
     *jobs: str,
+    now: Annotated[bool, Flag] = False,
     wait: Annotated[bool, Flag] = False,
     output: Output | None = None,
     connection: Connection | None = None,
 ) -> ExitCode:
     """Ask for the end of jobs: one that waits is cancelled at once, one that runs is stopped first.
 
+    A train job has time for its last checkpoint. The answer has the limit.
+
     Parameters
     ----------
     jobs
         Each by its id, a unique beginning or end of that, its name, or last.
+    now
+        Kill their processes at once, without a checkpoint.
     wait
         Return when nothing of them runs any more.
     """
@@ -218,11 +223,13 @@ def cancel(
     asked = []
     with (connection or Connection()).client() as client:
         for reference in jobs:
-            found = client.cancel(reference)
+            found = client.cancel(reference, now=now)
             asked.append(client.wait(found.id) if wait else found)
             state = out.state_of(asked[-1])
             if form in ("table", "wide"):
-                print(f"{found.id}  {found.name}  {state}")
+                grace = asked[-1].stop_grace
+                limit = f", {grace.sentence()}" if grace is not None else ""
+                print(f"{found.id}  {found.name}  {state}{limit}")
             elif form == "name":
                 print(found.id)
     if form == "json":

@@ -15,9 +15,11 @@ from typing import Final
 
 from lockstep.client.errors import ClientError, ExitCode, TimedOutError
 from lockstep.client.local.home import Home
+from lockstep.domain.life.grace import AGENT_END_SECONDS_MAX
 
-DOWN_SECONDS: Final = 90.0
+DOWN_SECONDS: Final = AGENT_END_SECONDS_MAX + 60.0
 """Longer than the programs' own limits together."""
+TOLD_AFTER_SECONDS: Final = 5.0
 POLL_SECONDS: Final = 0.1
 
 
@@ -45,7 +47,14 @@ def run(home: Home, *, tell: Callable[[str], None]) -> int:
     # process we mean.
     with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
         os.kill(running.pid, signal.SIGTERM)
+    told = False
     while home.is_locked():
+        if not told and time.monotonic() - started > TOLD_AFTER_SECONDS:
+            tell(
+                "waiting for the last checkpoints of running jobs; to lose them and end at once: "
+                f"kill -9 {running.pid}"
+            )
+            told = True
         if time.monotonic() - started > DOWN_SECONDS:
             raise TimedOutError(
                 f"the service (process {running.pid}) still runs {DOWN_SECONDS:g} s after the "

@@ -15,16 +15,13 @@ from typing import Final, TypeVar
 from lockstep.client.errors import UsageError
 from lockstep.client.local.home import Home
 from lockstep.client.local.supervisor import Program
-from lockstep.domain.life.timings import Timings
+from lockstep.domain.life.grace import AGENT_END_SECONDS_MAX
 
 N = TypeVar("N", int, float)
 
 PORT_DEFAULT: Final = 8470
 STOP_SECONDS: Final = 10.0
 """For a program that has nothing to bring to an end."""
-WORKER_MARGIN_SECONDS: Final = 20.0
-"""On top of the ranks' own grace: their last checkpoint's way to the store, and the last lines to
-the database."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +118,7 @@ def service(home: Home, options: Options, environment: Mapping[str, str]) -> Ser
     )
     worker = _program(
         "worker",
-        stop_seconds=Timings().scaled(scale).stop_grace_seconds + WORKER_MARGIN_SECONDS,
+        stop_seconds=AGENT_END_SECONDS_MAX * max(1.0, scale),
         # Set here alone: an agent that is restarted on a machine of its own leaves its jobs
         # running.
         environment={"LOCKSTEP_STOP_JOBS_ON_EXIT": "on"},

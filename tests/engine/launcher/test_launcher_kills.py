@@ -182,6 +182,17 @@ def test_what_ignores_the_stop_is_killed_after_the_grace(attempt: Attempt) -> No
     assert "killed after the grace" in outcome.message
 
 
+def test_a_stop_that_replaces_another_ends_its_grace(attempt: Attempt) -> None:
+    attempt.script(DEAF, ranks=2).start()
+    ranks = attempt.ranks()
+    attempt.saw("up")
+    attempt.stop("cancelled", grace_seconds=300.0)
+    attempt.saw("grace period of 300 s")
+    attempt.stop("cancelled", grace_seconds=0.0)
+    until(lambda: not any(map(is_alive, ranks.values())), seconds=60, what="the ranks are gone")
+    assert attempt.outcome().reason is Reason.CANCELLED
+
+
 def test_a_stop_before_the_start_starts_nothing(attempt: Attempt) -> None:
     attempt.stop("cancelled", grace_seconds=5.0)
     outcome = attempt.script("open('started', 'w')").start().outcome()

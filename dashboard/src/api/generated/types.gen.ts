@@ -292,6 +292,22 @@ export type FieldProblem = {
 };
 
 /**
+ * Grace
+ *
+ * Grace of one stop, and its reason.
+ */
+export type Grace = {
+    /**
+     * Seconds
+     */
+    seconds: number;
+    /**
+     * Reason
+     */
+    reason: string;
+};
+
+/**
  * Health
  */
 export type Health = {
@@ -377,6 +393,10 @@ export type JobView = {
      */
     queue: QueuePlace | null;
     intent: Intent | null;
+    /**
+     * Limit of a requested stop: its processes are killed after it. Null without a request.
+     */
+    stop_grace?: Grace | null;
     outcome: Outcome | null;
     /**
      * Priority
@@ -1805,6 +1825,10 @@ export type JobViewWritable = {
      */
     queue: QueuePlace | null;
     intent: Intent | null;
+    /**
+     * Limit of a requested stop: its processes are killed after it. Null without a request.
+     */
+    stop_grace?: Grace | null;
     outcome: Outcome | null;
     /**
      * Priority
@@ -2407,7 +2431,14 @@ export type CancelJobData = {
          */
         reference: string;
     };
-    query?: never;
+    query?: {
+        /**
+         * Now
+         *
+         * True kills the processes at once, without a last checkpoint.
+         */
+        now?: boolean;
+    };
     url: '/v1/jobs/{reference}/cancel';
 };
 
@@ -2450,7 +2481,7 @@ export type CancelJobError = CancelJobErrors[keyof CancelJobErrors];
 
 export type CancelJobResponses = {
     /**
-     * The job: cancelled if no process was running, else with `intent` `cancel` until all processes have ended.
+     * The job: cancelled if no process was running, else with `intent` `cancel` until all processes have ended, and with the limit of that in `stop_grace`.
      */
     202: JobView;
 };

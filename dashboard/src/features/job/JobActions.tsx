@@ -43,9 +43,10 @@ export function JobActions({ job }: { job: JobView }) {
           type="button"
           className={buttons.danger}
           disabled={job.intent === "cancel"}
+          title={job.stop_grace?.reason}
           onClick={() => setAsks(true)}
         >
-          {job.intent === "cancel" ? "Cancelling…" : "Cancel"}
+          {job.intent === "cancel" ? `Cancelling…${limitOf(job)}` : "Cancel"}
         </button>
       )}
       {newest === undefined ? null : (
@@ -80,10 +81,15 @@ export function JobActions({ job }: { job: JobView }) {
   );
 }
 
+/** The longest time until the kill of its processes, once a stop is requested. */
+function limitOf({ stop_grace: grace }: JobView): string {
+  return grace ? ` at most ${grace.seconds} s` : "";
+}
+
 function whatCancellingDoes({ state, kind }: JobView): string {
   if (state === "queued") return "Nothing of it runs. It leaves the queue at once.";
   if (kind === "train") {
-    return "It is asked to stop: it ends its step, saves a checkpoint, and stops, within seconds. Its checkpoints stay, and a new job can start from them.";
+    return "It is asked to stop: it ends its step, saves a checkpoint, and stops. Its checkpoints stay, and a new job can start from them.";
   }
   return "Its processes are asked to stop (SIGTERM) and have a few seconds to save what they want to keep. Its logs and numbers stay.";
 }

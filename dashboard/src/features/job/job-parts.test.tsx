@@ -192,6 +192,12 @@ describe("cancelling", () => {
     show(<JobActions job={{ ...JOB, intent: "cancel" }} />);
     expect((screen.getByRole("button", { name: "Cancelling…" }) as HTMLButtonElement).disabled).toBe(true);
   });
+
+  it("shows the limit of a stop under way, and its reason", () => {
+    const grace = { seconds: 42, reason: "3 × the last checkpoint, 13.7 s" };
+    show(<JobActions job={{ ...JOB, intent: "cancel", stop_grace: grace }} />);
+    expect(screen.getByRole("button", { name: "Cancelling… at most 42 s" }).title).toBe(grace.reason);
+  });
 });
 
 it("offers to start from the newest checkpoint", async () => {

@@ -1,0 +1,100 @@
+"""Grace of a stop: the time from the request to the kill of an attempt's processes.
+
+Every stop uses :func:`grace_of`: cancel, timeout, preemption, the end of an agent, a signal to the
+launcher. A train job needs it for its last checkpoint, and loses steps if it is too short. It is a
+limit: a stop whose checkpoint is durable earlier ends earlier.
+
+Three times one save, because a stop may begin with a save under way, then waits for the step (half
+the grace at most), and then saves.
+
+Not here: the request itself (``domain.life.attempt.StopFile``), and the other waits
+(``domain.life.timings``).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from lockstep.domain.life.timings import Timings
+
+GRACE_SECONDS_MAX: Final = 300.0
+"""Limit of a train job's grace. A node must become free at some time."""
+AGENT_END_SECONDS_MAX: Final = 450.0
+"""Limit of an agent's orderly end: the longest grace, the kill, and the upload of the last
+checkpoints. The programs that stop an agent wait for so long."""
+LEAST_SECONDS: Final = Timings().stop_grace_seconds
+_SAVES: Final = 3
+_BYTES_PER_SECOND: Final = 100e6
+"""Rate of a slow disk or a network file system, for the forecast before the first save."""
+
+Cause = Literal["cancelled", "timed_out", "shutdown", "preempted", "now"]
+"""Cause of a stop. ``now`` is a request to kill without a checkpoint."""
+
+
+class SaveTime(BaseModel):
+    """Duration of one checkpoint, from the collection of the state to its durable files."""
+
+    model_config = ConfigDict(frozen=True)
+
+    seconds: float = Field(ge=0, allow_inf_nan=False)
+    measured: bool
+    """False for a forecast."""
+
+    @classmethod
+    def forecast(cls, state_bytes: float) -> SaveTime:
+        """Return the forecast for a state of this size."""
+        return cls(seconds=state_bytes / _BYTES_PER_SECOND, measured=False)
+
+    def words(self) -> str:
+        """Name the save and its duration: ``the last checkpoint, 14 s``."""
+        name = "the last checkpoint" if self.measured else "the forecast of a checkpoint"
+        return f"{name}, {max(0.1, self.seconds):.3g} s"
+
+
+class Grace(BaseModel):
+    """Grace of one stop, and its reason."""
+
+    model_config = ConfigDict(frozen=True)
+
+    seconds: float
+    reason: str
+
+    def sentence(self) -> str:
+        """``at most 42 s: 3 × the last checkpoint, 14 s``."""
+        if self.seconds == 0:
+            return f"at once: {self.reason}"
+        return f"at most {self.seconds:g} s: {self.reason}"
+
+
+@dataclass(frozen=True)
+class StoppedJob:
+    """Facts about a job that decide its grace."""
+
+    kind: str
+    save: SaveTime | None = None
+    """None while no step can be lost, and for a script."""
+    least_seconds: float = LEAST_SECONDS
+
+
+def grace_of(job: StoppedJob, cause: Cause) -> Grace:
+    """Return the time that a job's processes have after a request to stop."""
+    if cause == "now":
+        return Grace(seconds=0.0, reason="it is killed without a checkpoint")
+    least = job.least_seconds
+    if job.kind != "train":
+        return Grace(seconds=least, reason="the time of a script after SIGTERM")
+    if job.save is None:
+        return Grace(seconds=least, reason="no step is complete, so there is nothing to save")
+    wanted = float(math.ceil(_SAVES * job.save.seconds))
+    reason = f"{_SAVES} × {job.save.words()}"
+    if wanted <= least:
+        return Grace(seconds=least, reason=f"the least, because {reason}, is less")
+    if wanted > GRACE_SECONDS_MAX:
+        return Grace(
+            seconds=max(least, GRACE_SECONDS_MAX), reason=f"the limit, because {reason}, is more"
+        )
+    return Grace(seconds=wanted, reason=reason)

@@ -1,0 +1,149 @@
+"""A stop of a job whose checkpoint takes longer than the least grace loses no step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.service import Service, until
+
+SAVE_SECONDS = 7.0
+"""More than the 5 s that a stop had before, also if no save was measured."""
+TASK = '''
+"""A linear fit whose state takes a while to collect, once it trains."""
+
+import time
+
+import torch
+from torch import nn
+
+from lockstep import Task
+
+
+class Points(torch.utils.data.Dataset):
+    def __len__(self):
+        return 1000
+
+    def __getitem__(self, item):
+        time.sleep(0.03)
+        x = torch.randn(4, generator=torch.Generator().manual_seed(item))
+        return x, x.sum()
+
+
+class SlowState(nn.Linear):
+    save_seconds, seen = 0.0, 0
+
+    def get_extra_state(self):
+        if self.seen:
+            time.sleep(self.save_seconds)
+        return torch.zeros(1)
+
+    def set_extra_state(self, state):
+        pass
+
+
+class Slow(Task):
+    def __init__(self, save_seconds):
+        self.save_seconds = save_seconds
+
+    def model(self):
+        made = SlowState(4, 1)
+        made.save_seconds = self.save_seconds
+        return made
+
+    def dataset(self, split):
+        return Points()
+
+    def loss(self, model, batch):
+        SlowState.seen += 1
+        x, y = batch
+        return ((model(x).squeeze(-1) - y) ** 2).sum()
+'''
+
+
+def submitted(lockstep: Service, folder: Path) -> str:
+    (folder / "task.py").write_text(TASK)
+    train = {
+        "task": "task.py:Slow",
+        "task_args": {"save_seconds": SAVE_SECONDS},
+        "batch": {"size": 16, "micro_size": 4},
+        "steps": 5_000,
+        "optimizer": {"name": "sgd", "lr": 0.01},
+        "checkpoint": {"every_steps": 10},
+    }
+    spec = {"name": "slow-state", "kind": "train", "resources": {"gpus": 2}, "train": train}
+    code = {"upload": lockstep.upload(folder)}
+    return lockstep.submit({**spec, "code": code})["id"]
+
+
+def newest(lockstep: Service, job_id: str) -> int:
+    listed = lockstep.http.get(f"/v1/jobs/{job_id}/checkpoints").json()["items"]
+    return max([one["step"] for one in listed], default=0)
+
+
+def last_step(lockstep: Service, job_id: str) -> int:
+    return max(lockstep.series(job_id, "all")["train/loss"])
+
+
+def resumed(lockstep: Service, job_id: str, attempt: int) -> dict[str, Any]:
+    """Return the event of an attempt that continues, after a look at the step."""
+    found = until(
+        lambda: next(
+            (
+                one
+                for one in lockstep.events(job_id)
+                if one["kind"] == "resumed" and one["attempt"] == attempt
+            ),
+            None,
+        ),
+        180,
+        f"attempt {attempt} resumes",
+    )
+    listed = lockstep.http.get(
+        f"/v1/jobs/{job_id}/metrics",
+        params={"attempts": "all", "max_points": 10_000, "names": "train/loss"},
+    )
+    assert listed.status_code == 200, listed.text
+    (before,) = (one["step"] for one in listed.json()["series"] if one["attempt"] == attempt - 1)
+    assert found["data"]["step"] == max(before), lockstep.events(job_id)
+    return found
+
+
+def test_no_step_is_lost_by_a_stop_that_needs_longer_for_its_checkpoint(
+    lockstep: Service, tmp_path: Path
+) -> None:
+    job_id = submitted(lockstep, tmp_path)
+    until(lambda: newest(lockstep, job_id) >= 10, 180, "the first checkpoint")
+
+    (node,) = (one["name"] for one in lockstep.http.get("/v1/nodes").json()["items"])
+    assert lockstep.run("nodes", "drain", node).returncode == 0
+    lockstep.program("worker").terminate()
+    until(lambda: lockstep.job(job_id)["state"] == "queued", 180, "the stop")
+    assert lockstep.run("nodes", "resume", node).returncode == 0
+    step = resumed(lockstep, job_id, 2)["data"]["step"]
+
+    # Its own attempt has saved nothing yet: the duration is known from the one before.
+    lockstep.at_step(job_id, step + 5, 120)
+    assert lockstep.down().returncode == 0
+    lockstep.up()
+    step = resumed(lockstep, job_id, 3)["data"]["step"]
+
+    lockstep.at_step(job_id, step + 5, 120)
+    told = lockstep.run("cancel", job_id)
+    assert "at most" in told.stdout, told.stdout
+    assert "3 × the last checkpoint" in told.stdout, told.stdout
+    grace = lockstep.job(job_id)["stop_grace"]
+    assert 3 * SAVE_SECONDS <= grace["seconds"] <= 300
+    assert lockstep.ended(job_id)["stop_grace"] is None
+    assert newest(lockstep, job_id) == last_step(lockstep, job_id)
+
+    job_id = submitted(lockstep, tmp_path)
+    lockstep.at_step(job_id, 5, 120)
+    assert "at most 5 s" in lockstep.run("cancel", job_id).stdout
+    assert "at once" in lockstep.run("cancel", "--now", job_id).stdout
+    assert lockstep.ended(job_id)["state"] == "cancelled"
+    assert lockstep.processes_of(job_id) == []
+    assert newest(lockstep, job_id) == 0
+    kinds = [one["message"] for one in lockstep.events(job_id) if "requested" in one["kind"]]
+    assert len(kinds) == 2
+    assert "grace 0 s" in kinds[1]
