@@ -939,7 +939,7 @@ export type QueuePlace = {
  *
  * Reason for the end of an attempt.
  */
-export type Reason = 'succeeded' | 'cancelled' | 'timed_out' | 'shutdown' | 'preempted' | 'user_error' | 'bad_spec' | 'code_unavailable' | 'out_of_memory' | 'host_out_of_memory' | 'killed' | 'non_finite' | 'diverged' | 'stall' | 'exit_stall' | 'network' | 'storage' | 'launch_failed' | 'lost' | 'cut_off' | 'unanswered' | 'version';
+export type Reason = 'succeeded' | 'cancelled' | 'timed_out' | 'shutdown' | 'preempted' | 'user_error' | 'bad_spec' | 'code_unavailable' | 'out_of_memory' | 'host_out_of_memory' | 'killed' | 'non_finite' | 'diverged' | 'stall' | 'exit_stall' | 'network' | 'port_in_use' | 'storage' | 'launch_failed' | 'lost' | 'cut_off' | 'unanswered' | 'version';
 
 /**
  * SeriesView
