@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import errno
 import shutil
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from lockstep.domain.life import attempt
-from lockstep.domain.life.attempt import AssignmentFile
+from lockstep.domain.life.attempt import AssignmentFile, EngineEvent
 from lockstep.domain.life.timings import Timings
 from lockstep.domain.spec.init_from import job_checkpoint
 from lockstep.domain.spec.job import JobSpec
@@ -72,8 +73,12 @@ def prepare(
     plan = None if claim.plan is None else BatchPlan.model_validate(claim.plan)
     folder.create()
     _check_disk(folder.path)
-    code.bring(spec.code, folder.file(attempt.CODE), blobs)
+    missing = code.bring(spec.code, folder.file(attempt.CODE), blobs)
     resuming.bring(folder, claim.published, blobs, others)
+    if missing:
+        event = EngineEvent(kind="code_incomplete", time=time.time(), data={"why": missing})
+        with folder.file(attempt.EVENTS).open("a", encoding="utf-8") as events:
+            events.write(event.model_dump_json() + "\n")
     if not claim.published:
         _bring_checkpoint(folder.file(attempt.INIT), _init_of(spec, claim), blobs)
     folder.write_assignment(_assignment_of(claim, spec, plan, timings, interface))
