@@ -1374,7 +1374,8 @@ export type Script = {
      * Command
      *
      * Script and arguments, as after ``torchrun``: ``[train.py, --lr, "3e-4"]``. A name ending in
-     * ``.py`` is run by the node's Python; anything else is run as a program. A launcher
+     * ``.py`` and a module (``[-m, pkg.train]``) are run by the node's Python; anything else is run as
+     * a program. A launcher
      * (``torchrun``, ``accelerate``, ``deepspeed``, ``mpirun``) that would be started in more than one
      * rank is refused: Lockstep starts the ranks.
      */
