@@ -77,8 +77,10 @@ def prepare(
     resuming.bring(folder, claim.published, blobs, others)
     if missing:
         event = EngineEvent(kind="code_incomplete", time=time.time(), data={"why": missing})
-        with folder.file(attempt.EVENTS).open("a", encoding="utf-8") as events:
-            events.write(event.model_dump_json() + "\n")
+        spool = folder.file(attempt.EVENTS)
+        told = spool.read_text(encoding="utf-8") if spool.exists() else ""
+        if event.kind not in told:  # Preparation is repeated after a failure.
+            spool.write_text(f"{told}{event.model_dump_json()}\n", encoding="utf-8")
     if not claim.published:
         _bring_checkpoint(folder.file(attempt.INIT), _init_of(spec, claim), blobs)
     folder.write_assignment(_assignment_of(claim, spec, plan, timings, interface))
