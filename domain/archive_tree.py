@@ -66,6 +66,7 @@ class ArchiveTree:
             self._check_behind(parts)
         for parts, target in self._links.items():
             self._check_target(parts, target)
+            self._check_loop(parts)
 
     def _check_behind(self, parts: tuple[str, ...]) -> None:
         if any(parts[:end] in self._links for end in range(1, len(parts))):
@@ -73,6 +74,17 @@ class ArchiveTree:
             raise UnsafeMemberError(
                 f"member {name!r} has a symbolic link of the archive in its path", name
             )
+
+    def _check_loop(self, link: tuple[str, ...]) -> None:
+        seen, here = set(), link
+        while here in self._links:
+            if here in seen:
+                name = "/".join(link)
+                raise UnsafeMemberError(
+                    f"member {name!r} links to {self._links[link]!r}, in a loop of links", name
+                )
+            seen.add(here)
+            here = _followed(here, self._links[here])
 
     def _check_target(self, link: tuple[str, ...], target: str) -> None:
         name = "/".join(link)
@@ -93,6 +105,17 @@ class ArchiveTree:
             if index < len(steps) - 1 and tuple(here) in self._links:
                 message = f"member {name!r} links to {target!r}, whose path contains another link"
                 raise UnsafeMemberError(message, name)
+
+
+def _followed(link: tuple[str, ...], target: str) -> tuple[str, ...]:
+    """Return the path of a link's target, which stays inside."""
+    here = list(link[:-1])
+    for part in target.split("/"):
+        if part == "..":
+            here.pop()
+        elif part not in {"", "."}:
+            here.append(part)
+    return tuple(here)
 
 
 def parts_of(name: str) -> tuple[str, ...]:

@@ -13,7 +13,16 @@ from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from lockstep.api.http import conditional
 from lockstep.api.http.problems import documented
@@ -37,18 +46,28 @@ DOWNLOAD_LINES: Final = 2_000
 
 
 def _written(given: object) -> object:
-    """Reject a number, which pydantic would read as milliseconds if it is large."""
-    if isinstance(given, str) and re.fullmatch(r"\d{4}-.+", given, re.ASCII) is None:
+    """Reject everything but the two forms with one message; a union has one for each member.
+
+    A number must not reach the reader of dates, which takes a large one for milliseconds.
+    """
+    if not isinstance(given, str):
+        return given
+    try:
+        if re.fullmatch(r"\d{4}-.+", given, re.ASCII):
+            return _DATES.validate_python(given)
+        return _SECONDS.validate_python(given)
+    except ValidationError:
         raise ValueError(
-            "expected a date and time in RFC 3339 format, such as 2026-02-01T12:00:00Z"
-        )
-    return given
+            "expected a date and time with its zone in RFC 3339 format, such as "
+            "2026-02-01T12:00:00Z or 2026-02-01T13:00:00+01:00, or seconds since the epoch, such "
+            "as 1769947200"
+        ) from None
 
 
-Moment = (
-    Annotated[float, Field(ge=0, le=LAST_SECOND, allow_inf_nan=False)]
-    | Annotated[AwareDatetime, BeforeValidator(_written)]
-)
+_Seconds = Annotated[float, Field(ge=0, le=LAST_SECOND, allow_inf_nan=False)]
+_DATES: Final = TypeAdapter[datetime](AwareDatetime)
+_SECONDS: Final = TypeAdapter[float](_Seconds)
+Moment = Annotated[_Seconds | AwareDatetime, BeforeValidator(_written)]
 
 
 # The pattern is documentation only. The reader of the cursor rejects an invalid one with its own

@@ -221,6 +221,7 @@ class EngineEvent(_File):
       ``folder`` is relative to ``checkpoints/``; ``sha256`` is of its manifest. With ``keep_best``
       also ``"metric": {"name": str, "value": number or None}``.
     * ``checkpoint_skipped``: ``{"folder": str, "why": str}``; truncated or damaged, not used.
+    * ``code_incomplete``: ``{"why": str}``; content that git keeps elsewhere and was not fetched.
     * ``memory``: ``{"measured_bytes": number or None, "measure": str, "forecast_bytes": number or
       None, "flops_per_sample": number or None, "peak_flops": number or None}`` at the end of a run.
       ``measure`` is ``allocated`` on CUDA and ``tensors`` on the CPU, or, if ``measured_bytes`` is
@@ -236,6 +237,7 @@ class EngineEvent(_File):
         "initialized",
         "checkpoint",
         "checkpoint_skipped",
+        "code_incomplete",
         "memory",
         "warning",
     ]

@@ -57,7 +57,8 @@ class Reason(StrEnum):
     HOST_OUT_OF_MEMORY = "host_out_of_memory"
     """The node's own memory ran out, and the system killed a rank."""
     KILLED = "killed"
-    """A rank, or the launcher of running ranks, was ended by a foreign signal."""
+    """A signal ended a rank, or the launcher of running ranks: another program sent it, or native
+    code crashed."""
     NON_FINITE = "non_finite"
     """The loss or the gradient was no finite number."""
     DIVERGED = "diverged"
@@ -70,6 +71,8 @@ class Reason(StrEnum):
     """One rank ended well and the others did not follow in time."""
     NETWORK = "network"
     """Ranks could not reach each other."""
+    PORT_IN_USE = "port_in_use"
+    """A rank could not listen on a port, because another process of its node holds it."""
     STORAGE = "storage"
     """The disk or the store is full or unreachable."""
     LAUNCH_FAILED = "launch_failed"
@@ -162,6 +165,13 @@ RULES: Final[dict[Reason, _Rule]] = {
     ),
     Reason.NETWORK: _Rule(
         _RETRY, True, "failed", "Check that the nodes can reach each other on the ranks' ports."
+    ),
+    Reason.PORT_IN_USE: _Rule(
+        _ELSEWHERE,
+        True,
+        "failed",
+        "Do not write a port into the job: use MASTER_ADDR and MASTER_PORT of the environment "
+        "(env:// in torch), or port 0, for which the system chooses a free one.",
     ),
     Reason.STORAGE: _Rule(
         _ELSEWHERE, True, "failed", "Free space on the node or in the store.", blames_node=True

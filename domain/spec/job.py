@@ -10,6 +10,7 @@ Not here: values derived from the spec (``domain.training.plan``), placement
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal, Self
 
 from pydantic import (
@@ -99,7 +100,8 @@ class Script(Section):
         list[Annotated[str, AfterValidator(no_nul)]], Field(min_length=1, max_length=1_000)
     ]
     """Script and arguments, as after ``torchrun``: ``[train.py, --lr, "3e-4"]``. A name ending in
-    ``.py`` is run by the node's Python; anything else is run as a program. A launcher
+    ``.py`` and a module (``[-m, pkg.train]``) are run by the node's Python; anything else is run as
+    a program. A launcher
     (``torchrun``, ``accelerate``, ``deepspeed``, ``mpirun``) that would be started in more than one
     rank is refused: Lockstep starts the ranks."""
     nproc_per_node: Annotated[int, Field(ge=1, le=1_024), NO_BOOL] | None = None
@@ -113,6 +115,14 @@ class Script(Section):
                 (0,),
                 "expected a script or a program",
                 "put the script first, such as [train.py, --lr, 0.1]",
+            )
+        if command[0] in ("-m", "--module") and not (
+            len(command) > 1 and re.fullmatch(r"\w+(\.\w+)*", command[1])
+        ):
+            raise at_field(
+                (1,) if len(command) > 1 else (0,),
+                f"expected a module after {command[0]}",
+                "write it as Python does, such as [-m, package.train]",
             )
         return command
 

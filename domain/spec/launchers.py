@@ -29,6 +29,8 @@ MODULES: Final = frozenset(
     }
 )
 """As ``python -m`` runs them."""
+MODULE_OPTIONS: Final = ("-m", "--module")
+"""Options of torchrun for a module instead of a file, which the node's Python runs."""
 _RUNNERS: Final = frozenset({"uv", "poetry", "pdm", "pixi", "hatch"})
 """Programs whose ``run`` takes a command."""
 
@@ -70,6 +72,8 @@ def launcher_in(command: list[str]) -> tuple[str, list[str]] | None:
     words = _without_runner(command)
     if not words:
         return None
+    if words[0] in MODULE_OPTIONS and words[1:2] and words[1] in MODULES:
+        return words[1], words[2:]
     program = PurePosixPath(words[0]).name
     if program in PROGRAMS:
         return program, words[1:]
@@ -99,6 +103,6 @@ def _without_launcher(arguments: list[str]) -> list[str]:
     for number, word in enumerate(arguments):
         if word.endswith(".py"):
             return arguments[number:]
-        if word in ("-m", "--module") and number + 1 < len(arguments):
+        if word in MODULE_OPTIONS and number + 1 < len(arguments):
             return ["python", "-m", *arguments[number + 1 :]]
     return ["the script", "its arguments"]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -30,6 +31,12 @@ from lockstep.domain.training.plan import check_batch
 Location = tuple[int | str, ...]
 _SHOWN_CHARS_MAX: Final = 80
 """A longer value is truncated in messages."""
+
+
+_RESERVED_NAMES: Final = {
+    "last": "it means the newest job of all",
+    "plan": "/v1/jobs/plan is another address",
+}
 
 
 def read_spec(document: object) -> JobSpec:
@@ -52,7 +59,7 @@ def read_spec(document: object) -> JobSpec:
         spec = JobSpec.model_validate(document)
     except ValidationError as error:
         raise invalid(field_errors(error, JobSpec, document)) from None
-    problems = (*check_batch(spec), *launcher_refusals(spec))
+    problems = (*_name_refusals(spec.name), *check_batch(spec), *launcher_refusals(spec))
     if problems:
         raise invalid(problems)
     later = tuple(not_yet(spec))
@@ -61,6 +68,25 @@ def read_spec(document: object) -> JobSpec:
             ErrorCode.NOT_YET, _summary(later), next_step=later[0].next_step, fields=later
         )
     return spec
+
+
+def _name_refusals(name: str) -> Iterator[FieldError]:
+    """The error about a name that means something else where a job is named, if it does.
+
+    A stored job with such a name stays readable.
+    """
+    meaning = None
+    if name in _RESERVED_NAMES:
+        meaning = _RESERVED_NAMES[name]
+    elif re.fullmatch(r"[0-9a-f-]{4,36}", name):
+        meaning = "commands read it as a part of a job's id"
+    if meaning:
+        yield FieldError(
+            "/name",
+            f"{name!r} cannot name a job: {meaning}",
+            name,
+            f"use another name, such as job-{name}",
+        )
 
 
 def invalid(fields: tuple[FieldError, ...]) -> LockstepError:

@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from lockstep.domain.life import attempt, job_environment
 from lockstep.domain.life.attempt import AssignmentFile
+from lockstep.domain.spec import launchers
 
 THREADS_PER_RANK_MAX = 8
 
@@ -62,6 +63,8 @@ def command_of(assignment: AssignmentFile, folder: Path) -> Command:
         return Command(
             [sys.executable, "-P", "-m", "lockstep.engine", "--attempt", str(folder)], None
         )
+    if script.command[0] in launchers.MODULE_OPTIONS:
+        return Command([sys.executable, "-m", *script.command[1:]], None)
     if script.command[0].endswith(".py"):
         return Command([sys.executable, *script.command], script.command[0])
     return Command(list(script.command), None)

@@ -19,6 +19,7 @@ from lockstep.domain import limits
 from lockstep.domain.life import attempt
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.launcher.files import read_model, read_object
+from lockstep.engine.launcher.signals import signal_of_child
 
 _TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(
@@ -36,6 +37,14 @@ traceback."""
 _NO_SPACE = re.compile(r"\[Errno (?:28|122)\]")
 """Python's text for ENOSPC and EDQUOT. On a full disk a rank may be unable to write its own error
 file."""
+_PORT_TAKEN = re.compile(r"\[Errno 98\]|EADDRINUSE|address already in use", re.IGNORECASE)
+_CHAINED = re.compile(
+    r"(?:During handling of the above exception, another exception occurred"
+    r"|The above exception was the direct cause of the following exception):"
+    r"\s*(?:\[rank\d+\]:\s*)*$"
+)
+_LAST_LINES = 5
+"""Lines of a program without a traceback that may tell its end."""
 _SIDE = re.compile(
     r"Rank (\d+) is running collective: CollectiveFingerPrint\(SequenceNumber=(\d+), OpType=(\w+)([^)]*)"
 )
@@ -118,7 +127,7 @@ def gather(folder: Path, rank: int, stderr_tail: str) -> Evidence:
     tail = stderr_tail.strip()
     exception = exception_in(tail)
     return Evidence(
-        _reason_in(exception),
+        _reason_in(exception) or _port_taken(tail, exception),
         exception=exception,
         traceback=tail[-limits.TRACEBACK_CHARS_MAX :] or None,
     )
@@ -155,8 +164,30 @@ def _recorded(path: Path) -> Evidence | None:
 
 
 def _reason_in(exception: str | None) -> Reason | None:
-    """Return the reason that an exception implies by itself: another node may have space."""
-    return Reason.STORAGE if exception is not None and _NO_SPACE.search(exception) else None
+    """Return the reason that an exception implies by itself: another try may pass."""
+    if exception is None:
+        return None
+    if _NO_SPACE.search(exception):
+        return Reason.STORAGE
+    if _PORT_TAKEN.search(exception):
+        return Reason.PORT_IN_USE
+    return Reason.KILLED if signal_of_child(exception) else None
+
+
+def _port_taken(tail: str, exception: str | None) -> Reason | None:
+    """Return the reason if the rank ended because of a port.
+
+    Only its end counts: a program may log a port in use and choose another. The last exception may
+    follow from the one about the port.
+    """
+    if exception is None:
+        ends = tail.splitlines()[-_LAST_LINES:]
+        return Reason.PORT_IN_USE if _PORT_TAKEN.search("\n".join(ends)) else None
+    earlier = tail.split(_TRACEBACK)[:-1]
+    while earlier and _CHAINED.search(earlier[-1].rstrip()):
+        if _PORT_TAKEN.search(earlier.pop()):
+            return Reason.PORT_IN_USE
+    return None
 
 
 def _head(exception: Any) -> str | None:

@@ -17,9 +17,11 @@ from typing import Any, NamedTuple
 
 from lockstep.domain.life.attempt import AssignmentFile
 from lockstep.domain.life.outcomes import Outcome, Reason, with_advice_of_cause
+from lockstep.engine.launcher import ports
 from lockstep.engine.launcher.evidence import Evidence, disagreement
+from lockstep.engine.launcher.signals import fault_of, signal_in, signal_name, signal_of_child
 from lockstep.engine.launcher.stall.stalls import StallReport
-from lockstep.engine.launcher.watch import Exit, Facts, signal_name
+from lockstep.engine.launcher.watch import Exit, Facts
 
 
 class _Failure(NamedTuple):
@@ -27,6 +29,8 @@ class _Failure(NamedTuple):
     found: Evidence
     lost_peer: bool
     secondary: bool
+    signal: int | None
+    """Signal that ended the rank, or the last command of its script."""
 
     @property
     def time(self) -> float:
@@ -104,7 +108,7 @@ def _decide(
     if first.exit.early:
         return _left_early(first.exit.rank, common)
     left = next((exit_ for exit_ in facts.exits if exit_.code == 0 and not exit_.torn_down), None)
-    if first.exit.code == -signal.SIGABRT and not first.found.tells:
+    if first.signal == signal.SIGABRT and not first.found.tells:
         # C++ prints this about a thread that still runs at exit; for a Python program, only during
         # its shutdown.
         said = first.found.traceback or ""
@@ -211,8 +215,9 @@ def _first_failure(
             continue
         found = evidence.get(exit_.rank, Evidence())
         lost_peer = found.blames_peer and assignment.world_size > 1
-        silent = exit_.torn_down and exit_.code < 0 and not found.tells
-        failures.append(_Failure(exit_, found, lost_peer, lost_peer or silent))
+        number = signal_in(exit_.code, wrapped=assignment.spec.kind == "script")
+        silent = exit_.torn_down and number is not None and not found.tells
+        failures.append(_Failure(exit_, found, lost_peer, lost_peer or silent, number))
     return min(failures, key=lambda failure: (failure.secondary, failure.time))
 
 
@@ -228,8 +233,8 @@ def _failed(
     on_its_way_out = first.exit.torn_down and found.tells
     if code >= 0:
         details["exit_code"] = code
-    elif not on_its_way_out:
-        details["signal"] = signal_name(code)
+    if first.signal is not None and not on_its_way_out:
+        details["signal"] = signal_name(first.signal)
     disagreed = disagreement(found.exception)
     if disagreed is not None:
         advice = (
@@ -237,32 +242,61 @@ def _failed(
             "collectives."
         )
         return Outcome.of(Reason.USER_ERROR, disagreed, advice=advice, **details)
-    if found.reason is Reason.KILLED and memory_kills > 0:
-        message = f"a loader worker of rank {rank} was killed because the node's memory ran out"
-        return Outcome.of(Reason.HOST_OUT_OF_MEMORY, message, **details)
-    if found.reason is Reason.NON_FINITE and (details["last_step"] or 0) <= 1:
-        details["advice"] = (
-            # The learning rate cannot be the cause before the first step; the message has better
-            # advice.
-            ""
-        )
     if found.reason is not None:
-        return Outcome.of(found.reason, f"rank {rank} failed: {_brief(found)}", **details)
+        return _reported(found, found.reason, assignment, memory_kills, details)
     if first.lost_peer:
         return Outcome.of(
             Reason.NETWORK, f"rank {rank} lost the other ranks: {_brief(found)}", **details
         )
-    if code >= 0:
-        who = "script" if assignment.spec.kind == "script" else "the engine"
+    if first.signal is None:
+        program = "script" if assignment.spec.kind == "script" else "the engine"
         return Outcome.of(
-            Reason.USER_ERROR, f"{who} exited with code {code} on rank {rank}", **details
+            Reason.USER_ERROR, f"{program} exited with code {code} on rank {rank}", **details
         )
-    if code == -signal.SIGKILL and memory_kills > 0:
+    if first.signal == signal.SIGKILL and memory_kills > 0:
         message = f"rank {rank} was killed because the node's memory ran out"
         return Outcome.of(Reason.HOST_OUT_OF_MEMORY, message, **details)
     if on_its_way_out:
         return Outcome.of(Reason.USER_ERROR, f"rank {rank} raised {_brief(found)}", **details)
-    return Outcome.of(Reason.KILLED, f"rank {rank} was killed by {signal_name(code)}", **details)
+    return _signalled(first, first.signal, details)
+
+
+def _reported(
+    found: Evidence,
+    reason: Reason,
+    assignment: AssignmentFile,
+    memory_kills: int,
+    details: dict[str, Any],
+) -> Outcome:
+    """Return the outcome of a rank whose evidence has a reason."""
+    rank, brief = details["rank"], _brief(found)
+    message = f"rank {rank} failed: {brief}"
+    if reason is Reason.KILLED and memory_kills > 0:
+        killed = "a loader worker" if "loader" in brief.lower() else "a process"
+        message = f"{killed} of rank {rank} was killed because the node's memory ran out"
+        return Outcome.of(Reason.HOST_OUT_OF_MEMORY, message, **details)
+    if reason is Reason.KILLED:
+        fault = fault_of(signal_of_child(brief) or "", "")
+        details |= {} if fault is None else {"advice": fault.advice}
+    if reason is Reason.PORT_IN_USE:
+        message = ports.in_use(rank, assignment.node_name, found)
+    if reason is Reason.NON_FINITE and (details["last_step"] or 0) <= 1:
+        # The learning rate cannot be the cause before the first step; the message has better
+        # advice.
+        details["advice"] = ""
+    return Outcome.of(reason, message, **details)
+
+
+def _signalled(first: _Failure, number: int, details: dict[str, Any]) -> Outcome:
+    """Return the outcome of a rank that a signal ended, with the fault behind it if it has one."""
+    name = signal_name(number)
+    through = f", exit code {first.exit.code} of its command" if first.exit.code > 0 else ""
+    fault = fault_of(name, first.found.traceback or "")
+    if fault is None:
+        message = f"rank {first.exit.rank} was killed by {name}{through}"
+        return Outcome.of(Reason.KILLED, message, **details)
+    message = f"rank {first.exit.rank} {fault.message}: {name}{through}"
+    return Outcome.of(Reason.KILLED, message, advice=fault.advice, **details)
 
 
 def _brief(found: Evidence) -> str:

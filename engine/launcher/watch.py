@@ -42,6 +42,7 @@ from lockstep.domain.life.attempt import AssignmentFile, FenceFile, StopFile
 from lockstep.domain.life.grace import SaveTime, StoppedJob, grace_of
 from lockstep.engine.launcher.bounds import Bounds
 from lockstep.engine.launcher.files import read_model
+from lockstep.engine.launcher.signals import signal_name
 from lockstep.engine.launcher.stall.stalls import StallDetector, StallReport
 from lockstep.engine.launcher.stall.stragglers import Stragglers
 from lockstep.engine.launcher.start import processes
@@ -342,13 +343,5 @@ class GangWatch(threading.Thread):
         processes.kill_descendants()
 
 
-def signal_name(code: int) -> str:
-    """Return the name of a negative exit code's signal; real-time signals have numbers only."""
-    try:
-        return signal.Signals(-code).name
-    except ValueError:
-        return f"SIG{-code}"
-
-
 def _ended(code: int) -> str:
-    return f"exited with code {code}" if code >= 0 else f"was ended by {signal_name(code)}"
+    return f"exited with code {code}" if code >= 0 else f"was ended by {signal_name(-code)}"

@@ -68,6 +68,8 @@ def reason_of(error: BaseException) -> Reason:
         return Reason.OUT_OF_MEMORY
     if isinstance(error, RuntimeError) and _NO_HOST_MEMORY.search(str(error)):
         return Reason.OUT_OF_MEMORY
+    if _is_port_taken(error):
+        return Reason.PORT_IN_USE
     if isinstance(error, torch.distributed.DistError):
         return Reason.NETWORK
     # Gloo reports a lost peer as a bare RuntimeError whose text names its own source file.
@@ -78,6 +80,12 @@ def reason_of(error: BaseException) -> Reason:
     if isinstance(error, OSError) and error.errno in _STORAGE_ERRNOS:
         return Reason.STORAGE
     return Reason.USER_ERROR
+
+
+def _is_port_taken(error: BaseException) -> bool:
+    if isinstance(error, OSError):
+        return error.errno == errno.EADDRINUSE
+    return isinstance(error, RuntimeError) and "EADDRINUSE" in str(error)
 
 
 _PLACE: Final = "_lockstep_place"

@@ -13,7 +13,7 @@ from typing import Final
 
 from cyclopts import App, CycloptsError, Group
 
-from lockstep.client.errors import ClientError, ExitCode
+from lockstep.client.errors import ClientError, ExitCode, UsageError
 from lockstep.domain.version import VERSION
 
 _JOBS, _SERVICE = Group("Jobs", sort_key=1), Group("Service", sort_key=2)
@@ -122,7 +122,7 @@ COMMANDS: Final = (
 
 EPILOGUE: Final = """\
 JOB is an id, a unique prefix or suffix of an id, a name (the newest job of that name), or "last".
-Exit codes: 0 ok, 1 the job failed or the request was refused, 2 usage, 3 not found, \
+Exit codes: 0 ok, 1 the job failed, or its spec or the request was refused, 2 usage, 3 not found, \
 4 not allowed, 5 server not reachable, 6 cancelled, 124 timed out, 130 interrupted.
 Server address, first match: --url, LOCKSTEP_URL, lockstep.toml, the user's config, \
 `lockstep up` on this machine."""
@@ -152,7 +152,9 @@ def make_app(called: str = "") -> App:
 def run(words: Sequence[str]) -> int:
     """Run one command line and answer with its exit code."""
     debug = "--debug" in words
+    _open_streams()
     try:
+        _check_words(words)
         result = make_app(words[0] if words else "")(
             words, exit_on_error=False, print_error=False, result_action="return_value"
         )
@@ -174,6 +176,16 @@ def run(words: Sequence[str]) -> int:
             traceback.print_exc()
         _complain(error.message, error.next_step)
         return error.exit_code
+    except OSError as error:
+        # A full disk under stdout, an unreadable file: of the user's machine, not of the program.
+        if debug:
+            traceback.print_exc()
+        named = f"{error.filename}: " if error.filename else ""
+        _complain(
+            f"{named}{(error.strerror or str(error)).lower()}",
+            "check the file, its permissions and the disk's free space",
+        )
+        return ExitCode.FAILED
     except Exception as error:  # noqa: BLE001 - the boundary: a defect, too, becomes one line for the user
         if debug:
             traceback.print_exc()
@@ -184,6 +196,29 @@ def run(words: Sequence[str]) -> int:
             )
         return ExitCode.FAILED
     return int(result) if isinstance(result, int) else ExitCode.OK
+
+
+def _open_streams() -> None:
+    """Make output possible that the terminal's encoding lacks, and with a closed stdout."""
+    for name in ("stdin", "stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123 - until the end
+        elif name != "stdin" and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _check_words(words: Sequence[str]) -> None:
+    """Refuse arguments that are not UTF-8: Python has their bytes as surrogates."""
+    for number, word in enumerate(words, start=1):
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise UsageError(
+                f"argument {number} is not UTF-8 text: {os.fsencode(word)!r}",
+                next_step="write it in UTF-8; rename a file whose name is in another encoding",
+            ) from None
 
 
 def _complain(message: str, next_step: str) -> None:

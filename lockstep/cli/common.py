@@ -6,14 +6,17 @@ Not here: the tables (``cli.output``).
 from __future__ import annotations
 
 import os
+import re
 import sys
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from cyclopts import Group, Parameter
 
 from lockstep.client.config import Server, find_server
+from lockstep.client.errors import UsageError
 from lockstep.client.local.home import Home
 
 if TYPE_CHECKING:
@@ -77,6 +80,25 @@ class Output:
     @property
     def format(self) -> Format:
         return "json" if self.json else self.output
+
+
+def moment(option: str, given: str | None) -> str | None:
+    """Return a time for the server: one without a zone is of this machine's zone, as printed ones.
+
+    Raises
+    ------
+    UsageError
+        If it is neither a time nor a number of seconds.
+    """
+    if given is None or re.fullmatch(r"\d+(\.\d+)?", given):
+        return given
+    try:
+        return datetime.fromisoformat(given).astimezone().isoformat()
+    except (ValueError, OverflowError):
+        raise UsageError(
+            f"{option} {given}: expected a time, such as 2026-02-01T12:00:00 (of this machine's "
+            f"zone), 2026-02-01T12:00:00Z or 2026-02-01T13:00:00+01:00, or seconds since the epoch"
+        ) from None
 
 
 def names_in(given: list[str] | None) -> list[str]:

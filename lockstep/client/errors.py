@@ -22,7 +22,7 @@ class ExitCode(IntEnum):
 
     OK = 0
     FAILED = 1
-    """The job failed, or the request was refused."""
+    """The job failed, or its spec (bad YAML included) or the request was refused."""
     USAGE = 2
     NOT_FOUND = 3
     NOT_ALLOWED = 4

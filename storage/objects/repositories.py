@@ -5,7 +5,8 @@ and the job keeps the commit.
 
 The machine's ``git`` runs with the machine's credentials (keys, credential helpers) and without
 password prompts. Only the transports of ``domain.spec.fields`` are allowed: git has others that run
-commands. Submodules are not fetched.
+commands. Submodules are fetched by the same rules. Large files (LFS, git-annex) are not, and are
+named.
 
 Not here: the transfer of code to a node, and its failures (``worker.launch.code``).
 """
@@ -17,16 +18,23 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from pydantic_core import PydanticCustomError
+
 from lockstep.domain import limits
-from lockstep.domain.spec.fields import COMMIT, GIT_TRANSPORTS
+from lockstep.domain.spec.fields import COMMIT, GIT_TRANSPORTS, git_url
 
 LOOK_SECONDS: Final = 15.0
 """For a server to list its refs; a submit waits for it."""
 FETCH_SECONDS: Final = 600.0
+SUBMODULE_DEPTH_MAX: Final = 5
 _SAID_CHARS_MAX: Final = 500
+_NAMED_MAX: Final = 3
+_POINTER_BYTES_MAX: Final = 1_024
 
 
 class RepositoryError(Exception):
@@ -79,12 +87,111 @@ def bring(url: str, commit: str, target: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=".git-", dir=target.parent) as folder:
         repository = Path(folder, "repository")
         _git("init", "--quiet", "--template=", str(repository))
-        inside = ("-C", str(repository))
-        _fetch(url, commit, inside)
-        _check_size(_git(*inside, "ls-tree", "-r", "-l", "-z", commit, seconds=FETCH_SECONDS))
-        _git(*inside, "checkout", "--quiet", "--force", "--detach", commit, seconds=FETCH_SECONDS)
-        shutil.rmtree(repository / ".git")
+        _fill(repository, url, commit, _Total(), depth=0)
         repository.rename(target)
+
+
+@dataclass
+class _Total:
+    """Files and bytes of a commit with its submodules."""
+
+    files: int = 0
+    bytes: int = 0
+
+
+def _fill(repository: Path, url: str, commit: str, total: _Total, *, depth: int) -> None:
+    """Write the files of a commit and of its submodules into a new repository's folder."""
+    inside = ("-C", str(repository))
+    _fetch(url, commit, inside)
+    entries = _git(*inside, "ls-tree", "-r", "-l", "-z", commit, seconds=FETCH_SECONDS)
+    _check_size(entries, total)
+    _git(*inside, "checkout", "--quiet", "--force", "--detach", commit, seconds=FETCH_SECONDS)
+    links = [entry.split("\t", 1) for entry in entries.split("\0") if entry.startswith("160000 ")]
+    addresses = _submodules(inside, repository) if links else {}
+    shutil.rmtree(repository / ".git")
+    for described, path in links:
+        name = f"submodule {path!r} of {url}"
+        if depth == SUBMODULE_DEPTH_MAX:
+            raise RepositoryError(
+                f"{name} is nested deeper than {SUBMODULE_DEPTH_MAX} levels; send the folder with "
+                f"--code DIR"
+            )
+        if path not in addresses:
+            raise RepositoryError(
+                f"{name} has no address in .gitmodules; add it, or remove the link"
+            )
+        address = _absolute(url, addresses[path])
+        try:
+            git_url(address)
+        except PydanticCustomError as error:
+            raise RepositoryError(
+                f"{name} has the address {address!r}: {error.message()}"
+            ) from None
+        if address.startswith("file:") and not url.startswith("file:"):
+            raise RepositoryError(f"{name} is a folder of the node ({address}), which is not read")
+        folder = repository / path
+        if folder.is_symlink() or not folder.resolve().is_relative_to(repository.resolve()):
+            raise RepositoryError(f"{name} lies behind a link")
+        shutil.rmtree(folder, ignore_errors=True)
+        _git("init", "--quiet", "--template=", str(folder))
+        try:
+            _fill(folder, address, described.split()[2], total, depth=depth + 1)
+        except RepositoryUnreachableError as error:
+            raise RepositoryUnreachableError(f"{name}: {error}") from None
+
+
+def _submodules(inside: tuple[str, str], repository: Path) -> dict[str, str]:
+    """Return the address of each submodule by its path."""
+    if not (repository / ".gitmodules").is_file() or (repository / ".gitmodules").is_symlink():
+        return {}
+    listing = _git(*inside, "config", "--file", ".gitmodules", "--no-includes", "--list", "--null")
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for line in filter(None, listing.split("\0")):
+        key, _, value = line.partition("\n")
+        section, _, field = key.rpartition(".")
+        found[section][field] = value
+    return {
+        each["path"]: each["url"] for each in found.values() if "path" in each and "url" in each
+    }
+
+
+def _absolute(url: str, address: str) -> str:
+    """Return the address of a submodule, which may be relative to its parent's."""
+    if not address.startswith(("./", "../")):
+        return address
+    base = url.rstrip("/")
+    while address.startswith(("./", "../")):
+        if address.startswith("../"):
+            before, separator, _ = base.rpartition("/")
+            base = before if separator else base.rpartition(":")[0] + ":"
+        address = address.partition("/")[2]
+    return base + address if base.endswith(":") else f"{base}/{address}"
+
+
+def elsewhere(folder: Path) -> str:
+    """Return a clause about files whose content git keeps elsewhere (LFS, git-annex), or ""."""
+    found = sorted(
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if _is_pointer(path)
+    )
+    if not found:
+        return ""
+    more = f" and {len(found) - _NAMED_MAX} more" if len(found) > _NAMED_MAX else ""
+    named = ", ".join(found[:_NAMED_MAX])
+    return (
+        f"{named}{more} {'are pointers' if len(found) > 1 else 'is a pointer'} to content that git "
+        f"keeps elsewhere (LFS, git-annex), which is not fetched; keep it on the nodes, or send "
+        f"the folder with --code DIR"
+    )
+
+
+def _is_pointer(path: Path) -> bool:
+    if path.is_symlink():
+        return ".git/annex/objects/" in str(path.readlink())
+    if not path.is_file() or path.stat().st_size > _POINTER_BYTES_MAX:
+        return False
+    return path.read_bytes().startswith(
+        (b"version https://git-lfs.github.com/spec/", b"/annex/objects/")
+    )
 
 
 def _fetch(url: str, commit: str, inside: tuple[str, str]) -> None:
@@ -113,18 +220,19 @@ def _fetch(url: str, commit: str, inside: tuple[str, str]) -> None:
         ) from None
 
 
-def _check_size(listing: str) -> None:
+def _check_size(listing: str, total: _Total) -> None:
     entries = [entry.split(None, 4) for entry in listing.split("\0") if entry]
-    if len(entries) > limits.UPLOAD_FILES_MAX:
+    total.files += len(entries)
+    if total.files > limits.UPLOAD_FILES_MAX:
         raise RepositoryError(
-            f"the commit has {len(entries)} files; expected at most {limits.UPLOAD_FILES_MAX}"
+            f"the commit has {total.files} files; expected at most {limits.UPLOAD_FILES_MAX}"
         )
-    total_bytes = sum(
+    total.bytes += sum(
         int(size) for _, _, _, size, _ in entries if size.isdecimal()
     )  # "-" of a submodule
-    if total_bytes > limits.UPLOAD_UNPACKED_BYTES_MAX:
+    if total.bytes > limits.UPLOAD_UNPACKED_BYTES_MAX:
         raise RepositoryError(
-            f"the commit's files have {total_bytes} bytes; expected at most "
+            f"the commit's files have {total.bytes} bytes; expected at most "
             f"{limits.UPLOAD_UNPACKED_BYTES_MAX}"
         )
 

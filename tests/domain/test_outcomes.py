@@ -33,6 +33,7 @@ TABLE: dict[str, tuple[str, str, bool]] = {
     "stall": ("requeue", "fail", True),
     "exit_stall": ("fail", "fail", True),
     "network": ("requeue", "fail", True),
+    "port_in_use": ("requeue", "fail", True),
     "storage": ("requeue", "fail", True),
     "launch_failed": ("requeue", "fail", True),
     "lost": ("requeue", "fail", True),
@@ -134,6 +135,7 @@ def test_only_what_the_node_may_be_guilty_of_is_tried_elsewhere() -> None:
     assert elsewhere == {
         "host_out_of_memory",
         "diverged",
+        "port_in_use",
         "storage",
         "launch_failed",
         "lost",

@@ -19,6 +19,7 @@ from lockstep.worker.agent.folders import Folder
 from lockstep.worker.launch import preparing
 from lockstep.worker.launch.preparing import InitUnavailableError, is_disk_failure, prepare
 from lockstep.worker.launch.resuming import NoIntactCheckpointError
+from tests.repositories import Repository
 from tests.worker.node import Node
 
 TRAIN: dict[str, Any] = {
@@ -207,3 +208,16 @@ def test_a_disk_with_too_little_free_is_refused_before_anything_of_the_job_is_on
 )
 def test_an_error_of_what_the_job_brings_is_no_disk_failure(error: Exception) -> None:
     assert not is_disk_failure(error)
+
+
+def test_large_files_that_git_keeps_elsewhere_are_told_once(
+    folder: Folder, blobs: BlobStore, tmp_path: Path
+) -> None:
+    repository = Repository(tmp_path / "code-of-job")
+    ref = repository.commit(train="1", weights="version https://git-lfs.github.com/spec/v1\n")
+    code = {"git": repository.url, "ref": ref}
+    for _ in range(2):  # Preparing is repeated after a failure.
+        prepare(folder, claim(None, spec={**TRAIN, "code": code}), blobs, Timings())
+    (told,) = (folder.path / "spool/events.jsonl").read_text().splitlines()
+    assert json.loads(told)["kind"] == "code_incomplete"
+    assert json.loads(told)["data"]["why"].startswith("weights.py is a pointer to content")

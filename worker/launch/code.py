@@ -39,8 +39,10 @@ class CodeUnavailableError(Exception):
     """
 
 
-def bring(code: UploadedCode | GitCode | PathCode | None, target: Path, blobs: BlobStore) -> None:
+def bring(code: UploadedCode | GitCode | PathCode | None, target: Path, blobs: BlobStore) -> str:
     """Put the job's code at ``target``. Safe to repeat after an interrupted call.
+
+    Return a clause about content that git keeps elsewhere, or an empty text.
 
     Raises
     ------
@@ -51,7 +53,7 @@ def bring(code: UploadedCode | GitCode | PathCode | None, target: Path, blobs: B
         If the store or the repository does not answer; temporary.
     """
     if target.exists():
-        return
+        return repositories.elsewhere(target) if isinstance(code, GitCode) else ""
     if code is None:
         # The ranks' working directory all the same: in the attempt's own folder a script's
         # ``result.json`` or ``logs/``
@@ -69,6 +71,8 @@ def bring(code: UploadedCode | GitCode | PathCode | None, target: Path, blobs: B
             repositories.bring(code.git, code.ref, target)
         except repositories.RepositoryError as error:
             raise CodeUnavailableError(str(error)) from None
+        return repositories.elsewhere(target)
+    return ""
 
 
 def _bring_upload(code: UploadedCode, target: Path, blobs: BlobStore) -> None:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import errno
 import shutil
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from lockstep.domain.life import attempt
-from lockstep.domain.life.attempt import AssignmentFile
+from lockstep.domain.life.attempt import AssignmentFile, EngineEvent
 from lockstep.domain.life.timings import Timings
 from lockstep.domain.spec.init_from import job_checkpoint
 from lockstep.domain.spec.job import JobSpec
@@ -72,8 +73,14 @@ def prepare(
     plan = None if claim.plan is None else BatchPlan.model_validate(claim.plan)
     folder.create()
     _check_disk(folder.path)
-    code.bring(spec.code, folder.file(attempt.CODE), blobs)
+    missing = code.bring(spec.code, folder.file(attempt.CODE), blobs)
     resuming.bring(folder, claim.published, blobs, others)
+    if missing:
+        event = EngineEvent(kind="code_incomplete", time=time.time(), data={"why": missing})
+        spool = folder.file(attempt.EVENTS)
+        told = spool.read_text(encoding="utf-8") if spool.exists() else ""
+        if event.kind not in told:  # Preparation is repeated after a failure.
+            spool.write_text(f"{told}{event.model_dump_json()}\n", encoding="utf-8")
     if not claim.published:
         _bring_checkpoint(folder.file(attempt.INIT), _init_of(spec, claim), blobs)
     folder.write_assignment(_assignment_of(claim, spec, plan, timings, interface))

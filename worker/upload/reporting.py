@@ -248,6 +248,9 @@ class EventUploader:
                     f"Training starts with the weights of {source}.",
                     {"from": source},
                 )
+            case "code_incomplete":
+                missing = event.data.get("why")
+                self._tell("code_incomplete", f"The code is not complete: {missing}.", event.data)
             case "checkpoint_skipped":
                 folder, why = event.data.get("folder"), event.data.get("why")
                 self._tell(

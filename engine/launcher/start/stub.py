@@ -96,6 +96,8 @@ def _redirect(source: int, target: int) -> None:
 
 
 def _cannot_run(what: str, cwd: str, error: OSError) -> str:
+    if os.path.isfile(os.path.join(cwd, what)):  # noqa: PTH113, PTH118 - pathlib is slow to import
+        return _cannot_run_file(what, os.path.join(cwd, what), error)  # noqa: PTH118 - as above
     if isinstance(error, FileNotFoundError):
         where = f"in {cwd}" if "/" in what or what.endswith(".py") else "on PATH"
         advice = "send the file with --code, or correct script.command"
@@ -105,6 +107,54 @@ def _cannot_run(what: str, cwd: str, error: OSError) -> str:
             f"{what!r} is not executable; run chmod +x, or put its interpreter first in "
             f"script.command"
         )
+    return (
+        f"{what!r} cannot be run: {error.strerror}; a script needs a first line such as #!/bin/sh"
+    )
+
+
+def _cannot_run_file(what: str, path: str, error: OSError) -> str:
+    """Return the obstacle to running a file that exists."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - pathlib is slow to import
+            head = file.read(256)
+    except OSError:
+        head = b""
+    line = head.partition(b"\n")[0]
+    interpreter = line[2:].strip(b" \t\r").decode("utf-8", "replace") if line[:2] == b"#!" else ""
+    if interpreter and line.endswith(b"\r"):
+        return (
+            f"{what!r} has Windows line ends: its first line ends in a carriage return, so the "
+            f"system searches for {interpreter + chr(13)!r}; convert it with dos2unix, and write "
+            f"`*.sh text eol=lf` into .gitattributes"
+        )
+    if isinstance(error, FileNotFoundError) and interpreter:
+        return (
+            f"{what!r} is run by {interpreter.split()[0]!r}, which is not on this node; correct "
+            f"its first line, such as #!/usr/bin/env bash, or put the interpreter first in "
+            f"script.command"
+        )
+    if isinstance(error, FileNotFoundError):
+        return (
+            f"{what!r} exists, but its loader or a library of it is not on this node; build it for "
+            f"this system"
+        )
+    if isinstance(error, PermissionError) and os.access(path, os.X_OK) and interpreter:
+        return (
+            f"{what!r} is run by {interpreter.split()[0]!r}, which may not be executed; correct "
+            f"its first line"
+        )
+    if isinstance(error, PermissionError) and os.stat(path).st_mode & 0o111:  # noqa: PTH116 - as above
+        return (
+            f"{what!r} may not be executed, although it has the x bit: its file system is mounted "
+            f"noexec, or the x bit is another user's; put its interpreter first in script.command"
+        )
+    if isinstance(error, PermissionError):
+        return (
+            f"{what!r} is not executable; run chmod +x, or put its interpreter first in "
+            f"script.command"
+        )
+    if head[:4] == b"\x7fELF":
+        return f"{what!r} is a program for another processor; build it for {os.uname().machine}"
     return (
         f"{what!r} cannot be run: {error.strerror}; a script needs a first line such as #!/bin/sh"
     )

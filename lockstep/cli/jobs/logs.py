@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from lockstep.cli.common import Connection, Flag, JobName, Output
+from lockstep.cli.common import Connection, Flag, JobName, Output, moment
 from lockstep.client.errors import ExitCode
 
 RANK_COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red")
@@ -52,7 +52,8 @@ def logs(
     search
         Only lines that contain this text.
     since
-        Only lines written then or later: 2026-02-01T12:00:00Z, or seconds since the epoch.
+        Only lines written then or later: 2026-02-01T12:00:00Z, or seconds since the
+        epoch. A time without a zone is of this machine's zone.
     until
         Only lines written before that.
     timestamps
@@ -73,12 +74,12 @@ def logs(
             rank=rank,
             stream=stream,
             search=search,
-            since=since,
-            until=until,
+            since=moment("--since", since),
+            until=moment("--until", until),
             tail=tail,
         ):
             if form == "json":
-                print(line.model_dump_json(), flush=follow)
+                print(out.one_line_each(line.model_dump_json()), flush=follow)
                 continue
             when = f"{line.time.astimezone():%H:%M:%S} " if timestamps or form == "wide" else ""
             who = "" if raw else "[launcher] " if line.rank < 0 else f"[rank {line.rank}] "

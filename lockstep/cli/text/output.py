@@ -193,6 +193,9 @@ def columns_of(line: str) -> int:
     )
 
 
+_LINE_ENDS: Final = {number: f"\\u{number:04x}" for number in (0x85, 0x2028, 0x2029)}
+
+
 def print_json(value: BaseModel | Sequence[BaseModel]) -> None:
     """The API's own objects, as JSON."""
     plain = (
@@ -200,7 +203,12 @@ def print_json(value: BaseModel | Sequence[BaseModel]) -> None:
         if isinstance(value, Sequence)
         else value.model_dump(mode="json")
     )
-    print(json.dumps(plain, indent=2, ensure_ascii=False))
+    print(one_line_each(json.dumps(plain, indent=2, ensure_ascii=False)))
+
+
+def one_line_each(text: str) -> str:
+    """JSON without the characters that ``splitlines`` and others take for the end of a line."""
+    return text.translate(_LINE_ENDS)
 
 
 def styled(state: str) -> Word:

@@ -18,6 +18,7 @@ Not here: the upload (``client.api``), and the server's checks of an archive
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import os
@@ -212,9 +213,23 @@ def _check_inside(folder: Path, top: Path, path: Path) -> None:
 
     On the node it would point at nothing, or at something else.
     """
-    if path.is_symlink() and not path.resolve().is_relative_to(top):
+    if not path.is_symlink():
+        return
+    try:
+        target = path.resolve(strict=path.exists())
+        path.stat()
+    except (RuntimeError, OSError) as error:
+        # Before Python 3.13 resolve() raises RuntimeError for a loop of links.
+        if isinstance(error, RuntimeError) or error.errno == errno.ELOOP:
+            raise UsageError(
+                f"--code {folder}: {path.relative_to(top).as_posix()} is a link in a loop of links "
+                f"({path.readlink()})",
+                next_step="remove it, or list it in .lockstepignore",
+            ) from None
+        target = path.resolve()
+    if not target.is_relative_to(top):
         raise UsageError(
-            f"--code {folder}: {path.relative_to(top).as_posix()} is a link to {path.resolve()}, "
+            f"--code {folder}: {path.relative_to(top).as_posix()} is a link to {target}, "
             f"outside the folder",
             next_step="copy its target into the folder, or list the link in .lockstepignore",
         )

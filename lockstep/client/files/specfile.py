@@ -24,6 +24,8 @@ from lockstep.domain.spec.reading import read_spec
 from lockstep.domain.views import FieldProblem
 
 _YAML_NEXT: Final = "check indentation, brackets and quotes in this line and the one before"
+_INTEGER_BITS_MAX: Final = 1_024
+"""No field takes more, and Python refuses to print an integer of thousands of digits."""
 VALUES_MAX: Final = 20_000
 """Values in one document, aliases written out: a few lines of YAML can otherwise mean billions."""
 
@@ -150,23 +152,45 @@ def parse(text: str, source: str) -> SpecFile:
 
 def _text(file: str, stdin: TextIO) -> str:
     try:
-        if file == "-":
-            text = stdin.read(limits.SPEC_BYTES_MAX + 1)
-        else:
-            with Path(file).open("rb") as opened:
-                text = opened.read(limits.SPEC_BYTES_MAX + 1).decode("utf-8-sig")
+        data = _bytes(file, stdin)
+        text = data.decode("utf-8-sig")
     except OSError as error:
         raise UsageError(
             f"{file}: cannot be read: {(error.strerror or str(error)).lower()}",
             next_step="give the YAML file of a job, such as examples/gpt.yaml",
         ) from None
     except UnicodeDecodeError as error:
-        raise UsageError(f"{file}: is not UTF-8 text (byte {error.start})") from None
-    if len(text.encode()) > limits.SPEC_BYTES_MAX:
+        raise _not_utf8("stdin" if file == "-" else file, data, error.start) from None
+    if len(data) > limits.SPEC_BYTES_MAX:
         raise UsageError(
             f"{file}: is larger than {limits.SPEC_BYTES_MAX // 1024} KiB, the limit for a job spec"
         )
     return text
+
+
+def _bytes(file: str, stdin: TextIO) -> bytes:
+    most = limits.SPEC_BYTES_MAX + 1
+    if file != "-":
+        with Path(file).open("rb") as opened:
+            return opened.read(most)
+    # The text layer decodes by the locale, with surrogates for what it cannot decode.
+    raw = getattr(stdin, "buffer", None)
+    data: bytes = raw.read(most) if raw is not None else stdin.read(most).encode()
+    return data
+
+
+def _not_utf8(source: str, data: bytes, at: int) -> UsageError:
+    """Return the refusal of a spec in another encoding, with the place of its first odd byte."""
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return UsageError(
+            f"{source}: is UTF-16 text; a job spec is UTF-8",
+            next_step="save it as UTF-8, or convert it with: iconv -f UTF-16 -t UTF-8",
+        )
+    line = data.count(b"\n", 0, at) + 1
+    return UsageError(
+        f"{source}:{line}: is not UTF-8 text: byte {at} is 0x{data[at]:02x}",
+        next_step="save it as UTF-8, or convert it with: iconv -f LATIN1 -t UTF-8",
+    )
 
 
 def _load(text: str, source: str) -> tuple[Any, dict[str, int]]:
@@ -235,6 +259,8 @@ def _plain(value: Any, source: str, pointer: str, lines: dict[str, int], seen: l
             _plain(item, source, f"{pointer}/{number}", lines, seen)
             for number, item in enumerate(value)
         ]
+    if isinstance(value, int) and value.bit_length() > _INTEGER_BITS_MAX:
+        raise _odd(source, pointer, lines, f"an integer of {value.bit_length()} bits")
     if (
         value is None
         or isinstance(value, bool | int | str)

@@ -959,7 +959,7 @@ export type QueuePlace = {
  *
  * Reason for the end of an attempt.
  */
-export type Reason = 'succeeded' | 'cancelled' | 'timed_out' | 'shutdown' | 'preempted' | 'user_error' | 'bad_spec' | 'code_unavailable' | 'out_of_memory' | 'host_out_of_memory' | 'killed' | 'non_finite' | 'diverged' | 'stall' | 'exit_stall' | 'network' | 'storage' | 'launch_failed' | 'lost' | 'cut_off' | 'unanswered' | 'version';
+export type Reason = 'succeeded' | 'cancelled' | 'timed_out' | 'shutdown' | 'preempted' | 'user_error' | 'bad_spec' | 'code_unavailable' | 'out_of_memory' | 'host_out_of_memory' | 'killed' | 'non_finite' | 'diverged' | 'stall' | 'exit_stall' | 'network' | 'port_in_use' | 'storage' | 'launch_failed' | 'lost' | 'cut_off' | 'unanswered' | 'version';
 
 /**
  * SeriesView
@@ -1394,7 +1394,8 @@ export type Script = {
      * Command
      *
      * Script and arguments, as after ``torchrun``: ``[train.py, --lr, "3e-4"]``. A name ending in
-     * ``.py`` is run by the node's Python; anything else is run as a program. A launcher
+     * ``.py`` and a module (``[-m, pkg.train]``) are run by the node's Python; anything else is run as
+     * a program. A launcher
      * (``torchrun``, ``accelerate``, ``deepspeed``, ``mpirun``) that would be started in more than one
      * rank is refused: Lockstep starts the ranks.
      */
