@@ -40,6 +40,16 @@ with open(os.environ["LOCKSTEP_METRICS"], "a", buffering=1) as metrics:
         time.sleep(pause)
 '''
 
+WIDE = """
+import json, os, time
+names = ("train/loss", "train/lr", "train/norm", "val/loss", "val/accuracy", "actor/reward")
+with open(os.environ["LOCKSTEP_METRICS"], "a", buffering=1) as metrics:
+    for step in range(1, 100_000):
+        metrics.write(json.dumps({"step": step} | {name: 7 / (step + 3) for name in names}) + "\\n")
+        time.sleep(0.1)
+"""
+"""Six series in three groups, ten points of each in a second."""
+
 MILLION = 1_000_000
 SPIKE = 654_321
 PLANTED = {"Infinity": SPIKE - 20, "100": SPIKE, "-100": SPIKE + 20, "NaN": SPIKE + 40}
@@ -55,6 +65,7 @@ class Work:
         self._service = service
         folder.mkdir()
         (folder / "curve.py").write_text(CURVE)
+        (folder / "wide.py").write_text(WIDE)
         self._upload = service.upload(folder)
 
     def curve(
@@ -66,6 +77,10 @@ class Work:
             script(name, command, upload=self._upload, **more)
         )
         return str(job["id"])
+
+    def wide(self, name: str) -> str:
+        """Goes on until it is cancelled; its id."""
+        return str(self._service.submit(script(name, ["wide.py"], upload=self._upload))["id"])
 
     def million(self, name: str) -> str:
         """A job that has ended, and whose second attempt has a million points, of which four are

@@ -9,6 +9,9 @@ import { getSeries } from "./generated";
 import { usePolled } from "./polling";
 import { PLACES } from "./series";
 
+/** Seconds between polls of one request; of several on the screen, each waits for its turn. */
+const TURN_SECONDS = 3;
+
 /** By job, then by series, one curve for each attempt. */
 export type CurvesOfJobs = ReadonlyMap<string, ReadonlyMap<string, readonly Curve[]>>;
 
@@ -71,6 +74,8 @@ export function useCurves({ jobs, live, names, steps, enabled }: Wanted): Curves
     },
   };
 }
+
+const LIVE_ON_SCREEN = { queryKey: ["series", "running"], type: "active" } as const;
 
 /** Prefix of the keys of requests about running jobs, zoomed or not. */
 export function runningKey(jobs: readonly string[], names: readonly string[]): QueryKey {
@@ -145,7 +150,7 @@ function useAnswer(
       }
       return { data: { steps, curves, cursors: data.jobs.map(({ cursor }) => cursor) } };
     },
-    seconds: 2,
+    seconds: () => TURN_SECONDS * Math.max(1, queries.getQueryCache().findAll(LIVE_ON_SCREEN).length),
     isFinal: () => isFinal,
     enabled: enabled && jobs.length > 0 && names.length > 0,
     keepPrevious: true,

@@ -101,7 +101,8 @@ export function useSummaries(jobs: readonly JobOfCharts[], live: ReadonlySet<str
             }
             return { data: found };
           },
-          seconds: 4,
+          // Names of new series, and figures of a comparison: the points themselves are asked for more often.
+          seconds: (known) => (known === undefined || known.size === 0 ? 4 : 15),
           isFinal: () => !live.has(id),
         },
         pace,

@@ -3,6 +3,7 @@ import { Link, Outlet } from "@tanstack/react-router";
 import { useState } from "react";
 import { SignIn } from "@/features/session/SignIn";
 import { useSignedIn } from "@/features/session/useSignedIn";
+import { AddressNote } from "./AddressNote";
 import { ConnectionBanner } from "./ConnectionBanner";
 import { Freshness } from "./Freshness";
 import { KeyboardHelp } from "./KeyboardHelp";
@@ -67,7 +68,14 @@ export function Shell() {
       </header>
       <ConnectionBanner />
       <main id="content" className={classes.main} tabIndex={-1}>
-        {signedIn === "no" ? <SignIn /> : <Outlet />}
+        {signedIn === "no" ? (
+          <SignIn />
+        ) : (
+          <>
+            <AddressNote />
+            <Outlet />
+          </>
+        )}
       </main>
       <KeyboardHelp opened={helpIsOpen} onClose={() => setHelpIsOpen(false)} />
     </div>

@@ -1,14 +1,27 @@
 /** Addresses and the pages behind them. Each page is a chunk of its own, loaded when it is first opened. */
-import { createRootRoute, createRoute, createRouter, lazyRouteComponent, redirect } from "@tanstack/react-router";
+import {
+  createRootRouteWithContext,
+  createRoute,
+  createRouter,
+  lazyRouteComponent,
+  type RouterHistory,
+  redirect,
+} from "@tanstack/react-router";
 import { readComparison } from "@/features/compare/view";
 import { readJobTab } from "@/features/job/tab";
 import { readJobsView } from "@/features/jobs/view";
 import { readSubmitStart } from "@/features/submit/start";
+import { only, unread } from "@/lib/address";
 import { NotFound } from "./NotFound";
 import { PageFailed } from "./PageFailed";
 import { Shell } from "./Shell";
 
-const root = createRootRoute({ component: Shell, notFoundComponent: NotFound });
+interface Context {
+  /** Parts of the first address that its page does not take. */
+  leftOut: string;
+}
+
+const root = createRootRouteWithContext<Context>()({ component: Shell, notFoundComponent: NotFound });
 
 const home = createRoute({
   getParentRoute: () => root,
@@ -20,25 +33,25 @@ const home = createRoute({
 const jobs = createRoute({
   getParentRoute: () => root,
   path: "/jobs",
-  validateSearch: readJobsView,
+  validateSearch: only(readJobsView),
   component: lazyRouteComponent(() => import("@/features/jobs/JobsPage"), "JobsPage"),
 });
 const job = createRoute({
   getParentRoute: () => root,
   path: "/jobs/$job",
-  validateSearch: readJobTab,
+  validateSearch: only(readJobTab),
   component: lazyRouteComponent(() => import("@/features/job/JobPage"), "JobPage"),
 });
 const compare = createRoute({
   getParentRoute: () => root,
   path: "/compare",
-  validateSearch: readComparison,
+  validateSearch: only(readComparison),
   component: lazyRouteComponent(() => import("@/features/compare/ComparePage"), "ComparePage"),
 });
 const submit = createRoute({
   getParentRoute: () => root,
   path: "/submit",
-  validateSearch: readSubmitStart,
+  validateSearch: only(readSubmitStart),
   component: lazyRouteComponent(() => import("@/features/submit/SubmitPage"), "SubmitPage"),
 });
 const nodes = createRoute({
@@ -57,12 +70,26 @@ const settings = createRoute({
   component: lazyRouteComponent(() => import("@/features/session/SettingsPage"), "SettingsPage"),
 });
 
-export const router = createRouter({
-  routeTree: root.addChildren([home, jobs, job, compare, submit, nodes, queue, settings]),
-  defaultPreload: "intent",
-  scrollRestoration: true,
-  defaultErrorComponent: ({ error }) => <PageFailed error={error} />,
-});
+const routeTree = root.addChildren([home, jobs, job, compare, submit, nodes, queue, settings]);
+
+export const router = makeRouter();
+
+/** `history` is that of the window if it is not given. */
+export function makeRouter(history?: RouterHistory) {
+  const context: Context = { leftOut: "" };
+  const made = createRouter({
+    routeTree,
+    history,
+    context,
+    defaultPreload: "intent",
+    scrollRestoration: true,
+    defaultErrorComponent: ({ error }) => <PageFailed error={error} />,
+  });
+  // Here, because the router's first act is to replace the address by that of the view.
+  const { search } = made.latestLocation;
+  context.leftOut = unread(search, made.matchRoutes(made.latestLocation).at(-1)?.search ?? {}).join(", ");
+  return made;
+}
 
 declare module "@tanstack/react-router" {
   interface Register {

@@ -2,14 +2,15 @@
 
 /** Each once, in their order. */
 export function listed(value: unknown): string[] {
-  const parts = Array.isArray(value)
-    ? value.map(String)
-    : typeof value === "string"
-      ? value.split(",")
-      : typeof value === "number"
-        ? [String(value)]
-        : [];
+  const parts = Array.isArray(value) ? value.map(String) : (asText(value)?.split(",") ?? []);
   return [...new Set(parts.map((part) => part.trim()).filter((part) => part !== ""))];
+}
+
+/** The text of one value: the router reads `?search=64` as a number and `?search=true` as a truth value. */
+export function asText(value: unknown): string | undefined {
+  return typeof value === "string" || typeof value === "number" || typeof value === "boolean"
+    ? String(value)
+    : undefined;
 }
 
 /** So that `listed` reads the same again; undefined for none. */

@@ -5,6 +5,7 @@
  * its attempt, `2-501`, because each attempt counts its own.
  */
 import type { LogLine } from "@/api/generated";
+import { asText } from "./listed";
 
 export const STREAMS = ["stdout", "stderr", "launcher"] as const;
 export type Stream = (typeof STREAMS)[number];
@@ -45,7 +46,7 @@ export function readLogView(search: Record<string, unknown>): LogView {
   if (rank !== null && rank >= -1) view.rank = rank;
   if (STREAMS.includes(search.stream as Stream)) view.stream = search.stream as Stream;
   // The router reads what looks like a number as one.
-  const text = typeof search.search === "object" ? "" : String(search.search ?? "");
+  const text = asText(search.search) ?? "";
   if (text !== "") view.search = text.slice(0, SEARCH_CHARS_MAX);
   const line = String(search.line ?? "");
   if (line === FIRST_ERROR || readPlace(line) !== null) view.line = line;

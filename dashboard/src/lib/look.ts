@@ -1,7 +1,7 @@
 /**
  * How charts are looked at, as an address keeps it: `?smoothing=0.6&axis=wall&log=train/loss&zoom=step:10:200`.
  *
- * What is usual is left out. An address belongs to a view: whoever opens it sees the same, and no habit of theirs changes.
+ * What is usual is left out. An address belongs to a view: every user sees the same, and nobody's default changes.
  */
 import { AXES, type Axis } from "./axes";
 import { asList, listed } from "./listed";
@@ -10,8 +10,8 @@ import type { Zoom } from "./zoom";
 export interface Look {
   /** Left out where it is off. */
   smoothing?: number;
-  /** Left out where it is the step. */
-  axis?: Exclude<Axis, "step">;
+  /** Left out where it is the step, except in a usual look that is chosen over a user's default. */
+  axis?: Axis;
   /** Metrics on a logarithmic axis. */
   log?: string | string[];
   /** Metrics whose outliers are clipped. */
@@ -33,8 +33,13 @@ export interface Chosen {
   ranges: Readonly<Record<string, Zoom>>;
 }
 
-/** What a person keeps from one page to the next. */
-export const HABITS = ["smoothing", "axis", "logarithmic", "clipped"] as const;
+/** The part that a user can make the default. */
+export type DefaultLook = Pick<Chosen, "smoothing" | "axis" | "logarithmic" | "clipped">;
+
+export const USUAL: DefaultLook = { smoothing: 0, axis: "step", logarithmic: [], clipped: [] };
+
+/** The usual look, written so that an address is not plain. */
+export const CHOSEN_USUAL: Look = { axis: "step" };
 
 /** An address of a page has room for so many, and nobody looks at more. */
 const LIST_MAX = 50;
@@ -42,7 +47,7 @@ const LIST_MAX = 50;
 export function readLook(search: Record<string, unknown>): Look {
   const { smoothing, axis, log, clip, zoom, y } = search;
   const known = AXES.find((name) => name === axis);
-  return lookOf({
+  const look = lookOf({
     smoothing: typeof smoothing === "number" && smoothing > 0 && smoothing < 1 ? smoothing : 0,
     axis: known ?? "step",
     logarithmic: listed(log),
@@ -50,6 +55,7 @@ export function readLook(search: Record<string, unknown>): Look {
     zooms: zoomsIn(zoom),
     ranges: rangesIn(y),
   });
+  return known === "step" && isPlain(look) ? CHOSEN_USUAL : look;
 }
 
 export function lookOf({ smoothing, axis, logarithmic, clipped, zooms, ranges }: Chosen): Look {
@@ -91,7 +97,7 @@ export function isSameLook(a: Look, b: Look): boolean {
   return keyOf(a) === keyOf(b);
 }
 
-/** Nothing is said: a person's own habits hold. */
+/** True for an address without any look. */
 export function isPlain(look: Look): boolean {
   return Object.values(look).every((value) => value === undefined);
 }

@@ -30,6 +30,8 @@ export interface ChartsProps {
   /** View settings from the page's address, and their owner. */
   address?: Look;
   onLook?: (look: Look) => void;
+  /** True on the page that the tab opened first. */
+  isFirst?: boolean;
 }
 
 const NONE: ReadonlySet<string> = new Set();
@@ -41,9 +43,9 @@ const KEPT_NOWHERE = () => {};
 /** Cards of a group that are shown at first. */
 const CARDS_SHOWN = 12;
 
-export function Charts({ address = NO_ADDRESS, onLook = KEPT_NOWHERE, ...charts }: ChartsProps) {
+export function Charts({ address = NO_ADDRESS, onLook = KEPT_NOWHERE, isFirst = false, ...charts }: ChartsProps) {
   return (
-    <LookProvider value={useLookState(address, onLook)}>
+    <LookProvider value={useLookState(address, onLook, isFirst)}>
       <GroupedCharts {...charts} />
     </LookProvider>
   );

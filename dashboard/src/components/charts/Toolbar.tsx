@@ -29,7 +29,7 @@ const NAMES: Readonly<Record<Axis, string>> = {
 
 export function Toolbar({ search, onSearch, axis, axes, onAxis, marks, isZoomed, onReset }: ToolbarProps) {
   const { marks: withMarks } = useChartSettings();
-  const { smoothing, change } = useLook();
+  const { smoothing, change, isDefault, makeDefault } = useLook();
   const setSmoothing = (value: unknown) => change({ smoothing: smoothingOf(value) });
   return (
     <section className={classes.toolbar} aria-label="How charts are shown">
@@ -80,6 +80,14 @@ export function Toolbar({ search, onSearch, axis, axes, onAxis, marks, isZoomed,
           ))}
         </select>
       </label>
+      <button
+        type="button"
+        disabled={isDefault}
+        title="Smoothing, axis, logarithmic and clipped charts, for pages that you open from within the dashboard"
+        onClick={makeDefault}
+      >
+        {isDefault ? "My default" : "Make this my default"}
+      </button>
       {marks.length > 0 ? (
         <label className={classes.marks}>
           <input

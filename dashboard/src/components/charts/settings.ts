@@ -1,19 +1,15 @@
 /**
- * The user's chart settings, stored by the browser: smoothing, axis, marks, pinned, folded,
- * logarithmic.
+ * The user's chart settings, stored by the browser: the default look, marks, pinned, folded.
  */
 import { useSyncExternalStore } from "react";
-import { AXES, type Axis } from "@/lib/axes";
+import { AXES } from "@/lib/axes";
+import { type DefaultLook, USUAL } from "@/lib/look";
 
 export interface ChartSettings {
-  /** 0 is off. */
-  smoothing: number;
-  axis: Axis;
+  /** Changed by *Make this my default* alone. */
+  look: DefaultLook;
   pinned: readonly string[];
   folded: readonly string[];
-  logarithmic: readonly string[];
-  /** Metrics whose outliers are clipped. */
-  clipped: readonly string[];
   /** Restarts, checkpoints and the like below a job's curves. */
   marks: boolean;
 }
@@ -21,12 +17,9 @@ export interface ChartSettings {
 export const SMOOTHING_MOST = 0.999;
 const KEY = "lockstep.charts";
 const PLAIN: ChartSettings = {
-  smoothing: 0,
-  axis: "step",
+  look: USUAL,
   pinned: [],
   folded: ["system"],
-  logarithmic: [],
-  clipped: [],
   marks: true,
 };
 const listeners = new Set<() => void>();
@@ -63,16 +56,25 @@ function parsed(text: string | null): ChartSettings {
   } catch {
     return PLAIN;
   }
-  const list = (value: unknown, otherwise: readonly string[]) =>
-    Array.isArray(value) ? value.filter((each) => typeof each === "string") : otherwise;
   return {
-    smoothing: smoothingOf(found.smoothing),
-    axis: AXES.find((axis) => axis === found.axis) ?? "step",
+    look: lookIn(found.look),
     pinned: list(found.pinned, PLAIN.pinned),
     folded: list(found.folded, PLAIN.folded),
-    logarithmic: list(found.logarithmic, PLAIN.logarithmic),
-    clipped: list(found.clipped, PLAIN.clipped),
     marks: found.marks !== false,
+  };
+}
+
+function list(value: unknown, otherwise: readonly string[]): readonly string[] {
+  return Array.isArray(value) ? value.filter((each) => typeof each === "string") : otherwise;
+}
+
+function lookIn(value: unknown): DefaultLook {
+  const found: Partial<Record<keyof DefaultLook, unknown>> = typeof value === "object" && value !== null ? value : {};
+  return {
+    smoothing: smoothingOf(found.smoothing ?? 0),
+    axis: AXES.find((axis) => axis === found.axis) ?? "step",
+    logarithmic: list(found.logarithmic, []),
+    clipped: list(found.clipped, []),
   };
 }
 

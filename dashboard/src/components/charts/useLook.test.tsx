@@ -1,6 +1,6 @@
 import { act, renderHook } from "@testing-library/react";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
-import type { Look } from "@/lib/look";
+import { type Look, USUAL } from "@/lib/look";
 import { changeSettings, readSettings } from "./settings";
 import { useLookState } from "./useLook";
 
@@ -10,15 +10,19 @@ beforeEach(() => {
 });
 afterEach(() => vi.useRealTimers());
 
-/** A page whose address changes as it is written. */
-function visit(start: Look) {
+/** A page whose address changes as it is written; opened from another page unless it is the tab's first. */
+function visit(start: Look, isFirst = false) {
   const writes: Look[] = [];
   const page = renderHook(
     ({ address }: { address: Look }) =>
-      useLookState(address, (look) => {
-        writes.push(look);
-        page.rerender({ address: look });
-      }),
+      useLookState(
+        address,
+        (look) => {
+          writes.push(look);
+          page.rerender({ address: look });
+        },
+        isFirst,
+      ),
     { initialProps: { address: start } },
   );
   return { writes, page, look: () => page.result.current };
@@ -26,35 +30,53 @@ function visit(start: Look) {
 
 const rest = () => act(() => vi.advanceTimersByTime(1_000));
 
-it("shows what an address says, whole, and leaves a person's habits as they are", () => {
-  changeSettings({ smoothing: 0.9, logarithmic: ["train/lr"], pinned: ["train/loss"] });
-  const habits = readSettings();
-  const { writes, look, page } = visit({ axis: "wall", zoom: "wall:10:20", y: "a:b:0:2" });
+const own = { smoothing: 0.9, axis: "wall" as const, logarithmic: ["train/lr"], clipped: [] };
+
+it("shows the look of an address, whole, and leaves the user's default as it is", () => {
+  changeSettings({ look: own, pinned: ["train/loss"] });
+  const before = readSettings();
+  const { writes, look, page } = visit({ axis: "relative", zoom: "wall:10:20", y: "a:b:0:2" });
   rest();
-  expect(look()).toMatchObject({ smoothing: 0, axis: "wall", logarithmic: [], zooms: { wall: { from: 10, to: 20 } } });
+  expect(look()).toMatchObject({ smoothing: 0, axis: "relative", zooms: { wall: { from: 10, to: 20 } } });
   expect(look().ranges).toEqual({ "a:b": { from: 0, to: 2 } });
-  expect(readSettings()).toBe(habits);
+  expect(readSettings()).toBe(before);
   expect(writes).toEqual([]);
   page.unmount();
-  // The next page of this person is as it was before the link.
-  expect(visit({}).look()).toMatchObject({ smoothing: 0.9, logarithmic: ["train/lr"] });
+  expect(visit({}).look()).toMatchObject(own);
 });
 
-it("has a person's habits where the address says nothing, and writes them there", () => {
-  changeSettings({ smoothing: 0.9, logarithmic: ["train/loss"] });
+it("shows a plain link as usual to a user with a default, and keeps it so on the next page", () => {
+  changeSettings({ look: own });
+  const { writes, look } = visit({}, true);
+  rest();
+  expect(look()).toMatchObject(USUAL);
+  expect(writes).toEqual([{ axis: "step" }]);
+  expect(visit(writes[0] as Look).look()).toMatchObject(USUAL);
+});
+
+it("writes the default of the user to the address of a page that is opened from within", () => {
+  changeSettings({ look: own });
   const { writes, look } = visit({});
   rest();
-  expect(look().smoothing).toBe(0.9);
-  expect(writes).toEqual([{ smoothing: 0.9, log: "train/loss" }]);
+  expect(look()).toMatchObject(own);
+  expect(writes).toEqual([{ smoothing: 0.9, axis: "wall", log: "train/lr" }]);
+  act(() => look().change({ smoothing: 0, axis: "step", logarithmic: [] }));
+  rest();
+  expect(writes.at(-1)).toEqual({ axis: "step" });
 });
 
-it("makes a habit of what a person changes, and of nothing else that the link said", () => {
-  changeSettings({ logarithmic: ["mine"] });
-  const { look } = visit({ smoothing: 0.97, log: "theirs" });
-  act(() => look().toggle("logarithmic", "added"));
-  act(() => look().change({ axis: "wall" }));
-  expect(look()).toMatchObject({ smoothing: 0.97, axis: "wall", logarithmic: ["theirs", "added"] });
-  expect(readSettings()).toMatchObject({ smoothing: 0, axis: "wall", logarithmic: ["mine", "added"] });
+it("makes a default of a look only by its button", () => {
+  const { look, page } = visit({});
+  act(() => look().change({ axis: "wall", smoothing: 0.97 }));
+  act(() => look().toggle("clipped", "train/loss"));
+  expect(readSettings().look).toEqual(USUAL);
+  expect(look().isDefault).toBe(false);
+  page.unmount();
+  expect(visit({}).look()).toMatchObject(USUAL);
+  const other = visit({ axis: "wall", smoothing: 0.97, zoom: "wall:1:2" });
+  act(() => other.look().makeDefault());
+  expect(other.look().isDefault).toBe(true);
+  expect(visit({}).look()).toMatchObject({ axis: "wall", smoothing: 0.97, zooms: {} });
 });
 
 it("keeps the zoom in the address, and never as a habit", () => {

@@ -1,10 +1,22 @@
 /**
- * View settings of charts: from the page's address if present, else from the user's settings;
- * stored in the address.
+ * View settings of charts, stored in the page's address.
+ *
+ * An address without settings is the usual look on the page that a tab opens first: a link shows the same to every
+ * user. On pages that are opened from within the dashboard it is the user's default, which is written to the address.
  */
 import { createContext, useCallback, useContext, useEffect, useMemo, useRef, useState } from "react";
-import { type Chosen, chosenIn, HABITS, isPlain, keyOf, type Look, lookOf } from "@/lib/look";
-import { changeSettings, readSettings, toggled } from "./settings";
+import {
+  CHOSEN_USUAL,
+  type Chosen,
+  chosenIn,
+  type DefaultLook,
+  isPlain,
+  keyOf,
+  type Look,
+  lookOf,
+  USUAL,
+} from "@/lib/look";
+import { changeSettings, readSettings, toggled, useChartSettings } from "./settings";
 
 /** A slider that is drawn along is one change, not a hundred. */
 const REST_MS = 300;
@@ -20,9 +32,10 @@ export const NO_LOOK = {
 } satisfies Look;
 
 export interface LookState extends Chosen {
-  /** Apply the user's change; part of it also applies to other pages. */
   change: (part: Partial<Chosen>) => void;
   toggle: (list: "logarithmic" | "clipped", metric: string) => void;
+  isDefault: boolean;
+  makeDefault: () => void;
 }
 
 const LookContext = createContext<LookState | null>(null);
@@ -34,8 +47,9 @@ export function useLook(): LookState {
   return look;
 }
 
-export function useLookState(address: Look, write: (look: Look) => void): LookState {
-  const [chosen, setChosen] = useState<Chosen>(() => begin(address));
+export function useLookState(address: Look, write: (look: Look) => void, isFirst: boolean): LookState {
+  const { look: own } = useChartSettings();
+  const [chosen, setChosen] = useState<Chosen>(() => begin(address, isFirst));
   const key = keyOf(address);
   const [seen, setSeen] = useState(key);
   const written = useRef(key);
@@ -46,34 +60,42 @@ export function useLookState(address: Look, write: (look: Look) => void): LookSt
   }
   const latest = useRef(write);
   latest.current = write;
-  const wanted = lookOf(chosen);
+  const look = lookOf(chosen);
+  // A plain address would open with this user's default on the next page.
+  const wanted = isPlain(look) && !isSame(own, USUAL) ? CHOSEN_USUAL : look;
   const wantedKey = keyOf(wanted);
+  const isWritten = wantedKey === key && (isPlain(wanted) || !isPlain(address));
   // biome-ignore lint/correctness/useExhaustiveDependencies: by what they say, because both are made on each render
   useEffect(() => {
-    if (wantedKey === key) return;
+    if (isWritten) return;
     const timer = setTimeout(() => {
       written.current = wantedKey;
       latest.current(wanted);
     }, REST_MS);
     return () => clearTimeout(timer);
-  }, [key, wantedKey]);
+  }, [isWritten, wantedKey]);
 
   const change = useCallback((part: Partial<Chosen>) => {
     setChosen((before) => ({ ...before, ...part }));
-    const habits = Object.fromEntries(HABITS.filter((name) => name in part).map((name) => [name, part[name]]));
-    if (Object.keys(habits).length > 0) changeSettings(habits);
   }, []);
   const toggle = useCallback((list: "logarithmic" | "clipped", metric: string) => {
     setChosen((before) => ({ ...before, [list]: toggled(before[list], metric) }));
-    // Only this metric: the others of a link are not this user's settings.
-    changeSettings({ [list]: toggled(readSettings()[list], metric) });
   }, []);
   // The same as long as nothing changes: every card is rendered with another one.
-  return useMemo(() => ({ ...chosen, change, toggle }), [chosen, change, toggle]);
+  return useMemo(() => {
+    const makeDefault = () => changeSettings({ look: defaultOf(chosen) });
+    return { ...chosen, change, toggle, isDefault: isSame(own, chosen), makeDefault };
+  }, [chosen, change, toggle, own]);
 }
 
-function begin(address: Look): Chosen {
-  if (!isPlain(address)) return chosenIn(address);
-  const { smoothing, axis, logarithmic, clipped } = readSettings();
-  return { smoothing, axis, logarithmic, clipped, zooms: {}, ranges: {} };
+function begin(address: Look, isFirst: boolean): Chosen {
+  return isPlain(address) && !isFirst ? { ...readSettings().look, zooms: {}, ranges: {} } : chosenIn(address);
+}
+
+function defaultOf({ smoothing, axis, logarithmic, clipped }: DefaultLook): DefaultLook {
+  return { smoothing, axis, logarithmic, clipped };
+}
+
+function isSame(a: DefaultLook, b: DefaultLook): boolean {
+  return JSON.stringify(defaultOf(a)) === JSON.stringify(defaultOf(b));
 }

@@ -19,7 +19,7 @@ it.each([
     { jobs: "a", axis: "tokens", log: "train/loss" },
     { jobs: "a", axis: "tokens", log: "train/loss" },
   ],
-  [{ smoothing: 1, axis: "step" }, {}],
+  [{ smoothing: 1, axis: "step" }, { axis: "step" }],
   [{ smoothing: "much", axis: 7 }, {}],
   [{}, {}],
 ])("the address %j reads %j", (search, comparison) => {

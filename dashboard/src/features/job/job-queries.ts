@@ -25,13 +25,15 @@ const EVENTS_PER_PAGE = 500;
 const PAGES_AT_ONCE = 10;
 const READING_ON_SECONDS = 0.1;
 /** What changes the state of a job also makes a new version of it, and is then asked for at once; the rest can wait. */
-const EVENT_SECONDS = 10;
+const EVENT_SECONDS = 15;
+const CHECKPOINT_SECONDS = 20;
+const STEP_TIME_SECONDS = 20;
 
 export function useJob(reference: string) {
   return usePolled<JobView>({
     key: ["job", reference],
     fetch: (signal) => getJob({ path: { reference }, signal, throwOnError: true }),
-    seconds: 2,
+    seconds: 3,
     isFinal: hasEnded,
   });
 }
@@ -179,7 +181,7 @@ export function useCheckpoints(job: JobView) {
       const { data } = await listJobCheckpoints({ path: { reference: job.id }, signal, throwOnError: true });
       return { data: data.items };
     },
-    seconds: 5,
+    seconds: CHECKPOINT_SECONDS,
     isFinal: () => ended,
     // A script keeps its own.
     enabled: job.kind === "train",
@@ -204,7 +206,7 @@ export function useStepTimes(job: JobView) {
       const { data } = await getJobMetrics({ path: { reference: job.id }, query, signal, throwOnError: true });
       return { data: data.series };
     },
-    seconds: 5,
+    seconds: STEP_TIME_SECONDS,
     isFinal: () => ended,
     enabled: job.kind === "train",
     keepPrevious: true,

@@ -13,12 +13,10 @@ const COMPARED_MAX = 20;
 
 interface ChosenBarProps {
   chosen: readonly JobView[];
-  /** How many of them are on other pages of the list. */
-  elsewhere: number;
   clear: () => void;
 }
 
-export function ChosenBar({ chosen, elsewhere, clear }: ChosenBarProps) {
+export function ChosenBar({ chosen, clear }: ChosenBarProps) {
   /** The jobs as they were when the dialog was opened: it goes on telling of them after they were cancelled or deleted. */
   const [asking, setAsking] = useState<{ deed: Deed; jobs: readonly JobView[]; others: number } | null>(null);
   const only = chosen.length === 1 ? chosen[0] : undefined;
@@ -26,9 +24,7 @@ export function ChosenBar({ chosen, elsewhere, clear }: ChosenBarProps) {
     <>
       {chosen.length === 0 ? null : (
         <section className={classes.bar} aria-label="Selected jobs">
-          <strong>
-            {counted(chosen.length, "job")} selected{elsewhere === 0 ? "" : `, ${elsewhere} on other pages`}
-          </strong>
+          <strong>{counted(chosen.length, "job")} selected</strong>
           {[CANCEL, DELETE].map((deed) => {
             const jobs = chosen.filter(deed.isFor);
             const others = chosen.length - jobs.length;

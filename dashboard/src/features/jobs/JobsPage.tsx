@@ -25,7 +25,7 @@ export function JobsPage() {
   const { data, error, isPlaceholderData, refetch } = useJobs(view);
   const jobs = data?.items ?? NONE;
   const losses = useLosses(jobs);
-  const { chosen, elsewhere, choose, clear } = useChosen(view, jobs, isPlaceholderData);
+  const { chosen, choose, clear } = useChosen(view, jobs, isPlaceholderData);
   const isFirstVisit = data !== undefined && jobs.length === 0 && !isFiltered(view) && view.cursor === undefined;
   const suggestions = useSuggestions(jobs);
   const go = (next: JobsView, isSame = false) => void navigate({ to: "/jobs", search: next, replace: isSame });
@@ -44,7 +44,7 @@ export function JobsPage() {
           <Pages view={view} jobs={jobs} next={data?.next_cursor ?? null} go={go} />
         </div>
       )}
-      <ChosenBar chosen={[...chosen.values()]} elsewhere={elsewhere} clear={clear} />
+      <ChosenBar chosen={[...chosen.values()]} clear={clear} />
     </>
   );
 }

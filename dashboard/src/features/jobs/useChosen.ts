@@ -1,67 +1,43 @@
 /**
- * The selected jobs: only those that the list with its filters shows, so that no hidden job is ever acted on.
+ * The selected jobs, each of which is a row on the screen: no action reaches a job that is not shown.
  *
- * A selection holds over the pages of one list. Under other filters it holds for the rows that these show too, and a job
- * that leaves the list, because it does not match any more, leaves the selection.
+ * Another page, another filter or another order begins without a selection. A job that leaves the list leaves the
+ * selection, and is not selected when it comes back.
  */
-import { useCallback, useEffect, useState } from "react";
+import { useCallback, useState } from "react";
 import type { JobView } from "@/api/generated";
 import type { JobsView } from "./view";
 
-interface Kept {
-  job: JobView;
-  /** The list in which it was last shown, and the page of it. */
-  list: string;
-  page: string;
-}
-
 export interface Chosen {
   chosen: ReadonlyMap<string, JobView>;
-  /** How many of them are on other pages of the list. */
-  elsewhere: number;
   choose: (jobs: readonly JobView[], isChosen: boolean) => void;
   clear: () => void;
 }
 
-/** `isOld` as long as `visible` is what another view shows. */
+const NONE: ReadonlySet<string> = new Set();
+
+/** `isOld` as long as `visible` are the rows of another view. */
 export function useChosen(view: JobsView, visible: readonly JobView[], isOld: boolean): Chosen {
-  const [kept, setKept] = useState<ReadonlyMap<string, Kept>>(new Map());
-  const { cursor: page = "", order: _, ...filters } = view;
-  const list = JSON.stringify(filters);
-  const fresh = new Map(isOld ? [] : visible.map((job) => [job.id, job]));
-  const chosen = new Map<string, JobView>();
-  let elsewhere = 0;
-  for (const [id, { job, ...place }] of kept) {
-    const seen = fresh.get(id);
-    const isElsewhere = place.list === list && (place.page !== page || isOld);
-    if (seen === undefined && !isElsewhere) continue;
-    chosen.set(id, seen ?? job);
-    if (seen === undefined) elsewhere += 1;
+  const place = JSON.stringify(view);
+  const [kept, setKept] = useState({ place, ids: NONE });
+  const rows = isOld || kept.place !== place ? [] : visible.filter(({ id }) => kept.ids.has(id));
+  if (kept.place !== place || rows.length < kept.ids.size) {
+    setKept({ place, ids: new Set(rows.map(({ id }) => id)) });
   }
-  // What is shown here belongs here from now on, also when another page of this list is opened.
-  const moved = [...kept].some(([id, place]) => fresh.has(id) && (place.list !== list || place.page !== page));
-  // biome-ignore lint/correctness/useExhaustiveDependencies: by what has moved; `fresh` is another map on each render
-  useEffect(() => {
-    if (!moved) return;
+  // The same function as long as nothing else is shown: rows that did not change are not drawn again.
+  const choose = useCallback((jobs: readonly JobView[], isChosen: boolean) => {
     setKept((before) => {
-      const next = new Map(before);
-      for (const [id, job] of fresh) if (next.has(id)) next.set(id, { job, list, page });
-      return next;
+      const ids = new Set(before.ids);
+      for (const { id } of jobs) {
+        if (isChosen) ids.add(id);
+        else ids.delete(id);
+      }
+      return { place: before.place, ids };
     });
-  }, [moved, list, page]);
-  // The same function as long as the list is: rows that did not change are not drawn again.
-  const choose = useCallback(
-    (jobs: readonly JobView[], isChosen: boolean) => {
-      setKept((before) => {
-        const next = new Map(before);
-        for (const job of jobs) {
-          if (isChosen) next.set(job.id, { job, list, page });
-          else next.delete(job.id);
-        }
-        return next;
-      });
-    },
-    [list, page],
-  );
-  return { chosen, elsewhere, choose, clear: () => setKept(new Map()) };
+  }, []);
+  return {
+    chosen: new Map(rows.map((job) => [job.id, job])),
+    choose,
+    clear: () => setKept({ place, ids: NONE }),
+  };
 }

@@ -1,4 +1,4 @@
-/** What the list asks the service for: one page of jobs, and one answer with the losses of all jobs on it. */
+/** What the list asks the service for: one page of jobs, and the losses of the jobs on it. */
 import { useQueryClient } from "@tanstack/react-query";
 import { getSeries, type JobView, listJobs, type PageJobView, type SeriesView } from "@/api/generated";
 import { usePolled } from "@/api/polling";
@@ -8,6 +8,10 @@ import { asQuery, type JobsView, PAGE_SIZE } from "./view";
 
 /** Of one sparkline; more would be finer than its pixels. */
 const SPARK_POINTS = 60;
+const LIST_SECONDS = 10;
+const LOSS_SECONDS = 10;
+/** The last points of a job are stored shortly after its end. */
+const LATE_POINTS_MS = 10_000;
 /** Different names of losses on one page: 50 jobs of each stay within what one answer may hold. */
 const LOSS_NAMES_MAX = 20;
 
@@ -15,34 +19,59 @@ export function useJobs(view: JobsView) {
   return usePolled<PageJobView>({
     key: ["jobs", view],
     fetch: (signal) => listJobs({ query: asQuery(view), signal, throwOnError: true }),
-    seconds: 5,
+    seconds: LIST_SECONDS,
     keepPrevious: true,
   });
 }
 
-/** The loss of each of these jobs that has one, by the job's id. */
+/** The loss of each of these jobs that has one, by the job's id: of those that run again and again, of others once. */
 export function useLosses(jobs: readonly JobView[]): ReadonlyMap<string, SeriesView> {
   const wanted = new Map<string, string>();
   for (const job of jobs) {
     const name = lossName(Object.keys(job.progress?.latest ?? {}));
     if (name !== null) wanted.set(job.id, name);
   }
-  const ids = [...wanted.keys()];
-  const names = [...new Set(wanted.values())].sort().slice(0, LOSS_NAMES_MAX);
-  const { data } = usePolled({
-    key: ["series", "losses", ids, names],
-    fetch: (signal) => getSeries({ query: { jobs: ids, names, max_points: SPARK_POINTS }, signal, throwOnError: true }),
-    seconds: 5,
-    isFinal: () => jobs.every(hasEnded),
+  const isDone = (job: JobView) =>
+    hasEnded(job) && Date.now() - Date.parse(job.finished_at ?? job.created_at) > LATE_POINTS_MS;
+  const [done, running] = [true, false].map((which) =>
+    jobs.filter((job) => wanted.has(job.id) && isDone(job) === which).map(({ id }) => id),
+  ) as [string[], string[]];
+  const namesOf = (ids: readonly string[]) =>
+    [...new Set(ids.map((id) => wanted.get(id) as string))].sort().slice(0, LOSS_NAMES_MAX);
+  return new Map(
+    [...useLossesOf(running, namesOf, false), ...useLossesOf(done, namesOf, true)].flatMap(([id, series]) => {
+      const loss = series.find((one) => one.name === wanted.get(id));
+      return loss === undefined ? [] : [[id, loss]];
+    }),
+  );
+}
+
+type Losses = ReadonlyMap<string, readonly SeriesView[]>;
+
+/** Series of these jobs. If they are final, only jobs that no former answer has are asked for. */
+function useLossesOf(ids: readonly string[], namesOf: (ids: readonly string[]) => string[], isFinal: boolean): Losses {
+  const queries = useQueryClient();
+  const keyOf = (id: string) => ["series", "loss", id, ...namesOf([id])];
+  const { data } = usePolled<Losses>({
+    key: ["series", "losses", isFinal, ids, namesOf(ids)],
+    fetch: async (signal) => {
+      const known = new Map(ids.map((id) => [id, queries.getQueryData<SeriesView[]>(keyOf(id))]));
+      const unknown = ids.filter((id) => !isFinal || known.get(id) === undefined);
+      if (unknown.length > 0) {
+        const query = { jobs: unknown, names: namesOf(unknown), max_points: SPARK_POINTS };
+        for (const { job_id, series } of (await getSeries({ query, signal, throwOnError: true })).data.jobs) {
+          known.set(job_id, series);
+          if (isFinal) queries.setQueryData(keyOf(job_id), series);
+        }
+      }
+      return { data: new Map([...known].map(([id, series]) => [id, series ?? []])) };
+    },
+    seconds: LOSS_SECONDS,
+    isFinal: () => isFinal,
     enabled: ids.length > 0,
     keepPrevious: true,
   });
-  const found = new Map<string, SeriesView>();
-  for (const { job_id, series } of data?.jobs ?? []) {
-    const loss = series.find((one) => one.name === wanted.get(job_id));
-    if (loss !== undefined) found.set(job_id, loss);
-  }
-  return found;
+  return data ?? new Map();
 }
 
 /**

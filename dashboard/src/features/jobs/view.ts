@@ -1,10 +1,11 @@
 /**
  * What the list of jobs shows, as the address keeps it: reading it, writing it, and asking the service for it.
  *
- * An address may be written by hand, so that whatever does not fit is left out. What is the default is left out too:
- * one view has one address.
+ * An address may be written by hand, so that values that do not fit are left out, and the shell names them. Defaults
+ * are left out too: one view has one address.
  */
 import type { JobState, ListJobsData } from "@/api/generated";
+import { asText, listed } from "@/lib/listed";
 
 export const STATES: readonly JobState[] = ["queued", "starting", "running", "succeeded", "failed", "cancelled"];
 export const PAGE_SIZE = 50;
@@ -12,6 +13,8 @@ export const PAGE_SIZE = 50;
 export const NAME_CHARS_MAX = 63;
 export const OWNER_CHARS_MAX = 255;
 export const LABEL_CHARS_MAX = 319;
+/** The service's form of a cursor. */
+const CURSOR = /^[0-9a-f-]{36}$/;
 
 export interface JobsView {
   /** In the order of `STATES`; none shows all. */
@@ -30,7 +33,7 @@ export interface JobsView {
 }
 
 export function readJobsView(search: Record<string, unknown>): JobsView {
-  const asked = [search.state].flat().map(String);
+  const asked = listed(search.state);
   const state = STATES.filter((one) => asked.includes(one));
   const label = text(search.label, LABEL_CHARS_MAX);
   return withoutGaps({
@@ -42,7 +45,7 @@ export function readJobsView(search: Record<string, unknown>): JobsView {
     node: text(search.node, OWNER_CHARS_MAX),
     label: label !== undefined && isLabel(label) ? label : undefined,
     order: search.order === "oldest" ? "oldest" : undefined,
-    cursor: text(search.cursor, 100),
+    cursor: CURSOR.test(String(search.cursor)) ? String(search.cursor) : undefined,
   });
 }
 
@@ -94,11 +97,12 @@ export function isLabel(typed: string): boolean {
   return typed.indexOf("=") > 0;
 }
 
-/** A number in an address (`?search=64`) was meant as text. */
+/** Texts that the service refuses in any field. */
+const REFUSED = "\0";
+
 function text(value: unknown, charsMax: number): string | undefined {
-  if (typeof value !== "string" && typeof value !== "number") return undefined;
-  const trimmed = String(value).trim();
-  return trimmed === "" || trimmed.length > charsMax ? undefined : trimmed;
+  const trimmed = asText(value)?.trim() ?? "";
+  return trimmed === "" || trimmed.length > charsMax || trimmed.includes(REFUSED) ? undefined : trimmed;
 }
 
 function withoutGaps(view: JobsView): JobsView {

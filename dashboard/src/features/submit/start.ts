@@ -1,4 +1,6 @@
 /** From what a new spec starts, as the address says: nothing, or a job to clone, from its beginning or a checkpoint. */
+import { asText } from "@/lib/listed";
+
 export interface SubmitStart {
   clone?: string;
   /** A step of the cloned job's checkpoints, `best`, or `newest`. */
@@ -14,5 +16,5 @@ export function readSubmitStart(search: Record<string, unknown>): SubmitStart {
 }
 
 function word(value: unknown): string | null {
-  return (typeof value === "string" && value !== "") || typeof value === "number" ? String(value) : null;
+  return asText(value) || null;
 }

@@ -1,0 +1,56 @@
+import { MantineProvider } from "@mantine/core";
+import { QueryClientProvider } from "@tanstack/react-query";
+import { createMemoryHistory, RouterProvider } from "@tanstack/react-router";
+import { render, screen } from "@testing-library/react";
+import { expect, it } from "vitest";
+import { queryClient } from "@/api/polling";
+import { serve } from "@/testing/pages";
+import { makeRouter } from "./router";
+
+const at = (address: string) => makeRouter(createMemoryHistory({ initialEntries: [address] }));
+
+/** The view of the address's page, as the page reads it. */
+function viewOf(address: string): unknown {
+  const router = at(address);
+  return JSON.parse(JSON.stringify(router.matchRoutes(router.latestLocation).at(-1)?.search));
+}
+
+const ID = "01a201d6-041d-7787-80c4-00a52f02a2d6";
+
+it.each([
+  ["/jobs?state=done", {}],
+  ["/jobs?state=queued,running", { state: ["queued", "running"] }],
+  ["/jobs?state=running&state=gone", { state: ["running"] }],
+  ["/jobs?order=desc&label=foo&cursor=x&page=2", {}],
+  ["/jobs?search=true&project=64", { search: "true", project: "64" }],
+  [`/jobs?cursor=${ID}&owner=%5B%5D&node=%7B%22a%22%3A1%7D&project=null`, { cursor: ID }],
+  [`/jobs?search=a%00b&name=gpt&owner=${"x".repeat(256)}`, { search: "gpt" }],
+  ["/jobs/gpt?tab=log&smoothing=much&axis=days&spec=whole&other=1", {}],
+  ["/jobs/gpt?tab=logs&attempt=0&rank=-2&stream=out&line=7&search=nan", { tab: "logs", search: "nan" }],
+  ["/jobs/gpt?tab=configuration&spec=half&zoom=step:9:1&y=a&log=%7B%7D", { tab: "configuration" }],
+  ["/compare?jobs=a,b&hidden=c&metric=loss&smoothing=2&axis=step", { jobs: "a,b", axis: "step" }],
+  ["/compare?jobs=%7B%22a%22%3A1%7D&clip=%7B%7D", {}],
+  ["/submit?clone=%7B%7D&from=7&x=1", {}],
+  ["/submit?clone=12345678&from=true", { clone: "12345678", from: "true" }],
+])("the router reads %s as %j", (address, view) => {
+  expect(viewOf(address)).toEqual(view);
+});
+
+it("shows the list in place of a failed page, and names what it leaves out of a mistyped address", async () => {
+  const requests = serve(() => ({ body: { items: [], next_cursor: null, jobs: [] } }));
+  const router = at("/jobs?state=done&state=failed&order=desc&cursor=x");
+  render(
+    <MantineProvider env="test">
+      <QueryClientProvider client={queryClient}>
+        <RouterProvider router={router as never} />
+      </QueryClientProvider>
+    </MantineProvider>,
+  );
+  expect(await screen.findByText("state=done, order=desc, cursor=x")).toBeTruthy();
+  expect(await screen.findByText("No job matches these filters")).toBeTruthy();
+  const asked = requests.filter(({ query }) => query.has("state")).map(({ query }) => query.toString());
+  expect(new Set(asked)).toEqual(new Set(["state=failed&order=newest&limit=50"]));
+  expect(router.state.location.search).toEqual({ state: ["failed"] });
+  screen.getByRole("button", { name: "Close" }).click();
+  await expect.poll(() => screen.queryByText(/state=done/)).toBeNull();
+});

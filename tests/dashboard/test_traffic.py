@@ -1,0 +1,88 @@
+"""Traffic of open pages over one minute, on the wire: requests, and bytes with their headers.
+
+The three pages are open side by side, so that the minute passes once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Browser, Page
+
+from tests.dashboard.browser import visiting
+from tests.dashboard.work import Work
+from tests.e2e.service import Service
+
+MINUTE_MS = 60_000
+SETTLING_MS = 15_000
+"""First answers, late points of jobs that have just ended, and their sparklines."""
+ROWS = 30
+
+
+@dataclass
+class Traffic:
+    """Counts of one page from here on, as the browser's network stack reports them."""
+
+    page: Page
+    requests: Counter[str] = field(default_factory=Counter)
+    bytes: Counter[str] = field(default_factory=Counter)
+    """Both by path."""
+    _paths: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        session = self.page.context.new_cdp_session(self.page)
+        session.on("Network.requestWillBeSent", self._sent)
+        session.on("Network.loadingFinished", self._finished)
+        session.send("Network.enable")
+
+    def _sent(self, event: dict[str, Any]) -> None:
+        path = urlsplit(event["request"]["url"]).path
+        self.requests[path] += 1
+        self._paths[event["requestId"]] = path
+
+    def _finished(self, event: dict[str, Any]) -> None:
+        # A request that was sent before counting began is no part of it.
+        if path := self._paths.get(event["requestId"]):
+            self.bytes[path] += int(event["encodedDataLength"])
+
+    def within(self, requests: int, kilobytes: int) -> str | None:
+        """Return the excess, if there is one."""
+        sent, received = self.requests.total(), self.bytes.total()
+        if sent <= requests and received <= kilobytes * 1_000:
+            return None
+        by_path = f"{dict(self.requests)}, {dict(self.bytes)}"
+        return f"{self.page.url}: {sent} requests, {received} bytes: {by_path}"
+
+
+def test_a_minute_of_open_pages_stays_within_its_requests_and_bytes(
+    browser: Browser, lockstep: Service, token: str, work: Work
+) -> None:
+    ended = [work.curve(f"ended-{number}", steps=200) for number in range(ROWS - 2)]
+    work.ended(*ended)
+    live = [work.wide("wide"), work.endless("other")]
+    with ExitStack() as tabs:
+
+        def tab(address: str, heading: str) -> Page:
+            visitor = tabs.enter_context(visiting(browser, lockstep.url, token))
+            return visitor.go(address, heading).page
+
+        pages = [
+            tab(f"/jobs/{live[0]}", "wide"),
+            tab(f"/jobs/{ended[0]}", "ended-0"),
+            tab("/jobs", "Jobs"),
+        ]
+        pages[0].get_by_role("img", name="Line chart of val/loss").wait_for()
+        assert [page.evaluate("document.visibilityState") for page in pages] == ["visible"] * 3
+        pages[0].wait_for_timeout(SETTLING_MS)
+        of_live, of_ended, of_list = (Traffic(page) for page in pages)
+        pages[0].wait_for_timeout(MINUTE_MS)
+        found = [of_live.within(60, 150), of_ended.within(0, 0), of_list.within(14, 60)]
+        # Not because nothing is asked any more.
+        assert of_live.requests["/v1/series"] > 0
+        assert of_list.requests["/v1/jobs"] > 0
+        assert not any(found), "\n".join(filter(None, found))
+    work.cancel(*live)
