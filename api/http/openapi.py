@@ -44,8 +44,10 @@ SPEC_BODY: Final[dict[str, Any]] = {
 ARCHIVE_BODY: Final[dict[str, Any]] = {
     "requestBody": {
         "required": True,
-        "description": "Content of the code folder, as a gzip-compressed tar archive.",
-        "content": {"application/gzip": {"schema": {"type": "string", "format": "binary"}}},
+        "description": "Content of the code folder, as a gzip-compressed tar archive. "
+        "`application/gzip` is accepted, too.",
+        # The media type of bytes that generators of clients support.
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
     }
 }
 DESCRIPTION: Final = """

@@ -104,8 +104,8 @@ class Train(Section):
     """Optimizer steps. Exactly one of ``steps`` and ``epochs`` is given."""
     epochs: Annotated[int, Field(ge=1, le=1_000_000), NO_BOOL] | None = None
     """Passes over the dataset. The last batch may be smaller; nothing is dropped or repeated."""
-    optimizer: Optimizer = AdamW()
-    """Update rule of the weights."""
+    optimizer: Optimizer = Field(default_factory=AdamW)
+    """Update rule of the weights; AdamW if it is left out."""
     schedule: Schedule = Schedule()
     clip_grad_norm: Annotated[float, Field(gt=0), NO_BOOL] | None = 1.0
     """Largest 2-norm of the whole batch's gradient; null does not clip."""

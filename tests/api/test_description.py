@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from jsonschema_rs import validator_for
+from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from lockstep.api.http import examples
 from tests.api.conftest import Api
@@ -38,6 +39,11 @@ def operations(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     found = {operation["operationId"]: operation for operation in every}
     assert len(found) == len(every), "two operations of one name"
     return found
+
+
+def test_it_is_valid_openapi_3_1(document: dict[str, Any]) -> None:
+    assert document["openapi"].startswith("3.1.")
+    assert [error.message for error in OpenAPIV31SpecValidator(document).iter_errors()] == []
 
 
 def test_no_operation_changes_its_name(document: dict[str, Any]) -> None:

@@ -35,7 +35,7 @@ ANY_VALUE = ("cloneJob",)
 with 400."""
 
 
-@schemathesis.serializer("application/gzip")
+@schemathesis.serializer("application/octet-stream")
 def _as_it_is(_context: SerializationContext, value: Any) -> Any:
     return {"data": value if isinstance(value, bytes) else str(value).encode(errors="replace")}
 

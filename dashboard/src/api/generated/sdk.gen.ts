@@ -251,7 +251,7 @@ export const putUpload = <ThrowOnError extends boolean = false>(options: Options
     url: '/v1/uploads/{sha256}',
     ...options,
     headers: {
-        'Content-Type': 'application/gzip',
+        'Content-Type': 'application/octet-stream',
         ...options.headers
     }
 });

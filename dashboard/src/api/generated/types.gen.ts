@@ -1555,7 +1555,7 @@ export type Train = {
     /**
      * Optimizer
      *
-     * Update rule of the weights.
+     * Update rule of the weights; AdamW if it is left out.
      */
     optimizer?: ({
         name: 'adamw';
@@ -3498,7 +3498,7 @@ export type FollowJobLogsResponses = {
     /**
      * Server-sent events.
      */
-    200: unknown;
+    200: string;
     /**
      * The job has ended, and the client has all lines.
      */
@@ -3561,7 +3561,7 @@ export type GetUploadResponse = GetUploadResponses[keyof GetUploadResponses];
 
 export type PutUploadData = {
     /**
-     * Content of the code folder, as a gzip-compressed tar archive.
+     * Content of the code folder, as a gzip-compressed tar archive. `application/gzip` is accepted, too.
      */
     body: Blob | File;
     path: {
