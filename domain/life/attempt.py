@@ -47,9 +47,9 @@ Not here: the launcher (``engine.launcher``), uploads (``worker.upload.shipping`
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
 
 from lockstep.domain.life.outcomes import Outcome
 from lockstep.domain.spec.job import JobSpec
@@ -67,6 +67,8 @@ SYSTEM: Final = "spool/system.jsonl"
 TENSORBOARD: Final = "tensorboard"
 LOGS: Final = "logs"
 SHIPPED: Final = "logs/shipped"
+FOLLOWED: Final = "followed.json"
+REPORTED: Final = "reported.json"
 CHECKPOINTS: Final = "checkpoints"
 SAVE_TIME: Final = "save_time.json"
 RESUME: Final = "resume"
@@ -187,6 +189,26 @@ class LogRecord(_File):
     stream: Literal["stdout", "stderr", "launcher"]
     text: str
     """Without its newline. Bytes that are not UTF-8 are replaced by U+FFFD."""
+
+
+class FollowedFile(_File):
+    """Identity of the metrics file that the agent reads, for a later agent.
+
+    A *place* counts all bytes of the attempt's metrics, also those of earlier contents of the file.
+    """
+
+    base: int
+    """Place of the first byte of the file's present content."""
+    place: int
+    """Place up to which it is stored."""
+    last_bytes: Annotated[str, Field(pattern="^([0-9a-f]{2})*$")]
+    """The bytes before that place, in hexadecimal digits."""
+
+
+class ReportedFile(_File):
+    """Keys of the events that an attempt gets once, however often its agent is restarted."""
+
+    keys: list[str]
 
 
 class ShippedFile(_File):

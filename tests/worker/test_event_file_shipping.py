@@ -14,6 +14,7 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.series import series, series_query, streams
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.upload import tensorboard
+from lockstep.worker.upload.metric_warnings import Repeats
 from lockstep.worker.upload.tensorboard import EventFilesShipper
 from tests.event_writers import value, write
 from tests.worker.test_shipping import STREAM, Faulty
@@ -257,3 +258,26 @@ def test_reading_a_file_is_bounded(
     shipper.step(False)
     assert len(_points(faulty)["a/loss"]) < 3000
     assert _points(faulty)["b/loss"] == list(range(5))
+
+
+def test_two_writers_of_one_series_and_a_rewritten_file_are_named(
+    faulty: Faulty, folder: Folder, told: list[str]
+) -> None:
+    repeats = Repeats(folder, told.append, ranks=2)
+    shipper = EventFilesShipper(faulty, folder, STREAM, told.append, repeats=repeats)
+    for rank in ("rank0", "rank1"):
+        _append(folder.file("tensorboard") / f"events.out.tfevents.{rank}", _records(range(1, 4)))
+    _run(shipper, last=False)
+    assert told == [
+        "series 'loss' has step 1 more than once in this attempt, so its curve has several points "
+        "there; events.out.tfevents.rank0 and events.out.tfevents.rank1 both have it: let rank 0 "
+        "alone write it (RANK is 0), or name the series of each rank differently"
+    ]
+    path = folder.file("tensorboard") / "events.out.tfevents.rank0"
+    size = path.stat().st_size
+    path.write_bytes(b"")
+    _run(shipper)
+    assert told[1:] == [
+        f"events.out.tfevents.rank0 is damaged at byte {size}: it was rewritten, and has 0 bytes "
+        "now; the rest of the file is not read"
+    ]

@@ -209,7 +209,7 @@ def test_a_backlog_of_a_calm_job_is_stored_whole(job: Job) -> None:
 def test_what_is_stored_of_a_spool_is_given_back_to_the_disk(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job.shipper._spool._piece_bytes = 100_000
+    job.shipper._file.spool._piece_bytes = 100_000
     monkeypatch.setattr(limits, "METRIC_SPOOL_STORED_BYTES", 50_000)
     taken = 0
     for _ in range(20):

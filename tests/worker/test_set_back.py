@@ -214,7 +214,7 @@ def test_log_segments_that_are_gone_are_named_where_they_were(
 
 def test_metrics_that_are_gone_are_named(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     shipper = job.metrics()
-    shipper._spool._piece_bytes = 1
+    shipper._file.spool._piece_bytes = 1
     job.write(range(5))
     ship(shipper)
     backup = Backup(job.database)

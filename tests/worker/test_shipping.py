@@ -16,9 +16,9 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.logs import log_pages
 from lockstep.storage.series import series_query, streams
 from lockstep.worker.agent.folders import Folder
+from lockstep.worker.upload.metric_warnings import REFUSED_NAMES_MAX
 from lockstep.worker.upload.shipping import (
     POISON_TRIES,
-    REFUSED_NAMES_MAX,
     LogShipper,
     MetricsShipper,
     Stream,

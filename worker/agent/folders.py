@@ -10,6 +10,7 @@ Not here: spools and logs in it (``worker.upload.tail``), and its deletion
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -25,9 +26,11 @@ from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import (
     AssignmentFile,
     FenceFile,
+    FollowedFile,
     LauncherFile,
     LogRecord,
     MemoryFile,
+    ReportedFile,
     ResultFile,
     ShippedFile,
     StopFile,
@@ -87,6 +90,23 @@ class Folder:
 
     def write_shipped(self, segment: int, offset: int) -> None:
         self._write(attempt.SHIPPED, ShippedFile(segment=segment, offset=offset))
+
+    def write_followed(self, file: FollowedFile) -> None:
+        self._write(attempt.FOLLOWED, file)
+
+    def followed(self) -> FollowedFile | None:
+        return self._readable(attempt.FOLLOWED, FollowedFile)
+
+    def is_first_report(self, key: str) -> bool:
+        """Return whether an event was not reported before, and note it."""
+        found = self._readable(attempt.REPORTED, ReportedFile)
+        keys = [] if found is None else found.keys
+        if key in keys:
+            return False
+        # On a full disk it is reported; a later agent may repeat it.
+        with contextlib.suppress(OSError):
+            self._write(attempt.REPORTED, ReportedFile(keys=[*keys, key]))
+        return True
 
     def write_memory_before(self, used_bytes: Mapping[int, int]) -> None:
         self._write(attempt.MEMORY_BEFORE, MemoryFile(used_bytes=dict(used_bytes)))

@@ -207,7 +207,11 @@ class Shipper(ABC, Generic[Place, Record]):
                 stored=stored,
                 place=place,
             )
+            self._set_back()
             self.on_set_back(self.what)
+
+    def _set_back(self) -> None:
+        """Records are sent again: the database was restored."""
 
     def _take(self, place: Place) -> None:
         self._place = self._stored = place

@@ -18,7 +18,7 @@ stream (``worker.agent.assignment``).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import structlog
@@ -34,7 +34,13 @@ from lockstep.storage.logs import logs
 from lockstep.storage.series import series, streams
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.upload.decimation import Decimator
-from lockstep.worker.upload.quota_warnings import QuotaWarnings
+from lockstep.worker.upload.metric_warnings import (
+    METRICS_FILE,
+    LineWarnings,
+    QuotaWarnings,
+    Repeats,
+)
+from lockstep.worker.upload.rewrites import RewritableFile
 from lockstep.worker.upload.shipper import (
     POISON_TRIES,
     Chunk,
@@ -44,7 +50,6 @@ from lockstep.worker.upload.shipper import (
     Stream,
     is_poison,
 )
-from lockstep.worker.upload.spool import Spool
 from lockstep.worker.upload.tail import Line, Lines, next_segment_exists, whole_lines
 
 __all__ = [
@@ -60,10 +65,6 @@ __all__ = [
 
 log = structlog.get_logger(__name__)
 
-LINE_CHARS_SHOWN = 200
-REFUSED_NAMES_MAX = 5
-"""Names that are warned about because their values are no metrics."""
-NAME_CHARS_SHOWN = 60
 PIECES_MAX = 16
 RECORDS_ENOUGH = 2_000
 """While steps are left out, a batch ends at either: 4 MiB of the spool, or so many records that one
@@ -78,10 +79,17 @@ class PointsShipper(Shipper[Place, metrics.StepValues]):
     """File with points. Points beyond the job's limits are reported once."""
 
     def __init__(
-        self, database: Database, folder: Folder, stream: Stream, warn: Callable[[str], None]
+        self,
+        database: Database,
+        folder: Folder,
+        stream: Stream,
+        warn: Callable[[str], None],
+        *,
+        repeats: Repeats | None = None,
     ):
         super().__init__(database, folder, stream, warn)
         self._quota_warnings = QuotaWarnings(warn)
+        self._repeats = repeats
 
     def _append_points(
         self,
@@ -90,12 +98,13 @@ class PointsShipper(Shipper[Place, metrics.StepValues]):
         before: int,
         after: int,
         source: str | None = None,
+        file: str = METRICS_FILE,
     ) -> bool:
-        """See ``series.append``."""
+        """See ``series.append``. ``file`` names the records' file for warnings."""
         noted: list[series.OverLimit] = []
         try:
             with self._database.series() as session:
-                return series.append(
+                accepted = series.append(
                     session,
                     assignment_id=self._stream.assignment_id,
                     token=self._stream.token,
@@ -109,6 +118,13 @@ class PointsShipper(Shipper[Place, metrics.StepValues]):
             # Also where the answer of the commit was lost; if there was none, the same will be left
             # out again.
             self._quota_warnings.tell(noted)
+        if accepted and self._repeats is not None:
+            self._repeats.note(records, file)
+        return accepted
+
+    def _set_back(self) -> None:
+        if self._repeats is not None:
+            self._repeats.forget()
 
 
 class MetricsShipper(PointsShipper[int]):
@@ -120,22 +136,25 @@ class MetricsShipper(PointsShipper[int]):
     what = "metrics"
 
     def __init__(
-        self, database: Database, folder: Folder, stream: Stream, warn: Callable[[str], None]
+        self,
+        database: Database,
+        folder: Folder,
+        stream: Stream,
+        warn: Callable[[str], None],
+        *,
+        repeats: Repeats | None = None,
     ):
-        super().__init__(database, folder, stream, warn)
+        super().__init__(database, folder, stream, warn, repeats=repeats)
         self.last_step: int | None = None
         """Step of the newest record that was read; a line without a step takes the next one."""
         self._decimator = Decimator(warn)
-        self._bad_lines = 0
-        self._refused: dict[str, None] = {}
-        """Names whose values are left out, in the order in which they came."""
-        self._refused_values = 0
+        self._line_warnings = LineWarnings(warn)
         self._not_theirs = False
         self._told = False
-        self._spool = Spool(folder.file(attempt.METRICS))
+        self._file = RewritableFile(folder, attempt.METRICS, self._was_rewritten)
         self._hollowed_bytes = 0
         self.stored_bytes = 0
-        """Stored bytes of the spool, as far as this agent has read."""
+        """Stored bytes of the file's present content, as far as this agent has read."""
 
     def step(self, last: bool) -> bool:
         """Ship one batch, after a look at how large the spool has become.
@@ -144,7 +163,7 @@ class MetricsShipper(PointsShipper[int]):
         """
         path = self._folder.file(attempt.METRICS)
         if path.is_file():
-            self._decimator.look(path.stat().st_size)
+            self._decimator.look(self._file.base + path.stat().st_size)
             self._is_sparse()
         return super().step(last)
 
@@ -153,7 +172,7 @@ class MetricsShipper(PointsShipper[int]):
 
         The database was away for long, or the node does not keep up with the job.
         """
-        freed = self._spool.is_sparse(limits.METRIC_SPOOL_BYTES_MAX)
+        freed = self._file.spool.is_sparse(limits.METRIC_SPOOL_BYTES_MAX)
         if freed and not self._hollowed_bytes:
             self._warn(
                 f"metrics limited: more than {in_words(limits.METRIC_SPOOL_BYTES_MAX)} wait to be "
@@ -162,8 +181,8 @@ class MetricsShipper(PointsShipper[int]):
         self._hollowed_bytes += freed
 
     def _shipped(self, place: int) -> None:
-        self.stored_bytes = place
-        self._spool.stored(place, kept_bytes=limits.METRIC_SPOOL_STORED_BYTES)
+        self._file.stored(place, kept_bytes=limits.METRIC_SPOOL_STORED_BYTES)
+        self.stored_bytes = place - self._file.base
 
     def _is_behind(self, place: int, stored: int) -> bool:
         return place < stored
@@ -173,18 +192,19 @@ class MetricsShipper(PointsShipper[int]):
         return state.metrics_offset
 
     def _read(self, place: int, last: bool) -> Chunk[int, metrics.StepValues] | None:
-        path = self._folder.file(attempt.METRICS)
         records: list[metrics.StepValues] = []
         end = place
         # Of a flood little is kept, so that more of it is read for one transaction.
         for _piece in range(PIECES_MAX):
-            found = whole_lines(path, end, last=last)
+            found = self._file.read(end, last=last)
             if found.offset == end:
                 break
+            if found.gone:
+                self._missing(found.gone)
             if found.too_long is not None:
-                self._bad(Line(found.too_long, found.offset, b""), "it is longer than 256 KiB")
+                self._bad(Line(found.too_long, found.too_long, b""), "it is longer than 256 KiB")
             if found.hole is not None and not self._hollowed_bytes:
-                self._passed_over(found.hole, found.offset)
+                self._passed_over(found.hole, found.offset - self._file.base)
             records += self._records(found)
             end = found.offset
             if self._decimator.keep_every == 1 or len(records) >= RECORDS_ENOUGH:
@@ -192,19 +212,27 @@ class MetricsShipper(PointsShipper[int]):
         if end == place:
             self._decimator.caught_up()
             if last:
-                self._tell_what_is_missing(path)
+                self._tell_what_is_missing()
             return None
         return Chunk(place, end, records)
 
     def _passed_over(self, start: int, end: int) -> None:
         """Name zero bytes in the spool: a piece that is gone, or a damaged line."""
         if end - start >= HOLE_BYTES:
-            self._warn(
-                f"{in_words(end - start)} of the metrics are missing: they are no longer on the "
-                f"node"
-            )
-        elif start >= self._spool.freed:
+            self._missing(end - start)
+        elif start >= self._file.spool.freed:
             self._bad(Line(start, end, b""), "it contains NUL bytes")
+
+    def _missing(self, size: int) -> None:
+        self._warn(f"{in_words(size)} of the metrics are missing: they are no longer on the node")
+
+    def _was_rewritten(self) -> None:
+        if self._folder.is_first_report("rewritten"):
+            self._warn(
+                f"{METRICS_FILE} was rewritten after lines of it were stored, and is read from its "
+                "beginning; lines that were overwritten before they were read are missing. Open "
+                'the file with mode "a" (append)'
+            )
 
     def _records(self, found: Lines) -> list[metrics.StepValues]:
         """Return the records of a piece's lines that are to be stored."""
@@ -236,7 +264,7 @@ class MetricsShipper(PointsShipper[int]):
             return None
         self.last_step = record.step
         if record.refused:
-            self._note_refused(record.refused)
+            self._line_warnings.refused(record.refused)
         if not_theirs := [name for name in record.values if name.startswith(metrics.SYSTEM)]:
             for name in not_theirs:
                 del record.values[name]
@@ -249,53 +277,29 @@ class MetricsShipper(PointsShipper[int]):
         return record if record.values else None
 
     def _bad(self, line: Line, why: str) -> None:
-        self._bad_lines += 1
-        if self._bad_lines == 1:
-            shown = line.text[:LINE_CHARS_SHOWN].decode(errors="replace")
-            which = (
-                f"the line at byte {line.offset}"
-                if self._spool.freed
-                else f"line {self._number(line.offset)}"
-            )
-            self._warn(f"{which} of $LOCKSTEP_METRICS is dropped: {why}; the line is {shown!r}")
+        self._line_warnings.bad(line, self._number, why)
 
-    def _note_refused(self, refused: Mapping[str, str]) -> None:
-        """Warn about each name once, for as many names as may be warned about."""
-        self._refused_values += len(refused)
-        for name, why in refused.items():
-            if name in self._refused or len(self._refused) > REFUSED_NAMES_MAX:
-                continue
-            self._refused[name] = None
-            if len(self._refused) <= REFUSED_NAMES_MAX:
-                shown, reason = repr(name[:NAME_CHARS_SHOWN]), why[:LINE_CHARS_SHOWN]
-                self._warn(f"values of {shown} in $LOCKSTEP_METRICS are dropped: {reason}")
-
-    def _tell_what_is_missing(self, path: Path) -> None:
+    def _tell_what_is_missing(self) -> None:
         if self._told:
             return
+        path = self._folder.file(attempt.METRICS)
+        self._file.close()
         self._told = True
         self._decimator.ended()
         if path.exists() and not path.is_file():
-            self._warn("$LOCKSTEP_METRICS is not a regular file; expected a file of JSON lines")
-        if self._bad_lines > 1:
-            self._warn(f"{self._bad_lines} lines of $LOCKSTEP_METRICS were dropped")
-        if self._refused_values > 1:
-            names = ", ".join(
-                repr(name[:NAME_CHARS_SHOWN]) for name in list(self._refused)[:REFUSED_NAMES_MAX]
-            )
-            more = ", and other names" if len(self._refused) > REFUSED_NAMES_MAX else ""
-            self._warn(
-                f"{self._refused_values} values of $LOCKSTEP_METRICS were dropped: {names}{more}"
-            )
+            self._warn(f"{METRICS_FILE} is not a regular file; expected a file of JSON lines")
+        self._line_warnings.ended()
 
-    def _number(self, offset: int) -> int:
-        """Number of the line that begins at ``offset``, counted from 1."""
+    def _number(self, offset: int) -> str:
+        """Return the number of the line that begins at ``offset``, counted from 1."""
+        if self._file.spool.freed:
+            return f"the line at byte {offset}"
         newlines = 0
         with self._folder.file(attempt.METRICS).open("rb") as file:
             while offset > 0 and (block := file.read(min(offset, 1 << 20))):
                 newlines += block.count(b"\n")
                 offset -= len(block)
-        return newlines + 1
+        return f"line {newlines + 1}"
 
     def _append(self, batch: Chunk[int, metrics.StepValues]) -> bool:
         return self._append_points(batch.records, before=batch.before, after=batch.after)

@@ -20,6 +20,8 @@ from lockstep.domain.life.attempt import segment_name
 
 BATCH_BYTES_MAX = 256 * 1024
 """Read at once. Also the longest line that is understood: a longer one is skipped."""
+LAST_BYTES = 1024
+""":attr:`Lines.last_bytes`: enough to recognise a file whose writer has replaced its content."""
 
 
 class Line(NamedTuple):
@@ -41,6 +43,12 @@ class Lines(NamedTuple):
     """Place of something with zero bytes in it that was passed over."""
     at_end: bool = False
     """The file had no more when it was read, except perhaps a line that is being written."""
+    rest: bytes = b""
+    """The line that is being written, as far as it is."""
+    last_bytes: bytes = b""
+    """The last bytes before ``offset``, at most ``LAST_BYTES``; none behind a hole."""
+    gone: int = 0
+    """Bytes before ``offset`` that no longer exist."""
 
 
 def whole_lines(
@@ -65,17 +73,24 @@ def whole_lines(
         return Lines([], offset)
     try:
         with path.open("rb", buffering=0) as file:
-            file.seek(offset)
-            data = file.read(batch_bytes)
-            zero = data.find(b"\0")
-            if zero >= 0:
-                whole = data.rfind(b"\n", 0, zero) + 1
-                if whole == 0:
-                    return Lines([], _behind_hole(file, offset + zero, batch_bytes), hole=offset)
-                # The lines before the hole first: the next batch then begins with the hole.
-                data, last = data[:whole], False
+            return lines_in(file, offset, last=last, batch_bytes=batch_bytes)
     except (FileNotFoundError, PermissionError):
         return Lines([], offset)
+
+
+def lines_in(
+    file: FileIO, offset: int, *, last: bool = False, batch_bytes: int = BATCH_BYTES_MAX
+) -> Lines:
+    """As :func:`whole_lines`, for an open file."""
+    file.seek(offset)
+    data = file.read(batch_bytes)
+    zero = data.find(b"\0")
+    if zero >= 0:
+        whole = data.rfind(b"\n", 0, zero) + 1
+        if whole == 0:
+            return Lines([], _behind_hole(file, offset + zero, batch_bytes), hole=offset)
+        # The lines before the hole first: the next batch then begins with the hole.
+        data, last = data[:whole], False
     at_end = zero < 0 and len(data) < batch_bytes
     end = data.rfind(b"\n") + 1
     if len(data) == batch_bytes and end == 0:
@@ -91,7 +106,13 @@ def whole_lines(
         if stripped := text.rstrip(b"\r"):
             lines.append(Line(place, min(following, offset + end), stripped))
         place = following
-    return Lines(lines, offset + end, at_end=at_end)
+    return Lines(
+        lines,
+        offset + end,
+        at_end=at_end,
+        rest=data[end:] if at_end else b"",
+        last_bytes=data[max(0, end - LAST_BYTES) : end],
+    )
 
 
 def _behind_hole(file: FileIO, offset: int, batch_bytes: int) -> int:

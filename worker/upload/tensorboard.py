@@ -27,6 +27,7 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.series import streams
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.upload.decimation import Decimator
+from lockstep.worker.upload.metric_warnings import Repeats
 from lockstep.worker.upload.shipper import Chunk, Stream
 from lockstep.worker.upload.shipping import PointsShipper
 
@@ -66,9 +67,10 @@ class EventFilesShipper(PointsShipper[Places]):
         stream: Stream,
         warn: Callable[[str], None],
         *,
+        repeats: Repeats | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
-        super().__init__(database, folder, stream, warn)
+        super().__init__(database, folder, stream, warn, repeats=repeats)
         self._root = folder.file(attempt.TENSORBOARD)
         self._decimator = Decimator(warn, clock=clock)
         self._clock = clock
@@ -146,6 +148,8 @@ class EventFilesShipper(PointsShipper[Places]):
         """Return the next piece of a file; None while there is no whole record."""
         path = self._root / name
         data = _bytes_at(path, at)
+        if not data and path.is_file() and (size := _size(path)) < at:
+            return _Piece([], at, f"it was rewritten, and has {size} bytes now")
         found = event_files.split(data)
         if found.beyond is not None and found.end == 0:
             end = at + found.beyond
@@ -217,7 +221,13 @@ class EventFilesShipper(PointsShipper[Places]):
             name for name, place in batch.after.items() if place != batch.before.get(name, 0)
         )
         before, after = batch.before.get(source, 0), batch.after[source]
-        return self._append_points(batch.records, before=before, after=after, source=source)
+        return self._append_points(
+            batch.records,
+            before=before,
+            after=after,
+            source=source,
+            file=source.removeprefix(SOURCE),
+        )
 
     def _shipped(self, place: Places) -> None:
         """Report a damaged file after storing that, so a later agent does not report it again."""

@@ -20,6 +20,7 @@ from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import streams
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.devices.sampling import Sampler
+from lockstep.worker.upload.metric_warnings import Repeats
 from lockstep.worker.upload.reporting import EventUploader
 from lockstep.worker.upload.shipper import opened
 from lockstep.worker.upload.shipping import LogShipper, MetricsShipper, Stream
@@ -75,8 +76,15 @@ class Uploaders:
             log_every_steps=1 if train is None else train.log_every_steps,
             before_publishing=self._numbers_first,
         )
-        self._metrics = MetricsShipper(database, folder, stream, self._reporter.warn)
-        self._event_files = EventFilesShipper(database, folder, stream, self._reporter.warn)
+        ranks = assignment.spec.ranks_per_node() or len(assignment.devices)
+        # The engine reports each step once, from rank 0.
+        repeats = Repeats(folder, self._reporter.warn, ranks=ranks) if train is None else None
+        self._metrics = MetricsShipper(
+            database, folder, stream, self._reporter.warn, repeats=repeats
+        )
+        self._event_files = EventFilesShipper(
+            database, folder, stream, self._reporter.warn, repeats=repeats
+        )
         logs = LogShipper(database, folder, stream, self._reporter.warn)
         name = stream.assignment_id
         self._senders = [
