@@ -1,9 +1,10 @@
 """Readiness of the service, checked at most once in two seconds.
 
 Ready means that a submit would be accepted: both databases answer, the disk of the jobs database
-has space, and the schema is not older than this version's. An unavailable broker, a scheduler without a recent reconcile cycle, a store
-that is not writable and a newer schema are reported, but the service stays ready: jobs are still
-accepted, and removing the api from its proxy would only hide the existing data.
+has space, and the schema is not older than this version's. An unavailable broker, a scheduler
+without a recent reconcile cycle, a store that is not writable and a newer schema are reported, but
+the service stays ready: jobs are still accepted, and removing the api from its proxy would only
+hide the existing data.
 
 Messages of a database driver contain hosts, ports and roles, and those of the store its location.
 Each check therefore has two texts: a public one, and details for the log and for callers with a

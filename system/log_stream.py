@@ -56,6 +56,11 @@ class LogStream:
         with self._lock:
             self.dropped += 1
 
+    def drop_record(self, record: object) -> None:
+        """Count a record of ``logging`` that could not be formatted."""
+        del record
+        self.drop()
+
     def flush(self) -> None:
         """Do nothing: ``write`` keeps nothing back."""
 

@@ -1,8 +1,8 @@
 """Output of rank 0 during training: the metrics spool, the events, and short log lines.
 
 Every line of a spool is written at once (``engine.runtime.spool``), so a reader that follows the
-file, or opens it after a crash, has everything up to the last step. This module reads no values from a device;
-``engine.loop.report`` does, one step late.
+file, or opens it after a crash, has everything up to the last step. This module reads no values
+from a device; ``engine.loop.report`` does, one step late.
 
 Not here: uploads (``worker.upload.shipping``), definitions of the series
 (``domain.training.metrics``).
