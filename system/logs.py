@@ -70,7 +70,7 @@ def configure(
         )
     )
     # By default a record that cannot be formatted is printed with a traceback, each time.
-    handler.handleError = output.drop_record  # type: ignore[method-assign]
+    handler.handleError = output.drop_record  # type: ignore[method-assign]  # as its docstring says
     logging.basicConfig(level=libraries, handlers=[handler], force=True)
     for name in quiet:
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -57,7 +57,7 @@ def test_an_answer_that_is_cut_ages_its_panel_only_and_the_next_one_heals_it(
         page.get_by_role("link", name="Logs").click()
         expect(page.get_by_role("alert")).to_contain_text("cut off")
         between.cut = None
-        page.get_by_role("button", name="Retry").click()
+        page.get_by_role("alert").get_by_role("button", name="Retry").click()
         expect(page.get_by_role("log").or_(page.get_by_test_id("log-where"))).to_be_visible()
         where = page.get_by_test_id("log-where").inner_text()
         between.cut = re.compile("/logs")

@@ -43,6 +43,8 @@ NOT_TOLD: Final = {
         "a stream is looked at only after a refused append: lost answers make it so"
     ),
     "worker.agent.supervisor._claim_again": "no backup is restored in the story",
+    "worker.upload.reporting._report_missing_points": "likewise",
+    "worker.upload.reporting._report_save_time": "the story's launcher measures no save",
     "worker.agent.supervisor._leave": "the agent is not stopped in the story",
 }
 

@@ -240,15 +240,4 @@ describe("selected jobs", () => {
     expect(writeText).toHaveBeenCalledWith("1\n3");
     Reflect.deleteProperty(navigator, "clipboard");
   });
-
-  it("are too many to compare from 21 on", async () => {
-    const many = Array.from({ length: 21 }, (_, place) => aJob({ id: `${place}`, name: `job-${place}` }));
-    serve((asked) => (asked.path === "/v1/jobs" ? { body: { items: many } } : answer(asked)));
-    page();
-    await row("job-0");
-    fireEvent.click(screen.getByRole("checkbox", { name: "Select all jobs on this page" }));
-    expect(screen.getByText("At most 20 can be compared")).toBeTruthy();
-    fireEvent.click(within(await row("job-7")).getByRole("checkbox"));
-    expect(screen.getByRole("link", { name: "Compare" })).toBeTruthy();
-  });
 });
