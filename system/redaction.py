@@ -54,6 +54,8 @@ _ITEMS: Final = re.compile(r"""[\\'"]*'[\\'"]*|\\+|.""", re.DOTALL)
 _NEVER_ESCAPED: Final = frozenset(
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-."
 )
+_PLAIN: Final = frozenset(map(re.escape, _NEVER_ESCAPED))
+"""Their patterns."""
 _NUMBERED: Final = frozenset("<>&'\"")
 """Printable characters that JSON and HTML replace by their numbers."""
 _LETTERS: Final = {
@@ -126,7 +128,7 @@ def _any_of(forms: list[list[str]]) -> str:
     groups: dict[str, list[str]] = defaultdict(list)
     escaped: list[list[str]] = []
     for form in forms:
-        if form[0] in _NEVER_ESCAPED or form[0] in _BASE64.values():
+        if form[0] in _PLAIN or form[0] in _BASE64.values():
             groups[form[0]].append("".join(form[1:]))
         else:
             escaped.append(form)

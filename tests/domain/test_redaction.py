@@ -102,6 +102,8 @@ def test_short_values_and_no_values_leave_lines_alone() -> None:
 @given(SECRETS)
 @example('ab"cd\\ef-gh12')
 @example("it's \\'a\"\\\\ secret")
+@example(".a-secret")
+@example("-a-secret")
 def test_every_printed_form_of_a_secret_is_masked(value: str) -> None:
     value = value.strip()
     if len(value) < 8:
