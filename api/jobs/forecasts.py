@@ -27,21 +27,25 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYetError
 from typing import Any, Final, NamedTuple, Protocol
 
-from pydantic import ValidationError
-
 from lockstep.domain.spec import tasks
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.train import Train
 from lockstep.domain.training.memory import MemoryForecast, PlannedMemory
-from lockstep.domain.training.predicted import ForecastAnswer, ForecastRequest
+from lockstep.domain.training.predicted import (
+    DEADLINE_SECONDS,
+    ForecastAnswer,
+    ForecastRequest,
+    answer_of,
+)
 from lockstep.storage.attempts import memories
 from lockstep.storage.attempts.memories import Capacity
 from lockstep.storage.db.database import Database
 
 WAIT_SECONDS: Final = 1.0
 """Maximum wait of a plan for its forecast."""
-DEADLINE_SECONDS: Final = 60.0
-"""The process is killed after this time."""
+PROCESS_CPU_SECONDS_MAX: Final = 60
+"""Limit of the process's time on a processor. A limit of the time that passes would end forecasts
+on a busy machine."""
 PROCESS_BYTES_MAX: Final = 4 * 2**30
 """Memory limit of the process; torch with a model of fake tensors needs less than 1 GiB."""
 KEPT_MAX: Final = 256
@@ -235,6 +239,7 @@ def request_of(train: Train, world_size: int, device: Capacity | None) -> Foreca
         world_size=world_size,
         available_bytes=available,
         memory_limit_bytes=PROCESS_BYTES_MAX,
+        cpu_limit_seconds=PROCESS_CPU_SECONDS_MAX,
     )
 
 
@@ -277,7 +282,7 @@ class ForecastProcess:
         with process:
             self._process = process
             try:
-                answer, _ = process.communicate(
+                output, _ = process.communicate(
                     request.model_dump_json().encode(), timeout=DEADLINE_SECONDS
                 )
             except subprocess.TimeoutExpired:
@@ -285,12 +290,7 @@ class ForecastProcess:
                 return ForecastAnswer(why=f"it took longer than {DEADLINE_SECONDS:.0f} s")
             finally:
                 self._process = None
-        try:
-            return ForecastAnswer.model_validate_json(answer)
-        except ValidationError:
-            return ForecastAnswer(
-                why=f"its process exited with code {process.returncode} and without a result"
-            )
+        return answer_of(request, output, process.returncode)
 
     def close(self) -> None:
         """Kill the subprocess, which would delay the exit of this program."""

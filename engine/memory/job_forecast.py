@@ -40,11 +40,15 @@ def main(parent: int) -> None:
         die_with_parent(parent)
         be_quiet()
         request = ForecastRequest.model_validate_json(sys.stdin.buffer.read())
+        _limit(resource.RLIMIT_CPU, request.cpu_limit_seconds)
         if request.memory_limit_bytes is not None:
-            resource.setrlimit(
-                resource.RLIMIT_DATA, (request.memory_limit_bytes, request.memory_limit_bytes)
-            )
+            _limit(resource.RLIMIT_DATA, request.memory_limit_bytes)
         answers.write(answer(request).model_dump_json())
+
+
+def _limit(resource_kind: int, value: int) -> None:
+    _, most = resource.getrlimit(resource_kind)
+    resource.setrlimit(resource_kind, (value, most))
 
 
 def answer(request: ForecastRequest) -> ForecastAnswer:

@@ -19,34 +19,44 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from pydantic import ValidationError
-
 from lockstep.domain.spec import tasks
 from lockstep.domain.spec.train import Train
 from lockstep.domain.training.memory import PlannedMemory
-from lockstep.domain.training.predicted import ForecastAnswer, ForecastRequest
+from lockstep.domain.training.predicted import (
+    DEADLINE_SECONDS,
+    ForecastAnswer,
+    ForecastRequest,
+    answer_of,
+)
 from lockstep.domain.views import PlanView
 
-ASK_SECONDS: Final = 30.0
+ASK_SECONDS: Final = 300.0
 """A forecast that the service is computing is awaited so long."""
 PAUSE_SECONDS: Final = 0.5
-DEADLINE_SECONDS: Final = 120.0
-"""A process that takes longer is killed: it reads a dataset's first sample and builds a model
-without values."""
+TELL_SECONDS: Final = 5.0
+"""After this time a person is told what is awaited."""
 
 
 def awaited(
     ask: Callable[[], PlanView],
     *,
+    tell: Callable[[str], None],
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> PlanView:
-    """Ask for a plan, again and again while the service computes its forecast."""
-    until = clock() + ASK_SECONDS
+    """Ask for a plan, again and again while the service computes its forecast.
+
+    ``tell`` is called once with what is awaited, after :data:`TELL_SECONDS`.
+    """
+    began, told = clock(), False
     while True:
         answer = ask()
-        if answer.memory is None or answer.memory.state != "computing" or clock() >= until:
+        waited = clock() - began
+        if answer.memory is None or answer.memory.state != "computing" or waited >= ASK_SECONDS:
             return answer
+        if waited >= TELL_SECONDS and not told:
+            told = True
+            tell(f"waiting for the service's memory forecast (up to {ASK_SECONDS:.0f} s)")
         pause(PAUSE_SECONDS)
 
 
@@ -110,10 +120,8 @@ def _computed(request: ForecastRequest) -> ForecastAnswer:
             timeout=DEADLINE_SECONDS,
             check=False,
         )
-        return ForecastAnswer.model_validate_json(ended.stdout)
     except subprocess.TimeoutExpired:
         return ForecastAnswer(why=f"it took longer than {DEADLINE_SECONDS:.0f} s")
     except OSError as error:
         return ForecastAnswer(why=f"its process could not be started: {error}")
-    except ValidationError:
-        return ForecastAnswer(why="its process ended without a result")
+    return answer_of(request, ended.stdout, ended.returncode)

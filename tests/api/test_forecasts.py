@@ -283,3 +283,12 @@ def test_a_process_that_cannot_work_says_why() -> None:
     found = ForecastProcess()(request_of(Train.model_validate(train), 1, None))
     assert found.forecast is None
     assert "/nowhere has no config.json" in (found.why or "")
+
+
+def test_a_process_that_computes_too_long_is_ended_by_its_time_on_a_processor() -> None:
+    train = Train.model_validate(
+        {"task": "causal_lm", "batch": {"size": 64, "micro_size": "auto"}, "steps": 1}
+    )
+    request = request_of(train, 2, None).model_copy(update={"cpu_limit_seconds": 1})
+    found = ForecastProcess()(request)
+    assert (found.forecast, found.why) == (None, "it took more than 1 s of CPU time")

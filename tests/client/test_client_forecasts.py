@@ -65,13 +65,15 @@ def test_a_plan_shows_the_forecast_its_source_and_the_device(
 
 
 def test_a_forecast_that_does_not_come_is_awaited_for_a_limited_time() -> None:
-    times = iter((0.0, 10.0, forecasts.ASK_SECONDS + 1.0))
+    times = iter((0.0, 1.0, 10.0, 11.0, forecasts.ASK_SECONDS + 1.0))
     pauses: list[float] = []
+    told: list[str] = []
     found = forecasts.awaited(
-        lambda: view(COMPUTING), clock=lambda: next(times), pause=pauses.append
+        lambda: view(COMPUTING), tell=told.append, clock=lambda: next(times), pause=pauses.append
     )
     assert found.memory == COMPUTING
-    assert pauses == [forecasts.PAUSE_SECONDS]
+    assert pauses == [forecasts.PAUSE_SECONDS] * 3
+    assert told == ["waiting for the service's memory forecast (up to 300 s)"]
 
 
 def test_a_task_of_ones_own_is_computed_from_its_code(tmp_path: Path) -> None:

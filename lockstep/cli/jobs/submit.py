@@ -211,7 +211,7 @@ def _forecast_plan(client: Client, spec: SpecFile, code: Path | None) -> PlanVie
     """The plan with its memory forecast, which may take some seconds."""
     from lockstep.client import forecasts
 
-    return forecasts.with_code(forecasts.awaited(lambda: _plan(client, spec)), code)
+    return forecasts.with_code(forecasts.awaited(lambda: _plan(client, spec), tell=say), code)
 
 
 def _submit(client: Client, spec: SpecFile) -> JobView:
