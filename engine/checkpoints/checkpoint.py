@@ -261,8 +261,21 @@ def load(folder: Path) -> State:
     """The state in a checkpoint that was verified, on the CPU.
 
     Reads tensors and plain values only, runs no code.
+
+    Raises
+    ------
+    DamagedCheckpointError
+        The file is the one that was written, but cannot be read.
     """
-    state: State = torch.load(folder / STATE, map_location="cpu", weights_only=True)
+    try:
+        state: State = torch.load(folder / STATE, map_location="cpu", weights_only=True)
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - torch raises whatever it stumbles over
+        first_line = (str(error).splitlines() or [""])[0]
+        raise DamagedCheckpointError(
+            f"{STATE} cannot be read: {type(error).__name__}: {first_line}"
+        ) from None
     return state
 
 

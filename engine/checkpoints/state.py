@@ -19,7 +19,8 @@ can resume from it. The step is the position of the loader and of the schedule. 
 seeded from it too (``engine.runtime.randomness``), so no generator state is stored.
 
 Not here: files and digests (``engine.checkpoints.checkpoint``), the thread that writes them
-(``engine.checkpoints.saving``), the time of a save (``engine.loop.trainer``).
+(``engine.checkpoints.saving``), the time of a save (``engine.loop.trainer``), the choice of the
+checkpoint to resume from (``engine.checkpoints.choosing``).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.train import Train
 from lockstep.domain.training.plan import BatchPlan
-from lockstep.engine.checkpoints import changes, checkpoint, export
+from lockstep.engine.checkpoints import changes, checkpoint, choosing, export
 from lockstep.engine.checkpoints.checkpoint import CheckpointMetric, SavedCheckpoint, State
 from lockstep.engine.checkpoints.saving import Saver
 from lockstep.engine.data import fingerprint
@@ -329,17 +330,10 @@ class TrainingState:
         if self._ranks.local_rank == 0:
             # With the two averages of Adam, which the optimizer makes in the first step.
             self._state_bytes = 3 * sum(each.nbytes for each in model.parameters())
-        found, damage = self._ranks.from_first(
-            self._find(resumes=resumes) if self._ranks.first else (None, "")
-        )
-        if damage:
-            raise EngineError(Reason.STORAGE, f"the checkpoint to resume from is damaged: {damage}")
+        found = choosing.chosen(self._folder, self._ranks, self._telemetry, resumes=resumes)
         if found is None:
             return None
-        found = self._folder / found
-        self._require_whole_copies(found)
-        state = checkpoint.load(found)
-        name = found.relative_to(self._folder).as_posix()
+        name, folder, state = found
         self._refuse_another(name, state, model)
         if state["step"] > steps:
             raise EngineError(
@@ -347,7 +341,7 @@ class TrainingState:
                 f"the checkpoint {name} is at step {state['step']}, but the run has only {steps}",
             )
         self._resumed_step = state["step"]
-        self._resumed = checkpoint.measured_of(found)
+        self._resumed = checkpoint.measured_of(folder)
         layout = state["layout"]
         if self._plan.micro_batch_size is None and layout["world_size"] == self._plan.world_size:
             self.replanned(
@@ -410,53 +404,3 @@ class TrainingState:
             )
             return []
         return wrong
-
-    def _find(self, *, resumes: bool) -> tuple[Path | None, str]:
-        """Return the verified checkpoint to resume from, or the damage of the one that was given.
-
-        Rank 0 only, for all ranks.
-        """
-        checkpoint.tidy(self._folder / attempt.CHECKPOINTS)
-        resume = self._folder / attempt.RESUME
-        if resume.is_dir():
-            damage = self._damage_of(resume)
-            return (None, damage) if damage else (Path(attempt.RESUME), "")
-        for folder in checkpoint.complete(self._folder / attempt.CHECKPOINTS) if resumes else ():
-            if not self._damage_of(folder):
-                return folder.relative_to(self._folder), ""
-        return None, ""
-
-    def _require_whole_copies(self, found: Path) -> None:
-        """Raise where another node's own copy is damaged, or is of another checkpoint.
-
-        All ranks must call this.
-        """
-        reads = self._ranks.local_rank == 0
-        damage = checkpoint.damage_of(found) if reads and not self._ranks.first else ""
-        manifest = (
-            checkpoint.digest_of(found / attempt.MANIFEST).sha256 if reads and not damage else ""
-        )
-        copies = self._ranks.gather((damage, manifest))
-        found_damage = [damage for damage, _ in copies if damage]
-        if found_damage:
-            # Whose copy is whole is not at fault: it only cannot go on without the other node.
-            reason, whose = (Reason.STORAGE, "this") if damage else (Reason.NETWORK, "another")
-            raise EngineError(
-                reason,
-                f"{whose} node's copy of the checkpoint is damaged: {damage or found_damage[0]}",
-            )
-        if len({manifest for _, manifest in copies if manifest}) > 1:
-            message = (
-                "the nodes have different checkpoints: the newest is incomplete on one of them"
-            )
-            raise EngineError(Reason.NETWORK, message)
-
-    def _damage_of(self, folder: Path) -> str:
-        """Return and log the damage of a checkpoint; empty if it is intact."""
-        damage = checkpoint.damage_of(folder)
-        if damage:
-            self._telemetry.event("checkpoint_skipped", folder=folder.name, why=damage)
-            self._telemetry.log_line(
-                f"warning: the checkpoint {folder.name} is damaged and skipped: {damage}"
-            )
-        return damage

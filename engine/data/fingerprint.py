@@ -29,6 +29,8 @@ NAMED_MAX: Final = 8
 """Differences that are listed; the rest is counted."""
 _TOLERANCE: Final = 1e-3
 _DIGEST_CHARS: Final = 16
+_EXTRA_STATE: Final = "_extra_state"
+"""Last part of the name that ``nn.Module`` gives the result of ``get_extra_state``."""
 
 Look = dict[str, Any]
 """Part of a sample → its type, shape, and a digest (``str``) or some averages (``list`` of
@@ -42,7 +44,8 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any], *, formats: b
     Parameters
     ----------
     there, here : mapping of str to Tensor
-        State dicts. Only the presence of values that are no tensors is compared.
+        State dicts. Only the presence is compared of values that are no tensors, and of a module's
+        extra state, whose form is the module's own.
     formats : bool
         True to compare number formats, too; initial weights are converted.
     """
@@ -50,7 +53,7 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any], *, formats: b
     found += [f"unexpected: {name}" for name in there if name not in here]
     for name, mine in here.items():
         theirs = there.get(name)
-        if not (isinstance(mine, Tensor) and isinstance(theirs, Tensor)):
+        if not (isinstance(mine, Tensor) and isinstance(theirs, Tensor)) or _is_extra(name):
             continue
         if theirs.shape != mine.shape:
             found.append(f"{name} has shape {_shape(theirs)}, the model's is {_shape(mine)}")
@@ -198,6 +201,10 @@ def _inside(part: str, key: object) -> str:
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:_DIGEST_CHARS]
+
+
+def _is_extra(name: str) -> bool:
+    return name.rpartition(".")[2] == _EXTRA_STATE
 
 
 def _shape(tensor: Tensor) -> str:

@@ -9,6 +9,7 @@ checkpoint's (``engine.checkpoints.state``).
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from typing import Any
 
@@ -30,7 +31,8 @@ def model_of(task: Task) -> nn.Module:
     Raises
     ------
     EngineError
-        ``bad_spec``: it is none, it is wrapped to share gradients, or its embeddings are sparse.
+        ``bad_spec``: it is none, it is wrapped to share gradients, its embeddings are sparse, or
+        its extra state cannot be read back.
     """
     model: object = task.model()
     if not isinstance(model, nn.Module):
@@ -48,7 +50,25 @@ def model_of(task: Task) -> nn.Module:
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse:
             raise sparse_gradients(f"{name}.weight" if name else "weight")
+        if type(module).get_extra_state is not nn.Module.get_extra_state:
+            _require_readable(name, module.get_extra_state())
     return model
+
+
+def _require_readable(name: str, extra_state: object) -> None:
+    """Refuse extra state that a checkpoint would hold and no resume could read."""
+    file = io.BytesIO()
+    try:
+        torch.save(extra_state, file)
+        file.seek(0)
+        torch.load(file, weights_only=True)
+    except Exception as error:  # noqa: BLE001 - pickle and torch raise whatever they stumble over
+        raise EngineError(
+            Reason.BAD_SPEC,
+            f"a checkpoint could not be read again because of get_extra_state() of "
+            f"{name or 'the model'}: return tensors, numbers, text, lists and dicts only, not "
+            f"objects of a class of your own ({type(error).__name__})",
+        ) from None
 
 
 def sparse_gradients(name: str) -> EngineError:
