@@ -34,7 +34,11 @@ from lockstep.engine.memory import auto
 from lockstep.engine.memory.advice import must_fit
 from lockstep.engine.model import compiling
 from lockstep.engine.model.activation_checkpointing import checkpoint_blocks
-from lockstep.engine.model.normalization import masked_batch, require_several_samples
+from lockstep.engine.model.normalization import (
+    masked_batch,
+    require_device,
+    require_several_samples,
+)
 from lockstep.engine.model.objective import Objective
 from lockstep.engine.model.precision import Precision, require_wide_parameters, use_tf32
 from lockstep.engine.preflight.additivity_check import AdditivityResult, probe
@@ -364,6 +368,7 @@ def _model(train: Train, task: Task, ranks: Ranks) -> nn.Module:
     randomness.seed_host(randomness.seed_of(randomness.MODEL, train.seed))
     model = model_of(task).to(ranks.device)
     require_trainable(model)
+    require_device(model, ranks.device)
     name_layers(model)
     model.train()
     if train.activation_checkpointing:

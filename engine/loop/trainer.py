@@ -240,7 +240,7 @@ class Trainer:
             if report.norm is not None and parts.strategy.moves(shard):
                 refused = parts.optimizer.update(batch.step, decision.sums, report.norm)
             parts.gradient.buffers.end(refused=refused)
-            parts.strategy.after_update(batch.step, shard)
+            parts.strategy.after_update(batch.step, shard, refused=refused)
             report.leave_device()
             self.steps_done = report.step
             self._reporter.updated(report, due=due)

@@ -80,8 +80,8 @@ def measured_steps(
             timeline = timeline_for(ranks.device, Heartbeat.unseen())
             for step in range(_STEPS):
                 found = gradient.accumulate(whole, weights, timeline)
-                optimizer.update(step, found.sums, optimizer.norm(1.0))
-                strategy.after_update(step, 1.0)
+                refused = optimizer.update(step, found.sums, optimizer.norm(1.0))
+                strategy.after_update(step, 1.0, refused=refused)
                 gradient.discard()
         finally:
             gradient.close()

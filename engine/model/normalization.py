@@ -153,3 +153,20 @@ def _average(values: list[Tensor], ranks: Ranks) -> None:
         values, torch.split(together, [value.numel() for value in values]), strict=True
     ):
         value.copy_(mean.view_as(value))
+
+
+def require_device(model: nn.Module, device: torch.device) -> None:
+    """Refuse layers that do not run on ``device`` with several ranks, also on one rank.
+
+    Raises
+    ------
+    EngineError
+        ``bad_spec``, with the name of the layer.
+    """
+    for name, module in model.named_modules():
+        if isinstance(module, nn.SyncBatchNorm) and device.type != "cuda":
+            raise EngineError(
+                Reason.BAD_SPEC,
+                f"{name or 'the model'} is a SyncBatchNorm, which runs on GPUs only: use "
+                "BatchNorm, or request GPUs (resources.gpus)",
+            )

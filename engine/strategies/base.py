@@ -262,7 +262,7 @@ class Strategy:
         """Return whether this rank's optimizer steps for its ``share`` of a batch with weight."""
         return True
 
-    def after_update(self, step: int, share: float) -> None:
+    def after_update(self, step: int, share: float, *, refused: bool | Tensor) -> None:
         """Handle the end of a step, also of one whose batch had no weight.
 
         All ranks must call this.
@@ -274,6 +274,9 @@ class Strategy:
         share : float
             This rank's part of the whole batch's weight, 0..1; 0 on all ranks for a batch without
             weight.
+        refused : bool or Tensor
+            Whether the parameters stay as they are; on CUDA a number on the device, equal on all
+            ranks.
         """
 
     # --- the model, whole

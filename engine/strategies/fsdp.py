@@ -39,12 +39,13 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 
 from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.spec import job
+from lockstep.engine.model import layout
 from lockstep.engine.model.objective import Objective
 from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.strategies import shards
 from lockstep.engine.strategies.base import Forward, Groups, State, Strategy
-from lockstep.engine.strategies.block_order import ModelUsage, OrderCheck
+from lockstep.engine.strategies.block_order import ModelUsage, OrderCheck, watch
 from lockstep.engine.task.interface import Batch
 
 
@@ -77,6 +78,8 @@ class FSDP(Strategy):
             if usage is not None and blocks
             else None
         )
+        self._in_loss = False
+        watch([self.model, *blocks.values()], self)
         self._arrived: set[int] = set()
         """Indices of the trainable parameters that received a gradient in this step."""
         self._has_samples, self._had_samples = True, False
@@ -92,10 +95,27 @@ class FSDP(Strategy):
         self, batch: Batch, scales: Mapping[str, float] | None, *, penalize: bool
     ) -> Forward:
         self._had_samples |= self._has_samples
-        with shards.explained(), self._checked():
-            result: Forward = self.objective(batch, scales, penalize=penalize)
-            shards.require_whole(result[0])
-            return result
+        self._in_loss = True
+        try:
+            with shards.explained(), self._checked():
+                result: Forward = self.objective(batch, scales, penalize=penalize)
+                shards.require_whole(result[0])
+                return result
+        finally:
+            self._in_loss = False
+
+    def called(self, block: int) -> None:
+        """Do nothing: a loss may call the model any number of times."""
+
+    def reached(self, block: int) -> None:  # noqa: ARG002 - as in the protocol
+        """Refuse a loss that differentiates through the model, on any number of ranks."""
+        if self._in_loss:
+            raise EngineError(
+                Reason.BAD_SPEC,
+                "strategy fsdp cannot run a loss() that differentiates through the model (a "
+                "gradient penalty, autograd.grad or backward), because each backward shards the "
+                "parameters again: use strategy zero1 or ddp",
+            )
 
     def backward(self, objective: Tensor) -> None:
         super().backward(objective if self._order is None else self._order.backward(objective))
@@ -189,6 +209,7 @@ class FSDP(Strategy):
             for index, values in state["state"].items()
         }
         optimizer.load_state_dict({**state, "state": mine})
+        layout.align_state(optimizer)
 
     def _checked(self, *, evaluates: bool = False) -> AbstractContextManager[None]:
         return nullcontext() if self._order is None else self._order.forward(evaluates=evaluates)
@@ -283,6 +304,12 @@ def _require_support(model: nn.Module) -> None:
             f"{sorted(map(str, formats))}: convert them in model(), or set strategy: {{name: ddp}}",
         )
     for name, parameter in model.named_parameters():
+        if not parameter.dim():
+            raise EngineError(
+                Reason.BAD_SPEC,
+                f"strategy fsdp cannot shard a scalar, and {name} has no dimension: give it the "
+                "shape (1,) in model(), or set strategy: {name: ddp} or {name: zero1}",
+            )
         if not parameter.is_contiguous():
             raise EngineError(
                 Reason.BAD_SPEC,

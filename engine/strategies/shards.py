@@ -81,7 +81,8 @@ def shard_like(value: Any, parameter: Tensor) -> Any:
         or value.shape != parameter.shape
     ):
         return value
-    on_device = value.to(parameter.device)
+    # A strategy that keeps whole parameters may have saved it in another layout (channels_last).
+    on_device = value.to(parameter.device).contiguous()
     return distribute_tensor(
         on_device, parameter.device_mesh, parameter.placements, src_data_rank=None
     )

@@ -36,7 +36,7 @@ class Zero1(DDP):
     def optimizer(
         self, build: Callable[[Groups], torch.optim.Optimizer], groups: Groups
     ) -> torch.optim.Optimizer:
-        _require_one_format(self.model)
+        _require_support(self.model, groups)
         if self.ranks.world_size == 1:
             return build(groups)
         with warnings.catch_warnings():
@@ -84,10 +84,21 @@ class Zero1(DDP):
                     kept["step"] = kept["step"].to(parameter.device)
 
 
-def _require_one_format(model: nn.Module) -> None:
-    formats = sorted(
-        {str(parameter.dtype).removeprefix("torch.") for parameter in model.parameters()}
-    )
+def _require_support(model: nn.Module, groups: Groups) -> None:
+    """Refuse parameters of the groups that cannot be sent.
+
+    Checked on a single rank as well, because the job may get more ranks later.
+    """
+    sent = {parameter for group in groups for parameter in group["params"]}
+    for name, parameter in model.named_parameters():
+        if parameter in sent and not layout.is_dense(parameter):
+            raise EngineError(
+                Reason.BAD_SPEC,
+                f"strategy zero1 needs parameters without gaps in memory, and {name} of shape "
+                f"{tuple(parameter.shape)} has the strides {tuple(parameter.stride())}: clone it "
+                "in model(), or set strategy: {name: ddp}",
+            )
+    formats = sorted({str(parameter.dtype).removeprefix("torch.") for parameter in sent})
     if len(formats) > 1:
         raise EngineError(
             Reason.BAD_SPEC,

@@ -245,8 +245,8 @@ def ranks_count_the_same() -> Iterator[None]:
     """Average ranks without regard to what they trained on."""
     after_update = LocalSGD.after_update
 
-    def alike(self: LocalSGD, step: int, shard: float) -> None:
-        after_update(self, step, 1.0)
+    def alike(self: LocalSGD, step: int, shard: float, *, refused: Any) -> None:
+        after_update(self, step, 1.0, refused=refused)
 
     with mock.patch.object(LocalSGD, "after_update", alike):
         yield

@@ -4,11 +4,13 @@ that forget."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
 import torch
+from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from lockstep.domain.spec.job import Strategy
@@ -65,16 +67,40 @@ def not_restored(*parts: str) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def weightless(step: int, *, batch_size: int, size: int, seed: int = 1337) -> Iterator[None]:
+def weightless(step: int, *, batch_size: int, size: int, seed: int = 1337) -> Any:
     """A dataset in which every sample of one batch (``step`` counts from 0) is masked."""
+
+    def masked(x: Tensor, y: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return x, y, torch.zeros_like(mask)
+
+    return _changed(masked, step, batch_size=batch_size, size=size, seed=seed)
+
+
+def without_numbers(step: int, *, batch_size: int, size: int, seed: int = 1337) -> Any:
+    """A dataset in which the targets of one batch are NaN."""
+
+    def spoilt(x: Tensor, y: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return x, torch.full_like(y, math.nan), mask
+
+    return _changed(spoilt, step, batch_size=batch_size, size=size, seed=seed)
+
+
+@contextlib.contextmanager
+def _changed(
+    change: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]],
+    step: int,
+    *,
+    batch_size: int,
+    size: int,
+    seed: int,
+) -> Iterator[None]:
     first = step * batch_size
-    masked = {index for _, index in order.samples(first, first + batch_size, size=size, seed=seed)}
+    changed = {index for _, index in order.samples(first, first + batch_size, size=size, seed=seed)}
     real = toys.item
 
     def item(toy: toys.Toy, index: int) -> Any:
-        ids, x, y, mask = real(toy, index)
-        return ids, x, y, torch.zeros_like(mask) if index in masked else mask
+        ids, *parts = real(toy, index)
+        return (ids, *(change(*parts) if index in changed else parts))
 
     with mock.patch.object(toys, "item", item):
         yield

@@ -21,7 +21,7 @@ from tests.engine.reference import distance
 from tests.engine.saves import same
 from tests.engine.shortage import shortage
 from tests.engine.spool import events, records
-from tests.engine.squeezed import not_restored, own_gradient, steps, weightless
+from tests.engine.squeezed import not_restored, own_gradient, steps, weightless, without_numbers
 from tests.engine.toy import Toy
 
 OPTIONS: dict[str, Any] = {
@@ -149,6 +149,19 @@ def test_c20_a_batch_of_weight_zero_leaves_the_memory_as_it_is(
         for name in ("error", "p", "q"):
             assert same(before[name], after[name]), name
         assert not same(after["error"], later["error"])
+
+
+def test_c20_a_skipped_step_leaves_the_memory_as_it_is(pool: Pool, tmp_path: Path) -> None:
+    toy = Toy(items=48, double=False, width=64)
+    every = {"steps": 4, "non_finite": "skip", "checkpoint": {"every_steps": 1, "keep_last": 10}}
+    spoiling = partial(without_numbers, 2, batch_size=12, size=48)
+    pool.run(cases.train, toy, OPTIONS | powersgd(1) | every, tmp_path, spoiling, world_size=2)
+    (before, _), (after, _) = (
+        checkpoint.load(tmp_path / f"checkpoints/step-{step:08d}")["extra"] for step in (2, 3)
+    )
+    assert any(error.norm() > 0 for error in before["error"].values())
+    for name in ("error", "q"):
+        assert same(before[name], after[name]), name
 
 
 RESUMED = OPTIONS | {

@@ -189,7 +189,7 @@ def test_parameters_are_sharded_again_after_an_evaluation(pool: Pool, tmp_path: 
             "peeking",
             "reads them outside of it: call the block, or use strategy zero1 or ddp",
         ),
-        ("scalar", "strategy fsdp cannot shard this model"),
+        ("scalar", "strategy fsdp cannot shard a scalar"),
         ("mixed", "parameters of one type"),
     ],
 )

@@ -5,7 +5,9 @@ columns each, (n + m) r numbers instead of n m. Vectors and small matrices are s
 residual of the product is added to the gradient of the next step (error feedback). The residual and
 the Q that the next step starts from are state of the run: each rank has its own, and the checkpoint
 holds them. An abandoned step has already changed them, so a run under ``powersgd`` cannot repeat a
-step that ran out of memory. A batch of weight zero does not change them.
+step that ran out of memory. A batch of weight zero does not change them. A step that is skipped
+because it is not finite has sent a part of the residual that is applied nowhere: the residual and Q
+of the step before are put back. They are kept until the update, one more gradient in memory.
 
 This module works around two problems of torch's hook:
 
@@ -75,6 +77,11 @@ class PowerSGD(DDP):
         self._weight = 0.0
         super().begin_reduction()
 
+    def after_update(self, step: int, share: float, *, refused: bool | Tensor) -> None:
+        super().after_update(step, share, refused=refused)
+        if self._memory is not None:
+            self._memory.end_step(refused=refused)
+
     def extra_state(self) -> State:
         return {} if self._memory is None else self._memory.state()
 
@@ -115,6 +122,8 @@ class _Memory:
         self._passes = self._steps = 0
         self._counted = True
         self._fill: dict[int, Tensor] = {}
+        self._before: list[dict[int, Tensor]] = []
+        """Residual and Q at the begin of the step."""
 
     def begin_warm_up(self) -> None:
         """Start the masked warm-up passes, which do not change the state."""
@@ -126,6 +135,31 @@ class _Memory:
         A batch of weight zero updates nothing, so the residual that its step sends would be lost.
         """
         self._counted = counted
+        # torch replaces a residual, and writes into Q.
+        self._before = [
+            dict(self._inner.error_dict),
+            {index: q.clone() for index, q in self._inner.q_memory_dict.items()},
+        ]
+
+    def end_step(self, *, refused: bool | Tensor) -> None:
+        """Put residual and Q back if the step moved no parameter.
+
+        Parameters
+        ----------
+        refused : bool or Tensor
+            A number on the device is not read by the host.
+        """
+        before, self._before = self._before, []
+        if refused is False:
+            return
+        for memory, old in zip(
+            (self._inner.error_dict, self._inner.q_memory_dict), before, strict=bool(before)
+        ):
+            for index, now in memory.items():
+                former = old[index] if index in old else torch.zeros_like(now)
+                memory[index] = (
+                    former if refused is True else torch.where(refused.bool(), former, now)
+                )
 
     def reduce(self, bucket: GradBucket) -> Future:
         """Return the exact or compressed mean of one bucket over the ranks.
