@@ -31,6 +31,7 @@ from ruamel.yaml.error import YAMLError
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life import attempt
 from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.spec.init_from import JOB_PREFIX
 from lockstep.domain.spec.job import JobSpec, PathCode
 from lockstep.domain.spec.reading import read_spec
 from lockstep.domain.spec.tasks import is_own_task
@@ -165,6 +166,7 @@ def _rank(run: RunOptions, environment: RankEnvironment) -> int:
         folder = ranks.from_first(
             Path("runs") / f"{run.spec.name}-{time.strftime('%Y%m%d-%H%M%S')}"
         )
+    folder = folder.absolute()  # The task's code may change the working directory.
     if run.alone:
         _occupy(folder, ranks)
     run.folder = folder
@@ -236,7 +238,7 @@ def _attempt(folder: Path, environment: RankEnvironment) -> RunOptions:
         )
     return RunOptions(
         spec=assignment.spec,
-        train=assignment.spec.train,
+        train=_from_here(assignment.spec.train),
         plan=assignment.plan,
         code=code,
         cuda=assignment.device_kind == "cuda",
@@ -277,7 +279,7 @@ def _alone(options: argparse.Namespace, environment: RankEnvironment) -> RunOpti
         )
     return RunOptions(
         spec=spec,
-        train=spec.train,
+        train=_from_here(spec.train),
         plan=plan,
         code=code,
         cuda=torch.cuda.is_available(),
@@ -285,6 +287,13 @@ def _alone(options: argparse.Namespace, environment: RankEnvironment) -> RunOpti
         alone=True,
         patience=max(_UNWATCHED, timedelta(seconds=spec.train.stall.first_step_seconds)),
     )
+
+
+def _from_here(train: Train) -> Train:
+    """Return the section with absolute paths: the task's code may change the working directory."""
+    if train.init_from is None or train.init_from.startswith(JOB_PREFIX):
+        return train
+    return train.model_copy(update={"init_from": str(Path(train.init_from).absolute())})
 
 
 def _read_yaml(file: Path) -> Any:

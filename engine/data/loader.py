@@ -101,6 +101,12 @@ class RunLength:
         """Samples of batch ``step``, counted from 0."""
         return min(plan.batch_size, self.samples - step * plan.batch_size)
 
+    def repeated(self, plan: BatchPlan, dataset_size: int) -> str:
+        """Return the effect of a dataset that is smaller than the batch, as a clause."""
+        if self.samples <= dataset_size:
+            return f"the only step has {self.samples:,} samples"
+        return f"each step repeats samples, {plan.batch_size / dataset_size:.3g} times on average"
+
 
 def weights_of(weight: float | Mapping[str, float], terms: tuple[str, ...]) -> tuple[float, ...]:
     """A task's weight as one number per loss term, checked."""

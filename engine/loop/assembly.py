@@ -257,6 +257,11 @@ def announce(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
         )
         + (f", resuming after step {assembly.steps_done:,}" if assembly.steps_done else "")
     )
+    if assembly.samples < plan.batch_size:
+        telemetry.warn(
+            f"the batch of {plan.batch_size:,} is larger than the dataset of {assembly.samples:,} "
+            "samples: " + assembly.length.repeated(plan, assembly.samples)
+        )
     if assembly.task.batch_dependent:
         telemetry.warn(
             "the task is batch_dependent: its gradient depends on how the batch is split"

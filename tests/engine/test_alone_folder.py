@@ -19,6 +19,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
+from torch import nn
 
 from lockstep.engine.checkpoints import checkpoint
 from lockstep.engine.runtime import folder_lock, torchrun
@@ -239,3 +241,20 @@ def test_the_lock_names_its_holder(tmp_path: Path) -> None:
     assert (
         json.loads((tmp_path / "out" / folder_lock.FILE).read_text())["host"] == os.uname().nodename
     )
+
+
+def test_relative_paths_are_those_of_the_start_whatever_folder_the_task_changes_to(
+    tmp_path: Path,
+) -> None:
+    file = job(tmp_path / "job", steps=2, init_from="first.pt")
+    moving = "import tempfile; os.chdir(tempfile.mkdtemp())\n        return nn.Sequential("
+    task = tmp_path / "job/task.py"
+    task.write_text(task.read_text().replace("return nn.Sequential(", moving))
+    layers = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+    torch.save(layers.state_dict(), tmp_path / "first.pt")
+    ended = engine(file, "--out", "out", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert [each["from"] for each in events(tmp_path / "out", "initialized")] == [
+        str(tmp_path / "first.pt")
+    ]
+    assert (tmp_path / "out/checkpoints/step-00000002").is_dir()

@@ -161,3 +161,21 @@ def test_the_search_for_a_micro_batch_leaves_out_single_samples_under_such_a_bat
     trainer.run()
     assert trainer.plan.micro_batch_size in (2, 4)
     assert events(tmp_path, "warning")
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({}, "each step repeats samples, 1.67 times on average"),
+        ({"steps": None, "epochs": 1}, "the only step has 12 samples"),
+    ],
+)
+def test_a_batch_that_is_larger_than_the_dataset_is_reported(
+    tmp_path: Path, more: dict[str, Any], words: str
+) -> None:
+    train(Line(), tmp_path, batch={"size": 20, "micro_size": 2}, **more)
+    assert [each["message"] for each in events(tmp_path, "warning")] == [
+        f"the batch of 20 is larger than the dataset of 12 samples: {words}"
+    ]
+    train(Line(), tmp_path / "fits", batch={"size": 12, "micro_size": 2})
+    assert events(tmp_path / "fits", "warning") == []
