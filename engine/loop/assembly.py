@@ -44,6 +44,7 @@ from lockstep.engine.model.precision import Precision, require_wide_parameters, 
 from lockstep.engine.preflight.additivity_check import AdditivityResult, probe
 from lockstep.engine.preflight.repeatability import check_loss, fetched_twice
 from lockstep.engine.preflight.usage import eval_samples, observe, single_samples
+from lockstep.engine.preflight.worker_items import require_same_in_workers
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.control import Control
 from lockstep.engine.runtime.ranks import Ranks
@@ -128,6 +129,10 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
     look = partial(samples_of, dataset, samples, task.collate, seed=train.seed)
     looks = look(known=fetched)
     require_same_data(ranks, {"train": samples, "eval": eval_samples}, looks, look)
+    if train.loader.workers:
+        warnings += require_same_in_workers(
+            ranks, dataset, fetched, task.collate, seed=train.seed, compares=not warnings
+        )
     precision = Precision(train.precision, ranks.device)
     saved = TrainingState(
         folder,

@@ -14,6 +14,7 @@ from torch.utils.data import Dataset
 from lockstep.domain.training.plan import BatchPlan, accumulation_steps
 from lockstep.engine.data import order
 from lockstep.engine.data.loader import Batches, RunLength
+from lockstep.engine.preflight.worker_items import ROUNDS
 from lockstep.engine.task.interface import Task
 from tests.effort import effort_of
 from tests.engine import cases
@@ -163,10 +164,12 @@ def test_c07_every_item_is_fetched_and_trained_on_once(
     fetched = Counter(map(int, log.read_text().split()))
     probed = Counter({index: 3 for _, index in order.samples(0, 4, size=37, seed=1337)})
     twice = Counter(dict.fromkeys({0, 18, 36, *(number * 37 // 8 for number in range(8))}, 6))
-    assert fetched - probed - twice == Counter(range(37)) + Counter({0: 3}), (
+    in_workers = Counter({index: ROUNDS for index in twice if workers})
+    assert fetched - probed - twice - in_workers == Counter(range(37)) + Counter({0: 3}), (
         "each item once; on each rank, item 0 for the masked sample, four for the probe, and "
         "twice the eighths and the "
-        "last, for the fingerprint and to see whether they are the same again"
+        "last, for the fingerprint and to see whether they are the same again; and on one rank "
+        "these once more in workers"
     )
     run = batches_of([one.micro_batches for one in seen], [8, 8, 8, 8, 5], 3)
     assert Counter(item for batch in run for item in batch) == Counter(range(37))
