@@ -136,7 +136,7 @@ def compared(
 
 
 def handles(dataset: object) -> Iterator[str]:
-    """Yield the open files and connections of a dataset, such as ``dataset.file (an open file)``."""
+    """Yield the open files and connections, such as ``dataset.file (an open file)``."""
     seen: set[int] = set()
     waiting: deque[tuple[str, object, int]] = deque([("dataset", dataset, 0)])
     while waiting and len(seen) < _OBJECTS_MAX:

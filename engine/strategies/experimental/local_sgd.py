@@ -106,7 +106,7 @@ class LocalSGD(Strategy):
     def moves(self, share: float) -> bool:
         return share > 0
 
-    def after_update(self, step: int, share: float, *, refused: bool | Tensor) -> None:  # noqa: ARG002 - as in the base class
+    def after_update(self, step: int, share: float, **_: bool | Tensor) -> None:
         self._steps_apart += 1
         self._weight += share
         if (step + 1) % self._every == 0:
