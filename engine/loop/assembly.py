@@ -34,6 +34,7 @@ from lockstep.engine.memory import auto
 from lockstep.engine.memory.advice import must_fit
 from lockstep.engine.model import compiling
 from lockstep.engine.model.activation_checkpointing import checkpoint_blocks
+from lockstep.engine.model.modes import kept_in_evaluation, set_to_train
 from lockstep.engine.model.normalization import (
     masked_batch,
     require_device,
@@ -262,6 +263,11 @@ def announce(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
         )
         + (f", resuming after step {assembly.steps_done:,}" if assembly.steps_done else "")
     )
+    line, warning = kept_in_evaluation(assembly.model)
+    if line:
+        telemetry.log_line(line)
+    if warning:
+        telemetry.warn(warning)
     if assembly.samples < plan.batch_size:
         telemetry.warn(
             f"the batch of {plan.batch_size:,} is larger than the dataset of {assembly.samples:,} "
@@ -380,7 +386,7 @@ def _model(train: Train, task: Task, ranks: Ranks) -> nn.Module:
     require_trainable(model)
     require_device(model, ranks.device)
     name_layers(model)
-    model.train()
+    set_to_train(model)
     if train.activation_checkpointing:
         checkpoint_blocks(model)
     return model

@@ -22,6 +22,7 @@ from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.training import metrics
 from lockstep.domain.training.plan import ceil_div, part
 from lockstep.engine.data.fetching import Fetcher, Item, micro_batches
+from lockstep.engine.model.modes import evaluating
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.runtime.heartbeat import Heartbeat
@@ -80,22 +81,17 @@ def evaluate(
     )
     sums: dict[str, Tensor] = {}
     weights: dict[str, float] = {}
-    was_training = model.training
-    model.eval()
-    try:
-        with strategy.settled(), torch.no_grad():
-            for index, batch in enumerate(loader):
-                heartbeat.mark("eval")  # An evaluation may take long, but not a micro-batch of it.
-                micro_batch_seed = randomness.seed_of(randomness.EVAL_SLOT, seed, ranks.rank, index)
-                randomness.seed_device(micro_batch_seed, ranks.device)
-                randomness.seed_host(micro_batch_seed)
-                found = strategy.evaluate(to_device(batch, ranks.device))
-                for name, (total, weight) in found.items() if index < shard.counted else ():
-                    total64 = torch.as_tensor(total).detach().to(ranks.device, torch.float64)
-                    sums[name] = sums[name] + total64 if name in sums else total64
-                    weights[name] = weights.get(name, 0.0) + float(weight)
-    finally:
-        model.train(was_training)
+    with evaluating(model), strategy.settled(), torch.no_grad():
+        for index, batch in enumerate(loader):
+            heartbeat.mark("eval")  # An evaluation may take long, but not a micro-batch of it.
+            micro_batch_seed = randomness.seed_of(randomness.EVAL_SLOT, seed, ranks.rank, index)
+            randomness.seed_device(micro_batch_seed, ranks.device)
+            randomness.seed_host(micro_batch_seed)
+            found = strategy.evaluate(to_device(batch, ranks.device))
+            for name, (total, weight) in found.items() if index < shard.counted else ():
+                total64 = torch.as_tensor(total).detach().to(ranks.device, torch.float64)
+                sums[name] = sums[name] + total64 if name in sums else total64
+                weights[name] = weights.get(name, 0.0) + float(weight)
     means = _means(ranks.gather({name: (float(sums[name]), weights[name]) for name in sums}))
     return (
         {checked_name(name): float(value) for name, value in task.finalize(means).items()}

@@ -43,6 +43,7 @@ from lockstep.domain.spec.train import Train
 from lockstep.domain.training.memory import MemoryForecast
 from lockstep.engine.memory.parts import micro_batches_of, parts_of, rank_batch
 from lockstep.engine.memory.tensors import TensorCount
+from lockstep.engine.model.modes import set_to_train
 from lockstep.engine.model.objective import Objective
 from lockstep.engine.model.precision import Precision
 from lockstep.engine.runtime.errors import describe
@@ -110,7 +111,9 @@ def flops_per_sample(task: Task, sample: Any) -> float:
         fake = _fake_mode()
         batch = tree_map_only(Tensor, fake.from_tensor, task.collate([sample]))
         with fake:
-            objective = Objective(task, task.model().train())
+            model = task.model()
+            set_to_train(model)
+            objective = Objective(task, model)
 
             def run() -> None:
                 objective(batch, None, penalize=False)[0].backward()

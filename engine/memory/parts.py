@@ -14,6 +14,7 @@ from lockstep.domain.spec.train import Train
 from lockstep.domain.training.plan import accumulation_steps
 from lockstep.engine.data.loader import MicroBatch, RankBatch, weights_of
 from lockstep.engine.model.activation_checkpointing import checkpoint_blocks
+from lockstep.engine.model.modes import set_to_train
 from lockstep.engine.model.normalization import masked_batch
 from lockstep.engine.model.objective import Objective
 from lockstep.engine.model.precision import Precision
@@ -49,7 +50,7 @@ def parts_of(
     """
     model = task.model().to(ranks.device)
     name_layers(model)
-    model.train()
+    set_to_train(model)
     if train.activation_checkpointing:
         checkpoint_blocks(model)
     strategy = sharing(Objective(task, model, precision), ranks, train.strategy)

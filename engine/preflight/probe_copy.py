@@ -69,10 +69,14 @@ class ProbeCopy:
 
     def settle(self) -> None:
         """Put everything that may draw into eval mode. Normalisation layers stay in train mode."""
+        norms = [
+            module
+            for module in self.model.modules()
+            if isinstance(module, _NormBase) and module.training
+        ]
         self.model.eval()
-        for module in self.model.modules():
-            if isinstance(module, _NormBase):
-                module.train()
+        for module in norms:
+            module.train()
         self._held = self._hold()  # Some modules store their mode in attributes of their own.
 
     def batch(self, batch: Batch) -> Batch:

@@ -24,6 +24,7 @@ from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.data import order
 from lockstep.engine.data.fetching import seeded_sample
 from lockstep.engine.model.buffers import Buffers, places_of
+from lockstep.engine.model.modes import evaluating
 from lockstep.engine.model.normalization import masked_batch, masked_samples
 from lockstep.engine.model.objective import Objective
 from lockstep.engine.runtime import randomness
@@ -156,14 +157,12 @@ class _Passes:
 
     def evaluate(self, batch: Batch) -> Order:
         """Return the order of blocks in an evaluation pass."""
-        model = self._objective.model
-        was_training = model.training
-        model.eval()
-        try:
-            with torch.no_grad(), recorded(self._watched) as recorder:
-                self._objective.evaluate(batch)
-        finally:
-            model.train(was_training)
+        with (
+            evaluating(self._objective.model),
+            torch.no_grad(),
+            recorded(self._watched) as recorder,
+        ):
+            self._objective.evaluate(batch)
         return recorder.order()
 
 
