@@ -35,7 +35,7 @@ def set_to_train(model: nn.Module) -> None:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Set a model to evaluation mode inside the context. At its end each module has its own mode."""
+    """Set a model to evaluation mode inside the context; then each module gets its own back."""
     before = [(module, module.training) for module in model.modules()]
     was_training = model.training
     model.eval()
