@@ -36,7 +36,7 @@ from lockstep.engine.runtime.errors import EngineError, reason_of, release
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.timeline import Timeline
 from lockstep.engine.step.gradient_guard import GradientGuard
-from lockstep.engine.step.requirements import arrivals
+from lockstep.engine.step.requirements import arrivals, gradients_of_model_only
 from lockstep.engine.strategies.base import Strategy
 from lockstep.engine.task.dropout import Masks
 from lockstep.engine.task.interface import Batch, Task
@@ -134,7 +134,8 @@ class GradientStep:
                     objective, sums = self._strategy.forward(batch, None, penalize=True)
                     self._guard.require_unchanged(seen)
                     self.masks.begin_backward()
-                    self._strategy.backward(objective)
+                    with gradients_of_model_only(self._task, self._model):
+                        self._strategy.backward(objective)
                     complete = self._strategy.finish_reduction()
                 if not complete:
                     self._strategy.drain()

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from lockstep.domain.life.outcomes import Reason
+from lockstep.engine.preflight.hidden_state import held_by
 from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.task.interface import Task
 
 WEIGHTLESS_IN_A_ROW_MAX = 100
 NAMED_MAX = 5
@@ -62,6 +65,43 @@ def arrivals(model: nn.Module, *, drop: bool = False) -> Iterator[list[nn.Parame
     finally:
         for hook in hooks:
             hook.remove()
+
+
+@contextmanager
+def gradients_of_model_only(task: Task, model: nn.Module) -> Iterator[None]:
+    """Refuse a backward inside the context that reaches weights of the task.
+
+    They would never be updated, and are in no checkpoint. A backward inside ``loss()`` is the
+    task's own affair.
+
+    Raises
+    ------
+    EngineError
+        ``bad_spec``, with the names.
+    """
+    own = {id(parameter) for parameter in model.parameters()}
+    found: list[str] = []
+    leaves: list[tuple[str, Any]] = [
+        (held.name, held.value)
+        for held in held_by(("task", task), skip=lambda tensor: not tensor.requires_grad)
+        if isinstance(held.value, Tensor) and held.value.is_leaf and id(held.value) not in own
+    ]
+    hooks = [
+        leaf.register_post_accumulate_grad_hook(lambda _, name=name: found.append(name))
+        for name, leaf in leaves
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if found:
+        raise EngineError(
+            Reason.BAD_SPEC,
+            f"loss() gives a gradient to {listed(sorted(set(found)))}, which is not a part of "
+            "model(), so it is neither trained nor saved: make it a part of what model() returns, or freeze it "
+            "with requires_grad_(False)",
+        )
 
 
 def names_of_missing(model: nn.Module, arrived: list[nn.Parameter]) -> list[str]:

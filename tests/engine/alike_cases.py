@@ -67,6 +67,39 @@ class Whole(Penalized):
     conditional = True
 
 
+class OwnHead(Line):
+    """A head of the task, without which the loss has no gradient for it."""
+
+    def __init__(self) -> None:
+        self.head = nn.Linear(1, 1)
+
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        x, y = batch
+        return ((self.head(model(x)).squeeze(-1) - y) ** 2).sum()
+
+
+class LateScale(Line):
+    """A scale that is made at the first call."""
+
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        x, y = batch
+        if not hasattr(self, "kept"):
+            self.kept = {"scale": torch.ones((), requires_grad=True)}
+        return (self.kept["scale"] * (model(x).squeeze(-1) - y) ** 2).sum()
+
+
+class Adversary(OwnHead):
+    """A second model that the task trains by itself, inside loss()."""
+
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        x, y = batch
+        out = model(x)
+        if torch.is_grad_enabled():
+            self.head(out.detach()).square().sum().backward()
+            self.head.zero_grad()
+        return ((out.squeeze(-1) - y) ** 2).sum() + 0.0 * self.head(out.detach()).sum().detach()
+
+
 class FrozenBase(Line):
     """A frozen base in 16 bits below a trained head."""
 

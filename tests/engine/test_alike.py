@@ -10,9 +10,12 @@ import torch
 
 from tests.engine import alike_cases
 from tests.engine.alike_cases import (
+    Adversary,
     FrozenBase,
     Gaps,
+    LateScale,
     Line,
+    OwnHead,
     Penalized,
     Scalar,
     Synchronised,
@@ -32,6 +35,10 @@ from tests.engine.spool import records
         (Synchronised, "ddp", "1 is a SyncBatchNorm, which runs on GPUs only: use BatchNorm"),
         (Penalized, "fsdp", "cannot run a loss() that differentiates through the model"),
         (Whole, "fsdp", "cannot run a loss() that differentiates through the model"),
+        (OwnHead, "ddp", "loss() gives a gradient to task.head.bias, task.head.weight, which"),
+        (OwnHead, "fsdp", "loss() gives a gradient to task.head.bias, task.head.weight, which"),
+        (LateScale, "ddp", "loss() gives a gradient to task.kept.scale, which is not a part of"),
+        (Adversary, "ddp", ""),
         (FrozenBase, "zero1", ""),
         (Gaps, "ddp", ""),
         (Scalar, "zero1", ""),

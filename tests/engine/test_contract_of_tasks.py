@@ -141,8 +141,12 @@ class OwnParameter(Line):
     def loss(self, model: nn.Module, batch: Any) -> Any:
         return super().loss(model, batch) * torch.exp(-self.sigma) + self.sigma * len(batch[0])
 
+
+class ForeignParameter(Line):
+    """A parameter of the task in the groups of the optimizer, without effect on the loss."""
+
     def param_groups(self, model: nn.Module) -> list[dict[str, Any]]:
-        return [*super().param_groups(model), {"params": [self.sigma]}]
+        return [*super().param_groups(model), {"params": [nn.Parameter(torch.zeros(()))]}]
 
 
 class Frozen(Line):
@@ -202,7 +206,8 @@ def train(task: Task, folder: Path, **more: Any) -> Trainer:
             Detached,
             r"loss\(\) does not depend on the model's parameters; check that it is not detached",
         ),
-        (OwnParameter, r"param_groups\(\) names 1 parameter that the model does not have"),
+        (OwnParameter, r"loss\(\) gives a gradient to task.sigma, which is not a part of model"),
+        (ForeignParameter, r"param_groups\(\) names 1 parameter that the model does not have"),
         (Frozen, r"the model has no parameter that requires a gradient"),
         (
             Ragged,
