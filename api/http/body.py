@@ -28,7 +28,7 @@ NESTING_MAX: Final = 64
 """Maximum nesting depth of objects and arrays. A spec needs six levels."""
 _A_SPEC: Final = (
     'send the spec as JSON, such as {"name": "first", "kind": "script", "script": {"command": '
-    '["train.py"]}}'
+    '["/srv/train.py"]}}'
 )
 
 
