@@ -2,8 +2,8 @@
 
 Only what is certain is an error. The ranks run in the folder of the code, so a relative path such
 as ``train.py`` in ``[python, train.py]`` needs that file there. Nothing is said about absolute
-paths, programs of the node (``[my-program]``), commands of a shell (``[bash, -c, …]``), and modules
-that may be installed on the node.
+paths, programs of the node (``[my-program]``), commands of a shell (``[bash, -c, …]``), and
+modules that may be installed on the node.
 
 Not here: launchers that a job must not start (``domain.spec.launchers``).
 """
@@ -11,31 +11,26 @@ Not here: launchers that a job must not start (``domain.spec.launchers``).
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from pathlib import PurePosixPath
-from typing import Final, NamedTuple
+from typing import Final
 
 from lockstep.domain.errors import FieldError, pointer_of
 from lockstep.domain.spec.job import JobSpec
-from lockstep.domain.spec.launchers import MODULE_OPTIONS
 from lockstep.domain.spec.tasks import is_own_task
 
-SUFFIXES: Final = (".py", ".sh")
-_PLAIN_OPTIONS: Final[Mapping[str, re.Pattern[str]]] = {
-    "python": re.compile(r"-[uOBEsSqvb]+"),
-    **dict.fromkeys(("bash", "sh", "dash", "ksh", "zsh"), re.compile(r"-[euxvl]+")),
-}
-"""Options without a value that leave the file the next word. Others are not judged."""
-_TORCHRUN_MODULES: Final = ("torch.distributed.run", "torch.distributed.launch")
-_TORCHRUN_FLAGS: Final = ("--standalone", "--no-python", "--no_python", "--run-path", "--run_path")
-"""Options of torchrun without a value. All others have one, after ``=`` or as the next word."""
-
-
-class _Entry(NamedTuple):
-    """Word of a command that names a file or a module."""
-
-    place: int
-    is_module: bool = False
+_OPTIONS: Final = r"(?:-[{letters}]+\0)*"
+_PYTHON: Final = r"(?:[^\0]*/)?python[\d.]*\0" + _OPTIONS.format(letters="uOBEsSqvb")
+_SHELL: Final = r"(?:[^\0]*/)?(?:ba|da|k|z)?sh\0" + _OPTIONS.format(letters="euxvl")
+"""With options that have no value and leave the file the next word. Others are not judged."""
+_TORCHRUN: Final = (
+    rf"(?:(?:[^\0]*/)?torchrun|{_PYTHON}-m\0torch\.distributed\.(?:run|launch))\0"
+    r"(?:--standalone\0|--(?!standalone|module|no[-_]python|run[-_]path)[\w-]+"
+    # The value of an option is never a file of Python: that would be an unknown option without one.
+    r"(?:=[^\0]*|\0(?!-)(?![^\0]*\.py\0)[^\0]*)\0)*"
+)
+_START: Final = r"(?:(?:[^\0]*/)?env\0(?:\w+=[^\0]*\0)*)?(?:uv\0run\0)?"
+_FILE: Final = r"((?!-)[^\0]*\.(?:py|sh))\0"
 
 
 def missing_entry(spec: JobSpec, files: Collection[str] | None) -> Iterator[FieldError]:
@@ -57,10 +52,10 @@ def missing_entry(spec: JobSpec, files: Collection[str] | None) -> Iterator[Fiel
         entry = _entry(spec.script.command)
         if entry is None:
             return
-        word = spec.script.command[entry.place]
-        has = _has_module if entry.is_module else _is_there
-        if not has(word, files):
-            yield _missing(("script", "command", entry.place), word, word, files)
+        place, is_there = entry
+        word = spec.script.command[place]
+        if not is_there(word, files):
+            yield _missing(("script", "command", place), word, word, files)
 
 
 def _missing(
@@ -78,63 +73,14 @@ def _missing(
     return FieldError(pointer_of(location), what, value, step)
 
 
-def _entry(command: list[str]) -> _Entry | None:
-    """Return the word that names the first file or module; None where that is uncertain."""
-    start = _start(command)
-    words = command[start:]
-    if not words:
-        return None
-    program = PurePosixPath(words[0]).name
-    if words[0] in MODULE_OPTIONS:
-        return _Entry(start + 1, is_module=True)
-    if program == "torchrun":
-        return _of_torchrun(words, start, 1)
-    plain = _PLAIN_OPTIONS.get("python" if program.startswith("python") else program)
-    if plain is not None:
-        return _of_interpreter(words, start, plain)
-    # The node's Python runs a first word that ends in .py. Others are looked up on PATH without a /.
-    is_file = start == 0 and (program.endswith(".py") or ("/" in words[0] and _is_file(program)))
-    return _Entry(0) if is_file else None
-
-
-def _start(command: list[str]) -> int:
-    """Return the index behind ``env NAME=VALUE …`` and ``uv run``."""
-    start = 0
-    if PurePosixPath(command[0]).name == "env":
-        start = 1
-        while start < len(command) and re.match(r"\w+=", command[start]):
-            start += 1
-    return start + 2 if command[start : start + 2] == ["uv", "run"] else start
-
-
-def _of_interpreter(words: list[str], start: int, plain: re.Pattern[str]) -> _Entry | None:
-    index = 1
-    while index < len(words) and plain.fullmatch(words[index]):
-        index += 1
-    word, after = [*words[index : index + 2], "", ""][:2]
-    if word == "-m":
-        if after in _TORCHRUN_MODULES:
-            return _of_torchrun(words, start, index + 2)
-        return _Entry(start + index + 1, is_module=True) if after else None
-    return _Entry(start + index) if _is_file(word) else None
-
-
-def _of_torchrun(words: list[str], start: int, first: int) -> _Entry | None:
-    """Return the script: the first word that is neither an option nor its value."""
-    for index in range(first, len(words)):
-        word, before = words[index], words[index - 1]
-        if word in (*MODULE_OPTIONS, "--no-python", "--no_python"):
-            return None
-        if word.endswith(".py"):
-            return _Entry(start + index)
-        is_value = index > first and before.startswith("--") and "=" not in before
-        if not word.startswith("-") and (not is_value or before in _TORCHRUN_FLAGS):
-            return None
+def _entry(command: list[str]) -> tuple[int, Check] | None:
+    """Return the word that names the first file or module, and its check; None if uncertain."""
+    text = "".join(f"{word}\0" for word in command)  # words contain no NUL
+    for pattern, check in _PATTERNS:
+        found = pattern.match(text)
+        if found is not None:
+            return text.count("\0", 0, found.start(1)), check
     return None
-
-
-def _is_file(word: str) -> bool:
-    return word.endswith(SUFFIXES) and not word.startswith("-")
 
 
 def _is_there(path: str, files: Collection[str]) -> bool:
@@ -159,3 +105,13 @@ def _has_module(name: str, files: Collection[str]) -> bool:
         return True
     path = "/".join(parts)
     return path in files or any(file.startswith((f"{path}/", f"{path}.")) for file in files)
+
+
+Check = Callable[[str, Collection[str]], bool]
+_PATTERNS: Final[tuple[tuple[re.Pattern[str], Check], ...]] = (
+    (re.compile(rf"{_START}(?:{_TORCHRUN}|{_PYTHON}|{_SHELL}){_FILE}"), _is_there),
+    (re.compile(rf"(?:{_START}{_PYTHON}-m|-m|--module)\0([^\0]+)\0"), _has_module),
+    # The node's Python runs a first word that ends in .py. PATH has the programs without a slash.
+    (re.compile(r"([^\0]*\.py|[^\0]*/[^\0]*\.sh)\0"), _is_there),
+)
+"""Commands as words that each end in a NUL. The group is the file or the module."""

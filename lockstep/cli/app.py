@@ -230,9 +230,10 @@ def _check_order(words: Sequence[str]) -> None:
     if place and words[0].startswith("-") and words[0] not in ("--help", "-h", "--version"):
         has_token = any(word.startswith("--token") for word in words[:place])
         moved = ["--token", "..."] if has_token else words[:place]
+        ordered = shlex.join([*words[place:], *moved])
         raise UsageError(
             f"the option {words[0].partition('=')[0]} is before the command",
-            next_step=f"write it after the command: lockstep {shlex.join([*words[place:], *moved])}",
+            next_step=f"write it after the command: lockstep {ordered}",
         )
 
 

@@ -1,4 +1,4 @@
-"""Certificates: which are trusted, and the errors about one that is not, or about a port without TLS.
+"""Certificates that are trusted, and the errors about other ones and about ports without TLS.
 
 ``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` replace the system's, as for OpenSSL and curl. Nothing else
 of the environment is read for a connection (see ``client.transport``).

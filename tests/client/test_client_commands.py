@@ -296,6 +296,12 @@ def test_a_refusal_is_one_line_with_its_exit_code(
     assert "Traceback" in lockstep("show", "gone", "--debug").err
 
 
+def test_no_job_is_named_as_another_address(lockstep: CommandLine, server: ReplayServer) -> None:
+    said = lockstep("show", "plan")
+    assert (said.code, said.err) == (3, "lockstep: there is no job 'plan'\n")
+    assert server.asked == []
+
+
 def test_no_server_is_exit_code_5(lockstep: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lockstep.client.api.PATIENCE_SECONDS", 0.0)
     said = lockstep("ps", "--url", "http://127.0.0.1:9")
