@@ -18,6 +18,7 @@ from lockstep.api.http import openapi, problems
 from lockstep.api.http.bounded import BoundedCheck
 from lockstep.api.http.compression import Compression
 from lockstep.api.http.following import ChangeStreams
+from lockstep.api.http.head import Head
 from lockstep.api.http.request_middleware import RequestMiddleware
 from lockstep.api.http.response_cache import ResponseCache
 from lockstep.api.jobs.estimates import Estimates
@@ -142,6 +143,7 @@ def create_app(
         quotas=Quotas(settings.rate_limit_requests, settings.rate_limit_seconds),
     )
     app.add_middleware(Compression)
+    app.add_middleware(Head)
     if settings.auth == "off":
         app.add_middleware(OwnPagesOnly, allowed_hosts=settings.allowed_hosts)
     app.add_middleware(RequestMiddleware, telemetry=telemetry)

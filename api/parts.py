@@ -15,6 +15,7 @@ from starlette.concurrency import run_in_threadpool
 
 from lockstep.api.auth.bearer import ANYBODY, Guard, token_key
 from lockstep.api.auth.quotas import Quotas
+from lockstep.api.http.addresses import check_address
 from lockstep.api.http.following import ChangeStreams
 from lockstep.api.http.response_cache import ResponseCache
 from lockstep.api.jobs.estimates import Estimates
@@ -123,6 +124,6 @@ def _charge(request: Request, caller: bytes) -> None:
 
 AppStateDep = Annotated[AppState, Depends(_in_loop)]
 Actor = Annotated[str, Depends(_actor)]
-guarded = [Depends(_actor)]
+guarded = [Depends(_actor), Depends(check_address)]
 """Dependencies of every router under ``/v1``. They run before the body is read.
 ``api.http.openapi`` describes them."""

@@ -20,6 +20,7 @@ from lockstep.api.app import create_app
 from lockstep.api.auth.bearer import ensure_token
 from lockstep.api.jobs import forecasts
 from lockstep.api.parts import AppState
+from lockstep.api.protocol import ProblemProtocol
 from lockstep.api.settings import ApiSettings
 from lockstep.broker.publisher import Publisher
 from lockstep.domain.errors import ErrorCode, LockstepError
@@ -61,6 +62,7 @@ def serve(settings: ApiSettings) -> int:
         stack.callback(parts.following.join)
         config = uvicorn.Config(
             app,
+            http=ProblemProtocol,
             log_config=None,
             access_log=False,
             server_header=False,

@@ -42,8 +42,8 @@ _INSTEAD: Final = {
 """Meanings that a class does not state, or states for readers of the code."""
 _MEANINGS: Final = {
     ExitCode.OK: "done; of `submit` and `wait`: the job succeeded",
-    ExitCode.FAILED: "the job failed, or the request was refused",
-    ExitCode.USAGE: "wrong use: an unknown option, a file that cannot be read",
+    ExitCode.FAILED: "the job failed, or its spec (bad YAML too) or the request was refused",
+    ExitCode.USAGE: "wrong use: an unknown option, a file that cannot be opened",
     ExitCode.NOT_FOUND: "no such job, node, checkpoint or file",
     ExitCode.NOT_ALLOWED: "the token is missing or unknown",
     ExitCode.UNREACHABLE: "the server did not answer, also after retries",

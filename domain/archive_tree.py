@@ -9,6 +9,7 @@ before it is used), writing one (``client.files.archive``).
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 PATH_CHARS_MAX: Final = 1_024
@@ -32,6 +33,11 @@ class ArchiveTree:
     def __init__(self) -> None:
         self.paths: set[tuple[str, ...]] = set()
         self._links: dict[tuple[str, ...], str] = {}
+
+    @property
+    def links(self) -> Collection[tuple[str, ...]]:
+        """Paths of the symbolic links."""
+        return self._links.keys()
 
     def add(self, name: str, link_target: str | None = None) -> tuple[str, ...]:
         """Note a member, and the target if it is a symbolic link; returns the parts of its name.

@@ -15,6 +15,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import AsyncIterator
+from email.message import Message
 from typing import Annotated, Any, Final, NamedTuple
 
 from fastapi import Depends, Request
@@ -27,7 +28,7 @@ NESTING_MAX: Final = 64
 """Maximum nesting depth of objects and arrays. A spec needs six levels."""
 _A_SPEC: Final = (
     'send the spec as JSON, such as {"name": "first", "kind": "script", "script": {"command": '
-    '["train.py"]}}'
+    '["/srv/train.py"]}}'
 )
 
 
@@ -86,11 +87,30 @@ def check_media_type(request: Request, accepted: frozenset[str]) -> None:
         )
 
 
+def _check_charset(request: Request) -> None:
+    """Reject a ``charset`` other than UTF-8, which the body would not be decoded with."""
+    media_type = Message()
+    media_type["Content-Type"] = request.headers.get("content-type", "")
+    charset = str(media_type.get_param("charset", "utf-8"))
+    if charset.lower() not in {"utf-8", "utf8"}:
+        raise LockstepError(
+            ErrorCode.MEDIA_TYPE,
+            f"the body is declared as {charset[:40]!r}; expected UTF-8; nothing was written",
+            next_step="send JSON in UTF-8, with Content-Type: application/json",
+        )
+
+
+async def read_json_bytes(request: Request) -> bytes:
+    """Read the body of a request that is JSON of at most the size of a spec."""
+    check_media_type(request, frozenset({"application/json"}))
+    _check_charset(request)
+    chunks = [chunk async for chunk in read_bounded(request, limits.SPEC_BYTES_MAX, "a job spec")]
+    return b"".join(chunks)
+
+
 async def read_json(request: Request) -> JsonBody:
     """Read the JSON body of a request (a dependency)."""
-    check_media_type(request, frozenset({"application/json"}))
-    chunks = [chunk async for chunk in read_bounded(request, limits.SPEC_BYTES_MAX, "a job spec")]
-    document = decode(b"".join(chunks))
+    document = decode(await read_json_bytes(request))
     return JsonBody(document, fingerprint(document))
 
 

@@ -32,6 +32,7 @@ RETRY_AFTER_SECONDS: Final[Mapping[ErrorCode, int]] = {
 STATUS: Final[Mapping[ErrorCode, int]] = {
     ErrorCode.INVALID: 422,
     ErrorCode.MALFORMED: 400,
+    ErrorCode.ADDRESS_TOO_LONG: 414,
     ErrorCode.MEDIA_TYPE: 415,
     ErrorCode.METHOD: 405,
     ErrorCode.NOT_YET: 422,
@@ -50,7 +51,8 @@ STATUS: Final[Mapping[ErrorCode, int]] = {
 
 TITLES: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.INVALID: "Invalid value",
-    ErrorCode.MALFORMED: "The body is not valid JSON",
+    ErrorCode.MALFORMED: "The request cannot be read",
+    ErrorCode.ADDRESS_TOO_LONG: "The address is too long",
     ErrorCode.MEDIA_TYPE: "Unsupported media type",
     ErrorCode.METHOD: "Method not allowed",
     ErrorCode.NOT_YET: "Not available in this version",
@@ -198,11 +200,15 @@ async def _parameters(request: Request, error: Exception) -> Response:
     The pointer starts with the parameter's location.
     """
     assert isinstance(error, RequestValidationError)
-    fields = tuple(_parameter_error(line) for line in error.errors())
+    refused = wrong_parameters(tuple(_parameter_error(line) for line in error.errors()))
+    return problem_response(refused, instance=request_id_of(request))
+
+
+def wrong_parameters(fields: tuple[FieldError, ...]) -> LockstepError:
+    """Return the error about wrong parts of an address or wrong headers."""
     first = fields[0]
     message = f"{first.pointer.lstrip('/').replace('/', ' parameter ', 1)}: {first.message}"
-    refused = LockstepError(ErrorCode.INVALID, message, next_step=first.next_step, fields=fields)
-    return problem_response(refused, instance=request_id_of(request))
+    return LockstepError(ErrorCode.INVALID, message, next_step=first.next_step, fields=fields)
 
 
 def _parameter_error(line: Mapping[str, Any]) -> FieldError:
@@ -253,14 +259,14 @@ async def _routing(request: Request, error: Exception) -> Response:
 def _methods(request: Request) -> set[str]:
     """Return the methods of an address over all its routes.
 
-    The router lists only those of the first route.
+    The router lists only those of the first route. ``api.http.head`` adds HEAD to GET.
     """
     found: set[str] = set()
     for route in (*request.app.state.routes, *request.app.routes):
         match, _ = route.matches(request.scope)
         if match is not Match.NONE:
             found |= getattr(route, "methods", None) or set()
-    return found
+    return found | ({"HEAD"} if "GET" in found else set())
 
 
 def request_id_of(request: Request) -> str | None:

@@ -28,6 +28,9 @@ from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
 HEADER_BYTES_MAX: Final = 1024 * 1024
 """Limit of one header. ``tarfile`` reads a header into memory as a whole; a path needs a few
 kilobytes."""
+CODE_FILE_SUFFIXES: Final = (".py", ".sh", ".so")
+CODE_FILE_CHARS_MAX: Final = 128 * 1024
+"""Characters of all noted paths: the api keeps those of many archives in memory."""
 OVERHEAD_BYTES_PER_FILE: Final = 4_096
 """Headers and padding of one file in the archive."""
 MEDIA_TYPES: Final = frozenset(
@@ -58,6 +61,9 @@ class StoredArchive(BaseModel):
     unpacked_bytes: int
     top_level: list[str]
     """Names at the top level, sorted."""
+    code_files: list[str] | None = None
+    """Paths of Python files, shell files, extension modules and links, sorted. None where they are
+    too many, and for archives that were stored before they were noted."""
 
 
 def examine(path: Path, sha256: str) -> StoredArchive:
@@ -90,6 +96,7 @@ def examine(path: Path, sha256: str) -> StoredArchive:
         files=tree.files,
         unpacked_bytes=tree.unpacked_bytes,
         top_level=sorted({parts[0] for parts in tree.paths}),
+        code_files=tree.code_files(),
     )
 
 
@@ -133,6 +140,16 @@ class _Tree:
                 f"are accepted",
                 member.name,
             )
+
+    def code_files(self) -> list[str] | None:
+        """Return the paths that a job may start with; None if there are too many."""
+        links = self._tree.links
+        found = sorted(
+            "/".join(parts)
+            for parts in self.paths
+            if parts in links or parts[-1].endswith(CODE_FILE_SUFFIXES)
+        )
+        return found if sum(map(len, found)) <= CODE_FILE_CHARS_MAX else None
 
     def check_links(self) -> None:
         """Check link targets and paths through links, once all members are known."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lockstep.api.http.body import JsonBody
+from lockstep.api.jobs.entry_files import missing_entry
 from lockstep.api.jobs.uploads import Uploads
 from lockstep.api.jobs.views import waits_because
 from lockstep.domain.errors import FieldError, LockstepError
@@ -181,11 +182,15 @@ def check_capacity(spec: JobSpec, largest: int) -> Iterator[FieldError]:
 
 
 def _check_code(spec: JobSpec, uploads: Uploads) -> Iterator[FieldError]:
-    """Yield an error if the code archive of the job is missing."""
+    """Yield an error if the code archive of the job is missing, or the file that it starts with."""
+    if spec.code is None:
+        yield from missing_entry(spec, frozenset())
     if not isinstance(spec.code, UploadedCode):
         return
     archive = uploads.find(spec.code.upload)
-    if archive is None:
+    if archive is not None:
+        yield from missing_entry(spec, archive.code_files)
+    else:
         yield FieldError(
             "/code/upload",
             "no archive with this digest was uploaded",

@@ -9,12 +9,11 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from lockstep.api.http.body import check_media_type, decode, read_bounded
+from lockstep.api.http.body import decode, read_json_bytes
 from lockstep.api.http.problems import documented
 from lockstep.api.jobs import cloning, submitting
 from lockstep.api.parts import Actor, AppStateDep, guarded
 from lockstep.api.routes.jobs import IdempotencyKey, Reference, answer_submit
-from lockstep.domain import limits
 from lockstep.domain.views import JobView
 from lockstep.storage.jobs import jobs
 
@@ -54,10 +53,7 @@ BODY: Final[dict[str, Any]] = {
 
 async def read_changes(request: Request) -> dict[str, Any]:
     """Read the changed values from the body (a dependency)."""
-    check_media_type(request, frozenset({"application/json"}))
-    raw = b"".join(
-        [chunk async for chunk in read_bounded(request, limits.SPEC_BYTES_MAX, "a job spec")]
-    )
+    raw = await read_json_bytes(request)
     return cloning.changes_of(decode(raw, next_step=cloning.EXAMPLE) if raw.strip() else {})
 
 

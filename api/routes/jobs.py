@@ -13,7 +13,10 @@ from typing import Annotated, Any, Literal
 
 import structlog
 from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.routing import Match
+from starlette.types import Scope
 
 from lockstep.api.http import conditional, tags
 from lockstep.api.http.body import Document
@@ -31,7 +34,18 @@ from lockstep.storage.db.tables import JobRow
 from lockstep.storage.jobs import change_feed, jobs, listing, removal
 
 log = structlog.get_logger("api.jobs")
-router = APIRouter(prefix="/v1", tags=["jobs"], dependencies=guarded)
+
+
+class _JobsRoute(APIRoute):
+    """Route that takes the address of the plan for no job: none can have this name."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        match, more = super().matches(scope)
+        of_plan = more.get("path_params", {}).get("reference") == "plan"
+        return (Match.NONE, {}) if of_plan else (match, more)
+
+
+router = APIRouter(prefix="/v1", tags=["jobs"], dependencies=guarded, route_class=_JobsRoute)
 
 Reference = Annotated[
     str,

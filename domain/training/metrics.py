@@ -128,12 +128,12 @@ def from_json(value: object) -> float:
     ValueError
         If ``value`` is neither a number nor the name of a non-finite one.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"expected a number or one of {', '.join(_NON_FINITE)}; got {value!r}")
-    if isinstance(value, str):
-        if value not in _NON_FINITE:
-            raise ValueError(f"expected a number or one of {', '.join(_NON_FINITE)}; got {value!r}")
+    if isinstance(value, str) and value in _NON_FINITE:
         return _NON_FINITE[value]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        names = ", ".join(_NON_FINITE)
+        shown = json.dumps(value, ensure_ascii=False, default=repr)
+        raise ValueError(f"expected a number or one of {names}; got {shown}")
     try:
         return float(value)
     except OverflowError:

@@ -6,6 +6,7 @@ Not here: the commands (a module each), and the meaning of exit codes (``client.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -219,6 +220,21 @@ def _check_words(words: Sequence[str]) -> None:
                 f"argument {number} is not UTF-8 text: {os.fsencode(word)!r}",
                 next_step="write it in UTF-8; rename a file whose name is in another encoding",
             ) from None
+    _check_order(words)
+
+
+def _check_order(words: Sequence[str]) -> None:
+    """Refuse an option before the command, which every option belongs to."""
+    names = {name for name, *_ in COMMANDS}
+    place = next((number for number, word in enumerate(words) if word in names), 0)
+    if place and words[0].startswith("-") and words[0] not in ("--help", "-h", "--version"):
+        has_token = any(word.startswith("--token") for word in words[:place])
+        moved = ["--token", "..."] if has_token else words[:place]
+        ordered = shlex.join([*words[place:], *moved])
+        raise UsageError(
+            f"the option {words[0].partition('=')[0]} is before the command",
+            next_step=f"write it after the command: lockstep {ordered}",
+        )
 
 
 def _complain(message: str, next_step: str) -> None:

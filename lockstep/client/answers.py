@@ -7,7 +7,8 @@ from typing import NamedTuple
 import httpx2
 from pydantic import BaseModel, ValidationError
 
-from lockstep.client.errors import UsageError
+from lockstep.client.errors import ClientError, UsageError, refusal
+from lockstep.client.tls import scheme_error
 from lockstep.domain.views import Problem
 
 
@@ -33,6 +34,15 @@ def why_of(error: httpx2.TransportError) -> str:
     if isinstance(error, httpx2.TimeoutException):
         return "no answer in time"
     return "the connection broke"
+
+
+def refused(url: str, response: httpx2.Response) -> ClientError:
+    """The exception for an answer that is an error.
+
+    Some servers (nginx, Go's) answer plain HTTP on a TLS port with a page and 400.
+    """
+    is_page = response.status_code == 400 and "json" not in response.headers.get("Content-Type", "")
+    return (is_page and scheme_error(url, None)) or refusal(problem_of(response))
 
 
 def problem_of(response: httpx2.Response) -> Problem:

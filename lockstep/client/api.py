@@ -43,6 +43,7 @@ from lockstep.domain.views import (
     NodeView,
     Page,
     PlanView,
+    Problem,
     UploadView,
 )
 
@@ -453,6 +454,9 @@ class Client:
 
 
 def _job(reference: str, rest: str = "") -> str:
+    if reference == "plan":  # /v1/jobs/plan is another address, and no job can have this name
+        detail = f"there is no job {reference!r}"
+        raise NotFoundError(Problem(title="Not found", status=404, detail=detail, code="not_found"))
     return f"/v1/jobs/{quote(reference, safe='')}{rest}"
 
 

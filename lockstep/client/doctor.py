@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from lockstep.client.errors import ClientError, NotAllowedError, UsageError
 from lockstep.client.local import installed
-from lockstep.client.tls import certificate_error, verification
+from lockstep.client.tls import tls_error, verification
 from lockstep.domain.packages import with_extra
 from lockstep.domain.version import VERSION
 from lockstep.domain.views import Health
@@ -81,7 +81,7 @@ def of_server(
         yield DoctorResult("fail", "answer", error.message, error.next_step)
         return
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
-        if (refused := certificate_error(server.url, error)) is not None:
+        if (refused := tls_error(server.url, error)) is not None:
             yield DoctorResult("fail", "answer", refused.message, refused.next_step)
             return
         why = (

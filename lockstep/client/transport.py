@@ -21,9 +21,10 @@ from typing import Any, Final, Self, TypeVar
 import httpx2
 from pydantic import BaseModel, ValidationError
 
-from lockstep.client.answers import CachedResponse, no_address, problem_of, why_of
+from lockstep.client import silence
+from lockstep.client.answers import CachedResponse, no_address, problem_of, refused, why_of
 from lockstep.client.errors import UnreachableError, UsageError, refusal
-from lockstep.client.tls import certificate_error, verification
+from lockstep.client.tls import tls_error, verification
 
 V = TypeVar("V", bound=BaseModel)
 
@@ -205,14 +206,16 @@ class Transport:
         """
 
         def attempt() -> httpx2.Response:
-            opened = body() if body is not None else {}
-            try:
+            if body is None:
+                with silence.reported(self.url, f"{method} {path}", self._say):
+                    return self._http.request(
+                        method, path, params=list(params), headers=dict(headers), json=json
+                    )
+            opened = body()
+            with opened["content"]:
                 return self._http.request(
-                    method, path, params=list(params), headers=dict(headers), json=json, **opened
+                    method, path, params=list(params), headers=dict(headers), **opened
                 )
-            finally:
-                if "content" in opened:
-                    opened["content"].close()
 
         return self._patiently(attempt)
 
@@ -330,8 +333,8 @@ class Transport:
             ) as error:
                 raise no_address(self.url, error) from None
             except httpx2.TransportError as error:
-                if (refused := certificate_error(self.url, error)) is not None:
-                    raise refused from None
+                if (wrong := tls_error(self.url, error)) is not None:
+                    raise wrong from None
                 why = why_of(error)
             else:
                 if response.status_code not in RETRIED_STATUS:
@@ -357,7 +360,7 @@ class Transport:
                 self._say(f"{self.url} {what} ({why}); retrying for {self._left(started):.0f} s")
             self._sleep(delay)
         if response.is_error:
-            raise refusal(problem_of(response))
+            raise refused(self.url, response)
         return response
 
     def _left(self, started: float) -> float:

@@ -30,7 +30,11 @@ from tests.databases import Urls
 from tests.postgres import PostgresServer
 
 TOKEN = "lockstep_a-token-for-tests-only"
-SCRIPT: dict[str, Any] = {"name": "first", "kind": "script", "script": {"command": ["train.py"]}}
+SCRIPT: dict[str, Any] = {
+    "name": "first",
+    "kind": "script",
+    "script": {"command": ["/srv/train.py"]},
+}
 TRAIN: dict[str, Any] = {
     "name": "gpt",
     "kind": "train",

@@ -302,9 +302,9 @@ def test_a_method_that_an_address_does_not_know_is_told_all_that_it_knows(
     unchanged_api: Api,
 ) -> None:
     for address, known in (
-        ("/v1/jobs", "GET, POST"),
-        (f"/v1/uploads/{'0' * 64}", "GET, PUT"),
-        ("/v1/nodes", "GET"),
+        ("/v1/jobs", "GET, HEAD, POST"),
+        (f"/v1/uploads/{'0' * 64}", "GET, HEAD, PUT"),
+        ("/v1/nodes", "GET, HEAD"),
     ):
         refused = unchanged_api.http.delete(address)
         assert refused.headers["allow"] == known

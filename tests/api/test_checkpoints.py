@@ -263,7 +263,7 @@ def test_a_job_that_starts_from_another_keeps_its_full_id(
 def test_a_source_that_is_not_there_is_refused_and_nothing_is_written(
     api: Api, claim: Claim, source: str, message: str, next_step: str
 ) -> None:
-    api.job_id({"name": "empty", "kind": "script", "script": {"command": ["x.py"]}})
+    api.job_id({"name": "empty", "kind": "script", "script": {"command": ["/srv/x.py"]}})
     before = api.rows()
     for address in ("/v1/jobs", "/v1/jobs/plan"):
         found = problem(api.http.post(address, json=starting_from(source)), 422, "invalid")

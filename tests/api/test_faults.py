@@ -260,6 +260,9 @@ def test_every_reference_of_the_description_leads_somewhere_and_its_examples_are
     assert set(references) <= set(document["components"]["schemas"])
     body = document["paths"]["/v1/jobs"]["post"]["requestBody"]["content"]["application/json"]
     assert body["schema"] == {"$ref": "#/components/schemas/JobSpec"}
+    archive = code(["train.py"])
+    kind = {"Content-Type": "application/gzip"}
+    api.http.put(f"/v1/uploads/{digest(archive)}", content=archive, headers=kind)
     for example in body["examples"].values():
-        spec = {name: value for name, value in example["value"].items() if name != "code"}
+        spec = {**example["value"], "code": {"upload": digest(archive)}}
         assert api.submit(spec).status_code == 201

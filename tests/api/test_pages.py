@@ -114,7 +114,7 @@ def test_pages_are_only_read(http: TestClient, method: str) -> None:
 
 def test_a_method_that_an_address_of_the_api_lacks_is_refused_as_before(http: TestClient) -> None:
     refused = http.delete("/v1/jobs", headers=HTML)
-    assert (refused.status_code, refused.headers["allow"]) == (405, "GET, POST")
+    assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD, POST")
 
 
 def test_the_page_is_asked_for_again_and_not_sent_again(http: TestClient, folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.training.memory import MemoryForecast
 from lockstep.domain.views import EventView, JobView, LogLine, NodeView, Page, QueuePlace
 from tests.client import examples
-from tests.client.server import RESET, ReplayServer, problem
+from tests.client.server import RESET, Answer, Asked, ReplayServer, problem
 from tests.client.terminal import CommandLine
 
 JOB = f"/v1/jobs/{examples.ID}"
@@ -295,6 +296,12 @@ def test_a_refusal_is_one_line_with_its_exit_code(
     assert "Traceback" in lockstep("show", "gone", "--debug").err
 
 
+def test_no_job_is_named_as_another_address(lockstep: CommandLine, server: ReplayServer) -> None:
+    said = lockstep("show", "plan")
+    assert (said.code, said.err) == (3, "lockstep: there is no job 'plan'\n")
+    assert server.asked == []
+
+
 def test_no_server_is_exit_code_5(lockstep: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lockstep.client.api.PATIENCE_SECONDS", 0.0)
     said = lockstep("ps", "--url", "http://127.0.0.1:9")
@@ -326,6 +333,49 @@ def test_a_wrong_command_line_is_exit_code_2(lockstep: CommandLine, words: list[
     assert (said.code, said.out) == (2, "")
     assert said.err.startswith("lockstep: ")
     assert "defect" not in said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "option", "shown"),
+    [
+        ("--url X ps", "--url", "ps --url X"),
+        ("--url=X nodes drain n1", "--url", "nodes drain n1 --url=X"),
+        ("-o json ps --limit 2", "-o", "ps --limit 2 -o json"),
+        ("--token secret ps", "--token", "ps --token ..."),
+    ],
+)
+def test_an_option_before_the_command_is_told_its_place(
+    lockstep: CommandLine, words: str, option: str, shown: str
+) -> None:
+    said = lockstep(*words.split())
+    assert said == (
+        2,
+        "",
+        f"lockstep: the option {option} is before the command\n"
+        f"          write it after the command: lockstep {shown}\n",
+    )
+
+
+def test_a_server_that_accepts_and_stays_silent_is_named_and_waited_for(
+    lockstep: CommandLine, server: ReplayServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lockstep.client.silence.SILENCE_SECONDS", 0.2)
+    server.on("GET", "/v1/jobs", Page[JobView](items=[examples.job()], next_cursor=None))
+    answer, said_so = server.answer, threading.Event()
+
+    def silent(asked: Asked) -> Answer:
+        assert said_so.wait(30)  # an answer comes only once the line was written
+        return answer(asked)
+
+    def say(line: str) -> None:
+        lines.append(line)
+        said_so.set()
+
+    lines: list[str] = []
+    monkeypatch.setattr(server, "answer", silent)
+    monkeypatch.setattr("lockstep.cli.common.say", say)
+    assert lockstep("ps", "-o", "name").out == f"{examples.ID}\n"
+    assert lines == [f"waiting for {server.url}: no answer to GET /v1/jobs for 0.2 s"]
 
 
 @pytest.mark.parametrize(

@@ -288,6 +288,18 @@ def test_what_code_leaves_out_is_printed_by_rule(
     assert "left out" not in lockstep("submit", *words, "-d", "-q").err
 
 
+def test_a_wrong_spec_is_exit_code_1_and_a_wrong_file_2_as_documented(
+    lockstep: CommandLine, tmp_path: Path
+) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("name: [1\n")
+    assert lockstep("submit", str(bad)).code == 1
+    assert lockstep("submit", str(tmp_path / "none.yaml")).code == 2
+    table = (Path(__file__).parents[2] / "docs/cli.md").read_text()
+    assert "| 1 | the job failed, or its spec (bad YAML too) or the request was refused |" in table
+    assert "| 2 | wrong use: an unknown option, a file that cannot be opened |" in table
+
+
 def test_a_task_of_ones_own_without_code_is_told_how_to_send_it(
     lockstep: CommandLine, accepting: ReplayServer, spec: Path
 ) -> None:

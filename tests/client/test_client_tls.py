@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from lockstep.cli.app import run
+from lockstep.client.api import Client
+from lockstep.client.errors import UnreachableError
 from tests.client import examples
 from tests.client.server import ReplayServer
 from tests.client.terminal import CommandLine
@@ -148,3 +152,44 @@ def test_the_environments_certificates_are_not_read_for_plain_http(
     monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/ca.pem")
     server.on("GET", "/v1/jobs/last", examples.succeeded())
     assert run(["show", "last", "-o", "name"]) == 0
+
+
+def test_an_address_with_the_wrong_scheme_is_told_the_right_one(
+    lockstep: CommandLine, server: ReplayServer, secure: ReplayServer
+) -> None:
+    for wrong, says in (
+        (server.url.replace("http:", "https:"), "this port does not use TLS"),
+        (secure.url.replace("https:", "http:"), "this port uses TLS"),
+    ):
+        right = {"https": "http", "http": "https"}[wrong.partition(":")[0]] + wrong[
+            wrong.index(":") :
+        ]
+        said = lockstep("ps", "--url", wrong)
+        assert (said.code, said.err) == (5, f"lockstep: {wrong}: {says}\n          write {right}\n")
+        assert f"write {right}" in lockstep("doctor", "--url", wrong).out
+    assert not secure.asked
+
+
+def test_a_page_on_a_tls_port_that_asks_for_tls_is_understood(pki: Path) -> None:
+    """As nginx and Go's server answer plain HTTP there, with 400."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pki / "server.pem", pki / "server.key")
+    response = b"HTTP/1.0 400 Bad Request\r\nContent-Length: 3\r\n\r\nno\n"
+
+    def serve(listener: socket.socket) -> None:
+        for _ in range(2):
+            connection, _ = listener.accept()
+            with connection:
+                if connection.recv(1, socket.MSG_PEEK) == b"G":
+                    connection.recv(4096)
+                    connection.sendall(response)
+                else:
+                    context.wrap_socket(connection, server_side=True).close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        with Client(url) as client, pytest.raises(UnreachableError, match="this port uses TLS"):
+            client.job("last")
+        thread.join()

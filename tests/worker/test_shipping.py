@@ -225,10 +225,10 @@ def test_a_bad_value_is_named_once_and_the_good_ones_of_its_line_arrive(
     assert _steps(faulty) == [1, 2, 3]
     why = "expected a number or one of NaN, Infinity, -Infinity; got"
     assert warnings == [
-        f"values of 'note' in $LOCKSTEP_METRICS are dropped: {why} 'warming up'",
-        f"values of 'eval' in $LOCKSTEP_METRICS are dropped: {why} None",
-        f"values of 'parts' in $LOCKSTEP_METRICS are dropped: {why} {{'a': 1}}",
-        "6 values of $LOCKSTEP_METRICS were dropped: 'note', 'eval', 'parts'",
+        f"values of 'note' in $LOCKSTEP_METRICS are dropped: {why} \"warming up\"",
+        f"values of 'eval' in $LOCKSTEP_METRICS are dropped: {why} null",
+        f"values of 'parts' in $LOCKSTEP_METRICS are dropped: {why} {{\"a\": 1}}",
+        "6 values of $LOCKSTEP_METRICS were dropped in all",
     ]
 
 
@@ -243,10 +243,9 @@ def test_a_job_with_ever_new_bad_names_is_not_warned_about_each(
     _run(MetricsShipper(faulty, folder, STREAM, warnings.append))
     assert _steps(faulty) == list(range(1, 101))
     assert len(warnings) == REFUSED_NAMES_MAX + 1
-    assert warnings[-1].startswith(
-        "100 values of $LOCKSTEP_METRICS were dropped: 'note 1', 'note 2', "
+    assert warnings[-1] == (
+        "100 values of $LOCKSTEP_METRICS were dropped in all, of other names too"
     )
-    assert warnings[-1].endswith(", and other names")
     assert max(map(len, warnings)) < 500
 
 

@@ -94,17 +94,12 @@ class LineWarnings:
                 self._warn(f"values of {shown} in {METRICS_FILE} are dropped: {reason}")
 
     def ended(self) -> None:
-        """Count at the end."""
+        """Count at the end. Names are not repeated."""
         if self._bad_lines > 1:
             self._warn(f"{self._bad_lines} lines of {METRICS_FILE} were dropped")
         if self._refused_values > 1:
-            names = ", ".join(
-                repr(name[:NAME_CHARS_SHOWN]) for name in list(self._refused)[:REFUSED_NAMES_MAX]
-            )
-            more = ", and other names" if len(self._refused) > REFUSED_NAMES_MAX else ""
-            self._warn(
-                f"{self._refused_values} values of {METRICS_FILE} were dropped: {names}{more}"
-            )
+            more = ", of other names too" if len(self._refused) > REFUSED_NAMES_MAX else ""
+            self._warn(f"{self._refused_values} values of {METRICS_FILE} were dropped in all{more}")
 
 
 class _Seen:
