@@ -109,7 +109,12 @@ class _Attempt:
         self._launch_folder = folder / attempt.LAUNCH
         self._memory_kills_before = processes.out_of_memory_kills()
         self._concluding = threading.Lock()
-        for name in (attempt.LAUNCH, attempt.ERRORS, Path(attempt.METRICS).parent):
+        for name in (
+            attempt.LAUNCH,
+            attempt.ERRORS,
+            attempt.STACKS,
+            Path(attempt.METRICS).parent,
+        ):
             (folder / name).mkdir(parents=True, exist_ok=True)
         self._segments = Segments(folder, bounds)
         # The node's variables for every job are included, such as a proxy's address with its
@@ -186,7 +191,7 @@ class _Attempt:
     def _prepare_rank(self, rank: int) -> Mapping[str, str]:
         self._streams.open(rank)
         cores = len(os.sched_getaffinity(0))
-        return environment.rank_environment(self._assignment, self._folder, cores=cores)
+        return environment.rank_environment(self._assignment, self._folder, cores=cores, rank=rank)
 
     def _on_started(self, ranks: Mapping[int, RankProcess]) -> None:
         self._watch.begin(ranks)

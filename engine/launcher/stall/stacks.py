@@ -2,8 +2,8 @@
 
 Python stacks are requested by signal, in the format of ``faulthandler``: one block per thread, its
 innermost frame first. A rank's forked loader workers have inherited its handler and its file, so
-they are asked too, one after the other, each under a header line with its pid. Only a process with
-a handler is signalled. The trace of collectives is requested through a pipe and written by a thread
+they are asked too, one after the other, each under a header line with its pid. Only a process that
+has a handler and the file open is signalled. The trace of collectives is requested through a pipe and written by a thread
 of the rank, if its interpreter is not blocked.
 
 Not here: the time of a request, and its consequence (``engine.launcher.stall.stalls``).
@@ -96,6 +96,7 @@ def gather(folder: Path, pids: Mapping[int, int]) -> dict[int, StackDump]:
     pids : mapping of int to int
         Process ids of the ranks to ask, by rank.
     """
+    sizes = {rank: _size_of(heartbeat.stacks_of(folder, rank)) for rank in pids}
     for rank in pids:
         heartbeat.trace_of(folder, rank).unlink(missing_ok=True)
         _ask_for_trace(folder, rank)
@@ -113,7 +114,28 @@ def gather(folder: Path, pids: Mapping[int, int]) -> dict[int, StackDump]:
         and time.monotonic() < deadline
     ):
         time.sleep(_POLL_SECONDS)
-    return {rank: _answer_of(folder, rank, pid) for rank, pid in pids.items()}
+    return {rank: _answer_of(folder, rank, pid, sizes[rank]) for rank, pid in pids.items()}
+
+
+class StackRequest(threading.Thread):
+    """Request for the stacks of ranks, in a thread of its own: ``answers`` is complete at its end.
+
+    Parameters
+    ----------
+    folder : Path
+        The attempt's folder.
+    pids : mapping of int to int
+        Process ids of the ranks to ask, by rank.
+    """
+
+    def __init__(self, folder: Path, pids: Mapping[int, int]):
+        super().__init__(name="stacks", daemon=True)
+        self._folder, self._pids = folder, dict(pids)
+        self.answers: dict[int, StackDump] = {}
+
+    def run(self) -> None:
+        """Fill ``answers``."""
+        self.answers.update(gather(self._folder, self._pids))
 
 
 def parse(text: str, pid: int) -> tuple[Thread, ...]:
@@ -140,15 +162,17 @@ def _ask_for_trace(folder: Path, rank: int) -> None:
 
 
 def _ask_for_stacks(folder: Path, rank: int, pid: int) -> None:
-    children = [child for child in processes.living_descendants(pid) if heartbeat.catches(child)]
     file = heartbeat.stacks_of(folder, rank)
+    children = [
+        child for child in processes.living_descendants(pid) if heartbeat.serves(child, file)
+    ]
     for process in [pid, *children[:WORKERS_MAX]]:
-        if not heartbeat.catches(process):
+        if not heartbeat.serves(process, file):
             continue
         with contextlib.suppress(OSError):
             with file.open("ab") as answer:
                 answer.write(
-                    f"--- process {process}{'' if process == pid else ', forked by the rank'}\n".encode()
+                    f"--- process {process}{'' if process == pid else ', below the rank'}\n".encode()
                 )
             asked_size = file.stat().st_size
             os.kill(process, heartbeat.STACKS_SIGNAL)
@@ -168,9 +192,19 @@ def _wait_until_written(file: Path, size: int) -> None:
             return
 
 
-def _answer_of(folder: Path, rank: int, pid: int) -> StackDump:
+def _size_of(file: Path) -> int:
     try:
-        text = heartbeat.stacks_of(folder, rank).read_text(errors="replace")
+        return file.stat().st_size
+    except OSError:
+        return 0
+
+
+def _answer_of(folder: Path, rank: int, pid: int, asked_size: int) -> StackDump:
+    """Return the answer. Stacks before ``asked_size`` are those of an earlier request."""
+    try:
+        with heartbeat.stacks_of(folder, rank).open("rb") as file:
+            file.seek(asked_size)
+            text = file.read().decode(errors="replace")
     except OSError:
         text = ""
     return StackDump(

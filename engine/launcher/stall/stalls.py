@@ -22,7 +22,6 @@ Not here: requests for stacks (``engine.launcher.stall.stacks``), kills (``engin
 from __future__ import annotations
 
 import statistics
-import threading
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,8 +31,7 @@ from typing import Final
 
 from lockstep.domain import limits
 from lockstep.domain.spec.train import Stall as Limits
-from lockstep.engine.launcher.stall import stacks
-from lockstep.engine.launcher.stall.stacks import Frame, StackDump, Thread
+from lockstep.engine.launcher.stall.stacks import Frame, StackDump, StackRequest, Thread
 from lockstep.engine.runtime import heartbeat
 from lockstep.engine.runtime.heartbeat import HeartbeatReading
 
@@ -215,8 +213,7 @@ class StallDetector:
         self._stepped_at = 0.0
         self._step_seconds: deque[float] = deque(maxlen=_STEPS_KEPT)
         self._told = False
-        self._asking: threading.Thread | None = None
-        self._answers: dict[int, StackDump] = {}
+        self._asking: StackRequest | None = None
 
     def look(self, pids: Mapping[int, int], now: float) -> StallReport | None:
         """Return the stall, once there is one and the stacks of every rank were collected.
@@ -244,10 +241,11 @@ class StallDetector:
         if self._quiet_seconds < limit_seconds:
             return None
         if self._asking is None:
-            self._ask(pids)
-        if self._asking is None or self._asking.is_alive():
+            self._asking = StackRequest(self._folder, pids)
+            self._asking.start()
+        if self._asking.is_alive():
             return None
-        return StallReport(self._quiet_seconds, limit_seconds, self._views())
+        return StallReport(self._quiet_seconds, limit_seconds, self._views(self._asking.answers))
 
     def warning(self) -> str | None:
         """Return a sentence, once per stall, halfway to the limit: a user may still intervene."""
@@ -294,24 +292,14 @@ class StallDetector:
                 self._step_seconds.append((now - self._stepped_at) / (step - self._step))
             self._step, self._stepped_at = step, now
 
-    def _ask(self, pids: Mapping[int, int]) -> None:
-        def ask(answers: dict[int, StackDump]) -> None:
-            answers.update(stacks.gather(self._folder, dict(pids)))
-
-        self._answers = {}
-        self._asking = threading.Thread(
-            target=ask, args=(self._answers,), name="stacks", daemon=True
-        )
-        self._asking.start()
-
-    def _views(self) -> tuple[RankProgress, ...]:
+    def _views(self, answers: Mapping[int, StackDump]) -> tuple[RankProgress, ...]:
         now = monotonic()
         return tuple(
             RankProgress(
                 rank,
                 reading,
                 now - reading.since if reading else self._quiet_seconds,
-                self._answers.get(rank, StackDump(0, "S")),
+                answers.get(rank, StackDump(0, "S")),
             )
             for rank, reading in sorted(self._readings.items())
         )
