@@ -41,6 +41,7 @@ from lockstep.engine.launcher.bounds import Bounds
 from lockstep.engine.launcher.files import last_step, read_model
 from lockstep.engine.launcher.output.segments import Segments
 from lockstep.engine.launcher.output.streams import Streams
+from lockstep.engine.launcher.stall.silence import SilenceEvent
 from lockstep.engine.launcher.start import forking, processes
 from lockstep.engine.launcher.start.gang import Gang, Launcher, PeersUnreachableError, RankProcess
 from lockstep.engine.launcher.start.one_node import OneNodeLauncher
@@ -129,6 +130,8 @@ class _Attempt:
             bounds,
             log_line=self._segments.log_line,
             warn=self._warn,
+            report=self._report_silence,
+            output_bytes=lambda: self._streams.bytes_read,
             on_stuck=self._conclude,
         )
 
@@ -202,9 +205,17 @@ class _Attempt:
         write_atomically(self._folder / attempt.RANKS, json.dumps(document))
 
     def _warn(self, message: str) -> None:
-        """Warn the user: append one whole line to the spool that rank 0 writes too."""
         self._segments.log_line(f"Warning: {message}.")
-        event = EngineEvent(kind="warning", time=time.time(), data={"message": message})
+        self._tell(EngineEvent(kind="warning", time=time.time(), data={"message": message}))
+
+    def _report_silence(self, event: SilenceEvent) -> None:
+        self._segments.log_line(event.data["message"])
+        for rank, excerpt in event.excerpts.items():
+            self._segments.log_line(excerpt, rank=rank)
+        self._tell(EngineEvent(kind=event.kind, time=time.time(), data=event.data))
+
+    def _tell(self, event: EngineEvent) -> None:
+        """Append one whole line to the spool that rank 0 writes too."""
         with (
             contextlib.suppress(OSError),
             (self._folder / attempt.EVENTS).open("ab", buffering=0) as spool,

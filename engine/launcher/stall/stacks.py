@@ -85,6 +85,38 @@ class StackDump:
     collectives: int | None = None
     """Collectives entered so far, over all groups; None if unknown."""
 
+    def where(self, main: Thread | None) -> Frame | None:
+        """Innermost frame of the job's own code, in the main thread if possible.
+
+        Without one, the innermost frame of any code.
+        """
+        threads = ([main] if main else []) + [
+            thread for thread in self.threads if thread is not main
+        ]
+        for thread in threads:
+            found = next((frame for frame in thread.frames if frame.users), None)
+            if found is not None:
+                return found
+        return next((thread.frames[0] for thread in threads if thread.frames), None)
+
+    def excerpt(self, head: str, main: Thread | None, *, frames_max: int | None = None) -> str:
+        """Return the stacks as text, below the line ``head``.
+
+        Threads of the engine that only wait for requests are omitted.
+        """
+        lines = [head]
+        for thread in self.threads:
+            if any(frame.file.endswith("engine/runtime/heartbeat.py") for frame in thread.frames):
+                continue
+            name = "main thread" if thread is main else "thread"
+            name += "" if thread.pid == self.pid else f" of its process {thread.pid}"
+            lines.append(f"  {name}, innermost frame first:")
+            lines += [
+                f'    File "{file}", line {line}, in {function}'
+                for file, line, function in thread.frames[:frames_max]
+            ]
+        return "\n".join(lines if len(lines) > 1 else [head, "  no response"])
+
 
 def gather(folder: Path, pids: Mapping[int, int]) -> dict[int, StackDump]:
     """Request the stacks of all ranks at once. Takes a few seconds, whatever the ranks do.
@@ -97,9 +129,7 @@ def gather(folder: Path, pids: Mapping[int, int]) -> dict[int, StackDump]:
         Process ids of the ranks to ask, by rank.
     """
     sizes = {rank: _size_of(heartbeat.stacks_of(folder, rank)) for rank in pids}
-    for rank in pids:
-        heartbeat.trace_of(folder, rank).unlink(missing_ok=True)
-        _ask_for_trace(folder, rank)
+    traced = [rank for rank in pids if _ask_for_trace(folder, rank)]
     askers = [
         threading.Thread(target=_ask_for_stacks, args=(folder, rank, pid))
         for rank, pid in pids.items()
@@ -110,7 +140,7 @@ def gather(folder: Path, pids: Mapping[int, int]) -> dict[int, StackDump]:
         asker.join()
     deadline = time.monotonic() + _TRACE_SECONDS
     while (
-        not all(heartbeat.trace_of(folder, rank).exists() for rank in pids)
+        not all(heartbeat.trace_of(folder, rank).exists() for rank in traced)
         and time.monotonic() < deadline
     ):
         time.sleep(_POLL_SECONDS)
@@ -151,14 +181,17 @@ def parse(text: str, pid: int) -> tuple[Thread, ...]:
     return tuple(Thread(speaker, identity, tuple(frames)) for speaker, identity, frames in threads)
 
 
-def _ask_for_trace(folder: Path, rank: int) -> None:
+def _ask_for_trace(folder: Path, rank: int) -> bool:
+    """Return whether the rank was asked. A script's ranks have no pipe."""
+    heartbeat.trace_of(folder, rank).unlink(missing_ok=True)
     # Without O_NONBLOCK, open would wait for a reader, and a frozen rank does not read.
     with contextlib.suppress(OSError):
         pipe = os.open(heartbeat.ask_of(folder, rank), os.O_WRONLY | os.O_NONBLOCK)
         try:
-            os.write(pipe, b"?")
+            return os.write(pipe, b"?") > 0
         finally:
             os.close(pipe)
+    return False
 
 
 def _ask_for_stacks(folder: Path, rank: int, pid: int) -> None:

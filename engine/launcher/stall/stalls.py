@@ -31,7 +31,7 @@ from typing import Final
 
 from lockstep.domain import limits
 from lockstep.domain.spec.train import Stall as Limits
-from lockstep.engine.launcher.stall.stacks import Frame, StackDump, StackRequest, Thread
+from lockstep.engine.launcher.stall.stacks import StackDump, StackRequest, Thread
 from lockstep.engine.runtime import heartbeat
 from lockstep.engine.runtime.heartbeat import HeartbeatReading
 
@@ -40,8 +40,9 @@ _OWN_PHASES: Final = frozenset({"data", "other"})
 """Phases in which a rank never waits for others, under any strategy. Under fully sharded
 strategies, ranks also communicate in forward and optimizer."""
 _STEPS_KEPT: Final = 101
-_GAP_SECONDS_MAX: Final = 3.0
-_FRAMES_MAX: Final = 12
+GAP_SECONDS_MAX: Final = 3.0
+"""Longest time between two checks that counts as quiet."""
+FRAMES_MAX: Final = 12
 """Frames per thread in the outcome; the job's log has all."""
 _NAMED_MAX: Final = 3
 _TOLD_AT: Final = 0.5
@@ -75,24 +76,9 @@ class RankProgress:
             part in frame.file for frame in main.frames[:4] for part in _COLLECTIVE_PARTS
         )
 
-    def where(self) -> Frame | None:
-        """Innermost frame of the job's own code, in the main thread if possible.
-
-        Without one, the innermost frame of any code.
-        """
-        main = self._main()
-        threads = ([main] if main else []) + [
-            thread for thread in self.answer.threads if thread is not main
-        ]
-        for thread in threads:
-            found = next((frame for frame in thread.frames if frame.users), None)
-            if found is not None:
-                return found
-        return next((thread.frames[0] for thread in threads if thread.frames), None)
-
     def sentence(self) -> str:
         """``rank 3 has been in data for 64 s, at dataset.py line 41 in __getitem__``."""
-        where = self.where()
+        where = self.answer.where(self._main())
         place = "" if where is None else f", at {where}"
         stopped = {
             "T": " (its process was stopped)",
@@ -105,28 +91,9 @@ class RankProgress:
         )
 
     def excerpt(self, *, frames_max: int | None = None) -> str:
-        """Return the stacks as text.
-
-        Threads of the engine that only wait for requests are omitted.
-        """
-        lines = [f"rank {self.rank}, {self.phase} for {self.quiet_seconds:.0f} s:"]
-        for thread in self.answer.threads:
-            if any(frame.file.endswith("engine/runtime/heartbeat.py") for frame in thread.frames):
-                continue
-            name = (
-                "main thread"
-                if self.reading is not None and thread.identity == self.reading.thread
-                else "thread"
-            )
-            name += "" if thread.pid == self.answer.pid else f" of its process {thread.pid}"
-            lines.append(f"  {name}, innermost frame first:")
-            lines += [
-                f'    File "{file}", line {line}, in {name}'
-                for file, line, name in thread.frames[:frames_max]
-            ]
-        if len(lines) == 1:
-            lines.append("  no response")
-        return "\n".join(lines)
+        """Return the stacks as text."""
+        head = f"rank {self.rank}, {self.phase} for {self.quiet_seconds:.0f} s:"
+        return self.answer.excerpt(head, self._main(), frames_max=frames_max)
 
     def _main(self) -> Thread | None:
         if self.reading is None:
@@ -181,7 +148,7 @@ class StallReport:
         """Return the stacks, the cause first, truncated to the limit of an outcome."""
         culprits = self.culprits
         order = [*culprits, *(view for view in self.views if view not in culprits)]
-        return "\n".join(view.excerpt(frames_max=_FRAMES_MAX) for view in order)[
+        return "\n".join(view.excerpt(frames_max=FRAMES_MAX) for view in order)[
             : limits.TRACEBACK_CHARS_MAX
         ]
 
@@ -236,7 +203,7 @@ class StallDetector:
         if moved:
             self._quiet_seconds, self._asking, self._told = 0.0, None, False
             return None
-        self._quiet_seconds += min(gap, _GAP_SECONDS_MAX)
+        self._quiet_seconds += min(gap, GAP_SECONDS_MAX)
         limit_seconds = self.limit_seconds()
         if self._quiet_seconds < limit_seconds:
             return None

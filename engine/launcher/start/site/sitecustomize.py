@@ -21,7 +21,7 @@ sys.path[:] = [place for place in sys.path if place != _FOLDER]
 
 
 try:
-    import _signal
+    import _signal  # type: ignore[import-not-found]
     import faulthandler
 
     _flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -33,7 +33,7 @@ except Exception:  # noqa: BLE001, S110 - a script must not fail for want of sta
 
 _own = sys.modules.pop(__name__)
 try:
-    import sitecustomize  # noqa: F401
+    import sitecustomize  # type: ignore[import-not-found]  # noqa: F401
 except ImportError as error:
     if getattr(error, "name", __name__) != __name__:  # one that the hidden module imports
         raise
