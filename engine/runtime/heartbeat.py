@@ -226,10 +226,17 @@ def serves(pid: int, stacks: Path) -> bool:
     another file.
     """
     try:
-        held = {os.readlink(place) for place in Path(f"/proc/{pid}/fd").iterdir()}  # noqa: PTH115 - the text of the link
+        places = list(Path(f"/proc/{pid}/fd").iterdir())
     except OSError:
         return False
-    return str(stacks.resolve()) in held and catches(pid)
+    return stacks.resolve() in map(_target, places) and catches(pid)
+
+
+def _target(link: Path) -> Path | None:
+    try:
+        return link.readlink()
+    except OSError:  # closed in the meantime
+        return None
 
 
 def _answer(ask: Path, trace: Path) -> None:

@@ -193,6 +193,18 @@ def test_a_script_that_shows_any_life_is_not_silent(attempt: Attempt, source: st
     assert not (attempt.folder / files.EVENTS).exists()
 
 
+def test_stacks_are_not_written_into_a_file_that_got_the_number_of_theirs(
+    attempt: Attempt,
+) -> None:
+    """As after a daemon has closed its descriptors. This script also ends while it is silent."""
+    source = "import os, time\nos.closerange(3, 99)\nopened = open('state', 'w')\ntime.sleep(5)"
+    _start(attempt, source)
+    assert attempt.outcome().reason is Reason.SUCCEEDED
+    assert "rank 0 has no stacks" in _silent(attempt)["message"]
+    assert (attempt.folder / "code" / "state").read_text() == ""
+    assert '"output_again"' not in (attempt.folder / files.EVENTS).read_text()
+
+
 def test_without_a_limit_nothing_is_reported(attempt: Attempt) -> None:
     _start(attempt, "import time\ntime.sleep(4)", seconds=None)
     assert attempt.outcome().reason is Reason.SUCCEEDED
@@ -200,7 +212,7 @@ def test_without_a_limit_nothing_is_reported(attempt: Attempt) -> None:
 
 
 def test_a_shell_around_a_python_has_its_stacks_and_a_program_has_none(
-    attempt: Attempt, tmp_path: Path
+    attempt: Attempt,
 ) -> None:
     attempt.script(WAITS)
     spec = script_spec(("bash", "-c", "python3 train.py; sleep 600"), ranks=1, env=None)
