@@ -1,10 +1,11 @@
 """Requests for the ranks' stacks, and their parsing.
 
 Python stacks are requested by signal, in the format of ``faulthandler``: one block per thread, its
-innermost frame first. A rank's forked loader workers have inherited its handler and its file, so
-they are asked too, one after the other, each under a header line with its pid. Only a process that
-has a handler and the file open is signalled. The trace of collectives is requested through a pipe and written by a thread
-of the rank, if its interpreter is not blocked.
+innermost frame first. A rank's forked loader workers have inherited its handler and its file, and
+a Python that a script starts has its own, so they are asked too, one after the other, each under a
+header line with its pid. Only a process that has a handler and the file open is signalled. The
+trace of collectives is requested through a pipe and written by a thread of the rank, if its
+interpreter is not blocked.
 
 Not here: the time of a request, and its consequence (``engine.launcher.stall.stalls``).
 """

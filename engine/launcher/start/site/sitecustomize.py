@@ -16,12 +16,12 @@ Not here: the request (``engine.launcher.stall.stacks``).
 import os
 import sys
 
-_FOLDER = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib is slow to import
+_FOLDER = os.path.dirname(__file__)  # noqa: PTH120 - pathlib is slow to import
 sys.path[:] = [place for place in sys.path if place != _FOLDER]
 
 
 try:
-    import _signal  # type: ignore[import-not-found]
+    import _signal  # type: ignore[import-not-found]  # built in
     import faulthandler
 
     _flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -33,7 +33,7 @@ except Exception:  # noqa: BLE001, S110 - a script must not fail for want of sta
 
 _own = sys.modules.pop(__name__)
 try:
-    import sitecustomize  # type: ignore[import-not-found]  # noqa: F401
+    import sitecustomize  # type: ignore[import-not-found]  # noqa: F401 - it acts
 except ImportError as error:
     if getattr(error, "name", __name__) != __name__:  # one that the hidden module imports
         raise
