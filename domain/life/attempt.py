@@ -20,7 +20,7 @@ reader takes whole lines only.
 * ``heartbeats/`` (rank R): ``rank<R>``, its heartbeat (``engine.runtime.heartbeat``); removed as
   well.
 * ``stacks/`` (rank R): ``rank<R>.txt`` and ``rank<R>.json``, stacks and last collectives of a run
-  that stalled; of a script that is silent, stacks.
+  that stalled; of a script that is silent, stacks, removed before the result is written.
 * ``spool/metrics.jsonl`` (rank 0): one ``metrics.StepValues`` per line.
 * ``spool/events.jsonl`` (rank 0): one ``EngineEvent`` per line.
 * ``spool/system.jsonl`` (agent): one ``metrics.StepValues`` per line, the attempt's use of its node

@@ -252,7 +252,10 @@ class _Attempt:
         if outcome.reason is not Reason.SUCCEEDED:
             self._segments.log_line(f"Ended: {outcome.reason}: {outcome.message}")
         self._segments.close()
-        for temporary in (self._launch_folder, self._folder / attempt.HEARTBEATS):
+        temporaries = [self._launch_folder, self._folder / attempt.HEARTBEATS]
+        if self._assignment.spec.kind == "script":  # the log has them
+            temporaries.append(self._folder / attempt.STACKS)
+        for temporary in temporaries:
             shutil.rmtree(temporary, ignore_errors=True)
         _leave(self._folder, outcome)
 
