@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, PlainSerializer, WithJsonSchema
 
 from lockstep.domain.life.grace import Grace
 from lockstep.domain.life.lifecycle import AttemptState, Intent, JobState
-from lockstep.domain.life.outcomes import Outcome
+from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.domain.spec.schema_docs import Described
 from lockstep.domain.training.memory import PlannedMemory
 from lockstep.domain.training.metrics import jsonable
@@ -114,6 +114,21 @@ class SpecView(_View):
     """The submitted document with every default filled in."""
 
 
+class RetriesView(_View):
+    """Reasons for the end of a script's attempt, by what follows."""
+
+    again: list[Reason]
+    """The script is started again, at most ``max`` times in a row without progress."""
+    not_counted: list[Reason]
+    """The script is started again; these ends do not count against ``max``."""
+    never: list[Reason]
+    """The job fails."""
+    max: int
+    """``retry.max`` of the spec."""
+    sentences: list[str]
+    """The same as text."""
+
+
 class PlanView(_View):
     """Answer of ``POST /v1/jobs/plan``. Nothing was written."""
 
@@ -126,6 +141,8 @@ class PlanView(_View):
     queue: QueuePlace | None
     memory: PlannedMemory | None = None
     """Memory of each rank, and of its device; null for a script."""
+    retries: RetriesView | None = None
+    """Ends after which a script is started again; null for a train job."""
     warnings: list[str] = []
 
 

@@ -15,13 +15,14 @@ from lockstep.api.jobs.forecasts import Forecasts
 from lockstep.api.jobs.submitting import check_capacity, settle
 from lockstep.api.jobs.uploads import Uploads
 from lockstep.api.jobs.views import moment
+from lockstep.domain.life.retrying import retries_of_script
 from lockstep.domain.placement.decide import nodes_asked, place
 from lockstep.domain.placement.forecast import starts
 from lockstep.domain.placement.requests import Placed, PlacementRequest, Waiting
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.reading import invalid, read_spec
 from lockstep.domain.training.plan import plan_of
-from lockstep.domain.views import PlanView, QueuePlace
+from lockstep.domain.views import PlanView, QueuePlace, RetriesView
 from lockstep.storage.attempts import nodes
 from lockstep.storage.control import scheduling
 from lockstep.storage.db.clock import now
@@ -73,9 +74,17 @@ def plan(
         placement=placed,
         queue=turn,
         memory=forecasts.of(spec, nodes=placed),
+        retries=None if spec.script is None else _retries(spec.retry.max),
         warnings=[]
         if largest
         else ["no node is registered yet, so it is unknown whether the job fits"],
+    )
+
+
+def _retries(retries_max: int) -> RetriesView:
+    found = retries_of_script(retries_max)
+    return RetriesView.model_validate(
+        {**found._asdict(), "max": retries_max, "sentences": found.sentences(retries_max)}
     )
 
 

@@ -20,7 +20,7 @@ reader takes whole lines only.
 * ``heartbeats/`` (rank R): ``rank<R>``, its heartbeat (``engine.runtime.heartbeat``); removed as
   well.
 * ``stacks/`` (rank R): ``rank<R>.txt`` and ``rank<R>.json``, stacks and last collectives of a run
-  that stalled.
+  that stalled; of a script that is silent, stacks, removed before the result is written.
 * ``spool/metrics.jsonl`` (rank 0): one ``metrics.StepValues`` per line.
 * ``spool/events.jsonl`` (rank 0): one ``EngineEvent`` per line.
 * ``spool/system.jsonl`` (agent): one ``metrics.StepValues`` per line, the attempt's use of its node
@@ -249,6 +249,10 @@ class EngineEvent(_File):
       ``measure`` is ``allocated`` on CUDA and ``tensors`` on the CPU, or, if ``measured_bytes`` is
       None, the reason. ``throughput/tflops_per_second`` and ``throughput/mfu`` are computed from
       the last two.
+    * ``silent``: ``{"message": str, "node": str, "ranks": list of int, "seconds": number,
+      "stacks": str}``; a script wrote nothing for ``script.silence_seconds`` while its devices were
+      idle. Once per node and silence.
+    * ``output_again``: the same without ``stacks``; that silence of the node has ended.
     * ``warning``: ``{"message": str}``.
     """
 
@@ -261,6 +265,8 @@ class EngineEvent(_File):
         "checkpoint_skipped",
         "code_incomplete",
         "memory",
+        "silent",
+        "output_again",
         "warning",
     ]
     time: float

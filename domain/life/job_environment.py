@@ -45,6 +45,12 @@ OF_LOCKSTEP: Final = (
         "Folder whose TensorBoard event files become series.",
         only="`kind: script`",
     ),
+    Variable(
+        "LOCKSTEP_STACKS",
+        "File to which Python appends the stacks of its threads at the signal `SIGRTMIN+5`, which "
+        "the launcher sends to a script that is [silent](logs.md#a-script-that-is-silent).",
+        only="`kind: script`",
+    ),
 )
 OF_TORCHRUN: Final = (
     Variable("RANK", "Rank of this process in the attempt, from 0."),
@@ -87,6 +93,12 @@ OF_THE_MACHINE: Final = (
         can_be_replaced=True,
     ),
     Variable("PYTHONUNBUFFERED", "`1`: lines arrive as they are printed.", can_be_replaced=True),
+    Variable(
+        "PYTHONPATH",
+        "A folder whose one module, `sitecustomize`, sets up `LOCKSTEP_STACKS` and removes the "
+        "folder from `sys.path`; then the value of the job's `env`.",
+        only="`kind: script`",
+    ),
     Variable(
         "GLOO_SOCKET_IFNAME",
         "Interface of the node's address.",

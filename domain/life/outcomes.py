@@ -98,6 +98,8 @@ class _Rule(NamedTuple):
     blames_node: bool = False
     """The node may be at fault. It counts for ``domain.life.quarantine`` where the agent or the
     scheduler observed it."""
+    train_only: bool = False
+    """A script never ends for this reason: the engine observes it in its own loop."""
 
 
 _NEVER, _RETRY, _ELSEWHERE = RetryClass.NEVER, RetryClass.RETRY, RetryClass.RETRY_ELSEWHERE
@@ -142,7 +144,11 @@ RULES: Final[dict[Reason, _Rule]] = {
         _RETRY, True, "failed", "Check the node's system log for the sender of the signal."
     ),
     Reason.NON_FINITE: _Rule(
-        _NEVER, True, "failed", "Lower the learning rate, or set clip_grad_norm."
+        _NEVER,
+        True,
+        "failed",
+        "Lower the learning rate, or set clip_grad_norm.",
+        train_only=True,
     ),
     Reason.DIVERGED: _Rule(
         _ELSEWHERE,
@@ -150,12 +156,14 @@ RULES: Final[dict[Reason, _Rule]] = {
         "failed",
         "Test the memory and the links of that rank's device. A task that changes parameters "
         "itself has the same effect.",
+        train_only=True,
     ),
     Reason.STALL: _Rule(
         _RETRY,
         True,
         "failed",
         "Compare the stacks of the ranks: one waits for an operation that the others do not enter.",
+        train_only=True,
     ),
     Reason.EXIT_STALL: _Rule(
         _NEVER,

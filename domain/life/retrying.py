@@ -26,7 +26,7 @@ Not here: the wait before a retry (``domain.life.timings``), the next placement
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from lockstep.domain.life.outcomes import RULES, Outcome, Reason, RetryClass
 
@@ -131,6 +131,57 @@ def judge(outcome: Outcome, before: AttemptHistory, ending: AttemptEnd) -> JobDe
     return replace(verdict, explanation=_which_retry(before, record, ending, charged=rule.charged))
 
 
+class ScriptRetries(NamedTuple):
+    """Reasons for the end of a script's attempt, by what follows."""
+
+    again: tuple[Reason, ...]
+    """The script is started again; counted against ``retry.max``."""
+    not_counted: tuple[Reason, ...]
+    """The script is started again; not counted."""
+    never: tuple[Reason, ...]
+    """The job fails."""
+
+    def sentences(self, retries_max: int) -> list[str]:
+        """Return the same as text."""
+        again, not_counted, never = (", ".join(reasons) for reasons in self)
+        limit = (
+            f"at most {_times(retries_max)} in a row without a later step in its "
+            f"metrics, after {again}; "
+            if again
+            else "never after a failure, because retry.max is 0; "
+        )
+        return [
+            f"started again: {limit}not counted after {not_counted}",
+            f"not started again: after {never}; user_error is an exception or an exit code other "
+            "than 0",
+            "a script that is started again begins with its command, in a new folder: it must "
+            "resume from its own files elsewhere",
+        ]
+
+
+def retries_of_script(retries_max: int) -> ScriptRetries:
+    """Judge each reason as the end of a script's first attempt."""
+    end = AttemptEnd(number=1, ran_seconds=0, reached=0, retries_max=retries_max)
+    decisions = {
+        reason: judge(Outcome.of(reason, ""), AttemptHistory(), end)
+        for reason, rule in RULES.items()
+        if not rule.train_only
+    }
+
+    def having(step: str, *charged: bool) -> tuple[Reason, ...]:
+        return tuple(
+            reason
+            for reason, decision in decisions.items()
+            if decision.step == step and decision.charged in charged
+        )
+
+    return ScriptRetries(
+        again=having("requeue", True),
+        not_counted=having("requeue", False),
+        never=having("fail", True, False),
+    )
+
+
 def _which_retry(
     before: AttemptHistory, record: AttemptHistory, ending: AttemptEnd, *, charged: bool
 ) -> str:
@@ -145,6 +196,10 @@ def _which_retry(
     if record.charged > 1:
         return f"{which} without progress" + (f" since step {record.step}" if record.step else "")
     return which
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _recorded(

@@ -11,7 +11,7 @@ Not here: values derived from the spec (``domain.training.plan``), placement
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -43,6 +43,9 @@ from lockstep.domain.spec.optimizer import Optimizer as Optimizer  # noqa: PLC04
 from lockstep.domain.spec.optimizer import Schedule as Schedule  # noqa: PLC0414 - the same
 from lockstep.domain.spec.strategy import Strategy as Strategy  # noqa: PLC0414 - so that spec.Strategy is a name for others, too
 from lockstep.domain.spec.train import Train
+
+SILENCE_SECONDS: Final = 600.0
+"""Not written into stored specs: programs of the version before do not know the field."""
 
 
 class GpuRange(Section):
@@ -106,6 +109,11 @@ class Script(Section):
     rank is refused: Lockstep starts the ranks."""
     nproc_per_node: Annotated[int, Field(ge=1, le=1_024), NO_BOOL] | None = None
     """Ranks per node; null starts one per device."""
+    silence_seconds: Annotated[float, Field(ge=1, le=7 * 24 * 3600), NO_BOOL] | None = Field(
+        default=SILENCE_SECONDS, exclude_if=lambda seconds: seconds == SILENCE_SECONDS
+    )
+    """Seconds without output, without a metric and with idle devices after which the job gets the
+    event ``silent``, with the stacks of its ranks; null reports nothing. The job continues."""
 
     @field_validator("command")
     @classmethod

@@ -16,7 +16,10 @@ Modules and their threads:
   that waits in C++.
 * ``watch``: checks fence and stop, and kills. Thread ``watch``, 20 times a second.
 * ``stall.stalls``: detects ranks without progress. Thread ``watch``.
-* ``stall.stacks``: collects the ranks' stacks. Thread ``stacks``, once a gang has stalled.
+* ``stall.silence``: detects a script that writes nothing while its devices are idle. Thread
+  ``watch``.
+* ``stall.stacks``: collects the ranks' stacks. Thread ``stacks``, once a gang has stalled or a
+  script is silent.
 * ``stall.stragglers``: detects a slow rank. Thread ``watch``.
 * ``output.streams``: reads the ranks' pipes. Thread ``streams`` until the ranks have ended, then
   the main thread.

@@ -25,7 +25,10 @@ from typing import NamedTuple
 from lockstep.domain.life import attempt, job_environment
 from lockstep.domain.life.attempt import AssignmentFile
 from lockstep.domain.spec import launchers
+from lockstep.domain.spec.job import JobSpec
+from lockstep.engine.runtime import heartbeat
 
+SITE = Path(__file__).parent / "start" / "site"
 THREADS_PER_RANK_MAX = 8
 
 _KEPT = re.compile("|".join(kept.pattern for kept in job_environment.KEPT))
@@ -70,8 +73,10 @@ def command_of(assignment: AssignmentFile, folder: Path) -> Command:
     return Command(list(script.command), None)
 
 
-def rank_environment(assignment: AssignmentFile, folder: Path, *, cores: int) -> dict[str, str]:
-    """Variables that every rank of the attempt gets beside torchrun's."""
+def rank_environment(
+    assignment: AssignmentFile, folder: Path, *, cores: int, rank: int = 0
+) -> dict[str, str]:
+    """Variables that a rank of the attempt gets beside torchrun's."""
     is_cpu = assignment.device_kind == "cpu"
     threads = 1 if is_cpu else max(1, min(THREADS_PER_RANK_MAX, cores // assignment.ranks_here))
     return {
@@ -90,10 +95,26 @@ def rank_environment(assignment: AssignmentFile, folder: Path, *, cores: int) ->
             if assignment.spec.script is None
             else {"LOCKSTEP_TENSORBOARD": str(folder / attempt.TENSORBOARD)}
         ),
+        **_stacks(assignment.spec, folder, rank),
         "LOCKSTEP_JOB_ID": assignment.job_id,
         "LOCKSTEP_ATTEMPT": str(assignment.attempt_number),
         # Overrides torch elastic's value, which counts restarts within one attempt; there are none.
         "TORCHELASTIC_RESTART_COUNT": str(assignment.attempt_number - 1),
+    }
+
+
+def _stacks(spec: JobSpec, folder: Path, rank: int) -> dict[str, str]:
+    """Return the variables by which a script's Python serves its stacks.
+
+    None for a train job, whose ranks serve them themselves, and for a script whose silence is not
+    reported.
+    """
+    if spec.script is None or spec.script.silence_seconds is None:
+        return {}
+    own = spec.env.get("PYTHONPATH")
+    return {
+        "LOCKSTEP_STACKS": str(heartbeat.stacks_of(folder, rank)),
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(SITE), own))),
     }
 
 

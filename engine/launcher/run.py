@@ -41,6 +41,7 @@ from lockstep.engine.launcher.bounds import Bounds
 from lockstep.engine.launcher.files import last_step, read_model
 from lockstep.engine.launcher.output.segments import Segments
 from lockstep.engine.launcher.output.streams import Streams
+from lockstep.engine.launcher.stall.silence import SilenceEvent
 from lockstep.engine.launcher.start import forking, processes
 from lockstep.engine.launcher.start.gang import Gang, Launcher, PeersUnreachableError, RankProcess
 from lockstep.engine.launcher.start.one_node import OneNodeLauncher
@@ -109,7 +110,12 @@ class _Attempt:
         self._launch_folder = folder / attempt.LAUNCH
         self._memory_kills_before = processes.out_of_memory_kills()
         self._concluding = threading.Lock()
-        for name in (attempt.LAUNCH, attempt.ERRORS, Path(attempt.METRICS).parent):
+        for name in (
+            attempt.LAUNCH,
+            attempt.ERRORS,
+            attempt.STACKS,
+            Path(attempt.METRICS).parent,
+        ):
             (folder / name).mkdir(parents=True, exist_ok=True)
         self._segments = Segments(folder, bounds)
         # The node's variables for every job are included, such as a proxy's address with its
@@ -124,6 +130,8 @@ class _Attempt:
             bounds,
             log_line=self._segments.log_line,
             warn=self._warn,
+            report=self._report_silence,
+            output_bytes=lambda: self._streams.bytes_read,
             on_stuck=self._conclude,
         )
 
@@ -186,7 +194,7 @@ class _Attempt:
     def _prepare_rank(self, rank: int) -> Mapping[str, str]:
         self._streams.open(rank)
         cores = len(os.sched_getaffinity(0))
-        return environment.rank_environment(self._assignment, self._folder, cores=cores)
+        return environment.rank_environment(self._assignment, self._folder, cores=cores, rank=rank)
 
     def _on_started(self, ranks: Mapping[int, RankProcess]) -> None:
         self._watch.begin(ranks)
@@ -197,9 +205,17 @@ class _Attempt:
         write_atomically(self._folder / attempt.RANKS, json.dumps(document))
 
     def _warn(self, message: str) -> None:
-        """Warn the user: append one whole line to the spool that rank 0 writes too."""
         self._segments.log_line(f"Warning: {message}.")
-        event = EngineEvent(kind="warning", time=time.time(), data={"message": message})
+        self._tell(EngineEvent(kind="warning", time=time.time(), data={"message": message}))
+
+    def _report_silence(self, event: SilenceEvent) -> None:
+        self._segments.log_line(event.data["message"])
+        for rank, excerpt in event.excerpts.items():
+            self._segments.log_line(excerpt, rank=rank)
+        self._tell(EngineEvent(kind=event.kind, time=time.time(), data=event.data))
+
+    def _tell(self, event: EngineEvent) -> None:
+        """Append one whole line to the spool that rank 0 writes too."""
         with (
             contextlib.suppress(OSError),
             (self._folder / attempt.EVENTS).open("ab", buffering=0) as spool,
@@ -236,7 +252,10 @@ class _Attempt:
         if outcome.reason is not Reason.SUCCEEDED:
             self._segments.log_line(f"Ended: {outcome.reason}: {outcome.message}")
         self._segments.close()
-        for temporary in (self._launch_folder, self._folder / attempt.HEARTBEATS):
+        temporaries = [self._launch_folder, self._folder / attempt.HEARTBEATS]
+        if self._assignment.spec.kind == "script":  # the log has them
+            temporaries.append(self._folder / attempt.STACKS)
+        for temporary in temporaries:
             shutil.rmtree(temporary, ignore_errors=True)
         _leave(self._folder, outcome)
 

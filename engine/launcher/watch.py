@@ -8,7 +8,8 @@ job soon. SIGKILL.
 3. ``stop`` (or SIGTERM to the launcher): the engine's ranks read the file and leave after a
 checkpoint; a script's ranks get SIGTERM. After the grace period, SIGKILL.
 4. One rank has exited with 0 and others have not followed in time: SIGKILL.
-5. No rank makes progress: collect their stacks, then SIGKILL.
+5. No rank makes progress: collect their stacks, then SIGKILL. A script that is silent is reported
+and continues.
 6. One rank has failed (recorded in 1): the main thread sends the others SIGTERM; a little later,
 SIGKILL. A rank of the engine that exits with 0 before the end of the run has failed too: its peers
 may wait for it for half an hour.
@@ -43,6 +44,8 @@ from lockstep.domain.life.grace import SaveTime, StoppedJob, grace_of
 from lockstep.engine.launcher.bounds import Bounds
 from lockstep.engine.launcher.files import read_model
 from lockstep.engine.launcher.signals import signal_name
+from lockstep.engine.launcher.stall.device_use import DeviceUse
+from lockstep.engine.launcher.stall.silence import SilenceDetector, SilenceEvent
 from lockstep.engine.launcher.stall.stalls import StallDetector, StallReport
 from lockstep.engine.launcher.stall.stragglers import Stragglers
 from lockstep.engine.launcher.start import processes
@@ -115,6 +118,8 @@ class GangWatch(threading.Thread):
         *,
         log_line: WarnUser,
         warn: Callable[[str], None],
+        report: Callable[[SilenceEvent], None],
+        output_bytes: Callable[[], int],
         on_stuck: Callable[[], None],
     ):
         super().__init__(name="watch", daemon=True)
@@ -138,6 +143,8 @@ class GangWatch(threading.Thread):
             else None
         )
         self._stragglers = Stragglers(folder, bounds) if train else None
+        self._silence = self._silence_detector(output_bytes)
+        self._report = report
         self._kill_at = float("inf")
         self._killed_at: float | None = None
         self._first_left_at = float("inf")
@@ -145,6 +152,19 @@ class GangWatch(threading.Thread):
         self._sigterm = threading.Event()
         self._over = threading.Event()
         self._lock = threading.Lock()
+
+    def _silence_detector(self, output_bytes: Callable[[], int]) -> SilenceDetector | None:
+        script = self._assignment.spec.script
+        if script is None or script.silence_seconds is None:
+            return None
+        return SilenceDetector(
+            self._folder,
+            script.silence_seconds,
+            node=self._assignment.node_name,
+            output_bytes=output_bytes,
+            is_busy=DeviceUse(self._folder, device_kind=self._assignment.device_kind).is_busy,
+            look_seconds=self._bounds.heartbeat_seconds,
+        )
 
     def begin(self, ranks: Mapping[int, RankProcess]) -> None:
         """Start to watch the ranks. Called by the main thread."""
@@ -306,12 +326,11 @@ class GangWatch(threading.Thread):
 
     def _look_at_pulses(self, now: float) -> None:
         pids = {rank: self._processes[rank].pid for rank in self.facts.running()}
-        if (
-            self._stalls is None
-            or self._stragglers is None
-            or self.facts.cause is not None
-            or not pids
-        ):
+        if self.facts.cause is not None or not pids:
+            return
+        if self._silence is not None and (event := self._silence.look(pids, now)) is not None:
+            self._report(event)
+        if self._stalls is None or self._stragglers is None:
             return
         stalled = self._stalls.look(pids, now)
         for message in (self._stragglers.look(pids, now), self._stalls.warning()):

@@ -219,6 +219,26 @@ def catches(pid: int, number: int = STACKS_SIGNAL) -> bool:
     return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
 
 
+def serves(pid: int, stacks: Path) -> bool:
+    """Return whether a process writes its stacks to this file when asked.
+
+    A handler writes to a number. A process that closed its descriptors may have given the number to
+    another file.
+    """
+    try:
+        places = list(Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return False
+    return stacks.resolve() in map(_target, places) and catches(pid)
+
+
+def _target(link: Path) -> Path | None:
+    try:
+        return link.readlink()
+    except OSError:  # closed in the meantime
+        return None
+
+
 def _answer(ask: Path, trace: Path) -> None:
     """Write the trace of the collectives at each request. Blocks in the kernel in between."""
     while True:

@@ -3,6 +3,7 @@ nothing written."""
 
 from __future__ import annotations
 
+from lockstep.domain.life.outcomes import Reason
 from tests.api.conftest import SCRIPT, TRAIN, Api
 
 
@@ -29,6 +30,25 @@ def test_behind_others_it_says_its_turn_and_why_it_waits(api: Api) -> None:
     assert plan["queue"]["reason"]
     first = api.http.post("/v1/jobs/plan", json={**TRAIN, "priority": 90}).json()
     assert first["placement"] == ["node-a"]  # a higher priority goes ahead of what is queued
+
+
+def test_a_plan_of_a_script_says_after_which_ends_it_is_started_again(api: Api) -> None:
+    """As the rules of retries judge each reason; a reason of the engine's own loop is left out."""
+    retries = api.http.post("/v1/jobs/plan", json=SCRIPT).json()["retries"]
+    assert {"killed", "host_out_of_memory", "network", "lost"} <= set(retries["again"])
+    assert {"shutdown", "preempted"} <= set(retries["not_counted"])
+    assert {"user_error", "bad_spec", "timed_out", "exit_stall"} <= set(retries["never"])
+    assert retries["max"] == 3
+    assert retries["sentences"][0].startswith("started again: at most 3 times in a row ")
+    named = [*retries["again"], *retries["not_counted"], *retries["never"]]
+    assert sorted(named) == sorted(
+        {*Reason} - {"succeeded", "cancelled", "stall", "diverged", "non_finite"}
+    )
+    none = api.http.post("/v1/jobs/plan", json={**SCRIPT, "retry": {"max": 0}}).json()["retries"]
+    assert none["again"] == []
+    assert "killed" in none["never"]
+    assert none["sentences"][0].startswith("started again: never after a failure")
+    assert api.http.post("/v1/jobs/plan", json=TRAIN).json()["retries"] is None
 
 
 def test_with_no_node_it_says_that_it_cannot_know(api: Api) -> None:

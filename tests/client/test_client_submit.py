@@ -14,7 +14,8 @@ import pytest
 from lockstep.cli.text.closing import time_shares
 from lockstep.domain.life.lifecycle import AttemptState, JobState
 from lockstep.domain.life.outcomes import Outcome, Reason
-from lockstep.domain.views import JobView, PlanView, UploadView
+from lockstep.domain.life.retrying import retries_of_script
+from lockstep.domain.views import JobView, PlanView, RetriesView, UploadView
 from tests.client import examples
 from tests.client.examples import YAML, job
 from tests.client.server import Answer, ReplayServer, problem, view
@@ -322,6 +323,22 @@ def test_a_plan_is_data_and_submits_nothing(
         == examples.plan_view()
     )
     assert accepting.requests("POST", "/v1/jobs") == []
+
+
+def test_a_plan_of_a_script_says_after_which_ends_it_is_started_again(
+    lockstep: CommandLine, server: ReplayServer, spec: Path
+) -> None:
+    retries = RetriesView(
+        again=[Reason.KILLED],
+        not_counted=[Reason.PREEMPTED],
+        never=[Reason.USER_ERROR],
+        max=1,
+        sentences=retries_of_script(1).sentences(1),
+    )
+    server.on("POST", "/v1/jobs/plan", examples.plan_view().model_copy(update={"retries": retries}))
+    out = lockstep("plan", str(spec)).out
+    assert "  retry  started again: at most once in a row without a later step" in out
+    assert "  retry  not started again: after timed_out, user_error, bad_spec" in out
 
 
 def test_a_spec_from_stdin(accepting: ReplayServer, tmp_path: Path) -> None:

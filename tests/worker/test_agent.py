@@ -112,13 +112,15 @@ def test_plan_and_warnings_of_the_engine_reach_the_job(node: Node) -> None:
     job_id = node.submit(
         "event('running'); event('plan', batch_size=8, micro_batch_size=4, accumulation_steps=2, "
         "world_size=1)\n"
-        "event('warning', message='slow disk'); event('nonsense'); event('resumed', step=5, "
+        "event('warning', message='slow disk'); event('silent', message='No output.', node='n')\n"
+        "event('nonsense'); event('resumed', step=5, "
         "**{'from': 'x'}); finish()"
     )
     job = node.wait(job_id, "succeeded")
     assert job.plan["accumulation_steps"] == 2
     events = node.events(job_id)
     assert ("warning", "slow disk") in events
+    assert ("silent", "No output.") in events
     assert ("resumed", "Training resumes from the checkpoint of step 5.") in events
 
 

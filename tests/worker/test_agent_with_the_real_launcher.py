@@ -129,3 +129,23 @@ def test_a_killed_agent_loses_and_doubles_no_line_of_any_rank(node: Node, tmp_pa
         assert texts == [*(f"{rank} {turn}" for turn in range(len(texts) - 1)), f"{rank} last"]
     loss = node.series(job_id)["loss"]
     assert loss.step == list(range(1, len([line for line in lines if line.rank == 0])))
+
+
+def test_a_script_that_is_silent_gets_one_event_although_its_agent_is_restarted(
+    node: Node, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text("import time\ndef wait():\n    time.sleep(600)\nwait()")
+    script = {"command": ["train.py"], "silence_seconds": 1}
+    job_id = _submit(node, ["train.py"], tmp_path, script=script)
+
+    def told() -> list[str]:
+        return [message for kind, message in node.events(job_id) if kind == "silent"]
+
+    until(told, 60, "the event")
+    node.kill()
+    node.start(launcher=[])
+    node.cancel(job_id)
+    node.wait(job_id, "cancelled", seconds=60)
+    (message,) = told()
+    assert "rank 0 is at train.py line 3 in wait. The log has the stacks." in message
+    assert any("in wait" in line.text for line in node.logs(job_id))

@@ -258,9 +258,9 @@ class EventUploader:
                 )
             case "memory":
                 self._tell("memory", _memory_sentence(event.data), event.data)
-            case "warning":
+            case "warning" | "silent" | "output_again":
                 self._tell(
-                    "warning", str(event.data.get("message", ""))[:WARNING_CHARS_MAX], event.data
+                    event.kind, str(event.data.get("message", ""))[:WARNING_CHARS_MAX], event.data
                 )
 
     def _resumed(self, data: dict[str, Any]) -> None:

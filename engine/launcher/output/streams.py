@@ -66,6 +66,8 @@ class Streams:
         self._tails: dict[int, str] = {}
         self._last_lines: dict[int, deque[str]] = {}
         self._lost = 0
+        self.bytes_read = 0
+        """Bytes that the ranks have written, with those of unfinished lines."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=self._read_while_running, name="streams", daemon=True
@@ -156,6 +158,7 @@ class Streams:
             chunk = os.read(pipe.descriptor, self._bounds.read_bytes)
         except BlockingIOError:
             return None
+        self.bytes_read += len(chunk)
         rest = chunk
         if pipe.flow.held:
             rest, lines, size = pipe.cutter.skip(chunk, self._bounds.held_lines)

@@ -1,10 +1,11 @@
 """Requests for the ranks' stacks, and their parsing.
 
 Python stacks are requested by signal, in the format of ``faulthandler``: one block per thread, its
-innermost frame first. A rank's forked loader workers have inherited its handler and its file, so
-they are asked too, one after the other, each under a header line with its pid. Only a process with
-a handler is signalled. The trace of collectives is requested through a pipe and written by a thread
-of the rank, if its interpreter is not blocked.
+innermost frame first. A rank's forked loader workers have inherited its handler and its file, and
+a Python that a script starts has its own, so they are asked too, one after the other, each under a
+header line with its pid. Only a process that has a handler and the file open is signalled. The
+trace of collectives is requested through a pipe and written by a thread of the rank, if its
+interpreter is not blocked.
 
 Not here: the time of a request, and its consequence (``engine.launcher.stall.stalls``).
 """
@@ -85,6 +86,38 @@ class StackDump:
     collectives: int | None = None
     """Collectives entered so far, over all groups; None if unknown."""
 
+    def where(self, main: Thread | None) -> Frame | None:
+        """Innermost frame of the job's own code, in the main thread if possible.
+
+        Without one, the innermost frame of any code.
+        """
+        threads = ([main] if main else []) + [
+            thread for thread in self.threads if thread is not main
+        ]
+        for thread in threads:
+            found = next((frame for frame in thread.frames if frame.users), None)
+            if found is not None:
+                return found
+        return next((thread.frames[0] for thread in threads if thread.frames), None)
+
+    def excerpt(self, head: str, main: Thread | None, *, frames_max: int | None = None) -> str:
+        """Return the stacks as text, below the line ``head``.
+
+        Threads of the engine that only wait for requests are omitted.
+        """
+        lines = [head]
+        for thread in self.threads:
+            if any(frame.file.endswith("engine/runtime/heartbeat.py") for frame in thread.frames):
+                continue
+            name = "main thread" if thread is main else "thread"
+            name += "" if thread.pid == self.pid else f" of its process {thread.pid}"
+            lines.append(f"  {name}, innermost frame first:")
+            lines += [
+                f'    File "{file}", line {line}, in {function}'
+                for file, line, function in thread.frames[:frames_max]
+            ]
+        return "\n".join(lines if len(lines) > 1 else [head, "  no response"])
+
 
 def gather(folder: Path, pids: Mapping[int, int]) -> dict[int, StackDump]:
     """Request the stacks of all ranks at once. Takes a few seconds, whatever the ranks do.
@@ -96,9 +129,8 @@ def gather(folder: Path, pids: Mapping[int, int]) -> dict[int, StackDump]:
     pids : mapping of int to int
         Process ids of the ranks to ask, by rank.
     """
-    for rank in pids:
-        heartbeat.trace_of(folder, rank).unlink(missing_ok=True)
-        _ask_for_trace(folder, rank)
+    sizes = {rank: _size_of(heartbeat.stacks_of(folder, rank)) for rank in pids}
+    traced = [rank for rank in pids if _ask_for_trace(folder, rank)]
     askers = [
         threading.Thread(target=_ask_for_stacks, args=(folder, rank, pid))
         for rank, pid in pids.items()
@@ -109,11 +141,32 @@ def gather(folder: Path, pids: Mapping[int, int]) -> dict[int, StackDump]:
         asker.join()
     deadline = time.monotonic() + _TRACE_SECONDS
     while (
-        not all(heartbeat.trace_of(folder, rank).exists() for rank in pids)
+        not all(heartbeat.trace_of(folder, rank).exists() for rank in traced)
         and time.monotonic() < deadline
     ):
         time.sleep(_POLL_SECONDS)
-    return {rank: _answer_of(folder, rank, pid) for rank, pid in pids.items()}
+    return {rank: _answer_of(folder, rank, pid, sizes[rank]) for rank, pid in pids.items()}
+
+
+class StackRequest(threading.Thread):
+    """Request for the stacks of ranks, in a thread of its own: ``answers`` is complete at its end.
+
+    Parameters
+    ----------
+    folder : Path
+        The attempt's folder.
+    pids : mapping of int to int
+        Process ids of the ranks to ask, by rank.
+    """
+
+    def __init__(self, folder: Path, pids: Mapping[int, int]):
+        super().__init__(name="stacks", daemon=True)
+        self._folder, self._pids = folder, dict(pids)
+        self.answers: dict[int, StackDump] = {}
+
+    def run(self) -> None:
+        """Fill ``answers``."""
+        self.answers.update(gather(self._folder, self._pids))
 
 
 def parse(text: str, pid: int) -> tuple[Thread, ...]:
@@ -129,26 +182,31 @@ def parse(text: str, pid: int) -> tuple[Thread, ...]:
     return tuple(Thread(speaker, identity, tuple(frames)) for speaker, identity, frames in threads)
 
 
-def _ask_for_trace(folder: Path, rank: int) -> None:
+def _ask_for_trace(folder: Path, rank: int) -> bool:
+    """Return whether the rank was asked. A script's ranks have no pipe."""
+    heartbeat.trace_of(folder, rank).unlink(missing_ok=True)
     # Without O_NONBLOCK, open would wait for a reader, and a frozen rank does not read.
     with contextlib.suppress(OSError):
         pipe = os.open(heartbeat.ask_of(folder, rank), os.O_WRONLY | os.O_NONBLOCK)
         try:
-            os.write(pipe, b"?")
+            return os.write(pipe, b"?") > 0
         finally:
             os.close(pipe)
+    return False
 
 
 def _ask_for_stacks(folder: Path, rank: int, pid: int) -> None:
-    children = [child for child in processes.living_descendants(pid) if heartbeat.catches(child)]
     file = heartbeat.stacks_of(folder, rank)
+    children = [
+        child for child in processes.living_descendants(pid) if heartbeat.serves(child, file)
+    ]
     for process in [pid, *children[:WORKERS_MAX]]:
-        if not heartbeat.catches(process):
+        if not heartbeat.serves(process, file):
             continue
         with contextlib.suppress(OSError):
             with file.open("ab") as answer:
                 answer.write(
-                    f"--- process {process}{'' if process == pid else ', forked by the rank'}\n".encode()
+                    f"--- process {process}{'' if process == pid else ', below the rank'}\n".encode()
                 )
             asked_size = file.stat().st_size
             os.kill(process, heartbeat.STACKS_SIGNAL)
@@ -168,9 +226,19 @@ def _wait_until_written(file: Path, size: int) -> None:
             return
 
 
-def _answer_of(folder: Path, rank: int, pid: int) -> StackDump:
+def _size_of(file: Path) -> int:
     try:
-        text = heartbeat.stacks_of(folder, rank).read_text(errors="replace")
+        return file.stat().st_size
+    except OSError:
+        return 0
+
+
+def _answer_of(folder: Path, rank: int, pid: int, asked_size: int) -> StackDump:
+    """Return the answer. Stacks before ``asked_size`` are those of an earlier request."""
+    try:
+        with heartbeat.stacks_of(folder, rank).open("rb") as file:
+            file.seek(asked_size)
+            text = file.read().decode(errors="replace")
     except OSError:
         text = ""
     return StackDump(

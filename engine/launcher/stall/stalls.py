@@ -22,7 +22,6 @@ Not here: requests for stacks (``engine.launcher.stall.stacks``), kills (``engin
 from __future__ import annotations
 
 import statistics
-import threading
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,8 +31,7 @@ from typing import Final
 
 from lockstep.domain import limits
 from lockstep.domain.spec.train import Stall as Limits
-from lockstep.engine.launcher.stall import stacks
-from lockstep.engine.launcher.stall.stacks import Frame, StackDump, Thread
+from lockstep.engine.launcher.stall.stacks import StackDump, StackRequest, Thread
 from lockstep.engine.runtime import heartbeat
 from lockstep.engine.runtime.heartbeat import HeartbeatReading
 
@@ -42,8 +40,9 @@ _OWN_PHASES: Final = frozenset({"data", "other"})
 """Phases in which a rank never waits for others, under any strategy. Under fully sharded
 strategies, ranks also communicate in forward and optimizer."""
 _STEPS_KEPT: Final = 101
-_GAP_SECONDS_MAX: Final = 3.0
-_FRAMES_MAX: Final = 12
+GAP_SECONDS_MAX: Final = 3.0
+"""Longest time between two checks that counts as quiet."""
+FRAMES_MAX: Final = 12
 """Frames per thread in the outcome; the job's log has all."""
 _NAMED_MAX: Final = 3
 _TOLD_AT: Final = 0.5
@@ -77,24 +76,9 @@ class RankProgress:
             part in frame.file for frame in main.frames[:4] for part in _COLLECTIVE_PARTS
         )
 
-    def where(self) -> Frame | None:
-        """Innermost frame of the job's own code, in the main thread if possible.
-
-        Without one, the innermost frame of any code.
-        """
-        main = self._main()
-        threads = ([main] if main else []) + [
-            thread for thread in self.answer.threads if thread is not main
-        ]
-        for thread in threads:
-            found = next((frame for frame in thread.frames if frame.users), None)
-            if found is not None:
-                return found
-        return next((thread.frames[0] for thread in threads if thread.frames), None)
-
     def sentence(self) -> str:
         """``rank 3 has been in data for 64 s, at dataset.py line 41 in __getitem__``."""
-        where = self.where()
+        where = self.answer.where(self._main())
         place = "" if where is None else f", at {where}"
         stopped = {
             "T": " (its process was stopped)",
@@ -107,28 +91,9 @@ class RankProgress:
         )
 
     def excerpt(self, *, frames_max: int | None = None) -> str:
-        """Return the stacks as text.
-
-        Threads of the engine that only wait for requests are omitted.
-        """
-        lines = [f"rank {self.rank}, {self.phase} for {self.quiet_seconds:.0f} s:"]
-        for thread in self.answer.threads:
-            if any(frame.file.endswith("engine/runtime/heartbeat.py") for frame in thread.frames):
-                continue
-            name = (
-                "main thread"
-                if self.reading is not None and thread.identity == self.reading.thread
-                else "thread"
-            )
-            name += "" if thread.pid == self.answer.pid else f" of its process {thread.pid}"
-            lines.append(f"  {name}, innermost frame first:")
-            lines += [
-                f'    File "{file}", line {line}, in {name}'
-                for file, line, name in thread.frames[:frames_max]
-            ]
-        if len(lines) == 1:
-            lines.append("  no response")
-        return "\n".join(lines)
+        """Return the stacks as text."""
+        head = f"rank {self.rank}, {self.phase} for {self.quiet_seconds:.0f} s:"
+        return self.answer.excerpt(head, self._main(), frames_max=frames_max)
 
     def _main(self) -> Thread | None:
         if self.reading is None:
@@ -183,7 +148,7 @@ class StallReport:
         """Return the stacks, the cause first, truncated to the limit of an outcome."""
         culprits = self.culprits
         order = [*culprits, *(view for view in self.views if view not in culprits)]
-        return "\n".join(view.excerpt(frames_max=_FRAMES_MAX) for view in order)[
+        return "\n".join(view.excerpt(frames_max=FRAMES_MAX) for view in order)[
             : limits.TRACEBACK_CHARS_MAX
         ]
 
@@ -215,8 +180,7 @@ class StallDetector:
         self._stepped_at = 0.0
         self._step_seconds: deque[float] = deque(maxlen=_STEPS_KEPT)
         self._told = False
-        self._asking: threading.Thread | None = None
-        self._answers: dict[int, StackDump] = {}
+        self._asking: StackRequest | None = None
 
     def look(self, pids: Mapping[int, int], now: float) -> StallReport | None:
         """Return the stall, once there is one and the stacks of every rank were collected.
@@ -239,15 +203,16 @@ class StallDetector:
         if moved:
             self._quiet_seconds, self._asking, self._told = 0.0, None, False
             return None
-        self._quiet_seconds += min(gap, _GAP_SECONDS_MAX)
+        self._quiet_seconds += min(gap, GAP_SECONDS_MAX)
         limit_seconds = self.limit_seconds()
         if self._quiet_seconds < limit_seconds:
             return None
         if self._asking is None:
-            self._ask(pids)
-        if self._asking is None or self._asking.is_alive():
+            self._asking = StackRequest(self._folder, pids)
+            self._asking.start()
+        if self._asking.is_alive():
             return None
-        return StallReport(self._quiet_seconds, limit_seconds, self._views())
+        return StallReport(self._quiet_seconds, limit_seconds, self._views(self._asking.answers))
 
     def warning(self) -> str | None:
         """Return a sentence, once per stall, halfway to the limit: a user may still intervene."""
@@ -294,24 +259,14 @@ class StallDetector:
                 self._step_seconds.append((now - self._stepped_at) / (step - self._step))
             self._step, self._stepped_at = step, now
 
-    def _ask(self, pids: Mapping[int, int]) -> None:
-        def ask(answers: dict[int, StackDump]) -> None:
-            answers.update(stacks.gather(self._folder, dict(pids)))
-
-        self._answers = {}
-        self._asking = threading.Thread(
-            target=ask, args=(self._answers,), name="stacks", daemon=True
-        )
-        self._asking.start()
-
-    def _views(self) -> tuple[RankProgress, ...]:
+    def _views(self, answers: Mapping[int, StackDump]) -> tuple[RankProgress, ...]:
         now = monotonic()
         return tuple(
             RankProgress(
                 rank,
                 reading,
                 now - reading.since if reading else self._quiet_seconds,
-                self._answers.get(rank, StackDump(0, "S")),
+                answers.get(rank, StackDump(0, "S")),
             )
             for rank, reading in sorted(self._readings.items())
         )

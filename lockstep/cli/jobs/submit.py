@@ -263,6 +263,8 @@ def plan_lines(answer: PlanView, source: str) -> Iterator[str]:
         yield f"  memory {answer.memory.sentence()}"
         if device := answer.memory.device_sentence():
             yield f"  of     {device}"
+    for sentence in answer.retries.sentences if answer.retries else ():
+        yield f"  retry  {sentence}"
     for warning in answer.warnings:
         yield f"  note   {warning}"
 

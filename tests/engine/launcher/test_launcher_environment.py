@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from lockstep.domain.life import job_environment
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.launcher.environment import rank_environment, scrub
-from tests.engine.launcher.attempts import Attempt, assignment_of, free_port
+from tests.engine.launcher.attempts import Attempt, assignment_of, free_port, script_spec
 
 DUMP = (
     "import json, os, sys\nprint(json.dumps([dict(os.environ), os.getcwd(), sys.path, sys.argv]))"
@@ -52,6 +52,7 @@ def test_nothing_of_the_services_environment_reaches_a_rank(attempt: Attempt) ->
     assert ours == {
         "LOCKSTEP_METRICS",
         "LOCKSTEP_TENSORBOARD",
+        "LOCKSTEP_STACKS",
         "LOCKSTEP_JOB_ID",
         "LOCKSTEP_ATTEMPT",
     }
@@ -98,9 +99,27 @@ def test_torchrun_started_once_makes_its_ranks_on_all_devices(attempt: Attempt) 
 
 
 def test_a_rank_inherits_no_descriptor_beside_its_three_streams(attempt: Attempt) -> None:
-    """The fourth is the listing's own."""
-    attempt.script("import os\nprint(len(os.listdir('/proc/self/fd')))").start().outcome()
+    """The fourth is the listing's own, and a Python opens its file for stacks by itself."""
+    attempt.command("sh", "-c", "ls /proc/self/fd | wc -l").start().outcome()
     assert attempt.lines() == ["4"]
+
+
+def test_a_scripts_own_paths_and_start_up_are_as_without_the_handler_of_stacks(
+    attempt: Attempt,
+) -> None:
+    own = attempt.folder / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("import builtins\nbuiltins.SEEN = __file__")
+    show = "import sys\nprint(SEEN, [place for place in sys.path if 'launcher' in place])"
+    attempt.script(show, env={"PYTHONPATH": str(own)}).start().outcome()
+    assert attempt.lines() == [f"{own}/sitecustomize.py []"]
+
+
+def test_a_script_whose_silence_is_not_reported_has_no_handler_of_stacks() -> None:
+    spec = script_spec(("a.py",), ranks=1, env=None)
+    spec["script"]["silence_seconds"] = None
+    environ = rank_environment(assignment_of(spec=spec), Path("/attempt"), cores=1)
+    assert not {"LOCKSTEP_STACKS", "PYTHONPATH"} & set(environ)
 
 
 def test_without_code_the_attempts_folder_is_the_working_folder(attempt: Attempt) -> None:

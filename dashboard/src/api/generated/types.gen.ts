@@ -773,6 +773,10 @@ export type PlanView = {
      */
     memory?: PlannedMemory | null;
     /**
+     * Ends after which a script is started again; null for a train job.
+     */
+    retries?: RetriesView | null;
+    /**
      * Warnings
      */
     warnings?: Array<string>;
@@ -960,6 +964,44 @@ export type QueuePlace = {
  * Reason for the end of an attempt.
  */
 export type Reason = 'succeeded' | 'cancelled' | 'timed_out' | 'shutdown' | 'preempted' | 'user_error' | 'bad_spec' | 'code_unavailable' | 'out_of_memory' | 'host_out_of_memory' | 'killed' | 'non_finite' | 'diverged' | 'stall' | 'exit_stall' | 'network' | 'port_in_use' | 'storage' | 'launch_failed' | 'lost' | 'cut_off' | 'unanswered' | 'version';
+
+/**
+ * RetriesView
+ *
+ * Reasons for the end of a script's attempt, by what follows.
+ */
+export type RetriesView = {
+    /**
+     * Again
+     *
+     * The script is started again, at most ``max`` times in a row without progress.
+     */
+    again: Array<Reason>;
+    /**
+     * Not Counted
+     *
+     * The script is started again; these ends do not count against ``max``.
+     */
+    not_counted: Array<Reason>;
+    /**
+     * Never
+     *
+     * The job fails.
+     */
+    never: Array<Reason>;
+    /**
+     * Max
+     *
+     * ``retry.max`` of the spec.
+     */
+    max: number;
+    /**
+     * Sentences
+     *
+     * The same as text.
+     */
+    sentences: Array<string>;
+};
 
 /**
  * SeriesView
@@ -1406,6 +1448,13 @@ export type Script = {
      * Ranks per node; null starts one per device.
      */
     nproc_per_node?: number | null;
+    /**
+     * Silence Seconds
+     *
+     * Seconds without output, without a metric and with idle devices after which the job gets the
+     * event ``silent``, with the stacks of its ranks; null reports nothing. The job continues.
+     */
+    silence_seconds?: number | null;
 };
 
 /**
@@ -1965,6 +2014,10 @@ export type PlanViewWritable = {
      * Memory of each rank, and of its device; null for a script.
      */
     memory?: PlannedMemoryWritable | null;
+    /**
+     * Ends after which a script is started again; null for a train job.
+     */
+    retries?: RetriesView | null;
     /**
      * Warnings
      */

@@ -7,6 +7,7 @@ import { ChartsPanel } from "./ChartsPanel";
 import { useJobEvents } from "./job-queries";
 import { OutcomePanel } from "./OutcomePanel";
 import classes from "./OverviewTab.module.css";
+import { SilenceNotice } from "./SilenceNotice";
 import { TimeSharesPanel } from "./TimeSharesPanel";
 import { earlierAttempts } from "./timeline";
 
@@ -14,6 +15,7 @@ export function OverviewTab({ job, reference }: { job: JobView; reference: strin
   return (
     <div className={classes.parts}>
       {hasEnded(job) ? <OutcomePanel job={job} reference={reference} /> : null}
+      {job.kind === "script" && job.state === "running" ? <SilenceNotice job={job} reference={reference} /> : null}
       {(job.attempt?.number ?? 1) > 1 || (job.state === "queued" && job.attempt !== null) ? (
         <Earlier job={job} reference={reference} />
       ) : null}

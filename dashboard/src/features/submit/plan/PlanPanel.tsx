@@ -63,6 +63,13 @@ function Known({ view }: { view: PlanView }) {
             {memory.source === null ? null : <span className={classes.parts}>{memory.source}</span>}
           </Fact>
         )}
+        {view.retries == null ? null : (
+          <Fact name="Retries">
+            {view.retries.sentences.map((sentence) => (
+              <span key={sentence}>{sentence}</span>
+            ))}
+          </Fact>
+        )}
       </dl>
       {(view.warnings ?? []).map((warning) => (
         <p key={warning} className={classes.warning}>

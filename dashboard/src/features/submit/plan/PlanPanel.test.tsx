@@ -1,0 +1,28 @@
+import { render, screen } from "@testing-library/react";
+import { expect, it } from "vitest";
+import type { PlanView } from "@/api/generated";
+import { readText } from "../text/read";
+import { PlanPanel } from "./PlanPanel";
+
+const SCRIPT: PlanView = {
+  plan: null,
+  sentence: null,
+  spec: { resources: { gpus: 2 } },
+  placement: ["node-a"],
+  queue: null,
+  retries: {
+    again: ["killed"],
+    not_counted: ["preempted"],
+    never: ["user_error"],
+    max: 3,
+    sentences: ["started again: after killed", "not started again: after user_error"],
+  },
+};
+
+it("says after which ends a script is started again", () => {
+  const planned = { view: SCRIPT, isOld: false, error: null, problems: [] };
+  render(<PlanPanel planned={planned as never} spec={readText("kind: script")} />);
+  expect(screen.getByText("Retries").nextSibling?.textContent).toBe(
+    "started again: after killednot started again: after user_error",
+  );
+});

@@ -1,0 +1,1 @@
+"""The only folder of Lockstep that a script's Python searches: see ``sitecustomize``."""
