@@ -31,10 +31,6 @@ PACKAGES: Final = (
 )
 WITH_PAGES: Final = ("docs", "benchmarks", "examples")
 OPENERS: Final = frozenset("What Which Whether Where How Who Whoever Why That Those".split())
-BRANCHES: Final = (
-    *(ast.If, ast.For, ast.While, ast.IfExp, ast.ExceptHandler),
-    *(ast.comprehension, ast.match_case),
-)
 DOCUMENTED: Final = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 LIMITS: Final = {
     # Figure: (limit, goal)
@@ -43,7 +39,6 @@ LIMITS: Final = {
     "nobody, somebody, everybody, anybody": (0.3, 0.3),
     "anew, lest, foretold, mend, mended, thereof": (0.05, 0.05),
     "docstrings with a wh-word first, %": (1.5, 1.5),
-    "decisions per 10 lines": (1.38, 1.2),
     "class names in several modules": (5, 5),
     "lines over 100 columns": (43, 0),
 }
@@ -77,25 +72,18 @@ class Reading:
     classes: Counter[str] = field(default_factory=Counter)
     messages: Counter[str] = field(default_factory=Counter)
     retired: set[str] = field(default_factory=set)
-    decisions: int = 0
-    lines: int = 0
     long_lines: int = 0
 
     def add(self, text: str) -> None:
         """Add one module."""
-        stripped = [line.strip() for line in text.splitlines()]
         self.long_lines += sum(
             len(_PRAGMA.sub("", line).rstrip()) > COLUMNS for line in text.splitlines()
         )
-        self.lines += sum(bool(line) and not line.startswith("#") for line in stripped)
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, DOCUMENTED):
                 self._add_docstring(ast.get_docstring(node))
             if isinstance(node, ast.ClassDef):
                 self.classes[node.name] += 1
-            self.decisions += isinstance(node, BRANCHES)
-            if isinstance(node, ast.BoolOp):
-                self.decisions += len(node.values) - 1
             if (
                 isinstance(node, ast.Constant)
                 and isinstance(node.value, str)
@@ -131,7 +119,7 @@ class Reading:
         found = dict(zip(list(LIMITS)[:4], frequencies(self.words), strict=True))
         openers = 100 * self.openers[True] / self.openers.total()
         several = sum(count > 1 for count in self.classes.values())
-        others = (openers, 10 * self.decisions / self.lines, float(several), float(self.long_lines))
+        others = (openers, float(several), float(self.long_lines))
         return found | dict(zip(list(LIMITS)[4:], others, strict=True))
 
 

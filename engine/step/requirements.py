@@ -99,8 +99,8 @@ def gradients_of_model_only(task: Task, model: nn.Module) -> Iterator[None]:
         raise EngineError(
             Reason.BAD_SPEC,
             f"loss() gives a gradient to {listed(sorted(set(found)))}, which is not a part of "
-            "model(), so it is neither trained nor saved: make it a part of what model() returns, or freeze it "
-            "with requires_grad_(False)",
+            "model(), so it is neither trained nor saved: make it a part of what model() returns, "
+            "or freeze it with requires_grad_(False)",
         )
 
 
