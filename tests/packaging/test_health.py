@@ -73,7 +73,9 @@ def test_a_scheduler_is_healthy_until_its_last_pass_is_too_long_ago(
         row.finished_at = now(session) - 32
     code, reason = check("scheduler", url)
     assert code == 1
-    assert re.fullmatch(r"the last pass ended 3\d s ago; at most 30 s are expected\n", reason)
+    said = re.fullmatch(r"the last pass ended (\d+) s ago; at most 30 s are expected\n", reason)
+    assert said is not None
+    assert int(said[1]) >= 32
 
 
 def test_an_agent_is_healthy_while_its_heartbeats_arrive(url: str, tmp_path: Path) -> None:
