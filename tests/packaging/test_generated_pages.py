@@ -25,7 +25,7 @@ def _run(script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=250,
     )
 
 
