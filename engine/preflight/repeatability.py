@@ -250,14 +250,13 @@ def _moved_warnings(moved: list[HiddenState]) -> list[str]:
     if parameters:
         warnings.append(
             f"loss() changes parameters ({_listed(parameters)}), such as those of a moving "
-            f"average: they move with each micro-batch of a rank, not with each step, {_DEPENDS}; "
-            "rank 0's are saved"
+            f"average: they move with each micro-batch of a rank, not with each step, {_DEPENDS}"
         )
     if buffers:
         warnings.append(
             f"loss() changes buffers ({_listed(buffers)}): each rank's follow its own "
             f"micro-batches, "
-            f"{_DEPENDS}; rank 0's are evaluated and saved"
+            f"{_DEPENDS}; rank 0's are evaluated"
         )
     return warnings
 
