@@ -312,7 +312,9 @@ class TrainingState:
 
     # --- restoring
 
-    def restored(self, model: nn.Module, *, steps: int, resumes: bool) -> State | None:
+    def restored(
+        self, model: nn.Module, *, steps: int, resumes: bool, source: str = attempt.RESUME
+    ) -> State | None:
         """Return the state to resume from, on every rank; None at a fresh start.
 
         All ranks must call this.
@@ -324,13 +326,15 @@ class TrainingState:
         steps : int
             Optimizer steps of the whole run.
         resumes : bool
-            True to use this folder's own checkpoints if there is no ``resume``.
+            True to use this folder's own checkpoints if there is no ``source``.
+        source : str
+            Folder of the attempt's that holds the checkpoint to resume from, if there is one.
         """
         if self._ranks.local_rank == 0:
             # With the two averages of Adam, which the optimizer makes in the first step.
             self._state_bytes = 3 * sum(each.nbytes for each in model.parameters())
         found, damage = self._ranks.from_first(
-            self._find(resumes=resumes) if self._ranks.first else (None, "")
+            self._find(source, resumes=resumes) if self._ranks.first else (None, "")
         )
         if damage:
             raise EngineError(Reason.STORAGE, f"the checkpoint to resume from is damaged: {damage}")
@@ -411,16 +415,16 @@ class TrainingState:
             return []
         return wrong
 
-    def _find(self, *, resumes: bool) -> tuple[Path | None, str]:
+    def _find(self, source: str, *, resumes: bool) -> tuple[Path | None, str]:
         """Return the verified checkpoint to resume from, or the damage of the one that was given.
 
         Rank 0 only, for all ranks.
         """
         checkpoint.tidy(self._folder / attempt.CHECKPOINTS)
-        resume = self._folder / attempt.RESUME
+        resume = self._folder / source
         if resume.is_dir():
             damage = self._damage_of(resume)
-            return (None, damage) if damage else (Path(attempt.RESUME), "")
+            return (None, damage) if damage else (Path(source), "")
         for folder in checkpoint.complete(self._folder / attempt.CHECKPOINTS) if resumes else ():
             if not self._damage_of(folder):
                 return folder.relative_to(self._folder), ""
