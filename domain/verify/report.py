@@ -20,8 +20,8 @@ _CAUSES: Final = {
 
 
 def agrees(done: Verification) -> bool:
-    """Return whether no run was refused and none is beyond the tolerance."""
-    return bool(done.rows) and not done.refused and not done.above
+    """Return whether all runs were made, none was refused and none is beyond the tolerance."""
+    return done.complete and not done.refused and not done.above
 
 
 def table(done: Verification) -> list[tuple[str, ...]]:
@@ -58,6 +58,7 @@ def document(done: Verification) -> dict[str, Any]:
     reference = done.reference
     return {
         "agrees": agrees(done),
+        "complete": done.complete,
         "judged": not done.announced,
         "steps": done.steps,
         "reference": str(reference.run.layout) if reference else None,

@@ -64,6 +64,8 @@ class Verification:
         self.rows: list[ComparedRun] = []
         self.reference: ComparedRun | None = None
         self.twin: Difference | None = None
+        self.complete = False
+        """True once all runs were made."""
         self._layouts, self._runs = layouts, Runs(document, steps)
         self._strategy = document["train"].get("strategy") or {}
 
@@ -74,9 +76,15 @@ class Verification:
             if self.reference is None and not row.result.refusal:
                 self.reference = row
                 self.twin = self._add(self._runs.twin(layout), execute).difference
-        if self.reference is None:
-            return
-        first = self.reference.run.layout
+        if self.reference is not None:
+            self._resume(self.reference.run.layout, execute)
+        self.complete = True
+
+    def layouts(self) -> list[Run]:
+        """The runs of the layouts, which a service may refuse before the first is made."""
+        return [self._runs.plain(layout) for layout in self._layouts]
+
+    def _resume(self, first: Layout, execute: Callable[[Run], Result]) -> None:
         after = self._layouts.index(first) + 1
         following = self._layouts[after % len(self._layouts)]
         killed = self._add(self._runs.killed(first), execute)
@@ -84,9 +92,8 @@ class Verification:
             self._add(self._runs.moved(killed.run, following), execute)
 
     def _add(self, run: Run, execute: Callable[[Run], Result]) -> ComparedRun:
-        result = execute(run)
-        compared = self.reference is not None and not result.refusal
-        found = difference(result, self.reference.result) if compared and self.reference else None
+        result, reference = execute(run), self.reference
+        found = difference(result, reference.result) if reference and not result.refusal else None
         self.rows.append(ComparedRun(run, result, found))
         return self.rows[-1]
 

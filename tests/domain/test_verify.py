@@ -168,6 +168,26 @@ def test_a_run_beyond_the_tolerance_is_named_with_its_first_step(
     assert (found["agrees"], found["reference"], beyond) == (False, "1x8", [name])
 
 
+def test_rows_before_a_failure_are_judged_and_are_no_agreement() -> None:
+    done = Verification(examples.SPEC, LAYOUTS, steps=4)
+
+    def execute(run: Run) -> Result:
+        if run.kind == "killed":
+            raise OSError("the node is gone")
+        return result()
+
+    with pytest.raises(OSError, match="the node is gone"):
+        done.perform(execute)
+    assert [row[-1] for row in report.table(done)] == [
+        "reference",
+        "sets the tolerance",
+        "within",
+        "",
+    ]
+    assert report.sentences(done) == []
+    assert not report.agrees(done)
+
+
 def test_a_layout_that_is_refused_alone_is_no_agreement_and_no_reference() -> None:
     done = made(layout=Result(refusal="one sample is too few"))
     assert not report.agrees(done)
