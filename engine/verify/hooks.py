@@ -31,7 +31,9 @@ def start_one_ulp_away(model: nn.Module, train: Train) -> None:
     a float32 is rounded away, and the twin would show nothing. Zeros stay. Adding, instead of
     scaling, also changes a model whose layers are normalised.
     """
-    used = (train.precision, train.strategy.compression, "tf32" if train.tf32 else "")
+    on_cuda = any(weight.is_cuda for weight in model.parameters())
+    tf32 = "tf32" if train.tf32 and on_cuda else ""
+    used = (train.precision, train.strategy.compression, tf32)
     rounded = max(_ROUNDED.get(name, 0.0) for name in used)
     with torch.no_grad():
         for weight in model.parameters():

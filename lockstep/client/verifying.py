@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Self
 from lockstep.client import short_jobs
 from lockstep.client.errors import ClientError, RefusedError, TimedOutError
 from lockstep.client.files.checkpoints import MODEL, check_file
+from lockstep.domain import limits
 from lockstep.domain.life.lifecycle import TERMINAL, JobState
 from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.spec.init_from import JobCheckpoint
@@ -103,8 +104,8 @@ class ServiceRuns:
 
     def _series(self, job: JobView) -> dict[str, dict[int, float]]:
         series: dict[str, dict[int, float]] = {name: {} for name in SERIES.values()}
-        steps = job.spec["train"]["steps"]
-        found = self._client.metrics(job.id, names=[*series], max_points=steps)
+        points = min(job.spec["train"]["steps"], limits.SERIES_POINTS_MAX)
+        found = self._client.metrics(job.id, names=[*series], max_points=points)
         for each in found.series:
             series[each.name].update(zip(each.step, each.value, strict=True))
         return series

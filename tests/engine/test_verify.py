@@ -5,6 +5,11 @@ Each run is an attempt under the real launcher, and the kill is a real SIGKILL o
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,14 +19,11 @@ import torch
 from torch import nn
 
 from lockstep.domain.spec.reading import read_spec
-from lockstep.domain.verify import report
-from lockstep.domain.verify.layouts import read_layouts
-from lockstep.domain.verify.session import Verification
 from lockstep.engine.verify import __main__ as command
 from lockstep.engine.verify.hooks import start_one_ulp_away
 from lockstep.engine.verify.local import LocalRuns
 from lockstep.worker.launch.fork_client import ForkServer
-from tests.engine.launcher.attempts import Attempt
+from tests.engine.launcher.attempts import Attempt, is_alive, until
 
 TASK = '''
 import itertools
@@ -68,62 +70,82 @@ def document(folder: Path, **args: Any) -> dict[str, Any]:
     }
 
 
-class WarmRuns(LocalRuns):
-    """Launchers are forked from a process that has imported torch, as an agent's are."""
-
-    warm: ForkServer
-
-    def launch(self, folder: Path) -> None:
-        Attempt(folder, self.warm).start().outcome()
-
-
 @pytest.fixture
-def verify(warm: ForkServer, tmp_path: Path) -> Callable[..., list[tuple[str, ...]]]:
-    def run(layouts: str, **args: Any) -> list[tuple[str, ...]]:
-        code, folder = tmp_path / "code", tmp_path / "attempts"
-        code.mkdir()
-        folder.mkdir()
-        done = Verification(document(code, **args), read_layouts(layouts), steps=6)
-        runs = WarmRuns(folder, code, cuda=False, say=lambda _: None)
-        runs.warm = warm
-        done.perform(runs)
-        return report.table(done)
+def verify(
+    warm: ForkServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Callable[..., tuple[int, Any]]:
+    """The module with launchers that are forked, as an agent's are: its exit code and document."""
+    monkeypatch.setattr(
+        LocalRuns, "launch", lambda _, folder: Attempt(folder, warm).start().outcome()
+    )
+
+    def run(layouts: str, **args: Any) -> tuple[int, Any]:
+        file = tmp_path / "job.json"
+        file.write_text(json.dumps(document(tmp_path, **args)))
+        code = command.main([str(file), "--layouts", layouts, "--steps", "6", "-o", "json"])
+        return code, json.loads(capsys.readouterr().out)
 
     return run
 
 
 def test_a_right_task_agrees_in_every_layout_and_after_a_kill(
-    verify: Callable[..., list[tuple[str, ...]]],
+    verify: Callable[..., tuple[int, Any]],
 ) -> None:
-    rows = verify("1x8,2x2")
-    assert [row[-1] for row in rows] == [
-        "reference",
-        "sets the tolerance",
-        "within",
-        "within",
-        "within",
-        "",
-    ]
-    assert rows[1][1] != "0"
+    code, found = verify("1x8,2x2")
+    assert (code, found["agrees"], found["reference"]) == (0, True, "1x8")
+    twin, other, killed, moved = [run["difference"] for run in found["runs"][1:]]
+    assert twin["loss"] > 0
+    assert other["weights"] < 1e-14
     # The same layout, killed and resumed, is the same to the last bit.
-    assert rows[3] == ("1x8, killed after step 4 and resumed", "0", "0", "0", "within")
-    assert all(float(limit) < 1e-10 for limit in rows[-1][1:-1])
+    assert killed == {"loss": 0.0, "gradient": 0.0, "weights": 0.0}
+    assert moved["weights"] < 1e-14
+    assert all(limit < 1e-11 for limit in found["tolerance"].values())
 
 
 def test_a_schedule_of_calls_is_found_by_another_number_of_micro_batches(
-    verify: Callable[..., list[tuple[str, ...]]],
+    verify: Callable[..., tuple[int, Any]],
 ) -> None:
-    other = verify("1x8,2x2", counts=True)[2]
-    assert (other[0], other[-1]) == ("2x2", "differs at step 1")
+    code, found = verify("1x8,2x2", counts=True)
+    assert code == 1
+    assert found["sentences"][0].startswith("2x2: differs from step 1 on: loss ")
+    assert any("it depends on previous calls" in sentence for sentence in found["sentences"])
 
 
 def test_state_that_no_checkpoint_holds_is_found_by_the_kill(
-    verify: Callable[..., list[tuple[str, ...]]],
+    verify: Callable[..., tuple[int, Any]],
 ) -> None:
     # One micro-batch per rank and step in both layouts: these agree.
-    verdicts = [row[-1] for row in verify("1x8,2x4", counts=True)]
-    assert verdicts[2] == "within"
-    assert verdicts[3:5] == ["differs at step 4", "differs at step 4"]
+    code, found = verify("1x8,2x4", counts=True)
+    assert code == 1
+    verdicts = [run["verdict"] for run in found["runs"]]
+    assert verdicts[2:] == ["within", "differs at step 4", "differs at step 4"]
+
+
+def test_ctrl_c_leaves_no_process_and_no_file(tmp_path: Path) -> None:
+    spec = document(tmp_path)
+    (tmp_path / "job.json").write_text(json.dumps(spec))
+    folders = tmp_path / "folders"
+    folders.mkdir()
+    with subprocess.Popen(
+        [
+            *(sys.executable, "-m", "lockstep.engine.verify", str(tmp_path / "job.json")),
+            *("--steps", "1000000"),
+        ],
+        env={**os.environ, "TMPDIR": str(folders)},
+        cwd=Path(__file__).parents[2],
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        ranks = until(
+            lambda: list(folders.glob("lockstep-verify-*/01/ranks.json")), seconds=60, what="ranks"
+        )
+        pid = json.loads(ranks[0].read_text())["ranks"][0]["pid"]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    assert not is_alive(pid)
+    assert list(folders.glob("lockstep-verify-*")) == []
 
 
 @pytest.mark.parametrize(
