@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from lockstep.domain.spec.reading import read_spec
 from lockstep.domain.verify.compare import (
     Difference,
     Excess,
@@ -29,12 +30,6 @@ BATCH_DEPENDENT: Final = (
     "the task is batch_dependent: its gradient depends on how the batch is split"
 )
 """Warning of the engine about such a task."""
-_OTHER_NUMBERS: Final = {
-    ("name", "local_sgd"): "strategy local_sgd",
-    ("name", "diloco"): "strategy diloco",
-    ("compression", "powersgd"): "compression powersgd",
-}
-"""Settings of the strategy under which the promise does not hold."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +62,9 @@ class Verification:
         self.complete = False
         """True once all runs were made."""
         self._layouts, self._runs = layouts, Runs(document, steps)
-        self._strategy = document["train"].get("strategy") or {}
+        train = read_spec(document).train
+        assert train is not None, "a script has no layouts"
+        self._strategy = train.strategy
 
     def perform(self, execute: Callable[[Run], Result]) -> None:
         """Make all runs. An error of ``execute`` ends it; the rows so far remain."""
@@ -105,12 +102,8 @@ class Verification:
     @property
     def announced(self) -> str:
         """The declaration by which other layouts give other numbers; empty without one."""
-        declared = [
-            what
-            for (field, value), what in _OTHER_NUMBERS.items()
-            if self._strategy.get(field) == value
-        ]
-        return next(iter(declared), "batch_dependent" if BATCH_DEPENDENT in self.warnings else "")
+        dependent = "batch_dependent" if BATCH_DEPENDENT in self.warnings else ""
+        return self._strategy.announced or dependent
 
     @property
     def warnings(self) -> list[str]:

@@ -155,7 +155,7 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
         load_initial(model, train.init_from, folder, ranks)
         telemetry.event("initialized", **{"from": train.init_from})
     if order.ulp:
-        start_one_ulp_away(model, train)
+        start_one_ulp_away(model, train, tf32=train.tf32 and ranks.device.type == "cuda")
     repeats = check_loss(task, model, sample, precision, seed=train.seed, device=ranks.device)
     # A resumed run was checked at its start; the state of its model since then must not end it.
     probed = (

@@ -39,7 +39,9 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         layouts = read_layouts(options.layouts)
         document, code = read_alone(options.file, options.code)
-        _require_devices(layouts, torch.cuda.device_count() if cuda else None)
+        _require_fit(layouts, document["train"]["batch"]["size"], "samples in a batch")
+        if cuda:
+            _require_fit(layouts, torch.cuda.device_count(), "GPUs on this machine")
     except ValueError as error:
         parser.error(str(error))
     except LockstepError as refused:
@@ -62,10 +64,10 @@ def main(arguments: list[str] | None = None) -> int:
     return 0 if report.agrees(done) else _FAILED
 
 
-def _require_devices(layouts: list[Layout], count: int | None) -> None:
+def _require_fit(layouts: list[Layout], count: int, what: str) -> None:
     most = max(layout.world_size for layout in layouts)
-    if count is not None and most > count:
-        raise ValueError(f"--layouts: {most} ranks need as many GPUs, and this machine has {count}")
+    if most > count:
+        raise ValueError(f"--layouts: {most} ranks are more than the {count} {what}")
 
 
 def _print(done: Verification, output: str) -> None:

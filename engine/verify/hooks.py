@@ -24,16 +24,15 @@ _ROUNDED: Final = {
 """Relative spacing of the formats that forward, backward or the exchange of gradients round to."""
 
 
-def start_one_ulp_away(model: nn.Module, train: Train) -> None:
+def start_one_ulp_away(model: nn.Module, train: Train, *, tf32: bool) -> None:
     """Add one to two units in the last place to each weight.
 
     The unit is that of the coarsest format of the run: under ``precision: bf16`` the last place of
     a float32 is rounded away, and the twin would show nothing. Zeros stay. Adding, instead of
-    scaling, also changes a model whose layers are normalised.
+    scaling, also changes a model whose layers are normalised. ``tf32`` is true if the device uses
+    it.
     """
-    on_cuda = any(weight.is_cuda for weight in model.parameters())
-    tf32 = "tf32" if train.tf32 and on_cuda else ""
-    used = (train.precision, train.strategy.compression, tf32)
+    used = (train.precision, train.strategy.compression, "tf32" if tf32 else "")
     rounded = max(_ROUNDED.get(name, 0.0) for name in used)
     with torch.no_grad():
         for weight in model.parameters():

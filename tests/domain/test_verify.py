@@ -209,6 +209,18 @@ def test_runs_that_announce_other_numbers_are_not_judged() -> None:
     assert report.sentences(done) == [
         "not judged: with batch_dependent other layouts give other numbers, as announced"
     ]
-    strategy = {"name": "local_sgd", "sync_every_steps": 4}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "announced"),
+    [
+        ({"name": "local_sgd", "sync_every_steps": 4}, "strategy local_sgd"),
+        ({"name": "diloco", "sync_every_steps": 4}, "strategy diloco"),
+        ({"compression": "powersgd"}, "compression powersgd"),
+        ({"compression": "bf16"}, ""),
+        ({"name": "fsdp"}, ""),
+    ],
+)
+def test_a_strategy_announces_other_numbers(strategy: dict[str, Any], announced: str) -> None:
     spec = {**examples.SPEC, "train": {**examples.SPEC["train"], "strategy": strategy}}
-    assert Verification(spec, LAYOUTS, 4).announced == "strategy local_sgd"
+    assert Verification(spec, LAYOUTS, 4).announced == announced
