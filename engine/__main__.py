@@ -19,24 +19,25 @@ import faulthandler
 import os
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 import torch
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life import attempt
+from lockstep.domain.life.job_environment import VERIFY
 from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.spec.init_from import JOB_PREFIX
 from lockstep.domain.spec.job import JobSpec, PathCode
 from lockstep.domain.spec.reading import read_spec
-from lockstep.domain.spec.tasks import is_own_task
 from lockstep.domain.spec.train import Train
 from lockstep.domain.training.plan import BatchPlan, plan_of
+from lockstep.domain.verify.orders import NONE as NO_ORDER
+from lockstep.domain.verify.orders import VerifyOrder, read_order
 from lockstep.engine.loop.trainer import Trainer, TrainingResult
 from lockstep.engine.runtime import failure_text, folder_lock, randomness, torchrun
 from lockstep.engine.runtime.errors import EngineError, write_error
@@ -52,6 +53,7 @@ from lockstep.engine.runtime.ranks import (
     use_threads,
 )
 from lockstep.engine.task.loading import load_task
+from lockstep.engine.task.spec_file import read_alone
 
 _WATCHED: Final = timedelta(days=14)
 """Timeout of collectives under the service. Longer than any limit of ``train.stall``: the launcher
@@ -76,6 +78,8 @@ class RunOptions:
     alone: bool = False
     """True without the service. The run then resumes from its own folder's checkpoints and obeys
     SIGTERM."""
+    order: VerifyOrder = NO_ORDER
+    """Of ``lockstep verify``."""
     patience: timedelta = _WATCHED
     """Time that a rank waits for the others before it fails."""
     trainer: Trainer | None = None
@@ -210,6 +214,7 @@ def _train(run: RunOptions, ranks: Ranks, folder: Path) -> TrainingResult:
         heartbeat=run.heartbeat,
         spec=run.spec,
         code=run.code,
+        order=run.order,
     )
     if run.alone:
         torchrun.on_sigterm(run.stop)
@@ -244,31 +249,23 @@ def _attempt(folder: Path, environment: RankEnvironment) -> RunOptions:
         cuda=assignment.device_kind == "cuda",
         folder=folder,
         devices=assignment.devices,
+        order=_order(os.environ),
         heartbeat=Heartbeat.begin(folder, environment.rank),
     )
 
 
+def _order(environ: Mapping[str, str]) -> VerifyOrder:
+    try:
+        return read_order(environ.get(VERIFY, ""))
+    except ValueError as error:
+        raise EngineError(Reason.BAD_SPEC, str(error)) from None
+
+
 def _alone(options: argparse.Namespace, environment: RankEnvironment) -> RunOptions:
     """Return the run that a YAML file describes, on as many ranks as were started."""
-    file: Path = options.file
-    document = _read_yaml(file)
-    code: Path = (options.code or file.parent).resolve()
-    train = document.get("train") if isinstance(document, dict) else None
-    if (
-        isinstance(train, dict)
-        and is_own_task(str(train.get("task")))
-        and document.get("code") is None
-    ):
-        document["code"] = {"path": str(code)}
+    document, code = read_alone(options.file, options.code)
     spec = read_spec(document)
-    if spec.train is None:
-        raise LockstepError(
-            ErrorCode.INVALID,
-            f"{file}: kind is {spec.kind!r}; the engine runs kind: train only",
-            next_step="start a script with torchrun",
-        )
-    if isinstance(spec.code, PathCode):
-        code = Path(spec.code.path)
+    assert spec.train is not None
     plan = plan_of(spec, environment.world_size)
     assert plan is not None
     if plan.batch_size < environment.world_size:
@@ -294,17 +291,6 @@ def _from_here(train: Train) -> Train:
     if train.init_from is None or train.init_from.startswith(JOB_PREFIX):
         return train
     return train.model_copy(update={"init_from": str(Path(train.init_from).absolute())})
-
-
-def _read_yaml(file: Path) -> Any:
-    try:
-        return YAML(typ="safe", pure=True).load(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise LockstepError(
-            ErrorCode.NOT_FOUND, f"{file} cannot be read: {error.strerror}"
-        ) from None
-    except (YAMLError, UnicodeDecodeError) as error:
-        raise LockstepError(ErrorCode.MALFORMED, f"{file} is not YAML: {error}") from None
 
 
 def _be_deterministic(*, cuda: bool) -> None:

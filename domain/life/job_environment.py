@@ -9,6 +9,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+VERIFY: Final = "LOCKSTEP_VERIFY"
+"""Order of ``lockstep verify`` to the engine (``domain.verify.orders``): the only variable of
+Lockstep that a job's ``env`` may hold."""
+
 
 class Variable(NamedTuple):
     """A variable that the launcher sets."""

@@ -15,6 +15,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field
 
 from lockstep.domain.errors import at_field
+from lockstep.domain.life.job_environment import VERIFY
 
 NAME = r"^[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?$"
 ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
@@ -91,7 +92,8 @@ def git_ref(ref: str) -> str:
 
 
 def _not_reserved(name: str) -> str:
-    if name in RESERVED_ENV or name.startswith(("LOCKSTEP_", "TORCHELASTIC_")):
+    prefixed = name.startswith(("LOCKSTEP_", "TORCHELASTIC_")) and name != VERIFY
+    if name in RESERVED_ENV or prefixed:
         raise at_field(
             (),
             "this variable is reserved: the launcher sets it for each rank",

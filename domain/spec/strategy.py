@@ -134,6 +134,13 @@ class Strategy(Section):
         return self.name if self.compression == "none" else f"{self.name} {self.compression}"
 
     @property
+    def announced(self) -> str:
+        """The setting under which other layouts give other numbers; empty without one."""
+        if self.compression == "powersgd":
+            return "compression powersgd"
+        return f"strategy {self.name}" if self.name in _FOR["sync_every_steps"] else ""
+
+    @property
     def one_process(self) -> bool:
         """True if one process drives all devices of its node.
 

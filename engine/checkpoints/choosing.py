@@ -1,6 +1,6 @@
 """Choice of the checkpoint that a run resumes from: found, verified, equal on all nodes, and read.
 
-The checkpoint in ``resume`` has been chosen before, by the service or a person, and must be intact.
+The checkpoint in a folder such as ``resume`` has been chosen before, by the service or a person, and must be intact.
 Otherwise the newest intact one of the run's own is taken. A run whose own checkpoints are all
 damaged is refused: it would begin again at step 0 without a word.
 
@@ -36,7 +36,9 @@ class _Found(NamedTuple):
     refused: str
 
 
-def chosen(folder: Path, ranks: Ranks, telemetry: Telemetry, *, resumes: bool) -> Chosen | None:
+def chosen(
+    folder: Path, ranks: Ranks, telemetry: Telemetry, source: str, *, resumes: bool
+) -> Chosen | None:
     """Return the checkpoint, on every rank; None at a fresh start. All ranks must call this.
 
     Parameters
@@ -45,8 +47,10 @@ def chosen(folder: Path, ranks: Ranks, telemetry: Telemetry, *, resumes: bool) -
         The attempt's.
     ranks : Ranks
     telemetry : Telemetry
+    source : str
+        Folder below the attempt's of a checkpoint that was chosen before.
     resumes : bool
-        True to use the folder's own checkpoints if there is no ``resume``.
+        True to use the folder's own checkpoints if there is no such folder.
 
     Raises
     ------
@@ -57,7 +61,7 @@ def chosen(folder: Path, ranks: Ranks, telemetry: Telemetry, *, resumes: bool) -
     state: State | None = None
     found = _Found(None, "")
     if ranks.first:
-        found, state = _find(folder, telemetry, resumes=resumes)
+        found, state = _find(folder, telemetry, source, resumes=resumes)
     found = ranks.from_first(found)
     if found.refused:
         raise EngineError(Reason.STORAGE, found.refused)
@@ -68,11 +72,13 @@ def chosen(folder: Path, ranks: Ranks, telemetry: Telemetry, *, resumes: bool) -
     return Chosen(found.folder.as_posix(), path, state or checkpoint.load(path))
 
 
-def _find(folder: Path, telemetry: Telemetry, *, resumes: bool) -> tuple[_Found, State | None]:
+def _find(
+    folder: Path, telemetry: Telemetry, source: str, *, resumes: bool
+) -> tuple[_Found, State | None]:
     """Return the folder and state of the checkpoint, or the reason of a refusal. Rank 0 only."""
     own = folder / attempt.CHECKPOINTS
     checkpoint.tidy(own)
-    resume = folder / attempt.RESUME
+    resume = folder / source
     if resume.is_dir():
         state, damage = _read(resume, telemetry)
         refused = f"the checkpoint to resume from is damaged: {damage}" if damage else ""

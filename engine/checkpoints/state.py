@@ -313,7 +313,9 @@ class TrainingState:
 
     # --- restoring
 
-    def restored(self, model: nn.Module, *, steps: int, resumes: bool) -> State | None:
+    def restored(
+        self, model: nn.Module, *, steps: int, resumes: bool, source: str = attempt.RESUME
+    ) -> State | None:
         """Return the state to resume from, on every rank; None at a fresh start.
 
         All ranks must call this.
@@ -325,12 +327,14 @@ class TrainingState:
         steps : int
             Optimizer steps of the whole run.
         resumes : bool
-            True to use this folder's own checkpoints if there is no ``resume``.
+            True to use this folder's own checkpoints if there is no ``source``.
+        source : str
+            Folder of the attempt's that holds the checkpoint to resume from, if there is one.
         """
         if self._ranks.local_rank == 0:
             # With the two averages of Adam, which the optimizer makes in the first step.
             self._state_bytes = 3 * sum(each.nbytes for each in model.parameters())
-        found = choosing.chosen(self._folder, self._ranks, self._telemetry, resumes=resumes)
+        found = choosing.chosen(self._folder, self._ranks, self._telemetry, source, resumes=resumes)
         if found is None:
             return None
         name, folder, state = found

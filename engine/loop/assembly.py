@@ -20,9 +20,13 @@ from typing import Any
 from torch import nn
 from torch.utils.data import Dataset
 
+from lockstep.domain.life.attempt import INIT, RESUME
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.train import Train
 from lockstep.domain.training.plan import BatchPlan
+from lockstep.domain.verify.orders import NONE as NO_ORDER
+from lockstep.domain.verify.orders import VerifyOrder
+from lockstep.domain.verify.session import BATCH_DEPENDENT
 from lockstep.engine.checkpoints.initial import load_initial
 from lockstep.engine.checkpoints.restoring import restore_model, restore_optimizer
 from lockstep.engine.checkpoints.state import TrainingState
@@ -59,6 +63,7 @@ from lockstep.engine.strategies.base import Strategy
 from lockstep.engine.strategies.block_order import ModelUsage
 from lockstep.engine.task.dropout import Masks, name_layers
 from lockstep.engine.task.interface import Batch, Task
+from lockstep.engine.verify.hooks import start_one_ulp_away
 
 
 @dataclass
@@ -107,12 +112,13 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
     telemetry: Telemetry,
     resumes: bool,
     spec: JobSpec | None = None,
+    order: VerifyOrder = NO_ORDER,
 ) -> Assembly:
     """Build all of it. All ranks must call this.
 
     Parameters
     ----------
-    train, plan, task, ranks, folder, goes_on, spec
+    train, plan, task, ranks, folder, goes_on, spec, order
         As ``engine.loop.trainer.Trainer`` takes them.
     telemetry : Telemetry
     """
@@ -148,7 +154,9 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
         spec=spec,
         export_files=partial(task.export_files, model),
     )
-    state = saved.restored(model, steps=length.steps, resumes=resumes)
+    state = saved.restored(
+        model, steps=length.steps, resumes=resumes, source=INIT if order.resume else RESUME
+    )
     steps_done = 0
     if state is not None:
         steps_done = state["step"]
@@ -156,6 +164,8 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
     elif train.init_from is not None:
         load_initial(model, train.init_from, folder, ranks)
         telemetry.event("initialized", **{"from": train.init_from})
+    if order.ulp:
+        start_one_ulp_away(model, train, tf32=train.tf32 and ranks.device.type == "cuda")
     repeats = check_loss(task, model, sample, precision, seed=train.seed, device=ranks.device)
     # A resumed run was checked at its start; the state of its model since then must not end it.
     probed = (
@@ -274,9 +284,7 @@ def announce(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
             "samples: " + assembly.length.repeated(plan, assembly.samples)
         )
     if assembly.task.batch_dependent:
-        telemetry.warn(
-            "the task is batch_dependent: its gradient depends on how the batch is split"
-        )
+        telemetry.warn(BATCH_DEPENDENT)
     if assembly.probed.note and assembly.probed.difference is None:
         telemetry.warn(assembly.probed.note)
     elif assembly.probed.note:

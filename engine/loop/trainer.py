@@ -22,6 +22,8 @@ from torch import Tensor
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.train import Train
 from lockstep.domain.training.plan import BatchPlan
+from lockstep.domain.verify.orders import NONE as NO_ORDER
+from lockstep.domain.verify.orders import VerifyOrder
 from lockstep.engine.data.loader import RankBatch
 from lockstep.engine.loop.assembly import announce, announce_usage, assemble, report_plan
 from lockstep.engine.loop.evaluation import evaluate
@@ -40,6 +42,7 @@ from lockstep.engine.runtime.timeline import timeline_for
 from lockstep.engine.step.gradient import Accumulated
 from lockstep.engine.step.requirements import WeightedLoss
 from lockstep.engine.task.interface import Task
+from lockstep.engine.verify.hooks import kill_if_ordered
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,8 @@ class Trainer:
         The whole spec, for the export at the end.
     code : Path, optional
         Folder of the job's code; with it, the run's memory is predicted.
+    order : VerifyOrder, optional
+        Of ``lockstep verify``.
     """
 
     def __init__(
@@ -91,10 +96,11 @@ class Trainer:
         heartbeat: Heartbeat | None = None,
         spec: JobSpec | None = None,
         code: Path | None = None,
+        order: VerifyOrder = NO_ORDER,
     ):
         self.train, self.plan, self.task, self.ranks, self.folder = train, plan, task, ranks, folder
         self.steps_done = 0
-        self._resumes, self._spec = resumes, spec
+        self._resumes, self._spec, self._order = resumes, spec, order
         self._heartbeat = heartbeat or Heartbeat.unseen()
         self._telemetry = Telemetry(folder, writes=ranks.first)
         self._account = MemoryReport(train, ranks, self._telemetry, code)
@@ -121,6 +127,7 @@ class Trainer:
                 telemetry=self._telemetry,
                 resumes=self._resumes,
                 spec=self._spec,
+                order=self._order,
             )
             self.steps_done, self.plan = self._parts.steps_done, self._parts.plan
             announce(self._parts, self.plan, self._telemetry)
@@ -174,6 +181,7 @@ class Trainer:
         while batch is not None and not decision.flags.stop:
             with self._account.counting(batch):
                 batch, decision = self._step(batch, decision.next_divisors)
+            kill_if_ordered(self._order, step=self.steps_done, started_at=parts.steps_done)
             parts.state.report_forecast()
         stopped = decision.flags.stop and self.steps_done < parts.length.steps
         if self.steps_done and self._saved_step != self.steps_done:

@@ -71,6 +71,12 @@ COMMANDS: Final = (
         _JOBS,
     ),
     (
+        "verify",
+        "lockstep.cli.jobs.verify:verify",
+        "Compare a job's runs over layouts, a kill and a resume.",
+        _JOBS,
+    ),
+    (
         "nodes",
         "lockstep.cli.service.nodes:app",
         "List nodes and the jobs on their devices; drain and resume nodes.",

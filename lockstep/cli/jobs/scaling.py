@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from cyclopts import Parameter
 
 from lockstep.cli.common import Connection, Output, say
-from lockstep.client.errors import ClientError, ExitCode, TimedOutError, UsageError
+from lockstep.client import short_jobs
+from lockstep.client.errors import ExitCode, UsageError
+from lockstep.domain.training import short_run
 
 if TYPE_CHECKING:
     from lockstep.client.api import Client
     from lockstep.client.files.specfile import SpecFile
     from lockstep.domain.spec.strategy import Strategy
     from lockstep.domain.training.scaling import Row, ScalingRun
-    from lockstep.domain.views import JobView, MetricsView
+    from lockstep.domain.views import MetricsView
 
 WARM_UP_STEPS: Final = 5
 """Left out of the medians: the first steps fill caches."""
@@ -136,23 +138,16 @@ def short_document(
 
     The same batch on ``gpus`` devices, for a few steps, with nothing beside the steps.
     """
-    short = copy.deepcopy(document)
-    short["name"] = f"{str(document.get('name', 'job'))[:40]}-on-{gpus}"
-    short["resources"] = {**(short.get("resources") or {}), "gpus": gpus}
-    train = short["train"]
-    train.pop("epochs", None)
-    train |= {"steps": WARM_UP_STEPS + steps, "checkpoint": {}, "eval": {}, "log_every_steps": 1}
-    strategy = train.setdefault("strategy", {})
+    short = short_run.short_document(
+        document, purpose="scaling", suffix=f"on-{gpus}", gpus=gpus, steps=WARM_UP_STEPS + steps
+    )
+    strategy = short["train"].setdefault("strategy", {})
     if strategy.get("compression") == "powersgd":
         strategy["powersgd_start_step"] = (
             0  # Every measured step is compressed, as nearly all of a long run are.
         )
     if bucket_cap_mb is not None:
         strategy["bucket_cap_mb"] = bucket_cap_mb
-    short["labels"] = {
-        **(short.get("labels") or {}),
-        "scaling": str(document.get("name", ""))[:255],
-    }
     return short
 
 
@@ -173,16 +168,9 @@ def _run(
         f"{what}{f', buckets of {bucket_cap_mb:g} MB' if bucket_cap_mb else ''}: {job.name} "
         f"({job.id})"
     )
-    ended = _ended(client, job, wait_seconds)
+    ended = short_jobs.ended(client, job, wait_seconds)
     if ended.state != "succeeded":
-        why = (
-            f"{ended.outcome.reason}: {ended.outcome.message}"
-            if ended.outcome is not None
-            else ended.state
-        )
-        raise ClientError(
-            f"the run on {what} ended as {ended.state} ({why})", next_step=f"lockstep logs {job.id}"
-        )
+        raise short_jobs.failure(ended, f"on {what}", next_step=f"lockstep logs {job.id}")
     names = [f"time/{part}_seconds" for part in _PARTS]
     found = client.metrics(job.id, names=names, from_step=WARM_UP_STEPS + 1)
     return analysis.measured(
@@ -191,16 +179,6 @@ def _run(
         batch_size=document["train"]["batch"]["size"],
         bucket_cap_mb=bucket_cap_mb,
     )
-
-
-def _ended(client: Client, job: JobView, wait_seconds: float) -> JobView:
-    try:
-        return client.wait(job.id, wait_seconds)
-    except (TimedOutError, KeyboardInterrupt) as error:
-        client.cancel(job.id)  # Its metrics are not needed any more.
-        if isinstance(error, TimedOutError):
-            error.next_step = "it was cancelled; raise --wait-seconds"
-        raise
 
 
 def _steps(found: MetricsView) -> list[dict[str, float]]:
