@@ -1,8 +1,8 @@
 """Choice of the checkpoint that a run resumes from: found, verified, equal on all nodes, and read.
 
-The checkpoint in a folder such as ``resume`` has been chosen before, by the service or a person, and must be intact.
-Otherwise the newest intact one of the run's own is taken. A run whose own checkpoints are all
-damaged is refused: it would begin again at step 0 without a word.
+The checkpoint in a folder such as ``resume`` has been chosen before, by the service or a person,
+and must be intact. Otherwise the newest intact one of the run's own is taken. A run whose own
+checkpoints are all damaged is refused: it would begin again at step 0 without a word.
 
 Not here: files and digests (``engine.checkpoints.checkpoint``), the check that a checkpoint belongs
 to the run (``engine.checkpoints.state``).
