@@ -29,6 +29,8 @@ _GOOD: Final = 0.9
 _SLOWER: Final = 1.25
 """Growth of the computing time per sample and rank above which the ranks are in each other's
 way."""
+_GAIN_MIN: Final = 0.03
+"""Smallest gain of a bucket size that is worth a setting."""
 _NOT_TRAINING: Final = ("eval", "checkpoint")
 
 
@@ -166,12 +168,23 @@ def advice(rows: Sequence[Row], strategy: Strategy, *, swept: bool = False) -> s
 
 
 def best_bucket(runs: Sequence[ScalingRun]) -> str:
-    """One sentence about a sweep of bucket sizes."""
-    best = min(runs, key=lambda run: run.step_seconds)
-    usual = next((run for run in runs if run.bucket_cap_mb is None), best)
-    gain = usual.step_seconds / best.step_seconds - 1
-    if best is usual or gain < 0.03:
-        return "omit strategy.bucket_cap_mb: no size is more than 3 % faster than torch's default"
+    """One sentence about a sweep of bucket sizes.
+
+    Parameters
+    ----------
+    runs : sequence of ScalingRun
+        With two or more of torch's default, whose spread is the error of the measurement.
+    """
+    usual = [run.step_seconds for run in runs if run.bucket_cap_mb is None]
+    sizes = [run for run in runs if run.bucket_cap_mb is not None]
+    best = min(sizes, key=lambda run: run.step_seconds)
+    spread = max(_GAIN_MIN, max(usual) / min(usual) - 1)
+    gain = min(usual) / best.step_seconds - 1
+    if gain <= spread:
+        return (
+            f"omit strategy.bucket_cap_mb: no size is more than {100 * spread:.0f} % faster than "
+            "torch's default, the spread of equal runs"
+        )
     return (
         f"strategy.bucket_cap_mb: {best.bucket_cap_mb:g} is {gain:.0%} faster than torch's default"
     )

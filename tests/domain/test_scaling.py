@@ -158,7 +158,11 @@ def test_cores_are_not_blamed_where_waiting_is_part_of_computing(
 
 def test_a_bucket_size_is_recommended_only_for_a_gain() -> None:
     usual = run(2, 1.0)
-    assert best_bucket([usual, run(2, 0.9, 50.0), run(2, 1.1, 1.0)]) == (
+    assert best_bucket([usual, run(2, 0.9, 50.0), run(2, 1.1, 1.0), usual]) == (
         "strategy.bucket_cap_mb: 50 is 11% faster than torch's default"
     )
-    assert best_bucket([usual, run(2, 0.98, 50.0)]).startswith("omit strategy.bucket_cap_mb")
+    assert best_bucket([usual, run(2, 0.98, 50.0), usual]).startswith("omit strategy.bucket_cap_mb")
+    assert best_bucket([usual, run(2, 0.9, 50.0), run(2, 1.2)]) == (
+        "omit strategy.bucket_cap_mb: no size is more than 20 % faster than torch's default, the "
+        "spread of equal runs"
+    )

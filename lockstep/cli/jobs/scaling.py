@@ -96,7 +96,8 @@ def scaling(
                 runs.append(run)
             if buckets:
                 swept.append(runs[-1])
-                for size in BUCKETS_MB:
+                # torch's default once more, last: two equal runs show the error of the measurement.
+                for size in (*BUCKETS_MB, None):
                     run = _run(
                         client,
                         spec.document,
@@ -204,7 +205,7 @@ def _print(form: str, runs: list[ScalingRun], swept: list[ScalingRun], strategy:
         print(sentence)
         if swept[1:]:
             _print_buckets(swept)
-        if len(swept) > len(BUCKETS_MB):
+        if len(swept) > len(BUCKETS_MB) + 1:  # with the repeated run
             print(analysis.best_bucket(swept))
     sys.stdout.flush()
 
