@@ -4,6 +4,7 @@ import { lazy, Suspense, useCallback } from "react";
 import type { JobView } from "@/api/generated";
 import { Failed } from "@/components/Failed";
 import { Stale } from "@/components/Stale";
+import { usePageIcon, usePageTitle } from "@/components/usePageTitle";
 import type { LogView } from "@/lib/log-view";
 import { readLook } from "@/lib/look";
 import { CheckpointsTab } from "./CheckpointsTab";
@@ -13,23 +14,18 @@ import classes from "./JobPage.module.css";
 import { useJob } from "./job-queries";
 import { OverviewTab } from "./OverviewTab";
 import { TimelineTab } from "./TimelineTab";
-import { type JobTab, TABS, type Tab } from "./tab";
+import { type JobTab, TABS } from "./tab";
+import { jobTitle, TAB_NAMES } from "./title";
 
 const LogViewer = lazy(async () => ({ default: (await import("@/components/logs/LogViewer")).LogViewer }));
 const route = getRouteApi("/jobs/$job");
-
-const NAMES: Record<Tab, string> = {
-  overview: "Overview",
-  logs: "Logs",
-  timeline: "Timeline",
-  configuration: "Configuration",
-  checkpoints: "Checkpoints",
-};
 
 export function JobPage() {
   const { job: reference } = route.useParams();
   const view = route.useSearch();
   const { data: job, error, refetch } = useJob(reference);
+  usePageTitle(...(job === undefined ? [reference] : jobTitle(job, view.tab)));
+  usePageIcon(job?.state);
   if (job === undefined) {
     return (
       <div className={classes.page}>
@@ -55,7 +51,7 @@ export function JobPage() {
             activeOptions={{ exact: true }}
             aria-current={(view.tab ?? "overview") === tab ? "page" : undefined}
           >
-            {NAMES[tab]}
+            {TAB_NAMES[tab]}
           </Link>
         ))}
       </nav>

@@ -5,6 +5,7 @@ import { Empty } from "@/components/Empty";
 import { Failed } from "@/components/Failed";
 import { SkeletonRows } from "@/components/SkeletonRows";
 import { Stale } from "@/components/Stale";
+import { usePageTitle } from "@/components/usePageTitle";
 import { ChosenBar } from "./ChosenBar";
 import { Filters } from "./Filters";
 import classes from "./JobsPage.module.css";
@@ -20,6 +21,7 @@ const NONE: readonly JobView[] = [];
 const SHORT_ID = /^[0-9a-f-]{1,3}$/i;
 
 export function JobsPage() {
+  usePageTitle("Jobs");
   const view = useSearch({ from: "/jobs" });
   const navigate = useNavigate();
   const { data, error, isPlaceholderData, refetch } = useJobs(view);

@@ -5,6 +5,7 @@ import { Empty } from "@/components/Empty";
 import { Failed } from "@/components/Failed";
 import { SkeletonRows } from "@/components/SkeletonRows";
 import { Stale } from "@/components/Stale";
+import { usePageTitle } from "@/components/usePageTitle";
 import { counted, freeSentence } from "@/lib/resources";
 import { IDLE_SECONDS, rankOn, takenBy } from "./measured";
 import { NodePanel } from "./NodePanel";
@@ -14,6 +15,7 @@ import { useHolders, useMeasured, useNodes } from "./useNodes";
 const NONE: readonly NodeView[] = [];
 
 export function NodesPage() {
+  usePageTitle("Nodes");
   const { data, error, refetch } = useNodes();
   const nodes = data?.items ?? NONE;
   const holders = useHolders();

@@ -7,6 +7,7 @@ import { Failed } from "@/components/Failed";
 import { SkeletonRows } from "@/components/SkeletonRows";
 import { Stale } from "@/components/Stale";
 import { useNow } from "@/components/useNow";
+import { usePageTitle } from "@/components/usePageTitle";
 import { WaitReason } from "@/components/WaitReason";
 import { duration, moment } from "@/lib/format";
 import { ownerOf } from "@/lib/owner";
@@ -16,6 +17,7 @@ import classes from "./QueuePage.module.css";
 import { queueSentence, waitingSince } from "./words";
 
 export function QueuePage() {
+  usePageTitle("Queue");
   const queue = usePolled({
     key: ["queue"],
     fetch: (signal) => listQueue({ signal, throwOnError: true }),

@@ -5,9 +5,11 @@ import { type FormEvent, useState } from "react";
 import { Failure } from "@/api/client";
 import { listJobs } from "@/api/generated";
 import { keepToken } from "@/api/token";
+import { usePageTitle } from "@/components/usePageTitle";
 import classes from "./SignIn.module.css";
 
 export function SignIn() {
+  usePageTitle("Sign in");
   const queries = useQueryClient();
   const [token, setToken] = useState("");
   const [remember, setRemember] = useState(false);
