@@ -1,9 +1,8 @@
 /** The cards that one request fills: asked for while any of them is on the screen, and once more for the zoomed steps. */
 import { useCallback, useMemo, useState } from "react";
-import { runningKey, type Steps, useCurves } from "@/api/curves";
+import { type Steps, useCurves } from "@/api/curves";
 import type { Summaries } from "@/api/series";
 import { Failed } from "@/components/Failed";
-import { Stale } from "@/components/Stale";
 import { perStepOf } from "@/lib/axes";
 import { linesOf, stepsBetween } from "@/lib/lines";
 import { stepsIn } from "@/lib/zoom";
@@ -68,7 +67,6 @@ export function Cards({ metrics, shown, ids, live, summaries, ...context }: Card
         <Failed error={all.error} retry={all.retry} />
       </div>
     );
-  const running = ids.filter((id) => live.has(id));
   const cards = shown.map((metric) => (
     <Card
       key={metric}
@@ -80,12 +78,7 @@ export function Cards({ metrics, shown, ids, live, summaries, ...context }: Card
       {...context}
     />
   ));
-  return (
-    <>
-      <Stale className={classes.wide} of={runningKey(running, metrics)} />
-      {cards}
-    </>
-  );
+  return <>{cards}</>;
 }
 
 function unitOf(metric: string, { byJob }: Summaries): string {

@@ -2,8 +2,9 @@
 import { getRouteApi, Link, useRouter } from "@tanstack/react-router";
 import { lazy, Suspense, useCallback } from "react";
 import type { JobView } from "@/api/generated";
+import { Clock } from "@/components/Clock";
 import { Failed } from "@/components/Failed";
-import { Stale } from "@/components/Stale";
+import { PageStale } from "@/components/Stale";
 import { usePageIcon, usePageTitle } from "@/components/usePageTitle";
 import type { LogView } from "@/lib/log-view";
 import { readLook } from "@/lib/look";
@@ -35,28 +36,30 @@ export function JobPage() {
     );
   }
   return (
-    <div className={classes.page}>
-      {/* By the job's id: what is shown until an answer comes may be an older one, and never another job's. */}
-      <JobHeader key={`header-${job.id}`} job={job} />
-      <Stale of={["job", reference]} />
-      <nav aria-label="Parts of this job" className={classes.tabs}>
-        {TABS.map((tab) => (
-          <Link
-            key={tab}
-            to="/jobs/$job"
-            params={{ job: reference }}
-            search={{ ...readLook({ ...view }), ...(tab === "overview" ? {} : { tab }) }}
-            resetScroll={false}
-            // Only the very same search: the overview's, which is empty, is part of every other.
-            activeOptions={{ exact: true }}
-            aria-current={(view.tab ?? "overview") === tab ? "page" : undefined}
-          >
-            {TAB_NAMES[tab]}
-          </Link>
-        ))}
-      </nav>
-      <Part key={job.id} job={job} reference={reference} view={view} />
-    </div>
+    <Clock of={["job", reference]}>
+      <div className={classes.page}>
+        {/* By the job's id: what is shown until an answer comes may be an older one, and never another job's. */}
+        <JobHeader key={`header-${job.id}`} job={job} />
+        <PageStale of={["job", reference]} />
+        <nav aria-label="Parts of this job" className={classes.tabs}>
+          {TABS.map((tab) => (
+            <Link
+              key={tab}
+              to="/jobs/$job"
+              params={{ job: reference }}
+              search={{ ...readLook({ ...view }), ...(tab === "overview" ? {} : { tab }) }}
+              resetScroll={false}
+              // Only the very same search: the overview's, which is empty, is part of every other.
+              activeOptions={{ exact: true }}
+              aria-current={(view.tab ?? "overview") === tab ? "page" : undefined}
+            >
+              {TAB_NAMES[tab]}
+            </Link>
+          ))}
+        </nav>
+        <Part key={job.id} job={job} reference={reference} view={view} />
+      </div>
+    </Clock>
   );
 }
 

@@ -2,6 +2,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { getJob, type JobView } from "@/api/generated";
+import { useClock } from "@/components/Clock";
 import { Panel } from "@/components/Panel";
 import { useNow } from "@/components/useNow";
 import { WaitReason } from "@/components/WaitReason";
@@ -23,7 +24,7 @@ export function ProgressPanel({ job }: { job: JobView }) {
 }
 
 function Going({ job }: { job: JobView }) {
-  const now = useNow();
+  const { now, silentSince } = useClock();
   const { progress } = job;
   const end = job.finished_at === null ? now : Date.parse(job.finished_at);
   const elapsed = job.started_at === null ? null : (end - Date.parse(job.started_at)) / 1_000;
@@ -54,7 +55,13 @@ function Going({ job }: { job: JobView }) {
         )}
         {fraction === null ? null : <Figure name="Done" value={percent(fraction)} />}
         {progress?.samples == null ? null : <Figure name="Samples" value={number(progress.samples)} />}
-        {elapsed === null ? null : <Figure name={hasEnded(job) ? "Took" : "Elapsed"} value={duration(elapsed)} />}
+        {elapsed === null ? null : (
+          <Figure
+            name={hasEnded(job) ? "Took" : "Elapsed"}
+            value={duration(elapsed)}
+            stoppedAt={hasEnded(job) ? undefined : silentSince}
+          />
+        )}
         {left === null ? null : <Figure name="Left, about" value={duration(left)} />}
       </dl>
     </>
@@ -63,8 +70,9 @@ function Going({ job }: { job: JobView }) {
 
 function Waiting({ job, queue }: { job: JobView; queue: NonNullable<JobView["queue"]> }) {
   const now = useNow();
+  const clock = useClock();
   const nameOf = useNameIn(queue.reason);
-  const { when, more, isKnown } = startWords(queue, now);
+  const { when, more, isKnown } = startWords(queue, clock.now);
   return (
     <>
       <p className={classes.reason}>
@@ -95,10 +103,26 @@ function useNameIn(reason: string): (id: string) => string | undefined {
   return (asked) => (asked === data?.id ? data.name : undefined);
 }
 
-function Figure({ name, value, more = "" }: { name: string; value: string; more?: string }) {
+interface FigureProps {
+  name: string;
+  value: string;
+  more?: string;
+  /** Of a clock: the time at which it stands; null while it goes. */
+  stoppedAt?: number | null;
+}
+
+function Figure({ name, value, more = "", stoppedAt }: FigureProps) {
   return (
-    <div>
-      <dt>{name}</dt>
+    <div className={stoppedAt === undefined ? undefined : classes.clock}>
+      <dt>
+        {name}
+        {stoppedAt == null ? null : (
+          <span className={classes.stopped} title={`No answer since ${new Date(stoppedAt).toLocaleTimeString()}`}>
+            {" "}
+            stopped
+          </span>
+        )}
+      </dt>
       <dd>
         <span className={classes.value}>{value}</span>
         <span className={classes.of}>{more}</span>

@@ -4,7 +4,7 @@ import type { JobView } from "@/api/generated";
 import { Empty } from "@/components/Empty";
 import { Failed } from "@/components/Failed";
 import { SkeletonRows } from "@/components/SkeletonRows";
-import { Stale } from "@/components/Stale";
+import { PageStale } from "@/components/Stale";
 import { usePageTitle } from "@/components/usePageTitle";
 import { ChosenBar } from "./ChosenBar";
 import { Filters } from "./Filters";
@@ -34,7 +34,7 @@ export function JobsPage() {
   return (
     <>
       <h1 className={classes.title}>Jobs</h1>
-      <Stale of={["jobs"]} />
+      <PageStale of={["jobs"]} />
       {isFirstVisit ? null : <Filters view={view} suggestions={suggestions} go={go} />}
       {data === undefined && error !== null ? <Failed error={error} retry={() => void refetch()} /> : null}
       {data === undefined && error === null ? <SkeletonRows label="The jobs are loading" /> : null}
