@@ -9,12 +9,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import insert
+from sqlalchemy import insert, update
 
 from lockstep.domain.training.metrics import StepValues
+from lockstep.storage.control import tokens
 from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.database import Database
-from lockstep.storage.db.tables import EventRow
+from lockstep.storage.db.tables import EventRow, TokenRow
 from lockstep.storage.series import series, streams
 from tests.e2e.service import Service, until
 from tests.e2e.specs import script
@@ -130,6 +131,19 @@ class Work:
         ]
         with closing(self._database()) as database, database.jobs() as session:
             session.execute(insert(EventRow).values(at=db_now()), told)
+
+    def token(self, plaintext: str, *, actor: str) -> None:
+        """Register another user's token."""
+        with closing(self._database()) as database, database.jobs() as session:
+            tokens.ensure(session, plaintext, name=actor, actor=actor)
+
+    def revoke(self, plaintext: str) -> None:
+        with closing(self._database()) as database, database.jobs() as session:
+            session.execute(
+                update(TokenRow)
+                .where(TokenRow.sha256 == tokens.digest(plaintext))
+                .values(revoked_at=db_now())
+            )
 
     def _database(self) -> Database:
         home = self._service.home
