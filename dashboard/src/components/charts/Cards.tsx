@@ -9,6 +9,9 @@ import { stepsIn } from "@/lib/zoom";
 import { Card, type CardContext } from "./Card";
 import classes from "./Charts.module.css";
 
+/** The service knows no unit of a script's own series. */
+const PERCENT = /(^|[_/])percent$/;
+
 interface CardsProps extends CardContext {
   /** Requested metrics, independent of the search filter, so that typing sends no requests. */
   metrics: readonly string[];
@@ -84,7 +87,7 @@ export function Cards({ metrics, shown, ids, live, summaries, ...context }: Card
 function unitOf(metric: string, { byJob }: Summaries): string {
   for (const series of byJob.values()) {
     const found = series.get(metric);
-    if (found !== undefined) return found.unit;
+    if (found !== undefined && found.unit !== "") return found.unit;
   }
-  return "";
+  return PERCENT.test(metric) ? "%" : "";
 }

@@ -1,15 +1,14 @@
 /** How far the job is: steps, samples, time gone and time left. While it waits: for what, and since when. */
-import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
-import { getJob, type JobView } from "@/api/generated";
+import type { JobView } from "@/api/generated";
 import { useClock } from "@/components/Clock";
 import { Panel } from "@/components/Panel";
+import { useNameIn } from "@/components/useNameIn";
 import { useNow } from "@/components/useNow";
 import { WaitReason } from "@/components/WaitReason";
 import { hasEnded } from "@/lib/ended";
 import { duration, number } from "@/lib/format";
 import { startWords } from "@/lib/starting";
-import { waitParts } from "@/lib/waiting";
 import classes from "./ProgressPanel.module.css";
 import { percent } from "./time-shares";
 
@@ -88,19 +87,6 @@ function Waiting({ job, queue }: { job: JobView; queue: NonNullable<JobView["que
       </Link>
     </>
   );
-}
-
-/** The name of the job that the reason speaks of; it says ids, and a page of one job has seen no other. */
-function useNameIn(reason: string): (id: string) => string | undefined {
-  const named = waitParts(reason, () => undefined).find((part) => typeof part !== "string");
-  const id = typeof named === "object" ? named.job : "";
-  const { data } = useQuery({
-    queryKey: ["job", id],
-    queryFn: async ({ signal }) => (await getJob({ path: { reference: id }, signal, throwOnError: true })).data,
-    enabled: id !== "",
-    staleTime: Number.POSITIVE_INFINITY,
-  });
-  return (asked) => (asked === data?.id ? data.name : undefined);
 }
 
 interface FigureProps {

@@ -43,7 +43,7 @@ export function JobsPage() {
       {jobs.length === 0 ? null : (
         <div className={isPlaceholderData ? classes.old : undefined}>
           <JobTable jobs={jobs} losses={losses} view={view} chosen={chosen} choose={choose} />
-          <Pages view={view} jobs={jobs} next={data?.next_cursor ?? null} go={go} />
+          <Pages view={view} jobs={jobs} next={data?.next_cursor ?? null} total={data?.total ?? 0} go={go} />
         </div>
       )}
       <ChosenBar chosen={[...chosen.values()]} clear={clear} />
