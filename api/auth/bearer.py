@@ -115,7 +115,10 @@ def _bearer(authorization: str | None) -> str:
 
 
 def _refusal(revoked_at: float | None) -> LockstepError:
-    """Return the error for a token that is not valid. Only its bearer learns that it was revoked."""
+    """Return the error for a token that is not valid.
+
+    Only the bearer of a revoked token learns that it was revoked.
+    """
     if revoked_at is None:
         state, advice = "is unknown to this service", "check that the token belongs to this service"
     else:

@@ -85,6 +85,21 @@ def test_a_link_signs_in_and_leaves_no_token_in_the_address(stranger: Visitor, t
     ] == []
 
 
+def test_a_tab_is_named_after_its_page_and_shows_the_state_of_its_job(
+    visitor: Visitor, work: Work
+) -> None:
+    job = work.curve("named")
+    page = visitor.go(f"/jobs/{job}?tab=logs", "named").page
+    icon = page.locator("link[rel='icon']")
+    expect(page).to_have_title("named · succeeded · Logs · Lockstep")
+    # The policy of the pages allows it, or the browser would complain.
+    expect(icon).to_have_attribute("href", re.compile("^data:image/svg"))
+    for name, title in (("Queue", "Queue"), ("Jobs", "Jobs"), ("New job", "New job")):
+        page.get_by_role("link", name=name, exact=True).click()
+        expect(page).to_have_title(f"{title} · Lockstep")
+        expect(icon).to_have_attribute("href", "/mark.svg")
+
+
 def test_colours_follow_the_system_until_one_is_chosen(visitor: Visitor) -> None:
     page = visitor.go("/settings", "Settings").page
     html = page.locator("html")
