@@ -23,6 +23,11 @@ export function ago(iso: string, now: number): string {
   return `${Math.floor(seconds / 86_400)} d ago`;
 }
 
+/** 34 %: down, not to the nearest, because 100 % is said of what is done. */
+export function percentDone(fraction: number): string {
+  return `${Math.floor(fraction * 100 + 1e-9)} %`;
+}
+
 /** 1.5 GiB. */
 export function bytes(count: number): string {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];

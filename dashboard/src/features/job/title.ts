@@ -1,6 +1,6 @@
 /** Parts of the title of a job's page: the name, the state and progress, and the open part. */
 import type { JobView } from "@/api/generated";
-import { progressWords } from "@/features/jobs/words";
+import { percentDone } from "@/lib/format";
 import type { Tab } from "./tab";
 
 export const TAB_NAMES: Record<Tab, string> = {
@@ -17,6 +17,6 @@ export function jobTitle(job: JobView, tab: Tab = "overview"): string[] {
 
 function stateWords(job: JobView): string {
   if (job.queue !== null) return `${job.state} #${job.queue.position}`;
-  const percent = job.state === "running" ? progressWords(job)?.percent : null;
-  return percent == null ? job.state : `${job.state} ${percent}`;
+  const fraction = job.state === "running" ? job.progress?.fraction : null;
+  return fraction == null ? job.state : `${job.state} ${percentDone(fraction)}`;
 }
