@@ -108,6 +108,13 @@ class JobView(_View):
     version: int
 
 
+class JobPage(Page[JobView]):
+    """One page of jobs, with their number."""
+
+    total: int
+    """Jobs on all pages, counted up to 10,000."""
+
+
 class SpecView(_View):
     job_id: str
     spec: dict[str, Any]

@@ -17,6 +17,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -76,12 +77,9 @@ class Guard:
         with self._database.read_jobs() as session:
             row = tokens.verify(session, token)
             actor = None if row is None else row.actor
+            revoked_at = tokens.revoked_at(session, token) if row is None else None
         if actor is None:
-            raise LockstepError(
-                ErrorCode.UNAUTHENTICATED,
-                "the bearer token is unknown or revoked; nothing was written",
-                next_step=f"check that the token belongs to this service; {_NEXT}",
-            )
+            raise _refusal(revoked_at)
         with self._lock:
             self._known[_digest(token)] = (actor, self._clock() + REMEMBER_SECONDS)
             while len(self._known) > REMEMBERED_MAX:
@@ -114,6 +112,23 @@ def _bearer(authorization: str | None) -> str:
             next_step=_NEXT,
         )
     return token.strip()
+
+
+def _refusal(revoked_at: float | None) -> LockstepError:
+    """Return the error for a token that is not valid.
+
+    Only the bearer of a revoked token learns that it was revoked.
+    """
+    if revoked_at is None:
+        state, advice = "is unknown to this service", "check that the token belongs to this service"
+    else:
+        moment = datetime.fromtimestamp(revoked_at, UTC)
+        state, advice = f"was revoked at {moment:%Y-%m-%d %H:%M:%S} UTC", "use another token"
+    return LockstepError(
+        ErrorCode.UNAUTHENTICATED,
+        f"the bearer token {state}; nothing was written",
+        next_step=f"{advice}; {_NEXT}",
+    )
 
 
 def _digest(token: str) -> bytes:

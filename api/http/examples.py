@@ -24,6 +24,7 @@ from lockstep.domain.views import (
     DeviceView,
     EventView,
     Health,
+    JobPage,
     JobView,
     LogLine,
     LogPage,
@@ -135,7 +136,7 @@ ANSWERS: Final[Mapping[str, BaseModel]] = {
     ),
     # Not parametrised: pydantic searches the source of a class that is created here and finds the
     # middle of this table.
-    "listJobs": Page(items=[_JOB], next_cursor=_ID),
+    "listJobs": JobPage(items=[_JOB], next_cursor=_ID, total=1_250),
     "listQueue": Page(items=[_JOB]),
     "getJob": _JOB,
     "cancelJob": _JOB.model_copy(

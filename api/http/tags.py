@@ -20,6 +20,7 @@ def of_jobs(
     marks: Sequence[listing.PageMark],
     *,
     limit: int,
+    total: int | None,
     knows_nodes: bool | None,
     starts: Mapping[str, float],
 ) -> str:
@@ -32,6 +33,8 @@ def of_jobs(
         Marks of the page's jobs, and of the first job of the next page if there is one.
     limit : int
         Maximum number of jobs on the page.
+    total : int or None
+        Number of jobs on all pages, where the response has it.
     knows_nodes : bool or None
         True if any node was ever registered. None if no job of the page shows it: only queued jobs
         do that the scheduler has not examined yet.
@@ -47,7 +50,7 @@ def of_jobs(
     lines = [
         (mark.id, mark.version, batches.get(mark.id, 0), starts.get(mark.id)) for mark in shown
     ]
-    return conditional.tag_of(conditional.digest([*lines, len(marks) > limit, knows_nodes]))
+    return conditional.tag_of(conditional.digest([*lines, len(marks) > limit, total, knows_nodes]))
 
 
 def of_nodes(marks: nodes.Marks, *, now: float, lease_seconds: float) -> str:

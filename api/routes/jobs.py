@@ -28,7 +28,7 @@ from lockstep.api.parts import Actor, AppStateDep, guarded
 from lockstep.broker.messages import StopAssignment, WakeScheduler
 from lockstep.domain import limits
 from lockstep.domain.life.lifecycle import AssignmentState, JobState
-from lockstep.domain.views import JobView, Page, PlanView
+from lockstep.domain.views import JobPage, JobView, Page, PlanView
 from lockstep.storage.attempts import attempts, nodes
 from lockstep.storage.db.tables import JobRow
 from lockstep.storage.jobs import change_feed, jobs, listing, removal
@@ -89,10 +89,17 @@ class JobFilter(BaseModel):
         ),
     ] = None
     name: Annotated[str | None, Field(max_length=63, examples=["stdlib-gpt"])] = None
-    project: Annotated[str | None, Field(max_length=63, examples=["default"])] = None
+    project: Annotated[
+        str | None,
+        Field(max_length=63, description="Part of the project's name.", examples=["default"]),
+    ] = None
     owner: Annotated[
         str | None,
-        Field(max_length=255, description="User who submitted the job.", examples=["ada"]),
+        Field(
+            max_length=255,
+            description="Part of the name of the user who submitted the job.",
+            examples=["ada"],
+        ),
     ] = None
     node: Annotated[
         str | None,
@@ -205,7 +212,7 @@ def plan(body: Document, app_state: AppStateDep) -> PlanView:
     "/jobs",
     operation_id="listJobs",
     summary="List jobs, newest first",
-    response_model=Page[JobView],
+    response_model=JobPage,
     responses={**conditional.RESPONSES, **documented()},
 )
 def list_jobs(
@@ -218,6 +225,7 @@ def list_jobs(
         asked.limit,
         marks_of=lambda look: listing.page_marks(look, choice, limit=asked.limit),
         rows_of=lambda session: listing.page(session, choice, limit=asked.limit),
+        total_of=lambda look, marks: listing.total(look, choice, marks, limit=asked.limit),
     )
 
 
@@ -247,24 +255,33 @@ def _page(
     *,
     marks_of: Callable[[Any], list[listing.PageMark]],
     rows_of: Callable[[Any], tuple[list[JobRow], str | None]],
+    total_of: Callable[[Any, list[listing.PageMark]], int] | None = None,
 ) -> Response:
-    """Return a page of at most ``limit`` jobs.
+    """Return a page of at most ``limit`` jobs, with their total if ``total_of`` counts them.
 
     ``marks_of`` reads the values for the entity tag; ``rows_of`` reads the jobs, and runs only if
     the response is not cached.
     """
     with app_state.database.look_jobs() as look:
         marks = marks_of(look)
+        total = None if total_of is None else total_of(look, marks)
         known = nodes.any_ever(look) if any(mark.is_unseen for mark in marks) else None
     starts = _starts(app_state, marks)
-    tag = tags.of_jobs(app_state.database, marks, limit=limit, knows_nodes=known, starts=starts)
+    tag = tags.of_jobs(
+        app_state.database, marks, limit=limit, total=total, knows_nodes=known, starts=starts
+    )
     if (same := conditional.unchanged(request, tag)) is not None:
         return same
 
     def answer() -> bytes:
         with app_state.database.read_jobs() as session:
             rows, cursor = rows_of(session)
-        page = Page[JobView](items=job_views(app_state.database, rows, starts), next_cursor=cursor)
+        items = job_views(app_state.database, rows, starts)
+        page = (
+            Page[JobView](items=items, next_cursor=cursor)
+            if total is None
+            else JobPage(items=items, next_cursor=cursor, total=total)
+        )
         return page.model_dump_json().encode()
 
     return app_state.rendered.answer(request, tag, answer)

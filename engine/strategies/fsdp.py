@@ -65,7 +65,7 @@ class FSDP(Strategy):
         usage: ModelUsage | None = None,
     ):
         super().__init__(objective, ranks, options, usage)
-        _require_support(self.model)
+        shards.require_support(self.model)
         # A model that is conditional in the preflight is gathered as a whole. A model that turns
         # out to be conditional later keeps its blocks.
         blocks = {} if self.tracks_usage else shards.blocks(self.model)
@@ -286,35 +286,3 @@ class FSDP(Strategy):
     def _reduces(self, reduces: bool) -> None:
         for unit in self._units:
             unit.set_requires_gradient_sync(reduces, recurse=False)
-
-
-def _require_support(model: nn.Module) -> None:
-    """Refuse models that torch cannot shard.
-
-    Checked on a single rank as well, because the job may get more ranks later.
-    """
-    trained = {
-        name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad
-    }
-    formats = {parameter.dtype for parameter in trained.values()}
-    if len(formats) > 1:
-        raise EngineError(
-            Reason.BAD_SPEC,
-            "strategy fsdp needs parameters of one type, and the model has "
-            f"{sorted(map(str, formats))}: convert them in model(), or set strategy: {{name: ddp}}",
-        )
-    for name, parameter in model.named_parameters():
-        if not parameter.dim():
-            raise EngineError(
-                Reason.BAD_SPEC,
-                f"strategy fsdp cannot shard a scalar, and {name} has no dimension: give it the "
-                "shape (1,) in model(), or set strategy: {name: ddp} or {name: zero1}",
-            )
-        if not parameter.is_contiguous():
-            raise EngineError(
-                Reason.BAD_SPEC,
-                f"strategy fsdp needs contiguous parameters, and {name} of shape "
-                f"{tuple(parameter.shape)} has the strides {tuple(parameter.stride())} "
-                "(channels_last or a transposed view): convert it in model(), or set strategy: "
-                f"{{name: ddp}} or {{name: zero1}}",
-            )

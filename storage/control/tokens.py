@@ -52,3 +52,9 @@ def verify(session: Session, plaintext: str) -> TokenRow | None:
         TokenRow.sha256 == digest(plaintext), TokenRow.revoked_at.is_(None)
     )
     return session.scalars(statement).one_or_none()
+
+
+def revoked_at(session: Session, plaintext: str) -> float | None:
+    """The time at which a stored token was revoked; None for valid and unknown tokens."""
+    statement = select(TokenRow.revoked_at).where(TokenRow.sha256 == digest(plaintext))
+    return session.scalars(statement).one_or_none()

@@ -7,11 +7,12 @@ Not here: single jobs (``storage.jobs.jobs``), and the order of placement
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Select, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, func, or_, select
 from sqlalchemy.orm import Session
 
 from lockstep.domain.errors import ErrorCode, LockstepError
@@ -20,6 +21,8 @@ from lockstep.storage.db.tables import AssignmentRow, JobLabelRow, JobRow
 
 Order = Literal["newest", "oldest"]
 CURSOR: Final = r"^[0-9a-f-]{36}$"
+COUNTED_MAX: Final = 10_000
+"""Jobs that are counted at most, so that a total costs as much on a list of millions."""
 ID_PART: Final = re.compile(r"^[0-9a-f-]{4,36}$")
 """Shortest part of an id in a search: shorter ones match by chance."""
 
@@ -58,7 +61,9 @@ class JobQuery:
     both are made."""
     name: str | None = None
     project: str | None = None
+    """A part of the project's name; capitals as small letters."""
     owner: str | None = None
+    """A part of the user's name; capitals as small letters."""
     node: str | None = None
     """Node of any of its attempts."""
     label: tuple[str, str] | None = None
@@ -84,13 +89,11 @@ class JobQuery:
             statement = statement.where(JobRow.state.in_(self.states))
         if self.search is not None:
             statement = statement.where(_found_by(self.search))
-        for column, wanted in (
-            (JobRow.name, self.name),
-            (JobRow.project, self.project),
-            (JobRow.actor, self.owner),
-        ):
-            if wanted is not None:
-                statement = statement.where(column == wanted)
+        if self.name is not None:
+            statement = statement.where(JobRow.name == self.name)
+        for column, part in ((JobRow.project, self.project), (JobRow.actor, self.owner)):
+            if part is not None:
+                statement = statement.where(column.icontains(part, autoescape=True))
         if self.node is not None:
             placed = select(AssignmentRow.job_id).where(AssignmentRow.node_name == self.node)
             statement = statement.where(JobRow.id.in_(placed))
@@ -127,6 +130,20 @@ def page(
     """One page of jobs, and the cursor of the next; None on the last."""
     rows = list(session.scalars(choice.statement().limit(limit + 1)))
     return rows[:limit], rows[limit - 1].id if len(rows) > limit else None
+
+
+def total(
+    connection: Connection, choice: JobQuery, marks: Sequence[PageMark], *, limit: int
+) -> int:
+    """Number of chosen jobs on all pages, at most ``COUNTED_MAX``.
+
+    ``marks`` are those of a page: the only page is counted without another statement.
+    """
+    if choice.cursor is None and len(marks) <= limit:
+        return len(marks)
+    whole = replace(choice, cursor=None).statement().order_by(None).limit(COUNTED_MAX)
+    counted = whole.with_only_columns(JobRow.id).subquery()
+    return connection.scalar(select(func.count()).select_from(counted)) or 0
 
 
 def page_marks(connection: Connection, choice: JobQuery = EVERY, *, limit: int) -> list[PageMark]:

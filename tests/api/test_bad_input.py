@@ -196,7 +196,7 @@ def test_a_wrong_token_and_a_missing_one_are_told_apart(api: Api) -> None:
     missing = api.http.post("/v1/jobs", json=SCRIPT, headers={"Authorization": ""})
     scheme = api.http.post("/v1/jobs", json=SCRIPT, headers={"Authorization": "Basic YTpi"})
     assert problem(wrong, 401, "unauthenticated")["detail"] == (
-        "the bearer token is unknown or revoked; nothing was written"
+        "the bearer token is unknown to this service; nothing was written"
     )
     assert problem(missing, 401, "unauthenticated")["detail"] == (
         "missing bearer token, got no Authorization header; nothing was written"

@@ -219,6 +219,27 @@ def test_a_list_shows_what_was_asked_for(api: Api) -> None:
     assert shown(search="E") == shown(search="") == shown(owner="ada") == [blue, red]
     assert shown(search="BL") == shown(search=blue[-12:]) == [blue]
     assert shown(owner="grace") == shown(node="n1") == []
+    assert shown(owner="A", project="vis") == [blue]
+
+
+def test_a_list_says_how_many_jobs_there_are_on_all_pages(api: Api) -> None:
+    for number in range(5):
+        api.job_id({**SCRIPT, "name": f"job-{number}"})
+
+    def total(**asked: object) -> int:
+        return int(api.http.get("/v1/jobs", params=asked).json()["total"])
+
+    second = api.http.get("/v1/jobs?limit=2").json()["next_cursor"]
+    assert total() == total(limit=2) == total(limit=2, cursor=second) == 5
+    assert total(search="job-3") == 1
+    assert total(search="none") == 0
+    # A page is another once there is a job on another one.
+    page = api.http.get("/v1/jobs?limit=2&order=oldest")
+    api.job_id({**SCRIPT, "name": "more"})
+    again = api.http.get(
+        "/v1/jobs?limit=2&order=oldest", headers={"If-None-Match": page.headers["etag"]}
+    )
+    assert (again.status_code, again.json()["total"]) == (200, 6)
 
 
 def test_a_page_costs_the_same_statements_however_many_jobs_are_on_it(api: Api) -> None:

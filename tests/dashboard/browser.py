@@ -28,6 +28,9 @@ FLAGS = (
 )
 WAIT_MS = 60_000
 """For anything to be seen; a busy machine needs some of it."""
+TARGETS = "target-size"
+"""Rule of axe: targets of 24 px, or as far apart (WCAG 2.2, 2.5.8). It is off unless asked for."""
+EVERY_RULE: dict[str, Any] = {"rules": {TARGETS: {"enabled": True}}}
 WIDE, NARROW = (1440, 900), (360, 780)
 expect.set_options(timeout=WAIT_MS)
 
@@ -95,8 +98,8 @@ class Visitor:
     # --- what holds of every page
 
     def is_accessible(self) -> None:
-        """axe finds nothing, in light and in dark, and nothing has to be scrolled sideways on a
-        telephone."""
+        """axe finds nothing, in light and in dark. On a telephone targets are large enough, and
+        nothing has to be scrolled sideways."""
         schemes: tuple[Scheme, ...] = ("light", "dark")
         found = [
             f"{self.address}, {scheme}: {line}"
@@ -106,11 +109,13 @@ class Visitor:
         assert not found, "\n".join(found)
         self.page.set_viewport_size({"width": NARROW[0], "height": NARROW[1]})
         width = self.page.evaluate("document.documentElement.scrollWidth")
+        small = violations(self.page, "dark", {"runOnly": [TARGETS]})
         self.page.set_viewport_size({"width": WIDE[0], "height": WIDE[1]})
+        assert not small, "\n".join(small)
         assert width <= NARROW[0], f"{self.address} is {width} px wide on a screen of {NARROW[0]}"
 
 
-def violations(page: Page, scheme: Scheme) -> list[str]:
+def violations(page: Page, scheme: Scheme, options: dict[str, Any] = EVERY_RULE) -> list[str]:
     """What axe finds on the page as it is, in the colours of ``scheme``."""
     page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
     expect(page.locator("html")).to_have_attribute("data-mantine-color-scheme", scheme)
@@ -119,7 +124,8 @@ def violations(page: Page, scheme: Scheme) -> list[str]:
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE.read_text(encoding="utf-8"))
     found: list[dict[str, Any]] = page.evaluate(
-        "async () => (await axe.run(document, { resultTypes: ['violations'] })).violations"
+        "async (options) => (await axe.run(document, options)).violations",
+        {"resultTypes": ["violations"], **options},
     )
     return [
         f"{one['id']}: {node['target']} {node['failureSummary']}"

@@ -5,12 +5,18 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, Route, expect
+from playwright.sync_api import Browser, Locator, Route, expect
 
 from tests.dashboard.browser import Visitor, visiting
 from tests.dashboard.proxy import proxy
 from tests.dashboard.work import Work
 from tests.e2e.service import Service, until
+
+
+def top(element: Locator) -> float:
+    """Distance of an element from the top of the page, in pixels."""
+    distance: float = element.evaluate("node => node.getBoundingClientRect().top + scrollY")
+    return distance
 
 
 def test_a_lost_connection_is_said_what_was_shown_stays_and_it_heals(
@@ -20,10 +26,12 @@ def test_a_lost_connection_is_said_what_was_shown_stays_and_it_heals(
     visitor.go("/jobs", "Jobs")
     visitor.sees("before")
     visitor.expects("ERR_CONNECTION|Failed to load resource")
+    place = top(visitor.page.get_by_role("heading", level=1))
     lockstep.down()
     lost = visitor.page.get_by_test_id("connection-lost")
     expect(lost).to_contain_text("Connection lost")
     visitor.sees("before")
+    assert top(visitor.page.get_by_role("heading", level=1)) == place
     visitor.is_accessible()
     lockstep.up()
     expect(lost).to_be_hidden(timeout=60_000)
@@ -42,17 +50,29 @@ def test_an_answer_that_is_cut_ages_its_panel_only_and_the_next_one_heals_it(
         page = visitor.go(f"/jobs/{job}", "live").page
         chart = page.locator("[data-metric='train/loss']").get_by_role("img")
         expect(chart).to_be_visible()
+        place = top(chart)
         between.cut = re.compile(r"/v1/series|/metrics\?")
         stale = page.locator("section[aria-labelledby=charts-title]").get_by_test_id("stale").first
         expect(stale).to_contain_text("Not updated for", timeout=60_000)
         expect(page.get_by_test_id("freshness")).to_contain_text("old")
         expect(page.get_by_test_id("connection-lost")).to_be_hidden()
+        assert top(chart) == place
         until(lambda: between.cuts >= 3, 60, "answers that were cut")
         label = chart.get_attribute("aria-label") or ""
         between.cut = None
         # Without a reload, a click or a change of focus.
         expect(chart).not_to_have_attribute("aria-label", label, timeout=60_000)
         expect(stale).to_be_hidden()
+        between.cut = re.compile(f"/v1/jobs/{job}$")
+        expect(page.get_by_text("Elapsed stopped")).to_be_visible(timeout=60_000)
+        elapsed = page.get_by_text("Elapsed stopped").locator("..")
+        stopped_at = elapsed.inner_text()
+        expect(page.get_by_test_id("stale")).to_contain_text("Not updated for")
+        assert top(chart) == place
+        page.wait_for_timeout(2_000)
+        assert elapsed.inner_text() == stopped_at
+        between.cut = None
+        expect(page.get_by_text("Elapsed stopped")).to_be_hidden(timeout=60_000)
         between.cut = re.compile("/logs")
         page.get_by_role("link", name="Logs").click()
         expect(page.get_by_role("alert")).to_contain_text("cut off")

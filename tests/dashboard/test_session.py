@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.dashboard.browser import Visitor
+from tests.dashboard.work import Work
 
 UNAUTHENTICATED = r"status of 401"
 """The browser says so of every request that is refused; before a sign-in all are."""
@@ -32,13 +33,26 @@ def test_only_the_right_token_opens_the_door(stranger: Visitor, token: str) -> N
     stranger.expects(UNAUTHENTICATED)
     stranger.go("/nodes")
     sign_in(stranger, "lockstep_wrong")
-    stranger.sees("The service does not know this token.")
+    stranger.sees("The token was refused: the bearer token is unknown to this service.")
     assert kept(stranger.page) == [None, None]
     stranger.is_accessible()
     sign_in(stranger, token)
     stranger.sees_heading("Nodes")
     assert stranger.address == "/nodes"
     assert kept(stranger.page) == [token, None]
+
+
+def test_a_token_that_is_revoked_under_an_open_page_leads_to_the_sign_in_which_says_so(
+    stranger: Visitor, work: Work
+) -> None:
+    stranger.expects(UNAUTHENTICATED)
+    work.token("lockstep_of_ada_0123456789", actor="ada")
+    stranger.go("/queue#token=lockstep_of_ada_0123456789", "Queue")
+    work.revoke("lockstep_of_ada_0123456789")
+    stranger.sees_heading("Sign in")
+    stranger.sees(re.compile(r"The token was refused: .* was revoked at \d{4}-\d\d-\d\d .* UTC\."))
+    assert kept(stranger.page) == [None, None]
+    stranger.is_accessible()
 
 
 def test_a_remembered_token_is_there_in_the_next_tab_until_one_signs_out(
@@ -69,6 +83,21 @@ def test_a_link_signs_in_and_leaves_no_token_in_the_address(stranger: Visitor, t
     assert [
         url for url in asked if token in url and not url.startswith(f"{stranger.url}/jobs?")
     ] == []
+
+
+def test_a_tab_is_named_after_its_page_and_shows_the_state_of_its_job(
+    visitor: Visitor, work: Work
+) -> None:
+    job = work.curve("named")
+    page = visitor.go(f"/jobs/{job}?tab=logs", "named").page
+    icon = page.locator("link[rel='icon']")
+    expect(page).to_have_title("named · succeeded · Logs · Lockstep")
+    # The policy of the pages allows it, or the browser would complain.
+    expect(icon).to_have_attribute("href", re.compile("^data:image/svg"))
+    for name, title in (("Queue", "Queue"), ("Jobs", "Jobs"), ("New job", "New job")):
+        page.get_by_role("link", name=name, exact=True).click()
+        expect(page).to_have_title(f"{title} · Lockstep")
+        expect(icon).to_have_attribute("href", "/mark.svg")
 
 
 def test_colours_follow_the_system_until_one_is_chosen(visitor: Visitor) -> None:

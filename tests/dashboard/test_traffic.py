@@ -1,6 +1,6 @@
 """Traffic of open pages over one minute, on the wire: requests, and bytes with their headers.
 
-The three pages are open side by side, so that the minute passes once.
+The pages are open side by side, so that the minute passes once.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from tests.dashboard.browser import visiting
 from tests.dashboard.work import Work
 from tests.e2e.service import Service
+from tests.e2e.specs import digits
 
 MINUTE_MS = 60_000
 SETTLING_MS = 15_000
@@ -61,9 +62,13 @@ class Traffic:
 def test_a_minute_of_open_pages_stays_within_its_requests_and_bytes(
     browser: Browser, lockstep: Service, token: str, work: Work
 ) -> None:
-    ended = [work.curve(f"ended-{number}", steps=200) for number in range(ROWS - 2)]
-    work.ended(*ended)
+    ended = work.curve("ended", steps=200)
     live = [work.wide("wide"), work.endless("other")]
+    # Starts on the device of the one that ends.
+    train = lockstep.submit(digits("train", steps=1_000_000))["id"]
+    work.ended(ended)
+    work.copies(ended, ROWS - 4)
+    lockstep.at_step(train, 2)
     with ExitStack() as tabs:
 
         def tab(address: str, heading: str) -> Page:
@@ -72,17 +77,26 @@ def test_a_minute_of_open_pages_stays_within_its_requests_and_bytes(
 
         pages = [
             tab(f"/jobs/{live[0]}", "wide"),
-            tab(f"/jobs/{ended[0]}", "ended-0"),
+            tab(f"/jobs/{train}", "train"),
+            tab(f"/jobs/{ended}", "ended"),
             tab("/jobs", "Jobs"),
         ]
         pages[0].get_by_role("img", name="Line chart of val/loss").wait_for()
-        assert [page.evaluate("document.visibilityState") for page in pages] == ["visible"] * 3
+        assert [page.evaluate("document.visibilityState") for page in pages] == ["visible"] * 4
+        # Rows that were planted are shown as those of jobs that ran.
+        expect(pages[3].locator("tr", has_text="ended-0").locator("svg")).to_be_visible()
         pages[0].wait_for_timeout(SETTLING_MS)
-        of_live, of_ended, of_list = (Traffic(page) for page in pages)
+        of_live, of_train, of_ended, of_list = (Traffic(page) for page in pages)
         pages[0].wait_for_timeout(MINUTE_MS)
-        found = [of_live.within(60, 150), of_ended.within(0, 0), of_list.within(14, 60)]
+        found = [
+            of_live.within(60, 150),
+            of_train.within(60, 150),
+            of_ended.within(0, 0),
+            of_list.within(14, 60),
+        ]
         # Not because nothing is asked any more.
         assert of_live.requests["/v1/series"] > 0
+        assert of_train.requests["/v1/series"] > 0
         assert of_list.requests["/v1/jobs"] > 0
         assert not any(found), "\n".join(filter(None, found))
-    work.cancel(*live)
+    work.cancel(*live, train)

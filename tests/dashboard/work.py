@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import insert
+import uuid_utils
+from sqlalchemy import insert, inspect, select, update
 
 from lockstep.domain.training.metrics import StepValues
+from lockstep.storage.control import tokens
 from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.database import Database
-from lockstep.storage.db.tables import EventRow
+from lockstep.storage.db.tables import AttemptRow, EventRow, JobRow, TokenRow
 from lockstep.storage.series import series, streams
 from tests.e2e.service import Service, until
 from tests.e2e.specs import script
@@ -56,6 +58,14 @@ PLANTED = {"Infinity": SPIKE - 20, "100": SPIKE, "-100": SPIKE + 20, "NaN": SPIK
 """At which step each of these values stands among a million within -1 to 1."""
 
 BATCH = 10_000
+
+Row = TypeVar("Row", JobRow, AttemptRow)
+
+
+def copied(row: Row, **changes: Any) -> Row:
+    """A new row with the values of another."""
+    values = {column.key: getattr(row, column.key) for column in inspect(type(row)).column_attrs}
+    return type(row)(**values | changes)
 
 
 class Work:
@@ -115,6 +125,35 @@ class Work:
                     )
         return job_id
 
+    def copies(self, job_id: str, count: int) -> list[str]:
+        """Jobs like one that has ended, each with a curve: rows instead of runs, which take a
+        second each."""
+        ids = [str(uuid_utils.uuid7()) for _ in range(count)]
+        with closing(self._database()) as database:
+            with database.jobs() as session:
+                job = session.get_one(JobRow, job_id)
+                attempt = session.scalars(select(AttemptRow).filter_by(job_id=job_id)).one()
+                session.add_all(
+                    copied(job, id=copy, name=f"{job.name}-{number}")
+                    for number, copy in enumerate(ids)
+                )
+                session.flush()
+                session.add_all(copied(attempt, id=copy, job_id=copy) for copy in ids)
+            points = [StepValues(step, step, {"train/loss": 1 / step}) for step in range(1, 201)]
+            for copy in ids:
+                with database.series() as session:
+                    assert streams.open_stream(session, streams.Writer(copy, copy, 1, "token"))
+                with database.series() as session:
+                    assert series.append(
+                        session,
+                        assignment_id=copy,
+                        token="token",
+                        offset_before=0,
+                        offset_after=1,
+                        records=points,
+                    )
+        return ids
+
     def warnings(self, job_id: str, count: int) -> None:
         """Add so many events to a job that has ended, as if they had happened."""
         told = [
@@ -130,6 +169,19 @@ class Work:
         ]
         with closing(self._database()) as database, database.jobs() as session:
             session.execute(insert(EventRow).values(at=db_now()), told)
+
+    def token(self, plaintext: str, *, actor: str) -> None:
+        """Register another user's token."""
+        with closing(self._database()) as database, database.jobs() as session:
+            tokens.ensure(session, plaintext, name=actor, actor=actor)
+
+    def revoke(self, plaintext: str) -> None:
+        with closing(self._database()) as database, database.jobs() as session:
+            session.execute(
+                update(TokenRow)
+                .where(TokenRow.sha256 == tokens.digest(plaintext))
+                .values(revoked_at=db_now())
+            )
 
     def _database(self) -> Database:
         home = self._service.home

@@ -3,7 +3,7 @@ import { afterEach, beforeAll, expect, it, vi } from "vitest";
 import { Failure, fetchUnlessSilent, SILENCE_SECONDS, setUpClient } from "./client";
 import { listNodes } from "./generated";
 import { client } from "./generated/client.gen";
-import { keepToken, readToken } from "./token";
+import { keepToken, readRefusal, readToken } from "./token";
 
 beforeAll(setUpClient);
 afterEach(() => {
@@ -120,8 +120,23 @@ it("sends the token, and forgets one that the service does not know", async () =
   let sent: string | null = null;
   await answered(async (request) => {
     sent = request.headers.get("Authorization");
-    return Response.json({ title: "Who?" }, { status: 401 });
+    return Response.json(
+      { title: "Who?", detail: "the bearer token was revoked; nothing was written" },
+      { status: 401 },
+    );
   });
   expect(sent).toBe("Bearer a token of mine");
   expect(readToken()).toBeNull();
+  expect(readRefusal()).toBe("The token was refused: the bearer token was revoked.");
+  keepToken("another", false);
+  expect(readRefusal()).toBeNull();
+});
+
+it("keeps a new token when an answer to the one before is late", async () => {
+  keepToken("before", false);
+  await answered(async () => {
+    keepToken("new", false);
+    return Response.json({ title: "Who?" }, { status: 401 });
+  });
+  expect(readToken()).toBe("new");
 });

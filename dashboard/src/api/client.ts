@@ -6,7 +6,7 @@
  */
 import type { Problem } from "./generated";
 import { client } from "./generated/client.gen";
-import { forgetToken, readToken } from "./token";
+import { readToken, refuseToken } from "./token";
 
 /**
  * `refused`: a complete answer with a refusal; a repeated request is refused again.
@@ -75,12 +75,12 @@ export function setUpClient(): void {
       throw Failure.broken(response.status);
     return response;
   });
-  client.interceptors.error.use((error, response) => {
+  client.interceptors.error.use((error, response, request) => {
     if (error instanceof Failure) return error;
     // A query that was given up by the page is abandoned, not unanswered.
     if (isAbandoned(error)) return error;
     if (response === undefined) return Failure.unreached();
-    if (response.status === 401) forgetToken();
+    if (response.status === 401) refuseToken(tokenOf(request), refusalOf(error));
     if (response.ok) return Failure.broken(response.status);
     if (isProblem(error)) return Failure.answered(response.status, error);
     // A refusal without its body has only its status: a 4xx is enough to stop.
@@ -117,6 +117,17 @@ export async function fetchUnlessSilent(given: RequestInfo | URL, init?: Request
     clearTimeout(timer);
     throw error;
   }
+}
+
+function tokenOf(request: Request | undefined): string {
+  return request?.headers.get("Authorization")?.replace(/^Bearer /, "") ?? "";
+}
+
+/** "The token was refused: the bearer token was revoked at …", from the answer to a request with it. */
+export function refusalOf(problem: unknown): string {
+  const detail = isProblem(problem) ? problem.detail : undefined;
+  // Behind the semicolon it says that nothing was written.
+  return detail == null ? "The token was refused." : `The token was refused: ${detail.split(";")[0]}.`;
 }
 
 function isAbandoned(error: unknown): boolean {

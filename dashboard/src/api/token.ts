@@ -2,6 +2,8 @@
 import { useSyncExternalStore } from "react";
 
 const KEY = "lockstep.token";
+/** Why the service refused the last token; null if it did not. */
+let refusal: string | null = null;
 const listeners = new Set<() => void>();
 
 export function readToken(): string | null {
@@ -10,10 +12,28 @@ export function readToken(): string | null {
 
 export function keepToken(token: string, remember: boolean): void {
   (remember ? localStorage : sessionStorage).setItem(KEY, token);
+  refusal = null;
   tell();
 }
 
+/** Forget a token that was refused. A late answer to another token changes nothing. */
+export function refuseToken(token: string, why: string): void {
+  if (token !== readToken()) return;
+  refusal = why;
+  drop();
+}
+
+export function readRefusal(): string | null {
+  return refusal;
+}
+
+/** Sign out. */
 export function forgetToken(): void {
+  refusal = null;
+  drop();
+}
+
+function drop(): void {
   sessionStorage.removeItem(KEY);
   localStorage.removeItem(KEY);
   tell();

@@ -10,7 +10,7 @@ export function ConnectionBanner() {
   const { lostSince } = useConnection();
   const now = useNow();
   return (
-    <div role="status" aria-live="polite">
+    <div role="status" aria-live="polite" className={classes.place}>
       {lostSince === null ? null : (
         <div className={classes.banner} data-testid="connection-lost">
           <strong>Connection lost</strong> for {duration((now - lostSince) / 1_000)}. What you see is from before; the

@@ -24,7 +24,7 @@ function Panel({ name, ask, isFinal = false }: { name: string; ask: () => Promis
   });
   return (
     <section aria-label={name}>
-      <Stale of={[name]} />
+      <Stale of={[[name]]} />
     </section>
   );
 }

@@ -12,14 +12,15 @@ export interface Old {
   retry: () => void;
 }
 
-/** Old answers whose key starts with `prefix`; all of them without one. */
-export function useOld(prefix?: QueryKey): Old | null {
-  const queries = useQueryClient();
+const ALL: readonly QueryKey[] = [[]];
+
+/** Old answers whose key starts with one of `prefixes`; all of them without any. */
+export function useOld(prefixes = ALL): Old | null {
+  const cache = useQueryClient().getQueryCache();
   const pace = usePace();
   const now = useNow();
-  const old = queries
-    .getQueryCache()
-    .findAll({ queryKey: prefix, type: "active" })
+  const old = prefixes
+    .flatMap((queryKey) => cache.findAll({ queryKey, type: "active" }))
     .flatMap((query) => {
       const since = oldSince(query, now, pace);
       return since === null ? [] : [{ query, since }];

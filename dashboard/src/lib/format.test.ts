@@ -1,9 +1,12 @@
 import { describe, expect, it } from "vitest";
-import { ago, bytes, duration, moment, number } from "./format";
+import { ago, bytes, duration, moment, number, zone } from "./format";
 
 describe("duration", () => {
   it.each([
     [0, "0 s"],
+    [0.01, "<0.1 s"],
+    [0.4, "0.4 s"],
+    [0.97, "1 s"],
     [59.4, "59 s"],
     [59.6, "1 min 00 s"],
     [245, "4 min 05 s"],
@@ -33,7 +36,10 @@ describe("number", () => {
     [12_345, "12,345"],
     [0, "0"],
     [0.0012345678, "0.0012346"],
-    [1.2e-9, "1.200e-9"],
+    [1.2e-9, "1.2e-9"],
+    [-2e9, "-2 G"],
+    [1_234_567_890_123, "1.2346 T"],
+    [1.5e15, "1.5e15"],
     [Number.NaN, "NaN"],
     [Number.NEGATIVE_INFINITY, "-Infinity"],
     [4_321.55, "4,321.6"],
@@ -53,5 +59,6 @@ it("counts bytes in powers of 1,024", () => {
 
 it("writes a moment in the reader's own time", () => {
   const iso = new Date(2026, 0, 2, 3, 4, 5).toISOString();
-  expect(moment(iso)).toBe("2026-01-02 03:04:05");
+  expect(moment(iso)).toBe(`2026-01-02 03:04:05 ${zone(-new Date(iso).getTimezoneOffset())}`);
+  expect([0, 60, 330, -210].map(zone)).toEqual(["UTC", "UTC+1", "UTC+5:30", "UTC-3:30"]);
 });

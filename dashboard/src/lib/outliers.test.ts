@@ -35,6 +35,30 @@ it("finds none in a loss that falls, in noise, and in few points", () => {
   expect(outliersIn([curve(Array.from({ length: 300 }, () => Number.NaN))], false)).toBeNull();
 });
 
+it.each([1, 7, 100])("finds none in a curve that begins far out and comes down, with %d points a place", (size) => {
+  const random = randomFrom(5);
+  const falls = (of: (step: number) => number) =>
+    curve(
+      Array.from({ length: 5_000 }, (_, step) => of(step)),
+      5_000 / size,
+    );
+  for (const start of [
+    (step: number) => 1 / (step + 1),
+    (step: number) => 7 / (step + 3),
+    (step: number) => 1 + 9 * 0.99 ** step,
+    (step: number) => 3 + 8 * 0.99 ** step + 0.2 * random(),
+    (step: number) => -1 / (step + 1),
+  ])
+    expect(outliersIn([falls(start)], false)).toBeNull();
+  const spiked = falls((step) => (step === 4_000 ? 1e4 : 1 + 9 * 0.99 ** step));
+  expect(outliersIn([spiked], false)?.count).toBe(1);
+});
+
+it("sees a first value from which the curve jumps", () => {
+  const values = Array.from({ length: 300 }, (_, step) => (step < 2 ? 1e4 : 5 - step / 300));
+  expect(outliersIn([curve(values)], false)?.count).toBe(2);
+});
+
 it("sees a spike over a constant, and does not take NaN and Infinity for one", () => {
   const values = Array.from({ length: 100 }, () => 5);
   values[50] = 1e6;

@@ -1,9 +1,9 @@
 /**
- * Which colour a job's lines have: one of eight that also colour-blind people tell apart, then the same dashed.
+ * Which colour a job's lines have: one of six that also colour-blind people tell apart, then the same dashed.
  *
  * A job keeps its slot while others come and go, so that what was blue stays blue.
  */
-export const COLOURS = 8;
+export const COLOURS = 6;
 const DASHES: readonly (readonly number[])[] = [[], [6, 4], [2, 3], [10, 3, 2, 3]];
 
 /** The CSS variable with the slot's colour. */

@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { randomFrom } from "@/testing/random";
-import { linearTicks, logTicks, roundStep, tickLabels, valueRange } from "./ticks";
+import { number } from "./format";
+import { limitsOf, linearTicks, logTicks, roundStep, tickLabels, valueRange } from "./ticks";
 
 it("never makes more ticks than asked for, all within bounds, evenly apart", () => {
   const random = randomFrom(2);
@@ -11,12 +12,14 @@ it("never makes more ticks than asked for, all within bounds, evenly apart", () 
     const most = 2 + Math.floor(random() * 8);
     for (const measure of ["number", "bytes", "duration"] as const) {
       const ticks = linearTicks(min, max, most, measure);
-      const step = roundStep(max - min, most, measure);
+      // Sizes that differ by little have steps of another kind.
+      const step = measure === "bytes" ? Number(ticks[1]) - Number(ticks[0]) || 1 : roundStep(max - min, most, measure);
       expect(ticks.length).toBeLessThanOrEqual(most + 1);
       for (const tick of ticks) {
         expect(tick).toBeGreaterThanOrEqual(min - step * 1e-6);
         expect(tick).toBeLessThanOrEqual(max + step * 1e-6);
-        expect(Math.abs(tick / step - Math.round(tick / step))).toBeLessThan(1e-4);
+        const count = (measure === "bytes" ? tick - Number(ticks[0]) : tick) / step;
+        expect(Math.abs(count - Math.round(count))).toBeLessThan(1e-4);
       }
     }
   }
@@ -105,7 +108,36 @@ describe("tickLabels", () => {
   });
 });
 
+it("writes sizes that differ by little in the unit of the figures beside them", () => {
+  const [low, high] = [65.2, 65.4].map((gib) => gib * 1_024 ** 3) as [number, number];
+  expect(tickLabels(linearTicks(low, high, 4, "bytes"), "bytes")).toEqual([
+    "65.20 GiB",
+    "65.25 GiB",
+    "65.30 GiB",
+    "65.35 GiB",
+    "65.40 GiB",
+  ]);
+});
+
+it("writes large values as the figures beside them do", () => {
+  expect([tickLabels([-2e9, -1e9]), [-2e9, -1e9].map(number)]).toEqual([
+    ["-2 G", "-1 G"],
+    ["-2 G", "-1 G"],
+  ]);
+  expect([tickLabels([1e-7, 2e-7]), [1e-7, 2e-7].map(number)]).toEqual([
+    ["1e-7", "2e-7"],
+    ["1e-7", "2e-7"],
+  ]);
+});
+
 describe("valueRange", () => {
+  it("ends at what a unit can be, unless values lie beyond it", () => {
+    expect(valueRange(2, 99, false, limitsOf("%"))).toEqual([0, 100]);
+    expect(valueRange(50, 60, false, limitsOf("%"))).toEqual([49.5, 60.5]);
+    expect(valueRange(0, 240, false, limitsOf("%"))).toEqual([0, 252]);
+    expect(valueRange(100, 100, false, limitsOf("%"))).toEqual([95, 100]);
+  });
+
   it("holds the values, with air, and is never empty", () => {
     for (const isLog of [false, true])
       for (const [min, max] of [

@@ -1,5 +1,7 @@
 /** Where an axis has its ticks, and how they read: round numbers, round binary sizes, round durations, powers of ten. */
 
+import { scientific } from "./format";
+
 /** What values of an axis are. */
 export type Measure = "number" | "bytes" | "duration";
 
@@ -28,6 +30,12 @@ export function roundStep(range: number, most: number, measure: Measure): number
 /** Round values from `min` to `max`, at most `most` + 1 of them. */
 export function linearTicks(min: number, max: number, most: number, measure: Measure = "number"): number[] {
   if (!(max > min) || !Number.isFinite(max - min)) return [min];
+  if (measure === "bytes") {
+    // Sizes that differ by little are round in the unit of the largest: 65.20 GiB, not 66,816 MiB.
+    const unit = unitOfBytes(Math.max(Math.abs(min), Math.abs(max)), (max - min) / Math.max(1, most));
+    if (max - min < (unit * Math.max(1, most)) / 16)
+      return linearTicks(min / unit, max / unit, most).map((tick) => tick * unit);
+  }
   const step = roundStep(max - min, most, measure);
   const ticks: number[] = [];
   for (let count = Math.ceil(min / step - 1e-9) + 0; count * step <= max + step * 1e-9; count += 1) {
@@ -35,6 +43,13 @@ export function linearTicks(min: number, max: number, most: number, measure: Mea
     ticks.push(Number.isInteger(step) ? count * step : Number((count * step).toPrecision(12)));
   }
   return ticks;
+}
+
+/** Unit of the largest, or a smaller one where steps would take more than four decimals. */
+function unitOfBytes(largest: number, step: number): number {
+  let unit = 1_024 ** Math.min(5, Math.floor(Math.log(Math.max(1, largest)) / Math.log(1_024) + 1e-9));
+  while (unit > 1 && step * 1e4 < unit * (1 - 1e-9)) unit /= 1_024;
+  return unit;
 }
 
 /** Powers of ten where there are several, else round numbers between them. */
@@ -67,13 +82,10 @@ export function tickLabels(ticks: readonly number[], measure: Measure = "number"
   if (measure === "duration") return ticks.map(clock);
   if (measure === "bytes" && largest >= 1_024) {
     const apart = Math.min(...ticks.slice(1).map((tick, index) => Math.abs(tick - (ticks[index] as number))));
-    // In the unit of the largest, or in the next smaller one where it would take more than four decimals.
-    const fits = (power: number) => apart * 16 >= 1_024 ** power;
-    let power = Math.min(5, Math.floor(Math.log(largest) / Math.log(1_024) + 1e-9));
-    while (power > 0 && !fits(power)) power -= 1;
+    const unit = unitOfBytes(largest, apart);
     return plain(
-      ticks.map((tick) => tick / 1_024 ** power),
-      ["", " KiB", " MiB", " GiB", " TiB", " PiB"][power] as string,
+      ticks.map((tick) => tick / unit),
+      ["", " KiB", " MiB", " GiB", " TiB", " PiB"][Math.round(Math.log(unit) / Math.log(1_024))] as string,
     );
   }
   if (largest !== 0 && largest < 1e-3) return ticks.map(scientific);
@@ -116,12 +128,6 @@ function decimalsOf(value: number): number {
   return digits.includes("e") ? 6 : Math.min(6, digits.length);
 }
 
-function scientific(value: number): string {
-  if (value === 0) return "0";
-  const [lead, exponent] = Number(value.toPrecision(4)).toExponential().split("e");
-  return `${lead}e${Number(exponent)}`;
-}
-
 /** 45 s, 1:30 min, 2:05 h, 3 d 4 h. */
 function clock(seconds: number): string {
   const sign = seconds < 0 ? "−" : "";
@@ -158,8 +164,16 @@ export function wallLabels(ticks: readonly number[]): string[] {
   });
 }
 
-/** Bounds of a value axis with a little air; never empty, and above zero where it is logarithmic. */
-export function valueRange(min: number, max: number, isLog: boolean): [number, number] {
+/** Values that a unit can have. */
+export function limitsOf(unit: string): readonly [number, number] {
+  return unit === "%" ? [0, 100] : [Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY];
+}
+
+/**
+ * Bounds of a value axis with a little air; never empty, and above zero where it is logarithmic. The air ends at
+ * `limits`, unless values lie beyond them.
+ */
+export function valueRange(min: number, max: number, isLog: boolean, limits = limitsOf("")): [number, number] {
   if (isLog) {
     if (!(max > 0)) return [0.1, 1];
     const low = min > 0 ? min : max / 1e3;
@@ -168,5 +182,8 @@ export function valueRange(min: number, max: number, isLog: boolean): [number, n
   }
   if (!(max >= min)) return [0, 1];
   const air = max > min ? (max - min) * 0.05 : Math.abs(max) * 0.05 || 1;
-  return [min - air, max + air];
+  return [
+    min < limits[0] ? min - air : Math.max(min - air, limits[0]),
+    max > limits[1] ? max + air : Math.min(max + air, limits[1]),
+  ];
 }

@@ -5,12 +5,13 @@ import { paint } from "@/components/charts/paint";
 import { curveOf } from "@/lib/curves";
 import { type Line, linesOf } from "@/lib/lines";
 import type { Placed } from "@/lib/mark-places";
+import { COLOURS } from "@/lib/palette";
 import { bucketed, type Point } from "@/testing/buckets";
 
 export const WIDE = 400;
 export const TALL = 200;
 export const colours: ChartColours = {
-  curves: Array.from({ length: 8 }, (_, slot) => `#00000${slot}`),
+  curves: Array.from({ length: COLOURS }, (_, slot) => `#00000${slot}`),
   grid: "#111",
   axis: "#222",
   panel: "#333",

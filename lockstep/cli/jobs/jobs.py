@@ -49,9 +49,9 @@ def ps(
     name
         Only jobs of this name.
     project
-        Only jobs of this project.
+        Only jobs of projects with this text in their name.
     owner
-        Only jobs of this user.
+        Only jobs of users with this text in their name.
     node
         Only jobs that were placed on this node.
     label

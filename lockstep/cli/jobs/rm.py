@@ -131,8 +131,13 @@ def _ended_before(
         page = client.jobs(
             states=states, project=project, cursor=cursor, limit=limits.PAGE_SIZE_MAX
         )
+        # The service also lists jobs of projects whose name contains this one.
         found += [
-            job for job in page.items if job.finished_at is not None and job.finished_at < moment
+            job
+            for job in page.items
+            if job.finished_at is not None
+            and job.finished_at < moment
+            and project in {None, job.project}
         ]
         cursor = page.next_cursor
         if cursor is None:

@@ -337,6 +337,28 @@ export type Health = {
 export type Intent = 'cancel' | 'timeout' | 'shutdown';
 
 /**
+ * JobPage
+ *
+ * One page of jobs, with their number.
+ */
+export type JobPage = {
+    /**
+     * Items
+     */
+    items: Array<JobView>;
+    /**
+     * Next Cursor
+     */
+    next_cursor?: string | null;
+    /**
+     * Total
+     *
+     * Jobs on all pages, counted up to 10,000.
+     */
+    total: number;
+};
+
+/**
  * JobState
  *
  * State of a job. The value is that of the database and the API.
@@ -1826,6 +1848,28 @@ export type BatchPlanWritable = {
 };
 
 /**
+ * JobPage
+ *
+ * One page of jobs, with their number.
+ */
+export type JobPageWritable = {
+    /**
+     * Items
+     */
+    items: Array<JobViewWritable>;
+    /**
+     * Next Cursor
+     */
+    next_cursor?: string | null;
+    /**
+     * Total
+     *
+     * Jobs on all pages, counted up to 10,000.
+     */
+    total: number;
+};
+
+/**
  * JobView
  */
 export type JobViewWritable = {
@@ -2118,12 +2162,14 @@ export type ListJobsData = {
         name?: string | null;
         /**
          * Project
+         *
+         * Part of the project's name.
          */
         project?: string | null;
         /**
          * Owner
          *
-         * User who submitted the job.
+         * Part of the name of the user who submitted the job.
          */
         owner?: string | null;
         /**
@@ -2185,7 +2231,7 @@ export type ListJobsResponses = {
     /**
      * Successful Response
      */
-    200: PageJobView;
+    200: JobPage;
 };
 
 export type ListJobsResponse = ListJobsResponses[keyof ListJobsResponses];

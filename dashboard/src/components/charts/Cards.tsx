@@ -1,14 +1,16 @@
 /** The cards that one request fills: asked for while any of them is on the screen, and once more for the zoomed steps. */
 import { useCallback, useMemo, useState } from "react";
-import { runningKey, type Steps, useCurves } from "@/api/curves";
+import { type Steps, useCurves } from "@/api/curves";
 import type { Summaries } from "@/api/series";
 import { Failed } from "@/components/Failed";
-import { Stale } from "@/components/Stale";
 import { perStepOf } from "@/lib/axes";
 import { linesOf, stepsBetween } from "@/lib/lines";
 import { stepsIn } from "@/lib/zoom";
 import { Card, type CardContext } from "./Card";
 import classes from "./Charts.module.css";
+
+/** The service knows no unit of a script's own series. */
+const PERCENT = /(^|[_/])percent$/;
 
 interface CardsProps extends CardContext {
   /** Requested metrics, independent of the search filter, so that typing sends no requests. */
@@ -68,7 +70,6 @@ export function Cards({ metrics, shown, ids, live, summaries, ...context }: Card
         <Failed error={all.error} retry={all.retry} />
       </div>
     );
-  const running = ids.filter((id) => live.has(id));
   const cards = shown.map((metric) => (
     <Card
       key={metric}
@@ -80,18 +81,13 @@ export function Cards({ metrics, shown, ids, live, summaries, ...context }: Card
       {...context}
     />
   ));
-  return (
-    <>
-      <Stale className={classes.wide} of={runningKey(running, metrics)} />
-      {cards}
-    </>
-  );
+  return <>{cards}</>;
 }
 
 function unitOf(metric: string, { byJob }: Summaries): string {
   for (const series of byJob.values()) {
     const found = series.get(metric);
-    if (found !== undefined) return found.unit;
+    if (found !== undefined && found.unit !== "") return found.unit;
   }
-  return "";
+  return PERCENT.test(metric) ? "%" : "";
 }

@@ -3,9 +3,11 @@
  * Compare. Cards are drawn, and their points asked for, only while they are on the screen.
  */
 import { useCallback, useId, useMemo, useRef, useState } from "react";
+import { runningKey } from "@/api/curves";
 import { type JobOfCharts, requestsFor, useLive, useSummaries } from "@/api/series";
 import { Empty } from "@/components/Empty";
 import { Failed } from "@/components/Failed";
+import { Stale } from "@/components/Stale";
 import { AXES, type Axis, axesOf, isTime, perStepOf } from "@/lib/axes";
 import type { Look } from "@/lib/look";
 import type { Mark } from "@/lib/marks";
@@ -77,6 +79,7 @@ function GroupedCharts({ jobs: given, slots: givenSlots, hidden = NONE, marks = 
   }
   // Measurements of a machine are not the job's own series.
   const hasOwn = summaries.names.some((name) => groupOf(name) !== SYSTEM);
+  const running = ids.filter((id) => live.has(id));
   const context = {
     jobs: shownJobs,
     slots,
@@ -117,23 +120,30 @@ function GroupedCharts({ jobs: given, slots: givenSlots, hidden = NONE, marks = 
         // Search results are shown even if their group is folded.
         const isOpen = !folded.includes(name) || search !== "" || !hasOwn;
         const isWhole = whole.has(name) || search !== "";
+        const parts = byAxis(metrics, axis).map(({ along, names }) => ({
+          along,
+          requests: requestsFor(names, jobs.length),
+        }));
         const cards = isWhole ? shown : shown.slice(0, CARDS_SHOWN);
         return (
           <section key={name} className={classes.group}>
-            <h2>
-              <button
-                type="button"
-                aria-expanded={isOpen}
-                onClick={() => changeSettings({ folded: toggled(folded, name) })}
-              >
-                <span aria-hidden>{isOpen ? "▾" : "▸"}</span> {name}{" "}
-                <span className={classes.count}>{shown.length}</span>
-              </button>
-            </h2>
+            <div className={classes.head}>
+              <h2>
+                <button
+                  type="button"
+                  aria-expanded={isOpen}
+                  onClick={() => changeSettings({ folded: toggled(folded, name) })}
+                >
+                  <span aria-hidden>{isOpen ? "▾" : "▸"}</span> {name}{" "}
+                  <span className={classes.count}>{shown.length}</span>
+                </button>
+              </h2>
+              <Stale of={parts.flatMap(({ requests }) => requests.map((names) => runningKey(running, names)))} />
+            </div>
             {isOpen ? (
               <div className={classes.grid}>
-                {byAxis(metrics, axis).flatMap(({ along, names }) =>
-                  requestsFor(names, jobs.length).map((part) => (
+                {parts.flatMap(({ along, requests }) =>
+                  requests.map((part) => (
                     <Cards
                       key={part[0]}
                       metrics={part}

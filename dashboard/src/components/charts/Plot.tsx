@@ -7,7 +7,7 @@ import { extentOfX, extentOfY, isNothingBetween, type Line } from "@/lib/lines";
 import { placed } from "@/lib/mark-places";
 import type { Mark } from "@/lib/marks";
 import { within } from "@/lib/outliers";
-import { valueRange } from "@/lib/ticks";
+import { limitsOf, valueRange } from "@/lib/ticks";
 import type { Zoom } from "@/lib/zoom";
 import { useChartColours } from "./colours";
 import { followStrip } from "./followStrip";
@@ -78,7 +78,7 @@ export function Plot(props: PlotProps) {
         rangeY: () => {
           const { lines: drawn, from: first, to: last, clip: bounds, range: typed } = now.current;
           if (typed !== null && !(isLog && typed.from <= 0)) return [typed.from, typed.to];
-          return valueRange(...within(extentOfY(drawn, first, last, isLog), bounds), isLog);
+          return valueRange(...within(extentOfY(drawn, first, last, isLog), bounds), isLog, limitsOf(unit));
         },
         draw: (self) => {
           const { lines: drawn, colours: theme, places: marked, clip: bounds, range: typed } = now.current;

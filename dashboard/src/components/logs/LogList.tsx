@@ -13,7 +13,8 @@ import { indexOf, type LogWindow } from "@/lib/log-window";
 import classes from "./LogList.module.css";
 import { LogRow } from "./LogRow";
 
-const LINE_PX = 20;
+/** As in LogRow.module.css: the least height of a target, which the number of a line is. */
+const LINE_PX = 24;
 const OVERSCAN_LINES = 20;
 /** More lines are asked for when so few are left to scroll. */
 const NEAR_LINES = 300;

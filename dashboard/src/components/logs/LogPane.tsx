@@ -124,15 +124,18 @@ export function LogPane(props: LogPaneProps) {
         <button type="button" onClick={() => jump("end")}>
           End
         </button>
-        <button
-          type="button"
-          className={classes.follow}
-          aria-pressed={following}
-          title="Keep to the newest line (f)"
-          onClick={() => onFollow(!following)}
-        >
-          {following ? "Following" : "Follow"}
-        </button>
+        {/* No line follows the last one of a log that ended. */}
+        {held.complete ? null : (
+          <button
+            type="button"
+            className={classes.follow}
+            aria-pressed={following}
+            title="Keep to the newest line (f)"
+            onClick={() => onFollow(!following)}
+          >
+            {following ? "Following" : "Follow"}
+          </button>
+        )}
       </div>
     </>
   );

@@ -4,7 +4,7 @@
 import { memo, type ReactNode } from "react";
 import type { LogLine } from "@/api/generated";
 import { marked, pieces } from "@/lib/ansi";
-import { moment } from "@/lib/format";
+import { moment, timeOfDay } from "@/lib/format";
 import { rankName } from "@/lib/log-view";
 import { AnsiPiece } from "./AnsiText";
 import ansi from "./ansi.module.css";
@@ -35,7 +35,7 @@ export const LogRow = memo(function LogRow({
       <span className={classes.number} title={moment(line.time)}>
         {number(line, shown)}
       </span>
-      {showTime ? <span className={classes.time}>{moment(line.time).slice(11)}</span> : null}
+      {showTime ? <span className={classes.time}>{timeOfDay(new Date(line.time))}</span> : null}
       <span className={classes.source} data-stream={line.stream}>
         {rankName(line.rank)}
         {line.stream === "stderr" ? " err" : ""}

@@ -17,9 +17,10 @@ function line(number: number, text: string, more: Partial<LogLine> = {}): LogLin
 }
 
 let log: LogLine[] = [];
+let hasEnded = false;
 let asked: Asked[] = [];
 
-/** The service's part: pages of `log`, which has ended. */
+/** The service's part: pages of `log`. */
 function answer(query: Asked): LogPage {
   const found = log.filter(
     (each) =>
@@ -31,7 +32,7 @@ function answer(query: Asked): LogPage {
   const from = query.cursor ? at(query.cursor) : 0;
   const to = query.before ? at(query.before) : found.length;
   const lines = from < 0 ? [] : found.slice(from, to).slice(0, query.limit ?? query.tail ?? 1_000);
-  return { lines, next_cursor: `1.${log.length}`, prev_cursor: null, complete: true };
+  return { lines, next_cursor: `1.${log.length}`, prev_cursor: null, complete: hasEnded };
 }
 
 // jsdom lays nothing out; a virtual list needs to know how much of it is seen.
@@ -44,6 +45,7 @@ afterAll(() => void vi.restoreAllMocks());
 beforeEach(() => {
   log = [line(0, "loading data"), line(1, "\u001b[31mValueError\u001b[0m: <b>", { rank: 1, stream: "stderr" })];
   asked = [];
+  hasEnded = false;
   saved.mockReset();
   vi.mocked(getJobLogs).mockImplementation((({ query }: { query: Asked }) => {
     asked.push(query);
@@ -75,6 +77,13 @@ it("opens at the end and follows", async () => {
   expect(await screen.findByText("loading data")).toBeTruthy();
   expect(asked).toEqual([{ tail: 1_000 }]);
   expect(screen.getByRole("button", { name: "Following" }).getAttribute("aria-pressed")).toBe("true");
+});
+
+it("offers nothing to follow where the log has ended", async () => {
+  hasEnded = true;
+  show();
+  await screen.findByText("loading data");
+  expect(screen.queryByRole("button", { name: /^Follow/ })).toBeNull();
 });
 
 it("shows colours and text, but no markup of the log's own", async () => {

@@ -3,7 +3,9 @@ import { getRouteApi, Link } from "@tanstack/react-router";
 import { LookedAt } from "@/components/charts/LookedAt";
 import { Empty } from "@/components/Empty";
 import { Failed } from "@/components/Failed";
+import { usePageTitle } from "@/components/usePageTitle";
 import { readLook } from "@/lib/look";
+import { counted } from "@/lib/resources";
 import classes from "./ComparePage.module.css";
 import { FiguresTable } from "./FiguresTable";
 import { Legend } from "./Legend";
@@ -15,6 +17,7 @@ const route = getRouteApi("/compare");
 
 export function ComparePage() {
   const { chosen, jobs, slots, hidden, isPending, missing, error, retry, choose, hide, remove } = useComparison();
+  usePageTitle(chosen.length === 0 ? "Compare" : `Compare ${counted(chosen.length, "job")}`);
   const view = route.useSearch();
   const navigate = route.useNavigate();
   const add = (id: string) => choose([...chosen, id]);

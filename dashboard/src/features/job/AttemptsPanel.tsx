@@ -1,9 +1,9 @@
 /** The attempts at a job, newest first: that all of them made the same batch is what is to be seen here at one glance. */
 import { useMemo, useState } from "react";
 import type { AttemptView, EventView, JobView } from "@/api/generated";
+import { useClock } from "@/components/Clock";
 import { Failed } from "@/components/Failed";
 import { Panel } from "@/components/Panel";
-import { useNow } from "@/components/useNow";
 import { number } from "@/lib/format";
 import { AttemptRow } from "./AttemptRow";
 import classes from "./AttemptsPanel.module.css";
@@ -40,7 +40,7 @@ interface AttemptsProps {
 
 function Attempts({ job, attempts, events }: AttemptsProps) {
   const [all, setAll] = useState(false);
-  const now = useNow();
+  const { now } = useClock();
   const promise = useMemo(() => promiseOver(attempts), [attempts]);
   const resumed = useMemo(() => resumedSteps(events ?? []), [events]);
   const shown = all ? attempts : attempts.slice(0, SHOWN);

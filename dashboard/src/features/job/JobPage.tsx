@@ -2,8 +2,10 @@
 import { getRouteApi, Link, useRouter } from "@tanstack/react-router";
 import { lazy, Suspense, useCallback } from "react";
 import type { JobView } from "@/api/generated";
+import { Clock } from "@/components/Clock";
 import { Failed } from "@/components/Failed";
-import { Stale } from "@/components/Stale";
+import { PageStale } from "@/components/Stale";
+import { usePageIcon, usePageTitle } from "@/components/usePageTitle";
 import type { LogView } from "@/lib/log-view";
 import { readLook } from "@/lib/look";
 import { CheckpointsTab } from "./CheckpointsTab";
@@ -13,23 +15,18 @@ import classes from "./JobPage.module.css";
 import { useJob } from "./job-queries";
 import { OverviewTab } from "./OverviewTab";
 import { TimelineTab } from "./TimelineTab";
-import { type JobTab, TABS, type Tab } from "./tab";
+import { type JobTab, TABS } from "./tab";
+import { jobTitle, TAB_NAMES } from "./title";
 
 const LogViewer = lazy(async () => ({ default: (await import("@/components/logs/LogViewer")).LogViewer }));
 const route = getRouteApi("/jobs/$job");
-
-const NAMES: Record<Tab, string> = {
-  overview: "Overview",
-  logs: "Logs",
-  timeline: "Timeline",
-  configuration: "Configuration",
-  checkpoints: "Checkpoints",
-};
 
 export function JobPage() {
   const { job: reference } = route.useParams();
   const view = route.useSearch();
   const { data: job, error, refetch } = useJob(reference);
+  usePageTitle(...(job === undefined ? [reference] : jobTitle(job, view.tab)));
+  usePageIcon(job?.state);
   if (job === undefined) {
     return (
       <div className={classes.page}>
@@ -39,28 +36,30 @@ export function JobPage() {
     );
   }
   return (
-    <div className={classes.page}>
-      {/* By the job's id: what is shown until an answer comes may be an older one, and never another job's. */}
-      <JobHeader key={`header-${job.id}`} job={job} />
-      <Stale of={["job", reference]} />
-      <nav aria-label="Parts of this job" className={classes.tabs}>
-        {TABS.map((tab) => (
-          <Link
-            key={tab}
-            to="/jobs/$job"
-            params={{ job: reference }}
-            search={{ ...readLook({ ...view }), ...(tab === "overview" ? {} : { tab }) }}
-            resetScroll={false}
-            // Only the very same search: the overview's, which is empty, is part of every other.
-            activeOptions={{ exact: true }}
-            aria-current={(view.tab ?? "overview") === tab ? "page" : undefined}
-          >
-            {NAMES[tab]}
-          </Link>
-        ))}
-      </nav>
-      <Part key={job.id} job={job} reference={reference} view={view} />
-    </div>
+    <Clock of={["job", reference]}>
+      <div className={classes.page}>
+        {/* By the job's id: what is shown until an answer comes may be an older one, and never another job's. */}
+        <JobHeader key={`header-${job.id}`} job={job} />
+        <PageStale of={["job", reference]} />
+        <nav aria-label="Parts of this job" className={classes.tabs}>
+          {TABS.map((tab) => (
+            <Link
+              key={tab}
+              to="/jobs/$job"
+              params={{ job: reference }}
+              search={{ ...readLook({ ...view }), ...(tab === "overview" ? {} : { tab }) }}
+              resetScroll={false}
+              // Only the very same search: the overview's, which is empty, is part of every other.
+              activeOptions={{ exact: true }}
+              aria-current={(view.tab ?? "overview") === tab ? "page" : undefined}
+            >
+              {TAB_NAMES[tab]}
+            </Link>
+          ))}
+        </nav>
+        <Part key={job.id} job={job} reference={reference} view={view} />
+      </div>
+    </Clock>
   );
 }
 

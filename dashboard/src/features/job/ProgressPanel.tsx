@@ -1,14 +1,14 @@
 /** How far the job is: steps, samples, time gone and time left. While it waits: for what, and since when. */
-import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
-import { getJob, type JobView } from "@/api/generated";
+import type { JobView } from "@/api/generated";
+import { useClock } from "@/components/Clock";
 import { Panel } from "@/components/Panel";
+import { useNameIn } from "@/components/useNameIn";
 import { useNow } from "@/components/useNow";
 import { WaitReason } from "@/components/WaitReason";
 import { hasEnded } from "@/lib/ended";
 import { duration, number } from "@/lib/format";
 import { startWords } from "@/lib/starting";
-import { waitParts } from "@/lib/waiting";
 import classes from "./ProgressPanel.module.css";
 import { percent } from "./time-shares";
 
@@ -23,7 +23,7 @@ export function ProgressPanel({ job }: { job: JobView }) {
 }
 
 function Going({ job }: { job: JobView }) {
-  const now = useNow();
+  const { now, silentSince } = useClock();
   const { progress } = job;
   const end = job.finished_at === null ? now : Date.parse(job.finished_at);
   const elapsed = job.started_at === null ? null : (end - Date.parse(job.started_at)) / 1_000;
@@ -54,7 +54,13 @@ function Going({ job }: { job: JobView }) {
         )}
         {fraction === null ? null : <Figure name="Done" value={percent(fraction)} />}
         {progress?.samples == null ? null : <Figure name="Samples" value={number(progress.samples)} />}
-        {elapsed === null ? null : <Figure name={hasEnded(job) ? "Took" : "Elapsed"} value={duration(elapsed)} />}
+        {elapsed === null ? null : (
+          <Figure
+            name={hasEnded(job) ? "Took" : "Elapsed"}
+            value={duration(elapsed)}
+            stoppedAt={hasEnded(job) ? undefined : silentSince}
+          />
+        )}
         {left === null ? null : <Figure name="Left, about" value={duration(left)} />}
       </dl>
     </>
@@ -63,8 +69,9 @@ function Going({ job }: { job: JobView }) {
 
 function Waiting({ job, queue }: { job: JobView; queue: NonNullable<JobView["queue"]> }) {
   const now = useNow();
+  const clock = useClock();
   const nameOf = useNameIn(queue.reason);
-  const { when, more, isKnown } = startWords(queue, now);
+  const { when, more, isKnown } = startWords(queue, clock.now);
   return (
     <>
       <p className={classes.reason}>
@@ -82,23 +89,26 @@ function Waiting({ job, queue }: { job: JobView; queue: NonNullable<JobView["que
   );
 }
 
-/** The name of the job that the reason speaks of; it says ids, and a page of one job has seen no other. */
-function useNameIn(reason: string): (id: string) => string | undefined {
-  const named = waitParts(reason, () => undefined).find((part) => typeof part !== "string");
-  const id = typeof named === "object" ? named.job : "";
-  const { data } = useQuery({
-    queryKey: ["job", id],
-    queryFn: async ({ signal }) => (await getJob({ path: { reference: id }, signal, throwOnError: true })).data,
-    enabled: id !== "",
-    staleTime: Number.POSITIVE_INFINITY,
-  });
-  return (asked) => (asked === data?.id ? data.name : undefined);
+interface FigureProps {
+  name: string;
+  value: string;
+  more?: string;
+  /** Of a clock: the time at which it stands; null while it goes. */
+  stoppedAt?: number | null;
 }
 
-function Figure({ name, value, more = "" }: { name: string; value: string; more?: string }) {
+function Figure({ name, value, more = "", stoppedAt }: FigureProps) {
   return (
-    <div>
-      <dt>{name}</dt>
+    <div className={stoppedAt === undefined ? undefined : classes.clock}>
+      <dt>
+        {name}
+        {stoppedAt == null ? null : (
+          <span className={classes.stopped} title={`No answer since ${new Date(stoppedAt).toLocaleTimeString()}`}>
+            {" "}
+            stopped
+          </span>
+        )}
+      </dt>
       <dd>
         <span className={classes.value}>{value}</span>
         <span className={classes.of}>{more}</span>

@@ -57,18 +57,20 @@ export function Filters({ view, suggestions, go }: Props) {
         <div id={more} className={classes.more} data-open={isOpen}>
           <Field
             label="Owner"
-            hint="who submitted it"
+            hint="a part of it"
             value={owner}
+            isLive
             charsMax={OWNER_CHARS_MAX}
             suggestions={suggestions.owners}
-            onCommit={(next) => go(changed(view, { owner: next }))}
+            onCommit={(next) => go(changed(view, { owner: next }), view.owner !== undefined)}
           />
           <Field
             label="Project"
-            hint="whole name"
+            hint="a part of it"
             value={project}
+            isLive
             suggestions={suggestions.projects}
-            onCommit={(next) => go(changed(view, { project: next }))}
+            onCommit={(next) => go(changed(view, { project: next }), view.project !== undefined)}
           />
           <Field
             label="Node"

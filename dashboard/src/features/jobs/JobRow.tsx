@@ -1,8 +1,10 @@
 /** One job of the list. */
 import { Link } from "@tanstack/react-router";
-import { createContext, memo, useContext } from "react";
+import { memo } from "react";
 import type { JobView, QueuePlace, SeriesView } from "@/api/generated";
+import { useClock } from "@/components/Clock";
 import { StateBadge } from "@/components/StateBadge";
+import { useNow } from "@/components/useNow";
 import { WaitReason } from "@/components/WaitReason";
 import { hasEnded } from "@/lib/ended";
 import { ago, moment, number } from "@/lib/format";
@@ -24,9 +26,7 @@ interface Props {
   names: ReadonlyMap<string, string>;
 }
 
-/** The time goes past the rows: each second it concerns one or two cells of each, and nothing else in them. */
-export const Now = createContext(0);
-
+/** Remembered: each second concerns one or two cells of a row, which follow the time themselves. */
 export const JobRow = memo(function JobRow({ job, loss, view, isChosen, isAtCursor, choose, names }: Props) {
   const attempts = job.attempt?.number ?? 0;
   const owner = ownerOf(job);
@@ -108,19 +108,20 @@ export const JobRow = memo(function JobRow({ job, loss, view, isChosen, isAtCurs
 });
 
 function Age({ job }: { job: JobView }) {
-  const now = useContext(Now);
+  const now = useNow();
+  const clock = useClock();
   return (
     <>
       <time dateTime={job.created_at} title={`submitted ${moment(job.created_at)}`}>
         {ago(job.created_at, now)}
       </time>
-      <div className={classes.second}>{span(job, now)}</div>
+      <div className={classes.second}>{span(job, clock.now)}</div>
     </>
   );
 }
 
 function Start({ queue }: { queue: QueuePlace }) {
-  return <span className={classes.start}>starts {startSentence(startWords(queue, useContext(Now)))}</span>;
+  return <span className={classes.start}>starts {startSentence(startWords(queue, useClock().now))}</span>;
 }
 
 function Progress({ job }: { job: JobView }) {

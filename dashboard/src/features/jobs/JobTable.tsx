@@ -3,8 +3,8 @@ import { useNavigate } from "@tanstack/react-router";
 import { useEffect, useMemo, useRef, useState } from "react";
 import type { JobView, SeriesView } from "@/api/generated";
 import { useKeys } from "@/app/keys";
-import { useNow } from "@/components/useNow";
-import { JobRow, Now } from "./JobRow";
+import { Clock } from "@/components/Clock";
+import { JobRow } from "./JobRow";
 import classes from "./JobTable.module.css";
 import type { JobsView } from "./view";
 
@@ -17,7 +17,6 @@ interface Props {
 }
 
 export function JobTable({ jobs, losses, view, chosen, choose }: Props) {
-  const now = useNow();
   const names = useMemo(() => new Map(jobs.map((job) => [job.id, job.name])), [jobs]);
   const body = useRef<HTMLTableSectionElement>(null);
   const cursor = useRowCursor(jobs, (job) => choose([job], !chosen.has(job.id)), body);
@@ -58,7 +57,7 @@ export function JobTable({ jobs, losses, view, chosen, choose }: Props) {
           </tr>
         </thead>
         <tbody ref={body}>
-          <Now value={now}>
+          <Clock of={["jobs", view]}>
             {jobs.map((job) => (
               <JobRow
                 key={job.id}
@@ -71,7 +70,7 @@ export function JobTable({ jobs, losses, view, chosen, choose }: Props) {
                 names={names}
               />
             ))}
-          </Now>
+          </Clock>
         </tbody>
       </table>
     </div>

@@ -97,6 +97,13 @@ it("tells a first visitor what to do", async () => {
   expect(screen.getByRole("link", { name: "Write the first job here" }).getAttribute("href")).toBe("/submit");
 });
 
+it("says of how many jobs a page is", async () => {
+  const jobs = { items: JOBS, next_cursor: JOBS[0]?.id, total: 1_250 };
+  serve(() => ({ body: jobs }));
+  page();
+  expect(await screen.findByText("3 of 1,250 jobs")).toBeTruthy();
+});
+
 it("finds the page before by asking the other way round", async () => {
   const many = Array.from({ length: 51 }, (_, place) => aJob({ id: `before-${place}` }));
   const requests = serve((asked) =>

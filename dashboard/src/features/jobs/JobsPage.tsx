@@ -4,7 +4,8 @@ import type { JobView } from "@/api/generated";
 import { Empty } from "@/components/Empty";
 import { Failed } from "@/components/Failed";
 import { SkeletonRows } from "@/components/SkeletonRows";
-import { Stale } from "@/components/Stale";
+import { PageStale } from "@/components/Stale";
+import { usePageTitle } from "@/components/usePageTitle";
 import { ChosenBar } from "./ChosenBar";
 import { Filters } from "./Filters";
 import classes from "./JobsPage.module.css";
@@ -20,6 +21,7 @@ const NONE: readonly JobView[] = [];
 const SHORT_ID = /^[0-9a-f-]{1,3}$/i;
 
 export function JobsPage() {
+  usePageTitle("Jobs");
   const view = useSearch({ from: "/jobs" });
   const navigate = useNavigate();
   const { data, error, isPlaceholderData, refetch } = useJobs(view);
@@ -32,7 +34,7 @@ export function JobsPage() {
   return (
     <>
       <h1 className={classes.title}>Jobs</h1>
-      <Stale of={["jobs"]} />
+      <PageStale of={["jobs"]} />
       {isFirstVisit ? null : <Filters view={view} suggestions={suggestions} go={go} />}
       {data === undefined && error !== null ? <Failed error={error} retry={() => void refetch()} /> : null}
       {data === undefined && error === null ? <SkeletonRows label="The jobs are loading" /> : null}
@@ -41,7 +43,7 @@ export function JobsPage() {
       {jobs.length === 0 ? null : (
         <div className={isPlaceholderData ? classes.old : undefined}>
           <JobTable jobs={jobs} losses={losses} view={view} chosen={chosen} choose={choose} />
-          <Pages view={view} jobs={jobs} next={data?.next_cursor ?? null} go={go} />
+          <Pages view={view} jobs={jobs} next={data?.next_cursor ?? null} total={data?.total ?? 0} go={go} />
         </div>
       )}
       <ChosenBar chosen={[...chosen.values()]} clear={clear} />

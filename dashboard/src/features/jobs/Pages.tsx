@@ -3,6 +3,7 @@ import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import type { JobView } from "@/api/generated";
 import { Failed } from "@/components/Failed";
+import { number } from "@/lib/format";
 import { counted } from "@/lib/resources";
 import classes from "./Pages.module.css";
 import { usePageBefore } from "./useJobs";
@@ -12,10 +13,19 @@ interface Props {
   view: JobsView;
   jobs: readonly JobView[];
   next: string | null;
+  /** Jobs on all pages, as far as the service counts. */
+  total: number;
   go: (view: JobsView) => void;
 }
 
-export function Pages({ view, jobs, next, go }: Props) {
+/** The service counts no further. */
+const COUNTED_MAX = 10_000;
+
+function totalWords(total: number): string {
+  return total >= COUNTED_MAX ? `${number(total)} jobs or more` : `${number(total)} jobs`;
+}
+
+export function Pages({ view, jobs, next, total, go }: Props) {
   const before = usePageBefore();
   const [error, setError] = useState<unknown>(null);
   const { cursor, ...first } = view;
@@ -43,7 +53,9 @@ export function Pages({ view, jobs, next, go }: Props) {
           </button>
         </>
       )}
-      <span className={classes.count}>{counted(jobs.length, "job")} on this page</span>
+      <span className={classes.count}>
+        {number(jobs.length)} of {totalWords(total)}
+      </span>
       {next === null ? null : (
         <Link to="/jobs" search={{ ...view, cursor: next }}>
           {on} →

@@ -1,6 +1,6 @@
 /** What the list asks the service for: one page of jobs, and the losses of the jobs on it. */
 import { useQueryClient } from "@tanstack/react-query";
-import { getSeries, type JobView, listJobs, type PageJobView, type SeriesView } from "@/api/generated";
+import { getSeries, type JobPage, type JobView, listJobs, type SeriesView } from "@/api/generated";
 import { usePolled } from "@/api/polling";
 import { hasEnded } from "@/lib/ended";
 import { lossName } from "./sparkline";
@@ -16,7 +16,7 @@ const LATE_POINTS_MS = 10_000;
 const LOSS_NAMES_MAX = 20;
 
 export function useJobs(view: JobsView) {
-  return usePolled<PageJobView>({
+  return usePolled<JobPage>({
     key: ["jobs", view],
     fetch: (signal) => listJobs({ query: asQuery(view), signal, throwOnError: true }),
     seconds: LIST_SECONDS,

@@ -4,7 +4,7 @@
  */
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
-import { type JobView, listNodes, type PageJobView } from "@/api/generated";
+import { type JobPage, type JobView, listNodes } from "@/api/generated";
 import { ownerOf } from "@/lib/owner";
 
 export interface Suggestions {
@@ -27,7 +27,7 @@ export function useSuggestions(jobs: readonly JobView[]): Suggestions {
     staleTime: NODES_FRESH_MS,
   });
   // The lists before this one, too: on a list of one owner's jobs the other owners are what one wants next.
-  const lists = queries.getQueriesData<PageJobView>({ queryKey: ["jobs"] });
+  const lists = queries.getQueriesData<JobPage>({ queryKey: ["jobs"] });
   const seen = [...jobs, ...lists.flatMap(([, page]) => page?.items ?? [])];
   return {
     owners: sorted(seen.flatMap((job) => ownerOf(job) ?? [])),

@@ -1,7 +1,7 @@
 /** What a row of the list says about a job. Pure; the tests are beside it. */
 import type { BatchPlan, JobView } from "@/api/generated";
 import { hasEnded } from "@/lib/ended";
-import { duration, number } from "@/lib/format";
+import { duration, number, percentDone } from "@/lib/format";
 
 /** "64 = 2 × 8 × 4": ranks, samples, accumulation steps. An equation only where it is one. */
 export function planInShort(plan: BatchPlan): string {
@@ -28,8 +28,7 @@ export function progressWords(job: JobView): ProgressWords | null {
   return {
     share: fraction,
     steps: steps === null ? `step ${number(step)}` : `${number(step)} / ${number(steps)} steps`,
-    // Down, not to the nearest: 100 % is said of what is done.
-    percent: fraction === null ? null : `${Math.floor(fraction * 100 + 1e-9)} %`,
+    percent: fraction === null ? null : percentDone(fraction),
     left: eta === null ? null : `${duration(eta)} left`,
   };
 }

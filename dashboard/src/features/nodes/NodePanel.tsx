@@ -3,8 +3,8 @@ import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import { type JobView, type NodeView, resumeNode, type SeriesView } from "@/api/generated";
+import { useClock } from "@/components/Clock";
 import { Failed } from "@/components/Failed";
-import { useNow } from "@/components/useNow";
 import { ago, bytes, moment } from "@/lib/format";
 import { DeviceCell } from "./DeviceCell";
 import { DrainDialog } from "./DrainDialog";
@@ -29,7 +29,7 @@ interface Props {
 }
 
 export function NodePanel({ node, holders, measured, lit, light }: Props) {
-  const now = useNow();
+  const { now } = useClock();
   const queries = useQueryClient();
   const [isDraining, setIsDraining] = useState(false);
   const resume = useMutation({

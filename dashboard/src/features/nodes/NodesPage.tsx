@@ -1,10 +1,12 @@
 /** The machines: what each device does and for whom, and which of them are given no work, with why. */
 import { useState } from "react";
 import type { NodeView } from "@/api/generated";
+import { Clock } from "@/components/Clock";
 import { Empty } from "@/components/Empty";
 import { Failed } from "@/components/Failed";
 import { SkeletonRows } from "@/components/SkeletonRows";
-import { Stale } from "@/components/Stale";
+import { PageStale } from "@/components/Stale";
+import { usePageTitle } from "@/components/usePageTitle";
 import { counted, freeSentence } from "@/lib/resources";
 import { IDLE_SECONDS, rankOn, takenBy } from "./measured";
 import { NodePanel } from "./NodePanel";
@@ -14,6 +16,7 @@ import { useHolders, useMeasured, useNodes } from "./useNodes";
 const NONE: readonly NodeView[] = [];
 
 export function NodesPage() {
+  usePageTitle("Nodes");
   const { data, error, refetch } = useNodes();
   const nodes = data?.items ?? NONE;
   const holders = useHolders();
@@ -31,7 +34,7 @@ export function NodesPage() {
   return (
     <>
       <h1 className={classes.title}>Nodes</h1>
-      <Stale of={["nodes"]} />
+      <PageStale of={["nodes"]} />
       <p className={classes.summary}>
         {nodes.length === 0 ? null : freeSentence(nodes)}{" "}
         {idle === 0 ? null : (
@@ -51,9 +54,11 @@ export function NodesPage() {
         </Empty>
       ) : null}
       <div className={classes.nodes}>
-        {nodes.map((node) => (
-          <NodePanel key={node.name} node={node} holders={holders} measured={measured} lit={lit} light={setLit} />
-        ))}
+        <Clock of={["nodes"]}>
+          {nodes.map((node) => (
+            <NodePanel key={node.name} node={node} holders={holders} measured={measured} lit={lit} light={setLit} />
+          ))}
+        </Clock>
       </div>
     </>
   );

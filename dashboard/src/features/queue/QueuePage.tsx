@@ -2,11 +2,12 @@
 import { Link } from "@tanstack/react-router";
 import { type JobView, listNodes, listQueue } from "@/api/generated";
 import { usePolled } from "@/api/polling";
+import { Clock, useClock } from "@/components/Clock";
 import { Empty } from "@/components/Empty";
 import { Failed } from "@/components/Failed";
 import { SkeletonRows } from "@/components/SkeletonRows";
-import { Stale } from "@/components/Stale";
-import { useNow } from "@/components/useNow";
+import { PageStale } from "@/components/Stale";
+import { usePageTitle } from "@/components/usePageTitle";
 import { WaitReason } from "@/components/WaitReason";
 import { duration, moment } from "@/lib/format";
 import { ownerOf } from "@/lib/owner";
@@ -16,6 +17,7 @@ import classes from "./QueuePage.module.css";
 import { queueSentence, waitingSince } from "./words";
 
 export function QueuePage() {
+  usePageTitle("Queue");
   const queue = usePolled({
     key: ["queue"],
     fetch: (signal) => listQueue({ signal, throwOnError: true }),
@@ -30,7 +32,7 @@ export function QueuePage() {
   return (
     <>
       <h1 className={classes.title}>Queue</h1>
-      <Stale of={["queue"]} />
+      <PageStale of={["queue"]} />
       <p className={classes.summary}>
         {jobs === undefined || jobs.length === 0 ? null : <strong>{queueSentence(jobs.length)} </strong>}
         {nodes.data === undefined ? null : (
@@ -51,13 +53,17 @@ export function QueuePage() {
           </p>
         </Empty>
       ) : null}
-      {jobs === undefined || jobs.length === 0 ? null : <QueueTable jobs={jobs} />}
+      {jobs === undefined || jobs.length === 0 ? null : (
+        <Clock of={["queue"]}>
+          <QueueTable jobs={jobs} />
+        </Clock>
+      )}
     </>
   );
 }
 
 function QueueTable({ jobs }: { jobs: readonly JobView[] }) {
-  const now = useNow();
+  const { now } = useClock();
   const names = new Map(jobs.map((job) => [job.id, job.name]));
   return (
     <div className={classes.panel}>

@@ -3,9 +3,11 @@ import { Button, SegmentedControl, useMantineColorScheme } from "@mantine/core";
 import { useQueryClient } from "@tanstack/react-query";
 import { type PACES, setPace, usePace } from "@/api/pace";
 import { forgetToken, useToken } from "@/api/token";
+import { usePageTitle } from "@/components/usePageTitle";
 import classes from "./SettingsPage.module.css";
 
 export function SettingsPage() {
+  usePageTitle("Settings");
   const { colorScheme, setColorScheme } = useMantineColorScheme();
   const pace = usePace();
   const token = useToken();

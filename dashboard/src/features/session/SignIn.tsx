@@ -2,16 +2,18 @@
 import { Button, Checkbox, Code, PasswordInput } from "@mantine/core";
 import { useQueryClient } from "@tanstack/react-query";
 import { type FormEvent, useState } from "react";
-import { Failure } from "@/api/client";
+import { Failure, refusalOf } from "@/api/client";
 import { listJobs } from "@/api/generated";
-import { keepToken } from "@/api/token";
+import { keepToken, readRefusal } from "@/api/token";
+import { usePageTitle } from "@/components/usePageTitle";
 import classes from "./SignIn.module.css";
 
 export function SignIn() {
+  usePageTitle("Sign in");
   const queries = useQueryClient();
   const [token, setToken] = useState("");
   const [remember, setRemember] = useState(false);
-  const [refused, setRefused] = useState<string | null>(null);
+  const [refused, setRefused] = useState(readRefusal);
   const [asking, setAsking] = useState(false);
 
   async function enter(event: FormEvent) {
@@ -24,8 +26,8 @@ export function SignIn() {
       queries.clear();
       keepToken(tried, remember);
     } catch (error) {
-      const unknown = error instanceof Failure && error.status === 401;
-      setRefused(unknown ? "The service does not know this token." : (error as Error).message);
+      const isRefused = error instanceof Failure && error.status === 401;
+      setRefused(isRefused ? refusalOf(error.problem) : (error as Error).message);
       setAsking(false);
     }
   }

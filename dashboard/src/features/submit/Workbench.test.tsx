@@ -3,7 +3,7 @@ import { act, fireEvent, render, screen, waitFor } from "@testing-library/react"
 import type { ReactNode } from "react";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { Failure } from "@/api/client";
-import { cloneJob, type JobView, planJob, submitJob } from "@/api/generated";
+import { cloneJob, getJob, type JobView, planJob, submitJob } from "@/api/generated";
 import { readText } from "./text/read";
 import { Workbench } from "./Workbench";
 
@@ -12,7 +12,7 @@ vi.mock("@tanstack/react-router", () => ({
   useNavigate: () => went,
   Link: ({ children }: { children: ReactNode }) => <a href="/jobs">{children}</a>,
 }));
-vi.mock("@/api/generated", () => ({ planJob: vi.fn(), submitJob: vi.fn(), cloneJob: vi.fn() }));
+vi.mock("@/api/generated", () => ({ planJob: vi.fn(), submitJob: vi.fn(), cloneJob: vi.fn(), getJob: vi.fn() }));
 vi.mock("@/api/generated/client.gen", () => ({
   client: { get: async () => ({ data: { components: { schemas: {} } } }) },
 }));
@@ -162,6 +162,15 @@ describe("the plan", () => {
     expect(first?.signal.aborted).toBe(true);
     expect(second?.signal.aborted).toBe(false);
     expect(second?.bodySerializer()).toContain('"priority":3');
+  });
+
+  it("names the job that this one would wait for", async () => {
+    const id = "01a201d5-ea7c-7168-88b5-5e795c97cceb";
+    const queue = { position: 2, reason: `behind job ${id}`, estimated_start: null };
+    vi.mocked(planJob).mockResolvedValue({ data: { ...PLAN, placement: [], queue } } as never);
+    vi.mocked(getJob).mockResolvedValue({ data: { id, name: "gpt-large" } } as never);
+    show();
+    await waitFor(() => expect(screen.getByTestId("plan").textContent).toContain("behind job gpt-large"));
   });
 
   it("shows the memory once it is computed, and asks sooner until then", async () => {

@@ -2,6 +2,7 @@
 import { Link } from "@tanstack/react-router";
 import { lazy, Suspense, useEffect, useMemo, useRef, useState } from "react";
 import { Failure } from "@/api/client";
+import { usePageTitle } from "@/components/usePageTitle";
 import { Diff } from "./Diff";
 import type { EditorHandle, Mark } from "./editor/handle";
 import type { Form } from "./form/context";
@@ -26,6 +27,7 @@ interface Props {
 }
 
 export function Workbench({ id, initial, original }: Props) {
+  usePageTitle(original === null ? "New job" : `Clone of ${original.job.name}`);
   const draft = useDraft(id, initial);
   const { text } = draft;
   const spec = useMemo(() => readText(text), [text]);

@@ -1,4 +1,7 @@
-/** What the field that has the focus means, at the foot of the form: there is always room for it, so nothing moves. */
+/**
+ * What the field that has the focus means, at the foot of the form: there is always room for it, so nothing moves. It
+ * stays in sight only while a field has the focus, because it then lies over other fields.
+ */
 import { useQuery } from "@tanstack/react-query";
 import { client } from "@/api/generated/client.gen";
 import { dotted, pathOf } from "../text/pointer";
@@ -22,7 +25,7 @@ export function FieldHelp({ pointer, value }: { pointer: string | null; value: u
   });
   const words = pointer === null || schemas === undefined ? "" : describe(schemas, pathOf(pointer), value);
   return (
-    <div className={classes.help} aria-live="polite">
+    <div className={classes.help} data-asked={pointer !== null} aria-live="polite">
       {pointer === null ? (
         <p>Every other field of a spec is reached in the YAML, which is what is sent.</p>
       ) : (

@@ -165,6 +165,14 @@ describe("the form", () => {
     expect(screen.getByLabelText("Name").closest("fieldset")?.disabled).toBe(true);
   });
 
+  it("keeps its note at the foot, and lays it over other fields only for one that has the focus", () => {
+    render(<Harness />);
+    const note = screen.getByText(/^Every other field/).parentElement as HTMLElement;
+    expect(note.dataset.asked).toBe("false");
+    fireEvent.focus(screen.getByLabelText("Name"));
+    expect(note.dataset.asked).toBe("true");
+  });
+
   it("leaves what it cannot show to the YAML", () => {
     render(<Harness start={TEXT.replace("steps: 200", "steps: [1, 2]")} />);
     expect(screen.getByLabelText<HTMLInputElement>("Steps")).toMatchObject({

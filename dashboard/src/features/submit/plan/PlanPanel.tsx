@@ -1,6 +1,7 @@
 /** What would happen if the text were submitted now: the batch in factors, its memory, its place and its turn. */
 import { useState } from "react";
 import type { PlanView } from "@/api/generated";
+import { useNameIn } from "@/components/useNameIn";
 import { WaitReason } from "@/components/WaitReason";
 import { duration, moment, number } from "@/lib/format";
 import { type SpecText, valueAt } from "../text/read";
@@ -24,12 +25,10 @@ function why({ error, problems }: Planned, spec: SpecText): string {
   return error === null ? "" : `No plan: ${error.message}`;
 }
 
-/** The names of other jobs are not asked for here; the end of an id finds one, too. */
-const nobody = () => undefined;
-
 function Known({ view }: { view: PlanView }) {
   const memory = memoryOf(view);
   const steps = view.plan?.steps;
+  const nameOf = useNameIn(view.queue?.reason ?? "");
   return (
     <>
       <BatchSentence view={view} />
@@ -39,7 +38,7 @@ function Known({ view }: { view: PlanView }) {
             `now, on ${view.placement.join(", ")}`
           ) : (
             <>
-              waits at position {view.queue.position}: <WaitReason reason={view.queue.reason} nameOf={nobody} />
+              waits at position {view.queue.position}: <WaitReason reason={view.queue.reason} nameOf={nameOf} />
             </>
           )}
           {view.queue?.estimated_start
