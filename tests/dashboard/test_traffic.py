@@ -65,7 +65,8 @@ def test_a_minute_of_open_pages_stays_within_its_requests_and_bytes(
     ended = work.curve("ended", steps=200)
     live = [work.wide("wide"), work.endless("other")]
     # Starts on the device of the one that ends.
-    train = lockstep.submit(digits("train", steps=1_000_000))["id"]
+    # Some points per second and series, as the live script has.
+    train = lockstep.submit(digits("train", steps=1_000_000, log_every_steps=10))["id"]
     work.ended(ended)
     work.copies(ended, ROWS - 4)
     lockstep.at_step(train, 2)

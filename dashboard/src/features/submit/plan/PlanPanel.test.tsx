@@ -1,3 +1,4 @@
+import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { render, screen } from "@testing-library/react";
 import { expect, it } from "vitest";
 import type { PlanView } from "@/api/generated";
@@ -21,7 +22,11 @@ const SCRIPT: PlanView = {
 
 it("says after which ends a script is started again", () => {
   const planned = { view: SCRIPT, isOld: false, error: null, problems: [] };
-  render(<PlanPanel planned={planned as never} spec={readText("kind: script")} />);
+  render(
+    <QueryClientProvider client={new QueryClient()}>
+      <PlanPanel planned={planned as never} spec={readText("kind: script")} />
+    </QueryClientProvider>,
+  );
   expect(screen.getByText("Retries").nextSibling?.textContent).toBe(
     "started again: after killednot started again: after user_error",
   );
