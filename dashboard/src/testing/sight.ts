@@ -37,7 +37,7 @@ const TO_XYZ: Matrix = [
 ];
 const WHITE: Triple = [0.95047, 1, 1.08883];
 
-/** Distance of two colours such as `#2f6bdb` in the eyes of somebody with this sight. */
+/** Distance of two colours such as `#2f6bdb` as seen with this sight. */
 export function difference(one: string, other: string, sight: Matrix): number {
   const [a, b] = [one, other].map((colour) => lab(times(sight, linear(colour)).map(within) as unknown as Triple));
   return Math.hypot(...(a as Triple).map((part, place) => part - ((b as Triple)[place] as number)));
