@@ -91,13 +91,18 @@ class JobFilter(BaseModel):
     name: Annotated[str | None, Field(max_length=63, examples=["stdlib-gpt"])] = None
     project: Annotated[
         str | None,
-        Field(max_length=63, description="Part of the project's name.", examples=["default"]),
+        Field(
+            max_length=65,
+            description="The project, or a pattern: `*` stands for any text, in any case.",
+            examples=["default"],
+        ),
     ] = None
     owner: Annotated[
         str | None,
         Field(
-            max_length=255,
-            description="Part of the name of the user who submitted the job.",
+            max_length=257,
+            description="User who submitted the job, or a pattern: `*` stands for any text, in any "
+            "case.",
             examples=["ada"],
         ),
     ] = None

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Select, func, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.lifecycle import JobState
@@ -61,9 +61,10 @@ class JobQuery:
     both are made."""
     name: str | None = None
     project: str | None = None
-    """A part of the project's name; capitals as small letters."""
+    """The name, or a pattern of it: ``*`` stands for any text, and capitals count as small
+    letters."""
     owner: str | None = None
-    """A part of the user's name; capitals as small letters."""
+    """As ``project``, for the name of the user."""
     node: str | None = None
     """Node of any of its attempts."""
     label: tuple[str, str] | None = None
@@ -91,9 +92,9 @@ class JobQuery:
             statement = statement.where(_found_by(self.search))
         if self.name is not None:
             statement = statement.where(JobRow.name == self.name)
-        for column, part in ((JobRow.project, self.project), (JobRow.actor, self.owner)):
-            if part is not None:
-                statement = statement.where(column.icontains(part, autoescape=True))
+        for column, pattern in ((JobRow.project, self.project), (JobRow.actor, self.owner)):
+            if pattern is not None:
+                statement = statement.where(_matches(column, pattern))
         if self.node is not None:
             placed = select(AssignmentRow.job_id).where(AssignmentRow.node_name == self.node)
             statement = statement.where(JobRow.id.in_(placed))
@@ -111,6 +112,13 @@ class JobQuery:
 
 
 EVERY: Final = JobQuery()
+
+
+def _matches(column: InstrumentedAttribute[str], pattern: str) -> ColumnElement[bool]:
+    if "*" not in pattern:
+        return column == pattern
+    escaped = re.sub(r"([%_/])", r"/\1", pattern)
+    return column.ilike(escaped.replace("*", "%"), escape="/")
 
 
 def _found_by(text: str) -> ColumnElement[bool]:

@@ -49,9 +49,9 @@ def ps(
     name
         Only jobs of this name.
     project
-        Only jobs of projects with this text in their name.
+        Only jobs of this project; `*` stands for any text.
     owner
-        Only jobs of users with this text in their name.
+        Only jobs of this user; `*` stands for any text.
     node
         Only jobs that were placed on this node.
     label

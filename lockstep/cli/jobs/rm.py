@@ -131,13 +131,8 @@ def _ended_before(
         page = client.jobs(
             states=states, project=project, cursor=cursor, limit=limits.PAGE_SIZE_MAX
         )
-        # The service also lists jobs of projects whose name contains this one.
         found += [
-            job
-            for job in page.items
-            if job.finished_at is not None
-            and job.finished_at < moment
-            and project in {None, job.project}
+            job for job in page.items if job.finished_at is not None and job.finished_at < moment
         ]
         cursor = page.next_cursor
         if cursor is None:

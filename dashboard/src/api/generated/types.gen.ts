@@ -2163,13 +2163,13 @@ export type ListJobsData = {
         /**
          * Project
          *
-         * Part of the project's name.
+         * The project, or a pattern: `*` stands for any text, in any case.
          */
         project?: string | null;
         /**
          * Owner
          *
-         * Part of the name of the user who submitted the job.
+         * User who submitted the job, or a pattern: `*` stands for any text, in any case.
          */
         owner?: string | null;
         /**

@@ -74,6 +74,7 @@ it("asks the service for one page of what the view says", () => {
     order: "newest",
     limit: PAGE_SIZE,
   });
+  expect(asQuery({ owner: "ad", project: "vis" })).toMatchObject({ owner: "*ad*", project: "*vis*" });
 });
 
 describe("the filters that are set", () => {

@@ -88,8 +88,13 @@ export function isFiltered(view: JobsView): boolean {
   return filtersSet(view).length > 0;
 }
 
-export function asQuery({ order, ...filters }: JobsView): NonNullable<ListJobsData["query"]> {
-  return { ...filters, order: order ?? "newest", limit: PAGE_SIZE };
+export function asQuery({ order, owner, project, ...filters }: JobsView): NonNullable<ListJobsData["query"]> {
+  return { ...filters, owner: asPart(owner), project: asPart(project), order: order ?? "newest", limit: PAGE_SIZE };
+}
+
+/** The service's pattern for names with this text in them. */
+function asPart(typed: string | undefined): string | undefined {
+  return typed === undefined ? undefined : `*${typed}*`;
 }
 
 /** A key, `=`, and any value. */
