@@ -32,8 +32,9 @@ class ForecastRequest(BaseModel):
     """Folder of the job's code; None for a built-in task."""
     memory_limit_bytes: Bytes | None = None
     """Memory limit of the process itself; None sets no limit."""
-    cpu_limit_seconds: Annotated[int, Field(ge=1)] = 120
-    """Time on a processor after which the process is ended."""
+    cpu_limit_seconds: Annotated[int, Field(ge=1)] | None = None
+    """Time on a processor, over all threads, after which the process is ended; None sets no
+    limit."""
 
 
 class ForecastAnswer(BaseModel):

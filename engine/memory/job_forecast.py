@@ -40,7 +40,8 @@ def main(parent: int) -> None:
         die_with_parent(parent)
         be_quiet()
         request = ForecastRequest.model_validate_json(sys.stdin.buffer.read())
-        _limit(resource.RLIMIT_CPU, request.cpu_limit_seconds)
+        if request.cpu_limit_seconds is not None:
+            _limit(resource.RLIMIT_CPU, request.cpu_limit_seconds)
         if request.memory_limit_bytes is not None:
             _limit(resource.RLIMIT_DATA, request.memory_limit_bytes)
         answers.write(answer(request).model_dump_json())

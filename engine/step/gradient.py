@@ -36,7 +36,7 @@ from lockstep.engine.runtime.errors import EngineError, reason_of, release
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.timeline import Timeline
 from lockstep.engine.step.gradient_guard import GradientGuard
-from lockstep.engine.step.requirements import arrivals, gradients_of_model_only
+from lockstep.engine.step.requirements import arrivals, weights_of_task, without_gradients
 from lockstep.engine.strategies.base import Strategy
 from lockstep.engine.task.dropout import Masks
 from lockstep.engine.task.interface import Batch, Task
@@ -131,10 +131,11 @@ class GradientStep:
                     self._strategy.begin_reduction()
                     self.masks.begin_micro_batch(0, 0, self._masked_samples)
                     seen = self._guard.look()
+                    weights = weights_of_task(self._task, self._model)
                     objective, sums = self._strategy.forward(batch, None, penalize=True)
                     self._guard.require_unchanged(seen)
                     self.masks.begin_backward()
-                    with gradients_of_model_only(self._task, self._model):
+                    with without_gradients(weights):
                         self._strategy.backward(objective)
                     complete = self._strategy.finish_reduction()
                 if not complete:

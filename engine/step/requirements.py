@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 
@@ -67,28 +67,33 @@ def arrivals(model: nn.Module, *, drop: bool = False) -> Iterator[list[nn.Parame
             hook.remove()
 
 
+def weights_of_task(task: Task, model: nn.Module) -> dict[str, Tensor]:
+    """Return the tensors that the task holds beside the model and that can receive a gradient."""
+    own = {id(parameter) for parameter in model.parameters()}
+    held = held_by(("task", task), skip=lambda tensor: not tensor.requires_grad)
+    return {
+        each.name: each.value
+        for each in held
+        if isinstance(each.value, Tensor) and each.value.is_leaf and id(each.value) not in own
+    }
+
+
 @contextmanager
-def gradients_of_model_only(task: Task, model: nn.Module) -> Iterator[None]:
-    """Refuse a backward inside the context that reaches weights of the task.
+def without_gradients(weights: dict[str, Tensor]) -> Iterator[None]:
+    """Refuse a backward inside the context that reaches one of these weights of the task.
 
     They would never be updated, and are in no checkpoint. A backward inside ``loss()`` is the
-    task's own affair.
+    task's own affair, and so is a tensor that ``loss()`` makes at each call.
 
     Raises
     ------
     EngineError
         ``bad_spec``, with the names.
     """
-    own = {id(parameter) for parameter in model.parameters()}
-    found: list[str] = []
-    leaves: list[tuple[str, Any]] = [
-        (held.name, held.value)
-        for held in held_by(("task", task), skip=lambda tensor: not tensor.requires_grad)
-        if isinstance(held.value, Tensor) and held.value.is_leaf and id(held.value) not in own
-    ]
+    found: set[str] = set()
     hooks = [
-        leaf.register_post_accumulate_grad_hook(lambda _, name=name: found.append(name))
-        for name, leaf in leaves
+        cast("Any", weight).register_post_accumulate_grad_hook(lambda _, name=name: found.add(name))
+        for name, weight in weights.items()
     ]
     try:
         yield
@@ -98,7 +103,7 @@ def gradients_of_model_only(task: Task, model: nn.Module) -> Iterator[None]:
     if found:
         raise EngineError(
             Reason.BAD_SPEC,
-            f"loss() gives a gradient to {listed(sorted(set(found)))}, which is not a part of "
+            f"loss() gives a gradient to {listed(sorted(found))}, which is not a part of "
             "model(), so it is neither trained nor saved: make it a part of what model() returns, "
             "or freeze it with requires_grad_(False)",
         )

@@ -88,6 +88,15 @@ class LateScale(Line):
         return (self.kept["scale"] * (model(x).squeeze(-1) - y) ** 2).sum()
 
 
+class KeepsInput(Line):
+    """Keeps the inputs of its last call, which receive a gradient."""
+
+    def loss(self, model: nn.Module, batch: Any) -> Any:
+        x, y = batch
+        self.x = x.clone().requires_grad_(torch.is_grad_enabled())
+        return ((model(self.x).squeeze(-1) - y) ** 2).sum()
+
+
 class Adversary(OwnHead):
     """A second model that the task trains by itself, inside loss()."""
 
