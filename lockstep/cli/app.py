@@ -169,9 +169,11 @@ def run(words: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        # The reader (`| head`) has gone, which is its right; without this the interpreter complains
-        # at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.OK  # The reader (`| head`) has gone, which is its right.
+    except SystemExit as leaving:
+        # rich prints the help, and turns the absent reader into an exit of its own.
+        if not isinstance(leaving.__context__, BrokenPipeError):
+            raise
         return ExitCode.OK
     except CycloptsError as error:
         _complain(
@@ -202,7 +204,20 @@ def run(words: Sequence[str]) -> int:
                 "run the command again with --debug for the traceback",
             )
         return ExitCode.FAILED
+    finally:
+        _drop_unwritable()
     return int(result) if isinstance(result, int) else ExitCode.OK
+
+
+def _drop_unwritable() -> None:
+    """Discard output that cannot be written.
+
+    The interpreter would try once more at its end, print an error of its own and exit with 120.
+    """
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _open_streams() -> None:

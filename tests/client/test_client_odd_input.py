@@ -67,12 +67,13 @@ def test_arguments_that_are_not_utf8_are_refused_by_name() -> None:
     assert (done.returncode, b"argument 2 is not UTF-8 text" in done.stderr) == (2, True)
 
 
-def test_output_that_the_terminal_cannot_show_or_take_is_no_defect() -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_the_terminal_cannot_show_or_take_is_no_defect(unbuffered: str) -> None:
     code = (
         "import sys\nfrom lockstep.cli import app\napp.make_app = lambda called: lambda *a, **k: "
         "print('caf\\xe9')\nsys.exit(app.run(['ps']))"
     )
-    env = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    env = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUNBUFFERED": unbuffered}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=env, check=False)
     assert (done.returncode, done.stdout) == (0, b"caf\\xe9\n")
     for end, code_expected in ((">&-", 0), (">/dev/full", 1)):
@@ -83,6 +84,16 @@ def test_output_that_the_terminal_cannot_show_or_take_is_no_defect() -> None:
             check=False,
         )
         assert (done.returncode, b"defect" in done.stderr) == (code_expected, False), done.stderr
+        assert b"Exception ignored" not in done.stderr
+
+
+def test_a_reader_that_leaves_the_help_is_no_failure() -> None:
+    ended = subprocess.run(
+        ["bash", "-c", '"$0" -m lockstep --help | true; exit ${PIPESTATUS[0]}', sys.executable],
+        capture_output=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, b"")
 
 
 def test_a_loop_of_links_is_refused_by_name(tmp_path: Path) -> None:
