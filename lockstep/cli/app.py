@@ -175,38 +175,38 @@ def run(words: Sequence[str]) -> int:
         if not isinstance(leaving.__context__, BrokenPipeError):
             raise
         return ExitCode.OK
-    except CycloptsError as error:
+    except Exception as error:  # noqa: BLE001 - the boundary: a defect, too, becomes one line for the user
+        if debug and not isinstance(error, CycloptsError):
+            traceback.print_exc()
+        return _failed(error, debug=debug)
+    finally:
+        _drop_unwritable()
+    return int(result) if isinstance(result, int) else ExitCode.OK
+
+
+def _failed(error: Exception, *, debug: bool) -> int:
+    """Print an error and its remedy; return the exit code."""
+    if isinstance(error, CycloptsError):
         _complain(
             str(error), "lockstep --help lists the commands, lockstep COMMAND --help its options"
         )
         return ExitCode.USAGE
-    except ClientError as error:
-        if debug:
-            traceback.print_exc()
+    if isinstance(error, ClientError):
         _complain(error.message, error.next_step)
         return error.exit_code
-    except OSError as error:
+    if isinstance(error, OSError):
         # A full disk under stdout, an unreadable file: of the user's machine, not of the program.
-        if debug:
-            traceback.print_exc()
         named = f"{error.filename}: " if error.filename else ""
         _complain(
             f"{named}{(error.strerror or str(error)).lower()}",
             "check the file, its permissions and the disk's free space",
         )
-        return ExitCode.FAILED
-    except Exception as error:  # noqa: BLE001 - the boundary: a defect, too, becomes one line for the user
-        if debug:
-            traceback.print_exc()
-        else:
-            _complain(
-                f"defect in lockstep: {type(error).__name__}: {error}",
-                "run the command again with --debug for the traceback",
-            )
-        return ExitCode.FAILED
-    finally:
-        _drop_unwritable()
-    return int(result) if isinstance(result, int) else ExitCode.OK
+    elif not debug:
+        _complain(
+            f"defect in lockstep: {type(error).__name__}: {error}",
+            "run the command again with --debug for the traceback",
+        )
+    return ExitCode.FAILED
 
 
 def _drop_unwritable() -> None:
