@@ -46,8 +46,10 @@ from lockstep.engine.model.normalization import (
 )
 from lockstep.engine.model.objective import Objective
 from lockstep.engine.model.precision import Precision, require_wide_parameters, use_tf32
-from lockstep.engine.preflight.additivity_check import AdditivityResult, probe
-from lockstep.engine.preflight.repeatability import check_loss, fetched_twice
+from lockstep.engine.preflight.additivity_check import Checked, check
+from lockstep.engine.preflight.fast_forward import warnings_of
+from lockstep.engine.preflight.items import fetched_again
+from lockstep.engine.preflight.repeatability import check_loss
 from lockstep.engine.preflight.usage import eval_samples, observe, single_samples
 from lockstep.engine.preflight.worker_items import require_same_in_workers
 from lockstep.engine.runtime import randomness
@@ -93,7 +95,7 @@ class Assembly:
     """Steps of the checkpoint that the run resumes from; 0 at a fresh start."""
     parameters: int
     """Numbers in the model's parameters, over all ranks once."""
-    probed: AdditivityResult
+    probed: Checked
     """Result of the additivity check of the loss."""
     needs_several: bool
     """True if no micro-batch may hold a single sample, because of BatchNorm."""
@@ -130,7 +132,7 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
     length = RunLength.of(
         steps=train.steps, epochs=train.epochs, dataset_size=samples, batch_size=plan.batch_size
     )
-    fetched, warnings = fetched_twice(dataset, samples, task.collate, seed=train.seed)
+    fetched, warnings = fetched_again(dataset, samples, task.collate, seed=train.seed)
     sample = seeded_sample(dataset, 0, seed=train.seed)
     masked = masked_batch(task, model, sample)
     look = partial(samples_of, dataset, samples, task.collate, seed=train.seed)
@@ -169,9 +171,19 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
     repeats = check_loss(task, model, sample, precision, seed=train.seed, device=ranks.device)
     # A resumed run was checked at its start; the state of its model since then must not end it.
     probed = (
-        AdditivityResult(None)
+        Checked()
         if steps_done
-        else probe(task, model, dataset, size=samples, seed=train.seed, name=train.task)
+        else check(
+            task,
+            model,
+            dataset,
+            size=samples,
+            seed=train.seed,
+            batch=plan.batch_size,
+            name=train.task,
+            micro_size=None if train.batch.micro_size == "auto" else train.batch.micro_size,
+            ranks=ranks,
+        )
     )
     parameters = sum(parameter.numel() for parameter in model.parameters())
     replicas = ReplicaCheck(model, ranks)
@@ -258,7 +270,12 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
         parameters=parameters,
         probed=probed,
         needs_several=needs_several,
-        warnings=warnings + repeats.warnings,
+        warnings=[
+            *warnings,
+            *repeats.warnings,
+            *probed.warnings,
+            *warnings_of(probed.read, repeats.warnings),
+        ],
         replicas=replicas,
     )
 

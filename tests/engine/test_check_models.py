@@ -1,0 +1,95 @@
+"""The check of the loss refuses no ordinary model, and leaves no trace in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from torch import nn
+
+from lockstep.engine.task.interface import Task
+from tests.engine import coupled_tasks, right_tasks
+from tests.engine.test_check_couplings import checked
+
+FLOAT64 = [
+    coupled_tasks.Sentences,
+    coupled_tasks.AttentionWithMask,
+    right_tasks.Packed,
+    right_tasks.Encoder,
+    right_tasks.Deep,
+    right_tasks.Recurrent,
+    right_tasks.TopTwo,
+    right_tasks.LoRA,
+    right_tasks.NormInEval,
+    right_tasks.Smoothed,
+    right_tasks.CTC,
+    right_tasks.GradientPenalty,
+    right_tasks.Spectral,
+    right_tasks.WeightNormed,
+    right_tasks.DroppedByRow,
+    right_tasks.LoggingAndCounting,
+    right_tasks.Teacher,
+    right_tasks.Cancelling,
+]
+
+
+@pytest.mark.parametrize("task", FLOAT64)
+def test_an_ordinary_model_is_equal_to_rounding(task: Callable[[], Task]) -> None:
+    for seed in range(3):
+        found = checked(task(), seed=seed)
+        assert found.note == ""
+        assert found.difference is not None
+        assert found.difference <= 1e-11
+
+
+@pytest.mark.parametrize("task", [right_tasks.Narrow, right_tasks.Autocast])
+def test_parts_in_16_bits_are_checked_to_their_precision(task: Callable[[], Task]) -> None:
+    for seed in range(3):
+        found = checked(task(), seed=seed)
+        assert found.difference is not None
+        assert found.difference <= 2e-2
+
+
+def test_samples_that_are_not_finite_are_named_and_left_out() -> None:
+    found = checked(right_tasks.NotFinite())
+    assert found.difference is not None
+    assert found.difference <= 1e-12
+    assert "samples of the dataset whose loss or gradient is not finite: " in found.note
+
+
+def transformer(kind: str) -> nn.Module:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 11, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
+    if kind == "gpt2":
+        config = transformers.GPT2Config(vocab_size=11, n_embd=8, n_layer=2, n_head=2)
+    elif kind == "llama":
+        config = transformers.LlamaConfig(**sizes, intermediate_size=16)
+    else:
+        config = transformers.MixtralConfig(
+            **sizes, intermediate_size=16, num_local_experts=4, num_key_value_heads=2
+        )
+    model: nn.Module = transformers.AutoModelForCausalLM.from_config(config)
+    return model
+
+
+class Language(coupled_tasks.Sentences):
+    """A causal language model of ``transformers``, without the mean of its own loss."""
+
+    def __init__(self, kind: str):
+        super().__init__()
+        self.kind = kind
+
+    def model(self) -> nn.Module:
+        return transformer(self.kind)
+
+    def loss(self, model: Any, batch: Any) -> Any:
+        logits = model(input_ids=batch, attention_mask=(batch != 0).long()).logits
+        return self.summed(logits, batch)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "mixtral"])
+def test_models_of_transformers_are_equal_to_rounding(kind: str) -> None:
+    found = checked(Language(kind))
+    assert found.difference is not None
+    assert found.difference <= (1e-12 if not found.note else 1e-5)
