@@ -210,7 +210,7 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
     gradient = GradientStep(task, strategy, precision, ranks, seed=train.seed, moved=repeats.moved)
     with must_fit("the first sample"):
         complete = gradient.warm_up(masked)
-    if not (complete or usage.conditional or state is not None):
+    if not (complete or probed.complete or usage.conditional or state is not None):
         looked_at = single_samples(task, model, dataset, size=samples, seed=train.seed)
         observe(objective, looked_at, masks=gradient.masks).require_all_used()
     needs_several = any(ranks.gather(repeats.needs_several))

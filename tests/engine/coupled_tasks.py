@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,9 +12,14 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
+from lockstep.engine.loop.trainer import Trainer
+from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.task.dropout import Dropout
 from lockstep.engine.task.interface import Task
+from tests.engine.cases import planned
 from tests.engine.probe_tasks import CLASSES, Classify
+from tests.engine.spool import events
 
 ITEMS = 48
 WIDTH = 6
@@ -152,7 +159,7 @@ class DropoutInAnExpert(SharedDropout):
         return self.Net()
 
 
-# --- rules over the samples
+# --- rules over the samples, and over the calls
 
 
 def losses(model: nn.Module, batch: Any) -> Tensor:
@@ -170,6 +177,17 @@ class Wide(Classify):
 
     def rule(self, each: Tensor, out: Tensor, batch: Any) -> Any:
         return each.sum()
+
+
+class Late(Wide):
+    """Doubles its loss after some calls."""
+
+    def __init__(self, first: int):
+        self.calls, self.first = 0, first
+
+    def rule(self, each: Tensor, out: Tensor, batch: Any) -> Any:
+        self.calls += 1
+        return each.sum() * (2 if self.calls > self.first else 1)
 
 
 class Top(Wide):
@@ -289,3 +307,16 @@ class BehindAGate(Wide):
 class SmallPenalty(Wide):
     def loss(self, model: nn.Module, batch: Any) -> Any:
         return losses(model, batch).sum() + 1e-6 * sum(p.square().sum() for p in model.parameters())
+
+
+def said_on(
+    ranks: Ranks, task: Callable[[], Task], micro_size: int, folder: Path
+) -> tuple[str, list[str]]:
+    """Return the refusal of a short run, and its warnings."""
+    options = {"batch": {"size": 16, "micro_size": micro_size}, "steps": 2}
+    plan, spec = planned(options | {"optimizer": {"name": "sgd"}}, ranks.world_size)
+    try:
+        Trainer(spec, plan, task(), ranks, folder).run()
+    except EngineError as error:
+        return str(error), []
+    return "", [event["message"] for event in events(folder, "warning")]

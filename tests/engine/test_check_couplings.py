@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.task.dropout import name_layers
 from lockstep.engine.task.interface import Task
 from tests.engine import coupled_tasks as tasks
+from tests.engine.pool import Pool
 
 TOKENS = r"a mean over the units of the whole micro-batch, such as its tokens, times its samples"
 PADDING = r"padding reaches the samples, so mask it"
@@ -90,3 +92,29 @@ def test_small_batches_are_divided_too(batch: int) -> None:
 
 def test_a_batch_of_one_sample_has_nothing_to_divide() -> None:
     assert checked(tasks.Maximum(), batch=1) == Checked()
+
+
+LAYOUTS = [(1, 8), (1, 3), (2, 4), (2, 1), (3, 2)]
+KINDS: list[tuple[Callable[[], Task], str]] = [
+    (partial(tasks.MeanOfTokensTimesSamples, "unequal"), TOKENS),
+    (partial(tasks.MeanOfTokensTimesSamples, "rare"), TOKENS),
+    (partial(tasks.MeanOverPadding, "rare"), PADDING),
+    (partial(tasks.AttentionWithoutMask, "rare"), PADDING),
+    (tasks.Sorted, r"lockstep\.Dropout \(1\) with its samples in another order"),
+    (tasks.Maximum, OTHERS),
+    (partial(tasks.Top, 6), FROM.format(7)),
+    (partial(tasks.Late, 30), r"task\.calls, read after 100 calls"),
+]
+
+
+@pytest.mark.parametrize(("task", "cause"), KINDS)
+def test_every_layout_has_the_same_verdict(
+    pool: Pool, tmp_path: Path, task: Callable[[], Task], cause: str
+) -> None:
+    found = []
+    for world_size, micro_size in LAYOUTS:
+        folder = tmp_path / f"{world_size}x{micro_size}"
+        found.append(pool.run(tasks.said_on, task, micro_size, folder, world_size=world_size)[0])
+    refusal, warnings = found[0]
+    assert all(each == found[0] for each in found)
+    assert re.search(cause, refusal or warnings[0]), found[0]

@@ -14,23 +14,12 @@ from torch import Tensor, nn
 from lockstep.engine.preflight import check_size, trial_task
 from lockstep.engine.task.interface import Task
 from tests.engine import repeatable_cases, right_tasks
-from tests.engine.coupled_tasks import Wide
+from tests.engine.coupled_tasks import Late, Wide
 from tests.engine.probe_tasks import CLASSES
 from tests.engine.test_check_couplings import checked
 
 
-class Late(Wide):
-    """Adds a term after some calls."""
-
-    def __init__(self, first: int):
-        self.calls, self.first = 0, first
-
-    def rule(self, each: Tensor, out: Tensor, batch: Any) -> Any:
-        self.calls += 1
-        return each.sum() * (2 if self.calls > self.first else 1)
-
-
-class LateInADict(Late):
+class LateInADict(Wide):
     def __init__(self) -> None:
         self.state = {"calls": 0, "name": "warm-up"}
 
