@@ -107,6 +107,9 @@ class TrialTask:
         for module, _ in self._modes:
             if isinstance(module, _DropoutNd):
                 module.eval()
+        # A hook of the user gets the gradient of a piece, which is no part of the loss; it has a
+        # warning of its own. A copy has none.
+        self._hooks = _without_hooks(trained.values()) if self._in_place else []
         self._held = self.held()
         self._watched = self._checksums() if self._in_place else {}
         self._filled = _fill(trained.values(), seed=seed, noise=0.0 if dtype is None else NOISE)
@@ -142,6 +145,8 @@ class TrialTask:
                 parameter.data.copy_(value)
             for parameter in self._filled:
                 parameter.data.zero_()
+        for hooks, kept in self._hooks:
+            hooks.update(kept)
         now = self._checksums()
         return [name for name, sum_ in self._watched.items() if now.get(name) != sum_]
 
@@ -289,6 +294,17 @@ def _fill(parameters: Iterable[nn.Parameter], *, seed: int, noise: float) -> lis
             factors = torch.randn(parameter.shape, generator=generator) * noise + 1.0
             parameter.data.mul_(factors.to(parameter))
     return filled
+
+
+def _without_hooks(parameters: Iterable[Any]) -> list[tuple[dict[int, Any], dict[int, Any]]]:
+    """Empty the gradient hooks of some parameters, and return each dict with its content."""
+    found = []
+    for parameter in parameters:
+        for hooks in (parameter._backward_hooks, parameter._post_accumulate_grad_hooks):
+            if hooks:
+                found.append((hooks, dict(hooks)))
+                hooks.clear()
+    return found
 
 
 def _is_large(tensor: Tensor) -> bool:

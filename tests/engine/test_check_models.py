@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from torch import nn
 
+from lockstep.engine.preflight import check_size
 from lockstep.engine.task.interface import Task
 from tests.engine import coupled_tasks, right_tasks
+from tests.engine.repeatable_cases import Clamped, ClampedAfterwards
 from tests.engine.test_check_couplings import checked
 
 FLOAT64 = [
@@ -56,6 +58,22 @@ def test_samples_that_are_not_finite_are_named_and_left_out() -> None:
     assert found.difference is not None
     assert found.difference <= 1e-12
     assert "samples of the dataset whose loss or gradient is not finite: " in found.note
+
+
+@pytest.mark.parametrize("task", [Clamped, ClampedAfterwards])
+def test_hooks_on_parameters_are_no_part_of_the_loss(
+    task: type[Task], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check_size, "_FREE", 0.0)
+    made = task()
+    model: Any = made.model()
+    made.model = lambda: model  # type: ignore[method-assign]
+    found = checked(made)
+    assert found.difference is not None
+    assert found.difference <= 1e-6
+    made.loss(model, made.collate([made.dataset("train")[11]])).backward()
+    hooked = model.weight if task is Clamped else model.bias
+    assert float(hooked.grad.abs().max()) == pytest.approx(0.1)
 
 
 def transformer(kind: str) -> nn.Module:
