@@ -44,6 +44,9 @@ from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.step.requirements import listed
 from lockstep.engine.task.interface import Task
 
+ROUNDING: Final = 10
+"""Factor by which a difference below float64 must exceed that of a change of the weights by one
+unit in the last place."""
 _ALONE: Final = Ranks()
 
 
@@ -219,6 +222,7 @@ class _Check:
         self._indices = [index for index, _ in samples]
         self._samples = [sample for _, sample in samples]
         self._left_out: list[int] = []
+        self._notes: list[str] = []
         self._divide()
 
     def result(self) -> Checked:
@@ -280,7 +284,9 @@ class _Check:
                 raise _NotCheckedError("the same batch gives a different value each time")
             if trial.draws_by_itself:
                 raise _NotCheckedError("it draws from a random generator of its own")
-            raise self._refused("loss", f"{self._cause(coarsest)} ({worst})")
+            if coarsest == torch.float64 or worst.difference > ROUNDING * self._rounding(coarsest):
+                raise self._refused("loss", f"{self._cause(coarsest)} ({worst})")
+            self._notes.append(f"the loss was checked to {worst.difference:.0e}, its rounding")
         return Checked(
             worst.difference, self._note(coarsest), len(self._samples), complete=found.complete
         )
@@ -289,8 +295,14 @@ class _Check:
         limit, floor = tolerance(dtype, self._trial.device)
         return found.worst(floor), limit
 
+    def _rounding(self, dtype: torch.dtype) -> float:
+        """Return the difference that a change of the weights in their last place makes."""
+        change = partial(self._trial.scale, 1.0 + torch.finfo(dtype).eps)
+        found = compared(self._trial, self._whole, self._whole, between=change)
+        return self._worst(found, dtype)[0].difference
+
     def _note(self, coarsest: torch.dtype) -> str:
-        notes = []
+        notes = self._notes
         if coarsest != torch.float64:
             name = str(coarsest).removeprefix("torch.")
             notes.append(f"the loss was checked to the precision of {name}")

@@ -15,7 +15,7 @@ Not here: the cause of a difference (``engine.preflight.causes``).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -113,7 +113,12 @@ def _ratio(off: float, scale: float) -> float:
 
 
 def compared(
-    trial: TrialTask, whole: Division, parts: Division, term: str | None = None
+    trial: TrialTask,
+    whole: Division,
+    parts: Division,
+    term: str | None = None,
+    *,
+    between: Callable[[], None] = lambda: None,
 ) -> Compared:
     """Compare two divisions of the same samples.
 
@@ -123,6 +128,8 @@ def compared(
     whole, parts : sequence of Piece
     term : str, optional
         The only term of the loss that counts.
+    between : callable
+        Called between the two.
     """
     trial.forget()
     names = list(trial.trained)
@@ -132,6 +139,7 @@ def compared(
             losses = torch.stack([trial.add(piece, term=term) for piece in whole])
         if not bool(losses.isfinite().all() and of_whole.sums.isfinite().all()):
             return Compared(False, {}, {})
+        between()
         with of_parts.measured():
             other = torch.stack([trial.add(piece, sign=-1.0, term=term) for piece in parts])
         scales = torch.maximum(of_whole.sums, of_parts.sums).tolist()

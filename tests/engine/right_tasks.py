@@ -221,3 +221,18 @@ class NotFinite(Wide):
         data: Any = super().dataset(split)
         data.tensors[0][::5] = float("nan")
         return data
+
+
+class Amplifying(Wide):
+    """Amplifies rounding a hundred thousand times."""
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(4, 256), nn.Linear(256, CLASSES))
+
+    def rule(self, each: Tensor, out: Tensor, batch: Any) -> Any:
+        return (1e5 * out).sin().sum()
+
+
+class AmplifyingMean(Amplifying):
+    def rule(self, each: Tensor, out: Tensor, batch: Any) -> Any:
+        return super().rule(each, out, batch) / len(out)

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from lockstep.engine.model.modes import set_to_train
+from lockstep.engine.preflight import check_size
 from lockstep.engine.preflight.additivity_check import Checked, check
 from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.task.dropout import name_layers
@@ -46,6 +47,7 @@ COUPLED: list[tuple[Callable[[], Task], str]] = [
     (tasks.Experts, OTHERS),
     (tasks.BalanceLoss, OTHERS),
     (tasks.BehindAGate, OTHERS),
+    # The last one is too small for float32.
     (tasks.SmallPenalty, r"an L2 penalty on the parameters"),
 ]
 
@@ -68,6 +70,15 @@ def test_a_coupling_is_refused_by_its_cause(task: Callable[[], Task], cause: str
         with pytest.raises(EngineError) as caught:
             checked(task(), seed=seed)
         assert re.search(cause, str(caught.value)), str(caught.value)
+
+
+@pytest.mark.parametrize(("task", "cause"), COUPLED[:-1])
+def test_a_coupling_is_refused_in_place_and_in_float32(
+    task: Callable[[], Task], cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check_size, "_FREE", 0.0)
+    with pytest.raises(EngineError, match=cause):
+        checked(task())
 
 
 @pytest.mark.parametrize("micro_size", [None, 8, 1])

@@ -9,6 +9,7 @@ import pytest
 from torch import nn
 
 from lockstep.engine.preflight import check_size
+from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.task.interface import Task
 from tests.engine import coupled_tasks, right_tasks
 from tests.engine.repeatable_cases import Clamped, ClampedAfterwards
@@ -58,6 +59,14 @@ def test_samples_that_are_not_finite_are_named_and_left_out() -> None:
     assert found.difference is not None
     assert found.difference <= 1e-12
     assert "samples of the dataset whose loss or gradient is not finite: " in found.note
+
+
+def test_amplified_rounding_is_not_taken_for_a_coupling(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_size, "_FREE", 0.0)
+    found = checked(right_tasks.Amplifying())
+    assert "its rounding" in found.note
+    with pytest.raises(EngineError, match="is a mean over the micro-batch"):
+        checked(right_tasks.AmplifyingMean())
 
 
 @pytest.mark.parametrize("task", [Clamped, ClampedAfterwards])
