@@ -99,7 +99,8 @@ class TrialTask:
         trained = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
         self.trained = trained
         self.dtype = dtype or min((p.dtype for p in trained.values()), key=lambda d: d.itemsize)
-        self._scaled: list[tuple[nn.Parameter, Tensor]] = []
+        self._kept: list[tuple[nn.Parameter, Tensor]] = []
+        """Parameters that were changed, in order, and their values before."""
         self._guard = GradientGuard(self.model)
         self._masks = Masks(self.model, seed=seed, device=self.device)
         self._modes = [(module, module.training) for module in self.model.modules()]
@@ -110,9 +111,9 @@ class TrialTask:
         # A hook of the user gets the gradient of a piece, which is no part of the loss; it has a
         # warning of its own. A copy has none.
         self._hooks = _without_hooks(trained.values()) if self._in_place else []
-        self._held = self.held()
+        self._held = self._at_start = self.held()
         self._watched = self._checksums() if self._in_place else {}
-        self._filled = _fill(trained.values(), seed=seed, noise=0.0 if dtype is None else NOISE)
+        self._fill(seed)
 
     def settle(self) -> None:
         """Put everything that may draw into eval mode.
@@ -132,6 +133,7 @@ class TrialTask:
     def close(self) -> list[str]:
         """Leave the model as it was. Return the names of large frozen tensors that changed."""
         self.forget()
+        self._held = self._at_start
         self._put_back()
         if not self._in_place:
             return []
@@ -141,10 +143,8 @@ class TrialTask:
             for name in set(attributes) - names:
                 del attributes[name]  # A cache of the filled weights.
         with torch.no_grad():
-            for parameter, value in self._scaled:
+            for parameter, value in reversed(self._kept):
                 parameter.data.copy_(value)
-            for parameter in self._filled:
-                parameter.data.zero_()
         for hooks, kept in self._hooks:
             hooks.update(kept)
         now = self._checksums()
@@ -202,7 +202,7 @@ class TrialTask:
             if not self._in_place:
                 parameter.mul_(factor)
             elif parameter.numel() <= SCALED_MAX:
-                self._scaled.append((parameter, parameter.detach().clone()))
+                self._kept.append((parameter, parameter.detach().clone()))
                 parameter.mul_(factor)
 
     def forget(self) -> None:
@@ -222,6 +222,19 @@ class TrialTask:
         formats = _Formats()
         self.terms(piece, formats)
         return min(formats.seen, key=lambda dtype: dtype.itemsize, default=self.dtype)
+
+    @torch.no_grad()
+    def _fill(self, seed: int) -> None:
+        """Fill zero parameters with small positive numbers, and add noise to those of a copy."""
+        generator = torch.Generator().manual_seed(seed)
+        for parameter in self.trained.values():
+            if not parameter.any():
+                self._kept.append((parameter, parameter.new_zeros(()).expand_as(parameter)))
+                numbers = torch.rand(parameter.shape, generator=generator) * FILLED + FILLED / 2
+                parameter.data.copy_(numbers)
+            if not self._in_place:
+                factors = torch.randn(parameter.shape, generator=generator) * NOISE + 1.0
+                parameter.data.mul_(factors.to(parameter))
 
     def _terms(
         self, piece: Piece, inside: AbstractContextManager[object] | None = None
@@ -278,22 +291,6 @@ class _Formats(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch does
             if isinstance(each, Tensor) and each.is_floating_point():
                 self.seen.add(each.dtype)
         return result
-
-
-@torch.no_grad()
-def _fill(parameters: Iterable[nn.Parameter], *, seed: int, noise: float) -> list[nn.Parameter]:
-    """Fill zero parameters with small positive numbers, add the noise, and return the filled."""
-    generator = torch.Generator().manual_seed(seed)
-    filled = []
-    for parameter in parameters:
-        if not parameter.any():
-            numbers = torch.rand(parameter.shape, generator=generator) * FILLED + FILLED / 2
-            parameter.data.copy_(numbers)
-            filled.append(parameter)
-        if noise:
-            factors = torch.randn(parameter.shape, generator=generator) * noise + 1.0
-            parameter.data.mul_(factors.to(parameter))
-    return filled
 
 
 def _without_hooks(parameters: Iterable[Any]) -> list[tuple[dict[int, Any], dict[int, Any]]]:

@@ -236,3 +236,20 @@ class Amplifying(Wide):
 class AmplifyingMean(Amplifying):
     def rule(self, each: Tensor, out: Tensor, batch: Any) -> Any:
         return super().rule(each, out, batch) / len(out)
+
+
+class OwnMode(Wide):
+    """Its model notes the mode in an attribute of its own, and draws in training mode."""
+
+    class Net(nn.Linear):
+        noisy = True
+
+        def train(self, mode: bool = True) -> OwnMode.Net:
+            self.noisy = mode
+            return super().train(mode)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x + torch.randn_like(x) if self.noisy else x)
+
+    def model(self) -> nn.Module:
+        return self.Net(4, CLASSES)

@@ -85,6 +85,16 @@ def test_hooks_on_parameters_are_no_part_of_the_loss(
     assert float(hooked.grad.abs().max()) == pytest.approx(0.1)
 
 
+def test_a_mode_that_the_model_keeps_itself_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_size, "_FREE", 0.0)
+    task = right_tasks.OwnMode()
+    model: Any = task.model()
+    task.model = lambda: model  # type: ignore[method-assign]
+    assert checked(task).difference is not None
+    assert model.noisy
+    assert all(module.training for module in model.modules())
+
+
 def transformer(kind: str) -> nn.Module:
     transformers = pytest.importorskip("transformers")
     sizes = {"vocab_size": 11, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
