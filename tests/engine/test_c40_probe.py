@@ -14,10 +14,12 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
-from lockstep.engine.preflight import check_size
-from lockstep.engine.preflight.additivity_check import Checked, check
+from lockstep.engine.preflight import check_size, chosen_samples
+from lockstep.engine.preflight.additivity_check import Checked, _within, check
+from lockstep.engine.preflight.check_size import CheckSize
 from lockstep.engine.runtime import randomness, telemetry
 from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.task.builtin import BUILT_IN
 from lockstep.engine.task.interface import Task
 from tests.engine.contract import Distance
@@ -299,6 +301,23 @@ def test_c40_a_slow_model_is_checked_with_fewer_samples(monkeypatch: pytest.Monk
     found = probed(Classify())
     assert found.samples == 4
     assert found.note.endswith("checked with 4 samples: 16 would take too long")
+
+
+def test_c40_a_shortage_of_memory_makes_the_check_smaller() -> None:
+    tried: list[CheckSize] = []
+
+    def outcome(size: CheckSize) -> Checked | Exception:
+        tried.append(size)
+        return Checked(1.0) if size.samples < 16 else torch.OutOfMemoryError("no memory")
+
+    assert _within(CheckSize(16, copies=True), outcome, Ranks())[0] == Checked(1.0)
+    assert tried == [CheckSize(16, copies=True), CheckSize(16, False), CheckSize(8, False)]
+
+
+def test_c40_a_slow_dataset_is_scanned_for_a_short_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chosen_samples, "SCAN_SECONDS_MAX", 0.0)
+    assert probed(Classify()).samples == 2
+    assert "is a mean over the micro-batch" in refusal(Mean())
 
 
 class Popping(Classify):
