@@ -113,7 +113,8 @@ def check(
     """
     with randomness.unchanged_generators(next(model.parameters()).device):
         scanned = chosen_samples.scan(task, dataset, size=size, seed=seed)
-        if not any(each.weighty for each in scanned):
+        # The scan has a limit in time, so ranks may scan other numbers of samples: one decides.
+        if not ranks.from_first(any(each.weighty for each in scanned)):
             return Checked(
                 note=f"weight() is 0 for the first {chosen_samples.SCANNED_MAX} samples, so they "
                 "do not contribute to training and the loss was not checked: weight() must count "
@@ -127,7 +128,6 @@ def check(
             chosen = chosen_samples.chosen(scanned, count)
             return [
                 (i, known[i] if i in known else seeded_sample(dataset, i, seed=seed))
-                # A slow rank scans fewer samples.
                 for i in ranks.from_first([each.index for each in chosen])
             ]
 
@@ -181,10 +181,11 @@ def _outcome(
     seed: int,
 ) -> Checked | Exception:
     """Return the result of a check of this size, or the error that ended it."""
+    samples = choose(bounds.samples)  # Ranks communicate, so before anything that may fail on one.
     try:
         trial = TrialTask(task, model, torch.float64 if bounds.copies else None, seed=seed)
         try:
-            found = _Check(trial, choose(bounds.samples), name).result()
+            found = _Check(trial, samples, name).result()
         finally:
             changed = trial.close()
     except EngineError:

@@ -32,7 +32,8 @@ from lockstep.engine.task.interface import Batch, Task
 SCANNED_MAX: Final = 64
 """Samples of the run that are fetched at most, to choose from."""
 SCAN_SECONDS_MAX: Final = 2.0
-"""No further sample is fetched after this time, if two are there."""
+"""No further sample is fetched after this time, if ``SCANNED_MIN`` are there."""
+SCANNED_MIN: Final = 4
 CHOSEN: Final = 16
 CHOSEN_MAX: Final = 32
 """Limit for a run whose micro-batch is larger than ``CHOSEN``: some rules begin at 20 samples."""
@@ -73,7 +74,7 @@ def scan(task: Task, dataset: Dataset[Any], *, size: int, seed: int) -> list[Sca
     found: list[Scanned] = []
     until = time.monotonic() + SCAN_SECONDS_MAX
     for _, index in order.samples(0, min(size, SCANNED_MAX), size=size, seed=seed):
-        if len(found) >= 2 and time.monotonic() > until:
+        if len(found) >= SCANNED_MIN and time.monotonic() > until:
             break
         sample = seeded_sample(dataset, index, seed=seed)
         found.append(Scanned(index, sample, numbers_of(task, sample)))

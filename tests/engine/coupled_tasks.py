@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
 from lockstep.engine.loop.trainer import Trainer
+from lockstep.engine.preflight import chosen_samples
 from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.task.dropout import Dropout
@@ -310,13 +312,19 @@ class SmallPenalty(Wide):
 
 
 def said_on(
-    ranks: Ranks, task: Callable[[], Task], micro_size: int, folder: Path
+    ranks: Ranks,
+    task: Callable[[], Task],
+    micro_size: int,
+    folder: Path,
+    scan_seconds: Sequence[float] = (),
 ) -> tuple[str, list[str]]:
     """Return the refusal of a short run, and its warnings."""
     options = {"batch": {"size": 16, "micro_size": micro_size}, "steps": 2}
     plan, spec = planned(options | {"optimizer": {"name": "sgd"}}, ranks.world_size)
-    try:
-        Trainer(spec, plan, task(), ranks, folder).run()
-    except EngineError as error:
-        return str(error), []
+    seconds = scan_seconds[ranks.rank] if scan_seconds else chosen_samples.SCAN_SECONDS_MAX
+    with mock.patch.object(chosen_samples, "SCAN_SECONDS_MAX", seconds):
+        try:
+            Trainer(spec, plan, task(), ranks, folder).run()
+        except EngineError as error:
+            return str(error), []
     return "", [event["message"] for event in events(folder, "warning")]

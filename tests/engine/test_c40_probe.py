@@ -316,7 +316,7 @@ def test_c40_a_shortage_of_memory_makes_the_check_smaller() -> None:
 
 def test_c40_a_slow_dataset_is_scanned_for_a_short_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chosen_samples, "SCAN_SECONDS_MAX", 0.0)
-    assert probed(Classify()).samples == 2
+    assert probed(Classify()).samples == 4
     assert "is a mean over the micro-batch" in refusal(Mean())
 
 

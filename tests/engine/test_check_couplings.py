@@ -129,3 +129,12 @@ def test_every_layout_has_the_same_verdict(
     refusal, warnings = found[0]
     assert all(each == found[0] for each in found)
     assert re.search(cause, refusal or warnings[0]), found[0]
+
+
+@pytest.mark.parametrize("scan_seconds", [(60.0, 0.0), (0.0, 60.0)])
+def test_ranks_that_fetch_at_other_speeds_compare_the_same_samples(
+    pool: Pool, tmp_path: Path, scan_seconds: tuple[float, float]
+) -> None:
+    one, two = pool.run(tasks.said_on, tasks.Maximum, 8, tmp_path, scan_seconds, world_size=2)
+    assert one == two
+    assert re.search(OTHERS, one[0])
