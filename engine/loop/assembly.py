@@ -47,7 +47,6 @@ from lockstep.engine.model.normalization import (
 from lockstep.engine.model.objective import Objective
 from lockstep.engine.model.precision import Precision, require_wide_parameters, use_tf32
 from lockstep.engine.preflight.additivity_check import Checked, check
-from lockstep.engine.preflight.fast_forward import warnings_of
 from lockstep.engine.preflight.items import fetched_again
 from lockstep.engine.preflight.repeatability import check_loss
 from lockstep.engine.preflight.usage import eval_samples, observe, single_samples
@@ -169,22 +168,10 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
     if order.ulp:
         start_one_ulp_away(model, train, tf32=train.tf32 and ranks.device.type == "cuda")
     repeats = check_loss(task, model, sample, precision, seed=train.seed, device=ranks.device)
+    probed = Checked()
     # A resumed run was checked at its start; the state of its model since then must not end it.
-    probed = (
-        Checked()
-        if steps_done
-        else check(
-            task,
-            model,
-            dataset,
-            size=samples,
-            seed=train.seed,
-            batch=plan.batch_size,
-            name=train.task,
-            micro_size=None if train.batch.micro_size == "auto" else train.batch.micro_size,
-            ranks=ranks,
-        )
-    )
+    if not steps_done:
+        probed = check(task, model, dataset, size=samples, train=train, ranks=ranks)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     replicas = ReplicaCheck(model, ranks)
     replicas.at_start()
@@ -270,12 +257,7 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
         parameters=parameters,
         probed=probed,
         needs_several=needs_several,
-        warnings=[
-            *warnings,
-            *repeats.warnings,
-            *probed.warnings,
-            *warnings_of(probed.read, repeats.warnings),
-        ],
+        warnings=[*warnings, *repeats.warnings, *probed.warnings_beside(repeats.warnings)],
         replicas=replicas,
     )
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,13 +30,14 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.spec.train import Train
 from lockstep.engine.data.fetching import seeded_sample
 from lockstep.engine.data.loader import weights_of
 from lockstep.engine.preflight import chosen_samples
 from lockstep.engine.preflight.causes import SUM, cause_of
 from lockstep.engine.preflight.check_size import CheckSize, size_of_check
 from lockstep.engine.preflight.comparison import Compared, Worst, compared, tolerance
-from lockstep.engine.preflight.fast_forward import ReadState, read_by
+from lockstep.engine.preflight.fast_forward import ReadState, read_by, warnings_of
 from lockstep.engine.preflight.trial_task import TrialTask, divided
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.errors import EngineError, describe, reason_of, release
@@ -66,6 +67,10 @@ class Checked:
     read: tuple[ReadState, ...] = ()
     """State that calls of the loss change and read."""
 
+    def warnings_beside(self, known: Sequence[str]) -> list[str]:
+        """Return the warnings about state that no known warning names."""
+        return [*self.warnings, *warnings_of(self.read, known)]
+
 
 class _NotCheckedError(Exception):
     """Reason why the loss cannot be checked."""
@@ -77,10 +82,7 @@ def check(
     dataset: Dataset[Any],
     *,
     size: int,
-    seed: int,
-    batch: int,
-    name: str,
-    micro_size: int | None = None,
+    train: Train,
     ranks: Ranks = _ALONE,
 ) -> Checked:
     """Refuse a task whose loss is not a sum over samples. All ranks must call this.
@@ -94,15 +96,9 @@ def check(
         The train split.
     size : int
         Its length.
-    seed : int
-        The job's seed.
-    batch : int
-        Samples in a step.
-    name : str
-        ``train.task`` of the spec.
-    micro_size : int, optional
-        Samples in a micro-batch, if the spec states them. More than 16 raise the number of
-        samples to compare.
+    train : Train
+        Its seed, its name of the task, and its batch. A micro-batch above 16 samples raises the
+        number of samples to compare.
     ranks : Ranks
 
     Raises
@@ -111,6 +107,7 @@ def check(
         ``bad_spec``: the loss or the weight is not additive; the message has the cause and a
         correction.
     """
+    seed, name, batch = train.seed, train.task, train.batch
     with randomness.unchanged_generators(next(model.parameters()).device):
         scanned = chosen_samples.scan(task, dataset, size=size, seed=seed)
         # The scan has a limit in time, so ranks may scan other numbers of samples: one decides.
@@ -120,7 +117,7 @@ def check(
                 "do not contribute to training and the loss was not checked: weight() must count "
                 "the units that loss() sums over; check which mask removes all of them",
             )
-        if batch < 2:
+        if batch.size < 2:
             return Checked()
         known = {each.index: each.sample for each in scanned}
 
@@ -131,7 +128,7 @@ def check(
                 for i in ranks.from_first([each.index for each in chosen])
             ]
 
-        wanted = chosen_samples.number_of_samples(batch, micro_size)
+        wanted = chosen_samples.number_of_samples(batch.size, batch.micro_size)
         # The free memory of ranks differs.
         bounds: CheckSize = ranks.from_first(
             size_of_check(task, model, scanned[0].sample, wanted, seed=seed)

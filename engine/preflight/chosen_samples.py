@@ -56,17 +56,18 @@ class Scanned:
         return any(each for name, each in self.numbers.items() if name.startswith(_WEIGHT))
 
 
-def number_of_samples(batch: int, micro_size: int | None) -> int:
+def number_of_samples(batch: int, micro_size: int | str) -> int:
     """Return the number of samples to compare, from 2 to ``CHOSEN_MAX``.
 
     Parameters
     ----------
     batch : int
         Samples in a step, at least 2.
-    micro_size : int or None
-        Samples in a micro-batch as the spec states them; None for ``auto``.
+    micro_size : int or "auto"
+        Samples in a micro-batch as the spec states them.
     """
-    return min(batch, max(CHOSEN, micro_size or 0), CHOSEN_MAX)
+    stated = micro_size if isinstance(micro_size, int) else 0
+    return min(batch, max(CHOSEN, stated), CHOSEN_MAX)
 
 
 def scan(task: Task, dataset: Dataset[Any], *, size: int, seed: int) -> list[Scanned]:

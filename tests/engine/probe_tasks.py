@@ -12,10 +12,18 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import Dataset, TensorDataset
 
+from lockstep.domain.spec.train import Train
 from lockstep.engine.task.dropout import Dropout
 from lockstep.engine.task.interface import Task
 
 CLASSES = 3
+
+
+def settings(seed: int, batch: int, micro_size: int | None = None) -> Train:
+    """The settings of a run of ``train.py:Mine``."""
+    spec = {"batch": {"size": batch, "micro_size": micro_size or "auto"}, "steps": 1, "seed": seed}
+    train = Train.model_validate({"task": "causal_lm", "task_args": {}} | spec)
+    return train.model_copy(update={"task": "train.py:Mine"})
 
 
 class Classify(Task):

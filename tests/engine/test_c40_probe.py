@@ -33,6 +33,7 @@ from tests.engine.probe_tasks import (
     InBatchNegatives,
     Mean,
     Tokens,
+    settings,
 )
 
 CLASSES = 3
@@ -42,7 +43,7 @@ def probed(task: Task, *, model: nn.Module | None = None, seed: int = 3) -> Chec
     torch.manual_seed(1)
     dataset = task.dataset("train")
     model = task.model().train() if model is None else model
-    return check(task, model, dataset, size=len(dataset), seed=seed, batch=16, name="train.py:Mine")  # type: ignore[arg-type]
+    return check(task, model, dataset, size=len(dataset), train=settings(seed, 16))  # type: ignore[arg-type]
 
 
 def refusal(task: Task, **more: Any) -> str:
@@ -137,7 +138,7 @@ def test_c40_the_probe_leaves_model_task_and_generators_as_they_were(
     dataset = task.dataset("train")
     randomness.seed_host(5)
     state = randomness.host_state()
-    found = check(task, model, dataset, size=30, seed=3, batch=8, name="mine")
+    found = check(task, model, dataset, size=30, train=settings(3, 8))
     assert found.difference is not None
     assert randomness.host_state() == state
     assert (task.calls, task.seen, float(task.scale)) == (0, [], 1.0)

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -19,6 +18,7 @@ from lockstep.engine.task.dropout import name_layers
 from lockstep.engine.task.interface import Task
 from tests.engine import coupled_tasks as tasks
 from tests.engine.pool import Pool
+from tests.engine.probe_tasks import settings
 
 TOKENS = r"a mean over the units of the whole micro-batch, such as its tokens, times its samples"
 PADDING = r"padding reaches the samples, so mask it"
@@ -52,14 +52,15 @@ COUPLED: list[tuple[Callable[[], Task], str]] = [
 ]
 
 
-def checked(task: Task, *, seed: int = 3, **more: Any) -> Checked:
+def checked(
+    task: Task, *, seed: int = 3, batch: int = 64, micro_size: int | None = None
+) -> Checked:
     torch.manual_seed(seed)
     model, dataset = task.model(), task.dataset("train")
     set_to_train(model)
     name_layers(model)
-    options: dict[str, Any] = {"batch": 64, "name": "train.py:Mine"} | more
-    size = len(dataset)  # type: ignore[arg-type]
-    return check(task, model, dataset, size=size, seed=seed, **options)
+    train = settings(seed, batch, micro_size)
+    return check(task, model, dataset, size=len(dataset), train=train)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
