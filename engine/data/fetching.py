@@ -104,10 +104,15 @@ class Fetcher(Dataset[M]):
 
 
 def seeded_sample(
-    dataset: Dataset[Any], index: int, *, seed: int, purpose: int = randomness.ITEM
+    dataset: Dataset[Any],
+    index: int,
+    *,
+    seed: int,
+    purpose: int = randomness.ITEM,
+    epoch: int = 0,
 ) -> Any:
-    """Return the sample ``index`` of epoch 0, for training or another purpose."""
-    randomness.seed_host(randomness.seed_of(purpose, seed, 0, index))
+    """Return the sample ``index`` of an epoch, for training or another purpose."""
+    randomness.seed_host(randomness.seed_of(purpose, seed, epoch, index))
     return _sample(dataset, index, _split_of(purpose))
 
 

@@ -45,8 +45,9 @@ from lockstep.engine.model.normalization import (
 )
 from lockstep.engine.model.objective import Objective
 from lockstep.engine.model.precision import Precision, require_wide_parameters, use_tf32
-from lockstep.engine.preflight.additivity_check import AdditivityResult, probe
-from lockstep.engine.preflight.repeatability import check_loss, fetched_twice
+from lockstep.engine.preflight.additivity_check import Checked, check
+from lockstep.engine.preflight.items import fetched_again
+from lockstep.engine.preflight.repeatability import check_loss
 from lockstep.engine.preflight.usage import eval_samples, observe, single_samples
 from lockstep.engine.preflight.worker_items import require_same_in_workers
 from lockstep.engine.runtime import randomness
@@ -94,7 +95,7 @@ class Assembly:
     """Steps of the checkpoint that the run resumes from; 0 at a fresh start."""
     parameters: int
     """Numbers in the model's parameters, over all ranks once."""
-    probed: AdditivityResult
+    probed: Checked
     """Result of the additivity check of the loss."""
     needs_several: bool
     """True if no micro-batch may hold a single sample, because of BatchNorm."""
@@ -136,7 +137,7 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
     length = RunLength.of(
         steps=train.steps, epochs=train.epochs, dataset_size=samples, batch_size=plan.batch_size
     )
-    fetched, warnings = fetched_twice(dataset, samples, task.collate, seed=train.seed)
+    fetched, warnings = fetched_again(dataset, samples, task.collate, seed=train.seed)
     sample = seeded_sample(dataset, 0, seed=train.seed)
     masked = masked_batch(task, model, sample)
     look = partial(samples_of, dataset, samples, task.collate, seed=train.seed)
@@ -176,14 +177,10 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
     if order.ulp:
         start_one_ulp_away(model, train, tf32=train.tf32 and ranks.device.type == "cuda")
     repeats = check_loss(inventory, sample, precision, seed=train.seed, device=ranks.device)
-    if repeats.unseen and not inventory.unsavable():
-        inventory.note("loss()", "it depends on state that no attribute holds")
+    probed = Checked()
     # A resumed run was checked at its start; the state of its model since then must not end it.
-    probed = (
-        AdditivityResult(None)
-        if steps_done
-        else probe(task, model, dataset, size=samples, seed=train.seed, name=train.task)
-    )
+    if not steps_done:
+        probed = check(task, model, dataset, size=samples, train=train, ranks=ranks)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     replicas = ReplicaCheck(model, ranks)
     replicas.at_start()
@@ -213,7 +210,7 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
         complete = gradient.warm_up(
             masked, keep=made_at_first_call(None if state is None else state.get("held"))
         )
-    if not (complete or usage.conditional or state is not None):
+    if not (complete or probed.complete or usage.conditional or state is not None):
         looked_at = single_samples(task, model, dataset, size=samples, seed=train.seed)
         observe(objective, looked_at, masks=gradient.masks).require_all_used()
     needs_several = any(ranks.gather(repeats.needs_several))
@@ -278,7 +275,7 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
         parameters=parameters,
         probed=probed,
         needs_several=needs_several,
-        warnings=warnings + repeats.warnings,
+        warnings=[*warnings, *repeats.warnings, *probed.warnings_beside(repeats.warnings)],
         unsaved=unsaved,
         replicas=replicas,
     )

@@ -1,69 +1,91 @@
 """Additivity check of a task's loss, the condition of the promise about the batch (contract C40).
 
-Before the first step, the gradient of four samples at once is compared with the sum of the
-gradients of three parts of them, each of one or two samples, on a copy of model and task in
-float64. If the two differ, the gradient of a batch would depend on its split, and the task is
-refused with its likely cause, unless it declares ``batch_dependent``.
+Before the first step, up to 16 samples of the run are computed as one piece and as five unlike
+pieces. If gradients or losses differ, the gradient of a batch depends on its split, and the task is
+refused with the likely cause, unless it declares ``batch_dependent``. The verdict depends neither
+on the number of ranks nor on the time.
 
-State is no cause: the copy is restored between its calls, and a loss that still returns another
-value for the same batch is not judged (``engine.preflight.repeatability`` warns of it).
+State is no cause: it is put back between the calls, and a loss that still returns another value for
+the same batch is not judged (``engine.preflight.repeatability`` warns of it).
 
-The cost is that of training on eight samples, in float64. Every rank does it, with the same samples
-and no communication, and nothing outside of the copies is changed.
+All ranks compute the same, on samples that rank 0 chose.
 
-Not here: the use of the notes (``engine.loop.assembly``), the copies
-(``engine.preflight.probe_copy``), the cause (``engine.preflight.diagnosis``).
+Not here: the samples (``engine.preflight.chosen_samples``), the gradients
+(``engine.preflight.comparison``), the cause (``engine.preflight.causes``).
 """
 
 from __future__ import annotations
 
-import copy
 import inspect
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import Dataset
 
 from lockstep.domain.life.outcomes import Reason
-from lockstep.engine.data import order
+from lockstep.domain.spec.train import Train
 from lockstep.engine.data.fetching import seeded_sample
 from lockstep.engine.data.loader import weights_of
-from lockstep.engine.model.normalization import refuses_one_sample
-from lockstep.engine.model.objective import WHOLE
-from lockstep.engine.preflight.diagnosis import PARTS, SUM, Diagnosis, limit
-from lockstep.engine.preflight.probe_copy import ProbeCopy
+from lockstep.engine.preflight import chosen_samples
+from lockstep.engine.preflight.causes import SUM, cause_of
+from lockstep.engine.preflight.check_size import CheckSize, size_of_check
+from lockstep.engine.preflight.comparison import Compared, Worst, compared, tolerance
+from lockstep.engine.preflight.fast_forward import ReadState, read_by, warnings_of
+from lockstep.engine.preflight.trial_task import TrialTask, divided
 from lockstep.engine.runtime import randomness
-from lockstep.engine.runtime.errors import EngineError, describe
-from lockstep.engine.task.interface import Batch, Task
+from lockstep.engine.runtime.errors import EngineError, describe, reason_of, release
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.step.requirements import listed
+from lockstep.engine.task.interface import Task
 
-PARAMETERS_MAX: Final = 300_000_000
-"""Size limit for the check: the copy and two gradients of a larger model would take more than 7 GB
-on every rank."""
-LOOKED_AT_MAX: Final = 64
-"""Samples that are fetched to find enough samples with weight."""
+ROUNDING: Final = 10
+"""Factor by which a difference below float64 must exceed that of a change of the weights by one
+unit in the last place."""
+_ALONE: Final = Ranks()
 
 
 @dataclass(frozen=True)
-class AdditivityResult:
+class Checked:
     """Result for a loss that was not refused."""
 
-    difference: float | None
-    """Relative difference between whole and parts; None if they were not compared."""
+    difference: float | None = None
+    """Largest relative difference between the divisions; None if they were not compared."""
     note: str = ""
-    """Reason why they were not compared, or not in float64."""
+    """Reason why they were not compared, or a limit of the comparison."""
+    samples: int = 0
+    """Number of samples that were compared."""
+    complete: bool = False
+    """True if the samples used every trainable parameter."""
+    warnings: tuple[str, ...] = ()
+    read: tuple[ReadState, ...] = ()
+    """State that calls of the loss change and read."""
+
+    def warnings_beside(self, known: Sequence[str]) -> list[str]:
+        """Return the warnings about state that no known warning names."""
+        return [*self.warnings, *warnings_of(self.read, known)]
 
 
-def probe(
-    task: Task, model: nn.Module, dataset: Dataset[Any], *, size: int, seed: int, name: str
-) -> AdditivityResult:
-    """Refuse a task whose loss is not a sum over samples.
+class _NotCheckedError(Exception):
+    """Reason why the loss cannot be checked."""
+
+
+def check(
+    task: Task,
+    model: nn.Module,
+    dataset: Dataset[Any],
+    *,
+    size: int,
+    train: Train,
+    ranks: Ranks = _ALONE,
+) -> Checked:
+    """Refuse a task whose loss is not a sum over samples. All ranks must call this.
 
     Parameters
     ----------
@@ -74,10 +96,10 @@ def probe(
         The train split.
     size : int
         Its length.
-    seed : int
-        The job's seed.
-    name : str
-        ``train.task`` of the spec.
+    train : Train
+        Its seed, its name of the task, and its batch. A micro-batch above 16 samples raises the
+        number of samples to compare.
+    ranks : Ranks
 
     Raises
     ------
@@ -85,244 +107,254 @@ def probe(
         ``bad_spec``: the loss or the weight is not additive; the message has the cause and a
         correction.
     """
-    count = sum(parameter.numel() for parameter in model.parameters())
+    seed, name, batch = train.seed, train.task, train.batch
     with randomness.unchanged_generators(next(model.parameters()).device):
-        samples = _weighty_samples(task, dataset, size=size, seed=seed)
-        if not samples:
-            return AdditivityResult(
-                None,
-                f"weight() is 0 for the first {LOOKED_AT_MAX} samples, so they do not contribute "
-                "to training and the loss was not checked: weight() must count the units that "
-                "loss() sums over; check which mask removes all of them",
+        scanned = chosen_samples.scan(task, dataset, size=size, seed=seed)
+        # The scan has a limit in time, so ranks may scan other numbers of samples: one decides.
+        if not ranks.from_first(any(each.weighty for each in scanned)):
+            return Checked(
+                note=f"weight() is 0 for the first {chosen_samples.SCANNED_MAX} samples, so they "
+                "do not contribute to training and the loss was not checked: weight() must count "
+                "the units that loss() sums over; check which mask removes all of them",
             )
-        if task.batch_dependent:
-            return AdditivityResult(None)
-        if len(samples) < sum(PARTS):
-            few = f"only {len(samples)} of the first {LOOKED_AT_MAX} samples have a weight above 0"
-            return AdditivityResult(None, f"the loss was not checked: {few}")
-        if count > PARAMETERS_MAX:
-            return AdditivityResult(
-                None,
-                f"the loss was not checked: {count:,} parameters are more than {PARAMETERS_MAX:,}",
-            )
-        failed = ""
-        for dtype in (torch.float64, torch.float32):
-            try:
-                return _Comparison(ProbeCopy(task, model, dtype), samples, name).result()
-            except EngineError:
-                raise
-            except Exception as error:  # noqa: BLE001 - a copy may fail where training does not; the warm-up comes next
-                failed = describe(error).partition("\n")[0]
-        return AdditivityResult(
-            None, f"the loss was not checked: on a copy of the model it raised {failed}"
-        )
+        if batch.size < 2:
+            return Checked()
+        known = {each.index: each.sample for each in scanned}
 
-
-def _weighty_samples(task: Task, dataset: Dataset[Any], *, size: int, seed: int) -> list[Any]:
-    """Return the first samples of the run that have a weight.
-
-    Without weight, any loss appears additive.
-    """
-    found: list[Any] = []
-    for _, index in order.samples(0, LOOKED_AT_MAX, size=size, seed=seed):
-        sample = seeded_sample(dataset, index, seed=seed)
-        weight = task.weight(
-            task.collate([copy.deepcopy(sample)])
-        )  # Some collate functions change their arguments.
-        if any(weights_of(weight, tuple(weight) if isinstance(weight, Mapping) else (WHOLE,))):
-            found.append(sample)
-        if len(found) == sum(PARTS):
-            break
-    return found
-
-
-class _Comparison:
-    """Comparison of the whole with its parts, on one copy."""
-
-    def __init__(self, copy_: ProbeCopy, samples: list[Any], name: str):
-        self._on, self._name = copy_, name
-        first, second = PARTS[0], PARTS[0] + PARTS[1]
-        with randomness.DrawDetector(copy_.device) as watch:
-            self._whole = self._counted(samples)
-            self._parts = [
-                self._counted(part)
-                for part in (samples[:first], samples[first:second], samples[second:])
+        def choose(count: int) -> list[tuple[int, Any]]:
+            chosen = chosen_samples.chosen(scanned, count)
+            return [
+                (i, known[i] if i in known else seeded_sample(dataset, i, seed=seed))
+                for i in ranks.from_first([each.index for each in chosen])
             ]
-            self._coarse = [self._counted(samples[:second]), self._parts[2]]
-        self._collate_draws = watch.drawn
 
-    def _counted(self, samples: list[Any]) -> tuple[Batch, Any]:
-        batch = self._on.task.collate(copy.deepcopy(samples))
-        return self._on.batch(batch), self._on.task.weight(batch)
+        wanted = chosen_samples.number_of_samples(batch.size, batch.micro_size)
+        # The free memory of ranks differs.
+        bounds: CheckSize = ranks.from_first(
+            size_of_check(task, model, scanned[0].sample, wanted, seed=seed)
+        )
+        found = Checked()
+        if not task.batch_dependent:
+            found, bounds = _within(
+                bounds, partial(_outcome, task, model, choose, name=name, seed=seed), ranks
+            )
+        if found.difference is not None and bounds.samples < wanted:
+            less = (
+                f"the loss was checked with {bounds.samples} samples: {wanted} would take too long"
+            )
+            found = replace(found, note="; ".join(filter(None, (found.note, less))))
+        dtype = torch.float64 if bounds.copies else None
+        samples = [sample for _, sample in choose(bounds.samples)]
+        return replace(found, read=read_by(task, model, dtype, samples, seed=seed))
 
-    def result(self) -> AdditivityResult:
+
+def _within(
+    bounds: CheckSize, outcome_of: Callable[[CheckSize], Checked | Exception], ranks: Ranks
+) -> tuple[Checked, CheckSize]:
+    """Return the result of a check in the largest size that runs, and this size."""
+    while True:
+        outcome = outcome_of(bounds)
+        error = outcome if isinstance(outcome, Exception) else None
+        short = error is not None and reason_of(error) is Reason.OUT_OF_MEMORY
+        if ranks.device.type == "cuda":
+            short = any(ranks.gather(short))
+        smaller = bounds.smaller()
+        if smaller.samples < 2 or not (short or (error is not None and bounds.copies)):
+            break
+        bounds = smaller
+    if isinstance(outcome, Checked):
+        return outcome, bounds
+    reason = describe(outcome).partition("\n")[0]
+    return Checked(note=f"the loss was not checked: it raised {reason}"), bounds
+
+
+def _outcome(
+    task: Task,
+    model: nn.Module,
+    choose: Callable[[int], list[tuple[int, Any]]],
+    bounds: CheckSize,
+    *,
+    name: str,
+    seed: int,
+) -> Checked | Exception:
+    """Return the result of a check of this size, or the error that ended it."""
+    samples = choose(bounds.samples)  # Ranks communicate, so before anything that may fail on one.
+    try:
+        trial = TrialTask(task, model, torch.float64 if bounds.copies else None, seed=seed)
+        try:
+            found = _Check(trial, samples, name).result()
+        finally:
+            changed = trial.close()
+    except EngineError:
+        raise
+    except _NotCheckedError as reason:
+        return Checked(note=f"the loss was not checked: {reason}")
+    except Exception as error:  # noqa: BLE001 - a check may fail where training does not; the warm-up comes next
+        release(error)
+        return error
+    if not changed:
+        return found
+    return replace(
+        found,
+        warnings=(
+            f"loss() changes {listed(changed)}, and the check of the loss does not put back "
+            "tensors of this size: training starts from the changed values",
+        ),
+    )
+
+
+class _Check:
+    """Check of some samples on one trial.
+
+    Parameters
+    ----------
+    trial : TrialTask
+    samples : list of (int, Any)
+        With their indices in the dataset; sorted, so that neighbours are alike.
+    name : str
+        ``train.task`` of the spec.
+    """
+
+    def __init__(self, trial: TrialTask, samples: list[tuple[int, Any]], name: str):
+        self._trial, self._name = trial, name
+        self._indices = [index for index, _ in samples]
+        self._samples = [sample for _, sample in samples]
+        self._left_out: list[int] = []
+        self._notes: list[str] = []
+        self._divide()
+        trial.begin(divided(trial.task, self._samples[:2], [2])[0])
+
+    def result(self) -> Checked:
         """Return the result of the comparison."""
-        if self._collate_draws:
-            return AdditivityResult(
-                None,
-                "the loss was not checked: collate() draws random numbers, which depend on "
-                "micro_size",
-            )
-        difference, drawn = self._watched()
+        found, drawn = self._watched()
         if drawn:
-            self._on.settle()
-            difference, drawn = self._watched()
-        self._require_additive_weights(self._on.names)
+            self._trial.settle()
+            found, drawn = self._watched()
+        self._require_additive_weights()
         if drawn:
-            return AdditivityResult(
-                None, "the loss was not checked: it draws random numbers, even in eval mode"
-            )
-        if difference is None:
-            return AdditivityResult(
-                None,
-                "the loss was not checked: the gradient of the first samples is zero or not finite",
-            )
-        coarsest = self._on.dtype
-        if difference > limit(coarsest, self._on.device):
-            coarsest = self._on.coarsest(self._whole[0])
-        if difference > limit(coarsest, self._on.device):
+            raise _NotCheckedError("it draws random numbers, even in eval mode")
+        if not found.finite:
+            found = self._without_non_finite()
+        if found.empty:
+            raise _NotCheckedError("the gradient of the first samples is zero or not finite")
+        return self._judged(found)
+
+    def _divide(self) -> None:
+        """Collate both divisions."""
+        with randomness.DrawDetector(self._trial.device) as watch:
+            task, count = self._trial.task, len(self._samples)
+            self._whole = divided(task, self._samples, [count])
+            self._parts = divided(task, self._samples, chosen_samples.sizes(count))
+        if watch.drawn:
+            raise _NotCheckedError("collate() draws random numbers, which depend on micro_size")
+
+    def _watched(self) -> tuple[Compared, bool]:
+        """Return the comparison, and whether it drew random numbers."""
+        with randomness.DrawDetector(self._trial.device) as watch:
+            found = compared(self._trial, self._whole, self._parts)
+        return found, watch.drawn
+
+    def _without_non_finite(self) -> Compared:
+        """Leave out the samples whose own loss or gradient is not finite, and compare the rest."""
+        alone = [
+            compared(self._trial, [piece], [piece]).finite
+            for piece in divided(self._trial.task, self._samples, [1] * len(self._samples))
+        ]
+        self._left_out = [i for i, finite in zip(self._indices, alone, strict=True) if not finite]
+        self._samples = [s for s, finite in zip(self._samples, alone, strict=True) if finite]
+        if self._left_out and len(self._samples) > 1:
+            self._divide()
+            found = compared(self._trial, self._whole, self._parts)
+            if found.finite:
+                return found
+        raise _NotCheckedError("the gradient of the first samples is zero or not finite")
+
+    def _judged(self, found: Compared) -> Checked:
+        trial, whole = self._trial, self._whole[0]
+        coarsest = trial.dtype
+        worst, limit = self._worst(found, coarsest)
+        if worst.difference > limit:
+            coarsest = trial.coarsest(whole)
+            worst, limit = self._worst(found, coarsest)
+        if worst.difference > limit:
             # The cause is state outside of the engine, which has a warning of its own, and not a
             # coupling of the samples.
-            if not self._on.repeats(self._whole[0]):
-                return AdditivityResult(
-                    None,
-                    "the loss was not checked: the same batch gives a different value each time",
-                )
-            if self._on.draws_by_itself:
-                return AdditivityResult(
-                    None, "the loss was not checked: it draws from a random generator of its own"
-                )
-            try:
-                cause = self._cause()
-            except Exception as error:  # noqa: BLE001 - the loss is refused without a cause, too
-                cause = (
-                    f"is not the sum over its samples: {SUM} (the search for the cause raised "
-                    f"{describe(error)})"
-                )
-            raise self._refused(
-                "loss", f"{cause} (difference between the whole and three parts: {difference:.2g})"
+            if not trial.repeats(whole):
+                raise _NotCheckedError("the same batch gives a different value each time")
+            if trial.draws_by_itself:
+                raise _NotCheckedError("it draws from a random generator of its own")
+            if coarsest == torch.float64 or worst.difference > ROUNDING * self._rounding(coarsest):
+                raise self._refused("loss", f"{self._cause(coarsest)} ({worst})")
+            self._notes.append(f"the loss was checked to {worst.difference:.0e}, its rounding")
+        return Checked(
+            worst.difference, self._note(coarsest), len(self._samples), complete=found.complete
+        )
+
+    def _worst(self, found: Compared, dtype: torch.dtype) -> tuple[Worst, float]:
+        limit, floor = tolerance(dtype, self._trial.device)
+        return found.worst(floor), limit
+
+    def _rounding(self, dtype: torch.dtype) -> float:
+        """Return the difference that a change of the weights in their last place makes."""
+        change = partial(self._trial.scale, 1.0 + torch.finfo(dtype).eps)
+        found = compared(self._trial, self._whole, self._whole, between=change)
+        return self._worst(found, dtype)[0].difference
+
+    def _note(self, coarsest: torch.dtype) -> str:
+        notes = self._notes
+        if coarsest != torch.float64:
+            name = str(coarsest).removeprefix("torch.")
+            notes.append(f"the loss was checked to the precision of {name}")
+        if self._left_out:
+            notes.append(
+                f"the loss was checked without {len(self._left_out)} samples of the dataset whose "
+                f"loss or gradient is not finite: {listed(list(map(str, self._left_out)))}"
             )
-        name = str(coarsest).removeprefix("torch.")
-        return AdditivityResult(
-            difference,
-            "" if coarsest == torch.float64 else f"the loss was checked to the precision of {name}",
-        )
+        return "; ".join(notes)
 
-    def _cause(self) -> str:
-        """Return the likely cause.
+    def _cause(self, coarsest: torch.dtype) -> str:
+        try:
+            allowed = tolerance(coarsest, self._trial.device)
+            return cause_of(self._trial, self._samples, allowed)
+        except Exception as error:  # noqa: BLE001 - the loss is refused without a cause, too
+            return (
+                f"is not the sum over its samples: {SUM} (the search for the cause raised "
+                f"{describe(error)})"
+            )
 
-        For a loss of several terms, the cause of each that is not additive.
-        """
-        terms = self._on.names
-        if len(terms) == 1:
-            return self._diagnosis(None)
-        causes: dict[str, list[str]] = {}
-        for term in terms:
-            difference = self._difference(term)
-            if difference is not None and difference > limit(self._on.dtype, self._on.device):
-                causes.setdefault(self._diagnosis(term), []).append(term)
-        # If no single term is the cause, their combination is.
-        return "; and ".join(
-            f"in its {'term' if len(names) == 1 else 'terms'} {', '.join(map(repr, names))} {cause}"
-            for cause, names in causes.items()
-        ) or self._diagnosis(None)
-
-    def _diagnosis(self, term: str | None) -> str:
-        difference = partial(self._difference, term)
-        return Diagnosis(
-            self._on, self._whole, self._parts, self._coarse, difference=difference, term=term
-        ).cause()
-
-    def _watched(self) -> tuple[float | None, bool]:
-        """Return the difference, and whether its computation drew random numbers."""
-        with randomness.DrawDetector(self._on.device) as watch:
-            difference = self._difference()
-        return difference, watch.drawn
-
-    def _difference(self, term: str | None = None) -> float | None:
-        """Return the difference of whole and parts, relative to the largest of them.
-
-        None if there is nothing to compare.
-
-        Parameters
-        ----------
-        term : str, optional
-            The only term of the loss that is compared.
-        """
-        self._on.forget()
-        whole, whole_losses = self._on.gradient(self._whole[0], term)
-        sizes = [_norm(whole)]
-        self._on.forget()
-        parts_losses: list[Tensor] = []
-        parts: list[Tensor] = []
-        for batch, _ in self._parts:
-            try:
-                parts, losses = self._on.gradient(
-                    batch, term
-                )  # Adds to the gradients of the earlier parts.
-            except ValueError as error:
-                if not refuses_one_sample(error):
-                    raise
-                return math.inf  # BatchNorm of a single sample, which has no variance.
-            sizes.append(_norm(parts))
-            parts_losses.append(losses)
-        torch._foreach_sub_(
-            whole, parts
-        )  # In place: a third gradient would be the largest allocation here.
-        off = _norm(whole)
-        self._on.forget()
-        if not math.isfinite(sizes[0]) or (max(sizes) == 0 and term is None):
-            return None
-        if not math.isfinite(off):
-            return math.inf  # A part divides by zero where the whole does not.
-        losses = torch.stack(parts_losses)
-        largest = max(float(whole_losses.abs().max()), float(losses.abs().max()))
-        off_losses = float((whole_losses - losses.sum(0)).abs().max())
-        return max(
-            off / max(sizes) if off > 0 else 0.0, off_losses / largest if largest > 0 else 0.0
-        )
-
-    def _require_additive_weights(self, terms: tuple[str, ...]) -> None:
-        whole = weights_of(self._whole[1], terms)
-        parts = [weights_of(weight, terms) for _, weight in self._parts]
+    def _require_additive_weights(self) -> None:
+        task, terms = self._trial.task, self._trial.names
+        weight = task.weight(self._whole[0].batch)
+        whole = weights_of(weight, terms)
+        parts = [weights_of(task.weight(piece.batch), terms) for piece in self._parts]
         for index, term in enumerate(terms):
             total = math.fsum(weights[index] for weights in parts)
-            if not math.isclose(total, whole[index], rel_tol=1e-6, abs_tol=1e-9):
-                of = f" of the term {term!r}" if isinstance(self._whole[1], dict) else ""
-                if type(self._on.task).weight is Task.weight:
-                    raise self._default_weight(whole[index], total)
-                raise self._refused(
-                    "weight",
-                    f"counts {whole[index]:g}{of} for {sum(PARTS)} samples together, but "
-                    f"{total:g} for the same samples in three parts: count only the units that "
-                    "the loss sums over, such as samples, or tokens without padding",
+            if math.isclose(total, whole[index], rel_tol=1e-6, abs_tol=1e-9):
+                continue
+            of = f" of the term {term!r}" if isinstance(weight, dict) else ""
+            counts = (
+                f"{whole[index]:g}{of} for {len(self._samples)} samples together, but {total:g} "
+                f"for the same samples in {len(parts)} parts"
+            )
+            if type(task).weight is Task.weight:
+                raise EngineError(
+                    Reason.BAD_SPEC,
+                    f"{self._name}: without a weight() of the task, the first dimension of the "
+                    f"batch's first tensor counts the samples, and it is {counts}: write "
+                    "weight(self, batch) in the task, which returns the number of units that "
+                    "loss() sums over, or put the samples first in collate()",
                 )
-
-    def _default_weight(self, whole: float, total: float) -> EngineError:
-        return EngineError(
-            Reason.BAD_SPEC,
-            f"{self._name}: without a weight() of the task, the first dimension of the batch's "
-            f"first tensor counts the samples, and it is {whole:g} for {sum(PARTS)} samples "
-            f"together but {total:g} for the same samples in three parts: write weight(self, "
-            "batch) in the task, which returns the number of units that loss() sums over, or put "
-            "the samples first in collate()",
-        )
+            raise self._refused(
+                "weight",
+                f"counts {counts}: count only the units that the loss sums over, such as samples, "
+                "or tokens without padding",
+            )
 
     def _refused(self, method: str, why: str) -> EngineError:
         """Return the error, with the location of the method in the user's code."""
-        function = inspect.unwrap(getattr(type(self._on.task), method))
+        function = inspect.unwrap(getattr(type(self._trial.task), method))
         place = ""
         with suppress(OSError, TypeError):
             line = inspect.getsourcelines(function)[1]
             place = f" ({Path(inspect.getsourcefile(function) or '').name}, line {line})"
         return EngineError(Reason.BAD_SPEC, f"{self._name}: {method}(){place} {why}")
-
-
-def _norm(gradient: list[Tensor]) -> float:
-    """2-norm over all tensors."""
-    return float(torch.linalg.vector_norm(torch.stack(list(_norms(gradient)))))
-
-
-def _norms(gradient: list[Tensor]) -> Iterator[Tensor]:
-    for each in gradient:
-        yield torch.linalg.vector_norm(each).double().cpu()

@@ -2,8 +2,6 @@
 
 They run before the first step:
 
-* A sample is fetched twice under the same seeds. If the two differ, the dataset draws from a
-  generator that the engine does not seed.
 * The loss of one batch is computed twice under the same seeds and tensors. If the two differ, the
   loss depends on the calls before: it counts them, or draws from a generator of its own.
 * Parameters and buffers that a call changes move once per micro-batch: a teacher, a codebook, a
@@ -15,36 +13,32 @@ becomes a warning of the run. The checks leave no trace in the tensors, attribut
 that ``engine.state`` finds. They call no collective, and only rank 0's warnings
 are written. A resumed run is checked again.
 
-Not here: a loss that is not a sum over samples (``engine.preflight.additivity_check``), the
-generators of torch, numpy and Python (``engine.runtime.randomness``).
+Not here: a loss that is not a sum over samples (``engine.preflight.additivity_check``), items of a
+dataset (``engine.preflight.items``), the generators of torch, numpy and Python
+(``engine.runtime.randomness``).
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils.data import Dataset
 
-from lockstep.engine.data.fetching import seeded_sample
 from lockstep.engine.model.normalization import masked_batch, masked_samples, refuses_one_sample
 from lockstep.engine.model.objective import as_terms
 from lockstep.engine.model.precision import Precision
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.errors import release
-from lockstep.engine.state.inventory import Inventory, generators_of
+from lockstep.engine.state.inventory import Inventory
 from lockstep.engine.state.values import equal
 from lockstep.engine.state.walk import Entry
 from lockstep.engine.step.gradient import to_device
 from lockstep.engine.task.interface import Batch
 
-SAMPLES: Final = 8
-"""Samples that are fetched twice. With a fair coin in each, all of them agree once in 256 times."""
 PARAMETERS_MAX: Final = 300_000_000
 """Larger models are not checked: the copies would take more than 2 GB on every rank."""
 NAMED_MAX: Final = 5
@@ -62,45 +56,6 @@ class RepeatabilityResult:
     """True if the loss depends on state that the inventory does not find."""
     needs_several: bool = False
     """True if the loss of a single sample cannot be computed, because of BatchNorm."""
-
-
-def fetched_twice(
-    dataset: Dataset[Any], size: int, collate: Callable[[list[Any]], Batch], *, seed: int
-) -> tuple[dict[int, Batch], list[str]]:
-    """Return some samples, each collated alone, and a warning if a second fetch differs.
-
-    Parameters
-    ----------
-    dataset : Dataset
-    size : int
-        Its length.
-    collate : callable
-        The task's.
-    seed : int
-        The job's.
-    """
-    generators = generators_of(dataset)
-    indices = sorted(
-        {0, size // 2, size - 1, *(number * size // SAMPLES for number in range(SAMPLES))}
-    )
-    once, twice = (
-        {index: collate([seeded_sample(dataset, index, seed=seed)]) for index in indices}
-        for _ in range(2)
-    )
-    others = [index for index in indices if not equal(once[index], twice[index])]
-    if not others:
-        return once, []
-    drawn = [each.name for each in generators.changes()]
-    source = (
-        f"its own generator ({_listed(drawn)})"
-        if drawn
-        else "a separate generator, the clock or the system"
-    )
-    return once, [
-        f"sample {others[0]} of the dataset differs when it is fetched again: it draws from "
-        f"{source}, which the engine does not seed, {_DEPENDS}, and a resumed run is not exact: "
-        "call the functions of random, numpy.random or torch, without a generator, in __getitem__"
-    ]
 
 
 def check_loss(
@@ -134,6 +89,8 @@ def check_loss(
             except Exception as error:  # noqa: BLE001 - the warm-up comes next, and fails where training would
                 release(error)
                 found = RepeatabilityResult()
+    if found.unseen and not inventory.unsavable():
+        inventory.note("loss()", "it depends on state that no attribute holds")
     found.warnings += _hook_warnings(inventory.model)
     return found
 

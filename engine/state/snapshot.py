@@ -121,12 +121,16 @@ class Snapshot:
         for entry, kept in self._leaves:
             if entry.name in names:
                 _restore_leaf(entry, kept)
-        for entry in entries:
-            if entry.owner is not None and entry.owner.kind in ATTRIBUTES:
-                set_child(entry.owner, entry.key, entry.value)
+        for entry, kept_children in self._structures:
+            if entry.kind in ATTRIBUTES:
+                _put_back_attributes(entry, kept_children, names)
+            elif entry.name in names:
+                refill(entry, [(key, value) for key, _, value in kept_children])
 
-    def put_back(self, where: Tensor | None = None, keep: frozenset[str] = frozenset()) -> None:
-        """Put everything back.
+    def put_back(
+        self, where: Tensor | None = None, keep: frozenset[str] = frozenset()
+    ) -> list[Entry]:
+        """Put everything back, and return the leaves whose content had changed.
 
         Parameters
         ----------
@@ -136,9 +140,11 @@ class Snapshot:
         keep : frozenset of str
             Names of objects that stay if they were made since.
         """
+        restored = []
         for entry, kept in self._leaves:
             if where is None:
-                _restore_leaf(entry, kept)
+                if _restore_leaf(entry, kept):
+                    restored.append(entry)
             elif isinstance(kept, Tensor):
                 now = local(entry.value)
                 now.copy_(torch.where(where.bool(), kept, now))
@@ -147,6 +153,7 @@ class Snapshot:
                 refill(entry, [(key, value) for key, _, value in kept_children], keep)
         for slot in self._slots:
             self._put_back_slot(slot, where)
+        return restored
 
     @torch.no_grad()
     def _put_back_slot(self, slot: Entry, where: Tensor | None) -> None:
@@ -175,6 +182,15 @@ class Snapshot:
             ]
         return found
 
+    def values(self) -> dict[str, Any]:
+        """Return the contents of leaves, and the plain values of attributes, by name."""
+        found = {entry.name: kept for entry, kept in self._leaves}
+        for entry, kept_children in self._structures:
+            for key, end, value in kept_children:
+                if is_plain(value) and entry.kind in ATTRIBUTES:
+                    found[child_of(entry, key, end, value).name] = value
+        return found
+
     def names(self) -> set[str]:
         """Return the names of all entries."""
         entries = [entry for entry, _ in (*self._leaves, *self._structures)]
@@ -187,6 +203,17 @@ class Snapshot:
     def leaves(self) -> dict[int, Any]:
         """Return the contents of the leaves, by ``id``."""
         return {id(entry.value): kept for entry, kept in self._leaves}
+
+
+def _put_back_attributes(owner: Entry, kept: list[Child], names: set[str]) -> None:
+    """Put back the attributes with these names; remove those that were not there."""
+    before = {key for key, _, _ in kept}
+    for key, end, value in kept:
+        if child_of(owner, key, end, value).name in names:
+            set_child(owner, key, value)
+    for key, end, value in _tracked(owner):
+        if key not in before and child_of(owner, key, end, value).name in names:
+            delete_child(owner, key)
 
 
 def _tracked(entry: Entry) -> list[Child]:
@@ -212,7 +239,9 @@ def key_of(key: Any) -> Any:
 
 
 def get_child(owner: Entry, key: Any) -> Any:
-    """Return an attribute as it is now; ``ABSENT`` if it is gone."""
+    """Return an attribute or an entry as it is now; ``ABSENT`` if it is gone."""
+    if owner.kind in CONTAINERS:
+        return next((value for each, _, value in children(owner) if each is key), ABSENT)
     letter, name = key
     if owner.kind == MODULE:
         return _tables(owner.value)[letter].get(name, ABSENT)
@@ -330,9 +359,10 @@ def _same_leaf(entry: Entry, kept: Any) -> bool:
     return equal(content_of(entry), kept)
 
 
-def _restore_leaf(entry: Entry, kept: Any) -> None:
+def _restore_leaf(entry: Entry, kept: Any) -> bool:
+    """Give a leaf its former content. Return whether it had another one."""
     if _same_leaf(entry, kept):
-        return
+        return False
     if isinstance(entry.value, Tensor):
         fill(entry.value, kept)
     elif entry.kind == ARRAY:
@@ -340,6 +370,7 @@ def _restore_leaf(entry: Entry, kept: Any) -> None:
     elif entry.kind == GENERATOR:
         set_state(entry.value, kept)
     elif entry.kind == PROTOCOL:
-        entry.value.load_state_dict(kept)
+        entry.value.load_state_dict(copied(kept))  # Optimizers keep what they are given.
     else:
         _restore_flat(entry.value, kept)
+    return True

@@ -23,7 +23,7 @@ def fails_to_fetch(ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Pat
     def short(self: Items, index: int) -> Any:
         nonlocal seen
         seen += 1
-        if seen > 2 * 12 // ranks.world_size + 26:
+        if seen > 2 * 12 // ranks.world_size + 63:
             raise torch.OutOfMemoryError("no room for an item")
         return fetch(self, index)
 

@@ -230,11 +230,14 @@ def buckets_not_fixed() -> Iterator[None]:
 
 @contextlib.contextmanager
 def masks_of_the_slot() -> Iterator[None]:
-    """Drop by the place in the micro-batch, as a generator seeded once per slot does."""
+    """Drop by the place in the micro-batch, as a generator seeded once per slot does.
+
+    From the second step on: in the first, the check of the loss would find it.
+    """
     begin_micro_batch = Masks.begin_micro_batch
 
     def slot_only(self: Masks, step: int, position: int, samples: int) -> None:
-        begin_micro_batch(self, step, 0, samples)
+        begin_micro_batch(self, step, 0 if step else position, samples)
 
     with mock.patch.object(Masks, "begin_micro_batch", slot_only):
         yield

@@ -305,7 +305,7 @@ class OwnPerRank(Stateful):
 
 SAVED = (
     Counted, Teacher, LateTeacher, DictOfTensors, ByParameter, PlainAttribute, Volatile, Extra,
-    GrowingExtra, Generators, Scheduled, Slots, Containers, InTheCode, Alias,
+    GrowingExtra, Generators, Scheduled, Slots, Containers, InTheCode, Alias, ChangesMode,
 )  # fmt: skip
 
 

@@ -12,7 +12,6 @@ import pytest
 from torch.utils.data import Dataset
 
 from lockstep.domain.training.plan import BatchPlan, accumulation_steps
-from lockstep.engine.data import order
 from lockstep.engine.data.loader import Batches, RunLength
 from lockstep.engine.preflight.worker_items import ROUNDS
 from lockstep.engine.task.interface import Task
@@ -162,12 +161,12 @@ def test_c07_every_item_is_fetched_and_trained_on_once(
     }
     seen = pool.run(cases.train, toy, options, tmp_path / "run", world_size=3)
     fetched = Counter(map(int, log.read_text().split()))
-    probed = Counter({index: 3 for _, index in order.samples(0, 4, size=37, seed=1337)})
-    twice = Counter(dict.fromkeys({0, 18, 36, *(number * 37 // 8 for number in range(8))}, 6))
-    in_workers = Counter({index: ROUNDS for index in twice if workers})
-    assert fetched - probed - twice - in_workers == Counter(range(37)) + Counter({0: 3}), (
-        "each item once; on each rank, item 0 for the masked sample, four for the probe, and "
-        "twice the eighths and the "
+    checked = Counter(list(range(37)) * 3)
+    thrice = Counter(dict.fromkeys({0, 18, 36, *(number * 37 // 8 for number in range(8))}, 9))
+    in_workers = Counter({index: ROUNDS for index in thrice if workers})
+    assert fetched - checked - thrice - in_workers == Counter(range(37)) + Counter({0: 3}), (
+        "each item once; on each rank, item 0 for the masked sample, all for the check of the "
+        "loss, and three times the eighths and the "
         "last, for the fingerprint and to see whether they are the same again; and on one rank "
         "these once more in workers"
     )

@@ -14,10 +14,12 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
-from lockstep.engine.preflight import additivity_check as probing
-from lockstep.engine.preflight.additivity_check import AdditivityResult, probe
+from lockstep.engine.preflight import check_size, chosen_samples
+from lockstep.engine.preflight.additivity_check import Checked, _within, check
+from lockstep.engine.preflight.check_size import CheckSize
 from lockstep.engine.runtime import randomness, telemetry
 from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.task.builtin import BUILT_IN
 from lockstep.engine.task.interface import Task
 from tests.engine.contract import Distance
@@ -31,16 +33,17 @@ from tests.engine.probe_tasks import (
     InBatchNegatives,
     Mean,
     Tokens,
+    settings,
 )
 
 CLASSES = 3
 
 
-def probed(task: Task, *, model: nn.Module | None = None, seed: int = 3) -> AdditivityResult:
+def probed(task: Task, *, model: nn.Module | None = None, seed: int = 3) -> Checked:
     torch.manual_seed(1)
     dataset = task.dataset("train")
     model = task.model().train() if model is None else model
-    return probe(task, model, dataset, size=len(dataset), seed=seed, name="train.py:Mine")  # type: ignore[arg-type]
+    return check(task, model, dataset, size=len(dataset), train=settings(seed, 16))  # type: ignore[arg-type]
 
 
 def refusal(task: Task, **more: Any) -> str:
@@ -101,7 +104,7 @@ def test_c40_a_task_that_declares_its_dependence_is_let_through_unprobed(wrong: 
     class Declared(wrong):  # type: ignore[misc, valid-type]
         batch_dependent: ClassVar[bool] = True
 
-    assert probed(Declared()) == AdditivityResult(None)
+    assert probed(Declared()) == Checked()
 
 
 # --- what it must not disturb, and what it cannot tell
@@ -122,15 +125,20 @@ class Counting(Dropping):
         return super().loss(model, batch)
 
 
-def test_c40_the_probe_leaves_model_task_and_generators_as_they_were() -> None:
+@pytest.mark.parametrize("free", [0.25, 0.0], ids=["on a copy", "in place"])
+def test_c40_the_probe_leaves_model_task_and_generators_as_they_were(
+    free: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check_size, "_FREE", free)
     task = Counting()
     model = task.model().train()
     model.register_buffer("steps", torch.zeros(1))
+    nn.init.zeros_(model[-1].bias)  # type: ignore[index, arg-type]
     before = copy.deepcopy(model.state_dict())
     dataset = task.dataset("train")
     randomness.seed_host(5)
     state = randomness.host_state()
-    found = probe(task, model, dataset, size=30, seed=3, name="mine")
+    found = check(task, model, dataset, size=30, train=settings(3, 8))
     assert found.difference is not None
     assert randomness.host_state() == state
     assert (task.calls, task.seen, float(task.scale)) == (0, [], 1.0)
@@ -264,11 +272,11 @@ class Failing(Classify):
         (Noisy, "it draws random numbers, even in eval mode"),
         (NoisyCollate, "collate() draws random numbers, which depend on micro_size"),
         (NotFinite, "the gradient of the first samples is zero or not finite"),
-        (Failing, "on a copy of the model it raised KeyError: 'label'"),
+        (Failing, "it raised KeyError: 'label'"),
     ],
 )
 def test_c40_what_it_cannot_tell_it_says(task: type[Task], note: str) -> None:
-    assert probed(task()) == AdditivityResult(None, f"the loss was not checked: {note}")
+    assert probed(task()) == Checked(note=f"the loss was not checked: {note}")
 
 
 def test_c40_of_a_long_exception_it_says_the_first_line() -> None:
@@ -279,9 +287,38 @@ def test_c40_of_a_long_exception_it_says_the_first_line() -> None:
     assert probed(Wordy()).note.endswith("it raised NotImplementedError: no such kernel")
 
 
-def test_c40_a_huge_model_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probing, "PARAMETERS_MAX", 10)
-    assert probed(Mean()).note == "the loss was not checked: 51 parameters are more than 10"
+def test_c40_a_large_model_is_checked_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_size, "_FREE", 0.0)
+    for task in CORRECT:
+        found = probed(task())
+        assert found.note == "the loss was checked to the precision of float32"
+        assert found.difference is not None
+        assert found.difference <= 1e-5
+    assert "is a mean over the micro-batch" in refusal(Mean())
+
+
+def test_c40_a_slow_model_is_checked_with_fewer_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(check_size.FLOPS_MAX, "cpu", 1.0)
+    found = probed(Classify())
+    assert found.samples == 4
+    assert found.note.endswith("checked with 4 samples: 16 would take too long")
+
+
+def test_c40_a_shortage_of_memory_makes_the_check_smaller() -> None:
+    tried: list[CheckSize] = []
+
+    def outcome(size: CheckSize) -> Checked | Exception:
+        tried.append(size)
+        return Checked(1.0) if size.samples < 16 else torch.OutOfMemoryError("no memory")
+
+    assert _within(CheckSize(16, copies=True), outcome, Ranks())[0] == Checked(1.0)
+    assert tried == [CheckSize(16, copies=True), CheckSize(16, False), CheckSize(8, False)]
+
+
+def test_c40_a_slow_dataset_is_scanned_for_a_short_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chosen_samples, "SCAN_SECONDS_MAX", 0.0)
+    assert probed(Classify()).samples == 4
+    assert "is a mean over the micro-batch" in refusal(Mean())
 
 
 class Popping(Classify):

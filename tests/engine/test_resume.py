@@ -145,7 +145,7 @@ def test_c26_a_stop_saves_what_a_run_that_goes_on_saves_at_that_step(
     toy = Toy(items=33)
     pool.run(cases.train, toy, options, tmp_path / "whole", world_size=2)
     stopped_after = set()
-    for fetched in (36, 51, 76):  # Items of rank 0, those of the checks at the start included.
+    for fetched in (72, 87, 112):  # Items of rank 0, those of the checks at the start included.
         folder = tmp_path / f"stop{fetched}"
         asking = dataclasses.replace(toy, stop_after=fetched)
         settings = options | {"checkpoint": {"every_steps": None}}
@@ -180,7 +180,7 @@ def test_c30_a_run_resumed_at_step_10000_fetches_what_one_at_step_0_does_before_
 ) -> None:
     options = OPTIONS | {"steps": 10_002, "checkpoint": {"every_steps": None}, "eval": {}}
     (tmp_path / "short").mkdir()
-    stopping = Toy(items=33, stop_after=40)
+    stopping = Toy(items=33, stop_after=76)
     pool.run(cases.train, stopping, options, tmp_path / "short", world_size=1)
     (short,) = (tmp_path / "short/checkpoints").iterdir()
     # Training to step 10,000 would change the weights, and not what is fetched after it.
@@ -199,9 +199,11 @@ def test_c30_a_run_resumed_at_step_10000_fetches_what_one_at_step_0_does_before_
         assert seen.stopped
         fetched[name] = len((tmp_path / f"{name}.txt").read_text().split())
     assert seen.steps_done == 10_000
-    assert fetched["resumed"] <= 14 + 14 + 19, "two batches, nine samples twice, and the masked one"
-    assert fetched["fresh"] == fetched["resumed"] + 6, (
-        "a resumed run is not probed: six samples, four of them with weight"
+    assert fetched["resumed"] <= 14 + 14 + 28, (
+        "two batches, nine samples thrice, and the masked one"
+    )
+    assert fetched["fresh"] == fetched["resumed"] + 33, (
+        "a resumed run is not checked, and the check scans 33 samples"
     )
 
 
@@ -213,7 +215,7 @@ def test_a_stop_ends_all_ranks_at_the_same_step_with_a_checkpoint(
         "checkpoint": {"every_steps": None},
         "schedule": {"name": "constant"},
     }
-    toy = Toy(items=33, stop_after=56)  # Rank 0 asks for it while it fetches some batch.
+    toy = Toy(items=33, stop_after=92)  # Rank 0 asks for it while it fetches some batch.
     seen = pool.run(cases.train, toy, options, tmp_path, world_size=3)
     (step,) = {one.steps_done for one in seen}
     assert 1 <= step < 20

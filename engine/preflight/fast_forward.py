@@ -1,0 +1,270 @@
+"""State that a loss changes and reads, found by putting it back and by advancing it.
+
+Between three calls the weights move and the samples change. State that the last two calls move is
+compared; one that only the first moves is a cache. Then one batch is computed again with each of
+these values as it was before, and with numbers as they would be 10, 100, … 1,000,000 calls later.
+If the loss changes, it reads the value: a run then depends on the number of micro-batches before. A
+log of losses moves too, and is not read.
+
+So a counter is found whose effect begins late, which no comparison of the first batches can see.
+
+Not here: the values that a task holds (``engine.state``), a loss that is not a sum over samples
+(``engine.preflight.additivity_check``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from lockstep.engine.preflight.trial_task import Piece, TrialTask, divided
+from lockstep.engine.runtime import randomness
+from lockstep.engine.runtime.errors import release
+from lockstep.engine.state.snapshot import Snapshot, set_child
+from lockstep.engine.state.walk import CONTAINERS, PLAIN, Entry
+from lockstep.engine.step.requirements import listed
+from lockstep.engine.task.interface import Task
+
+Change = Callable[[], None]
+CALLS: Final = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
+"""Calls by which numbers are advanced."""
+SINGLES_MAX: Final = 24
+"""Values that are tried one by one. Further ones are tried together."""
+_MOVED: Final = 1.01
+"""Factor of the weights between the calls: a teacher that equals its student does not move."""
+_SAME: Final = {"cpu": 8, "cuda": 1024}
+"""Roundings by which two equal calls may differ, by type of device."""
+
+
+@dataclass(frozen=True)
+class ReadState:
+    """State that the loss changes and reads."""
+
+    name: str
+    calls: int
+    """Number of calls after which the loss was seen to read it; 0 if it does at once."""
+    of_module: bool
+    """True for a parameter or a buffer."""
+
+    def __str__(self) -> str:
+        return f"{self.name}, read after {self.calls:,} calls" if self.calls else self.name
+
+
+def warnings_of(found: Iterable[ReadState], known: Sequence[str]) -> list[str]:
+    """Return a warning about the state that no known warning names.
+
+    Parameters
+    ----------
+    found : iterable of ReadState
+    known : sequence of str
+        Other warnings of this start. Those about changed parameters and buffers name all of them.
+    """
+    modules = any(text.startswith("loss() changes") for text in known)
+    new = [
+        str(each)
+        for each in found
+        if not (each.of_module and modules) and not any(each.name in text for text in known)
+    ]
+    if not new:
+        return []
+    return [
+        f"loss() reads state that its calls change ({listed(new)}): the state moves with each "
+        "micro-batch of a rank, so the run depends on micro_size and on the ranks: make the loss "
+        "depend on the model and the batch only"
+    ]
+
+
+def read_by(
+    task: Task, model: nn.Module, dtype: torch.dtype | None, samples: list[Any], *, seed: int
+) -> tuple[ReadState, ...]:
+    """Return the state that calls of a task's loss change and read.
+
+    Parameters
+    ----------
+    task : Task
+    model : nn.Module
+        In training mode.
+    dtype : torch.dtype or None
+        Number format of a copy; None to compute in place.
+    samples : list
+        Sorted. The first two and the last two are used.
+    seed : int
+        The job's.
+    """
+    try:
+        trial = TrialTask(task, model, dtype, seed=seed)
+        try:
+            (one,), (other,) = (
+                divided(trial.task, some, [len(some)]) for some in (samples[:2], samples[-2:])
+            )
+            return tuple(_state_read(trial, one, other, seed))
+        finally:
+            trial.close()
+    except Exception as error:  # noqa: BLE001 - the warm-up comes next, and fails where training would
+        release(error)
+        return ()
+
+
+def _state_read(trial: TrialTask, one: Piece, other: Piece, seed: int) -> list[ReadState]:
+    fast = _FastForward(trial, one, seed)
+    fast.call(one)
+    trial.scale(_MOVED)
+    first = _Moment(trial)
+    fast.call(other)
+    second = _Moment(trial)
+    fast.call(one)
+    changes = {
+        change.name: (moment, change)
+        for moment in (second, first)
+        for change in moment.snapshot.changes()
+    }
+    third = _Moment(trial)
+    moved = [
+        _Moved(entry, before, _advances(entry, second, third))
+        for moment, change in changes.values()
+        for entry, before in moment.parts_of(change, third)
+    ]
+    return fast.read(moved, third.snapshot)
+
+
+class _Moment:
+    """State at a moment."""
+
+    def __init__(self, trial: TrialTask):
+        self.entries = trial.inventory.walk()
+        self.snapshot = Snapshot(self.entries.values(), trial.is_left_out)
+        self._leaves = self.snapshot.leaves()
+
+    def content(self, name: str) -> Any:
+        """Return a value as it was at this moment."""
+        entry = self.entries.get(name)
+        if entry is None or entry.kind == PLAIN:
+            return None if entry is None else entry.value
+        return self._leaves.get(id(entry.value))
+
+    def parts_of(self, change: Entry, now: _Moment) -> Iterator[tuple[Entry, Change]]:
+        """Yield what changed since this moment, and how it is put back.
+
+        A container of several kinds of values is split into its numbers.
+        """
+        if change.kind not in CONTAINERS:
+            if change.name in self.entries and change.name in now.entries:
+                yield now.entries[change.name], partial(self.snapshot.put_back_only, [change])
+            return
+        for name, entry in now.entries.items():
+            before = self.entries.get(name)
+            if entry.owner is None or entry.owner.name != change.name or before is None:
+                continue
+            if entry.kind == before.kind == PLAIN and entry.value != before.value:
+                yield entry, partial(_put, entry, before.value)
+
+
+@dataclass(frozen=True)
+class _Moved:
+    """A value that calls change."""
+
+    entry: Entry
+    before: Change
+    """Puts the value back."""
+    later: list[tuple[int, Change]]
+    """Advances the value by some calls."""
+
+
+def _advances(entry: Entry, before: _Moment, now: _Moment) -> list[tuple[int, Change]]:
+    """Return changes that advance the numbers of a value at the pace of the last call."""
+    old, new = before.content(entry.name), now.content(entry.name)
+    advanced = ((calls, _advanced(old, new, calls)) for calls in CALLS)
+    return [(calls, partial(_put, entry, value)) for calls, value in advanced if value is not None]
+
+
+@torch.no_grad()
+def _put(entry: Entry, value: Any) -> None:
+    """Put a number, a tensor, or a dict of plain values in the place of an entry."""
+    if isinstance(entry.value, Tensor):
+        entry.value.data.copy_(value)
+    elif isinstance(entry.value, dict):
+        entry.value.update(value)
+    elif entry.owner is not None:
+        set_child(entry.owner, entry.key, value)
+
+
+def _advanced(before: Any, now: Any, calls: int) -> Any:
+    """Return numbers some calls later; None for other values, and for those that stood still."""
+    if isinstance(now, dict) and isinstance(before, dict):
+        later = {key: _advanced(before.get(key), each, calls) for key, each in now.items()}
+        moved = {key: each for key, each in later.items() if each is not None}
+        return {**now, **moved} if moved else None
+    if isinstance(now, Tensor) and isinstance(before, Tensor):
+        if now.numel() != 1 or now.shape != before.shape or now.dtype == torch.bool:
+            return None
+        return None if torch.equal(now, before) else now + (now - before) * calls
+    if isinstance(now, bool) or not isinstance(now, int | float):
+        return None
+    if not isinstance(before, int | float) or now == before:
+        return None
+    return now + (now - before) * calls
+
+
+class _FastForward:
+    """Calls of a loss from one state, with parts of it replaced."""
+
+    def __init__(self, trial: TrialTask, piece: Piece, seed: int):
+        self._trial, self._piece = trial, piece
+        self._seed = randomness.seed_of(randomness.SLOT, seed)
+
+    def call(self, piece: Piece) -> Tensor:
+        """Return the losses of a call, which keeps the state that it changes."""
+        randomness.seed_host(self._seed)
+        randomness.seed_device(self._seed, self._trial.device)
+        return self._trial.called(piece)
+
+    def read(self, moved: list[_Moved], now: Snapshot) -> list[ReadState]:
+        """Return the values that the loss reads."""
+        if not moved:
+            return []
+
+        def differs(changes: Iterable[Change]) -> bool:
+            now.put_back()
+            for change in changes:
+                change()
+            try:
+                return not self._same(self.call(self._piece), expected)
+            except Exception:  # noqa: BLE001 - a number beyond the end of a schedule, such as a list
+                return True
+
+        now.put_back()
+        expected = self.call(self._piece)
+        if differs([]):
+            return []  # The loss is no function of its state, and has a warning of its own.
+        if not self._reads(moved, differs):
+            return []
+        alone = [(each, self._reads([each], differs)) for each in moved[:SINGLES_MAX]]
+        rest = moved[SINGLES_MAX:]
+        if rest:
+            together = self._reads(rest, differs)
+            alone += [(each, together) for each in rest]
+        return [
+            ReadState(each.entry.name, min(calls), each.entry.of_module)
+            for each, calls in alone
+            if calls
+        ]
+
+    def _reads(self, moved: list[_Moved], differs: Callable[[Iterable[Change]], bool]) -> list[int]:
+        """Return the first number of calls after which these values change the loss, if any."""
+        if differs([each.before for each in moved]):
+            return [0]
+        for calls in CALLS:
+            later = [change for each in moved for number, change in each.later if number == calls]
+            if later and differs(later):
+                return [calls]
+        return []
+
+    def _same(self, one: Tensor, other: Tensor) -> bool:
+        roundings = _SAME.get(self._trial.device.type, _SAME["cuda"])
+        tolerance = torch.finfo(self._trial.dtype).eps * roundings
+        return torch.allclose(one, other, rtol=tolerance, atol=0.0, equal_nan=True)
