@@ -12,6 +12,8 @@
 * ``train``: the training fields of the spec. A run that resumes with others reports them
   (``engine.checkpoints.changes``).
 * ``precision``: the loss scale, if there is one.
+* ``held``: the state of model, task and code that ``model`` does not hold, where ranks differ for
+each rank (``engine.state.inventory``).
 * ``extra``: further state of the strategy, for each rank; used again on the same number of ranks.
 
 The state is complete whatever its distribution over ranks during training, so any number of ranks
@@ -31,10 +33,10 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from lockstep.domain.life import attempt
 from lockstep.domain.life.grace import SaveTime
@@ -51,6 +53,7 @@ from lockstep.engine.model.precision import Precision
 from lockstep.engine.runtime.errors import EngineError, describe
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.telemetry import Telemetry
+from lockstep.engine.state.inventory import Reasons, not_exact
 from lockstep.engine.strategies.base import Strategy
 from lockstep.system.files import write_atomically
 
@@ -116,7 +119,7 @@ class TrainingState:
         self._final_step: int | None = None
         self._told_of_metric = False
         self._resumed: CheckpointMetric | None = None
-        self._resumed_step = -1
+        self._resumed_step, self._resumed_from = -1, ""
         self._state_bytes: int | None = None
         self._saver: Saver | None = None
         if ranks.first:
@@ -142,6 +145,8 @@ class TrainingState:
         strategy: Strategy,
         optimizer: torch.optim.Optimizer,
         *,
+        held: Mapping[str, Any],
+        buffers: Mapping[str, Tensor] | None = None,
         ends: bool,
         final: bool,
         values: Mapping[str, float],
@@ -153,6 +158,10 @@ class TrainingState:
         step : int
             Completed optimizer steps.
         strategy, optimizer
+        held : mapping
+            State that the model does not hold (``engine.state.inventory``).
+        buffers : mapping of str to Tensor, optional
+            Buffers of the model that replace those of the moment.
         ends : bool
             True if no step follows. The checkpoint is then durable at the return; otherwise it may
             be written during training, and :meth:`poll` must come before the next update.
@@ -164,8 +173,11 @@ class TrainingState:
         if not (self._saver is not None or strategy.saves_together):
             return
         started = time.monotonic()
+        model = strategy.model_state()
+        model.update(buffers or {})
         state: State = {
-            "model": strategy.model_state(),
+            "model": model,
+            "held": held,
             "optimizer": strategy.optimizer_state(optimizer),
             "identity": self._identity,
             "samples": self._samples,
@@ -344,25 +356,40 @@ class TrainingState:
                 Reason.BAD_SPEC,
                 f"the checkpoint {name} is at step {state['step']}, but the run has only {steps}",
             )
-        self._resumed_step = state["step"]
+        self._resumed_step, self._resumed_from = state["step"], name
         self._resumed = checkpoint.measured_of(folder)
         layout = state["layout"]
         if self._plan.micro_batch_size is None and layout["world_size"] == self._plan.world_size:
             self.replanned(
                 self._plan.settled(layout["micro_batch_size"])
             )  # Not searched again: the run stays exact.
-        self._report_resume(name, state)
         return state
 
-    def _report_resume(self, name: str, state: State) -> None:
-        """Report the step, the training fields that changed, and whether the run stays exact."""
+    def report_resume(self, state: State, lost: Reasons) -> None:
+        """Report the step, the training fields that changed, and whether the run stays exact.
+
+        Parameters
+        ----------
+        state : dict
+            Result of :meth:`restored`.
+        lost : mapping of str to str
+            State that could not be restored, with the reasons.
+        """
         found = changes.changes(state.get("train"), self._train)
-        exact = state["layout"] == self._layout and not changes.affect_weights(found, self._train)
+        same = state["layout"] == self._layout and not changes.affect_weights(found, self._train)
         changed = changes.sentence(found)
-        reported = {"changed": changed} if changed else {}
+        reported: dict[str, Any] = {"changed": changed} if changed else {}
+        if lost:
+            reported["why"] = [f"{what}: {why}" for what, why in lost.items()]
         self._telemetry.event(
-            "resumed", step=state["step"], exact=exact, **{"from": name}, **reported
+            "resumed",
+            step=state["step"],
+            exact=same and not lost,
+            **{"from": self._resumed_from},
+            **reported,
         )
+        if lost:
+            self._telemetry.warn(not_exact(lost))
         if changed:
             self._telemetry.log_line(
                 f"training fields changed since the checkpoint of step {state['step']}: {changed}"

@@ -26,7 +26,6 @@ from lockstep.domain.spec.train import Train
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.domain.verify.orders import NONE as NO_ORDER
 from lockstep.domain.verify.orders import VerifyOrder
-from lockstep.domain.verify.session import BATCH_DEPENDENT
 from lockstep.engine.checkpoints.initial import load_initial
 from lockstep.engine.checkpoints.restoring import restore_model, restore_optimizer
 from lockstep.engine.checkpoints.state import TrainingState
@@ -38,7 +37,7 @@ from lockstep.engine.memory import auto
 from lockstep.engine.memory.advice import must_fit
 from lockstep.engine.model import compiling
 from lockstep.engine.model.activation_checkpointing import checkpoint_blocks
-from lockstep.engine.model.modes import kept_in_evaluation, set_to_train
+from lockstep.engine.model.modes import set_to_train
 from lockstep.engine.model.normalization import (
     masked_batch,
     require_device,
@@ -55,6 +54,7 @@ from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.control import Control
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.telemetry import Telemetry
+from lockstep.engine.state.inventory import Inventory, Reasons, made_at_first_call
 from lockstep.engine.step.gradient import GradientStep
 from lockstep.engine.step.optimizer import Optimizer
 from lockstep.engine.step.replicas import ReplicaCheck
@@ -75,6 +75,7 @@ class Assembly:
     """With a micro-batch."""
     task: Task
     model: nn.Module
+    inventory: Inventory
     strategy: Strategy
     precision: Precision
     gradient: GradientStep
@@ -100,6 +101,8 @@ class Assembly:
     """True if no micro-batch may hold a single sample, because of BatchNorm."""
     warnings: list[str]
     """Reasons for a dependence of the run on its layout (``engine.preflight.repeatability``)."""
+    unsaved: Reasons
+    """What no checkpoint of the run can hold."""
     replicas: ReplicaCheck
 
 
@@ -113,13 +116,14 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
     telemetry: Telemetry,
     resumes: bool,
     spec: JobSpec | None = None,
+    code: Path | None = None,
     order: VerifyOrder = NO_ORDER,
 ) -> Assembly:
     """Build all of it. All ranks must call this.
 
     Parameters
     ----------
-    train, plan, task, ranks, folder, goes_on, spec, order
+    train, plan, task, ranks, folder, resumes, spec, code, order
         As ``engine.loop.trainer.Trainer`` takes them.
     telemetry : Telemetry
     """
@@ -128,6 +132,8 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
     ranks.meet()
     model = _model(train, task, ranks)
     (dataset, samples), (eval_dataset, eval_samples) = _splits(train, task)
+    inventory = Inventory(model, task, code, (dataset, eval_dataset))
+    inventory.remember()
     length = RunLength.of(
         steps=train.steps, epochs=train.epochs, dataset_size=samples, batch_size=plan.batch_size
     )
@@ -142,6 +148,8 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
             ranks, dataset, fetched, task.collate, seed=train.seed, compares=not warnings
         )
     precision = Precision(train.precision, ranks.device)
+    if warnings:
+        inventory.note("dataset", "it draws from a generator that the engine does not seed")
     saved = TrainingState(
         folder,
         train,
@@ -162,16 +170,21 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
     if state is not None:
         steps_done = state["step"]
         restore_model(model, state)
+        inventory.restore(state.get("held"), ranks)
     elif train.init_from is not None:
         load_initial(model, train.init_from, folder, ranks)
         telemetry.event("initialized", **{"from": train.init_from})
     if order.ulp:
         start_one_ulp_away(model, train, tf32=train.tf32 and ranks.device.type == "cuda")
-    repeats = check_loss(task, model, sample, precision, seed=train.seed, device=ranks.device)
-    probed = Checked()
+    repeats = check_loss(inventory, sample, precision, seed=train.seed, device=ranks.device)
+    if repeats.unseen and not inventory.unsavable():
+        inventory.note("loss()", "it depends on state that no attribute holds")
     # A resumed run was checked at its start; the state of its model since then must not end it.
-    if not steps_done:
-        probed = check(task, model, dataset, size=samples, train=train, ranks=ranks)
+    probed = (
+        Checked()
+        if steps_done
+        else check(task, model, dataset, size=samples, train=train, ranks=ranks)
+    )
     parameters = sum(parameter.numel() for parameter in model.parameters())
     replicas = ReplicaCheck(model, ranks)
     replicas.at_start()
@@ -194,9 +207,13 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
     strategy = sharing(objective, ranks, train.strategy, usage)
     if not strategy.replicated:
         replicas.stand_down()
-    gradient = GradientStep(task, strategy, precision, ranks, seed=train.seed, moved=repeats.moved)
+    gradient = GradientStep(
+        task, strategy, precision, ranks, inventory, seed=train.seed, moved=repeats.moved
+    )
     with must_fit("the first sample"):
-        complete = gradient.warm_up(masked)
+        complete = gradient.warm_up(
+            masked, keep=made_at_first_call(None if state is None else state.get("held"))
+        )
     if not (complete or probed.complete or usage.conditional or state is not None):
         looked_at = single_samples(task, model, dataset, size=samples, seed=train.seed)
         observe(objective, looked_at, masks=gradient.masks).require_all_used()
@@ -220,6 +237,10 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
     if needs_several:
         require_several_samples(model, plan, last_batch=length.batch_size(plan, length.steps - 1))
     saved.replanned(plan)
+    if state is not None:
+        # Once more: now there is what the first calls make, and all ranks share rank 0's buffers.
+        saved.report_resume(state, inventory.restore(state.get("held"), ranks))
+    unsaved = inventory.unsavable()
     in_line = train.loader.workers == 0 and gradient.draws_on_host
     gradient.seeds_host = in_line or train.loader.workers > 0
     batches = Batches(
@@ -241,6 +262,7 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
         plan=plan,
         task=task,
         model=model,
+        inventory=inventory,
         strategy=strategy,
         precision=precision,
         gradient=gradient,
@@ -258,79 +280,8 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
         probed=probed,
         needs_several=needs_several,
         warnings=[*warnings, *repeats.warnings, *probed.warnings_beside(repeats.warnings)],
+        unsaved=unsaved,
         replicas=replicas,
-    )
-
-
-def announce(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
-    """Log the training to come, and the parts of the promise that do not hold."""
-    announce_plan(assembly, plan, telemetry)
-    telemetry.log_line(
-        (
-            f"{assembly.parameters:,} parameters, {assembly.samples:,} samples, "
-            f"{assembly.length.steps:,} steps"
-        )
-        + (f", resuming after step {assembly.steps_done:,}" if assembly.steps_done else "")
-    )
-    line, warning = kept_in_evaluation(assembly.model)
-    if line:
-        telemetry.log_line(line)
-    if warning:
-        telemetry.warn(warning)
-    if assembly.samples < plan.batch_size:
-        telemetry.warn(
-            f"the batch of {plan.batch_size:,} is larger than the dataset of {assembly.samples:,} "
-            "samples: " + assembly.length.repeated(plan, assembly.samples)
-        )
-    if assembly.task.batch_dependent:
-        telemetry.warn(BATCH_DEPENDENT)
-    if assembly.probed.note and assembly.probed.difference is None:
-        telemetry.warn(assembly.probed.note)
-    elif assembly.probed.note:
-        telemetry.log_line(assembly.probed.note)
-    if assembly.strategy.tracks_usage:
-        announce_usage(assembly, telemetry)
-    for warning in assembly.warnings:
-        telemetry.warn(warning)
-    if assembly.strategy.lost_promise:
-        telemetry.warn(assembly.strategy.lost_promise)
-    if assembly.gradient.draws_on_host:
-        telemetry.warn(
-            "the model draws random numbers: a run is repeatable, but depends on micro_size and "
-            "on the ranks (use lockstep.Dropout to avoid this)"
-        )
-
-
-def announce_usage(assembly: Assembly, telemetry: Telemetry) -> None:
-    """Report that the model is conditional, and how the strategy deals with it."""
-    if assembly.plan.world_size > 1:
-        compression = assembly.strategy.options.compression
-        uncompressed = (
-            ""
-            if compression == "none"
-            else f", and gradients are sent without compression: {compression}"
-        )
-        telemetry.log_line(
-            (
-                "batches use different parts of the model: ranks exchange which parameters each "
-                "batch "
-                "used"
-            )
-            + uncompressed
-        )
-
-
-def announce_plan(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
-    """Log the split of the batch: at the start and after each change."""
-    report_plan(assembly, plan, telemetry)
-    telemetry.log_line(plan.sentence())
-
-
-def report_plan(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
-    """The plan as it is now, for the service."""
-    settled = plan.model_copy(update={"steps": assembly.length.steps})
-    telemetry.event(
-        "plan", **settled.model_dump(), parameters=assembly.parameters, samples=assembly.samples
     )
 
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.engine.data.loader import RankBatch
-from lockstep.engine.loop.assembly import Assembly, announce_plan
+from lockstep.engine.loop.announcing import announce_plan
+from lockstep.engine.loop.assembly import Assembly
 from lockstep.engine.memory.advice import ADVICE
 from lockstep.engine.model.normalization import has_single_samples
 from lockstep.engine.runtime.errors import EngineError

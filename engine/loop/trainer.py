@@ -25,7 +25,8 @@ from lockstep.domain.training.plan import BatchPlan
 from lockstep.domain.verify.orders import NONE as NO_ORDER
 from lockstep.domain.verify.orders import VerifyOrder
 from lockstep.engine.data.loader import RankBatch
-from lockstep.engine.loop.assembly import announce, announce_usage, assemble, report_plan
+from lockstep.engine.loop.announcing import announce, announce_usage, report_plan
+from lockstep.engine.loop.assembly import assemble
 from lockstep.engine.loop.evaluation import evaluate
 from lockstep.engine.loop.non_finite import NonFinite
 from lockstep.engine.loop.oom_retry import halve
@@ -79,7 +80,8 @@ class Trainer:
     spec : JobSpec, optional
         The whole spec, for the export at the end.
     code : Path, optional
-        Folder of the job's code; with it, the run's memory is predicted.
+        Folder of the job's code; with it, the run's memory is predicted, and the globals of the
+        code are state of the run.
     order : VerifyOrder, optional
         Of ``lockstep verify``.
     """
@@ -100,7 +102,7 @@ class Trainer:
     ):
         self.train, self.plan, self.task, self.ranks, self.folder = train, plan, task, ranks, folder
         self.steps_done = 0
-        self._resumes, self._spec, self._order = resumes, spec, order
+        self._resumes, self._spec, self._code, self._order = resumes, spec, code, order
         self._heartbeat = heartbeat or Heartbeat.unseen()
         self._telemetry = Telemetry(folder, writes=ranks.first)
         self._account = MemoryReport(train, ranks, self._telemetry, code)
@@ -127,6 +129,7 @@ class Trainer:
                 telemetry=self._telemetry,
                 resumes=self._resumes,
                 spec=self._spec,
+                code=self._code,
                 order=self._order,
             )
             self.steps_done, self.plan = self._parts.steps_done, self._parts.plan
@@ -247,7 +250,7 @@ class Trainer:
             refused: bool | Tensor = True
             if report.norm is not None and parts.strategy.moves(shard):
                 refused = parts.optimizer.update(batch.step, decision.sums, report.norm)
-            parts.gradient.buffers.end(refused=refused)
+            parts.gradient.state.end(refused=refused)
             parts.strategy.after_update(batch.step, shard, refused=refused)
             report.leave_device()
             self.steps_done = report.step
@@ -357,12 +360,14 @@ class Trainer:
         parts.replicas.compare(self.steps_done)  # A divergent model is not saved.
         average_statistics(parts.strategy.model, self.ranks)
         final = self.steps_done == parts.length.steps
+        held = parts.inventory.stored(self.ranks)  # Not under the lock: it waits for the others.
         with self._stopping.save():
             self._saved_step = self.steps_done
             parts.state.save(
                 self.steps_done,
                 parts.strategy,
                 parts.optimizer.inner,
+                held=held,
                 ends=ends,
                 final=final,
                 values=values,
@@ -376,10 +381,13 @@ class Trainer:
         parts = self._parts
         if self.steps_done > max(self._saved_step, parts.steps_done):
             self._reporter.write_unwritten()
+            at_begin = parts.gradient.state.at_begin(self.steps_done)
             parts.state.save(
                 self.steps_done,
                 parts.strategy,
                 parts.optimizer.inner,
+                held=parts.inventory.stored_alone(at_begin, self.ranks),
+                buffers={} if at_begin is None else at_begin.own(),
                 ends=True,
                 final=False,
                 values={},

@@ -291,7 +291,7 @@ def _unchanged(gradient: GradientStep, device: torch.device) -> Iterator[None]:
     """
     host = torch.get_rng_state(), random.getstate(), np.random.get_state(legacy=True)
     on_device = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-    with gradient.buffers.unchanged():
+    with gradient.state.unchanged():
         yield
     torch.set_rng_state(host[0])
     random.setstate(host[1])

@@ -19,6 +19,7 @@ from lockstep.engine.model.normalization import masked_batch
 from lockstep.engine.model.objective import Objective
 from lockstep.engine.model.precision import Precision
 from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.state.inventory import Inventory
 from lockstep.engine.step.gradient import GradientStep
 from lockstep.engine.step.optimizer import Optimizer
 from lockstep.engine.strategies.base import Strategy
@@ -54,7 +55,8 @@ def parts_of(
     if train.activation_checkpointing:
         checkpoint_blocks(model)
     strategy = sharing(Objective(task, model, precision), ranks, train.strategy)
-    gradient = GradientStep(task, strategy, precision, ranks, seed=train.seed)
+    inventory = Inventory(model, task)
+    gradient = GradientStep(task, strategy, precision, ranks, inventory, seed=train.seed)
     if sample is not None:
         gradient.warm_up(masked_batch(task, model, sample))
     return StepParts(model, strategy, gradient, Optimizer(train, task, strategy, steps=1))

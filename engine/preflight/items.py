@@ -20,8 +20,9 @@ from torch.utils.data import Dataset
 from torch.utils.data._utils import worker
 
 from lockstep.engine.data.fetching import seeded_sample
-from lockstep.engine.preflight.hidden_state import equal, held_by
 from lockstep.engine.runtime import randomness
+from lockstep.engine.state.inventory import generators_of
+from lockstep.engine.state.values import equal
 from lockstep.engine.step.requirements import listed
 from lockstep.engine.task.interface import Batch
 
@@ -76,7 +77,7 @@ def fetched_again(
     seed : int
         The job's.
     """
-    held = held_by(("", dataset), datasets=True, skip=lambda _: True)
+    held = generators_of(dataset)
     indices = sorted({0, size // 2, size - 1, *(n * size // ITEMS for n in range(ITEMS))})
 
     def fetch(order: list[int], *, epoch: int = 0, as_workers: bool = False) -> _Fetched:
@@ -100,7 +101,7 @@ def fetched_again(
     if kept:
         warning = _KEPT.format(kept[0])
     elif others:
-        generators = [f"dataset.{each.name}" for each in held if each.draws and each.changed()]
+        generators = [each.name for each in held.changes()]
         if generators:
             source = f"draws from its own generator ({listed(generators)})"
         elif set(fetch(indices).others(fetch(indices))) - {indices[0]}:

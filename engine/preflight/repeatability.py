@@ -2,8 +2,6 @@
 
 They run before the first step:
 
-* A sample is fetched twice under the same seeds. If the two differ, the dataset draws from a
-  generator that the engine does not seed.
 * The loss of one batch is computed twice under the same seeds and tensors. If the two differ, the
   loss depends on the calls before: it counts them, or draws from a generator of its own.
 * Parameters and buffers that a call changes move once per micro-batch: a teacher, a codebook, a
@@ -12,38 +10,35 @@ They run before the first step:
 
 None of it is refused, because such a run can be repeated on its own layout in most cases. Each
 becomes a warning of the run. The checks leave no trace in the tensors, attributes and generators
-that ``engine.preflight.hidden_state`` finds. They call no collective, and only rank 0's warnings
+that ``engine.state`` finds. They call no collective, and only rank 0's warnings
 are written. A resumed run is checked again.
 
-Not here: a loss that is not a sum over samples (``engine.preflight.additivity_check``), the
-generators of torch, numpy and Python (``engine.runtime.randomness``).
+Not here: a loss that is not a sum over samples (``engine.preflight.additivity_check``), items of a
+dataset (``engine.preflight.items``), the generators of torch, numpy and Python
+(``engine.runtime.randomness``).
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils.data import Dataset
 
-from lockstep.engine.data.fetching import seeded_sample
-from lockstep.engine.model.buffers import BufferPath
 from lockstep.engine.model.normalization import masked_batch, masked_samples, refuses_one_sample
 from lockstep.engine.model.objective import as_terms
 from lockstep.engine.model.precision import Precision
-from lockstep.engine.preflight.hidden_state import HiddenState, equal, held_by, put_back
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.errors import release
+from lockstep.engine.state.inventory import Inventory
+from lockstep.engine.state.values import equal
+from lockstep.engine.state.walk import Entry
 from lockstep.engine.step.gradient import to_device
-from lockstep.engine.task.interface import Batch, Task
+from lockstep.engine.task.interface import Batch
 
-SAMPLES: Final = 8
-"""Samples that are fetched twice. With a fair coin in each, all of them agree once in 256 times."""
 PARAMETERS_MAX: Final = 300_000_000
 """Larger models are not checked: the copies would take more than 2 GB on every rank."""
 NAMED_MAX: Final = 5
@@ -55,54 +50,16 @@ class RepeatabilityResult:
     """Result of the checks of a loss."""
 
     warnings: list[str] = field(default_factory=list)
-    moved: list[BufferPath] = field(default_factory=list)
-    """Parameters, and tensors of the task's modules, that a call of the loss changes."""
+    moved: list[str] = field(default_factory=list)
+    """Names of parameters that a call of the loss changes."""
+    unseen: bool = False
+    """True if the loss depends on state that the inventory does not find."""
     needs_several: bool = False
     """True if the loss of a single sample cannot be computed, because of BatchNorm."""
 
 
-def fetched_twice(
-    dataset: Dataset[Any], size: int, collate: Callable[[list[Any]], Batch], *, seed: int
-) -> tuple[dict[int, Batch], list[str]]:
-    """Return some samples, each collated alone, and a warning if a second fetch differs.
-
-    Parameters
-    ----------
-    dataset : Dataset
-    size : int
-        Its length.
-    collate : callable
-        The task's.
-    seed : int
-        The job's.
-    """
-    held = held_by(("", dataset), datasets=True, skip=lambda _: True)
-    indices = sorted(
-        {0, size // 2, size - 1, *(number * size // SAMPLES for number in range(SAMPLES))}
-    )
-    once, twice = (
-        {index: collate([seeded_sample(dataset, index, seed=seed)]) for index in indices}
-        for _ in range(2)
-    )
-    others = [index for index in indices if not equal(once[index], twice[index])]
-    if not others:
-        return once, []
-    generators = [f"dataset.{each.name}" for each in held if each.draws and each.changed()]
-    source = (
-        f"its own generator ({_listed(generators)})"
-        if generators
-        else "a separate generator, the clock or the system"
-    )
-    return once, [
-        f"sample {others[0]} of the dataset differs when it is fetched again: it draws from "
-        f"{source}, which the engine does not seed, {_DEPENDS}, and a resumed run is not exact: "
-        "call the functions of random, numpy.random or torch, without a generator, in __getitem__"
-    ]
-
-
 def check_loss(
-    task: Task,
-    model: nn.Module,
+    inventory: Inventory,
     sample: Any,
     precision: Precision,
     *,
@@ -115,9 +72,8 @@ def check_loss(
 
     Parameters
     ----------
-    task : Task
-    model : nn.Module
-        In train mode, on the rank's device, before it is wrapped.
+    inventory : Inventory
+        Of the task and its model, which is in train mode, on the rank's device, and not wrapped.
     sample : Any
         One item of the training dataset.
     precision : Precision
@@ -126,14 +82,14 @@ def check_loss(
     device : torch.device
     """
     found = RepeatabilityResult()
-    if _parameters(task, model) <= PARAMETERS_MAX:
+    if inventory.parameters() <= PARAMETERS_MAX:
         with randomness.unchanged_generators(device):
             try:
-                _Calls(task, model, precision, seed=seed, device=device).run(sample, found)
+                _Calls(inventory, precision, seed=seed, device=device).run(sample, found)
             except Exception as error:  # noqa: BLE001 - the warm-up comes next, and fails where training would
                 release(error)
                 found = RepeatabilityResult()
-    found.warnings += _hook_warnings(model)
+    found.warnings += _hook_warnings(inventory.model)
     return found
 
 
@@ -141,56 +97,55 @@ class _Calls:
     """Calls of a loss outside of training."""
 
     def __init__(
-        self, task: Task, model: nn.Module, precision: Precision, *, seed: int, device: torch.device
+        self, inventory: Inventory, precision: Precision, *, seed: int, device: torch.device
     ):
-        self._task, self._model, self._precision, self._device = (
-            _copied(task),
-            model,
-            precision,
-            device,
-        )
+        self._inventory, self._precision, self._device = inventory, precision, device
+        self._task, self._model = inventory.task, inventory.model
         self._seed = randomness.seed_of(randomness.SLOT, seed)
 
     def run(self, sample: Any, found: RepeatabilityResult) -> None:
         """Evaluate, restore changed state, and add to ``found``."""
-        trained = [
-            (parameter, parameter.detach().clone())
-            for parameter in self._model.parameters()
-            if parameter.requires_grad
-        ]
-        held: list[HiddenState] = []
+        before = self._inventory.snapshot()
+        batch = masked_batch(self._task, self._model, sample)
         try:
-            with torch.no_grad():
-                for parameter, _ in trained:
-                    # A teacher that starts as a copy of its student changes only after the student.
-                    parameter.mul_(1.01).add_(1e-3)
-            held = held_by(("", self._model), ("task", self._task))
-            self._twice(masked_batch(self._task, self._model, sample), held, found)
+            self._change_weights()
+            others = self._twice(batch, found)
+            if others and not found.warnings:
+                self._change_weights()  # The first call may have made a teacher.
+                self._twice(batch, found)
             if masked_samples(self._model) > 1:
                 found.needs_several = self._refuses_one(sample)
         finally:
-            put_back(held)
-            with torch.no_grad():
-                for parameter, value in trained:
-                    parameter.data.copy_(value)
+            before.put_back()
 
-    def _twice(self, batch: Batch, held: list[HiddenState], found: RepeatabilityResult) -> None:
+    @torch.no_grad()
+    def _change_weights(self) -> None:
+        """Change the weights a little.
+
+        A teacher that starts as a copy of its student changes only after the student.
+        """
+        for parameter in self._model.parameters():
+            if parameter.requires_grad:
+                parameter.mul_(1.01).add_(1e-3)
+
+    def _twice(self, batch: Batch, found: RepeatabilityResult) -> list[Entry]:
+        """Call the loss twice, and return the changes outside of modules."""
+        trained = {id(each) for each in self._model.parameters() if each.requires_grad}
+        before = self._inventory.snapshot(skip=lambda tensor: id(tensor) in trained)
         first = self._terms(batch)
-        moved = [each for each in held if each.of_module and each.changed()]
-        others = [each for each in held if not each.of_module and each.changed()]
-        put_back(moved)
+        changed = before.changes()
+        moved = [each for each in changed if each.of_module]
+        others = [each for each in changed if not each.of_module]
+        before.put_back_only(moved)
         second = self._terms(batch)
-        found.moved = [
-            BufferPath(each.owner, each.key)
-            for each in moved
-            if isinstance(each.value, nn.Parameter) or _of_task(each)
-        ]
+        found.moved = [each.name for each in moved if isinstance(each.value, nn.Parameter)]
         found.warnings += _moved_warnings(moved)
         differing = [name for name in first if not self._same(first[name], second.get(name))]
         if differing:
-            found.warnings.append(
-                _differing_warning(differing, list(first), [each.name for each in others])
-            )
+            names = [each.name for each in others]
+            found.unseen = not names
+            found.warnings.append(_differing_warning(differing, list(first), names))
+        return others
 
     def _refuses_one(self, sample: Any) -> bool:
         try:
@@ -217,34 +172,13 @@ class _Calls:
         return bool(torch.isclose(one, other, rtol=tolerance, atol=0.0, equal_nan=True))
 
 
-def _parameters(task: Task, model: nn.Module) -> int:
-    """Return the number of values in the parameters of the model and of the task's modules."""
-    modules = [model, *(value for value in vars(task).values() if isinstance(value, nn.Module))]
-    parameters = {
-        id(parameter): parameter for module in modules for parameter in module.parameters()
-    }
-    return sum(parameter.numel() for parameter in parameters.values())
-
-
-def _copied(task: Task) -> Task:
-    """Return a copy of a task with its own attributes and containers.
-
-    It shares tensors, modules and other objects.
-    """
-    copied = copy.copy(task)
-    for name, value in vars(task).items():
-        if isinstance(value, list | dict | set):
-            copied.__dict__[name] = copy.copy(value)
-    return copied
-
-
-def _moved_warnings(moved: list[HiddenState]) -> list[str]:
+def _moved_warnings(moved: list[Entry]) -> list[str]:
     parameters = [each.name for each in moved if isinstance(each.value, nn.Parameter)]
     buffers = [
         each.name
         for each in moved
         # A task with BatchNorm declares batch_dependent, which is a warning of its own.
-        if not isinstance(each.value, nn.Parameter) and not isinstance(each.owner, _BatchNorm)
+        if not isinstance(each.value, nn.Parameter) and not _of_batch_norm(each)
     ]
     warnings = []
     if parameters:
@@ -263,12 +197,12 @@ def _moved_warnings(moved: list[HiddenState]) -> list[str]:
 
 def _differing_warning(differing: list[str], terms: list[str], state: list[str]) -> str:
     which = f" in its term {', '.join(map(repr, differing))}" if len(terms) > 1 else ""
+    resumed = "" if state else ", and a resumed run is not exact"
     because = f" (it changes {_listed(state)})" if state else ""
     return (
         f"loss(){which} gives a different value when it is called again with the same "
-        f"batch{because}: it depends on previous calls, {_DEPENDS}, and a resumed run is not "
-        "exact: make it depend on the model and the batch only, and draw random numbers without "
-        "a separate generator"
+        f"batch{because}: it depends on previous calls, {_DEPENDS}{resumed}: make it depend on "
+        "the model and the batch only, and draw random numbers without a separate generator"
     )
 
 
@@ -287,8 +221,8 @@ def _hook_warnings(model: nn.Module) -> list[str]:
     ]
 
 
-def _of_task(held: HiddenState) -> bool:
-    return held.name.startswith("task.")
+def _of_batch_norm(entry: Entry) -> bool:
+    return entry.owner is not None and isinstance(entry.owner.value, _BatchNorm)
 
 
 def _listed(names: list[str]) -> str:

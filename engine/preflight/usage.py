@@ -23,12 +23,14 @@ from torch.utils.data import Dataset
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.data import order
 from lockstep.engine.data.fetching import seeded_sample
-from lockstep.engine.model.buffers import Buffers, places_of
 from lockstep.engine.model.modes import evaluating
 from lockstep.engine.model.normalization import masked_batch, masked_samples
 from lockstep.engine.model.objective import Objective
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.state.inventory import Inventory
+from lockstep.engine.state.snapshot import Snapshot
+from lockstep.engine.state.step import is_trained
 from lockstep.engine.step.gradient import to_device
 from lockstep.engine.step.requirements import arrivals, listed, names_of_missing
 from lockstep.engine.strategies.block_order import ModelUsage, Order, recorded
@@ -119,7 +121,7 @@ def observe(
     unused: set[str] | None = None
     orders: list[Order] = []
     varies = False
-    with _unchanged(model, device):
+    with _unchanged(objective, device):
         for batch in batches:
             missing, found = passes.train(to_device(batch, device))
             varies |= bool(missing)
@@ -167,11 +169,12 @@ class _Passes:
 
 
 @contextmanager
-def _unchanged(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """Restore buffers and random generators at the end."""
-    before = Buffers.at(places_of(model))
+def _unchanged(objective: Objective, device: torch.device) -> Iterator[None]:
+    """Restore state and random generators at the end."""
+    entries = Inventory(objective.model, objective.task).walk().values()
+    before = Snapshot(entry for entry in entries if not is_trained(entry))
     with randomness.unchanged_generators(device):
         try:
             yield
         finally:
-            before.changed().put_back()
+            before.put_back()

@@ -29,9 +29,9 @@ from torch.utils.data import Dataset
 
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.data.fetching import Fetcher, micro_batches
-from lockstep.engine.preflight.hidden_state import equal
 from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.state.values import equal
 from lockstep.engine.step.requirements import listed
 from lockstep.engine.task.interface import Batch
 

@@ -15,7 +15,7 @@ Not here: N, which arrives with the control operation of the step before
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,6 @@ from torch.utils.hooks import RemovableHandle
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.data.loader import MicroBatch, RankBatch, weights_of
 from lockstep.engine.data.task_checks import require_dense
-from lockstep.engine.model.buffers import BufferPath, StepBuffers
 from lockstep.engine.model.layout import require_agreement
 from lockstep.engine.model.normalization import masked_samples
 from lockstep.engine.model.precision import Precision
@@ -35,8 +34,10 @@ from lockstep.engine.runtime.control import Sums
 from lockstep.engine.runtime.errors import EngineError, reason_of, release
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.timeline import Timeline
+from lockstep.engine.state.inventory import Inventory
+from lockstep.engine.state.step import StepState
 from lockstep.engine.step.gradient_guard import GradientGuard
-from lockstep.engine.step.requirements import arrivals, weights_of_task, without_gradients
+from lockstep.engine.step.requirements import arrivals, without_gradients
 from lockstep.engine.strategies.base import Strategy
 from lockstep.engine.task.dropout import Masks
 from lockstep.engine.task.interface import Batch, Task
@@ -71,9 +72,10 @@ class GradientStep:
     strategy : Strategy
     precision : Precision
     ranks : Ranks
+    inventory : Inventory
     seed : int
-    moved : sequence of Place
-        Parameters that the task's loss changes by itself.
+    moved : iterable of str
+        Names of the parameters that the task's loss changes by itself.
     """
 
     def __init__(
@@ -82,9 +84,10 @@ class GradientStep:
         strategy: Strategy,
         precision: Precision,
         ranks: Ranks,
+        inventory: Inventory,
         *,
         seed: int,
-        moved: Sequence[BufferPath] = (),
+        moved: Iterable[str] = (),
     ):
         self._task, self._strategy, self._precision = task, strategy, precision
         self._model, self._ranks, self._seed = strategy.model, ranks, seed
@@ -92,8 +95,8 @@ class GradientStep:
         """Masks of the model's ``lockstep.Dropout`` layers."""
         self._guard = GradientGuard(strategy.model)
         self._guard.watch_optimizers()
-        self.buffers = StepBuffers(moved)
-        """The model's."""
+        self.state = StepState(inventory, moved)
+        self._inventory = inventory
         self._on_last_gradient: Callable[[], None] | None = None
         self._hook: RemovableHandle | None = None
         self._masked_samples = masked_samples(strategy.model)
@@ -106,10 +109,11 @@ class GradientStep:
         self.seeds_host = False
         """True if the host's generators belong to the model (see ``engine.runtime.randomness``)."""
 
-    def warm_up(self, masked: Batch) -> bool:
+    def warm_up(self, masked: Batch, *, keep: frozenset[str] = frozenset()) -> bool:
         """Run a few masked passes, which fix DDP's buckets.
 
-        All ranks must call this, at the start and after a reset.
+        All ranks must call this, at the start and after a reset. Objects named in ``keep`` stay if
+        the passes make them.
 
         Returns whether the sample used every parameter. If not, the strategy tracks usage from here
         on.
@@ -122,7 +126,7 @@ class GradientStep:
         complete = True
         before = randomness.host_state()
         batch = to_device(masked, self._ranks.device)
-        with randomness.unchanged_generators(self._ranks.device), self.buffers.warm_up(self._model):
+        with randomness.unchanged_generators(self._ranks.device), self.state.warm_up(keep):
             for _ in range(self._strategy.warm_up_passes):
                 for parameter in self._model.parameters():
                     # The forward that rebuilds the buckets would replace a view of a bucket.
@@ -131,7 +135,7 @@ class GradientStep:
                     self._strategy.begin_reduction()
                     self.masks.begin_micro_batch(0, 0, self._masked_samples)
                     seen = self._guard.look()
-                    weights = weights_of_task(self._task, self._model)
+                    weights = self._inventory.weights_of_task()
                     objective, sums = self._strategy.forward(batch, None, penalize=True)
                     self._guard.require_unchanged(seen)
                     self.masks.begin_backward()
@@ -180,7 +184,7 @@ class GradientStep:
             for term, whole, own in zip(self.terms, divisors, batch.weights(), strict=True)
         }
         self._counted, self._sums = [], None
-        self.buffers.begin(batch.step)
+        self.state.begin(batch.step)
         # From here on, all unsent gradients belong to this step: a rank that fails in its first
         # micro-batch drains all of them.
         strategy.begin_reduction()
@@ -294,7 +298,7 @@ class GradientStep:
         if micro_batch.samples:
             self._differentiate(batch, scales, timeline, last=last)
             return
-        with self.buffers.unchanged(), self._strategy.without_samples():
+        with self.state.unchanged(), self._strategy.without_samples():
             self._differentiate(batch, {}, timeline, last=last)
 
     def _differentiate(

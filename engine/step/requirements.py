@@ -12,9 +12,7 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from lockstep.domain.life.outcomes import Reason
-from lockstep.engine.preflight.hidden_state import held_by
 from lockstep.engine.runtime.errors import EngineError
-from lockstep.engine.task.interface import Task
 
 WEIGHTLESS_IN_A_ROW_MAX = 100
 NAMED_MAX = 5
@@ -65,17 +63,6 @@ def arrivals(model: nn.Module, *, drop: bool = False) -> Iterator[list[nn.Parame
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def weights_of_task(task: Task, model: nn.Module) -> dict[str, Tensor]:
-    """Return the tensors that the task holds beside the model and that can receive a gradient."""
-    own = {id(parameter) for parameter in model.parameters()}
-    held = held_by(("task", task), skip=lambda tensor: not tensor.requires_grad)
-    return {
-        each.name: each.value
-        for each in held
-        if isinstance(each.value, Tensor) and each.value.is_leaf and id(each.value) not in own
-    }
 
 
 @contextmanager

@@ -50,6 +50,10 @@ class Task:
     left alone by that step, on any number of ranks. Under strategy ``fsdp`` such a model is
     gathered as a whole, not block by block."""
 
+    not_state: ClassVar[tuple[str, ...]] = ()
+    """Attributes of the task that are no state of the training: clocks, caches, counters for a log.
+    They are not saved, not restored, and not compared."""
+
     unit: ClassVar[str] = "samples"
     """Unit that ``weight`` counts. A task with ``tokens`` gets ``throughput/tokens_per_second``."""
 

@@ -26,6 +26,7 @@ from lockstep.engine.model.precision import Precision
 from lockstep.engine.runtime.heartbeat import Heartbeat
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.timeline import HostTimeline
+from lockstep.engine.state.inventory import Inventory
 from lockstep.engine.step.gradient import GradientStep
 from lockstep.engine.step.optimizer import Optimizer
 from lockstep.engine.strategies.ddp import DDP
@@ -89,7 +90,10 @@ class Engine:
         self.task.rank = ranks.rank
         self.model = self.task.model()
         self.strategy = DDP(Objective(self.task, self.model), ranks, TRAIN.strategy)
-        self.gradient = GradientStep(self.task, self.strategy, Precision(), ranks, seed=1)
+        inventory = Inventory(self.model, self.task)
+        self.gradient = GradientStep(
+            self.task, self.strategy, Precision(), ranks, inventory, seed=1
+        )
         self.gradient.warm_up(self.batch(1))
         self.optimizer = Optimizer(TRAIN, self.task, self.strategy, steps=3)
 

@@ -66,7 +66,7 @@ class Points(torch.utils.data.Dataset):
         return 40
 
     def __getitem__(self, item):
-        if self.task.calls >= 2:  # Set-up looks at samples too, before the two passes that warm up.
+        if self.task.passes >= 6:  # Set-up looks at samples too, before its four calls and two passes.
             self.fetched += 1
             if self.task.moment == "data" and self.fetched == self.task.at:
                 self.task.strike()
@@ -75,8 +75,11 @@ class Points(torch.utils.data.Dataset):
 
 
 class Drill(Task):
+    not_state = ("passes", "itself")
+
     def __init__(self, moment, what, rank, at):
         self.moment, self.what, self.rank, self.at, self.calls = moment, what, rank, at, 0
+        self.passes = 0
         self.itself = id(self)  # not of the copy on which the engine tries the loss
         # A process that outlives its parent, unless somebody looks for it. Not only ranks come here: the process that
         # works out the forecast makes a task too, and either may be killed while it writes.
@@ -116,7 +119,7 @@ class Drill(Task):
         return Points(self)
 
     def loss(self, model, batch):
-        self.calls += 1
+        self.calls, self.passes = self.calls + 1, self.passes + 1
         if self.moment == "forward" and self.calls == self.at and self.itself == id(self):
             self.strike()
         x, y = batch
@@ -138,7 +141,7 @@ class Fault:
     rank: int = 1
     """-1: on every rank."""
     at: int = 0
-    """Calls of ``loss`` on that rank, two of them in the warm-up and then two per step; for
+    """Calls of ``loss`` on that rank, two per step; for
     ``data``, items fetched for training, four of them per step."""
 
 

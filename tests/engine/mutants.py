@@ -220,7 +220,7 @@ def buckets_not_fixed() -> Iterator[None]:
     every start."""
     warm_up = GradientStep.warm_up
 
-    def local(self: GradientStep, masked: Any) -> None:
+    def local(self: GradientStep, masked: Any, **_: Any) -> None:
         with self._strategy.local():
             warm_up(self, masked)
 

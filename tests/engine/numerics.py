@@ -111,7 +111,7 @@ def train(
         except EngineError as error:
             told.error = f"{error.reason}: {error}"
     (trainer,) = trainers
-    told.steps_done, told.micro_batches = trainer.steps_done, task.micro_batches[2:]
+    told.steps_done, told.micro_batches = trainer.steps_done, task.micro_batches[4:]
     told.weights = {name: cases.whole(value) for name, value in task.built.state_dict().items()}
     if ranks.world_size == 1:
         told.state = trainer._parts.optimizer.inner.state_dict()["state"]

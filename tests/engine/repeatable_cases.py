@@ -160,15 +160,13 @@ class CountingOneTerm(Line):
         }
 
 
-_GLOBAL = [0]
-
-
 class CountingOutside(Line):
-    """The counter is in a global, which no walk through attributes finds."""
+    """The counter is in the environment, which no walk finds."""
 
     def loss(self, model: nn.Module, batch: Any) -> Any:
-        _GLOBAL[0] += 1
-        return super().loss(model, batch) * _GLOBAL[0]
+        calls = int(os.environ.get("CALLS_OF_THE_TEST", "0")) + 1
+        os.environ["CALLS_OF_THE_TEST"] = str(calls)
+        return super().loss(model, batch) * calls
 
 
 class OwnNoise(Line):

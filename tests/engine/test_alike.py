@@ -38,7 +38,7 @@ from tests.engine.spool import records
         (Whole, "fsdp", "cannot run a loss() that differentiates through the model"),
         (OwnHead, "ddp", "loss() gives a gradient to task.head.bias, task.head.weight, which"),
         (OwnHead, "fsdp", "loss() gives a gradient to task.head.bias, task.head.weight, which"),
-        (LateScale, "ddp", "loss() gives a gradient to task.kept.scale, which is not a part of"),
+        (LateScale, "ddp", "loss() gives a gradient to task.kept['scale'], which is not a part of"),
         (Adversary, "ddp", ""),
         (KeepsInput, "ddp", ""),
         (FrozenBase, "zero1", ""),

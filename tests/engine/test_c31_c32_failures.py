@@ -33,8 +33,8 @@ GONE_SECONDS = 60.0
 MOMENTS = {
     "init": (Fault("init"), {None}),
     "first forward": (Fault("forward", at=1), {None}),
-    "mid-accumulation": (Fault("forward", at=8), {2}),
-    "all-reduce": (Fault("all-reduce", at=8), {2, 3}),
+    "mid-accumulation": (Fault("forward", at=6), {2}),
+    "all-reduce": (Fault("all-reduce", at=6), {2, 3}),
     "checkpoint": (Fault("checkpoint", rank=0), {2, 3, 4}),
     "shutdown": (Fault("shutdown"), {STEPS}),
 }

@@ -37,7 +37,7 @@ MISMATCH = (
 def test_c34_in_debug_mode_both_sides_of_a_disagreement_are_named(
     attempt: Attempt, what: str, one: str, other: str
 ) -> None:
-    prepare(attempt, Fault("forward", f"disagree in {what}", rank=-1, at=7), debug=True).start()
+    prepare(attempt, Fault("forward", f"disagree in {what}", rank=-1, at=5), debug=True).start()
     struck(attempt)
     until(lambda: nobody_left(attempt), seconds=60, what="everybody is gone")
     outcome = attempt.outcome()

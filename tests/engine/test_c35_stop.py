@@ -34,8 +34,8 @@ HANGS = {
     "warm-up": (Fault("forward", "hang", rank=1, at=1), None),
     "data wait": (Fault("data", "hang", rank=1, at=15), 2),
     "data wait of rank 0": (Fault("data", "hang", rank=0, at=15), 2),
-    "mid-window": (Fault("forward", "hang", rank=1, at=8), 2),
-    "mid-window of rank 0": (Fault("forward", "hang", rank=0, at=8), 2),
+    "mid-window": (Fault("forward", "hang", rank=1, at=6), 2),
+    "mid-window of rank 0": (Fault("forward", "hang", rank=0, at=6), 2),
     "evaluation": (Fault("eval", "hang", rank=1), 3),
 }
 """Each with the last step that is complete then."""
@@ -94,7 +94,7 @@ def test_c35_a_stop_during_a_checkpoint_waits_for_it(attempt: Attempt) -> None:
 def test_c35_a_run_that_was_abandoned_goes_on_to_the_same_end(
     attempt: Attempt, attempts: Callable[[Path], Attempt], tmp_path: Path
 ) -> None:
-    prepare(attempt, Fault("forward", "hang", rank=1, at=8), **NO_CHECKPOINTS).start()
+    prepare(attempt, Fault("forward", "hang", rank=1, at=6), **NO_CHECKPOINTS).start()
     struck(attempt)
     attempt.stop("preempted", GRACE_SECONDS)
     assert attempt.outcome().reason is Reason.PREEMPTED

@@ -63,7 +63,7 @@ def test_a_loss_that_is_a_mean_is_refused_without_a_traceback(tmp_path: Path) ->
 
 def test_the_peers_of_a_rank_that_raises_print_nothing(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = engine(job(tmp_path / "job", args={"fail_at": 15}), "--out", out, ranks=2)
+    done = engine(job(tmp_path / "job", args={"fail_at": 13}), "--out", out, ranks=2)
     assert done.returncode == 1
     ours, _, summary = done.stderr.partition("ChildFailedError")
     _, _, told = ours.partition("Traceback (most recent call last):\n")
@@ -82,7 +82,7 @@ def test_a_rank_that_lost_a_silent_peer_prints_one_line(tmp_path: Path) -> None:
         tmp_path / "job",
         'raise RuntimeError("the labels of shard 7 are damaged")',
         "os._exit(3)",
-        args={"fail_at": 15},
+        args={"fail_at": 13},
     )
     done = engine(lost, "--out", tmp_path / "out", ranks=2)
     assert done.returncode == 1

@@ -21,6 +21,7 @@ from lockstep.engine.preflight.repeatability import check_loss
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.state.inventory import Inventory
 from lockstep.engine.step.gradient import GradientStep
 from lockstep.engine.strategies.ddp import DDP
 from lockstep.engine.task.builtin import BUILT_IN
@@ -70,7 +71,7 @@ LAYOUT = "so the run depends on micro_size and on the ranks"
     [
         (NumpyGenerator(), "its own generator (dataset.rng)"),
         (TorchGenerator(), "its own generator (dataset.generator)"),
-        (Transformed(), "its own generator (dataset.transforms.1.draws)"),
+        (Transformed(), "its own generator (dataset.transforms[1].draws)"),
         (subset_of(NumpyGenerator()), "its own generator (dataset.dataset.rng)"),
         (CoinToss(), "its own generator (dataset.rng)"),
         (SystemRandomness(), "a separate generator, the clock or the system"),
@@ -217,7 +218,7 @@ def test_the_checks_of_a_loss_leave_no_trace(task: type[Task]) -> None:
     randomness.seed_host(5)
     state = randomness.host_state()
     sample = made.dataset("train")[0]
-    check_loss(made, model, sample, Precision(), seed=1, device=torch.device("cpu"))
+    check_loss(Inventory(model, made), sample, Precision(), seed=1, device=torch.device("cpu"))
     assert randomness.host_state() == state
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[0][name])
@@ -276,7 +277,7 @@ def test_the_warm_up_puts_buffers_and_generators_back() -> None:
     model = task.model().train()
     _, spec = planned(OPTIONS, 1)
     strategy = DDP(Objective(task, model), Ranks(), spec.strategy)
-    gradient = GradientStep(task, strategy, Precision(), Ranks(), seed=1)
+    gradient = GradientStep(task, strategy, Precision(), Ranks(), Inventory(model, task), seed=1)
     before = copy.deepcopy(model.state_dict())
     randomness.seed_host(5)
     state = randomness.host_state()

@@ -138,6 +138,8 @@ def initial(toy: Toy) -> Net:
 
 
 class ToyTask(Task):
+    not_state = ("toy", "micro_batches")
+
     def __init__(self, toy: Toy, folder: Path | None = None):
         self.toy, self.folder = toy, folder
         self.micro_batches: list[list[int]] = []

@@ -1,15 +1,19 @@
-"""A model's buffers are put back whatever a pass did to them, and left alone where it did
+"""The state of a step is put back whatever a pass did to them, and left alone where it did
 nothing."""
 
 from __future__ import annotations
 
 import contextlib
+from collections import deque
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from lockstep.engine.model.buffers import StepBuffers
+from lockstep.engine.state.inventory import Inventory
+from lockstep.engine.state.step import StepState
+from lockstep.engine.task.interface import Task
 
 
 class Model(nn.Module):
@@ -19,16 +23,21 @@ class Model(nn.Module):
         self.register_buffer("replaced", torch.tensor(0))
         self.register_buffer("repeated", torch.ones(1).expand(4))  # which cannot be written to
         self.inner = nn.BatchNorm1d(2)
+        self.passes, self.seen = 0, deque([torch.zeros(2)], maxlen=2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.added += 1
+        self.passes += 1
+        self.seen.append(x[0])
         self.replaced = self.replaced + 1
         normed: torch.Tensor = self.inner(x)
         return normed
 
 
-def values(model: nn.Module) -> dict[str, list[float]]:
-    return {name: buffer.flatten().tolist() for name, buffer in model.named_buffers()}
+def values(model: Model) -> dict[str, Any]:
+    seen = [each.tolist() for each in model.seen]
+    buffers = {name: buffer.flatten().tolist() for name, buffer in model.named_buffers()}
+    return {**buffers, "passes": model.passes, "seen": seen}
 
 
 @pytest.fixture
@@ -37,11 +46,11 @@ def model() -> Model:
 
 
 @pytest.fixture
-def buffers(model: Model) -> StepBuffers:
+def buffers(model: Model) -> StepState:
     """Once the warm-up has been through the model."""
     before = values(model)
-    kept = StepBuffers()
-    with kept.warm_up(model):
+    kept = StepState(Inventory(model, Task()))
+    with kept.warm_up():
         model(torch.randn(3, 2))
         assert values(model) != before
     assert values(model) == before
@@ -50,7 +59,7 @@ def buffers(model: Model) -> StepBuffers:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_masked_pass_leaves_no_trace_whether_it_ends_or_fails(
-    model: Model, buffers: StepBuffers, fails: bool
+    model: Model, buffers: StepState, fails: bool
 ) -> None:
     before = values(model)
     with contextlib.suppress(ZeroDivisionError), buffers.unchanged():
@@ -63,7 +72,7 @@ def test_a_masked_pass_leaves_no_trace_whether_it_ends_or_fails(
 
 @pytest.mark.parametrize("refused", [False, True, torch.tensor(0.0), torch.tensor(1.0)], ids=str)
 def test_a_step_counts_once_however_often_it_is_tried_and_not_at_all_where_it_is_refused(
-    model: Model, buffers: StepBuffers, refused: bool | torch.Tensor
+    model: Model, buffers: StepState, refused: bool | torch.Tensor
 ) -> None:
     for number in (1, 2):
         for _ in range(3):
@@ -72,5 +81,7 @@ def test_a_step_counts_once_however_often_it_is_tried_and_not_at_all_where_it_is
         buffers.end(refused=refused if number == 2 else False)
     steps = 1 if refused else 2
     assert (model.added.tolist(), int(model.replaced)) == ([steps, steps], steps)
+    # Where only the device knows that the step was refused, numbers of the host stay.
+    assert model.passes == (1 if refused is True else 2)
     assert int(model.inner.num_batches_tracked) == steps
     assert bool(model.inner.running_mean.isfinite().all()) == bool(refused)

@@ -1,0 +1,1 @@
+"""Inventory of training state: everything beside the weights that a step may change."""

@@ -1,0 +1,164 @@
+"""Marks and stored forms of the inventory's entries.
+
+Not here: single values (``engine.state.values``, ``engine.state.stored``), restoring
+(``engine.state.restore``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from torch import Tensor
+
+from lockstep.engine.state.snapshot import content_of
+from lockstep.engine.state.stored import UnsavableError, encode, factory_name, tensor_form
+from lockstep.engine.state.values import is_plain, mark, plain_mark
+from lockstep.engine.state.walk import (
+    ARRAY,
+    CONTAINERS,
+    FLAT,
+    GENERATOR,
+    ITERATOR,
+    MAPPING,
+    ODD,
+    PLAIN,
+    PRINTABLE,
+    PROTOCOL,
+    REFERENCE,
+    TENSOR,
+    TUPLE,
+    Entry,
+    Walk,
+    children,
+)
+
+Form = list[Any]
+"""Kind of an entry, name of its owner, key, and the value."""
+_LEAVES: Final = frozenset({PLAIN, TENSOR, ARRAY, GENERATOR, PROTOCOL, FLAT})
+
+
+def mark_of(entry: Entry, kept: Any = None) -> str:
+    """Return a text that differs if the entry does.
+
+    Parameters
+    ----------
+    entry : Entry
+    kept : object, optional
+        Content of a leaf at an earlier moment.
+    """
+    kind, value = entry.kind, entry.value
+    if kind in CONTAINERS:
+        keys = [repr(key) if is_plain(key) else str(id(key)) for key, _, _ in children(entry)]
+        return f"{type(value).__name__} {mark(keys)}"
+    if kind == REFERENCE:
+        return f"→ {entry.target}"
+    if kind not in _LEAVES:
+        return f"{value!r}" if isinstance(value, PRINTABLE) else kind
+    content = content_of(entry) if kept is None else kept
+    return plain_mark(content) if kind == FLAT else mark(content)
+
+
+def is_constant(entry: Entry) -> bool:
+    """Return whether a value that never moved must be built equally by a resumed run.
+
+    Text need not: most of it is a path or an address.
+    """
+    if entry.foreign and entry.kind not in (TENSOR, ARRAY):
+        return False
+    if entry.kind == PLAIN:
+        return not _has_text(entry.value)
+    if entry.kind == FLAT:
+        value = entry.value
+        return not any(map(_has_text, value.values() if isinstance(value, dict) else value))
+    return entry.kind in (TENSOR, ARRAY, GENERATOR)
+
+
+def _has_text(value: Any) -> bool:
+    if isinstance(value, tuple | frozenset):
+        return any(map(_has_text, value))
+    return isinstance(value, str | bytes)
+
+
+def bytes_of(entry: Entry) -> int:
+    """Return the size of a value in a checkpoint, where it may be large."""
+    value = entry.value
+    if isinstance(value, Tensor | np.ndarray):
+        return int(value.nbytes)
+    return 8 * len(value) if entry.kind == FLAT else 0
+
+
+def form_of(entry: Entry, walk: Walk, kept: Any = None) -> Form:
+    """Return an entry as a checkpoint holds it.
+
+    Parameters
+    ----------
+    entry : Entry
+    walk : Walk
+        The walk that found it.
+    kept : object, optional
+        Content of a leaf at an earlier moment.
+
+    Raises
+    ------
+    UnsavableError
+        If it has no form.
+    """
+    assert entry.owner is not None
+    return [entry.kind, entry.owner.name, _key(entry.key, walk), _payload(entry, walk, kept)]
+
+
+def with_tuples(stored: Mapping[str, Form], walk: Walk) -> dict[str, Form]:
+    """Add the tuples of what is stored: a tuple is restored as a whole."""
+    tuples = {}
+    for name in stored:
+        owner = walk.entries[name].owner
+        while owner is not None and owner.kind == TUPLE and owner.name not in stored:
+            tuples[owner.name] = form_of(owner, walk)
+            owner = owner.owner
+    found = {**stored, **tuples}
+    return {name: found[name] for name in walk.entries if name in found} if tuples else found
+
+
+def _payload(entry: Entry, walk: Walk, kept: Any) -> Any:
+    if entry.kind == REFERENCE:
+        return entry.target
+    if entry.kind == ITERATOR:
+        raise UnsavableError(f"an iterator, {type(entry.value).__name__}")
+    if entry.kind == ODD:
+        raise UnsavableError(f"a {type(entry.value).__name__}")
+    if entry.kind in CONTAINERS:
+        return _container(entry, walk)
+    if entry.kind not in _LEAVES:
+        return None
+    content = content_of(entry) if kept is None else kept
+    if isinstance(entry.value, Tensor):
+        kind, _, *flags = tensor_form(entry.value)
+        return [kind, content.detach(), *flags]
+    return encode(content)
+
+
+def _container(entry: Entry, walk: Walk) -> Form:
+    """Return class, extra argument, ends of the names, and keys.
+
+    Each child has an entry of its own.
+    """
+    value, extra = entry.value, None
+    if hasattr(value, "default_factory"):
+        extra = factory_name(value.default_factory)
+    elif hasattr(value, "maxlen"):
+        extra = value.maxlen
+    found = walk.children(entry)
+    keys = [_key(key, walk) for key, _, _ in found] if entry.kind == MAPPING else []
+    return [type(value).__name__, extra, [end for _, end, _ in found], keys]
+
+
+def _key(key: Any, walk: Walk) -> Any:
+    """Return the form of a key. A tensor or an object stands for its name."""
+    if is_plain(key):
+        return encode(key)
+    name = walk.name_of(key)
+    if name is None:
+        raise UnsavableError(f"a key of the class {type(key).__name__}")
+    return ["reference", name]

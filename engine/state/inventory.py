@@ -1,0 +1,373 @@
+"""The inventory of a run's training state, and the part of it that a checkpoint holds.
+
+The model's ``state_dict()`` holds its parameters and buffers. Everything else that a step may
+change is found by a walk (``engine.state.walk``): modules and tensors of the task, buffers that are
+not persistent, modes, counters, generators, containers, schedules, globals of the user's code. A
+checkpoint holds what differs from the values that the run was built with. A resumed run builds the
+same, and what is saved is put over it.
+
+One list, of what could not be saved and what could not be restored, decides whether a resumed run
+is exact, and is the source of each message about it.
+
+Values that never moved are not restored, so that a person may change a number in the code before a
+resume; the difference is named. Text that never moved is not compared: it is mostly a path.
+
+Not here: the walk and its rules (``engine.state.walk``, ``engine.state.rules``), the state around a
+step (``engine.state.step``).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from torch import Tensor, nn
+
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.state.forms import Form, bytes_of, form_of, is_constant, mark_of, with_tuples
+from lockstep.engine.state.restore import Restoring
+from lockstep.engine.state.rules import UserCode
+from lockstep.engine.state.snapshot import Snapshot
+from lockstep.engine.state.stored import UnsavableError, tensor_form
+from lockstep.engine.state.values import mark
+from lockstep.engine.state.walk import (
+    ATTRIBUTES,
+    CONTAINERS,
+    ENTRIES_MAX,
+    GENERATOR,
+    ITERATOR,
+    OUT,
+    OWN,
+    TASK,
+    TENSOR,
+    Entry,
+    Walk,
+)
+from lockstep.engine.task.interface import Task
+
+STORED_BYTES_MAX: Final = 1 << 30
+"""Bytes of one checkpoint for values beside ``state_dict()``."""
+NAMED_MAX: Final = 5
+Reasons = dict[str, str]
+"""Name of a value → why it is not saved or not restored."""
+
+
+@dataclass
+class Stored:
+    """One rank's part of a checkpoint."""
+
+    entries: dict[str, Form]
+    """Name → kind, name of the owner, key, and the value."""
+    gone: list[Form]
+    """Owner and key of attributes that were deleted."""
+    constants: dict[str, str]
+    """Marks of numbers and tensors that have never moved."""
+    unsaved: Reasons
+
+    def document(self) -> dict[str, Any]:
+        """As ``state.pt`` holds it."""
+        return {"entries": self.entries, "gone": self.gone, "constants": self.constants}
+
+
+class Inventory:
+    """State of one rank, outside of the strategy and the optimizer.
+
+    Parameters
+    ----------
+    model : nn.Module
+        As built, before a checkpoint is loaded into it.
+    task : Task
+    code : Path, optional
+        Folder of the job's code.
+    datasets : iterable
+        The run's datasets, which are left out.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        task: Task,
+        code: Path | None = None,
+        datasets: Iterable[object] = (),
+    ):
+        self.model, self.task = model, task
+        self._code = UserCode(code, [task, *model.modules()])
+        self._datasets = [each for each in datasets if each is not None and each is not task]
+        self._unseen: Reasons = {}
+        self._noted: Reasons = {}
+        self._built: dict[str, str] = {}
+
+    def remember(self) -> None:
+        """Take the state as it is for the one that each start of the run builds."""
+        self._built = {
+            name: mark_of(entry) for name, entry in self.walk().items() if entry.kind != OWN
+        }
+
+    def walk(self) -> dict[str, Entry]:
+        """Return all entries by name, in a fixed order."""
+        return self._walk(None).entries
+
+    def _walk(self, at: Snapshot | None) -> Walk:
+        """Walk through everything; structures in ``at`` are taken as they were then."""
+        walk = Walk(
+            self._code,
+            own=_in_state_dict(self.model),
+            left_out=self._datasets,
+            not_state=frozenset(self.task.not_state),
+            contents=None if at is None else at.contents(),
+        )
+        walk.root("", self.model)
+        walk.root(TASK, self.task)
+        for module in self._code.modules():
+            walk.root(module.__name__, module)
+        walk.local_classes()
+        self._unseen = dict.fromkeys(walk.doubled, "a name of two values")
+        if walk.incomplete:
+            self._unseen[TASK] = f"more than {ENTRIES_MAX:,} values"
+        return walk
+
+    def snapshot(self, skip: Callable[[Tensor], bool] = lambda _: False) -> Snapshot:
+        """Return a copy of everything, without the tensors that ``skip`` leaves out."""
+        return Snapshot(self.walk().values(), skip)
+
+    def weights_of_task(self) -> dict[str, Tensor]:
+        """Return the leaf tensors beside the model's own that can receive a gradient."""
+        return {
+            entry.name: entry.value
+            for entry in self.walk().values()
+            if entry.kind == TENSOR and entry.value.is_leaf and entry.value.requires_grad
+        }
+
+    def parameters(self) -> int:
+        """Return the number of values in parameters of the model and of the task's modules."""
+        found = {
+            id(entry.value): entry.value.numel()
+            for entry in self.walk().values()
+            if isinstance(entry.value, nn.Parameter)
+        }
+        return sum(found.values())
+
+    # --- saving
+
+    def unsavable(self) -> Reasons:
+        """Return what no checkpoint of this run can hold, without what :meth:`note` added."""
+        return {
+            name: why for name, why in self._store(None).unsaved.items() if name not in self._noted
+        }
+
+    def note(self, name: str, why: str) -> None:
+        """Add something that no checkpoint can hold, found by other means."""
+        self._noted[name] = why
+
+    def stored(self, ranks: Ranks) -> dict[str, Any]:
+        """Return the document for a checkpoint. All ranks must call this; rank 0 uses the result.
+
+        Rank 0's values are stored in full, and for each other rank those that differ.
+        """
+        mine = self._store(None)
+        if ranks.world_size == 1:
+            return {**mine.document(), "unsaved": mine.unsaved, "ranks": [], "alone": False}
+        marks = {name: mark(form) for name, form in mine.entries.items()} | self._buffer_marks()
+        every = ranks.gather((marks, mine.unsaved, _digest(mine.constants)))
+        names = {
+            name
+            for marks, _, _ in every
+            for name in marks
+            if any(other.get(name) != marks[name] for other, _, _ in every)
+        }
+        values = self._values_of(names, mine) if names else {}
+        others = ranks.to_first(values) if names else []
+        unsaved = {name: why for _, reasons, _ in every for name, why in reasons.items()}
+        return {
+            **mine.document(),
+            "unsaved": unsaved,
+            "ranks": others,
+            "digests": [digest for _, _, digest in every],
+            "alone": False,
+        }
+
+    def stored_alone(self, at: Snapshot | None, ranks: Ranks) -> dict[str, Any]:
+        """Return the document of this rank alone, of the moment ``at``: a step is under way."""
+        mine = self._store(at)
+        if at is not None:
+            known = at.names()
+            mine.unsaved |= {
+                name: "a step was under way"
+                for name in mine.entries
+                if name not in known and name.partition("[")[0] not in known
+            }
+        alone = ranks.world_size > 1
+        return {**mine.document(), "unsaved": mine.unsaved, "ranks": [], "alone": alone}
+
+    def _store(self, at: Snapshot | None) -> Stored:
+        """Return what differs from the values that the run was built with, now or at ``at``."""
+        walk = self._walk(at)
+        entries = walk.entries
+        kept = {} if at is None else at.leaves()
+        found = Stored({}, self._gone(entries), {}, {**self._noted, **self._unseen})
+        left = STORED_BYTES_MAX
+        for name, entry in entries.items():
+            content = kept.get(id(entry.value))
+            if entry.kind in (OWN, OUT):
+                continue
+            if entry.kind != ITERATOR and self._built.get(name) == mark_of(entry, content):
+                if is_constant(entry):
+                    found.constants[name] = self._built[name]
+            elif left < (size := bytes_of(entry)):
+                limit = f"limit {STORED_BYTES_MAX >> 30} GiB for a checkpoint"
+                found.unsaved[name] = f"{size / 1e9:.1f} GB, {limit}"
+            else:
+                left -= size
+                try:
+                    found.entries[name] = form_of(entry, walk, content)
+                except UnsavableError as error:
+                    found.unsaved[name] = str(error)
+        found.entries = with_tuples(found.entries, walk)
+        return found
+
+    def _gone(self, entries: Mapping[str, Entry]) -> list[Form]:
+        """Return the attributes that the run was built with and that were deleted since."""
+        owners = {entry.name for entry in entries.values() if entry.kind in ATTRIBUTES}
+        gone = [name for name in self._built if name not in entries]
+        found = []
+        for name in gone:
+            owner, _, attribute = name.rpartition(".")
+            if owner in owners and attribute.isidentifier():
+                found.append([owner, attribute])
+        return found
+
+    def _buffer_marks(self) -> dict[str, str]:
+        return {f"state_dict {name}": mark(buffer) for name, buffer in self._own_buffers().items()}
+
+    def _own_buffers(self) -> dict[str, Tensor]:
+        own = _in_state_dict(self.model)
+        return {name: each for name, each in self.model.named_buffers() if id(each) in own}
+
+    def _values_of(self, names: Iterable[str], mine: Stored) -> dict[str, Any]:
+        """Return this rank's values; none for a name that it does not have."""
+        buffers = {
+            f"state_dict {name}": tensor_form(each) for name, each in self._own_buffers().items()
+        }
+        return {name: on_host(mine.entries.get(name, buffers.get(name))) for name in sorted(names)}
+
+    # --- restoring
+
+    def restore(self, document: Mapping[str, Any] | None, ranks: Ranks) -> Reasons:
+        """Put the state of a checkpoint over what was built, and return what could not be.
+
+        All ranks must call this.
+        """
+        if document is None:
+            return {"state beside the weights": "the checkpoint is of a version that saved none"}
+        found = self._restore_mine(document, ranks)
+        lost: Reasons = {}
+        for each in ranks.gather(found):
+            lost |= each
+        return {**document["unsaved"], **lost}
+
+    def _restore_mine(self, document: Mapping[str, Any], ranks: Ranks) -> Reasons:
+        others: list[dict[str, Any]] = document["ranks"]
+        entries, buffers = dict(document["entries"]), {}
+        lost: Reasons = {}
+        if len(others) == ranks.world_size:
+            for name, form in others[ranks.rank].items():
+                if name.startswith("state_dict "):
+                    buffers[name.removeprefix("state_dict ")] = form
+                elif form is None:
+                    entries.pop(name, None)
+                else:
+                    entries[name] = form
+        elif others:
+            names = {name.removeprefix("state_dict ") for name in others[0]}
+            outer = sorted({name.partition("[")[0] for name in names})
+            lost = dict.fromkeys(outer, f"it differed by rank, on {len(others)} ranks")
+        if document["alone"]:
+            lost |= dict.fromkeys(entries, "rank 0 saved it alone")
+        lost |= Restoring(self.walk(), entries, document["gone"]).run()
+        for name, form in buffers.items():
+            if form is not None:
+                self._own_buffers()[name].data.copy_(form[1])
+        digests = document.get("digests", [])
+        if ranks.rank == 0 or len(digests) != ranks.world_size:
+            lost |= self._rebuilt(document["constants"])
+        elif digests[ranks.rank] != _digest(self._constants(document["constants"])):
+            lost["values that are built at the start"] = f"rank {ranks.rank} builds other ones"
+        return lost
+
+    def _constants(self, names: Iterable[str]) -> dict[str, str]:
+        return {name: self._built[name] for name in names if name in self._built}
+
+    def _rebuilt(self, constants: Mapping[str, str]) -> Reasons:
+        """Return the constants that this run was built with other values of."""
+        return {
+            name: _other_value(before, self._built[name])
+            for name, before in constants.items()
+            if name in self._built and self._built[name] != before
+        }
+
+
+def generators_of(dataset: object) -> Snapshot:
+    """Return the states of the random generators that a dataset holds."""
+    walk = Walk(UserCode(None, [dataset]), datasets=True)
+    walk.root("dataset", dataset)
+    return Snapshot(entry for entry in walk.entries.values() if entry.kind == GENERATOR)
+
+
+def made_at_first_call(document: Mapping[str, Any] | None) -> frozenset[str]:
+    """Return the objects of a checkpoint that no start of the run builds, and their containers."""
+    entries = {} if document is None else document["entries"]
+    made = {name for name, (kind, *_) in entries.items() if kind in ATTRIBUTES}
+    owners = {entries[name][1] for name in made}
+    return frozenset(made | {name for name in owners if entries.get(name, [""])[0] in CONTAINERS})
+
+
+def not_saved(unsaved: Reasons) -> str:
+    """Return the warning before step 1."""
+    return (
+        f"not saved, so a resumed run is not exact: {_listed(unsaved)}; list attributes of the "
+        "task that training does not depend on in its not_state"
+    )
+
+
+def not_exact(lost: Reasons) -> str:
+    """Return the warning of a run that resumes without some state."""
+    return f"this resumed run is not exact: {_listed(lost)}"
+
+
+def _listed(reasons: Reasons) -> str:
+    more = len(reasons) - NAMED_MAX
+    shown = [f"{name} ({why})" for name, why in list(reasons.items())[:NAMED_MAX]]
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def _other_value(before: str, now: str) -> str:
+    if " " in before or " " in now:
+        return "it is built with other values at each start"
+    return f"{before} at the checkpoint, {now} now"
+
+
+def _in_state_dict(model: nn.Module) -> dict[int, str]:
+    """Return ``id`` → name of the parameters and buffers that ``state_dict()`` holds."""
+    found = {id(parameter): name for name, parameter in model.named_parameters()}
+    for prefix, module in model.named_modules():
+        for name, buffer in module._buffers.items():
+            if buffer is not None and name not in module._non_persistent_buffers_set:
+                found.setdefault(id(buffer), f"{prefix}.{name}".lstrip("."))
+    return found
+
+
+def on_host(form: Any) -> Any:
+    """Return a form with its tensors in host memory, to be sent."""
+    if isinstance(form, Tensor):
+        return form.detach().cpu()
+    if isinstance(form, list):
+        return [on_host(each) for each in form]
+    return form
+
+
+def _digest(constants: Mapping[str, str]) -> int:
+    """Return a number that differs if some constant does."""
+    return zlib.crc32(repr(sorted(constants.items())).encode())

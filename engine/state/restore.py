@@ -1,0 +1,220 @@
+"""Restoring of stored values into objects that were built anew.
+
+A value is restored in place where the object has the same type and form, so everything that refers
+to it follows. Otherwise a new tensor or container takes its place. Modules and objects of the
+user's classes are never made: only their contents are restored.
+
+Not here: which values are stored (``engine.state.inventory``).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from torch import Tensor
+
+from lockstep.engine.state.snapshot import delete_child, refill, set_child
+from lockstep.engine.state.stored import UnsavableError, decode, new_mapping, tensor_of
+from lockstep.engine.state.values import fill, set_state
+from lockstep.engine.state.walk import (
+    ARRAY,
+    ATTRIBUTES,
+    CONTAINERS,
+    FLAT,
+    GENERATOR,
+    MAPPING,
+    PROTOCOL,
+    REFERENCE,
+    TENSOR,
+    TUPLE,
+    Entry,
+)
+
+_NEW: Final = {"list": list, "deque": deque}
+_MISSING = object()
+
+
+class Restoring:
+    """One restoring of stored entries.
+
+    Parameters
+    ----------
+    here : mapping of str to Entry
+        The inventory as it is.
+    stored : mapping of str to list
+        Name → kind, owner, key and value, each owner before its children.
+    gone : list
+        Owner and name of attributes to delete.
+    """
+
+    def __init__(
+        self, here: Mapping[str, Entry], stored: Mapping[str, list[Any]], gone: list[list[Any]]
+    ):
+        self._here, self._stored, self._gone = here, stored, gone
+        self._objects: dict[str, Any] = {name: entry.value for name, entry in here.items()}
+        self._replaced: dict[str, Any] = {}
+        self._lost: dict[str, str] = {}
+
+    def run(self) -> dict[str, str]:
+        """Restore, and return what could not be restored, with the reasons."""
+        for name, (kind, _, _, payload) in self._stored.items():
+            if kind not in (REFERENCE, TUPLE):
+                self._resolve(name, kind, payload)
+        for name, (kind, *_, payload) in reversed(list(self._stored.items())):
+            if kind in CONTAINERS:
+                self._fill(name, kind, payload)
+        for name, (kind, owner, key, payload) in self._stored.items():
+            if kind == REFERENCE:
+                self._refer(name, payload)
+            self._put(name, owner, key)
+        self._follow()
+        for owner, attribute in self._gone:
+            if owner in self._here:
+                self._delete(self._here[owner], attribute)
+        return self._lost
+
+    def _resolve(self, name: str, kind: str, payload: Any) -> None:
+        """Decide which object has a name, and restore the content of a leaf."""
+        entry = self._here.get(name)
+        current = entry.value if entry is not None and entry.kind != REFERENCE else _MISSING
+        try:
+            if kind in ATTRIBUTES:
+                if entry is None or entry.kind != kind:
+                    raise UnsavableError(f"a {kind} that is not there at the start")
+            elif kind in CONTAINERS:
+                self._container(name, kind, payload, current)
+            else:
+                made = _leaf(kind, payload, current)
+                if made is not current:
+                    self._replace(name, made)
+        except (UnsavableError, KeyError, ValueError, TypeError, RuntimeError) as error:
+            self._lost[name] = str(error) or type(error).__name__
+
+    def _container(self, name: str, kind: str, payload: list[Any], current: Any) -> None:
+        class_name, extra, *_ = payload
+        if current is not _MISSING and type(current).__name__ == class_name:
+            return
+        if kind == MAPPING:
+            self._replace(name, new_mapping(class_name, extra, ()))
+        elif class_name in _NEW:
+            made: Any = deque(maxlen=extra) if class_name == "deque" else _NEW[class_name]()
+            self._replace(name, made)
+        else:
+            raise UnsavableError(f"a {class_name} that is not there at the start")
+
+    def _fill(self, name: str, kind: str, payload: list[Any]) -> None:
+        """Give a container its children, which are complete."""
+        class_name, _, ends, keys = payload
+        names = [f"{name}{end}" for end in ends]
+        for child in names:
+            if self._stored.get(child, [""])[0] == REFERENCE:
+                self._refer(child, self._stored[child][3])
+        referred = [key[1] for key in keys if isinstance(key, list) and key[0] == "reference"]
+        missing = [child for child in (*names, *referred) if child not in self._objects]
+        if name in self._lost or missing:
+            self._lost |= dict.fromkeys(missing, "it is not there at the start")
+            return
+        values = [self._objects[child] for child in names]
+        if kind == TUPLE:
+            self._tuple(name, class_name, values)
+            return
+        target = self._objects[name]
+        entry = Entry(name, None, None, target, kind)
+        found = [self._key(key) for key in keys] if kind == MAPPING else list(range(len(values)))
+        refill(entry, list(zip(found, values, strict=True)))
+
+    def _tuple(self, name: str, class_name: str, values: list[Any]) -> None:
+        current = self._objects.get(name)
+        if class_name == "tuple":
+            self._replace(name, tuple(values))
+        elif isinstance(current, tuple) and type(current).__name__ == class_name:
+            self._replace(name, type(current)(*values))
+        else:
+            self._lost[name] = f"a {class_name} that is not there at the start"
+
+    def _refer(self, name: str, target: str) -> None:
+        if target in self._objects:
+            self._objects[name] = self._objects[target]
+        else:
+            self._lost[name] = f"it refers to {target}, which is not there at the start"
+
+    def _replace(self, name: str, made: Any) -> None:
+        if name in self._here and self._here[name].kind != REFERENCE:
+            self._replaced[name] = made
+        self._objects[name] = made
+
+    def _put(self, name: str, owner: str, key: Any) -> None:
+        """Put a value into its owner, unless the owner is a container that was filled."""
+        if name in self._lost or name not in self._objects:
+            return
+        if self._stored.get(owner, [""])[0] in CONTAINERS:
+            return
+        entry = self._here.get(owner)
+        if entry is None:
+            self._lost[name] = f"{owner} is not there at the start"
+        elif entry.kind == TUPLE:
+            if self._objects[name] is not self._here[name].value:
+                self._lost[name] = "it is a part of a tuple"
+        elif name not in self._here or self._here[name].value is not self._objects[name]:
+            set_child(entry, self._key(key), self._objects[name])
+
+    def _key(self, form: Any) -> Any:
+        """Return a key; one that is an object of its own is stored by name."""
+        if isinstance(form, list) and form[0] == "reference":
+            return self._objects[form[1]]
+        return decode(form)
+
+    def _follow(self) -> None:
+        """Let references to an object that was replaced follow it."""
+        for name, entry in self._here.items():
+            if entry.kind != REFERENCE or name in self._stored or entry.owner is None:
+                continue
+            if entry.target in self._replaced and entry.owner.kind != TUPLE:
+                set_child(entry.owner, entry.key, self._replaced[entry.target])
+
+    def _delete(self, owner: Entry, attribute: str) -> None:
+        name = f"{owner.name}.{attribute}" if owner.name else attribute
+        entry = self._here.get(name)
+        if entry is not None and owner.kind in ATTRIBUTES:
+            delete_child(owner, entry.key)
+
+
+def _leaf(kind: str, payload: Any, current: Any) -> Any:
+    """Return the object that has the stored value: the current one where it can be kept."""
+    if kind == TENSOR:
+        device = current.device if isinstance(current, Tensor) else None
+        kept = isinstance(current, Tensor) and fill(current, payload[1])
+        return current if kept else tensor_of(payload, device)
+    value = decode(payload, current)
+    if kind == ARRAY and isinstance(current, np.ndarray) and _alike(current, value):
+        current[...] = value
+        return current
+    if kind == GENERATOR:
+        if current is _MISSING:
+            raise UnsavableError("a generator that is not there at the start")
+        set_state(current, value)
+        return current
+    if kind == PROTOCOL:
+        if not hasattr(current, "load_state_dict"):
+            raise UnsavableError("an object that is not there at the start")
+        current.load_state_dict(value)
+        return current
+    if kind == FLAT and type(current) is type(value) and not isinstance(value, tuple | frozenset):
+        _refill_flat(current, value)
+        return current
+    return value
+
+
+def _alike(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype and one.flags.writeable
+
+
+def _refill_flat(current: Any, value: Any) -> None:
+    current.clear()
+    if isinstance(value, list | deque):
+        current.extend(value)
+    else:
+        current.update(value)

@@ -1,0 +1,141 @@
+"""Rules of the walk: the code that belongs to the user, and the objects that are left out.
+
+Left out, without a word: datasets and loaders, files, locks, threads, loggers, streams, process
+groups, weak references, configurations and tokenizers, and objects of torch, numpy, transformers
+and this package without a ``state_dict``. None of them is the state of a training, or each has a
+check of its own (``engine.preflight.worker_items``).
+
+Not here: the walk (``engine.state.walk``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import io
+import logging
+import queue
+import sys
+import threading
+import types
+import weakref
+from collections import UserDict, UserList
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+_LIBRARIES: Final = frozenset(
+    {"torch", "numpy", "transformers", "tokenizers", "datasets", "pyarrow", "PIL", "lockstep"}
+)
+"""Packages whose objects are walked only if they are modules or have a ``state_dict``."""
+_WALKED_OF_PYTHON: Final = (
+    types.SimpleNamespace,
+    argparse.Namespace,
+    UserDict,
+    UserList,
+    queue.Queue,
+)
+_NEVER: Final = (
+    Dataset,
+    DataLoader,
+    Sampler,
+    io.IOBase,
+    logging.Logger,
+    logging.Handler,
+    threading.Thread,
+    threading.Event,
+    threading.Condition,
+    threading.Semaphore,
+    type(threading.Lock()),
+    type(threading.RLock()),
+    threading.local,
+    torch.Stream,
+    torch.Event,
+    dist.ProcessGroup,
+    weakref.ref,
+    weakref.ProxyType,
+    torch.utils.hooks.RemovableHandle,
+)
+
+
+class UserCode:
+    """The modules of the user's code.
+
+    Parameters
+    ----------
+    folder : Path or None
+        Folder of the job's code. None takes the modules that define the classes of ``objects``.
+    objects : iterable
+        The task, and the modules of the model.
+    """
+
+    def __init__(self, folder: Path | None, objects: Iterable[object]):
+        self._folder = None if folder is None else folder.resolve()
+        self._named = {base.__module__ for each in objects for base in type(each).__mro__}
+        self._known: dict[str, bool] = {}
+
+    def modules(self) -> Iterator[types.ModuleType]:
+        """Yield the modules that are imported now."""
+        for name, module in list(sys.modules.items()):
+            if isinstance(module, types.ModuleType) and self.owns(name):
+                yield module
+
+    def owns(self, module_name: str | None) -> bool:
+        """Return whether a module is one of the user's."""
+        if not module_name:
+            return False
+        if module_name not in self._known:
+            self._known[module_name] = self._is_of_user(module_name)
+        return self._known[module_name]
+
+    def _is_of_user(self, name: str) -> bool:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if (
+            not file
+            or _package(name) in {"__main__", *_LIBRARIES}
+            or "site-packages" in Path(file).parts
+        ):
+            return False
+        if self._folder is None:
+            return name in self._named and _package(name) not in sys.stdlib_module_names
+        return Path(file).resolve().is_relative_to(self._folder)
+
+    def is_foreign(self, value: object) -> bool:
+        """Return whether an object is of a package that is not the user's own."""
+        return not self.owns(type(value).__module__)
+
+
+def has_own_protocol(value: object) -> bool:
+    """Return whether an object saves and restores itself, as optimizers and schedules do."""
+    kind = type(value)
+    return not isinstance(value, nn.Module | type) and all(
+        callable(getattr(kind, name, None)) for name in ("state_dict", "load_state_dict")
+    )
+
+
+def is_left_out(value: Any) -> bool:
+    """Return whether an object that is not a container, module, class or function is no state."""
+    if isinstance(value, _NEVER):
+        return True
+    package = _package(type(value).__module__)
+    if package in _LIBRARIES:
+        return True
+    if package in sys.stdlib_module_names:
+        return not isinstance(value, _WALKED_OF_PYTHON)
+    return isinstance(value, functools._lru_cache_wrapper)
+
+
+def is_private_to_library(owner: nn.Module, name: str) -> bool:
+    """Return whether an attribute is bookkeeping of a module's library, or of a wrapper."""
+    if name.startswith(("__composable_api_state_key", "_is_fsdp_", "_fsdp_", "_forward_hooks")):
+        return True
+    return name.startswith("_") and _package(type(owner).__module__) in {"torch", "lockstep"}
+
+
+def _package(module_name: str) -> str:
+    return module_name.partition(".")[0]

@@ -1,0 +1,337 @@
+"""Copies of the inventory at a moment, to put it back and to name what has changed since.
+
+A snapshot keeps the live objects and a copy of their contents, so an object gets back its own
+identity, whatever else refers to it.
+
+Not here: the walk (``engine.state.walk``), checkpoints (``engine.state.stored``).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lockstep.engine.state.values import (
+    copied,
+    equal,
+    fill,
+    is_plain,
+    local,
+    same_tensor,
+    set_state,
+    state_of,
+)
+from lockstep.engine.state.walk import (
+    ARRAY,
+    ATTRIBUTES,
+    CONTAINERS,
+    FLAT,
+    GENERATOR,
+    MODULE,
+    OWN,
+    PROTOCOL,
+    STRUCTURES,
+    TENSOR,
+    TUPLE,
+    Child,
+    Entry,
+    children,
+)
+
+ABSENT = object()
+"""Value of an attribute that is not there."""
+
+
+class Snapshot:
+    """State of some entries.
+
+    Parameters
+    ----------
+    entries : iterable of Entry
+    skip : callable, optional
+        Returns whether a tensor is left out and not copied.
+    slots : iterable of Entry
+        Attributes to put back one by one, without the others of their owners.
+    """
+
+    def __init__(
+        self,
+        entries: Iterable[Entry],
+        skip: Callable[[Tensor], bool] = lambda _: False,
+        slots: Iterable[Entry] = (),
+    ) -> None:
+        self._slots = list(slots)
+        self._structures: list[tuple[Entry, list[Child]]] = []
+        self._leaves: list[tuple[Entry, Any]] = []
+        self._copies: dict[int, Tensor] = {}
+        for entry in entries:
+            if entry.kind in STRUCTURES:
+                self._structures.append((entry, _tracked(entry)))
+            elif entry.kind in _COPY and not (
+                isinstance(entry.value, Tensor) and skip(entry.value)
+            ):
+                kept = _COPY[entry.kind](entry.value)
+                self._leaves.append((entry, kept))
+                if isinstance(kept, Tensor):
+                    self._copies[id(entry.value)] = kept
+
+    def changes(self) -> list[Entry]:
+        """Return the entries that have changed. Synchronises with the device.
+
+        A structure is among them if it has other keys; an attribute by its own entry.
+        """
+        found = [entry for entry, kept in self._leaves if not _same_leaf(entry, kept)]
+        for entry, kept in self._structures:
+            found += self._changed_children(entry, kept)
+        return found
+
+    def _changed_children(self, entry: Entry, kept: list[Child]) -> list[Entry]:
+        now = {key_of(key): value for key, _, value in _tracked(entry)}
+        before = {key_of(key): value for key, _, value in kept}
+        if entry.kind in CONTAINERS and (
+            list(now) != list(before)
+            or any(not self._same(before[key], now[key]) for key in before)
+        ):
+            return [entry]
+        found = []
+        for key, end, value in kept if entry.kind in ATTRIBUTES else ():
+            if not self._same(value, now.get(key_of(key), ABSENT)):
+                found.append(child_of(entry, key, end, value))
+        added = [
+            (key, end, value) for key, end, value in _tracked(entry) if key_of(key) not in before
+        ]
+        return found + [child_of(entry, key, end, value) for key, end, value in added]
+
+    def _same(self, before: Any, now: Any) -> bool:
+        if before is now:
+            return True
+        if isinstance(before, Tensor) and isinstance(now, Tensor):
+            return same_tensor(self._copies.get(id(before), before), now)
+        return type(before) is type(now) and is_plain(before) and repr(before) == repr(now)
+
+    def put_back_only(self, entries: Iterable[Entry]) -> None:
+        """Put back these entries of :meth:`changes` alone."""
+        names = {entry.name for entry in entries}
+        for entry, kept in self._leaves:
+            if entry.name in names:
+                _restore_leaf(entry, kept)
+        for entry in entries:
+            if entry.owner is not None and entry.owner.kind in ATTRIBUTES:
+                set_child(entry.owner, entry.key, entry.value)
+
+    def put_back(self, where: Tensor | None = None, keep: frozenset[str] = frozenset()) -> None:
+        """Put everything back.
+
+        Parameters
+        ----------
+        where : Tensor, optional
+            One number on the device: where it is 0, everything stays. The host does not wait for
+            it, and only tensors can be put back.
+        keep : frozenset of str
+            Names of objects that stay if they were made since.
+        """
+        for entry, kept in self._leaves:
+            if where is None:
+                _restore_leaf(entry, kept)
+            elif isinstance(kept, Tensor):
+                now = local(entry.value)
+                now.copy_(torch.where(where.bool(), kept, now))
+        for entry, kept_children in self._structures:
+            if where is None:
+                refill(entry, [(key, value) for key, _, value in kept_children], keep)
+        for slot in self._slots:
+            self._put_back_slot(slot, where)
+
+    @torch.no_grad()
+    def _put_back_slot(self, slot: Entry, where: Tensor | None) -> None:
+        """Put back an attribute that may hold another value now, as after ``n = n + 1``."""
+        assert slot.owner is not None
+        now, copy_ = get_child(slot.owner, slot.key), self._copies.get(id(slot.value))
+        if now is slot.value:
+            return
+        if where is not None:
+            if copy_ is None or not isinstance(now, Tensor) or now.shape != copy_.shape:
+                return
+            slot.value.data.copy_(torch.where(where.bool(), copy_, now.detach()))
+        if slot.value is ABSENT:
+            delete_child(slot.owner, slot.key)
+        else:
+            set_child(slot.owner, slot.key, slot.value)
+
+    def contents(self) -> dict[int, list[Child]]:
+        """Return the children of structures at the time of the snapshot, by ``id``."""
+        found = {id(entry.value): kept for entry, kept in self._structures}
+        for slot in self._slots:
+            assert slot.owner is not None
+            kept = found.setdefault(id(slot.owner.value), children(slot.owner))
+            found[id(slot.owner.value)] = [
+                (key, end, slot.value if key == slot.key else value) for key, end, value in kept
+            ]
+        return found
+
+    def names(self) -> set[str]:
+        """Return the names of all entries."""
+        entries = [entry for entry, _ in (*self._leaves, *self._structures)]
+        return {entry.name for entry in (*entries, *self._slots)}
+
+    def own(self) -> dict[str, Tensor]:
+        """Return the tensors that the model's ``state_dict`` holds, by name."""
+        return {entry.name: kept for entry, kept in self._leaves if entry.kind == OWN}
+
+    def leaves(self) -> dict[int, Any]:
+        """Return the contents of the leaves, by ``id``."""
+        return {id(entry.value): kept for entry, kept in self._leaves}
+
+
+def _tracked(entry: Entry) -> list[Child]:
+    """Return the children of a structure, without those that belong to the strategy.
+
+    ``fully_shard`` puts other objects in the place of the model's parameters.
+    """
+    found = children(entry)
+    if entry.kind == MODULE and entry.in_model:
+        return [child for child in found if child[0][0] != "p"]
+    return found
+
+
+def child_of(owner: Entry, key: Any, end: str, value: Any) -> Entry:
+    """Return an entry for an attribute as such, whatever it holds."""
+    name = f"{owner.name}{end}" if owner.name else end.removeprefix(".")
+    return Entry(name, owner, key, value, TENSOR if isinstance(value, Tensor) else "attribute")
+
+
+def key_of(key: Any) -> Any:
+    """Return a key that can be compared: tensors compare by identity."""
+    return key if is_plain(key) else id(key)
+
+
+def get_child(owner: Entry, key: Any) -> Any:
+    """Return an attribute as it is now; ``ABSENT`` if it is gone."""
+    letter, name = key
+    if owner.kind == MODULE:
+        return _tables(owner.value)[letter].get(name, ABSENT)
+    if letter == "a" and name in getattr(owner.value, "__dict__", {}):
+        return owner.value.__dict__[name]
+    return next((value for each, _, value in children(owner) if each == key), ABSENT)
+
+
+def _tables(module: nn.Module) -> dict[str, dict[str, Any]]:
+    return {
+        "p": module._parameters,
+        "b": module._buffers,
+        "m": module._modules,
+        "a": module.__dict__,
+    }
+
+
+def set_child(owner: Entry, key: Any, value: Any) -> None:
+    """Put a value into a structure that is no tuple."""
+    if owner.kind in CONTAINERS:
+        owner.value[key] = value
+        return
+    letter, name = key
+    if owner.kind == MODULE:
+        _tables(owner.value)[letter][name] = value
+    elif letter == "c":
+        code = owner.value.__code__
+        owner.value.__closure__[code.co_freevars.index(name)].cell_contents = value
+    elif letter == "a" and isinstance(owner.value, type):
+        type.__setattr__(owner.value, name, value)
+    elif letter == "a":
+        object.__setattr__(owner.value, name, value)
+
+
+def delete_child(owner: Entry, key: Any) -> None:
+    """Remove an attribute of a structure."""
+    letter, name = key
+    if owner.kind == MODULE:
+        _tables(owner.value)[letter].pop(name, None)
+    elif letter == "a" and isinstance(owner.value, type):
+        type.__delattr__(owner.value, name)
+    elif letter == "a":
+        object.__delattr__(owner.value, name)
+
+
+def refill(entry: Entry, kept: list[tuple[Any, Any]], keep: frozenset[str] = frozenset()) -> None:
+    """Give a structure these keys and values, and no others but those that are named."""
+    now = [(key, value) for key, _, value in _tracked(entry)]
+    if len(now) == len(kept) and all(
+        key_of(one) == key_of(other) and a is b
+        for (one, a), (other, b) in zip(now, kept, strict=True)
+    ):
+        return
+    if entry.kind in CONTAINERS:
+        if entry.kind != TUPLE and entry.name not in keep:
+            _refill_container(entry.value, kept)
+        return
+    stay = {key for key, end, _ in children(entry) if f"{entry.name}{end}".lstrip(".") in keep}
+    before = {key for key, _ in kept}
+    for key, _ in now:
+        if key not in before and key not in stay:
+            delete_child(entry, key)
+    there = dict(now)
+    for key, each in kept:
+        if key not in stay and there.get(key, ABSENT) is not each:
+            set_child(entry, key, each)
+
+
+def _refill_container(value: Any, kept: list[tuple[Any, Any]]) -> None:
+    value.clear()
+    if isinstance(value, dict):
+        for key, each in kept:
+            dict.__setitem__(value, key, each)
+    else:
+        value.extend(each for _, each in kept)
+
+
+def _restore_flat(value: Any, kept: Any) -> None:
+    if isinstance(value, frozenset | tuple):
+        return
+    value.clear()
+    if isinstance(value, list | deque):
+        value.extend(kept)
+    else:
+        value.update(kept)
+
+
+_COPY: dict[str, Callable[[Any], Any]] = {
+    OWN: lambda tensor: local(tensor).clone(),
+    TENSOR: lambda tensor: local(tensor).clone(),
+    ARRAY: lambda array: array.copy(),
+    GENERATOR: lambda generator: copied(state_of(generator)),
+    PROTOCOL: lambda value: copied(value.state_dict()),
+    FLAT: copy.copy,
+}
+
+
+def content_of(entry: Entry) -> Any:
+    """Return the content of a leaf: the value itself, or the state of a generator or an object."""
+    if entry.kind == GENERATOR:
+        return state_of(entry.value)
+    return entry.value.state_dict() if entry.kind == PROTOCOL else entry.value
+
+
+def _same_leaf(entry: Entry, kept: Any) -> bool:
+    if entry.kind in (OWN, TENSOR):
+        return same_tensor(entry.value, kept)
+    return equal(content_of(entry), kept)
+
+
+def _restore_leaf(entry: Entry, kept: Any) -> None:
+    if _same_leaf(entry, kept):
+        return
+    if isinstance(entry.value, Tensor):
+        fill(entry.value, kept)
+    elif entry.kind == ARRAY:
+        entry.value[...] = kept
+    elif entry.kind == GENERATOR:
+        set_state(entry.value, kept)
+    elif entry.kind == PROTOCOL:
+        entry.value.load_state_dict(kept)
+    else:
+        _restore_flat(entry.value, kept)

@@ -1,0 +1,119 @@
+"""State of one step, which is tried once or several times.
+
+A masked sample leaves no trace in it, nor does a try of a step that is repeated, nor a step that
+moves no parameter. Only what was seen to move is copied at the begin of a step: a mask or a table
+of positions may be large, and stays. Where only the device knows that a step moved no parameter,
+tensors alone are put back: the host does not wait to learn it.
+
+Not here: checkpoints (``engine.state.inventory``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from torch import Tensor, nn
+
+from lockstep.engine.state.inventory import Inventory
+from lockstep.engine.state.snapshot import Snapshot, get_child
+from lockstep.engine.state.walk import ATTRIBUTES, OWN, Entry, kind_of
+
+
+class StepState:
+    """State of a step.
+
+    Parameters
+    ----------
+    inventory : Inventory
+    moved : iterable of str
+        Names of the parameters that ``loss()`` changes by itself.
+    """
+
+    def __init__(self, inventory: Inventory, moved: Iterable[str] = ()) -> None:
+        self._inventory, self._moved = inventory, frozenset(moved)
+        self._moving: dict[str, Entry] = {}
+        self._warm = False
+        self._step: int | None = None
+        self._before = Snapshot([])
+
+    @contextmanager
+    def warm_up(self, keep: frozenset[str] = frozenset()) -> Iterator[None]:
+        """Put everything back at the end, and note what has changed.
+
+        Parameters of the model are left out, unless ``loss()`` changes them. Objects named in
+        ``keep`` stay if the passes make them: a checkpoint has their contents. A second warm-up,
+        during training, leaves alone what did not move in the first: the loader's thread may
+        change it meanwhile.
+        """
+        if self._warm:
+            with self.unchanged():
+                yield
+            return
+        self._warm = True
+        before = Snapshot(
+            entry
+            for entry in self._inventory.walk().values()
+            if not is_trained(entry) or entry.name in self._moved
+        )
+        try:
+            yield
+        finally:
+            self.watch(before.changes())
+            before.put_back(keep=keep)
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Put back at the end what moves."""
+        before = self._now()
+        try:
+            yield
+        finally:
+            before.put_back()
+
+    def watch(self, entries: Iterable[Entry]) -> None:
+        """From now on, these entries are state of a step."""
+        self._moving |= {entry.name: entry for entry in entries}
+
+    def begin(self, step: int) -> None:
+        """A try of ``step`` begins.
+
+        The first finds the state as it is, every other one as the first did.
+        """
+        if step == self._step:
+            self._before.put_back()
+        else:
+            self._step, self._before = step, self._now()
+
+    def end(self, *, refused: bool | Tensor) -> None:
+        """End the step. If it was refused, restore the state."""
+        if refused is not False:
+            self._before.put_back(where=None if refused is True else refused)
+
+    def at_begin(self, step: int) -> Snapshot | None:
+        """Return the state at the begin of ``step``, if that step is under way."""
+        return self._before if step == self._step else None
+
+    def _now(self) -> Snapshot:
+        return Snapshot(map(_as_it_is, self._moving.values()), slots=self._slots())
+
+    def _slots(self) -> list[Entry]:
+        return [
+            _as_it_is(entry)
+            for entry in self._moving.values()
+            if entry.owner is not None and entry.owner.kind in ATTRIBUTES
+        ]
+
+
+def _as_it_is(entry: Entry) -> Entry:
+    """Return an entry with the value that its place has now."""
+    if entry.owner is None or entry.owner.kind not in ATTRIBUTES:
+        return entry
+    value = get_child(entry.owner, entry.key)
+    kind = entry.kind if value is entry.value and entry.kind != "attribute" else kind_of(value)
+    return Entry(entry.name, entry.owner, entry.key, value, kind)
+
+
+def is_trained(entry: Entry) -> bool:
+    """Return whether an entry is a parameter of the model, trainable or not."""
+    return entry.kind == OWN and isinstance(entry.value, nn.Parameter)

@@ -1,0 +1,365 @@
+"""Walk through a model, its task and the modules of the user's code.
+
+Each value that a step may change becomes an :class:`Entry` with a name that its author knows:
+``teacher.weight`` belongs to the model, ``task.calls`` to the task, ``train.SEEN`` to the module
+``train`` of the user's code. Only dictionaries and slots are read, so no property runs. An object
+that was met before is a reference to its first name, so shared state is one entry.
+
+Not here: the rules (``engine.state.rules``), the values of single entries
+(``engine.state.values``).
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import types
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+from pathlib import PurePath
+from typing import Any, Final
+
+import numpy as np
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.nn.parameter import is_lazy
+from torch.utils.data import Dataset
+
+from lockstep.engine.state.rules import (
+    UserCode,
+    has_own_protocol,
+    is_left_out,
+    is_private_to_library,
+)
+from lockstep.engine.state.values import PLAIN_TYPES, draws, is_plain
+
+TASK: Final = "task"
+"""Name of the task, the second root; the model has none."""
+ENTRIES_MAX: Final = 50_000
+DEPTH_MAX: Final = 24
+"""A module inside a module does not count."""
+FLAT_MAX: Final = 1_000_000
+"""Entries of a container of plain values, which is one entry of the inventory."""
+_OF_EVERY_MODULE: Final = frozenset(vars(nn.Module())) | {"_is_full_backward_hook"}
+PRINTABLE: Final = (Decimal, Fraction, range, slice)
+"""Immutable values with an exact ``repr`` and no form in a checkpoint."""
+_DESCRIPTORS: Final = (
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    property,
+    functools.cached_property,
+)
+
+# Kinds of an entry. Leaves:
+PLAIN, REFERENCE, OUT, OWN = "plain", "reference", "out", "own"
+TENSOR, ARRAY, GENERATOR, PROTOCOL, FLAT = "tensor", "array", "generator", "protocol", "flat"
+ITERATOR, ODD = "iterator", "odd"
+# Structures:
+MAPPING, SEQUENCE, TUPLE = "mapping", "sequence", "tuple"
+MODULE, OBJECT, CLASS, NAMESPACE, FUNCTION = "module", "object", "class", "namespace", "function"
+CONTAINERS: Final = frozenset({MAPPING, SEQUENCE, TUPLE})
+ATTRIBUTES: Final = frozenset({MODULE, OBJECT, CLASS, NAMESPACE, FUNCTION})
+STRUCTURES: Final = CONTAINERS | ATTRIBUTES
+
+Child = tuple[Any, str, Any]
+"""Key, end of the name, value."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Entry:
+    """One value and its location."""
+
+    name: str
+    owner: Entry | None
+    key: Any
+    """Attribute, index or key inside the owner."""
+    value: Any
+    kind: str
+    target: str = ""
+    """Name of the first entry of the same object, for a reference."""
+    foreign: bool = False
+    """True inside an object of a package that is not the user's own."""
+    skip: frozenset[str] = frozenset()
+    """Attributes that are left out."""
+
+    @property
+    def in_model(self) -> bool:
+        """True below the model, the first root."""
+        top = self
+        while top.owner is not None:
+            top = top.owner
+        return not top.name
+
+    @property
+    def of_module(self) -> bool:
+        """True for a parameter or a buffer of any module."""
+        return self.owner is not None and self.owner.kind == MODULE and self.key[0] in "pb"
+
+
+class Walk:
+    """Walk over some roots.
+
+    Parameters
+    ----------
+    code : UserCode
+    own : mapping
+        ``id`` → name of the objects that the model's ``state_dict`` holds.
+    left_out : iterable
+        Further objects to leave out: the datasets.
+    not_state : frozenset of str
+        Names of attributes of the task that are left out.
+    datasets : bool
+        True to walk through datasets, too.
+    contents : mapping, optional
+        Children of structures at an earlier time, by ``id``; the walk goes through these.
+    """
+
+    def __init__(
+        self,
+        code: UserCode,
+        *,
+        own: Mapping[int, str] | None = None,
+        left_out: Iterable[object] = (),
+        not_state: frozenset[str] = frozenset(),
+        datasets: bool = False,
+        contents: dict[int, list[Child]] | None = None,
+    ):
+        self._code, self._own, self._not_state = code, own or {}, not_state
+        self._left_out, self._datasets = frozenset(map(id, left_out)), datasets
+        self._contents = contents or {}
+        self._met: dict[int, str] = {}
+        self.entries: dict[str, Entry] = {}
+        self.doubled: list[str] = []
+        """Names of two values: neither is reliable."""
+        self.incomplete = False
+        """True if there are more entries than the walk may take."""
+
+    def root(self, name: str, value: object) -> None:
+        """Walk through one object and everything below it, breadth first."""
+        if id(value) in self._met:
+            return
+        skip = self._not_state if name == TASK else frozenset()
+        first = Entry(name, None, None, value, self._kind_of_root(value), skip=skip)
+        self._add(first, value)
+        waiting = deque([(first, 0)])
+        while waiting:
+            owner, depth = waiting.popleft()
+            if len(self.entries) > ENTRIES_MAX or depth > DEPTH_MAX:
+                self.incomplete = True
+                return
+            for key, end, value_ in self.children(owner):
+                entry = self._entry(owner, key, end, value_)
+                self._add(entry, value_)
+                if entry.kind in STRUCTURES:
+                    inside = entry.kind == owner.kind == MODULE
+                    waiting.append((entry, depth if inside else depth + 1))
+
+    def children(self, entry: Entry) -> list[Child]:
+        """Return the children of a structure, now or at the time of ``contents``."""
+        kept = self._contents.get(id(entry.value))
+        found = children(entry) if kept is None else kept
+        if entry.kind != MAPPING:
+            return found
+        return [
+            (key, f"[{self.key_name(key, at)}]", value) for at, (key, _, value) in enumerate(found)
+        ]
+
+    def key_name(self, key: Any, at: int) -> str:
+        """Return a key as names show it: an object by its own name, else by its position."""
+        if is_plain(key):
+            return repr(key)
+        return f"<{self.name_of(key) or f'{type(key).__name__} {at}'}>"
+
+    def name_of(self, value: object) -> str | None:
+        """Return the name of an object that was met, or that ``state_dict`` holds."""
+        return self._own.get(id(value)) or self._met.get(id(value))
+
+    def local_classes(self) -> None:
+        """Walk through the user's classes that no module holds, such as those inside functions."""
+        for entry in list(self.entries.values()):
+            kind = type(entry.value)
+            if entry.kind in (OBJECT, MODULE) and self._code.owns(kind.__module__):
+                self.root(f"{kind.__module__}.{kind.__qualname__}", kind)
+
+    def _kind_of_root(self, value: object) -> str:
+        if isinstance(value, nn.Module):
+            return MODULE
+        if isinstance(value, types.ModuleType):
+            return NAMESPACE
+        return CLASS if isinstance(value, type) else OBJECT
+
+    def _add(self, entry: Entry, value: object) -> None:
+        if entry.name in self.entries:
+            self.doubled.append(entry.name)
+            return
+        self.entries[entry.name] = entry
+        if entry.kind not in (PLAIN, OUT, REFERENCE):
+            self._met[id(value)] = entry.name
+
+    def _entry(self, owner: Entry, key: Any, end: str, value: Any) -> Entry:
+        name = f"{owner.name}{end}" if owner.name else end.removeprefix(".")
+        met = self._met.get(id(value))
+        if met is not None:
+            return Entry(name, owner, key, value, REFERENCE, met)
+        kind = self._kind(value)
+        foreign = owner.foreign or (kind == OBJECT and self._code.is_foreign(value))
+        return Entry(name, owner, key, value, kind, foreign=foreign)
+
+    def _kind(self, value: Any) -> str:
+        if id(value) in self._own:
+            return OWN
+        if id(value) in self._left_out:
+            return OUT
+        kind = kind_of(value)
+        if kind != OBJECT:
+            return kind
+        if isinstance(value, types.ModuleType):
+            return NAMESPACE if self._code.owns(value.__name__) else OUT
+        if isinstance(value, type):
+            return CLASS if self._code.owns(value.__module__) else OUT
+        if isinstance(value, types.FunctionType):
+            return FUNCTION if self._code.owns(value.__module__) else OUT
+        if isinstance(value, types.MethodType | functools.partial | staticmethod | classmethod):
+            return FUNCTION
+        if not (hasattr(value, "__dict__") or _slots(value)):
+            return OUT
+        if self._datasets and isinstance(value, Dataset):
+            return OBJECT
+        return OUT if is_left_out(value) else OBJECT
+
+
+def _is_tensor(value: Any) -> bool:
+    return (
+        isinstance(value, Tensor)
+        and not isinstance(value, DTensor)
+        and not is_lazy(value)
+        and not value.is_quantized
+        and value.device.type != "meta"
+    )
+
+
+def _is_flat(value: Any) -> bool:
+    if not isinstance(value, list | dict | set | frozenset | deque | tuple):
+        return False
+    if len(value) > FLAT_MAX or hasattr(value, "_fields") or type(value) not in EXACT:
+        return False
+    if isinstance(value, dict):
+        return all(map(is_plain, value)) and all(map(is_plain, value.values()))
+    return all(map(is_plain, value))
+
+
+EXACT: Final = {list, dict, set, frozenset, deque, tuple, OrderedDict, defaultdict, Counter}
+"""Containers that can be made anew; those of other classes are only filled in place."""
+
+_KINDS: Final[tuple[tuple[str, Any], ...]] = (
+    (PLAIN, lambda value: is_plain(value) or isinstance(value, np.generic | Enum)),
+    (TENSOR, _is_tensor),
+    (OUT, lambda value: isinstance(value, Tensor | PurePath)),
+    (ARRAY, lambda value: isinstance(value, np.ndarray)),
+    (GENERATOR, draws),
+    (MODULE, lambda value: isinstance(value, nn.Module)),
+    (PROTOCOL, has_own_protocol),
+    (FLAT, _is_flat),
+    (MAPPING, lambda value: isinstance(value, dict)),
+    (SEQUENCE, lambda value: isinstance(value, list | deque)),
+    (TUPLE, lambda value: isinstance(value, tuple)),
+    (ODD, lambda value: isinstance(value, (*PRINTABLE, set, frozenset))),
+    (ITERATOR, lambda value: isinstance(value, Iterator) and not isinstance(value, io.IOBase)),
+)
+"""The first that applies."""
+
+
+def kind_of(value: Any) -> str:
+    """Return the kind of a value; ``object`` where the user's code decides."""
+    if type(value) in PLAIN_TYPES:  # Most attributes: no need to ask them all.
+        return PLAIN
+    return next((kind for kind, is_kind in _KINDS if is_kind(value)), OBJECT)
+
+
+def children(entry: Entry) -> list[Child]:
+    """Return the children of a structure. No code of the user's runs."""
+    value = entry.value
+    if entry.kind == MAPPING:
+        return [(key, "[]", each) for key, each in list(value.items())]
+    if entry.kind in (SEQUENCE, TUPLE):
+        return [(index, f"[{index}]", each) for index, each in enumerate(list(value))]
+    if entry.kind == MODULE:
+        return _of_module(value)
+    if entry.kind == FUNCTION:
+        return _of_function(value)
+    if entry.kind == OBJECT:
+        found = attributes(value)
+        return [(("a", name), f".{name}", each) for name, each in found if name not in entry.skip]
+    return [
+        (("a", name), f".{name}", each)
+        for name, each in list(vars(value).items())
+        if not name.startswith("__") and not isinstance(each, _DESCRIPTORS)
+    ]
+
+
+def attributes(value: object) -> list[tuple[str, Any]]:
+    """Return the attributes of an object, those in slots included."""
+    found = list(vars(value).items()) if hasattr(value, "__dict__") else []
+    for name, slot in _slots(value):
+        try:
+            found.append((name, slot.__get__(value)))
+        except AttributeError:  # Not set.
+            continue
+    return found
+
+
+def _slots(value: object) -> list[tuple[str, Any]]:
+    return [
+        (name, slot)
+        for kind in type(value).__mro__
+        if kind.__module__ != "builtins"
+        for name, slot in vars(kind).items()
+        if isinstance(slot, types.MemberDescriptorType)
+    ]
+
+
+def _of_module(module: nn.Module) -> list[Child]:
+    found: list[Child] = [
+        ((letter, name), f".{name}", value)
+        for letter, kind in (
+            ("p", module._parameters),
+            ("b", module._buffers),
+            ("m", module._modules),
+        )
+        for name, value in list(kind.items())
+    ]
+    found.append((("a", "training"), ".training", module.training))
+    found += [
+        (("a", name), f".{name}", value)
+        for name, value in list(vars(module).items())
+        if name not in _OF_EVERY_MODULE and not is_private_to_library(module, name)
+    ]
+    return found
+
+
+def _of_function(value: Any) -> list[Child]:
+    """Return the parts of a function that hold state: closure, mutable defaults, attributes."""
+    if isinstance(value, types.MethodType):
+        return [(("x", "self"), ".__self__", value.__self__)]
+    if isinstance(value, staticmethod | classmethod):
+        return [(("x", "function"), ".__func__", value.__func__)]
+    if isinstance(value, functools.partial):
+        parts = [("func", value.func), ("args", value.args), ("keywords", value.keywords)]
+        return [(("x", name), f".{name}", each) for name, each in parts]
+    found: list[Child] = []
+    for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
+        try:
+            found.append((("c", name), f".{name}", cell.cell_contents))
+        except ValueError:  # Not filled yet.
+            continue
+    defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
+    found += [
+        (("x", str(index)), f".default[{index}]", each)
+        for index, each in enumerate(defaults)
+        if not is_plain(each)
+    ]
+    return found + [(("a", name), f".{name}", each) for name, each in list(vars(value).items())]
