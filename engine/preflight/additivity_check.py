@@ -222,6 +222,7 @@ class _Check:
         self._left_out: list[int] = []
         self._notes: list[str] = []
         self._divide()
+        trial.begin(divided(trial.task, self._samples[:2], [2])[0])
 
     def result(self) -> Checked:
         """Return the result of the comparison."""

@@ -28,7 +28,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from lockstep.engine.preflight.chosen_samples import numbers_of
@@ -67,7 +67,7 @@ def cause_of(trial: TrialTask, samples: list[Any], tolerance: Tolerance) -> str:
     """
     search = _Search(trial, samples, tolerance)
     said = ""
-    norms = search.set_to_eval(_BatchNorm)
+    norms = search.trial.set_to_eval(_BatchNorm)
     if norms:
         said = (
             f"depends on the other samples of a micro-batch through BatchNorm ({listed(norms)}): "
@@ -98,7 +98,7 @@ def _dropout_cause(search: _Search) -> str:
     """Return the cause if it is ``lockstep.Dropout``; empty if not."""
     (whole,) = search.uses([search.samples])
     alone = search.uses([[sample] for sample in search.samples])
-    dropouts = search.set_to_eval(Dropout)
+    dropouts = search.trial.set_to_eval(Dropout)
     if not dropouts or search.differs(search.samples):
         return ""
     uneven = [name for name in whole if any(one[name] != whole[name] for one in alone)]
@@ -122,17 +122,6 @@ class _Search:
         self.trial, self.samples = trial, samples
         self._tolerance = tolerance
         self._same = 1e-6 if tolerance.limit < 1e-6 else 1e-2
-
-    def set_to_eval(self, kind: type[nn.Module]) -> list[str]:
-        """Set the training modules of a kind to eval mode, and return their names."""
-        found = {
-            name: module
-            for name, module in self.trial.model.named_modules()
-            if isinstance(module, kind) and module.training
-        }
-        for module in found.values():
-            module.eval()
-        return list(found)
 
     def uses(self, pieces: Sequence[list[Any]]) -> list[Counter[str]]:
         """Return the number of calls of each ``lockstep.Dropout`` in the forward of each piece."""

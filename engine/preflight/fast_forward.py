@@ -8,26 +8,29 @@ log of losses moves too, and is not read.
 
 So a counter is found whose effect begins late, which no comparison of the first batches can see.
 
-Not here: the values that a task holds (``engine.preflight.hidden_state``), a loss that is not a sum
-over samples (``engine.preflight.additivity_check``).
+Not here: the values that a task holds (``engine.state``), a loss that is not a sum over samples
+(``engine.preflight.additivity_check``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
-from lockstep.engine.preflight.hidden_state import HiddenState, put_back
 from lockstep.engine.preflight.trial_task import Piece, TrialTask, divided
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.errors import release
+from lockstep.engine.state.snapshot import Snapshot, set_child
+from lockstep.engine.state.walk import CONTAINERS, PLAIN, Entry
 from lockstep.engine.step.requirements import listed
 from lockstep.engine.task.interface import Task
 
+Change = Callable[[], None]
 CALLS: Final = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
 """Calls by which numbers are advanced."""
 SINGLES_MAX: Final = 24
@@ -111,41 +114,83 @@ def _state_read(trial: TrialTask, one: Piece, other: Piece, seed: int) -> list[R
     fast = _FastForward(trial, one, seed)
     fast.call(one)
     trial.scale(_MOVED)
-    first = trial.held()
+    first = _Moment(trial)
     fast.call(other)
-    second = trial.held()
+    second = _Moment(trial)
     fast.call(one)
-    third = {each.name: each for each in trial.held()}
-    before = {each.name: each for each in second if each.changed()}
-    before |= {each.name: each for each in first if each.changed()}
-    earlier = {each.name: each for each in second}
+    changes = {
+        change.name: (moment, change)
+        for moment in (second, first)
+        for change in moment.snapshot.changes()
+    }
+    third = _Moment(trial)
     moved = [
-        _Moved(value, _advances(earlier.get(name, value), third[name]))
-        for name, value in before.items()
-        if name in third
+        _Moved(entry, before, _advances(entry, second, third))
+        for moment, change in changes.values()
+        for entry, before in moment.parts_of(change, third)
     ]
-    return fast.read(moved, list(third.values()))
+    return fast.read(moved, third.snapshot)
+
+
+class _Moment:
+    """State at a moment."""
+
+    def __init__(self, trial: TrialTask):
+        self.entries = trial.inventory.walk()
+        self.snapshot = Snapshot(self.entries.values(), trial.is_left_out)
+        self._leaves = self.snapshot.leaves()
+
+    def content(self, name: str) -> Any:
+        """Return a value as it was at this moment."""
+        entry = self.entries.get(name)
+        if entry is None or entry.kind == PLAIN:
+            return None if entry is None else entry.value
+        return self._leaves.get(id(entry.value))
+
+    def parts_of(self, change: Entry, now: _Moment) -> Iterator[tuple[Entry, Change]]:
+        """Yield what changed since this moment, and how it is put back.
+
+        A container of several kinds of values is split into its numbers.
+        """
+        if change.kind not in CONTAINERS:
+            if change.name in self.entries and change.name in now.entries:
+                yield now.entries[change.name], partial(self.snapshot.put_back_only, [change])
+            return
+        for name, entry in now.entries.items():
+            before = self.entries.get(name)
+            if entry.owner is None or entry.owner.name != change.name or before is None:
+                continue
+            if entry.kind == before.kind == PLAIN and entry.value != before.value:
+                yield entry, partial(_put, entry, before.value)
 
 
 @dataclass(frozen=True)
 class _Moved:
     """A value that calls change."""
 
-    before: HiddenState
-    later: list[tuple[int, HiddenState]]
-    """The value as it would be some calls later."""
+    entry: Entry
+    before: Change
+    """Puts the value back."""
+    later: list[tuple[int, Change]]
+    """Advances the value by some calls."""
 
 
-def _advances(before: HiddenState, now: HiddenState) -> list[tuple[int, HiddenState]]:
-    """Return a state with its numbers advanced at the pace of the last call."""
-    found = []
-    for calls in CALLS:
-        advanced = _advanced(before.kept, now.kept, calls)
-        if advanced is not None:
-            is_plain = isinstance(now.value, int | float)
-            value = advanced if is_plain else now.value
-            found.append((calls, replace(now, value=value, kept=advanced)))
-    return found
+def _advances(entry: Entry, before: _Moment, now: _Moment) -> list[tuple[int, Change]]:
+    """Return changes that advance the numbers of a value at the pace of the last call."""
+    old, new = before.content(entry.name), now.content(entry.name)
+    advanced = ((calls, _advanced(old, new, calls)) for calls in CALLS)
+    return [(calls, partial(_put, entry, value)) for calls, value in advanced if value is not None]
+
+
+@torch.no_grad()
+def _put(entry: Entry, value: Any) -> None:
+    """Put a number, a tensor, or a dict of plain values in the place of an entry."""
+    if isinstance(entry.value, Tensor):
+        entry.value.data.copy_(value)
+    elif isinstance(entry.value, dict):
+        entry.value.update(value)
+    elif entry.owner is not None:
+        set_child(entry.owner, entry.key, value)
 
 
 def _advanced(before: Any, now: Any, calls: int) -> Any:
@@ -178,21 +223,21 @@ class _FastForward:
         randomness.seed_device(self._seed, self._trial.device)
         return self._trial.called(piece)
 
-    def read(self, moved: list[_Moved], now: list[HiddenState]) -> list[ReadState]:
+    def read(self, moved: list[_Moved], now: Snapshot) -> list[ReadState]:
         """Return the values that the loss reads."""
         if not moved:
             return []
 
-        def differs(changes: Iterable[HiddenState]) -> bool:
-            put_back(now)
+        def differs(changes: Iterable[Change]) -> bool:
+            now.put_back()
             for change in changes:
-                change.put_back()
+                change()
             try:
                 return not self._same(self.call(self._piece), expected)
             except Exception:  # noqa: BLE001 - a number beyond the end of a schedule, such as a list
                 return True
 
-        put_back(now)
+        now.put_back()
         expected = self.call(self._piece)
         if differs([]):
             return []  # The loss is no function of its state, and has a warning of its own.
@@ -204,19 +249,17 @@ class _FastForward:
             together = self._reads(rest, differs)
             alone += [(each, together) for each in rest]
         return [
-            ReadState(each.before.name, min(calls), each.before.of_module)
+            ReadState(each.entry.name, min(calls), each.entry.of_module)
             for each, calls in alone
             if calls
         ]
 
-    def _reads(
-        self, moved: list[_Moved], differs: Callable[[Iterable[HiddenState]], bool]
-    ) -> list[int]:
+    def _reads(self, moved: list[_Moved], differs: Callable[[Iterable[Change]], bool]) -> list[int]:
         """Return the first number of calls after which these values change the loss, if any."""
         if differs([each.before for each in moved]):
             return [0]
         for calls in CALLS:
-            later = [state for each in moved for number, state in each.later if number == calls]
+            later = [change for each in moved for number, change in each.later if number == calls]
             if later and differs(later):
                 return [calls]
         return []

@@ -26,7 +26,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lockstep.engine.data.task_checks import require_dense
 from lockstep.engine.model.objective import as_terms
-from lockstep.engine.preflight.hidden_state import HiddenState, held_by
+from lockstep.engine.state.inventory import Inventory
+from lockstep.engine.state.snapshot import Snapshot
+from lockstep.engine.state.walk import GENERATOR
 from lockstep.engine.step.gradient import to_device
 from lockstep.engine.step.gradient_guard import GradientGuard
 from lockstep.engine.task.dropout import Dropout, Masks
@@ -98,20 +100,18 @@ class TrialTask:
         """True if some loss drew from a generator that the task or the model holds."""
         trained = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
         self.trained = trained
+        self._own = {id(parameter) for parameter in trained.values()}
         self.dtype = dtype or min((p.dtype for p in trained.values()), key=lambda d: d.itemsize)
         self._kept: list[tuple[nn.Parameter, Tensor]] = []
         """Parameters that were changed, in order, and their values before."""
         self._guard = GradientGuard(self.model)
         self._masks = Masks(self.model, seed=seed, device=self.device)
-        self._modes = [(module, module.training) for module in self.model.modules()]
-        self._attributes = [(vars(module), set(vars(module))) for module, _ in self._modes]
-        for module, _ in self._modes:
-            if isinstance(module, _DropoutNd):
-                module.eval()
+        self.inventory = Inventory(self.model, self.task)
         # A hook of the user gets the gradient of a piece, which is no part of the loss; it has a
         # warning of its own. A copy has none.
         self._hooks = _without_hooks(trained.values()) if self._in_place else []
-        self._held = self._at_start = self.held()
+        self._at_start = self.held()
+        self.set_to_eval(_DropoutNd)
         self._watched = self._checksums() if self._in_place else {}
         self._fill(seed)
 
@@ -128,7 +128,19 @@ class TrialTask:
         self.model.eval()
         for module in stay:
             module.train()
-        self._held = self.held()  # Some modules store their mode in attributes of their own.
+        self._held = self.held()
+
+    def set_to_eval(self, kind: type[nn.Module]) -> list[str]:
+        """Set the training modules of a kind to eval mode, and return their names."""
+        found = {
+            name: module
+            for name, module in self.model.named_modules()
+            if isinstance(module, kind) and module.training
+        }
+        for module in found.values():
+            module.eval()
+        self._held = self.held()
+        return list(found)
 
     def close(self) -> list[str]:
         """Leave the model as it was. Return the names of large frozen tensors that changed."""
@@ -137,11 +149,6 @@ class TrialTask:
         self._put_back()
         if not self._in_place:
             return []
-        for module, mode in self._modes:
-            module.training = mode
-        for attributes, names in self._attributes:
-            for name in set(attributes) - names:
-                del attributes[name]  # A cache of the filled weights.
         with torch.no_grad():
             for parameter, value in reversed(self._kept):
                 parameter.data.copy_(value)
@@ -194,6 +201,11 @@ class TrialTask:
             return torch.stack(list(self._terms(piece).values())).detach()
         finally:
             self._masks.end()
+
+    def begin(self, piece: Piece) -> None:
+        """Call the loss once. What it makes at its first call is there in all further ones."""
+        self.called(piece)
+        self._held = self.held()
 
     @torch.no_grad()
     def scale(self, factor: float) -> None:
@@ -249,24 +261,24 @@ class TrialTask:
         self.names = tuple(terms)
         return terms
 
-    def held(self) -> list[HiddenState]:
-        """Return the state as it is now, to compare with and to put back.
+    def held(self) -> Snapshot:
+        """Return the state as it is now, to compare with and to put back."""
+        return self.inventory.snapshot(self.is_left_out)
 
-        Without the model's own trainable parameters, which the gradient guard checks. A trainable
-        teacher of the task is state.
+    def is_left_out(self, tensor: Tensor) -> bool:
+        """Return whether a tensor is not put back: the model's own weights, and large ones.
+
+        The gradient guard checks the weights. A trainable teacher of the task is state. A large
+        tensor that is no parameter is a table of samples.
         """
-        own = {id(parameter) for parameter in self.trained.values()}
-        return held_by(
-            ("", self.model),
-            ("task", self.task),
-            skip=lambda tensor: id(tensor) in own or (self._in_place and _is_large(tensor)),
-        )
+        large = _is_large(tensor) and (self._in_place or not isinstance(tensor, nn.Parameter))
+        return large or id(tensor) in self._own
 
     def _put_back(self) -> None:
-        for held in self._held:
-            if held.changed():
-                self.draws_by_itself |= held.draws
-                held.put_back()
+        changes = self._held.changes()
+        self.draws_by_itself |= any(entry.kind == GENERATOR for entry in changes)
+        if changes:
+            self._held.put_back()
 
     def _checksums(self) -> dict[str, float]:
         """Return a sum over each large frozen tensor of the model."""

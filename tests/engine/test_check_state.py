@@ -60,8 +60,11 @@ class Averaged(Wide):
 
     def rule(self, each: Tensor, out: Tensor, batch: Any) -> Any:
         mean = out.detach().mean(0)
-        self.mean = mean if not hasattr(self, "mean") else 0.9 * self.mean + 0.1 * mean
-        return (out - self.mean).square().sum()
+        if not hasattr(self, "mean"):
+            self.mean = mean
+        total = (out - self.mean).square().sum()
+        self.mean = 0.9 * self.mean + 0.1 * mean
+        return total
 
 
 class Scheduled(Wide):
