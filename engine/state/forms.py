@@ -6,7 +6,6 @@ Not here: single values (``engine.state.values``, ``engine.state.stored``), rest
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -28,7 +27,6 @@ from lockstep.engine.state.walk import (
     PROTOCOL,
     REFERENCE,
     TENSOR,
-    TUPLE,
     Entry,
     Walk,
     children,
@@ -55,7 +53,7 @@ def mark_of(entry: Entry, kept: Any = None) -> str:
     if kind == REFERENCE:
         return f"→ {entry.target}"
     if kind not in _LEAVES:
-        return f"{value!r}" if isinstance(value, PRINTABLE) else kind
+        return repr(value) if isinstance(value, PRINTABLE) else kind
     content = content_of(entry) if kept is None else kept
     return plain_mark(content) if kind == FLAT else mark(content)
 
@@ -84,7 +82,9 @@ def _has_text(value: Any) -> bool:
 def bytes_of(entry: Entry) -> int:
     """Return the size of a value in a checkpoint, where it may be large."""
     value = entry.value
-    if isinstance(value, Tensor | np.ndarray):
+    if isinstance(value, Tensor):
+        return value.numel() * value.element_size()
+    if isinstance(value, np.ndarray):
         return int(value.nbytes)
     return 8 * len(value) if entry.kind == FLAT else 0
 
@@ -107,18 +107,6 @@ def form_of(entry: Entry, walk: Walk, kept: Any = None) -> Form:
     """
     assert entry.owner is not None
     return [entry.kind, entry.owner.name, _key(entry.key, walk), _payload(entry, walk, kept)]
-
-
-def with_tuples(stored: Mapping[str, Form], walk: Walk) -> dict[str, Form]:
-    """Add the tuples of what is stored: a tuple is restored as a whole."""
-    tuples = {}
-    for name in stored:
-        owner = walk.entries[name].owner
-        while owner is not None and owner.kind == TUPLE and owner.name not in stored:
-            tuples[owner.name] = form_of(owner, walk)
-            owner = owner.owner
-    found = {**stored, **tuples}
-    return {name: found[name] for name in walk.entries if name in found} if tuples else found
 
 
 def _payload(entry: Entry, walk: Walk, kept: Any) -> Any:

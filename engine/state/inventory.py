@@ -27,7 +27,7 @@ from typing import Any, Final
 from torch import Tensor, nn
 
 from lockstep.engine.runtime.ranks import Ranks
-from lockstep.engine.state.forms import Form, bytes_of, form_of, is_constant, mark_of, with_tuples
+from lockstep.engine.state.forms import Form, bytes_of, form_of, is_constant, mark_of
 from lockstep.engine.state.restore import Restoring
 from lockstep.engine.state.rules import UserCode
 from lockstep.engine.state.snapshot import Snapshot
@@ -36,7 +36,6 @@ from lockstep.engine.state.values import mark
 from lockstep.engine.state.walk import (
     ATTRIBUTES,
     CONTAINERS,
-    ENTRIES_MAX,
     GENERATOR,
     ITERATOR,
     OUT,
@@ -124,9 +123,7 @@ class Inventory:
         for module in self._code.modules():
             walk.root(module.__name__, module)
         walk.local_classes()
-        self._unseen = dict.fromkeys(walk.doubled, "a name of two values")
-        if walk.incomplete:
-            self._unseen[TASK] = f"more than {ENTRIES_MAX:,} values"
+        self._unseen = walk.named
         return walk
 
     def snapshot(self, skip: Callable[[Tensor], bool] = lambda _: False) -> Snapshot:
@@ -225,7 +222,6 @@ class Inventory:
                     found.entries[name] = form_of(entry, walk, content)
                 except UnsavableError as error:
                     found.unsaved[name] = str(error)
-        found.entries = with_tuples(found.entries, walk)
         return found
 
     def _gone(self, entries: Mapping[str, Entry]) -> list[Form]:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from torch import Tensor
 
-from lockstep.engine.state.snapshot import delete_child, refill, set_child
+from lockstep.engine.state.snapshot import delete_child, refill, refill_flat, set_child
 from lockstep.engine.state.stored import UnsavableError, decode, new_mapping, tensor_of
 from lockstep.engine.state.values import fill, set_state
 from lockstep.engine.state.walk import (
@@ -156,8 +156,7 @@ class Restoring:
         if entry is None:
             self._lost[name] = f"{owner} is not there at the start"
         elif entry.kind == TUPLE:
-            if self._objects[name] is not self._here[name].value:
-                self._lost[name] = "it is a part of a tuple"
+            return  # Made again as a whole.
         elif name not in self._here or self._here[name].value is not self._objects[name]:
             set_child(entry, self._key(key), self._objects[name])
 
@@ -168,12 +167,28 @@ class Restoring:
         return decode(form)
 
     def _follow(self) -> None:
-        """Let references to an object that was replaced follow it."""
+        """Let references to an object that was replaced follow it, and tuples hold their parts.
+
+        Parts come after their tuple in the walk.
+        """
+        parts: dict[str, list[str]] = {}
         for name, entry in self._here.items():
-            if entry.kind != REFERENCE or name in self._stored or entry.owner is None:
+            if entry.owner is not None and entry.owner.kind == TUPLE:
+                parts.setdefault(entry.owner.name, []).append(name)
+        for name, entry in reversed(list(self._here.items())):
+            if name in self._stored or entry.owner is None:
                 continue
-            if entry.target in self._replaced and entry.owner.kind != TUPLE:
-                set_child(entry.owner, entry.key, self._replaced[entry.target])
+            if entry.kind == REFERENCE and entry.target in self._replaced:
+                self._objects[name] = self._replaced[entry.target]
+            elif entry.kind == TUPLE:
+                values = [self._objects[part] for part in parts.get(name, [])]
+                if all(a is b for a, b in zip(values, entry.value, strict=True)):
+                    continue
+                self._tuple(name, type(entry.value).__name__, values)
+            else:
+                continue
+            if entry.owner.kind != TUPLE:
+                set_child(entry.owner, entry.key, self._objects[name])
 
     def _delete(self, owner: Entry, attribute: str) -> None:
         name = f"{owner.name}.{attribute}" if owner.name else attribute
@@ -203,18 +218,10 @@ def _leaf(kind: str, payload: Any, current: Any) -> Any:
         current.load_state_dict(value)
         return current
     if kind == FLAT and type(current) is type(value) and not isinstance(value, tuple | frozenset):
-        _refill_flat(current, value)
+        refill_flat(current, value)
         return current
     return value
 
 
 def _alike(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
     return one.shape == other.shape and one.dtype == other.dtype and one.flags.writeable
-
-
-def _refill_flat(current: Any, value: Any) -> None:
-    current.clear()
-    if isinstance(value, list | deque):
-        current.extend(value)
-    else:
-        current.update(value)

@@ -19,7 +19,7 @@ import sys
 import threading
 import types
 import weakref
-from collections import UserDict, UserList
+from collections import ChainMap, UserDict, UserList
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -38,6 +38,7 @@ _WALKED_OF_PYTHON: Final = (
     argparse.Namespace,
     UserDict,
     UserList,
+    ChainMap,
     queue.Queue,
 )
 _NEVER: Final = (

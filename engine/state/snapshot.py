@@ -22,6 +22,7 @@ from lockstep.engine.state.values import (
     fill,
     is_plain,
     local,
+    plain_mark,
     same_tensor,
     set_state,
     state_of,
@@ -292,8 +293,13 @@ def _refill_container(value: Any, kept: list[tuple[Any, Any]]) -> None:
 def _restore_flat(value: Any, kept: Any) -> None:
     if isinstance(value, frozenset | tuple):
         return
+    refill_flat(value, kept)
+
+
+def refill_flat(value: Any, kept: Any) -> None:
+    """Give a container of plain values another content."""
     value.clear()
-    if isinstance(value, list | deque):
+    if isinstance(value, list | deque | bytearray):
         value.extend(kept)
     else:
         value.update(kept)
@@ -319,6 +325,8 @@ def content_of(entry: Entry) -> Any:
 def _same_leaf(entry: Entry, kept: Any) -> bool:
     if entry.kind in (OWN, TENSOR):
         return same_tensor(entry.value, kept)
+    if entry.kind == FLAT:  # The order of a dict is state, too.
+        return plain_mark(entry.value) == plain_mark(kept)
     return equal(content_of(entry), kept)
 
 

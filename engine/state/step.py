@@ -10,14 +10,31 @@ Not here: checkpoints (``engine.state.inventory``).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
+from typing import Final
 
 from torch import Tensor, nn
 
 from lockstep.engine.state.inventory import Inventory
 from lockstep.engine.state.snapshot import Snapshot, get_child
-from lockstep.engine.state.walk import ATTRIBUTES, OWN, Entry, kind_of
+from lockstep.engine.state.walk import (
+    ATTRIBUTES,
+    CONTAINERS,
+    FLAT,
+    OWN,
+    PROTOCOL,
+    Entry,
+    children,
+    kind_of,
+)
+
+NESTED_MAX: Final = 1_000
+"""Containers inside containers that are copied in each step."""
+_LASTING: Final = ATTRIBUTES | {OWN, PROTOCOL}
+"""Kinds that the value alone does not tell. A list of numbers may become one of tensors."""
 
 
 class StepState:
@@ -95,22 +112,31 @@ class StepState:
         return self._before if step == self._step else None
 
     def _now(self) -> Snapshot:
-        return Snapshot(map(_as_it_is, self._moving.values()), slots=self._slots())
+        entries = [_as_it_is(entry) for entry in self._moving.values()]
+        slots = [e for e in entries if e.owner is not None and e.owner.kind in ATTRIBUTES]
+        return Snapshot([*entries, *islice(_containers(entries), NESTED_MAX)], slots=slots)
 
-    def _slots(self) -> list[Entry]:
-        return [
-            _as_it_is(entry)
-            for entry in self._moving.values()
-            if entry.owner is not None and entry.owner.kind in ATTRIBUTES
-        ]
+
+def _containers(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Yield the containers inside containers, which may be younger than the warm-up."""
+    waiting = deque(entry for entry in entries if entry.kind in CONTAINERS)
+    while waiting:
+        owner = waiting.popleft()
+        for key, end, value in children(owner):
+            kind = kind_of(value)
+            if kind in CONTAINERS or kind == FLAT:
+                entry = Entry(f"{owner.name}{end}", owner, key, value, kind)
+                yield entry
+            if kind in CONTAINERS:
+                waiting.append(entry)
 
 
 def _as_it_is(entry: Entry) -> Entry:
     """Return an entry with the value that its place has now."""
-    if entry.owner is None or entry.owner.kind not in ATTRIBUTES:
-        return entry
-    value = get_child(entry.owner, entry.key)
-    kind = entry.kind if value is entry.value and entry.kind != "attribute" else kind_of(value)
+    value = entry.value
+    if entry.owner is not None and entry.owner.kind in ATTRIBUTES:
+        value = get_child(entry.owner, entry.key)
+    kind = entry.kind if value is entry.value and entry.kind in _LASTING else kind_of(value)
     return Entry(entry.name, entry.owner, entry.key, value, kind)
 
 

@@ -45,6 +45,8 @@ def encode(value: Any) -> Any:
         return ["number", value.dtype.str, value.tobytes()]
     if isinstance(value, Enum):
         return ["enum", value.name]
+    if kind is bytearray:
+        return ["bytearray", bytes(value)]
     if kind in (torch.dtype, torch.device):
         return [kind.__name__, str(value).removeprefix("torch.")]
     if kind in _MAPPINGS:
@@ -86,6 +88,8 @@ def decode(form: Any, current: Any = None) -> Any:
         return np.frombuffer(rest[2].numpy().tobytes(), dtype=rest[0]).reshape(rest[1]).copy()
     if kind == "number":
         return np.frombuffer(rest[1], dtype=rest[0])[0]
+    if kind == "bytearray":
+        return bytearray(rest[0])
     if kind == "dtype":
         return getattr(torch, rest[0])
     if kind == "device":

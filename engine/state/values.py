@@ -127,7 +127,10 @@ def fill(tensor: Tensor, value: Tensor) -> bool:
     if _form(local(tensor)) != _form(value):
         return False
     try:
-        local(tensor).copy_(value)
+        if tensor.layout == torch.strided:
+            local(tensor).copy_(value)
+        else:
+            tensor.data = value.clone()
     except RuntimeError:  # Tensors that repeat one number in memory are not writable.
         return same_tensor(tensor, value)
     return True

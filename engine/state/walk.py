@@ -133,10 +133,8 @@ class Walk:
         self._contents = contents or {}
         self._met: dict[int, str] = {}
         self.entries: dict[str, Entry] = {}
-        self.doubled: list[str] = []
-        """Names of two values: neither is reliable."""
-        self.incomplete = False
-        """True if there are more entries than the walk may take."""
+        self.named: dict[str, str] = {}
+        """What the walk cannot reach, with the reasons."""
 
     def root(self, name: str, value: object) -> None:
         """Walk through one object and everything below it, breadth first."""
@@ -148,10 +146,13 @@ class Walk:
         waiting = deque([(first, 0)])
         while waiting:
             owner, depth = waiting.popleft()
-            if len(self.entries) > ENTRIES_MAX or depth > DEPTH_MAX:
-                self.incomplete = True
+            if depth > DEPTH_MAX:
+                self.named[owner.name] = f"below {DEPTH_MAX} levels of attributes"
+                continue
+            if len(self.entries) > ENTRIES_MAX:
+                self.named[name] = f"more than {ENTRIES_MAX:,} values"
                 return
-            for key, end, value_ in self.children(owner):
+            for key, end, value_ in self.children(owner) + _own_attributes(owner):
                 entry = self._entry(owner, key, end, value_)
                 self._add(entry, value_)
                 if entry.kind in STRUCTURES:
@@ -194,7 +195,7 @@ class Walk:
 
     def _add(self, entry: Entry, value: object) -> None:
         if entry.name in self.entries:
-            self.doubled.append(entry.name)
+            self.named[entry.name] = "a name of two values"
             return
         self.entries[entry.name] = entry
         if entry.kind not in (PLAIN, OUT, REFERENCE):
@@ -243,6 +244,8 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _is_flat(value: Any) -> bool:
+    if isinstance(value, bytearray):
+        return True
     if not isinstance(value, list | dict | set | frozenset | deque | tuple):
         return False
     if len(value) > FLAT_MAX or hasattr(value, "_fields") or type(value) not in EXACT:
@@ -301,6 +304,13 @@ def children(entry: Entry) -> list[Child]:
     ]
 
 
+def _own_attributes(entry: Entry) -> list[Child]:
+    """Return the attributes of a container of the user's own class, as one more mapping."""
+    if entry.kind not in CONTAINERS or not getattr(entry.value, "__dict__", None):
+        return []
+    return [(("x", "__dict__"), ".__dict__", entry.value.__dict__)]
+
+
 def attributes(value: object) -> list[tuple[str, Any]]:
     """Return the attributes of an object, those in slots included."""
     found = list(vars(value).items()) if hasattr(value, "__dict__") else []
@@ -318,7 +328,7 @@ def _slots(value: object) -> list[tuple[str, Any]]:
         for kind in type(value).__mro__
         if kind.__module__ != "builtins"
         for name, slot in vars(kind).items()
-        if isinstance(slot, types.MemberDescriptorType)
+        if isinstance(slot, types.MemberDescriptorType) and not name.startswith("__")
     ]
 
 
