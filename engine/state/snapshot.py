@@ -127,10 +127,8 @@ class Snapshot:
             elif entry.name in names:
                 refill(entry, [(key, value) for key, _, value in kept_children])
 
-    def put_back(
-        self, where: Tensor | None = None, keep: frozenset[str] = frozenset()
-    ) -> list[Entry]:
-        """Put everything back, and return the leaves whose content had changed.
+    def put_back(self, where: Tensor | None = None, keep: frozenset[str] = frozenset()) -> None:
+        """Put everything back.
 
         Parameters
         ----------
@@ -140,11 +138,9 @@ class Snapshot:
         keep : frozenset of str
             Names of objects that stay if they were made since.
         """
-        restored = []
         for entry, kept in self._leaves:
             if where is None:
-                if _restore_leaf(entry, kept):
-                    restored.append(entry)
+                _restore_leaf(entry, kept)
             elif isinstance(kept, Tensor):
                 now = local(entry.value)
                 now.copy_(torch.where(where.bool(), kept, now))
@@ -153,7 +149,6 @@ class Snapshot:
                 refill(entry, [(key, value) for key, _, value in kept_children], keep)
         for slot in self._slots:
             self._put_back_slot(slot, where)
-        return restored
 
     @torch.no_grad()
     def _put_back_slot(self, slot: Entry, where: Tensor | None) -> None:
@@ -180,15 +175,6 @@ class Snapshot:
             found[id(slot.owner.value)] = [
                 (key, end, slot.value if key == slot.key else value) for key, end, value in kept
             ]
-        return found
-
-    def values(self) -> dict[str, Any]:
-        """Return the contents of leaves, and the plain values of attributes, by name."""
-        found = {entry.name: kept for entry, kept in self._leaves}
-        for entry, kept_children in self._structures:
-            for key, end, value in kept_children:
-                if is_plain(value) and entry.kind in ATTRIBUTES:
-                    found[child_of(entry, key, end, value).name] = value
         return found
 
     def names(self) -> set[str]:
@@ -359,10 +345,9 @@ def _same_leaf(entry: Entry, kept: Any) -> bool:
     return equal(content_of(entry), kept)
 
 
-def _restore_leaf(entry: Entry, kept: Any) -> bool:
-    """Give a leaf its former content. Return whether it had another one."""
+def _restore_leaf(entry: Entry, kept: Any) -> None:
     if _same_leaf(entry, kept):
-        return False
+        return
     if isinstance(entry.value, Tensor):
         fill(entry.value, kept)
     elif entry.kind == ARRAY:
@@ -373,4 +358,3 @@ def _restore_leaf(entry: Entry, kept: Any) -> bool:
         entry.value.load_state_dict(copied(kept))  # Optimizers keep what they are given.
     else:
         _restore_flat(entry.value, kept)
-    return True
