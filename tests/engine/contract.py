@@ -88,6 +88,7 @@ ITEMS: Final = {
     42: "A run may start from other weights; a mismatch is named key by key",
     43: "A checkpoint knows its model and its data; another's is refused",
     44: "Compiling recompiles nothing between synchronising and local micro-batches",
+    45: "State beside the weights is saved, or a resumed run names it and says that it is not exact",
 }
 
 
@@ -97,6 +98,27 @@ class Distance(float):
     def __le__(self, tolerance: float) -> bool:
         note(float(self), float(tolerance))
         return float(self) <= tolerance
+
+
+LIMITS = [
+    "## What is saved, what is checked, and what cannot be seen",
+    "",
+    "A checkpoint holds the model, the optimizer, and the state that a walk through model, task and "
+    "the job's code finds",
+    "([checks.md](checks.md#state-of-a-training)). Before step 1, up to 16 samples of the run are "
+    "computed as one piece and as",
+    "unlike pieces, state is advanced by up to a million calls, and items are fetched again "
+    "([checks.md](checks.md)).",
+    "",
+    "Not seen: state that no attribute of Python holds (positions of files, extension modules, "
+    "environment variables, other",
+    "processes); samples that are rarer than one in 64; rules that begin above 32 samples; a loss "
+    "that changes after more calls",
+    "than that. `lockstep verify` trains the job in several layouts, with a kill and a resume, and "
+    "proves the rest as far as its",
+    "steps reach.",
+    "",
+]
 
 
 def note(value: float, tolerance: float) -> None:
@@ -164,4 +186,4 @@ def page() -> str:
             if not found:
                 lines.append(f"| {name} | exact | held |")
         lines.append("")
-    return "\n".join(lines)
+    return "\n".join(lines + LIMITS)

@@ -42,7 +42,7 @@ def resumed(
 
 
 @pytest.mark.parametrize("kind", cases.SAVED)
-def test_state_is_restored_bitwise_wherever_it_is_kept(kind: Any, tmp_path: Path) -> None:
+def test_c45_state_is_restored_bitwise_wherever_it_is_kept(kind: Any, tmp_path: Path) -> None:
     whole, again = resumed(kind, tmp_path)
     (event,) = again.resumed
     assert apart(whole, again) == 0
@@ -52,7 +52,7 @@ def test_state_is_restored_bitwise_wherever_it_is_kept(kind: Any, tmp_path: Path
 
 @pytest.mark.parametrize("kind", cases.SAVED)
 @pytest.mark.parametrize("change", ["micro", "ranks"])
-def test_in_another_layout_it_makes_no_silent_difference(
+def test_c45_in_another_layout_it_makes_no_silent_difference(
     kind: Any, change: str, pool: Pool, tmp_path: Path
 ) -> None:
     batch = {"batch": {"size": 4, "micro_size": 4}} if change == "micro" else {}
@@ -63,7 +63,7 @@ def test_in_another_layout_it_makes_no_silent_difference(
     assert apart(whole, again) <= 1e-12 or named
 
 
-def test_an_iterator_is_named_before_the_first_step(tmp_path: Path) -> None:
+def test_c45_an_iterator_is_named_before_the_first_step(tmp_path: Path) -> None:
     whole, again = resumed(cases.Iterating, tmp_path)
     assert any(
         "not saved, so a resumed run is not exact: task.numbers (an iterator, count)" in each
@@ -78,7 +78,7 @@ def test_an_iterator_is_named_before_the_first_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "zero1", "fsdp"])
-def test_each_rank_gets_its_own_state_back(strategy: str, pool: Pool, tmp_path: Path) -> None:
+def test_c45_each_rank_gets_its_own_state_back(strategy: str, pool: Pool, tmp_path: Path) -> None:
     whole, again = resumed(
         cases.OwnPerRank, tmp_path, pool, world_size=2, strategy={"name": strategy}
     )
@@ -86,7 +86,7 @@ def test_each_rank_gets_its_own_state_back(strategy: str, pool: Pool, tmp_path: 
     assert again.resumed[0]["exact"] is True
 
 
-def test_state_that_differs_by_rank_is_named_on_another_number_of_ranks(
+def test_c45_state_that_differs_by_rank_is_named_on_another_number_of_ranks(
     pool: Pool, tmp_path: Path
 ) -> None:
     _, again = resumed(cases.OwnPerRank, tmp_path, pool, world_size=1, first=2)
@@ -96,7 +96,7 @@ def test_state_that_differs_by_rank_is_named_on_another_number_of_ranks(
 
 @pytest.mark.parametrize("strategy", ["zero1", "fsdp"])
 @pytest.mark.parametrize("kind", [cases.Counted, cases.Volatile, cases.DictOfTensors])
-def test_sharded_strategies_restore_it_too(
+def test_c45_sharded_strategies_restore_it_too(
     kind: Any, strategy: str, pool: Pool, tmp_path: Path
 ) -> None:
     whole, again = resumed(kind, tmp_path, pool, world_size=2, strategy={"name": strategy})
@@ -104,7 +104,7 @@ def test_sharded_strategies_restore_it_too(
     assert again.resumed[0]["exact"] is True
 
 
-def test_a_number_that_a_person_changed_stays_changed_and_is_named(
+def test_c45_a_number_that_a_person_changed_stays_changed_and_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended(Ranks(), cases.Edited, tmp_path / "whole", {})
@@ -134,7 +134,7 @@ class Misdeclared(cases.Counted):
     not_state = ("calls",)
 
 
-def test_what_the_task_declares_to_be_no_state_is_left_out(tmp_path: Path) -> None:
+def test_c45_what_the_task_declares_to_be_no_state_is_left_out(tmp_path: Path) -> None:
     whole, again = resumed(Logged, tmp_path)
     assert again.resumed[0]["exact"] is True
     assert apart(whole, again) == 0
@@ -142,7 +142,7 @@ def test_what_the_task_declares_to_be_no_state_is_left_out(tmp_path: Path) -> No
     assert not [name for name in state["held"]["entries"] if "log" in name]
 
 
-def test_state_that_is_declared_not_to_be_and_that_the_loss_reads_is_reported(
+def test_c45_state_that_is_declared_not_to_be_and_that_the_loss_reads_is_reported(
     tmp_path: Path,
 ) -> None:
     _, again = resumed(Misdeclared, tmp_path)
