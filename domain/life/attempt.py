@@ -235,7 +235,9 @@ class EngineEvent(_File):
     * ``plan``: ``BatchPlan`` as chosen, plus ``parameters`` (count), ``samples`` (of the dataset),
       ``steps`` (of the run). Sent again when it changes, and when ``memory``, its forecast, is
       computed.
-    * ``resumed``: ``{"step": int, "from": str}``.
+    * ``resumed``: ``{"step": int, "from": str, "exact": bool}``; ``exact`` if the run ends as one
+      that was not interrupted, in every bit. With other training fields also ``"changed": str``,
+      with state that could not be restored ``"why": list of str``.
     * ``initialized``: ``{"from": str}``; a fresh start from the weights that ``train.init_from``
       names.
     * ``checkpoint``: ``{"step": int, "folder": str, "bytes": int, "sha256": str, "final": bool,

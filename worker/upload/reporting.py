@@ -265,7 +265,8 @@ class EventUploader:
 
     def _resumed(self, data: dict[str, Any]) -> None:
         message = f"Training resumes from the checkpoint of step {data.get('step')}."
-        known = {key: data[key] for key in ("step", "from", "changed") if data.get(key) is not None}
+        keys = ("step", "from", "changed", "exact", "why")
+        known = {key: data[key] for key in keys if data.get(key) is not None}
         if data.get("changed"):
             message += f" Changed since then: {data['changed']}."
         self._tell("resumed", message[:WARNING_CHARS_MAX], known)
