@@ -183,7 +183,7 @@ def train(task: Task, folder: Path, **more: Any) -> Trainer:
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        (MeanPerSample, r"must return the sum as a scalar tensor.*a tensor of shape \(4,\)"),
+        (MeanPerSample, r"must return the sum as a scalar tensor.*a tensor of shape \(2,\)"),
         (UnknownTerm, r"weight\(\) names the terms \['other'\], but loss\(\) returns \['loss'\]"),
         (OddTerm, r"loss\(\) returns a term 'loss in %'"),
         (NegativeWeight, r"weight\(\) must return 0 or more, got -1.0"),
