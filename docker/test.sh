@@ -45,7 +45,6 @@ resources: {gpus: 2}
 train:
   task: task.py:Slow
   batch: {size: 16, micro_size: 4}
-  optimizer: {name: sgd, lr: 0.01}
   checkpoint: {every_steps: 100}
 spec
 }
