@@ -34,11 +34,12 @@ from lockstep.engine.state.walk import (
 
 Form = list[Any]
 """Kind of an entry, name of its owner, key, and the value."""
+UNKNOWN: Final = "?"
 _LEAVES: Final = frozenset({PLAIN, TENSOR, ARRAY, GENERATOR, PROTOCOL, FLAT})
 
 
 def mark_of(entry: Entry, kept: Any = None) -> str:
-    """Return a text that differs if the entry does.
+    """Return a text that differs if the entry does; ``UNKNOWN`` if that cannot be told.
 
     Parameters
     ----------
@@ -52,9 +53,14 @@ def mark_of(entry: Entry, kept: Any = None) -> str:
         return f"{type(value).__name__} {mark(keys)}"
     if kind == REFERENCE:
         return f"→ {entry.target}"
+    if kind == ITERATOR:
+        return UNKNOWN
     if kind not in _LEAVES:
         return repr(value) if isinstance(value, PRINTABLE) else kind
-    content = content_of(entry) if kept is None else kept
+    try:
+        content = content_of(entry) if kept is None else kept
+    except UnsavableError:
+        return UNKNOWN
     return plain_mark(content) if kind == FLAT else mark(content)
 
 

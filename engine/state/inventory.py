@@ -27,7 +27,7 @@ from typing import Any, Final
 from torch import Tensor, nn
 
 from lockstep.engine.runtime.ranks import Ranks
-from lockstep.engine.state.forms import Form, bytes_of, form_of, is_constant, mark_of
+from lockstep.engine.state.forms import UNKNOWN, Form, bytes_of, form_of, is_constant, mark_of
 from lockstep.engine.state.restore import Restoring
 from lockstep.engine.state.rules import UserCode
 from lockstep.engine.state.snapshot import Snapshot
@@ -37,7 +37,6 @@ from lockstep.engine.state.walk import (
     ATTRIBUTES,
     CONTAINERS,
     GENERATOR,
-    ITERATOR,
     OUT,
     OWN,
     TASK,
@@ -210,9 +209,10 @@ class Inventory:
             content = kept.get(id(entry.value))
             if entry.kind in (OWN, OUT):
                 continue
-            if entry.kind != ITERATOR and self._built.get(name) == mark_of(entry, content):
+            now = mark_of(entry, content)
+            if now != UNKNOWN and now == self._built.get(name):
                 if is_constant(entry):
-                    found.constants[name] = self._built[name]
+                    found.constants[name] = now
             elif left < (size := bytes_of(entry)):
                 limit = f"limit {STORED_BYTES_MAX >> 30} GiB for a checkpoint"
                 found.unsaved[name] = f"{size / 1e9:.1f} GB, {limit}"
@@ -226,12 +226,14 @@ class Inventory:
 
     def _gone(self, entries: Mapping[str, Entry]) -> list[Form]:
         """Return the attributes that the run was built with and that were deleted since."""
-        owners = {entry.name for entry in entries.values() if entry.kind in ATTRIBUTES}
+        owners = {name: entry for name, entry in entries.items() if entry.kind in ATTRIBUTES}
         gone = [name for name in self._built if name not in entries]
         found = []
         for name in gone:
             owner, _, attribute = name.rpartition(".")
-            if owner in owners and attribute.isidentifier():
+            if owner not in owners or not attribute.isidentifier():
+                continue
+            if attribute not in getattr(owners[owner].value, "__dict__", {}):
                 found.append([owner, attribute])
         return found
 

@@ -90,8 +90,10 @@ class Restoring:
                 made = _leaf(kind, payload, current)
                 if made is not current:
                     self._replace(name, made)
-        except (UnsavableError, KeyError, ValueError, TypeError, RuntimeError) as error:
-            self._lost[name] = str(error) or type(error).__name__
+        except UnsavableError as error:
+            self._lost[name] = str(error)
+        except Exception as error:  # noqa: BLE001 - load_state_dict() is the job's code
+            self._lost[name] = f"{type(error).__name__}: {error}"
 
     def _container(self, name: str, kind: str, payload: list[Any], current: Any) -> None:
         class_name, extra, *_ = payload

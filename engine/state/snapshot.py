@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lockstep.engine.state.stored import UnsavableError
 from lockstep.engine.state.values import (
     copied,
     equal,
@@ -76,7 +77,10 @@ class Snapshot:
             elif entry.kind in _COPY and not (
                 isinstance(entry.value, Tensor) and skip(entry.value)
             ):
-                kept = _COPY[entry.kind](entry.value)
+                try:
+                    kept = _COPY[entry.kind](entry)
+                except UnsavableError:
+                    continue
                 self._leaves.append((entry, kept))
                 if isinstance(kept, Tensor):
                     self._copies[id(entry.value)] = kept
@@ -320,21 +324,32 @@ def refill_flat(value: Any, kept: Any) -> None:
         value.update(kept)
 
 
-_COPY: dict[str, Callable[[Any], Any]] = {
-    OWN: lambda tensor: local(tensor).clone(),
-    TENSOR: lambda tensor: local(tensor).clone(),
-    ARRAY: lambda array: array.copy(),
-    GENERATOR: lambda generator: copied(state_of(generator)),
-    PROTOCOL: lambda value: copied(value.state_dict()),
-    FLAT: copy.copy,
+_COPY: dict[str, Callable[[Entry], Any]] = {
+    OWN: lambda entry: local(entry.value).clone(),
+    TENSOR: lambda entry: local(entry.value).clone(),
+    ARRAY: lambda entry: entry.value.copy(),
+    GENERATOR: lambda entry: copied(content_of(entry)),
+    PROTOCOL: lambda entry: copied(content_of(entry)),
+    FLAT: lambda entry: copy.copy(entry.value),
 }
 
 
 def content_of(entry: Entry) -> Any:
-    """Return the content of a leaf: the value itself, or the state of a generator or an object."""
+    """Return the content of a leaf: the value itself, or the state of a generator or an object.
+
+    Raises
+    ------
+    UnsavableError
+        If the object does not tell its state.
+    """
     if entry.kind == GENERATOR:
         return state_of(entry.value)
-    return entry.value.state_dict() if entry.kind == PROTOCOL else entry.value
+    if entry.kind != PROTOCOL:
+        return entry.value
+    try:
+        return entry.value.state_dict()
+    except Exception as error:
+        raise UnsavableError(f"its state_dict() raised {type(error).__name__}: {error}") from error
 
 
 def _same_leaf(entry: Entry, kept: Any) -> bool:

@@ -300,8 +300,16 @@ def children(entry: Entry) -> list[Child]:
     return [
         (("a", name), f".{name}", each)
         for name, each in list(vars(value).items())
-        if not name.startswith("__") and not isinstance(each, _DESCRIPTORS)
+        if not (name.startswith("__") or isinstance(each, _DESCRIPTORS) or _is_stateless(each))
     ]
+
+
+def _is_stateless(value: Any) -> bool:
+    """Return whether a value of a module or a class is a function that keeps nothing."""
+    if not isinstance(value, types.FunctionType):
+        return isinstance(value, types.BuiltinFunctionType)
+    defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
+    return not (value.__closure__ or vars(value)) and all(map(is_plain, defaults))
 
 
 def _own_attributes(entry: Entry) -> list[Child]:

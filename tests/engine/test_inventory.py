@@ -234,10 +234,18 @@ def test_one_rank_alone_saves_the_state_of_the_steps_begin(kind: type[Held]) -> 
     assert mark(document["entries"]) == expected
 
 
+class Broken:
+    def state_dict(self) -> Any:
+        raise RuntimeError("not now")
+
+    def load_state_dict(self, state: Any) -> None:
+        raise AssertionError(state)
+
+
 class Large(Held):
     def __init__(self) -> None:
         self.table, self.replay, self.doubled = torch.zeros(100), torch.zeros(100), {}
-        self.__dict__["table.x"], self.nested = 1, [torch.zeros(1)]
+        self.broken, self.nested = Broken(), [torch.zeros(1)]
         for _ in range(40):
             self.nested = [self.nested]
 
@@ -254,4 +262,6 @@ def test_what_cannot_be_saved_is_named_with_the_reason(monkeypatch: pytest.Monke
     assert unsaved["task.replay"] == "0.0 GB, limit 0 GiB for a checkpoint"
     assert unsaved["task.doubled"] == "a key of the class object"
     assert any("below 24 levels" in why for why in unsaved.values())
+    assert unsaved["task.broken"] == "its state_dict() raised RuntimeError: not now"
     assert "task.table" not in unsaved, "it has not moved"
+    inventory.snapshot().put_back()
