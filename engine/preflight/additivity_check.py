@@ -156,10 +156,10 @@ def _within(
         outcome = outcome_of(bounds)
         error = outcome if isinstance(outcome, Exception) else None
         short = error is not None and reason_of(error) is Reason.OUT_OF_MEMORY
-        if ranks.device.type == "cuda":
-            short = any(ranks.gather(short))
+        # The loss may raise on one rank only; all ranks must choose samples together.
+        failed, shortages = zip(*ranks.gather((error is not None, short)), strict=True)
         smaller = bounds.smaller()
-        if smaller.samples < 2 or not (short or (error is not None and bounds.copies)):
+        if smaller.samples < 2 or not (any(shortages) or (any(failed) and bounds.copies)):
             break
         bounds = smaller
     if isinstance(outcome, Checked):

@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 
 from lockstep.engine.loop.trainer import Trainer
 from lockstep.engine.preflight import chosen_samples
+from lockstep.engine.preflight.additivity_check import check
 from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.task.dropout import Dropout
@@ -328,3 +329,23 @@ def said_on(
         except EngineError as error:
             return str(error), []
     return "", [event["message"] for event in events(folder, "warning")]
+
+
+class RaisesOnOneRank(Wide):
+    """Fails in each call on rank 1 alone."""
+
+    def __init__(self, rank: int):
+        self.rank = rank
+
+    def rule(self, each: Tensor, out: Tensor, batch: Any) -> Any:
+        if self.rank == 1:
+            raise RuntimeError("the labels are damaged")
+        return each.sum()
+
+
+def note_of_one_rank(ranks: Ranks) -> str:
+    """The note of the check on a rank, of a loss that raises on rank 1."""
+    task = RaisesOnOneRank(ranks.rank)
+    _, spec = planned({"batch": {"size": 8, "micro_size": 2}, "steps": 1}, ranks.world_size)
+    model = task.model().train()
+    return check(task, model, task.dataset("train"), size=ITEMS, train=spec, ranks=ranks).note

@@ -139,3 +139,9 @@ def test_ranks_that_fetch_at_other_speeds_compare_the_same_samples(
     one, two = pool.run(tasks.said_on, tasks.Maximum, 8, tmp_path, scan_seconds, world_size=2)
     assert one == two
     assert re.search(OTHERS, one[0])
+
+
+def test_a_loss_that_raises_on_one_rank_keeps_no_other_rank_waiting(pool: Pool) -> None:
+    zero, one = pool.run(tasks.note_of_one_rank, world_size=2)
+    assert one == "the loss was not checked: it raised RuntimeError: the labels are damaged"
+    assert "not checked" not in zero
