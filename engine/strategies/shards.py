@@ -132,6 +132,13 @@ def require_support(model: nn.Module) -> None:
                 f"strategy fsdp cannot shard a scalar, and {name} has no dimension: give it the "
                 "shape (1,) in model(), or set strategy: {name: ddp} or {name: zero1}",
             )
+        if not parameter.numel():
+            raise EngineError(
+                Reason.BAD_SPEC,
+                f"strategy fsdp cannot shard a parameter without numbers, and {name} has the shape "
+                f"{tuple(parameter.shape)}: leave it out in model(), or set strategy: {{name: ddp}} "
+                "or {name: zero1}",
+            )
         if not parameter.is_contiguous():
             raise EngineError(
                 Reason.BAD_SPEC,

@@ -40,6 +40,23 @@ class Scalar(Line):
         return Scaled()
 
 
+class WithEmpty(Scaled):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor([0.5]))
+        self.empty = nn.Parameter(torch.zeros(0, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + self.empty.sum()
+
+
+class Empty(Line):
+    """A parameter without numbers, such as the embedding of no further tokens."""
+
+    def model(self) -> nn.Module:
+        return WithEmpty()
+
+
 class Synchronised(Line):
     batch_dependent = True
 

@@ -11,6 +11,7 @@ import torch
 from tests.engine import alike_cases
 from tests.engine.alike_cases import (
     Adversary,
+    Empty,
     FrozenBase,
     Gaps,
     KeepsInput,
@@ -44,6 +45,9 @@ from tests.engine.spool import records
         (FrozenBase, "zero1", ""),
         (Gaps, "ddp", ""),
         (Scalar, "zero1", ""),
+        (Empty, "ddp", ""),
+        (Empty, "zero1", ""),
+        (Empty, "fsdp", "cannot shard a parameter without numbers, and empty has the shape (0, 3)"),
         (Penalized, "zero1", ""),
     ],
 )
