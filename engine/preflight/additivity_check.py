@@ -189,7 +189,7 @@ def _outcome(
         raise
     except _NotCheckedError as reason:
         return Checked(note=f"the loss was not checked: {reason}")
-    except Exception as error:  # noqa: BLE001 - a check may fail where training does not; the warm-up comes next
+    except Exception as error:  # noqa: BLE001 - training may not fail; the warm-up comes next
         release(error)
         return error
     if not changed:

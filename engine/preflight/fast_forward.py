@@ -234,7 +234,7 @@ class _FastForward:
                 change()
             try:
                 return not self._same(self.call(self._piece), expected)
-            except Exception:  # noqa: BLE001 - a number beyond the end of a schedule, such as a list
+            except Exception:  # noqa: BLE001 - a number beyond the end of a schedule
                 return True
 
         now.put_back()

@@ -56,7 +56,7 @@ def mark_of(entry: Entry, kept: Any = None) -> str:
     if kind == ITERATOR:
         return UNKNOWN
     if kind not in _LEAVES:
-        return repr(value) if isinstance(value, PRINTABLE) else kind
+        return repr(value) if kind == ODD and isinstance(value, PRINTABLE) else kind
     try:
         content = content_of(entry) if kept is None else kept
     except UnsavableError:

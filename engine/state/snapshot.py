@@ -35,6 +35,7 @@ from lockstep.engine.state.walk import (
     FLAT,
     GENERATOR,
     MODULE,
+    OBJECT,
     OWN,
     PROTOCOL,
     STRUCTURES,
@@ -43,6 +44,7 @@ from lockstep.engine.state.walk import (
     Child,
     Entry,
     children,
+    dict_of,
 )
 
 ABSENT = object()
@@ -235,8 +237,8 @@ def get_child(owner: Entry, key: Any) -> Any:
     letter, name = key
     if owner.kind == MODULE:
         return _tables(owner.value)[letter].get(name, ABSENT)
-    if letter == "a" and name in getattr(owner.value, "__dict__", {}):
-        return owner.value.__dict__[name]
+    if letter == "a" and owner.kind == OBJECT and name in dict_of(owner.value):
+        return dict_of(owner.value)[name]
     return next((value for each, _, value in children(owner) if each == key), ABSENT)
 
 

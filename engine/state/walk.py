@@ -152,9 +152,9 @@ class Walk:
             if len(self.entries) > ENTRIES_MAX:
                 self.named[name] = f"more than {ENTRIES_MAX:,} values"
                 return
-            for key, end, value_ in self.children(owner) + _own_attributes(owner):
-                entry = self._entry(owner, key, end, value_)
-                self._add(entry, value_)
+            for key, end, child in self.children(owner) + _own_attributes(owner):
+                entry = self._entry(owner, key, end, child)
+                self._add(entry, child)
                 if entry.kind in STRUCTURES:
                     inside = entry.kind == owner.kind == MODULE
                     waiting.append((entry, depth if inside else depth + 1))
@@ -206,7 +206,10 @@ class Walk:
         met = self._met.get(id(value))
         if met is not None:
             return Entry(name, owner, key, value, REFERENCE, met)
-        kind = self._kind(value)
+        try:
+            kind = self._kind(value)
+        except Exception:  # noqa: BLE001 - of a proxy, whose every attribute is its own code
+            kind = OUT
         foreign = owner.foreign or (kind == OBJECT and self._code.is_foreign(value))
         return Entry(name, owner, key, value, kind, foreign=foreign)
 
@@ -226,7 +229,7 @@ class Walk:
             return FUNCTION if self._code.owns(value.__module__) else OUT
         if isinstance(value, types.MethodType | functools.partial | staticmethod | classmethod):
             return FUNCTION
-        if not (hasattr(value, "__dict__") or _slots(value)):
+        if not (type(value).__dictoffset__ or _slots(value)):
             return OUT
         if self._datasets and isinstance(value, Dataset):
             return OBJECT
@@ -314,19 +317,26 @@ def _is_stateless(value: Any) -> bool:
 
 def _own_attributes(entry: Entry) -> list[Child]:
     """Return the attributes of a container of the user's own class, as one more mapping."""
-    if entry.kind not in CONTAINERS or not getattr(entry.value, "__dict__", None):
-        return []
-    return [(("x", "__dict__"), ".__dict__", entry.value.__dict__)]
+    own = dict_of(entry.value) if entry.kind in CONTAINERS else {}
+    return [(("x", "__dict__"), ".__dict__", own)] if own else []
 
 
 def attributes(value: object) -> list[tuple[str, Any]]:
     """Return the attributes of an object, those in slots included."""
-    found = list(vars(value).items()) if hasattr(value, "__dict__") else []
+    found = list(dict_of(value).items())
     for name, slot in _slots(value):
         try:
             found.append((name, slot.__get__(value)))
         except AttributeError:  # Not set.
             continue
+    return found
+
+
+def dict_of(value: object) -> dict[str, Any]:
+    """Return the attributes of an instance that are not in slots; ``__getattr__`` does not run."""
+    if not type(value).__dictoffset__:
+        return {}
+    found: dict[str, Any] = object.__getattribute__(value, "__dict__")
     return found
 
 

@@ -136,8 +136,8 @@ def require_support(model: nn.Module) -> None:
             raise EngineError(
                 Reason.BAD_SPEC,
                 f"strategy fsdp cannot shard a parameter without numbers, and {name} has the shape "
-                f"{tuple(parameter.shape)}: leave it out in model(), or set strategy: {{name: ddp}} "
-                "or {name: zero1}",
+                f"{tuple(parameter.shape)}: leave it out in model(), or set strategy: "
+                "{name: ddp} or {name: zero1}",
             )
         if not parameter.is_contiguous():
             raise EngineError(

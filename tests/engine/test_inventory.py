@@ -60,10 +60,18 @@ class Hostile:
         raise RuntimeError("__getattr__ ran")
 
 
+class Proxy:
+    __slots__ = ("count",)
+
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError("__getattribute__ ran")
+
+
 class Junk(Held):
     """Objects that are no state, and some beside them that are."""
 
     def __init__(self) -> None:
+        self.proxy = Proxy()
         self.hostile, self.lock, self.thread = Hostile(), threading.Lock(), threading.Thread()
         self.log, self.local, self.view = logging.getLogger("x"), threading.local(), memoryview(b"")
         self.queue: Any = queue.Queue()
