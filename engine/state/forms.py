@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numpy as np
 from torch import Tensor
 
 from lockstep.engine.state.snapshot import content_of
@@ -83,16 +82,6 @@ def _has_text(value: Any) -> bool:
     if isinstance(value, tuple | frozenset):
         return any(map(_has_text, value))
     return isinstance(value, str | bytes)
-
-
-def bytes_of(entry: Entry) -> int:
-    """Return the size of a value in a checkpoint, where it may be large."""
-    value = entry.value
-    if isinstance(value, Tensor):
-        return value.numel() * value.element_size()
-    if isinstance(value, np.ndarray):
-        return int(value.nbytes)
-    return 8 * len(value) if entry.kind == FLAT else 0
 
 
 def form_of(entry: Entry, walk: Walk, kept: Any = None) -> Form:

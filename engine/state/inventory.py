@@ -27,12 +27,12 @@ from typing import Any, Final
 from torch import Tensor, nn
 
 from lockstep.engine.runtime.ranks import Ranks
-from lockstep.engine.state.forms import UNKNOWN, Form, bytes_of, form_of, is_constant, mark_of
+from lockstep.engine.state.forms import UNKNOWN, Form, form_of, is_constant, mark_of
 from lockstep.engine.state.restore import Restoring
 from lockstep.engine.state.rules import UserCode
 from lockstep.engine.state.snapshot import Snapshot
 from lockstep.engine.state.stored import UnsavableError, tensor_form
-from lockstep.engine.state.values import mark
+from lockstep.engine.state.values import bytes_of, mark
 from lockstep.engine.state.walk import (
     ATTRIBUTES,
     CONTAINERS,
@@ -213,7 +213,7 @@ class Inventory:
             if now != UNKNOWN and now == self._built.get(name):
                 if is_constant(entry):
                     found.constants[name] = now
-            elif left < (size := bytes_of(entry)):
+            elif left < (size := bytes_of(entry.value)):
                 limit = f"limit {STORED_BYTES_MAX >> 30} GiB for a checkpoint"
                 found.unsaved[name] = f"{size / 1e9:.1f} GB, {limit}"
             else:

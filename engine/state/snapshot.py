@@ -11,18 +11,23 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
+from lockstep.domain.life.outcomes import Reason
+from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.state.stored import UnsavableError
 from lockstep.engine.state.values import (
+    bytes_of,
     copied,
     equal,
     fill,
     is_plain,
     local,
+    mark,
     plain_mark,
     same_tensor,
     set_state,
@@ -47,8 +52,17 @@ from lockstep.engine.state.walk import (
     dict_of,
 )
 
+COPIES_BYTES_MAX: Final = 2 << 30
+"""Bytes that a snapshot copies beside the model's own tensors. Beyond it, a mark watches each."""
 ABSENT = object()
 """Value of an attribute that is not there."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """In place of a copy: the mark of a large tensor, which cannot be put back."""
+
+    mark: str
 
 
 class Snapshot:
@@ -73,14 +87,16 @@ class Snapshot:
         self._structures: list[tuple[Entry, list[Child]]] = []
         self._leaves: list[tuple[Entry, Any]] = []
         self._copies: dict[int, Tensor] = {}
+        left = COPIES_BYTES_MAX
         for entry in entries:
             if entry.kind in STRUCTURES:
                 self._structures.append((entry, _tracked(entry)))
             elif entry.kind in _COPY and not (
                 isinstance(entry.value, Tensor) and skip(entry.value)
             ):
+                left -= 0 if entry.kind == OWN else bytes_of(entry.value)
                 try:
-                    kept = _COPY[entry.kind](entry)
+                    kept = Watched(mark(entry.value)) if left < 0 else _COPY[entry.kind](entry)
                 except UnsavableError:
                     continue
                 self._leaves.append((entry, kept))
@@ -194,7 +210,7 @@ class Snapshot:
 
     def leaves(self) -> dict[int, Any]:
         """Return the contents of the leaves, by ``id``."""
-        return {id(entry.value): kept for entry, kept in self._leaves}
+        return {id(e.value): kept for e, kept in self._leaves if not isinstance(kept, Watched)}
 
 
 def _put_back_attributes(owner: Entry, kept: list[Child], names: set[str]) -> None:
@@ -355,6 +371,8 @@ def content_of(entry: Entry) -> Any:
 
 
 def _same_leaf(entry: Entry, kept: Any) -> bool:
+    if isinstance(kept, Watched):
+        return mark(entry.value) == kept.mark
     if entry.kind in (OWN, TENSOR):
         return same_tensor(entry.value, kept)
     if entry.kind == FLAT:  # The order of a dict is state, too.
@@ -365,6 +383,13 @@ def _same_leaf(entry: Entry, kept: Any) -> bool:
 def _restore_leaf(entry: Entry, kept: Any) -> None:
     if _same_leaf(entry, kept):
         return
+    if isinstance(kept, Watched):
+        raise EngineError(
+            Reason.BAD_SPEC,
+            f"loss() changes {entry.name}, and the {bytes_of(entry.value) / 1e9:.1f} GB are too "
+            "much to put back after the passes before step 1: change it outside of loss(), or "
+            "list it in the task's not_state",
+        )
     if isinstance(entry.value, Tensor):
         fill(entry.value, kept)
     elif entry.kind == ARRAY:

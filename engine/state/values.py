@@ -99,6 +99,15 @@ def local(tensor: Tensor) -> Tensor:
     return found.to_local() if isinstance(found, DTensor) else found
 
 
+def bytes_of(value: Any) -> int:
+    """Return the size of a value in memory, where it may be large."""
+    if isinstance(value, Tensor):
+        return value.numel() * value.element_size()
+    if isinstance(value, np.ndarray):
+        return int(value.nbytes)
+    return 8 * len(value) if isinstance(value, list | dict | set | deque | bytearray) else 0
+
+
 def copied(value: Any) -> Any:
     """Return an independent copy of a value or of a nested state."""
     if isinstance(value, Tensor):

@@ -18,8 +18,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.state import inventory as inventory_module
+from lockstep.engine.state import snapshot as snapshot_module
 from lockstep.engine.state.inventory import Inventory
 from lockstep.engine.state.step import StepState
 from lockstep.engine.state.values import mark
@@ -273,3 +275,28 @@ def test_what_cannot_be_saved_is_named_with_the_reason(monkeypatch: pytest.Monke
     assert unsaved["task.broken"] == "its state_dict() raised RuntimeError: not now"
     assert "task.table" not in unsaved, "it has not moved"
     inventory.snapshot().put_back()
+
+
+class Tables(Held):
+    """Two large tensors, of which one call changes the second."""
+
+    def __init__(self) -> None:
+        self.first, self.second, self.count = torch.zeros(100), torch.zeros(100), 0
+
+    def move(self) -> None:
+        self.count += 1
+
+
+def test_what_is_too_large_to_copy_is_watched_and_refused_if_it_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(snapshot_module, "COPIES_BYTES_MAX", 500)
+    task, inventory = built(Tables)
+    snapshot = inventory.snapshot()
+    task.move()
+    snapshot.put_back()
+    assert task.count == 0
+    task.second += 1
+    assert [entry.name for entry in snapshot.changes()] == ["task.second"]
+    with pytest.raises(EngineError, match=r"loss\(\) changes task.second, and the 0.0 GB are too"):
+        snapshot.put_back()
