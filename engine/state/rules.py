@@ -33,6 +33,7 @@ _LIBRARIES: Final = frozenset(
     {"torch", "numpy", "transformers", "tokenizers", "datasets", "pyarrow", "PIL", "lockstep"}
 )
 """Packages whose objects are walked only if they are modules or have a ``state_dict``."""
+_NOT_OF_USERS: Final = frozenset({"__main__"}) | _LIBRARIES | sys.stdlib_module_names
 _WALKED_OF_PYTHON: Final = (
     types.SimpleNamespace,
     argparse.Namespace,
@@ -96,14 +97,10 @@ class UserCode:
 
     def _is_of_user(self, name: str) -> bool:
         file = getattr(sys.modules.get(name), "__file__", None)
-        if (
-            not file
-            or _package(name) in {"__main__", *_LIBRARIES}
-            or "site-packages" in Path(file).parts
-        ):
+        if not file or _package(name) in _NOT_OF_USERS or "site-packages" in Path(file).parts:
             return False
         if self._folder is None:
-            return name in self._named and _package(name) not in sys.stdlib_module_names
+            return name in self._named
         return Path(file).resolve().is_relative_to(self._folder)
 
     def is_foreign(self, value: object) -> bool:
