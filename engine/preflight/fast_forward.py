@@ -14,6 +14,7 @@ Not here: the values that a task holds (``engine.state``), a loss that is not a 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +23,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
+from lockstep.engine.preflight.time_limit import TooLongError, time_limit
 from lockstep.engine.preflight.trial_task import Piece, TrialTask, divided
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.errors import release
@@ -33,6 +35,12 @@ from lockstep.engine.task.interface import Task
 Change = Callable[[], None]
 CALLS: Final = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
 """Calls by which numbers are advanced."""
+SECONDS_MAX: Final = 3.0
+CALLS_MAX: Final = 20
+"""A call with advanced numbers takes this many times an ordinary one, and ``SECONDS_MAX``, at
+most."""
+TOO_LONG_MAX: Final = 3
+"""Calls beyond their limit after which no further value is tried."""
 SINGLES_MAX: Final = 24
 """Values that are tried one by one. Further ones are tried together."""
 _MOVED: Final = 1.01
@@ -216,6 +224,7 @@ class _FastForward:
     def __init__(self, trial: TrialTask, piece: Piece, seed: int):
         self._trial, self._piece = trial, piece
         self._seed = randomness.seed_of(randomness.SLOT, seed)
+        self._too_long = 0
 
     def call(self, piece: Piece) -> Tensor:
         """Return the losses of a call, which keeps the state that it changes."""
@@ -229,16 +238,24 @@ class _FastForward:
             return []
 
         def differs(changes: Iterable[Change]) -> bool:
+            if self._too_long >= TOO_LONG_MAX:
+                return False
             now.put_back()
             for change in changes:
                 change()
             try:
-                return not self._same(self.call(self._piece), expected)
+                with time_limit(limit):
+                    return not self._same(self.call(self._piece), expected)
+            except TooLongError:  # A loop that is as long as the number, or without an end.
+                self._too_long += 1
+                return True
             except Exception:  # noqa: BLE001 - a number beyond the end of a schedule
                 return True
 
         now.put_back()
+        began = time.monotonic()
         expected = self.call(self._piece)
+        limit = SECONDS_MAX + CALLS_MAX * (time.monotonic() - began)
         if differs([]):
             return []  # The loss is no function of its state, and has a warning of its own.
         if not self._reads(moved, differs):

@@ -355,10 +355,7 @@ _COPY: dict[str, Callable[[Entry], Any]] = {
 def content_of(entry: Entry) -> Any:
     """Return the content of a leaf: the value itself, or the state of a generator or an object.
 
-    Raises
-    ------
-    UnsavableError
-        If the object does not tell its state.
+    Raises ``UnsavableError`` if the object does not tell its state.
     """
     if entry.kind == GENERATOR:
         return state_of(entry.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lockstep.engine.preflight import check_size, trial_task
+from lockstep.engine.preflight import check_size, fast_forward, trial_task
 from lockstep.engine.task.interface import Task
 from tests.engine import repeatable_cases, right_tasks
 from tests.engine.coupled_tasks import Late, Wide
@@ -83,6 +84,18 @@ class Scheduled(Wide):
 
     def rule(self, each: Tensor, out: Tensor, batch: Any) -> Any:
         return each.sum() * self.beta()
+
+
+class Hanging(Wide):
+    """Waits without an end from its call 20 on."""
+
+    calls = 0
+
+    def rule(self, each: Tensor, out: Tensor, batch: Any) -> Any:
+        self.calls += 1
+        while self.calls >= 20:
+            time.sleep(0.1)
+        return each.sum()
 
 
 READ: list[tuple[Callable[[], Task], str]] = [
@@ -172,3 +185,8 @@ def test_a_large_frozen_tensor_that_changes_in_place_is_named(
 
     (warning,) = checked(Drifting()).warnings
     assert warning.startswith("loss() changes base.weight, and the check")
+
+
+def test_a_call_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast_forward, "SECONDS_MAX", 0.2)
+    assert [str(each) for each in checked(Hanging()).read] == ["task.calls, read after 100 calls"]
