@@ -102,7 +102,7 @@ class Assembly:
     warnings: list[str]
     """Reasons for a dependence of the run on its layout (``engine.preflight.repeatability``)."""
     unsaved: Reasons
-    """What no checkpoint of the run can hold."""
+    """State that no checkpoint of the run can hold, with the reasons."""
     replicas: ReplicaCheck
 
 

@@ -27,7 +27,8 @@ from lockstep.engine.preflight.time_limit import TooLongError, time_limit
 from lockstep.engine.preflight.trial_task import Piece, TrialTask, divided
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.errors import release
-from lockstep.engine.state.snapshot import Snapshot, set_child
+from lockstep.engine.state.places import set_child
+from lockstep.engine.state.snapshot import Snapshot
 from lockstep.engine.state.walk import CONTAINERS, PLAIN, Entry
 from lockstep.engine.step.requirements import listed
 from lockstep.engine.task.interface import Task

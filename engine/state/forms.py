@@ -6,6 +6,7 @@ Not here: single values (``engine.state.values``, ``engine.state.stored``), rest
 
 from __future__ import annotations
 
+import types
 from typing import Any, Final
 
 from torch import Tensor
@@ -20,7 +21,10 @@ from lockstep.engine.state.walk import (
     GENERATOR,
     ITERATOR,
     MAPPING,
+    MODULE,
+    OBJECT,
     ODD,
+    OUT,
     PLAIN,
     PRINTABLE,
     PROTOCOL,
@@ -33,6 +37,7 @@ from lockstep.engine.state.walk import (
 
 Form = list[Any]
 """Kind of an entry, name of its owner, key, and the value."""
+_NAMED: Final = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 UNKNOWN: Final = "?"
 _LEAVES: Final = frozenset({PLAIN, TENSOR, ARRAY, GENERATOR, PROTOCOL, FLAT})
 
@@ -55,12 +60,35 @@ def mark_of(entry: Entry, kept: Any = None) -> str:
     if kind == ITERATOR:
         return UNKNOWN
     if kind not in _LEAVES:
-        return repr(value) if kind == ODD and isinstance(value, PRINTABLE) else kind
+        return _odd_mark(value) if kind == ODD else f"{kind} {identity_of(entry)}".strip()
     try:
         content = content_of(entry) if kept is None else kept
     except UnsavableError:
         return UNKNOWN
+    if kind == TENSOR and value.requires_grad and not entry.of_module:
+        return f"{mark(content)} trained"  # Parameters of modules have an entry for it.
     return plain_mark(content) if kind == FLAT else mark(content)
+
+
+def identity_of(entry: Entry) -> str:
+    """Return the class of an object or module, or the name of a function or class.
+
+    Empty for other values that are left out: a file may be opened again.
+    """
+    value = entry.value
+    if entry.kind in (OBJECT, MODULE):  # fully_shard renames the classes of modules.
+        return type(value).__qualname__.removeprefix("FSDP")
+    if entry.kind == OUT and not issubclass(type(value), _NAMED):
+        return ""
+    code = getattr(value, "__code__", None)
+    place = "" if code is None else f" line {code.co_firstlineno}"
+    return f"{getattr(value, '__qualname__', type(value).__name__)}{place}"
+
+
+def _odd_mark(value: Any) -> str:
+    if isinstance(value, PRINTABLE):
+        return repr(value)
+    return f"set {sorted(map(id, value))}"
 
 
 def is_constant(entry: Entry) -> bool:
@@ -113,8 +141,10 @@ def _payload(entry: Entry, walk: Walk, kept: Any) -> Any:
         raise UnsavableError(f"a {type(entry.value).__name__}")
     if entry.kind in CONTAINERS:
         return _container(entry, walk)
+    if entry.kind == OUT:
+        raise UnsavableError(f"{identity_of(entry)}, which was another one at the start")
     if entry.kind not in _LEAVES:
-        return None
+        return identity_of(entry)
     content = content_of(entry) if kept is None else kept
     if isinstance(entry.value, Tensor):
         kind, _, *flags = tensor_form(entry.value)

@@ -26,6 +26,8 @@ from typing import Any, Final
 
 from torch import Tensor, nn
 
+from lockstep.domain.life.outcomes import Reason
+from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.state.forms import UNKNOWN, Form, form_of, is_constant, mark_of
 from lockstep.engine.state.restore import Restoring
@@ -91,6 +93,13 @@ class Inventory:
         code: Path | None = None,
         datasets: Iterable[object] = (),
     ):
+        not_state: object = task.not_state
+        if isinstance(not_state, str):
+            raise EngineError(
+                Reason.BAD_SPEC,
+                f"not_state of the task is the text {not_state!r}: write a tuple of names, "
+                f"({not_state!r},)",
+            )
         self.model, self.task = model, task
         self._code = UserCode(code, [task, *model.modules()])
         self._datasets = [each for each in datasets if each is not None and each is not task]
@@ -207,9 +216,11 @@ class Inventory:
         left = STORED_BYTES_MAX
         for name, entry in entries.items():
             content = kept.get(id(entry.value))
-            if entry.kind in (OWN, OUT):
+            if entry.kind == OWN:
                 continue
             now = mark_of(entry, content)
+            if now == OUT:  # A file or a lock, which may have come or gone.
+                continue
             if now != UNKNOWN and now == self._built.get(name):
                 if is_constant(entry):
                     found.constants[name] = now

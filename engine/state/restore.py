@@ -1,4 +1,4 @@
-"""Restoring of stored values into objects that were built anew.
+"""Restoring of stored values into objects that were built again.
 
 A value is restored in place where the object has the same type and form, so everything that refers
 to it follows. Otherwise a new tensor or container takes its place. Modules and objects of the
@@ -16,7 +16,9 @@ from typing import Any, Final
 import numpy as np
 from torch import Tensor
 
-from lockstep.engine.state.snapshot import delete_child, refill, refill_flat, set_child
+from lockstep.engine.state.forms import identity_of
+from lockstep.engine.state.places import delete_child, refill, set_child
+from lockstep.engine.state.snapshot import refill_flat
 from lockstep.engine.state.stored import UnsavableError, decode, new_mapping, tensor_of
 from lockstep.engine.state.values import fill, set_state
 from lockstep.engine.state.walk import (
@@ -82,14 +84,16 @@ class Restoring:
         current = entry.value if entry is not None and entry.kind != REFERENCE else _MISSING
         try:
             if kind in ATTRIBUTES:
-                if entry is None or entry.kind != kind:
-                    raise UnsavableError(f"a {kind} that is not there at the start")
+                if entry is None or entry.kind != kind or identity_of(entry) != payload:
+                    raise UnsavableError(f"{payload}, which is not there at the start")
             elif kind in CONTAINERS:
                 self._container(name, kind, payload, current)
             else:
                 made = _leaf(kind, payload, current)
                 if made is not current:
                     self._replace(name, made)
+                elif isinstance(made, Tensor) and made.is_leaf and entry and not entry.of_module:
+                    made.requires_grad_(payload[3])
         except UnsavableError as error:
             self._lost[name] = str(error)
         except Exception as error:  # noqa: BLE001 - load_state_dict() is the job's code
@@ -203,8 +207,9 @@ def _leaf(kind: str, payload: Any, current: Any) -> Any:
     """Return the object that has the stored value: the current one where it can be kept."""
     if kind == TENSOR:
         device = current.device if isinstance(current, Tensor) else None
-        kept = isinstance(current, Tensor) and fill(current, payload[1])
-        return current if kept else tensor_of(payload, device)
+        if not isinstance(current, Tensor) or not fill(current, payload[1]):
+            return tensor_of(payload, device)
+        return current
     value = decode(payload, current)
     if kind == ARRAY and isinstance(current, np.ndarray) and _alike(current, value):
         current[...] = value

@@ -15,10 +15,20 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.state.places import (
+    ABSENT,
+    child_of,
+    delete_child,
+    get_child,
+    key_of,
+    refill,
+    set_child,
+    tracked,
+)
 from lockstep.engine.state.stored import UnsavableError
 from lockstep.engine.state.values import (
     bytes_of,
@@ -39,23 +49,17 @@ from lockstep.engine.state.walk import (
     CONTAINERS,
     FLAT,
     GENERATOR,
-    MODULE,
-    OBJECT,
     OWN,
     PROTOCOL,
     STRUCTURES,
     TENSOR,
-    TUPLE,
     Child,
     Entry,
     children,
-    dict_of,
 )
 
 COPIES_BYTES_MAX: Final = 2 << 30
 """Bytes that a snapshot copies beside the model's own tensors. Beyond it, a mark watches each."""
-ABSENT = object()
-"""Value of an attribute that is not there."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ class Snapshot:
         left = COPIES_BYTES_MAX
         for entry in entries:
             if entry.kind in STRUCTURES:
-                self._structures.append((entry, _tracked(entry)))
+                self._structures.append((entry, tracked(entry)))
             elif entry.kind in _COPY and not (
                 isinstance(entry.value, Tensor) and skip(entry.value)
             ):
@@ -114,7 +118,7 @@ class Snapshot:
         return found
 
     def _changed_children(self, entry: Entry, kept: list[Child]) -> list[Entry]:
-        now = {key_of(key): value for key, _, value in _tracked(entry)}
+        now = {key_of(key): value for key, _, value in tracked(entry)}
         before = {key_of(key): value for key, _, value in kept}
         if entry.kind in CONTAINERS and (
             list(now) != list(before)
@@ -126,7 +130,7 @@ class Snapshot:
             if not self._same(value, now.get(key_of(key), ABSENT)):
                 found.append(child_of(entry, key, end, value))
         added = [
-            (key, end, value) for key, end, value in _tracked(entry) if key_of(key) not in before
+            (key, end, value) for key, end, value in tracked(entry) if key_of(key) not in before
         ]
         return found + [child_of(entry, key, end, value) for key, end, value in added]
 
@@ -219,112 +223,9 @@ def _put_back_attributes(owner: Entry, kept: list[Child], names: set[str]) -> No
     for key, end, value in kept:
         if child_of(owner, key, end, value).name in names:
             set_child(owner, key, value)
-    for key, end, value in _tracked(owner):
+    for key, end, value in tracked(owner):
         if key not in before and child_of(owner, key, end, value).name in names:
             delete_child(owner, key)
-
-
-def _tracked(entry: Entry) -> list[Child]:
-    """Return the children of a structure, without those that belong to the strategy.
-
-    ``fully_shard`` puts other objects in the place of the model's parameters.
-    """
-    found = children(entry)
-    if entry.kind == MODULE and entry.in_model:
-        return [child for child in found if child[0][0] != "p"]
-    return found
-
-
-def child_of(owner: Entry, key: Any, end: str, value: Any) -> Entry:
-    """Return an entry for an attribute as such, whatever it holds."""
-    name = f"{owner.name}{end}" if owner.name else end.removeprefix(".")
-    return Entry(name, owner, key, value, TENSOR if isinstance(value, Tensor) else "attribute")
-
-
-def key_of(key: Any) -> Any:
-    """Return a key that can be compared: tensors compare by identity."""
-    return key if is_plain(key) else id(key)
-
-
-def get_child(owner: Entry, key: Any) -> Any:
-    """Return an attribute or an entry as it is now; ``ABSENT`` if it is gone."""
-    if owner.kind in CONTAINERS:
-        return next((value for each, _, value in children(owner) if each is key), ABSENT)
-    letter, name = key
-    if owner.kind == MODULE:
-        return _tables(owner.value)[letter].get(name, ABSENT)
-    if letter == "a" and owner.kind == OBJECT and name in dict_of(owner.value):
-        return dict_of(owner.value)[name]
-    return next((value for each, _, value in children(owner) if each == key), ABSENT)
-
-
-def _tables(module: nn.Module) -> dict[str, dict[str, Any]]:
-    return {
-        "p": module._parameters,
-        "b": module._buffers,
-        "m": module._modules,
-        "a": module.__dict__,
-    }
-
-
-def set_child(owner: Entry, key: Any, value: Any) -> None:
-    """Put a value into a structure that is no tuple."""
-    if owner.kind in CONTAINERS:
-        owner.value[key] = value
-        return
-    letter, name = key
-    if owner.kind == MODULE:
-        _tables(owner.value)[letter][name] = value
-    elif letter == "c":
-        code = owner.value.__code__
-        owner.value.__closure__[code.co_freevars.index(name)].cell_contents = value
-    elif letter == "a" and isinstance(owner.value, type):
-        type.__setattr__(owner.value, name, value)
-    elif letter == "a":
-        object.__setattr__(owner.value, name, value)
-
-
-def delete_child(owner: Entry, key: Any) -> None:
-    """Remove an attribute of a structure."""
-    letter, name = key
-    if owner.kind == MODULE:
-        _tables(owner.value)[letter].pop(name, None)
-    elif letter == "a" and isinstance(owner.value, type):
-        type.__delattr__(owner.value, name)
-    elif letter == "a":
-        object.__delattr__(owner.value, name)
-
-
-def refill(entry: Entry, kept: list[tuple[Any, Any]], keep: frozenset[str] = frozenset()) -> None:
-    """Give a structure these keys and values, and no others but those that are named."""
-    now = [(key, value) for key, _, value in _tracked(entry)]
-    if len(now) == len(kept) and all(
-        key_of(one) == key_of(other) and a is b
-        for (one, a), (other, b) in zip(now, kept, strict=True)
-    ):
-        return
-    if entry.kind in CONTAINERS:
-        if entry.kind != TUPLE and entry.name not in keep:
-            _refill_container(entry.value, kept)
-        return
-    stay = {key for key, end, _ in children(entry) if f"{entry.name}{end}".lstrip(".") in keep}
-    before = {key for key, _ in kept}
-    for key, _ in now:
-        if key not in before and key not in stay:
-            delete_child(entry, key)
-    there = dict(now)
-    for key, each in kept:
-        if key not in stay and there.get(key, ABSENT) is not each:
-            set_child(entry, key, each)
-
-
-def _refill_container(value: Any, kept: list[tuple[Any, Any]]) -> None:
-    value.clear()
-    if isinstance(value, dict):
-        for key, each in kept:
-            dict.__setitem__(value, key, each)
-    else:
-        value.extend(each for _, each in kept)
 
 
 def _restore_flat(value: Any, kept: Any) -> None:

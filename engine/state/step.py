@@ -19,7 +19,8 @@ from typing import Final
 from torch import Tensor, nn
 
 from lockstep.engine.state.inventory import Inventory
-from lockstep.engine.state.snapshot import Snapshot, get_child
+from lockstep.engine.state.places import get_child
+from lockstep.engine.state.snapshot import Snapshot
 from lockstep.engine.state.walk import (
     ATTRIBUTES,
     CONTAINERS,

@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import io
 import types
+from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -45,8 +46,8 @@ DEPTH_MAX: Final = 24
 FLAT_MAX: Final = 1_000_000
 """Entries of a container of plain values, which is one entry of the inventory."""
 _OF_EVERY_MODULE: Final = frozenset(vars(nn.Module())) | {"_is_full_backward_hook"}
-PRINTABLE: Final = (Decimal, Fraction, range, slice)
-"""Immutable values with an exact ``repr`` and no form in a checkpoint."""
+PRINTABLE: Final = (Decimal, Fraction, range, slice, array)
+"""Values with an exact ``repr`` and no form in a checkpoint."""
 _DESCRIPTORS: Final = (
     types.GetSetDescriptorType,
     types.MemberDescriptorType,
@@ -134,7 +135,7 @@ class Walk:
         self._met: dict[int, str] = {}
         self.entries: dict[str, Entry] = {}
         self.named: dict[str, str] = {}
-        """What the walk cannot reach, with the reasons."""
+        """Names that the walk cannot reach, with the reasons."""
 
     def root(self, name: str, value: object) -> None:
         """Walk through one object and everything below it, breadth first."""
@@ -259,7 +260,7 @@ def _is_flat(value: Any) -> bool:
 
 
 EXACT: Final = {list, dict, set, frozenset, deque, tuple, OrderedDict, defaultdict, Counter}
-"""Containers that can be made anew; those of other classes are only filled in place."""
+"""Containers that can be made; those of other classes are only filled in place."""
 
 _KINDS: Final[tuple[tuple[str, Any], ...]] = (
     (PLAIN, lambda value: is_plain(value) or isinstance(value, np.generic | Enum)),
@@ -294,7 +295,7 @@ def children(entry: Entry) -> list[Child]:
     if entry.kind in (SEQUENCE, TUPLE):
         return [(index, f"[{index}]", each) for index, each in enumerate(list(value))]
     if entry.kind == MODULE:
-        return _of_module(value)
+        return [child for child in _of_module(value) if child[0][1] not in entry.skip]
     if entry.kind == FUNCTION:
         return _of_function(value)
     if entry.kind == OBJECT:
@@ -361,6 +362,11 @@ def _of_module(module: nn.Module) -> list[Child]:
         for name, value in list(kind.items())
     ]
     found.append((("a", "training"), ".training", module.training))
+    found += [
+        (("r", name), f".{name}.requires_grad", value.requires_grad)
+        for name, value in list(module._parameters.items())
+        if value is not None
+    ]
     found += [
         (("a", name), f".{name}", value)
         for name, value in list(vars(module).items())

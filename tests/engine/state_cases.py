@@ -324,7 +324,7 @@ class Edited(Counted):
 
 
 class Ended(NamedTuple):
-    """What a run left."""
+    """Result of a run."""
 
     weights: dict[str, Tensor]
     warnings: list[str]

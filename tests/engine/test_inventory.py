@@ -9,6 +9,7 @@ import logging
 import queue
 import threading
 import types
+from array import array
 from collections import ChainMap, OrderedDict, UserDict, defaultdict
 from dataclasses import dataclass
 from typing import Any
@@ -184,7 +185,22 @@ class Removed(Held):
         self.__dict__["new"] = {"n": torch.ones(1)}
 
 
-KINDS = (Cyclic, Junk, Aliases, Orders, Numbers, Classes, Removed)
+class Freezing(Held):
+    """Freezes a weight of its own module, and switches the function that it calls."""
+
+    def __init__(self) -> None:
+        self.layer = nn.Linear(1, 1)
+        nn.init.zeros_(self.layer.weight)
+        nn.init.zeros_(self.layer.bias)
+
+    def move(self) -> None:
+        self.layer.weight.requires_grad_(not self.layer.weight.requires_grad)
+
+    def read(self) -> Any:
+        return self.layer.weight.requires_grad
+
+
+KINDS = (Freezing, Cyclic, Junk, Aliases, Orders, Numbers, Classes, Removed)
 
 
 def built(kind: type[Held]) -> tuple[Any, Inventory]:
@@ -275,6 +291,49 @@ def test_what_cannot_be_saved_is_named_with_the_reason(monkeypatch: pytest.Monke
     assert unsaved["task.broken"] == "its state_dict() raised RuntimeError: not now"
     assert "task.table" not in unsaved, "it has not moved"
     inventory.snapshot().put_back()
+
+
+class WarmUp:
+    factor = 1.0
+
+
+class Main:
+    factor = 2.0
+
+
+class Phases(Held):
+    """Replaces an object, a function and a member of a set by others."""
+
+    def __init__(self) -> None:
+        self.phase: Any = WarmUp()
+        self.rule: Any = torch.relu
+        self.own: Any = through_a_file
+        self.done: set[Any] = {WarmUp}
+        self.numbers = array("d", [1.0])
+
+    def move(self) -> None:
+        self.phase, self.rule, self.own = Main(), torch.tanh, built
+        self.done.add(Main)
+        self.numbers[0] += 1
+
+
+def test_an_object_of_another_class_and_another_function_are_named() -> None:
+    task, inventory = built(Phases)
+    task.move()
+    document = through_a_file(inventory.stored(Ranks()))
+    _, other = built(Phases)
+    lost = other.restore(document, Ranks())
+    assert lost["task.phase"] == "Main, which is not there at the start"
+    assert lost["task.own"].startswith("built line")
+    assert {"task.rule", "task.done", "task.numbers"} <= set(document["unsaved"])
+
+
+def test_not_state_that_is_a_text_is_refused() -> None:
+    class Mistaken(Task):
+        not_state = "cache"  # type: ignore[assignment]
+
+    with pytest.raises(EngineError, match=r"write a tuple of names, \('cache',\)"):
+        Inventory(nn.Linear(1, 1), Mistaken())
 
 
 class Tables(Held):
