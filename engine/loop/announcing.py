@@ -10,7 +10,7 @@ from lockstep.domain.verify.session import BATCH_DEPENDENT
 from lockstep.engine.loop.assembly import Assembly
 from lockstep.engine.model.modes import kept_in_evaluation
 from lockstep.engine.runtime.telemetry import Telemetry
-from lockstep.engine.state.inventory import not_saved
+from lockstep.engine.state.reasons import not_saved
 
 
 def announce(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:

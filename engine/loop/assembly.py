@@ -54,7 +54,8 @@ from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.control import Control
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.telemetry import Telemetry
-from lockstep.engine.state.inventory import Inventory, Reasons, made_at_first_call
+from lockstep.engine.state.inventory import Inventory, made_at_first_call
+from lockstep.engine.state.reasons import Reasons
 from lockstep.engine.step.gradient import GradientStep
 from lockstep.engine.step.optimizer import Optimizer
 from lockstep.engine.step.replicas import ReplicaCheck
@@ -170,7 +171,7 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
     if state is not None:
         steps_done = state["step"]
         restore_model(model, state)
-        inventory.restore(state.get("held"), ranks)
+        inventory.restore(state.get("held"), ranks, trained=False)
     elif train.init_from is not None:
         load_initial(model, train.init_from, folder, ranks)
         telemetry.event("initialized", **{"from": train.init_from})

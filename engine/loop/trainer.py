@@ -40,6 +40,7 @@ from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.stopping import StopRequest
 from lockstep.engine.runtime.telemetry import Telemetry
 from lockstep.engine.runtime.timeline import timeline_for
+from lockstep.engine.state.reasons import not_saved
 from lockstep.engine.step.gradient import Accumulated
 from lockstep.engine.step.requirements import WeightedLoss
 from lockstep.engine.task.interface import Task
@@ -80,8 +81,7 @@ class Trainer:
     spec : JobSpec, optional
         The whole spec, for the export at the end.
     code : Path, optional
-        Folder of the job's code; with it, the run's memory is predicted, and the globals of the
-        code are state of the run.
+        Folder of the job's code, for the memory forecast; its globals are state of the run.
     order : VerifyOrder, optional
         Of ``lockstep verify``.
     """
@@ -361,6 +361,8 @@ class Trainer:
         average_statistics(parts.strategy.model, self.ranks)
         final = self.steps_done == parts.length.steps
         held = parts.inventory.stored(self.ranks)  # Not under the lock: it waits for the others.
+        if unsaved := parts.inventory.newly_unsaved(held["unsaved"]):
+            self._telemetry.warn(not_saved(unsaved))
         with self._stopping.save():
             self._saved_step = self.steps_done
             parts.state.save(

@@ -89,7 +89,7 @@ def check_loss(
             except Exception as error:  # noqa: BLE001 - the warm-up comes next, and fails where training would
                 release(error)
                 found = RepeatabilityResult()
-    if found.unseen and not inventory.unsavable():
+    if found.unseen and not inventory.has_unsavable():
         inventory.note("loss()", "it depends on state that no attribute holds")
     found.warnings += _hook_warnings(inventory.model)
     return found

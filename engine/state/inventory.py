@@ -29,7 +29,8 @@ from torch import Tensor, nn
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.runtime.ranks import Ranks
-from lockstep.engine.state.forms import UNKNOWN, Form, form_of, is_constant, mark_of
+from lockstep.engine.state.forms import UNKNOWN, Form, form_of, identity_of, is_constant, mark_of
+from lockstep.engine.state.reasons import Reasons
 from lockstep.engine.state.restore import Restoring
 from lockstep.engine.state.rules import UserCode
 from lockstep.engine.state.snapshot import Snapshot
@@ -50,9 +51,6 @@ from lockstep.engine.task.interface import Task
 
 STORED_BYTES_MAX: Final = 1 << 30
 """Bytes of one checkpoint for values beside ``state_dict()``."""
-NAMED_MAX: Final = 5
-Reasons = dict[str, str]
-"""Name of a value → why it is not saved or not restored."""
 
 
 @dataclass
@@ -105,6 +103,7 @@ class Inventory:
         self._datasets = [each for each in datasets if each is not None and each is not task]
         self._unseen: Reasons = {}
         self._noted: Reasons = {}
+        self._told: set[str] = set()
         self._built: dict[str, str] = {}
 
     def remember(self) -> None:
@@ -159,13 +158,22 @@ class Inventory:
 
     def unsavable(self) -> Reasons:
         """Return what no checkpoint of this run can hold, without what :meth:`note` added."""
-        return {
-            name: why for name, why in self._store(None).unsaved.items() if name not in self._noted
-        }
+        return self.newly_unsaved(self._store(None).unsaved)
+
+    def has_unsavable(self) -> bool:
+        """Return whether there is something that no checkpoint can hold."""
+        return bool(self._store(None).unsaved.keys() - self._noted.keys())
+
+    def newly_unsaved(self, unsaved: Reasons) -> Reasons:
+        """Return what was neither named nor added by :meth:`note` before, and take it as named."""
+        found = {name: why for name, why in unsaved.items() if name not in self._told}
+        self._told |= found.keys()
+        return found
 
     def note(self, name: str, why: str) -> None:
         """Add something that no checkpoint can hold, found by other means."""
         self._noted[name] = why
+        self._told.add(name)
 
     def stored(self, ranks: Ranks) -> dict[str, Any]:
         """Return the document for a checkpoint. All ranks must call this; rank 0 uses the result.
@@ -224,6 +232,10 @@ class Inventory:
             if now != UNKNOWN and now == self._built.get(name):
                 if is_constant(entry):
                     found.constants[name] = now
+            elif entry.kind in ATTRIBUTES and self._built.get(name, "").startswith(
+                f"{entry.kind} "
+            ):
+                found.unsaved[name] = f"{identity_of(entry)} in place of {self._built[name]}"
             elif left < (size := bytes_of(entry.value)):
                 limit = f"limit {STORED_BYTES_MAX >> 30} GiB for a checkpoint"
                 found.unsaved[name] = f"{size / 1e9:.1f} GB, {limit}"
@@ -264,20 +276,23 @@ class Inventory:
 
     # --- restoring
 
-    def restore(self, document: Mapping[str, Any] | None, ranks: Ranks) -> Reasons:
+    def restore(
+        self, document: Mapping[str, Any] | None, ranks: Ranks, *, trained: bool = True
+    ) -> Reasons:
         """Put the state of a checkpoint over what was built, and return what could not be.
 
-        All ranks must call this.
+        All ranks must call this. Without ``trained``, parameters of the model keep their
+        ``requires_grad``: the optimizer is built with those that the run began with.
         """
         if document is None:
             return {"state beside the weights": "the checkpoint is of a version that saved none"}
-        found = self._restore_mine(document, ranks)
+        found = self._restore_mine(document, ranks, trained=trained)
         lost: Reasons = {}
         for each in ranks.gather(found):
             lost |= each
         return {**document["unsaved"], **lost}
 
-    def _restore_mine(self, document: Mapping[str, Any], ranks: Ranks) -> Reasons:
+    def _restore_mine(self, document: Mapping[str, Any], ranks: Ranks, *, trained: bool) -> Reasons:
         others: list[dict[str, Any]] = document["ranks"]
         entries, buffers = dict(document["entries"]), {}
         lost: Reasons = {}
@@ -295,6 +310,9 @@ class Inventory:
             lost = dict.fromkeys(outer, f"it differed by rank, on {len(others)} ranks")
         if document["alone"]:
             lost |= dict.fromkeys(entries, "rank 0 saved it alone")
+        if not trained:
+            flags = {f"{name}.requires_grad" for name, _ in self.model.named_parameters()}
+            entries = {name: form for name, form in entries.items() if name not in flags}
         lost |= Restoring(self.walk(), entries, document["gone"]).run()
         for name, form in buffers.items():
             if form is not None:
@@ -331,25 +349,6 @@ def made_at_first_call(document: Mapping[str, Any] | None) -> frozenset[str]:
     made = {name for name, (kind, *_) in entries.items() if kind in ATTRIBUTES}
     owners = {entries[name][1] for name in made}
     return frozenset(made | {name for name in owners if entries.get(name, [""])[0] in CONTAINERS})
-
-
-def not_saved(unsaved: Reasons) -> str:
-    """Return the warning before step 1."""
-    return (
-        f"not saved, so a resumed run is not exact: {_listed(unsaved)}; list attributes of the "
-        "task that training does not depend on in its not_state"
-    )
-
-
-def not_exact(lost: Reasons) -> str:
-    """Return the warning of a run that resumes without some state."""
-    return f"this resumed run is not exact: {_listed(lost)}"
-
-
-def _listed(reasons: Reasons) -> str:
-    more = len(reasons) - NAMED_MAX
-    shown = [f"{name} ({why})" for name, why in list(reasons.items())[:NAMED_MAX]]
-    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
 
 
 def _other_value(before: str, now: str) -> str:

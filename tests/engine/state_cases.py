@@ -272,6 +272,41 @@ class ChangesMode(Stateful):
         return 1.0 if model.part.training else 0.5
 
 
+class Freezes(Stateful):
+    """Freezes its bias after some calls."""
+
+    conditional = True
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def scale(self, model: Any) -> Any:
+        self.calls += 1
+        if self.calls == 5:
+            model.bias.requires_grad_(False)
+        return 1.0
+
+
+class Phases(Stateful):
+    """Puts an object of another class into an attribute after some calls."""
+
+    class First:
+        factor = 1.0
+
+    class Second:
+        factor = 2.0
+
+    def __init__(self) -> None:
+        self.phase: Any = self.First()
+        self.calls = 0
+
+    def scale(self, model: Any) -> Any:
+        self.calls += 1
+        if self.calls == 5:
+            self.phase = self.Second()
+        return self.phase.factor
+
+
 class Iterating(Stateful):
     def __init__(self) -> None:
         self.numbers = itertools.count(1)
@@ -305,7 +340,7 @@ class OwnPerRank(Stateful):
 
 SAVED = (
     Counted, Teacher, LateTeacher, DictOfTensors, ByParameter, PlainAttribute, Volatile, Extra,
-    GrowingExtra, Generators, Scheduled, Slots, Containers, InTheCode, Alias, ChangesMode,
+    GrowingExtra, Generators, Scheduled, Slots, Containers, InTheCode, Alias, ChangesMode, Freezes,
 )  # fmt: skip
 
 

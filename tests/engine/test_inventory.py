@@ -323,7 +323,8 @@ def test_an_object_of_another_class_and_another_function_are_named() -> None:
     document = through_a_file(inventory.stored(Ranks()))
     _, other = built(Phases)
     lost = other.restore(document, Ranks())
-    assert lost["task.phase"] == "Main, which is not there at the start"
+    assert lost["task.phase"] == document["unsaved"]["task.phase"]
+    assert document["unsaved"]["task.phase"] == "Main in place of object WarmUp"
     assert lost["task.own"].startswith("built line")
     assert {"task.rule", "task.done", "task.numbers"} <= set(document["unsaved"])
 

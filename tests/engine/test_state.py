@@ -77,6 +77,15 @@ def test_c45_an_iterator_is_named_before_the_first_step(tmp_path: Path) -> None:
     )
 
 
+def test_c45_an_object_that_takes_the_place_of_another_is_named_at_the_next_checkpoint(
+    tmp_path: Path,
+) -> None:
+    whole, again = resumed(cases.Phases, tmp_path)
+    named = "task.phase (Phases.Second in place of object Phases.First)"
+    assert any(named in each for each in whole.warnings)
+    assert again.resumed[0]["exact"] is False
+
+
 @pytest.mark.parametrize("strategy", ["ddp", "zero1", "fsdp"])
 def test_c45_each_rank_gets_its_own_state_back(strategy: str, pool: Pool, tmp_path: Path) -> None:
     whole, again = resumed(
