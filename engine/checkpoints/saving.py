@@ -50,6 +50,8 @@ ABANDON_SECONDS: Final = 2.0
 five seconds."""
 
 
+_OF_FORWARD: Final = ("model", "held")
+"""Parts of a state that a forward may change."""
 _NO_PINNED_MEMORY: Final = "out of memory"
 """Part of CUDA's message if page-locked memory is exhausted; torch has no exception type for it."""
 
@@ -81,14 +83,13 @@ class HostCopy:
             current = torch.cuda.current_stream(self._cuda)
             self._stream.wait_stream(current)
             with torch.cuda.stream(self._stream):
-                # Weights and buffers first. Everything behind us waits for these on the device,
-                # because the next
-                # forward may write to buffers; the rest, the larger part, is only changed by the
-                # next update.
-                model = filling.copy(state.get("model"))
+                # What the next forward may write to comes first: buffers, and the state of the
+                # task. Everything behind us waits for it on the device. The rest, the larger part,
+                # is only changed by the next update.
+                first = {key: filling.copy(state[key]) for key in _OF_FORWARD if key in state}
                 current.wait_event(self._stream.record_event())
                 taken = {
-                    key: model if key == "model" else filling.copy(value)
+                    key: first[key] if key in first else filling.copy(value)
                     for key, value in state.items()
                 }
                 self._copied = self._stream.record_event()

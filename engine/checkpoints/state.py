@@ -53,7 +53,7 @@ from lockstep.engine.model.precision import Precision
 from lockstep.engine.runtime.errors import EngineError, describe
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.telemetry import Telemetry
-from lockstep.engine.state.reasons import Reasons, not_exact
+from lockstep.engine.state.reasons import Reasons, listed, not_exact
 from lockstep.engine.strategies.base import Strategy
 from lockstep.system.files import write_atomically
 
@@ -380,7 +380,7 @@ class TrainingState:
         changed = changes.sentence(found)
         reported: dict[str, Any] = {"changed": changed} if changed else {}
         if lost:
-            reported["why"] = [f"{what}: {why}" for what, why in lost.items()]
+            reported["why"] = listed(lost)
         self._telemetry.event(
             "resumed",
             step=state["step"],

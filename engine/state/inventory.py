@@ -92,11 +92,11 @@ class Inventory:
         datasets: Iterable[object] = (),
     ):
         not_state: object = task.not_state
-        if isinstance(not_state, str):
+        if not isinstance(not_state, tuple | list | set | frozenset):
             raise EngineError(
                 Reason.BAD_SPEC,
-                f"not_state of the task is the text {not_state!r}: write a tuple of names, "
-                f"({not_state!r},)",
+                f"not_state of the task is {not_state!r}: write a tuple of names, such as "
+                '("started", "cache")',
             )
         self.model, self.task = model, task
         self._code = UserCode(code, [task, *model.modules()])

@@ -8,8 +8,16 @@ from __future__ import annotations
 from typing import Final
 
 NAMED_MAX: Final = 5
+LISTED_MAX: Final = 20
 Reasons = dict[str, str]
 """Name of a value → why it is not saved or not restored."""
+
+
+def listed(reasons: Reasons) -> list[str]:
+    """Return the first reasons, each with its name, and the number of the others."""
+    more = len(reasons) - LISTED_MAX
+    shown = [f"{name}: {why}" for name, why in list(reasons.items())[:LISTED_MAX]]
+    return [*shown, f"and {more:,} more"] if more > 0 else shown
 
 
 def not_saved(unsaved: Reasons) -> str:

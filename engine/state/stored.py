@@ -106,13 +106,15 @@ def tensor_form(tensor: Tensor) -> list[Any]:
     plain = tensor.detach()
     if type(plain) is not Tensor:
         plain = plain.as_subclass(Tensor)
-    return ["tensor", plain, isinstance(tensor, nn.Parameter), tensor.requires_grad]
+    flags = isinstance(tensor, nn.Parameter), tensor.requires_grad, tensor.device.type
+    return ["tensor", plain, *flags]
 
 
 def tensor_of(form: list[Any], device: torch.device | None = None) -> Tensor:
-    """Return a new tensor of a form."""
-    _, content, is_parameter, requires_grad = form
-    value: Tensor = content.clone() if device is None else content.to(device, copy=True)
+    """Return a new tensor of a form, on a device or on one of the kind that it was saved from."""
+    _, content, is_parameter, requires_grad, kind = form
+    there = kind == "cpu" or torch.accelerator.is_available()
+    value: Tensor = content.to(device or (kind if there else "cpu"), copy=True)
     if is_parameter:
         return nn.Parameter(value, requires_grad=requires_grad)
     return value.requires_grad_(requires_grad) if requires_grad else value

@@ -24,6 +24,7 @@ from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.state import inventory as inventory_module
 from lockstep.engine.state import snapshot as snapshot_module
 from lockstep.engine.state.inventory import Inventory
+from lockstep.engine.state.reasons import listed
 from lockstep.engine.state.step import StepState
 from lockstep.engine.state.values import mark
 from lockstep.engine.task.interface import Task
@@ -329,11 +330,12 @@ def test_an_object_of_another_class_and_another_function_are_named() -> None:
     assert {"task.rule", "task.done", "task.numbers"} <= set(document["unsaved"])
 
 
-def test_not_state_that_is_a_text_is_refused() -> None:
+@pytest.mark.parametrize("wrong", ["cache", None, 3])
+def test_not_state_that_is_no_tuple_is_refused(wrong: Any) -> None:
     class Mistaken(Task):
-        not_state = "cache"  # type: ignore[assignment]
+        not_state = wrong
 
-    with pytest.raises(EngineError, match=r"write a tuple of names, \('cache',\)"):
+    with pytest.raises(EngineError, match="write a tuple of names"):
         Inventory(nn.Linear(1, 1), Mistaken())
 
 
@@ -360,3 +362,8 @@ def test_what_is_too_large_to_copy_is_watched_and_refused_if_it_changes(
     assert [entry.name for entry in snapshot.changes()] == ["task.second"]
     with pytest.raises(EngineError, match=r"loss\(\) changes task.second, and the 0.0 GB are too"):
         snapshot.put_back()
+
+
+def test_many_reasons_are_counted_and_not_all_listed() -> None:
+    found = listed({f"task.table[{index}]": "a set" for index in range(100)})
+    assert (found[0], found[-1], len(found)) == ("task.table[0]: a set", "and 80 more", 21)
