@@ -7,6 +7,7 @@ Not here: single values (``engine.state.values``, ``engine.state.stored``), rest
 from __future__ import annotations
 
 import types
+from collections.abc import Mapping
 from typing import Any, Final
 
 from torch import Tensor
@@ -30,6 +31,7 @@ from lockstep.engine.state.walk import (
     PROTOCOL,
     REFERENCE,
     TENSOR,
+    TUPLE,
     Entry,
     Walk,
     children,
@@ -130,6 +132,24 @@ def form_of(entry: Entry, walk: Walk, kept: Any = None) -> Form:
     """
     assert entry.owner is not None
     return [entry.kind, entry.owner.name, _key(entry.key, walk), _payload(entry, walk, kept)]
+
+
+def with_tuples(stored: Mapping[str, Form], walk: Walk) -> dict[str, Form]:
+    """Add the tuples of stored entries and of references to such: a tuple is made as a whole."""
+    found = dict(stored)
+    parts = [
+        (name, entry.target, entry.owner)
+        for name, entry in reversed(walk.entries.items())
+        if entry.owner is not None and entry.owner.kind == TUPLE
+    ]
+    more = True
+    while more:
+        more = False
+        for name, target, owner in parts:
+            if owner.name not in found and (name in found or target in found):
+                found[owner.name] = form_of(owner, walk)
+                more = True
+    return {name: found[name] for name in walk.entries if name in found}
 
 
 def _payload(entry: Entry, walk: Walk, kept: Any) -> Any:

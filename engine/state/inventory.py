@@ -29,7 +29,15 @@ from torch import Tensor, nn
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.runtime.ranks import Ranks
-from lockstep.engine.state.forms import UNKNOWN, Form, form_of, identity_of, is_constant, mark_of
+from lockstep.engine.state.forms import (
+    UNKNOWN,
+    Form,
+    form_of,
+    identity_of,
+    is_constant,
+    mark_of,
+    with_tuples,
+)
 from lockstep.engine.state.reasons import Reasons
 from lockstep.engine.state.restore import Restoring
 from lockstep.engine.state.rules import UserCode
@@ -245,6 +253,7 @@ class Inventory:
                     found.entries[name] = form_of(entry, walk, content)
                 except UnsavableError as error:
                     found.unsaved[name] = str(error)
+        found.entries = with_tuples(found.entries, walk)
         return found
 
     def _gone(self, entries: Mapping[str, Entry]) -> list[Form]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lockstep.engine.state.values import is_plain
+from lockstep.engine.state.values import base_of, is_plain
 from lockstep.engine.state.walk import (
     CONTAINERS,
     MODULE,
@@ -79,7 +79,7 @@ def _tables(module: nn.Module) -> dict[str, dict[str, Any]]:
 def set_child(owner: Entry, key: Any, value: Any) -> None:
     """Put a value into a structure that is no tuple."""
     if owner.kind in CONTAINERS:
-        owner.value[key] = value
+        base_of(owner.value).__setitem__(owner.value, key, value)
         return
     letter, name = key
     if letter == "r":
@@ -130,9 +130,10 @@ def refill(entry: Entry, kept: list[tuple[Any, Any]], keep: frozenset[str] = fro
 
 
 def _refill_container(value: Any, kept: list[tuple[Any, Any]]) -> None:
-    value.clear()
+    base = base_of(value)
+    base.clear(value)
     if isinstance(value, dict):
         for key, each in kept:
-            dict.__setitem__(value, key, each)
+            base.__setitem__(value, key, each)
     else:
-        value.extend(each for _, each in kept)
+        base.extend(value, [each for _, each in kept])

@@ -30,6 +30,7 @@ from lockstep.engine.state.walk import (
     MAPPING,
     PROTOCOL,
     REFERENCE,
+    STRUCTURES,
     TENSOR,
     TUPLE,
     Entry,
@@ -65,12 +66,15 @@ class Restoring:
         for name, (kind, _, _, payload) in self._stored.items():
             if kind not in (REFERENCE, TUPLE):
                 self._resolve(name, kind, payload)
-        for name, (kind, *_, payload) in reversed(list(self._stored.items())):
-            if kind in CONTAINERS:
+        # Children before their owners. A tuple may also refer to one that comes before it.
+        backwards = list(self._stored.items())[::-1]
+        tuples = [(name, form[3]) for name, form in backwards if form[0] == TUPLE]
+        while sum(self._tuple(name, payload) for name, payload in tuples):
+            continue
+        for name, (kind, *_, payload) in backwards:
+            if kind in CONTAINERS and kind != TUPLE:
                 self._fill(name, kind, payload)
-        for name, (kind, owner, key, payload) in self._stored.items():
-            if kind == REFERENCE:
-                self._refer(name, payload)
+        for name, (_, owner, key, _) in self._stored.items():
             self._put(name, owner, key)
         self._follow()
         for owner, attribute in self._gone:
@@ -111,41 +115,53 @@ class Restoring:
         else:
             raise UnsavableError(f"a {class_name} that is not there at the start")
 
+    def _values(self, name: str, payload: list[Any]) -> list[Any] | None:
+        """Return the children of a container; None if some are not there."""
+        _, _, ends, keys = payload
+        names = [f"{name}{end}" for end in ends]
+        referred = [key[1] for key in keys if isinstance(key, list) and key[0] == "reference"]
+        missing = [child for child in (*names, *referred) if self._object(child) is _MISSING]
+        self._lost |= dict.fromkeys(missing, "it is not there at the start")
+        if name in self._lost or missing:
+            return None
+        return [self._object(child) for child in names]
+
+    def _object(self, name: str) -> Any:
+        """Return the object of a name, through references."""
+        stored, here = self._stored.get(name), self._here.get(name)
+        if stored is not None and stored[0] == REFERENCE:
+            return self._objects.get(stored[3], _MISSING)
+        if stored is None and here is not None and here.kind == REFERENCE:
+            return self._objects.get(here.target, _MISSING)
+        return self._objects.get(name, _MISSING)
+
     def _fill(self, name: str, kind: str, payload: list[Any]) -> None:
         """Give a container its children, which are complete."""
-        class_name, _, ends, keys = payload
-        names = [f"{name}{end}" for end in ends]
-        for child in names:
-            if self._stored.get(child, [""])[0] == REFERENCE:
-                self._refer(child, self._stored[child][3])
-        referred = [key[1] for key in keys if isinstance(key, list) and key[0] == "reference"]
-        missing = [child for child in (*names, *referred) if child not in self._objects]
-        if name in self._lost or missing:
-            self._lost |= dict.fromkeys(missing, "it is not there at the start")
+        values = self._values(name, payload)
+        if values is None:
             return
-        values = [self._objects[child] for child in names]
-        if kind == TUPLE:
-            self._tuple(name, class_name, values)
-            return
-        target = self._objects[name]
-        entry = Entry(name, None, None, target, kind)
-        found = [self._key(key) for key in keys] if kind == MAPPING else list(range(len(values)))
-        refill(entry, list(zip(found, values, strict=True)))
+        keys = payload[3] if kind == MAPPING else list(range(len(values)))
+        entry = Entry(name, None, None, self._objects[name], kind)
+        refill(entry, list(zip(map(self._key, keys), values, strict=True)))
 
-    def _tuple(self, name: str, class_name: str, values: list[Any]) -> None:
-        current = self._objects.get(name)
+    def _tuple(self, name: str, payload: list[Any]) -> bool:
+        """Make a tuple of its parts. Return whether it is another one than before."""
+        class_name, current = payload[0], self._objects.get(name)
+        values = self._values(name, payload)
+        if values is None:
+            return False
+        kind: Any = type(current)
+        there = isinstance(current, tuple) and kind.__name__ == class_name
+        if there and list(map(id, current or ())) == list(map(id, values)):
+            return False
         if class_name == "tuple":
             self._replace(name, tuple(values))
-        elif isinstance(current, tuple) and type(current).__name__ == class_name:
-            self._replace(name, type(current)(*values))
+        elif there:
+            self._replace(name, kind(*values))
         else:
             self._lost[name] = f"a {class_name} that is not there at the start"
-
-    def _refer(self, name: str, target: str) -> None:
-        if target in self._objects:
-            self._objects[name] = self._objects[target]
-        else:
-            self._lost[name] = f"it refers to {target}, which is not there at the start"
+            return False
+        return True
 
     def _replace(self, name: str, made: Any) -> None:
         if name in self._here and self._here[name].kind != REFERENCE:
@@ -154,17 +170,15 @@ class Restoring:
 
     def _put(self, name: str, owner: str, key: Any) -> None:
         """Put a value into its owner, unless the owner is a container that was filled."""
-        if name in self._lost or name not in self._objects:
+        if name in self._lost or self._stored.get(owner, [""])[0] in CONTAINERS:
             return
-        if self._stored.get(owner, [""])[0] in CONTAINERS:
-            return
-        entry = self._here.get(owner)
-        if entry is None:
+        entry, value = self._here.get(owner), self._object(name)
+        if value is _MISSING:
+            self._lost[name] = f"it refers to {self._stored[name][3]}, which is not there"
+        elif entry is None or owner in self._lost or entry.kind not in STRUCTURES:
             self._lost[name] = f"{owner} is not there at the start"
-        elif entry.kind == TUPLE:
-            return  # Made again as a whole.
-        elif name not in self._here or self._here[name].value is not self._objects[name]:
-            set_child(entry, self._key(key), self._objects[name])
+        elif name not in self._here or self._here[name].value is not value:
+            set_child(entry, self._key(key), value)
 
     def _key(self, form: Any) -> Any:
         """Return a key; one that is an object of its own is stored by name."""
@@ -173,28 +187,19 @@ class Restoring:
         return decode(form)
 
     def _follow(self) -> None:
-        """Let references to an object that was replaced follow it, and tuples hold their parts.
-
-        Parts come after their tuple in the walk.
-        """
-        parts: dict[str, list[str]] = {}
+        """Let references to an object that was replaced follow it; tuples that refer are stored."""
         for name, entry in self._here.items():
-            if entry.owner is not None and entry.owner.kind == TUPLE:
-                parts.setdefault(entry.owner.name, []).append(name)
-        for name, entry in reversed(list(self._here.items())):
-            if name in self._stored or entry.owner is None:
+            owner = entry.owner
+            if entry.kind != REFERENCE or name in self._stored or owner is None:
                 continue
-            if entry.kind == REFERENCE and entry.target in self._replaced:
-                self._objects[name] = self._replaced[entry.target]
-            elif entry.kind == TUPLE:
-                values = [self._objects[part] for part in parts.get(name, [])]
-                if all(a is b for a, b in zip(values, entry.value, strict=True)):
-                    continue
-                self._tuple(name, type(entry.value).__name__, values)
-            else:
-                continue
-            if entry.owner.kind != TUPLE:
-                set_child(entry.owner, entry.key, self._objects[name])
+            if entry.target in self._replaced and not self._is_complete(owner):
+                set_child(owner, entry.key, self._replaced[entry.target])
+
+    def _is_complete(self, owner: Entry) -> bool:
+        """Return whether an owner got all its content from the checkpoint, or none."""
+        if owner.kind == TUPLE or owner.name not in self._stored:
+            return owner.kind == TUPLE
+        return owner.kind not in ATTRIBUTES or self._stored[owner.name][0] != owner.kind
 
     def _delete(self, owner: Entry, attribute: str) -> None:
         name = f"{owner.name}.{attribute}" if owner.name else attribute

@@ -12,7 +12,7 @@ import copy
 import math
 import random
 import zlib
-from collections import deque
+from collections import OrderedDict, deque
 from enum import Enum
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ PLAIN_TYPES: Final = frozenset(
     {bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size}
 )
 _GENERATORS: Final = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
+_BASES: Final = (OrderedDict, dict, list, deque, tuple)
 _SHOWN_CHARS_MAX: Final = 120
 _PIECE: Final = 1 << 26
 """Bytes of a tensor on a device that are copied to the host at once."""
@@ -37,6 +38,14 @@ def is_plain(value: Any) -> bool:
     if kind in PLAIN_TYPES:
         return True
     return kind in (tuple, frozenset) and all(map(is_plain, value))
+
+
+def base_of(value: Any) -> Any:
+    """Return Python's own class of a container: its methods run no override of the user's.
+
+    ``OrderedDict`` comes first: the methods of ``dict`` lose its order.
+    """
+    return next(kind for kind in _BASES if isinstance(value, kind))
 
 
 def draws(value: Any) -> bool:

@@ -36,7 +36,7 @@ from lockstep.engine.state.rules import (
     is_left_out,
     is_private_to_library,
 )
-from lockstep.engine.state.values import PLAIN_TYPES, draws, is_plain
+from lockstep.engine.state.values import PLAIN_TYPES, base_of, draws, is_plain
 
 TASK: Final = "task"
 """Name of the task, the second root; the model has none."""
@@ -291,9 +291,10 @@ def children(entry: Entry) -> list[Child]:
     """Return the children of a structure. No code of the user's runs."""
     value = entry.value
     if entry.kind == MAPPING:
-        return [(key, "[]", each) for key, each in list(value.items())]
+        return [(key, "[]", each) for key, each in list(base_of(value).items(value))]
     if entry.kind in (SEQUENCE, TUPLE):
-        return [(index, f"[{index}]", each) for index, each in enumerate(list(value))]
+        each_one = list(base_of(value).__iter__(value))
+        return [(index, f"[{index}]", each) for index, each in enumerate(each_one)]
     if entry.kind == MODULE:
         return [child for child in _of_module(value) if child[0][1] not in entry.skip]
     if entry.kind == FUNCTION:

@@ -54,6 +54,7 @@ KINDS: dict[str, Kind] = {
         r"""|\b(FSDP|Zero1|DiLoCo)\b""",
         {
             "engine/memory/tensors.py": "names torch's operations and classes",
+            "engine/state/forms.py": "undoes torch's renaming of classes",
             "engine/strategies/block_order.py": "is a part of fsdp",
             "engine/task/interface.py": "undoes torch's renaming of classes",
         },
@@ -65,6 +66,7 @@ KINDS: dict[str, Kind] = {
             "engine/checkpoints/initial.py": "loads files on the host",
             "engine/data/task_checks.py": "checks datasets on the host",
             "engine/memory/forecast.py": "runs on the host only",
+            "engine/state/stored.py": "puts a value on the host where its device is not there",
         },
     ),
     "A failure reason": Kind(
