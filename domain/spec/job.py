@@ -264,7 +264,7 @@ class JobSpec(Section):
         """Ranks on each node; None where it is one per device."""
         if self.script is not None:
             return self.script.nproc_per_node
-        return 1 if self.train is not None and self.train.strategy.one_process else None
+        return 1 if self.train is not None and self.train.strategy.kind.one_process else None
 
     def world_size(self) -> int:
         """Ranks of one attempt; an elastic job starts at its largest."""

@@ -6,13 +6,13 @@ Not here: the optimizers themselves (``engine.step.optimizer``), and the rate at
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from lockstep.domain import limits
 from lockstep.domain.errors import at_field
-from lockstep.domain.spec.fields import NO_BOOL, Section
+from lockstep.domain.spec.fields import DOTTED_PATH, NO_BOOL, Section
 
 
 class AdamW(Section):
@@ -58,7 +58,55 @@ class SGD(Section):
         return self
 
 
-Optimizer = Annotated[AdamW | SGD, Field(discriminator="name")]
+class OptimizerClass(Section):
+    """Any class of torch.optim, of an installed package or of the job's code."""
+
+    name: Annotated[str, Field(pattern=DOTTED_PATH, max_length=200, examples=["torch.optim.NAdam"])]
+    """Path of the class. Before step 1, small tensors show whether ranks may share its work; where
+    they may not, ``zero1`` or ``fsdp`` is refused."""
+    lr: Annotated[float, Field(gt=0, le=1000), NO_BOOL] = 1e-3
+    """Learning rate after the warm-up, per optimizer step."""
+    weight_decay: Annotated[float, Field(ge=0, le=10), NO_BOOL] | None = None
+    """Decay as the class defines it, not applied to parameters with fewer than two dimensions; null
+    takes the class's default."""
+    args: dict[str, Any] = Field(default_factory=dict)
+    """Further keyword arguments of the class."""
+
+    @field_validator("args")
+    @classmethod
+    def _no_second_place(cls, args: dict[str, Any]) -> dict[str, Any]:
+        for name in ("lr", "weight_decay"):
+            if name in args:
+                raise at_field((name,), "is a field of the optimizer", f"write it as {name}")
+        if "params" in args:
+            raise at_field(("params",), "is given by the engine", "remove it")
+        return args
+
+    @property
+    def is_from_torch(self) -> bool:
+        """True if the class is torch's own, so a service may import it."""
+        return self.name.startswith("torch.optim.")
+
+
+def _kind_of(section: object) -> str:
+    """Return the tag of the union's member that a section means; AdamW without a name."""
+    found = section.get("name") if isinstance(section, dict) else getattr(section, "name", None)
+    name = "adamw" if found is None else str(found)
+    return "optimizerclass" if "." in name else name
+
+
+Optimizer = Annotated[
+    Annotated[AdamW, Tag("adamw")]
+    | Annotated[SGD, Tag("sgd")]
+    | Annotated[OptimizerClass, Tag("optimizerclass")],
+    Discriminator(_kind_of),
+]
+OPTIMIZERS: Final[dict[str, type[Section]]] = {
+    get_args(member)[1].tag: get_args(member)[0] for member in get_args(get_args(Optimizer)[0])
+}
+"""Kinds by tag, which is the name of those with settings of their own. ``engine.step.kernels`` has
+a row for each."""
+NAMES: Final = tuple(tag for tag, kind in OPTIMIZERS.items() if kind is not OptimizerClass)
 
 
 class Schedule(Section):

@@ -23,9 +23,10 @@ from pydantic import BaseModel, ValidationError
 from lockstep.domain.errors import ErrorCode, FieldError, LockstepError, pointer_of
 from lockstep.domain.spec import tasks
 from lockstep.domain.spec.feature_gate import not_yet
-from lockstep.domain.spec.fields import PATTERNS
+from lockstep.domain.spec.fields import DOTTED_PATH, PATTERNS
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.launchers import launcher_refusals
+from lockstep.domain.spec.optimizer import NAMES, OPTIMIZERS
 from lockstep.domain.training.plan import check_batch
 
 Location = tuple[int | str, ...]
@@ -142,7 +143,7 @@ def _flat(lines: Iterable[Any], model: type[BaseModel], base: Location) -> Itera
                 yield from _flat(inner.errors(), tasks.BUILT_IN[line["input"]["task"]], location)
                 continue
         elif line["type"] == "union_tag_invalid":
-            location = (*location, str(context["discriminator"]).strip("'"))
+            location = (*location, "name")
         yield {**line, "loc": location, "ctx": context, "model": model, "base": base}
 
 
@@ -186,7 +187,6 @@ def value_at(document: object, location: Location) -> object:
 
 # Words.
 
-_TAGS: Final = frozenset({"adamw", "sgd"})
 _Say = Callable[[Mapping[str, Any]], tuple[str, str]]
 _EXPECTED: Final[dict[str, _Say]] = {
     "missing": lambda _: ("is required", "add it to the spec"),
@@ -262,15 +262,9 @@ def _explain(line: Any, model: type[BaseModel], location: Location) -> tuple[str
         ]
         return f"expected {_either(choices)}", _near(line, choices) or f"use {_either(choices)}"
     if kind == "union_tag_invalid":
-        names = [
-            inner.model_fields["name"].annotation.__args__[0]  # type: ignore[union-attr]  # a Literal, by definition
-            for inner in _models_at(model, location[len(line["base"]) : -1])
-        ]
-        written = difflib.get_close_matches(str(context.get("tag", "")), names, n=1)
-        return (
-            f"expected {_either(names)}",
-            f"did you mean {written[0]}?" if written else f"use {_either(names)}",
-        )
+        named = difflib.get_close_matches(str(context["tag"]), NAMES, n=1)
+        expected = _either([*NAMES, PATTERNS[DOTTED_PATH]])
+        return f"expected {expected}", f"did you mean {named[0]}?" if named else f"use {expected}"
     if kind in {"model_type", "model_attributes_type"}:
         names = sorted(
             {
@@ -295,11 +289,12 @@ def _no_such_field(location: Location, model: type[BaseModel]) -> tuple[str, str
     )
     message = f"unknown field; expected one of {', '.join(known)}"
     surely = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
-    here = ".".join(str(part) for part in location if part not in _TAGS)
+    here = ".".join(str(part) for part in location if part not in OPTIMIZERS)
     elsewhere = [path for path in _paths(model) if path.rpartition(".")[2] == name and path != here]
     perhaps = difflib.get_close_matches(name, known, n=1)
     meant = [*surely, *elsewhere, *perhaps]
-    return message, f"did you mean {meant[0]}?" if meant else "remove it"
+    otherwise = "write it in args, if the class takes it" if "args" in known else "remove it"
+    return message, f"did you mean {meant[0]}?" if meant else otherwise
 
 
 def _near(line: Any, choices: Iterable[str]) -> str:

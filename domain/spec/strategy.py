@@ -12,34 +12,19 @@ from pydantic import Field, model_validator
 
 from lockstep.domain import limits
 from lockstep.domain.errors import at_field
+from lockstep.domain.kinds.strategies import STRATEGIES, StrategyKind, StrategyName, names_with
 from lockstep.domain.spec.fields import NO_BOOL, Section
 
 POWERSGD_START_STEP: Final = 100
 """Default of ``powersgd_start_step``."""
 
-_DDP: Final = ("ddp", "zero1")
-_FOR: Final = {
-    "bucket_cap_mb": _DDP,
-    "gradient_as_bucket_view": _DDP,
-    "static_graph": _DDP,
-    "compression": ("ddp",),
-    "sync_every_steps": ("local_sgd", "diloco"),
-    "outer_lr": ("diloco",),
-    "outer_momentum": ("diloco",),
-}
-"""Fields that mean something to some strategies only, and are refused with any other."""
-
 
 class Strategy(Section):
     """Sharing of one model's training between ranks."""
 
-    name: Literal["ddp", "manual", "data_parallel", "zero1", "fsdp", "local_sgd", "diloco"] = "ddp"
-    """``ddp`` is torch's DistributedDataParallel: every rank holds the whole model. ``manual`` is
-    the same by hand, to be read. ``data_parallel`` is torch's older DataParallel: one process
-    drives all devices of one node. ``zero1`` is ``ddp`` with the optimizer's state shared out over
-    the ranks. ``fsdp`` shards parameters, gradients and optimizer state over the ranks.
-    ``local_sgd`` and ``diloco`` let each rank step on its own share of the batch and bring the
-    ranks together only now and then: the promise about the batch does not hold under them."""
+    name: Annotated[
+        StrategyName, Field(description=" ".join(row.means for row in STRATEGIES.values()))
+    ] = "ddp"
     bucket_cap_mb: Annotated[float, Field(gt=0, le=4_096), NO_BOOL] | None = None
     """``ddp`` and ``zero1``: MiB per gradient bucket; null keeps torch's own sizes (a small first
     bucket, then 25)."""
@@ -70,10 +55,10 @@ class Strategy(Section):
 
     @model_validator(mode="after")
     def _fields_fit_the_name(self) -> Self:
-        for field, names in _FOR.items():
-            value = getattr(self, field)
-            asked = value is not False and value != type(self).model_fields[field].default
-            if asked and self.name not in names:
+        for field, described in type(self).model_fields.items():
+            names, value = names_with(field), getattr(self, field)
+            asked = value is not False and value != described.default
+            if names and asked and self.name not in names:
                 raise at_field(
                     (field,),
                     f"is a setting of {' and '.join(names)}, and name is {self.name}",
@@ -86,13 +71,14 @@ class Strategy(Section):
                     f"is a setting of compression: powersgd, and compression is {self.compression}",
                     "remove it, or set compression: powersgd",
                 )
-        if self.sync_every_steps is None and self.name in _FOR["sync_every_steps"]:
-            raise at_field(
-                ("sync_every_steps",),
-                f"is required, because name is {self.name}",
-                "set the number of steps between averages, such as sync_every_steps: 16",
-                show=False,
-            )
+        for field in self.kind.required:
+            if getattr(self, field) is None:
+                raise at_field(
+                    (field,),
+                    f"is required, because name is {self.name}",
+                    f"set it, such as {field}: 16",
+                    show=False,
+                )
         return self
 
     def check_run(self, *, precision: str, steps: int | None) -> None:
@@ -116,7 +102,7 @@ class Strategy(Section):
 
     def check_devices(self, *, gpu_type: str | None, nodes: int | None) -> None:
         """Raise where the job's devices are none for this strategy."""
-        if not self.one_process:
+        if not self.kind.one_process:
             return
         found = ""
         if (nodes or 1) > 1:
@@ -138,15 +124,12 @@ class Strategy(Section):
         """The setting under which other layouts give other numbers; empty without one."""
         if self.compression == "powersgd":
             return "compression powersgd"
-        return f"strategy {self.name}" if self.name in _FOR["sync_every_steps"] else ""
+        return "" if self.kind.keeps_promise else f"strategy {self.name}"
 
     @property
-    def one_process(self) -> bool:
-        """True if one process drives all devices of its node.
-
-        Otherwise there is one rank per device.
-        """
-        return self.name == "data_parallel"
+    def kind(self) -> StrategyKind:
+        """The row of this strategy."""
+        return STRATEGIES[self.name]
 
     @property
     def buckets_hold_gradients(self) -> bool:
@@ -154,7 +137,10 @@ class Strategy(Section):
 
         Only applies to strategies with buckets and more than one rank.
         """
-        return self.name in _DDP and self.gradient_as_bucket_view is not False
+        return (
+            "gradient_as_bucket_view" in self.kind.settings
+            and self.gradient_as_bucket_view is not False
+        )
 
     @property
     def powersgd_starts(self) -> int:

@@ -9,7 +9,6 @@ from pydantic import (
     Field,
     Tag,
     ValidationError,
-    field_validator,
     model_validator,
 )
 
@@ -23,7 +22,7 @@ from lockstep.domain.spec.fields import (
     kind_of_micro_size,
 )
 from lockstep.domain.spec.init_from import checked_source
-from lockstep.domain.spec.optimizer import AdamW
+from lockstep.domain.spec.optimizer import NAMES, AdamW, OptimizerClass
 from lockstep.domain.spec.optimizer import Optimizer as Optimizer  # noqa: PLC0414 - the same
 from lockstep.domain.spec.optimizer import Schedule as Schedule  # noqa: PLC0414 - the same
 from lockstep.domain.spec.strategy import Strategy as Strategy  # noqa: PLC0414 - so that spec.Strategy is a name for others, too
@@ -149,16 +148,6 @@ class Train(Section):
     """Fraction of memory that ``micro_size: auto`` leaves free: of the device's, or on CPUs of the
     rank's part of the host's."""
 
-    @field_validator("optimizer", mode="before")
-    @classmethod
-    def _adamw_by_default(cls, value: object) -> object:
-        """Let ``optimizer: {lr: 0.001}`` mean AdamW, as leaving the whole section out does."""
-        return (
-            {"name": AdamW.model_fields["name"].default, **value}
-            if isinstance(value, dict)
-            else value
-        )
-
     @model_validator(mode="after")
     def _one_length(self) -> Self:
         if self.steps is None and self.epochs is None:
@@ -180,10 +169,18 @@ class Train(Section):
                 f"expected at most optimizer.lr ({self.optimizer.lr})",
                 "lower min_lr, or raise optimizer.lr",
             )
-        if self.compile and self.strategy.name == "data_parallel":
+        kind = self.strategy.kind
+        if isinstance(self.optimizer, OptimizerClass) and kind.optimizer_needs is None:
+            raise at_field(
+                ("optimizer", "name"),
+                f"is a class by its path, and with strategy {kind.name} ranks must average state "
+                "that only some may have",
+                f"use {' or '.join(NAMES)}, or another strategy",
+            )
+        if self.compile and kind.one_process:
             raise at_field(
                 ("compile",),
-                "cannot be true with strategy data_parallel, which copies the model",
+                f"cannot be true with strategy {kind.name}, which copies the model",
                 "use strategy ddp",
             )
         cap = self.strategy.bucket_cap_mb
@@ -203,6 +200,13 @@ class Train(Section):
                 show=False,
             )
         return self
+
+    @property
+    def runs_own_code(self) -> bool:
+        """True if a part is neither the engine's nor torch's, so no service may import it."""
+        optimizer = self.optimizer
+        foreign = isinstance(optimizer, OptimizerClass) and not optimizer.is_from_torch
+        return foreign or tasks.is_own_task(self.task)
 
     @model_validator(mode="after")
     def _task_exists(self) -> Self:

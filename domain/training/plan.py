@@ -18,7 +18,7 @@ Not here: the samples at the positions (``engine.data.order``), the weights of m
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -178,11 +178,6 @@ def plan_of(spec: JobSpec, world_size: int | None = None) -> BatchPlan | None:
     )
 
 
-_SEARCHLESS: Final = frozenset({"fsdp"})
-"""Strategies under which every forward needs all ranks: one that runs out of memory would leave the
-others waiting."""
-
-
 def check_batch(spec: JobSpec) -> Iterator[FieldError]:
     """Yield the errors of a spec's batch on the requested ranks."""
     if spec.train is None:
@@ -199,7 +194,7 @@ def check_batch(spec: JobSpec) -> Iterator[FieldError]:
         )
         return
     micro = spec.train.batch.micro_size
-    if micro == "auto" and spec.train.strategy.name in _SEARCHLESS:
+    if micro == "auto" and spec.train.strategy.kind.collective_forward:
         yield FieldError(
             "/train/batch/micro_size",
             f"auto tests sizes on each rank separately, and with {spec.train.strategy.name} "

@@ -17,11 +17,6 @@ from pydantic import ValidationError
 
 from lockstep.domain.spec.strategy import Strategy
 
-COLLECTIVE_FORWARD: Final = frozenset({"fsdp"})
-"""Strategies under which ranks wait for each other in forward and backward: there these are not
-computing alone."""
-_SHARED_UPDATE: Final = ("zero1", "fsdp")
-"""Strategies under which each rank has a part of the optimizer already."""
 _BOUND: Final = 0.15
 """A part above this fraction of the step is mentioned in the advice."""
 _GOOD: Final = 0.9
@@ -145,7 +140,7 @@ def advice(rows: Sequence[Row], strategy: Strategy, *, swept: bool = False) -> s
     if update >= _BOUND:
         shares = (
             run.world_size > 1
-            and strategy.name not in _SHARED_UPDATE
+            and not (strategy.kind.shards_optimizer or strategy.kind.shards_model)
             and _takes(strategy, name="zero1")
         )
         return (
@@ -217,7 +212,7 @@ def _takes(strategy: Strategy, **changes: object) -> bool:
 
 
 def _in_the_way(ranks: str, slower: float, strategy: Strategy) -> str:
-    if strategy.one_process or strategy.name in COLLECTIVE_FORWARD:
+    if strategy.kind.one_process or strategy.kind.collective_forward:
         return (
             f"on {ranks} forward and backward take {slower:.1f} times as long per sample as on "
             f"the fewest ranks: with {strategy.name} the devices wait for each other in both; use "

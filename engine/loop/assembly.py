@@ -216,6 +216,7 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
         observe(objective, looked_at, masks=gradient.masks).require_all_used()
     needs_several = any(ranks.gather(repeats.needs_several))
     optimizer = Optimizer(train, task, strategy, steps=length.steps)
+    optimizer.require_independence()
     if state is not None:
         restore_optimizer(strategy, optimizer.inner, state, ranks, telemetry)
         optimizer.require_layout()

@@ -71,7 +71,7 @@ def evaluate(
     """
     task, model = strategy.objective.task, strategy.model
     size = len(dataset)  # type: ignore[arg-type] # a map-style dataset has a length, which torch's type omits
-    shard = _Share(size, ranks, micro_batch_size, equally=strategy.collective_forward)
+    shard = _Share(size, ranks, micro_batch_size, equally=strategy.kind.collective_forward)
     loader = micro_batches(
         Fetcher(dataset, task.collate, seed=seed, purpose=randomness.EVAL_ITEM),
         shard,

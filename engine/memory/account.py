@@ -80,7 +80,8 @@ class MemoryReport:
                 micro_batch_size=plan.micro_batch_size,
                 world_size=plan.world_size,
                 sample=sample,
-                forks=self._ranks.device.type == "cpu" and self._train.strategy.name != "fsdp",
+                forks=self._ranks.device.type == "cpu"
+                and not self._train.strategy.kind.shards_model,
             )
         self._micro_batch_size = plan.micro_batch_size
 

@@ -146,7 +146,7 @@ def _explained() -> Iterator[None]:
         yield
     except DataDependentOutputException as error:
         raise NoForecastError(
-            f"the model or the loss reads a value of a tensor ({error.func})"
+            f"the model, the loss or the optimizer reads a value of a tensor ({error.func})"
         ) from None
     except DynamicOutputShapeException as error:
         raise NoForecastError(f"the shape of a result depends on values ({error.func})") from None
@@ -172,21 +172,22 @@ class _Sharing(NamedTuple):
 
     @classmethod
     def of(cls, options: strategy.Strategy, world_size: int) -> _Sharing:
-        if options.name == "fsdp":
-            return cls(copies=0, in_place=False, owners=1, sharded=world_size)
-        if options.name not in _COPIES:
+        kind = options.kind
+        if kind.gradient_copies is None:
             raise NoForecastError(
                 f"strategy {options.name} distributes memory over the ranks in another way"
             )
+        if kind.shards_model:
+            return cls(copies=0, in_place=False, owners=1, sharded=world_size)
         if options.compression != "none":
             raise NoForecastError(f"compression {options.compression} keeps additional copies")
         if world_size == 1:
             return cls(copies=0, in_place=False, owners=1)
         in_place = options.buckets_hold_gradients
         return cls(
-            copies=_COPIES[options.name] - in_place,
+            copies=kind.gradient_copies - in_place,
             in_place=in_place,
-            owners=world_size if options.name == "zero1" else 1,
+            owners=world_size if kind.shards_optimizer else 1,
         )
 
     @contextmanager
@@ -219,10 +220,6 @@ class _Sharing(NamedTuple):
             yield Alone, Ranks(world_size=self.sharded)
         finally:
             dist.destroy_process_group()
-
-
-_COPIES: Final = {"ddp": 1, "zero1": 1, "manual": 1}
-"""Strategies whose memory is known, by copies of the gradient."""
 
 
 def _largest_part(sizes: list[int], owners: int) -> float:

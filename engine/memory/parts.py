@@ -59,7 +59,9 @@ def parts_of(
     gradient = GradientStep(task, strategy, precision, ranks, inventory, seed=train.seed)
     if sample is not None:
         gradient.warm_up(masked_batch(task, model, sample))
-    return StepParts(model, strategy, gradient, Optimizer(train, task, strategy, steps=1))
+    optimizer = Optimizer(train, task, strategy, steps=1)
+    optimizer.make_state()
+    return StepParts(model, strategy, gradient, optimizer)
 
 
 def micro_batches_of(train: Train, *, micro_batch_size: int, world_size: int, at_most: int) -> int:

@@ -3,17 +3,13 @@
 All of it counts optimizer steps and uses the reduced gradient of the whole batch, never that of a
 micro-batch or a rank.
 
-* The kernel is torch's fused one, which passes once over parameters, gradients and moments and
-  allocates nothing (on one core 2 to 4 times faster than torch's default). Where there is none,
-  torch chooses.
-* State is allocated before the first step, so the memory of a run is known before it trains. Its
-  values are those of a state created at the first update.
 * A step whose loss or gradient is not finite changes neither parameters, moments nor counters
   (contract C17). On the CPU the host checks; on CUDA the fused kernel gets a flag on the device,
   and the host does not wait.
 
 Not here: the gradient (``engine.step.gradient``), the formula of the rate
-(``engine.step.schedule``), the reaction to a step that is not finite (``engine.loop.non_finite``).
+(``engine.step.schedule``), the optimizer classes (``engine.step.kernels``), the reaction to a step
+that is not finite (``engine.loop.non_finite``).
 """
 
 from __future__ import annotations
@@ -26,17 +22,16 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.domain.life.outcomes import Reason
-from lockstep.domain.spec.optimizer import AdamW
+from lockstep.domain.spec.optimizer import OptimizerClass
 from lockstep.domain.spec.train import Train
-from lockstep.engine.model.layout import is_dense, require_agreement
+from lockstep.engine.model.layout import require_agreement
 from lockstep.engine.runtime.control import Sums, numbers_of
 from lockstep.engine.runtime.errors import EngineError, reason_of
+from lockstep.engine.step import kernels
+from lockstep.engine.step.independence import check_independence
 from lockstep.engine.step.schedule import learning_rate
 from lockstep.engine.strategies.base import Strategy
 from lockstep.engine.task.interface import Task
-
-_KERNEL = ("fused", "foreach", "capturable")
-"""Keys of a group that select the implementation, not the computation."""
 
 
 class Optimizer:
@@ -57,7 +52,7 @@ class Optimizer:
         self._parameters = [parameter for group in groups for parameter in group["params"]]
         on_device = any(parameter.is_cuda for parameter in self._parameters)
         self._masks = on_device and all(
-            group["fused"] for kernel in self._kernels for group in kernel.param_groups
+            group.get("fused") for kernel in self._kernels for group in kernel.param_groups
         )
         """True if a step that is not finite is masked on the device."""
 
@@ -70,6 +65,35 @@ class Optimizer:
             ``bad_spec``.
         """
         require_agreement(self._strategy.model.named_parameters(), self._kernels)
+
+    def require_independence(self) -> None:
+        """Check that ranks can share the work of a class that the engine does not know.
+
+        Raises
+        ------
+        EngineError
+            ``bad_spec``.
+        """
+        section = self._train.optimizer
+        if isinstance(section, OptimizerClass):
+            check_independence(
+                section.name,
+                lambda groups: kernels.build(section, groups),
+                [parameter.ndim for parameter in self._parameters],
+                self._strategy.kind.optimizer_needs or "",
+            )
+
+    def make_state(self) -> None:
+        """Let a class that makes its state in the first step do so, to measure its memory.
+
+        The step changes the model, and belongs to a model that is not trained.
+        """
+        if self.inner.state:
+            return
+        for parameter in self._parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        self.inner.step()
+        self._strategy.discard()
 
     def rate(self, step: int) -> float:
         """The spec's learning rate at ``step``, counted from 0."""
@@ -131,10 +155,10 @@ class Optimizer:
 
     def _build(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
         """The optimizer over ``groups``, with its state."""
-        kernel = _build(self._train, groups)
-        kernel.register_load_state_dict_pre_hook(_keep_kernel)
+        section = self._train.optimizer
+        kernel = kernels.build(section, groups)
         try:
-            _allocate(kernel)
+            kernels.allocate(section, kernel)
         except Exception as error:
             if reason_of(error) is not Reason.OUT_OF_MEMORY:
                 raise
@@ -148,79 +172,6 @@ class Optimizer:
             ) from error
         self._kernels.append(kernel)
         return kernel
-
-
-def _build(train: Train, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
-    settings = train.optimizer
-    # No fused kernel supports complex numbers or tensors with gaps in memory. None: torch's choice.
-    fused = (
-        all(p.is_floating_point() and is_dense(p) for group in groups for p in _listed(group))
-        or None
-    )
-    if isinstance(settings, AdamW):
-        return torch.optim.AdamW(
-            groups,
-            lr=settings.lr,
-            betas=settings.betas,
-            eps=settings.eps,
-            weight_decay=settings.weight_decay,
-            fused=fused,
-        )
-    return torch.optim.SGD(
-        groups,
-        lr=settings.lr,
-        momentum=settings.momentum,
-        nesterov=settings.nesterov,
-        weight_decay=settings.weight_decay,
-        fused=fused,
-    )
-
-
-def _allocate(optimizer: torch.optim.Optimizer) -> None:
-    """The state that the first step would make, of zeros.
-
-    An average that starts at zero, or a momentum without a past.
-
-    torch's fused SGD needs it, too: if its first step were masked, its momentum would be whatever
-    was in memory.
-    """
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            if not parameter.requires_grad:
-                continue
-            if isinstance(optimizer, torch.optim.AdamW):
-                optimizer.state[parameter] = {
-                    "step": torch.zeros(
-                        (),
-                        dtype=torch.float32,
-                        device=parameter.device if group["fused"] else "cpu",
-                    ),
-                    "exp_avg": _zeros_like(parameter),
-                    "exp_avg_sq": _zeros_like(parameter),
-                }
-                if group["amsgrad"]:
-                    optimizer.state[parameter]["max_exp_avg_sq"] = _zeros_like(parameter)
-            elif group["momentum"]:
-                optimizer.state[parameter] = {"momentum_buffer": _zeros_like(parameter)}
-
-
-def _zeros_like(parameter: Tensor) -> Tensor:
-    return torch.zeros_like(parameter, memory_format=torch.preserve_format, requires_grad=False)
-
-
-def _keep_kernel(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
-    """Take the hyperparameters from a checkpoint and the kernel from this run.
-
-    The checkpoint may be of another device or version.
-    """
-    mine, theirs = optimizer.param_groups, state["param_groups"]
-    if len(mine) != len(theirs):
-        return state  # The next call refuses it with a message of its own.
-    groups = [
-        saved | {name: own[name] for name in _KERNEL if name in own}
-        for own, saved in zip(mine, theirs, strict=True)
-    ]
-    return state | {"param_groups": groups}
 
 
 def _check_groups(groups: list[dict[str, Any]], model: nn.Module) -> None:

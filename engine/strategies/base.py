@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from lockstep.domain.kinds.strategies import StrategyKind
 from lockstep.domain.spec import job
 from lockstep.engine.model import layout
 from lockstep.engine.model.buffers import share_buffers
@@ -61,12 +62,6 @@ class Strategy:
     """
     replicated: ClassVar[bool] = True
     """True if every rank holds the same, whole parameters after each step."""
-    collective_forward: ClassVar[bool] = False
-    """True if ranks wait for each other in every forward.
-
-    All ranks must then run the same number of forwards.
-    """
-
     gathers_blocks: ClassVar[bool] = False
     """True if ranks gather each block of the model together.
 
@@ -89,6 +84,11 @@ class Strategy:
         """True if ranks exchange the used parameters of each batch. See :meth:`track_usage`."""
         self._used_so_far: list[bool] | None = None
         share_buffers(self.model, ranks)
+
+    @property
+    def kind(self) -> StrategyKind:
+        """The row with the traits that other programs ask for, too."""
+        return self.options.kind
 
     @property
     def warm_up_passes(self) -> int:
@@ -297,7 +297,7 @@ class Strategy:
     def evaluate(self, batch: Batch) -> dict[str, tuple[Tensor, float]]:
         """Return the task's sums over one micro-batch of the eval split, without a gradient.
 
-        Where ``collective_forward`` is True, all ranks must call this the same number of times.
+        Where ``kind.collective_forward`` is True, all ranks must call this equally often.
         """
         result: dict[str, tuple[Tensor, float]] = self.objective.evaluate(batch)
         return result

@@ -27,7 +27,7 @@ evaluation micro-batches per rank (``engine.loop.evaluation``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import ClassVar
@@ -44,7 +44,7 @@ from lockstep.engine.model.objective import Objective
 from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.strategies import shards
-from lockstep.engine.strategies.base import Forward, Groups, State, Strategy
+from lockstep.engine.strategies.base import Forward, State, Strategy
 from lockstep.engine.strategies.block_order import ModelUsage, OrderCheck, watch
 from lockstep.engine.task.interface import Batch
 
@@ -54,7 +54,6 @@ class FSDP(Strategy):
 
     saves_together: ClassVar[bool] = True
     replicated: ClassVar[bool] = False
-    collective_forward: ClassVar[bool] = True
     gathers_blocks: ClassVar[bool] = True
 
     def __init__(
@@ -164,17 +163,6 @@ class FSDP(Strategy):
             yield
         finally:
             self._reduces(True)
-
-    def optimizer(
-        self, build: Callable[[Groups], torch.optim.Optimizer], groups: Groups
-    ) -> torch.optim.Optimizer:
-        optimizer = super().optimizer(build, groups)
-        if self._units and isinstance(optimizer, torch.optim.SGD):
-            for group in optimizer.param_groups:
-                group["fused"] = (
-                    None  # Let torch choose: the fused SGD kernel rejects sharded parameters.
-                )
-        return optimizer
 
     def norm(self, gradients: list[Tensor], share: float) -> Tensor:  # noqa: ARG002 - as in the base class
         norm = torch.nn.utils.get_total_norm([shards.local(gradient) for gradient in gradients])

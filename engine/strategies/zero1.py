@@ -77,7 +77,7 @@ class Zero1(DDP):
         inside: torch.optim.Optimizer = cast(Any, optimizer).optim
         layout.align_state(inside)
         for group in inside.param_groups:
-            for parameter in group["params"] if group["fused"] else ():
+            for parameter in group["params"] if group.get("fused") else ():
                 # torch 2.13 moves every counter to the CPU, where the fused kernel does not read it
                 # (pytorch issue 124133).
                 if "step" in (kept := inside.state[parameter]):

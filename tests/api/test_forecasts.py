@@ -138,8 +138,13 @@ def test_the_device_is_the_smallest_of_those_that_the_job_may_get(api: Api) -> N
     assert planned(api, many)["device_type"] in {"A", "B"}  # Where it would be placed now.
 
 
-def test_the_code_of_a_job_is_not_run_by_the_service(served: Api, computes: Computes) -> None:
-    found = planned(served, {**TRAIN, **OWN})
+@pytest.mark.parametrize(
+    "spec", [OWN, {"train": {**TRAIN["train"], "optimizer": {"name": "package.Optimizer"}}}]
+)
+def test_the_code_of_a_job_is_not_run_by_the_service(
+    served: Api, computes: Computes, spec: dict[str, Any]
+) -> None:
+    found = planned(served, {**TRAIN, **spec})
     assert computes.asked == []
     assert found["state"] == "unknown"
     assert "lockstep plan --code DIR" in found["why"]

@@ -162,8 +162,22 @@ CASES: list[tuple[str, Any, str, str, str]] = [
         "/train/optimizer",
         {"name": "sgdd"},
         "/train/optimizer/name",
-        "adamw or sgd, got 'sgdd'",
+        "adamw, sgd or the path of a class, such as torch.optim.NAdam, got 'sgdd'",
         "did you mean sgd?",
+    ),
+    (
+        "/train/optimizer",
+        {"name": "torch.optim.NAdam", "args": {"lr": 0.1}},
+        "/train/optimizer/args/lr",
+        "is a field of the optimizer, got 0.1",
+        "write it as lr",
+    ),
+    (
+        "/train/optimizer",
+        {"name": "torch.optim.NAdam", "momentum": 0.1},
+        "/train/optimizer/momentum",
+        "unknown field; expected one of args, lr, name, weight_decay",
+        "write it in args, if the class takes it",
     ),
     (
         "/train/optimizer",

@@ -245,6 +245,16 @@ def test_a_job_may_not_set_what_the_launcher_sets(name: str) -> None:
         ({"name": "sgd", "momentum": 1}, False),
         ({"name": "sgd", "weight_decay": -1}, False),
         ({"name": "adam"}, False),
+        ({"name": "torch.optim.NAdam", "lr": 0.1, "args": {"momentum_decay": 0.01}}, True),
+        ({"name": "mine.Optimizer", "weight_decay": 0.1}, True),
+        ({"name": "torch.optim.NAdam", "momentum": 0.9}, False),
+        ({"name": "torch.optim.NAdam", "args": {"lr": 0.9}}, False),
+        ({"name": "torch.optim.NAdam", "args": {"params": []}}, False),
+        ({"name": "torch.optim."}, False),
+        ({"name": ".NAdam"}, False),
+        ({"name": "torch.optim.N-Adam"}, False),
+        ({"name": 5}, False),
+        ("adamw", False),
         ({"momentum": 0.9}, False),
     ],
     ids=_id,
@@ -256,6 +266,13 @@ def test_each_optimizer_has_its_own_settings(optimizer: dict[str, Any], accepted
     else:
         with pytest.raises(ValidationError):
             JobSpec.model_validate(document)
+
+
+def test_an_optimizer_class_is_refused_where_ranks_average_state() -> None:
+    document = changed(train_document(), "/train/optimizer", {"name": "torch.optim.NAdam"})
+    strategy = {"name": "local_sgd", "sync_every_steps": 2}
+    with pytest.raises(ValidationError, match=r"with strategy local_sgd ranks must average state"):
+        JobSpec.model_validate(changed(document, "/train/strategy", strategy))
 
 
 def test_an_optimizer_without_a_name_is_adamw() -> None:

@@ -42,6 +42,9 @@ def rate(settings: dict[str, Any], step: int, steps: int) -> float:
     )
 
 
+OPTIMIZERS: dict[str, Any] = {"adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+
+
 def objective(toy: Toy, model: Any, ids: list[int]) -> torch.Tensor | None:
     """The mean over the whole batch; None if nothing in it counts."""
     rows = [item(toy, index) for index in ids]
@@ -60,7 +63,9 @@ def reference(toy: Toy, settings: dict[str, Any], batches: list[list[int]]) -> E
     torch.set_num_threads(1)
     model, expected = initial(toy), Expected()
     options = dict(settings["optimizer"])
-    optimizer_class = torch.optim.AdamW if options.pop("name") == "adamw" else torch.optim.SGD
+    name = options.pop("name")
+    optimizer_class = OPTIMIZERS.get(name) or getattr(torch.optim, name.rpartition(".")[2])
+    options |= options.pop("args", {})
     decay = options.pop("weight_decay", 0.0)
     matrices = [p for p in model.parameters() if p.ndim >= 2]
     vectors = [p for p in model.parameters() if p.ndim < 2]

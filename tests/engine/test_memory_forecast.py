@@ -45,6 +45,8 @@ SGD: dict[str, Any] = {"name": "sgd", "momentum": 0.9}
         ("conv", SGD, 1),
         ("wide", ADAMW, 3),
         ("wide", SGD, 1),
+        ("gpt", {"name": "torch.optim.NAdam"}, 1),
+        ("wide", {"name": "torch.optim.RMSprop"}, 3),
     ],
 )
 def test_the_forecast_is_within_5_percent_of_the_measured_peak(

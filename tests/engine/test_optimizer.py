@@ -75,7 +75,7 @@ def test_state_that_is_there_from_the_start_gives_the_bits_of_state_made_at_the_
 ) -> None:
     toy = Toy(double=double)
     early, one = built(settings, toy)
-    with mock.patch("lockstep.engine.step.optimizer._allocate"):
+    with mock.patch("lockstep.engine.step.kernels.allocate"):
         late, other = built(settings, toy)
     assert not late.inner.state
     run(early, one, 5)

@@ -1306,6 +1306,42 @@ export type Loader = {
 };
 
 /**
+ * OptimizerClass
+ *
+ * Any class of torch.optim, of an installed package or of the job's code.
+ */
+export type OptimizerClass = {
+    /**
+     * Name
+     *
+     * Path of the class. Before step 1, small tensors show whether ranks may share its work; where
+     * they may not, ``zero1`` or ``fsdp`` is refused.
+     */
+    name: string;
+    /**
+     * Lr
+     *
+     * Learning rate after the warm-up, per optimizer step.
+     */
+    lr?: number;
+    /**
+     * Weight Decay
+     *
+     * Decay as the class defines it, not applied to parameters with fewer than two dimensions; null
+     * takes the class's default.
+     */
+    weight_decay?: number | null;
+    /**
+     * Args
+     *
+     * Further keyword arguments of the class.
+     */
+    args?: {
+        [key: string]: unknown;
+    };
+};
+
+/**
  * PathCode
  *
  * A folder that is already on the nodes.
@@ -1516,12 +1552,7 @@ export type Strategy = {
     /**
      * Name
      *
-     * ``ddp`` is torch's DistributedDataParallel: every rank holds the whole model. ``manual`` is
-     * the same by hand, to be read. ``data_parallel`` is torch's older DataParallel: one process
-     * drives all devices of one node. ``zero1`` is ``ddp`` with the optimizer's state shared out over
-     * the ranks. ``fsdp`` shards parameters, gradients and optimizer state over the ranks.
-     * ``local_sgd`` and ``diloco`` let each rank step on its own share of the batch and bring the
-     * ranks together only now and then: the promise about the batch does not hold under them.
+     * ``ddp`` is torch's DistributedDataParallel: every rank holds the whole model. ``manual`` is the same by hand, to be read. ``data_parallel`` is torch's older DataParallel: one process drives all devices of one node. ``zero1`` is ``ddp`` with the optimizer's state shared out over the ranks. ``fsdp`` shards parameters, gradients and optimizer state over the ranks. ``local_sgd`` lets each rank step on its own shard of the batch and averages the parameters now and then: the promise about the batch does not hold. ``diloco`` does the same, with an outer optimizer for the average.
      */
     name?: 'ddp' | 'manual' | 'data_parallel' | 'zero1' | 'fsdp' | 'local_sgd' | 'diloco';
     /**
@@ -1628,11 +1659,7 @@ export type Train = {
      *
      * Update rule of the weights; AdamW if it is left out.
      */
-    optimizer?: ({
-        name: 'adamw';
-    } & AdamW) | ({
-        name: 'sgd';
-    } & Sgd);
+    optimizer?: AdamW | Sgd | OptimizerClass;
     schedule?: Schedule;
     /**
      * Clip Grad Norm

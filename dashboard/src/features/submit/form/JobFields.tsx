@@ -1,14 +1,14 @@
 /** What every job has: its name, its kind and its devices; and how long and how often it may run. */
 import type { JobSpec } from "@/api/generated";
+import { JobSpecKind } from "@/api/generated/choices.gen";
 import { removeAt, setAt } from "../text/edit";
 import { valueAt } from "../text/read";
 import { useField, useForm } from "./context";
-import { every, Frame, TextField } from "./Field";
+import { Frame, TextField } from "./Field";
 import classes from "./Field.module.css";
 import { PairsField } from "./PairsField";
 import { Section } from "./Section";
 
-const KINDS = every<JobSpec["kind"]>({ train: true, script: true });
 const SAYS: Record<JobSpec["kind"], string> = {
   train: "Lockstep owns the loop and keeps the promise about the batch.",
   script: "Your own torchrun script, run unchanged.",
@@ -26,7 +26,7 @@ export function JobFields({ replace }: { replace: (text: string, by: string) => 
 
   function chooseKind(chosen: string) {
     let text = setAt(spec.text, ["kind"], chosen);
-    for (const other of KINDS) if (other !== chosen) text = removeAt(text, [other]);
+    for (const other of JobSpecKind) if (other !== chosen) text = removeAt(text, [other]);
     if (valueAt(spec.value, [chosen]) === undefined && Object.hasOwn(BEGINNING, chosen)) {
       text = setAt(text, [chosen], BEGINNING[chosen as JobSpec["kind"]]);
     }
@@ -43,11 +43,11 @@ export function JobFields({ replace }: { replace: (text: string, by: string) => 
           <select
             {...control}
             className={classes.input}
-            value={KINDS.find((known) => known === kind.value) ?? ""}
+            value={JobSpecKind.find((known) => known === kind.value) ?? ""}
             onChange={({ target }) => chooseKind(target.value)}
           >
-            {KINDS.some((known) => known === kind.value) ? null : <option value="">choose</option>}
-            {KINDS.map((known) => (
+            {JobSpecKind.some((known) => known === kind.value) ? null : <option value="">choose</option>}
+            {JobSpecKind.map((known) => (
               <option key={known} value={known}>
                 {known}
               </option>

@@ -1,31 +1,15 @@
 /** The sections of a training run: what is learned, the batch, for how long, and how. */
-import type { AdamW, Schedule, Sgd, Strategy, Train } from "@/api/generated";
+import { ScheduleName, StrategyName, TrainOptimizer, TrainPrecision } from "@/api/generated/choices.gen";
 import { removeAt, renameAt, setAt } from "../text/edit";
 import { valueAt } from "../text/read";
 import { useForm } from "./context";
-import { ChoiceField, every, TextField } from "./Field";
+import { ChoiceField, TextField } from "./Field";
 import { PairsField } from "./PairsField";
 import { Section } from "./Section";
 import { argumentsOf, TASKS, taskMeans } from "./tasks";
 
-const PRECISIONS = every<NonNullable<Train["precision"]>>({ fp32: true, bf16: true, fp16: true });
-const SCHEDULES = every<NonNullable<Schedule["name"]>>({ constant: true, cosine: true, linear: true });
-const STRATEGIES = every<NonNullable<Strategy["name"]>>({
-  ddp: true,
-  manual: true,
-  data_parallel: true,
-  zero1: true,
-  fsdp: true,
-  local_sgd: true,
-  diloco: true,
-});
-type OptimizerName = NonNullable<AdamW["name"]> | Sgd["name"];
-const OPTIMIZERS = every<OptimizerName>({ adamw: true, sgd: true });
-/** Settings that the other optimizer does not know, and that go when one changes to it. */
-const OWN: Record<OptimizerName, string[]> = {
-  adamw: every<Exclude<keyof AdamW, keyof Sgd>>({ betas: true, eps: true }),
-  sgd: every<Exclude<keyof Sgd, keyof AdamW>>({ momentum: true, nesterov: true }),
-};
+/** Settings of each optimizer. Those that another does not know go when one changes to it. */
+const OPTIMIZERS: Record<string, readonly string[]> = TrainOptimizer;
 
 export function TrainFields() {
   const { spec, edit } = useForm();
@@ -35,9 +19,9 @@ export function TrainFields() {
 
   function chooseOptimizer(name: string) {
     edit((text) => {
-      const left = OPTIMIZERS.filter((other) => other !== name)
-        .flatMap((other) => OWN[other])
-        .reduce((kept, own) => removeAt(kept, ["train", "optimizer", own]), text);
+      const left = ["args", ...Object.values(OPTIMIZERS).flat()]
+        .filter((field) => !OPTIMIZERS[name]?.includes(field))
+        .reduce((kept, field) => removeAt(kept, ["train", "optimizer", field]), text);
       return setAt(left, ["train", "optimizer", "name"], name);
     });
   }
@@ -89,14 +73,14 @@ export function TrainFields() {
         <ChoiceField
           label="Optimizer"
           path={["train", "optimizer", "name"]}
-          choices={OPTIMIZERS}
+          choices={Object.keys(OPTIMIZERS)}
           onChoose={chooseOptimizer}
         />
         <TextField label="Learning rate" path={["train", "optimizer", "lr"]} />
-        <ChoiceField label="Schedule" path={["train", "schedule", "name"]} choices={SCHEDULES} />
+        <ChoiceField label="Schedule" path={["train", "schedule", "name"]} choices={ScheduleName} />
         <TextField label="Warm-up (steps)" path={["train", "schedule", "warmup_steps"]} />
-        <ChoiceField label="Precision" path={["train", "precision"]} choices={PRECISIONS} />
-        <ChoiceField label="Strategy" path={["train", "strategy", "name"]} choices={STRATEGIES} />
+        <ChoiceField label="Precision" path={["train", "precision"]} choices={TrainPrecision} />
+        <ChoiceField label="Strategy" path={["train", "strategy", "name"]} choices={StrategyName} />
         <TextField label="Seed" path={["train", "seed"]} />
         <TextField label="Start from weights" path={["train", "init_from"]} as="text" hint="job:ID@STEP or a path" />
       </Section>

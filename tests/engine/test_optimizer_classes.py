@@ -1,0 +1,145 @@
+"""Optimizers by the path of their class: same numbers as a plain loop, or refused by name."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lockstep.domain.spec.optimizer import NAMES, OPTIMIZERS, OptimizerClass
+from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.step import kernels
+from lockstep.engine.step.independence import check_independence
+from tests.engine import cases
+from tests.engine.pool import Pool
+from tests.engine.reference import batches_of, distance, reference
+from tests.engine.spool import events
+from tests.engine.toy import Toy
+
+STEPS, SIZE, MICRO = 12, 11, 2
+
+
+def options(name: str, **more: Any) -> dict[str, Any]:
+    return {
+        "batch": {"size": SIZE, "micro_size": MICRO},
+        "steps": STEPS,
+        "optimizer": {"name": name, "lr": 0.01},
+        "schedule": {"name": "cosine", "warmup_steps": 2},
+        "clip_grad_norm": 0.5,
+        "checkpoint": {"every_steps": 4, "keep_last": 10},
+        **more,
+    }
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+@pytest.mark.parametrize("name", ["Adafactor", "NAdam", "RMSprop"])
+def test_weights_are_the_plain_loops_also_after_a_resume(
+    pool: Pool, tmp_path: Path, name: str, world_size: int
+) -> None:
+    settings = options(f"torch.optim.{name}")
+    seen = pool.run(cases.train, Toy(), settings, tmp_path / "whole", world_size=world_size)
+    batches = batches_of([one.micro_batches for one in seen], [SIZE] * STEPS, MICRO)
+    expected = reference(Toy(), settings, batches)
+    for one in seen:
+        assert distance(one.weights, expected.weights) <= 1e-12
+    for others in {world_size, 2}:
+        again = tmp_path / f"again{others}"
+        shutil.copytree(tmp_path / "whole/checkpoints/step-00000004", again / "resume")
+        resumed = pool.run(cases.train, Toy(), settings, again, world_size=others)
+        assert distance(resumed[0].weights, expected.weights) <= 1e-12
+        assert events(again, "resumed")[0]["exact"] is (others == world_size)
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy", "refused"),
+    [
+        ("NAdam", "zero1", False),
+        ("NAdam", "fsdp", False),
+        ("Adafactor", "zero1", False),
+        ("Adafactor", "fsdp", True),
+    ],
+)
+def test_a_strategy_divides_the_work_or_refuses_the_class(
+    pool: Pool, tmp_path: Path, name: str, strategy: str, refused: bool
+) -> None:
+    settings = options(f"torch.optim.{name}", strategy={"name": strategy})
+    if refused:
+        message = rf"{name} cannot be divided between ranks.* use strategy ddp or zero1"
+        with pytest.raises(EngineError, match=message):
+            pool.run(cases.train, Toy(), settings, tmp_path, world_size=2)
+        return
+    seen = pool.run(cases.train, Toy(), settings, tmp_path / "whole", world_size=2)
+    batches = batches_of([one.micro_batches for one in seen], [SIZE] * STEPS, MICRO)
+    assert distance(seen[0].weights, reference(Toy(), settings, batches).weights) <= 1e-12
+    shutil.copytree(tmp_path / "whole/checkpoints/step-00000004", tmp_path / "again/resume")
+    resumed = pool.run(cases.train, Toy(), settings, tmp_path / "again", world_size=2)
+    assert distance(resumed[0].weights, seen[0].weights) == 0
+
+
+class KeepsOutside(torch.optim.SGD):
+    """Has state that its ``state_dict()`` lacks."""
+
+    calls = 0
+
+    def step(self, closure: Any = None) -> Any:
+        self.calls += 1
+        for group in self.param_groups:
+            group["lr"] = 0.1 / self.calls
+        return super().step(closure)
+
+
+class Coupled(torch.optim.SGD):
+    """Scales each update by a norm over all parameters."""
+
+    def step(self, closure: Any = None) -> Any:
+        grads = [p.grad for group in self.param_groups for p in group["params"]]
+        norm = torch.stack([grad.norm() for grad in grads]).norm()
+        torch._foreach_div_(grads, norm)
+        return super().step(closure)
+
+
+def check(name: str, needs: str, dimensions: tuple[int, ...] = (0, 1, 2, 4)) -> None:
+    section = OptimizerClass(name=name, lr=0.01)
+    check_independence(name, lambda groups: kernels.build(section, groups), dimensions, needs)
+
+
+@pytest.mark.parametrize("needs", ["", "parameters", "elements"])
+@pytest.mark.parametrize(
+    "name", "ASGD Adadelta Adagrad Adam AdamW Adamax NAdam RAdam RMSprop Rprop SGD".split()
+)
+def test_elementwise_classes_of_torch_are_accepted(name: str, needs: str) -> None:
+    check(f"torch.optim.{name}", needs)
+
+
+@pytest.mark.parametrize(
+    ("name", "needs", "message"),
+    [
+        ("torch.optim.Adafactor", "elements", "a row of a parameter depends on the other rows"),
+        ("torch.optim.Muon", "elements", "a row of a parameter depends on the other rows"),
+        (f"{__name__}.Coupled", "parameters", "a parameter depends on the other parameters"),
+        (f"{__name__}.KeepsOutside", "", r"other numbers after a restart.*state_dict\(\) lacks"),
+        ("torch.optim.SparseAdam", "", "does not support dense gradients"),
+        ("torch.optim.LBFGS", "", "computes the loss several times in a step"),
+        ("torch.optim.Nadam", "", r"torch\.optim has no Nadam: did you mean torch\.optim\.NAdam"),
+        ("torch.nn.Linear", "", r"is not a subclass of torch\.optim\.Optimizer"),
+        ("no_such_module.Sgd", "", "the import of no_such_module failed: ModuleNotFoundError"),
+    ],
+)
+def test_other_classes_are_refused_with_the_reason(name: str, needs: str, message: str) -> None:
+    with pytest.raises(EngineError, match=message):
+        check(name, needs, (2,))
+
+
+def test_refused_arguments_are_named() -> None:
+    section = OptimizerClass(name="torch.optim.NAdam", args={"beta": 1})
+    groups = [{"params": [torch.nn.Parameter(torch.ones(2))]}]
+    with pytest.raises(EngineError, match=r"unexpected keyword argument 'beta'.*optimizer\.args"):
+        kernels.build(section, groups)
+
+
+def test_each_kind_of_the_spec_has_a_kernel() -> None:
+    assert set(kernels.KERNELS) == set(OPTIMIZERS.values())
+    assert NAMES == ("adamw", "sgd")
