@@ -40,6 +40,7 @@ from lockstep.domain.verify.orders import NONE as NO_ORDER
 from lockstep.domain.verify.orders import VerifyOrder, read_order
 from lockstep.engine.loop.trainer import Trainer, TrainingResult
 from lockstep.engine.runtime import failure_text, folder_lock, randomness, torchrun
+from lockstep.engine.runtime.device import kind_here, traits_of
 from lockstep.engine.runtime.errors import EngineError, write_error
 from lockstep.engine.runtime.heartbeat import Heartbeat
 from lockstep.engine.runtime.ranks import (
@@ -71,7 +72,7 @@ class RunOptions:
     train: Train
     plan: BatchPlan
     code: Path
-    cuda: bool
+    device_kind: str
     folder: Path | None
     """Folder of the attempt. None without both the service and ``--out``: rank 0 then names one."""
     devices: list[int] | None = None
@@ -160,11 +161,11 @@ def _rank(run: RunOptions, environment: RankEnvironment) -> int:
     """Train and return the exit code."""
     use_threads(environment)
     if run.train.deterministic:
-        _be_deterministic(cuda=run.cuda)
+        _be_deterministic(run.device_kind)
     if run.train.debug or compares_collectives():
         compare_collectives()
     allow_files()
-    ranks = connect(environment, cuda=run.cuda, patience=run.patience, devices=run.devices)
+    ranks = connect(environment, kind=run.device_kind, patience=run.patience, devices=run.devices)
     folder = run.folder
     if folder is None:
         folder = ranks.from_first(
@@ -246,7 +247,7 @@ def _attempt(folder: Path, environment: RankEnvironment) -> RunOptions:
         train=_from_here(assignment.spec.train),
         plan=assignment.plan,
         code=code,
-        cuda=assignment.device_kind == "cuda",
+        device_kind=assignment.device_kind,
         folder=folder,
         devices=assignment.devices,
         order=_order(os.environ),
@@ -279,7 +280,7 @@ def _alone(options: argparse.Namespace, environment: RankEnvironment) -> RunOpti
         train=_from_here(spec.train),
         plan=plan,
         code=code,
-        cuda=torch.cuda.is_available(),
+        device_kind=kind_here(),
         folder=options.out,
         alone=True,
         patience=max(_UNWATCHED, timedelta(seconds=spec.train.stall.first_step_seconds)),
@@ -293,10 +294,9 @@ def _from_here(train: Train) -> Train:
     return train.model_copy(update={"init_from": str(Path(train.init_from).absolute())})
 
 
-def _be_deterministic(*, cuda: bool) -> None:
-    if cuda:
-        # cuBLAS reads this at its first use. Without it, deterministic matrix products raise.
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+def _be_deterministic(kind: str) -> None:
+    for name, value in traits_of(torch.device(kind)).environment:
+        os.environ.setdefault(name, value)
     torch.use_deterministic_algorithms(True)
 
 

@@ -27,6 +27,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYetError
 from typing import Any, Final, NamedTuple, Protocol
 
+from lockstep.domain.kinds.devices import HIDDEN
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.train import Train
 from lockstep.domain.training.memory import MemoryForecast, PlannedMemory
@@ -275,7 +276,7 @@ class ForecastProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env=environment | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+                env=environment | HIDDEN | {"OMP_NUM_THREADS": "1"},
             )
         except OSError as error:
             return ForecastAnswer(why=f"its process could not be started: {error}")

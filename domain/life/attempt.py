@@ -51,6 +51,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
 
+from lockstep.domain.kinds.devices import DeviceName
 from lockstep.domain.life.outcomes import Outcome
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.stored import read_tolerantly
@@ -130,7 +131,7 @@ class AssignmentFile(_Order):
     world_size: int
     devices: list[int]
     """Indices of the node's devices that the attempt holds, one per rank in rank order."""
-    device_kind: Literal["cuda", "cpu"]
+    device_kind: DeviceName
     rendezvous_host: str = "127.0.0.1"
     rendezvous_port: int
     interface: str | None = None

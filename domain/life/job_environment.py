@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from lockstep.domain.kinds.devices import HIDDEN, ORDER
+
 VERIFY: Final = "LOCKSTEP_VERIFY"
 """Order of ``lockstep verify`` to the engine (``domain.verify.orders``): the only variable of
 Lockstep that a job's ``env`` may hold."""
@@ -86,11 +88,11 @@ OF_TORCHRUN: Final = (
     Variable("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "`1`: ranks do not share the launcher's store."),
 )
 OF_THE_MACHINE: Final = (
-    Variable(
-        "CUDA_VISIBLE_DEVICES",
-        "Devices of the attempt on this node, by bus number; empty on CPU slots.",
+    *(
+        Variable(name, "Devices of the attempt on this node, by bus number; empty on CPU slots.")
+        for name in HIDDEN
     ),
-    Variable("CUDA_DEVICE_ORDER", "`PCI_BUS_ID`."),
+    *(Variable(name, f"`{value}`.") for name, value in ORDER.items()),
     Variable(
         "OMP_NUM_THREADS",
         "`1` on CPU slots; on GPUs the node's cores divided by its ranks, at most 8.",

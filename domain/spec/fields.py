@@ -15,6 +15,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field
 
 from lockstep.domain.errors import at_field
+from lockstep.domain.kinds.devices import HIDDEN
 from lockstep.domain.life.job_environment import VERIFY
 
 NAME = r"^[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?$"
@@ -39,8 +40,8 @@ PATTERNS: Final = {
 RESERVED_ENV = frozenset(
     "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK "
     "ROLE_WORLD_SIZE ROLE_NAME "
-    "MASTER_ADDR MASTER_PORT CUDA_VISIBLE_DEVICES".split()
-)
+    "MASTER_ADDR MASTER_PORT".split()
+) | set(HIDDEN)
 """Set by the launcher for every rank; a job that sets them itself would break its own gang."""
 
 

@@ -36,6 +36,7 @@ from torch import Tensor
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.checkpoints import checkpoint
 from lockstep.engine.checkpoints.checkpoint import CheckpointMetric, Part, SavedCheckpoint, State
+from lockstep.engine.runtime.device import is_accelerator, module_of
 from lockstep.engine.runtime.errors import EngineError, reason_of
 from lockstep.engine.runtime.spool import FULL
 
@@ -63,26 +64,27 @@ class HostCopy:
     """
 
     def __init__(self, device: torch.device):
-        self._cuda = device if device.type == "cuda" else None
-        self._stream = torch.cuda.Stream(device) if self._cuda else None  # type: ignore[no-untyped-call] # torch's own
+        self._device = device
+        self._module = module_of(device) if is_accelerator(device) else None
+        self._stream = None if self._module is None else self._module.Stream(device)
         self._buffers: list[Tensor] = []
-        self._copied: torch.cuda.Event | None = None
+        self._copied: Any = None
         self._sources: State | None = None
 
     def take(self, state: State) -> State:
         """Return a copy of ``state``. Overwrites the copy of the last :meth:`take`.
 
-        Tensors that are identical in ``state`` (tied weights) are identical in the copy. On CUDA
+        Tensors that are identical in ``state`` (tied weights) are identical in the copy. On GPUs
         the copy is only queued: call :meth:`wait` before reading it, and :meth:`hold` before
         changing the state.
         """
-        filling = _Filling(self._buffers, pinned=self._cuda is not None)
-        if self._stream is None:
+        filling = _Filling(self._buffers, pinned=self._module is not None)
+        if self._module is None or self._stream is None:
             taken: State = filling.copy(state)
         else:
-            current = torch.cuda.current_stream(self._cuda)
+            current = self._module.current_stream(self._device)
             self._stream.wait_stream(current)
-            with torch.cuda.stream(self._stream):
+            with self._module.stream(self._stream):
                 # What the next forward may write to comes first: buffers, and the state of the
                 # task. Everything behind us waits for it on the device. The rest, the larger part,
                 # is only changed by the next update.
@@ -104,8 +106,8 @@ class HostCopy:
 
         The host does not wait.
         """
-        if self._copied is not None:
-            torch.cuda.current_stream(self._cuda).wait_event(self._copied)
+        if self._module is not None and self._copied is not None:
+            self._module.current_stream(self._device).wait_event(self._copied)
 
     def wait(self) -> None:
         """Wait until the copy is on the host."""

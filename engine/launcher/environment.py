@@ -22,6 +22,7 @@ from collections.abc import MutableMapping
 from pathlib import Path
 from typing import NamedTuple
 
+from lockstep.domain.kinds.devices import HIDDEN, ORDER, named
 from lockstep.domain.life import attempt, job_environment
 from lockstep.domain.life.attempt import AssignmentFile
 from lockstep.domain.spec import launchers
@@ -49,7 +50,7 @@ def scrub(environ: MutableMapping[str, str]) -> None:
             del environ[name]
     # The launcher imports torch but computes nothing; without this torch could open a context on
     # every GPU.
-    environ["CUDA_VISIBLE_DEVICES"] = ""
+    environ.update(HIDDEN)
 
 
 def working_folder(folder: Path) -> Path:
@@ -77,17 +78,15 @@ def rank_environment(
     assignment: AssignmentFile, folder: Path, *, cores: int, rank: int = 0
 ) -> dict[str, str]:
     """Variables that a rank of the attempt gets beside torchrun's."""
-    is_cpu = assignment.device_kind == "cpu"
-    threads = 1 if is_cpu else max(1, min(THREADS_PER_RANK_MAX, cores // assignment.ranks_here))
+    kind = named(assignment.device_kind)
+    threads = max(1, min(THREADS_PER_RANK_MAX, cores // assignment.ranks_here))
     return {
         "PYTHONUNBUFFERED": "1",
-        "OMP_NUM_THREADS": str(threads),
+        "OMP_NUM_THREADS": "1" if kind.is_slot else str(threads),
         **_interface(assignment),
         **assignment.spec.env,
-        # The driver numbers GPUs by bus, and so does the inventory; CUDA by default puts the
-        # fastest first.
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": "" if is_cpu else ",".join(map(str, assignment.devices)),
+        **ORDER,
+        **kind.environment(assignment.devices),
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "LOCKSTEP_METRICS": str(folder / attempt.METRICS),
         **(

@@ -52,6 +52,7 @@ from lockstep.engine.preflight.usage import eval_samples, observe, single_sample
 from lockstep.engine.preflight.worker_items import require_same_in_workers
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.control import Control
+from lockstep.engine.runtime.device import is_accelerator, traits_of
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.telemetry import Telemetry
 from lockstep.engine.state.inventory import Inventory, made_at_first_call
@@ -176,7 +177,7 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
         load_initial(model, train.init_from, folder, ranks)
         telemetry.event("initialized", **{"from": train.init_from})
     if order.ulp:
-        start_one_ulp_away(model, train, tf32=train.tf32 and ranks.device.type == "cuda")
+        start_one_ulp_away(model, train, tf32=train.tf32 and traits_of(ranks.device).has_tf32)
     repeats = check_loss(inventory, sample, precision, seed=train.seed, device=ranks.device)
     probed = Checked()
     # A resumed run was checked at its start; the state of its model since then must not end it.
@@ -254,7 +255,7 @@ def assemble(  # noqa: PLR0915 - one list of parts, in the order in which they m
         terms=gradient.terms,
         masked=masked,
         in_line=in_line,
-        pin=ranks.device.type == "cuda",
+        pin=is_accelerator(ranks.device),
     )
     return Assembly(
         plan=plan,

@@ -24,6 +24,7 @@ from lockstep.domain.training.plan import ceil_div, part
 from lockstep.engine.data.fetching import Fetcher, Item, micro_batches
 from lockstep.engine.model.modes import evaluating
 from lockstep.engine.runtime import randomness
+from lockstep.engine.runtime.device import is_accelerator
 from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.runtime.heartbeat import Heartbeat
 from lockstep.engine.runtime.ranks import Ranks
@@ -77,7 +78,7 @@ def evaluate(
         shard,
         workers=workers,
         ahead=2,
-        pin=ranks.device.type == "cuda",
+        pin=is_accelerator(ranks.device),
     )
     sums: dict[str, Tensor] = {}
     weights: dict[str, float] = {}

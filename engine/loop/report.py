@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from lockstep.engine.model.objective import WHOLE
 from lockstep.engine.runtime.control import Sums, numbers_of
+from lockstep.engine.runtime.device import module_of
 from lockstep.engine.runtime.flops import FlopCount
 from lockstep.engine.runtime.timeline import StepMarks
 
@@ -45,7 +47,7 @@ class StepReport:
     flop_count: FlopCount | None = None
     line: StepMarks | None = None
     evaluated: dict[str, float] = field(default_factory=dict)
-    _copied: torch.cuda.Event | None = None
+    _copied: Any = None
     _losses: dict[str, float] | None = None
     _times: dict[str, float] | None = None
 
@@ -55,7 +57,7 @@ class StepReport:
             return
         self.sums = _copy(self.sums)
         self.norm = _copy(self.norm) if self.norm is not None else None
-        self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._copied = module_of(self.sums.device).Event()
         self._copied.record()
 
     @property

@@ -35,6 +35,7 @@ from lockstep.engine.loop.reporter import StepReporter
 from lockstep.engine.memory.account import MemoryReport
 from lockstep.engine.model.normalization import average_statistics
 from lockstep.engine.runtime.control import Flags, RankStatus, StepDecision
+from lockstep.engine.runtime.device import is_accelerator
 from lockstep.engine.runtime.heartbeat import Heartbeat
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.stopping import StopRequest
@@ -108,7 +109,9 @@ class Trainer:
         self._account = MemoryReport(train, ranks, self._telemetry, code)
         self._stopping = StopRequest(folder, looks=ranks.first, device=ranks.device)
         non_finite = NonFinite(train.non_finite, self._telemetry)
-        self._reporter = StepReporter(self._telemetry, non_finite, late=ranks.device.type == "cuda")
+        self._reporter = StepReporter(
+            self._telemetry, non_finite, late=is_accelerator(ranks.device)
+        )
         self._weighed = WeightedLoss(train.task)
         self._saved_step = -1
         self._following: tuple[RankBatch | None] | None = None

@@ -21,8 +21,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
-import torch
-
 from lockstep.domain.spec.train import Train
 from lockstep.domain.training.memory import compared
 from lockstep.domain.training.plan import BatchPlan
@@ -30,6 +28,7 @@ from lockstep.engine.data.loader import RankBatch
 from lockstep.engine.memory.forecast_process import PredictionProcess
 from lockstep.engine.memory.tensors import TensorCount
 from lockstep.engine.runtime import telemetry
+from lockstep.engine.runtime.device import is_accelerator, module_of
 from lockstep.engine.runtime.flops import FlopCount, peak_flops
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.telemetry import Telemetry
@@ -80,7 +79,7 @@ class MemoryReport:
                 micro_batch_size=plan.micro_batch_size,
                 world_size=plan.world_size,
                 sample=sample,
-                forks=self._ranks.device.type == "cpu"
+                forks=not is_accelerator(self._ranks.device)
                 and not self._train.strategy.kind.shards_model,
             )
         self._micro_batch_size = plan.micro_batch_size
@@ -161,7 +160,7 @@ class MemoryReport:
 
     def _measured(self, plan: BatchPlan) -> tuple[float | None, str]:
         """Peak bytes of tensors and the kind of measurement, or None and the reason."""
-        if self._ranks.device.type == "cuda":
+        if is_accelerator(self._ranks.device):
             return telemetry.peak_bytes(self._ranks.device), "allocated"
         if self._train.compile:
             return None, "tensors of a compiled model cannot be counted on the CPU"
@@ -176,7 +175,9 @@ class MemoryReport:
 
     def _counts(self) -> bool:
         """True if tensors are counted in the first steps."""
-        return self._ranks.first and self._ranks.device.type == "cpu" and not self._train.compile
+        return (
+            self._ranks.first and not is_accelerator(self._ranks.device) and not self._train.compile
+        )
 
     def close(self) -> None:
         """Give up a forecast that has not come."""
@@ -186,9 +187,9 @@ class MemoryReport:
 
     def _peak_flops(self) -> float | None:
         device = self._ranks.device
-        if device.type != "cuda":
+        if not is_accelerator(device):
             return None
         one = peak_flops(
-            torch.cuda.get_device_name(device), self._train.precision, tf32=self._train.tf32
+            module_of(device).get_device_name(device), self._train.precision, tf32=self._train.tf32
         )
         return one * self._ranks.world_size if one is not None else None

@@ -51,6 +51,7 @@ from lockstep.engine.memory.sizes import (
     fastest,
     largest,
 )
+from lockstep.engine.runtime.device import is_accelerator, module_of
 from lockstep.engine.runtime.errors import EngineError, reason_of, release
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.step.gradient import GradientStep
@@ -164,7 +165,7 @@ def choose(
     trials = _Trials(gradient, make_batch, ranks)
     sizes = candidates(shard, smallest)
     with _unchanged(gradient, ranks.device):
-        if ranks.device.type == "cuda":
+        if is_accelerator(ranks.device):
             found = largest(trials, sizes, limit_bytes=trials.limit_bytes(headroom))
         else:
             found = fastest(trials, sizes, fits=trials.fits_host(sizes, headroom))
@@ -211,11 +212,10 @@ class _Trials:
         All ranks must call this.
         """
         device = self._ranks.device
-        free, total = torch.cuda.mem_get_info(device)
-        others = (
-            total - free - torch.cuda.memory_reserved(device)
-        )  # CUDA's own context, NCCL, other processes.
-        return min(self._ranks.gather(total * (1 - headroom) - others))
+        free, total = module_of(device).mem_get_info(device)
+        # The driver's own context, the collectives', other processes.
+        others = total - free - module_of(device).memory_reserved(device)
+        return min(self._ranks.gather(float(total * (1 - headroom) - others)))
 
     def fits_host(self, sizes: Sequence[int], headroom: float) -> Callable[[int], bool]:
         """Return a predicate for sizes that fit into this host's memory. All ranks must call this.
@@ -244,11 +244,11 @@ class _Trials:
     def _measure(self, size: int) -> tuple[float, float]:
         """Peak of the device in bytes, and seconds of the fastest pass."""
         device = self._ranks.device
-        cuda = device.type == "cuda"
+        module = module_of(device) if is_accelerator(device) else None
         batch = self._make_batch(size)
-        if cuda:
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats(device)
+        if module is not None:
+            module.empty_cache()
+            module.reset_peak_memory_stats(device)
         # The first pass is not timed: it leaves the gradient that later slots of a step find, and
         # warms up kernels.
         self._run(batch, size)
@@ -259,7 +259,8 @@ class _Trials:
             self._run(batch, size)
             took = time.perf_counter() - begin
             seconds, passes, spent = min(seconds, took), passes + 1, spent + took
-        return float(torch.cuda.max_memory_allocated(device)) if cuda else 0.0, seconds
+        peak = 0.0 if module is None else float(module.max_memory_allocated(device))
+        return peak, seconds
 
     def _kept(self, size: int) -> int:
         batch = self._make_batch(size)
@@ -267,8 +268,8 @@ class _Trials:
 
     def _run(self, batch: Batch, size: int) -> None:
         self._gradient.rehearse(batch, size)
-        if self._ranks.device.type == "cuda":
-            torch.cuda.synchronize(self._ranks.device)
+        if is_accelerator(self._ranks.device):
+            module_of(self._ranks.device).synchronize(self._ranks.device)
 
     def _alone(self, run: Callable[[], Any]) -> Any:
         """Return the result of ``run``, or None if memory ran out. Its leftovers are freed."""
@@ -290,16 +291,17 @@ def _unchanged(gradient: GradientStep, device: torch.device) -> Iterator[None]:
     Trials drop gradients themselves.
     """
     host = torch.get_rng_state(), random.getstate(), np.random.get_state(legacy=True)
-    on_device = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    module = module_of(device) if is_accelerator(device) else None
+    on_device = None if module is None else module.get_rng_state(device)
     with gradient.state.unchanged():
         yield
     torch.set_rng_state(host[0])
     random.setstate(host[1])
     np.random.set_state(host[2])
-    if on_device is not None:
-        torch.cuda.set_rng_state(on_device, device)
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(device)
+    if module is not None:
+        module.set_rng_state(on_device, device)
+        module.empty_cache()
+        module.reset_peak_memory_stats(device)
 
 
 def available_bytes(

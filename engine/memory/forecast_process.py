@@ -34,6 +34,7 @@ from typing import IO, Any, Final, NoReturn
 import torch
 from torch.utils._pytree import tree_map_only
 
+from lockstep.domain.kinds.devices import HIDDEN
 from lockstep.domain.spec.train import Train
 from lockstep.domain.training.memory import MemoryForecast
 from lockstep.engine.data.fetching import die_with_parent
@@ -154,7 +155,7 @@ def _start(
             stdin=given,
             stdout=answer,
             stderr=subprocess.DEVNULL,
-            env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+            env=os.environ | HIDDEN | {"OMP_NUM_THREADS": "1"},
         )
     return process, answer
 

@@ -23,6 +23,7 @@ from lockstep.domain.spec.train import Train
 from lockstep.engine.memory.parts import micro_batches_of, parts_of, rank_batch
 from lockstep.engine.model.precision import Precision
 from lockstep.engine.runtime import randomness
+from lockstep.engine.runtime.device import is_accelerator, module_of
 from lockstep.engine.runtime.heartbeat import Heartbeat
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.timeline import timeline_for
@@ -115,13 +116,14 @@ class Counted(NamedTuple):
 
 def count_of(run: Callable[[], object], device: torch.device) -> Counted:
     """Count the tensors during ``run``. On the CPU the profiler slows it down."""
-    if device.type == "cuda":
-        before = torch.cuda.memory_allocated(device)
-        torch.cuda.reset_peak_memory_stats(device)
+    if is_accelerator(device):
+        module = module_of(device)
+        before = module.memory_allocated(device)
+        module.reset_peak_memory_stats(device)
         run()
         return Counted(
-            torch.cuda.max_memory_allocated(device) - before,
-            torch.cuda.memory_allocated(device) - before,
+            module.max_memory_allocated(device) - before,
+            module.memory_allocated(device) - before,
         )
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         run()

@@ -26,6 +26,7 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.training.plan import BatchPlan
+from lockstep.engine.runtime.device import traits_of
 from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.task.interface import Batch, Task
@@ -164,7 +165,7 @@ def require_device(model: nn.Module, device: torch.device) -> None:
         ``bad_spec``, with the name of the layer.
     """
     for name, module in model.named_modules():
-        if isinstance(module, nn.SyncBatchNorm) and device.type != "cuda":
+        if isinstance(module, nn.SyncBatchNorm) and not traits_of(device).has_sync_batch_norm:
             raise EngineError(
                 Reason.BAD_SPEC,
                 f"{name or 'the model'} is a SyncBatchNorm, which runs on GPUs only: use "

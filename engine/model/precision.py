@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.runtime.control import StepDecision, numbers_of
+from lockstep.engine.runtime.device import traits_of
 from lockstep.engine.runtime.errors import EngineError
 
 Name = Literal["fp32", "bf16", "fp16"]
@@ -216,6 +217,6 @@ def use_tf32(device: torch.device, *, on: bool) -> None:
     ``fp32_precision`` consistent: setting the newer ones makes ``torch.compile``, which reads the
     older, fail.
     """
-    if device.type == "cuda":
+    if traits_of(device).has_tf32:
         torch.set_float32_matmul_precision("high" if on else "highest")
         torch.backends.cudnn.allow_tf32 = on

@@ -17,15 +17,14 @@ from lockstep.engine.memory.auto import available_bytes
 from lockstep.engine.model.normalization import masked_samples
 from lockstep.engine.preflight.trial_task import TrialTask, divided
 from lockstep.engine.runtime import flops
+from lockstep.engine.runtime.device import is_accelerator, module_of, traits_of
 from lockstep.engine.runtime.errors import release
 from lockstep.engine.task.interface import Task
 
-FLOPS_MAX: Final = {"cpu": 1e12, "cuda": 2e13}
-"""Model FLOPs of a check, by type of device: about 10 s on one core."""
 SAMPLES_MIN: Final = 4
 """Samples that are compared even if they take longer."""
 _FLOAT64: Final = 0.3
-"""Part of ``FLOPS_MAX`` up to which a check computes in float64."""
+"""Part of ``check_flops_max`` of the device up to which a check computes in float64."""
 _FREE: Final = 0.25
 """Part of the free memory that the copy and its gradient may take."""
 _COPY_BYTES: Final = 16
@@ -52,7 +51,7 @@ def size_of_check(
     Runs forward and backward of one sample.
     """
     device = next(model.parameters()).device
-    limit = FLOPS_MAX.get(device.type, FLOPS_MAX["cuda"])
+    limit = traits_of(device).check_flops_max
     twice = 2 * _flops(task, model, sample, seed=seed)
     while samples > SAMPLES_MIN and twice * samples > limit:
         samples = max(SAMPLES_MIN, samples // 2)
@@ -76,6 +75,6 @@ def _flops(task: Task, model: nn.Module, sample: Any, *, seed: int) -> float:
 
 
 def _free_bytes(device: torch.device) -> float:
-    if device.type == "cuda":
-        return float(torch.cuda.mem_get_info(device)[0])
+    if is_accelerator(device):
+        return float(module_of(device).mem_get_info(device)[0])
     return available_bytes()

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from lockstep.engine.model.normalization import refuses_one_sample
 from lockstep.engine.preflight.trial_task import Piece, TrialTask
+from lockstep.engine.runtime.device import traits_of
 
 Division = Sequence[Piece]
 
@@ -51,8 +52,8 @@ def tolerance(dtype: torch.dtype, device: torch.device) -> Tolerance:
     """
     if dtype in (torch.float64, torch.complex128):
         return _FLOAT64
-    # Convolutions on CUDA are in TF32 by default.
-    return _FLOAT32 if dtype.itemsize >= 4 and device.type != "cuda" else _COARSE
+    # Convolutions are in TF32 by default where there is one.
+    return _FLOAT32 if dtype.itemsize >= 4 and not traits_of(device).has_tf32 else _COARSE
 
 
 class Worst(NamedTuple):

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from lockstep.engine.preflight.time_limit import TooLongError, time_limit
 from lockstep.engine.preflight.trial_task import Piece, TrialTask, divided
 from lockstep.engine.runtime import randomness
+from lockstep.engine.runtime.device import traits_of
 from lockstep.engine.runtime.errors import release
 from lockstep.engine.state.places import set_child
 from lockstep.engine.state.snapshot import Snapshot
@@ -46,8 +47,6 @@ SINGLES_MAX: Final = 24
 """Values that are tried one by one. Further ones are tried together."""
 _MOVED: Final = 1.01
 """Factor of the weights between the calls: a teacher that equals its student does not move."""
-_SAME: Final = {"cpu": 8, "cuda": 1024}
-"""Roundings by which two equal calls may differ, by type of device."""
 
 
 @dataclass(frozen=True)
@@ -283,6 +282,6 @@ class _FastForward:
         return []
 
     def _same(self, one: Tensor, other: Tensor) -> bool:
-        roundings = _SAME.get(self._trial.device.type, _SAME["cuda"])
+        roundings = traits_of(self._trial.device).roundings
         tolerance = torch.finfo(self._trial.dtype).eps * roundings
         return torch.allclose(one, other, rtol=tolerance, atol=0.0, equal_nan=True)

@@ -32,6 +32,7 @@ from lockstep.engine.model.normalization import masked_batch, masked_samples, re
 from lockstep.engine.model.objective import as_terms
 from lockstep.engine.model.precision import Precision
 from lockstep.engine.runtime import randomness
+from lockstep.engine.runtime.device import traits_of
 from lockstep.engine.runtime.errors import release
 from lockstep.engine.state.inventory import Inventory
 from lockstep.engine.state.values import equal
@@ -170,7 +171,7 @@ class _Calls:
             return other is not None
         # A device may compute sums in any order, and kernels of the host depend on the alignment of
         # memory.
-        tolerance = torch.finfo(one.dtype).eps * (8 if self._device.type == "cpu" else 1024)
+        tolerance = torch.finfo(one.dtype).eps * traits_of(self._device).roundings
         return bool(torch.isclose(one, other, rtol=tolerance, atol=0.0, equal_nan=True))
 
 

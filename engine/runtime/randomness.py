@@ -26,6 +26,8 @@ from typing import Final, TypeVar
 import numpy as np
 import torch
 
+from lockstep.engine.runtime.device import generator_of, is_accelerator
+
 T = TypeVar("T")
 
 MODEL: Final = 1
@@ -55,12 +57,12 @@ def seed_host(seed: int) -> None:
 
 
 def seed_device(seed: int, device: torch.device) -> None:
-    """Seed the generator of a CUDA device.
+    """Seed the generator of an accelerator.
 
     On the CPU that is the host's, which is not touched here.
     """
-    if device.type == "cuda":
-        _cuda_generator(device).manual_seed(seed)
+    if is_accelerator(device):
+        generator_of(device).manual_seed(seed)
 
 
 def host_state() -> Generators:
@@ -96,8 +98,8 @@ class DrawDetector:
 
     def _state(self) -> tuple[Generators, bytes]:
         on_device = (
-            _cuda_generator(self._device).get_state().numpy().tobytes()
-            if self._device.type == "cuda"
+            generator_of(self._device).get_state().numpy().tobytes()
+            if is_accelerator(self._device)
             else b""
         )
         return host_state(), on_device
@@ -111,7 +113,7 @@ def unchanged_generators(device: torch.device) -> Iterator[None]:
         np.random.get_state(),
         torch.default_generator.get_state(),
     )
-    device_kept = _cuda_generator(device).get_state() if device.type == "cuda" else None
+    device_kept = generator_of(device).get_state() if is_accelerator(device) else None
     try:
         yield
     finally:
@@ -119,7 +121,7 @@ def unchanged_generators(device: torch.device) -> Iterator[None]:
         np.random.set_state(numpy_kept)
         torch.default_generator.set_state(torch_kept)
         if device_kept is not None:
-            _cuda_generator(device).set_state(device_kept)
+            generator_of(device).set_state(device_kept)
 
 
 class ItemSeeds:
@@ -209,9 +211,3 @@ class ItemSeeds:
 def _torch_state() -> bytes:
     state: bytes = torch.default_generator.get_state().numpy().tobytes()
     return state
-
-
-def _cuda_generator(device: torch.device) -> torch.Generator:
-    index = device.index if device.index is not None else torch.cuda.current_device()
-    generator: torch.Generator = torch.cuda.default_generators[index]
-    return generator

@@ -22,6 +22,9 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import DebugLevel, Logger, get_debug_level, set_debug_level
 
+from lockstep.domain.kinds.devices import HIDDEN
+from lockstep.engine.runtime.device import is_accelerator, module_of, traits_of
+
 T = TypeVar("T")
 
 
@@ -39,7 +42,7 @@ class RankEnvironment:
     threads: int | None = None
     """``OMP_NUM_THREADS``, if it is set."""
     visible_devices: bool = False
-    """True if ``CUDA_VISIBLE_DEVICES`` is already restricted to this job's devices."""
+    """True if the process already sees this job's devices only."""
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> RankEnvironment:
@@ -50,7 +53,7 @@ class RankEnvironment:
             local_rank=int(environ.get("LOCAL_RANK", "0")),
             local_world_size=int(environ.get("LOCAL_WORLD_SIZE", "1")),
             threads=int(threads) if threads.isdigit() and int(threads) > 0 else None,
-            visible_devices=bool(environ.get("CUDA_VISIBLE_DEVICES")),
+            visible_devices=any(environ.get(name) for name in HIDDEN),
         )
 
 
@@ -161,7 +164,7 @@ def allow_files() -> None:
 def connect(
     environment: RankEnvironment,
     *,
-    cuda: bool,
+    kind: str,
     patience: timedelta,
     devices: list[int] | None = None,
 ) -> Ranks:
@@ -170,26 +173,26 @@ def connect(
     Parameters
     ----------
     environment : RankEnvironment
-    cuda : bool
-        True to train on CUDA devices.
+    kind : str
+        Kind of the devices to train on.
     patience : timedelta
         Timeout of every operation, including this one. A waiting rank cannot see the others; hangs
         are detected by ``engine.launcher.stall.stalls``, and this timeout must be longer.
     devices : list of int, optional
-        The node's devices that the attempt holds, in rank order; used if ``CUDA_VISIBLE_DEVICES``
-        is not set.
+        The node's devices that the attempt holds, in rank order; used if no variable selects them.
     """
-    device = torch.device("cpu")
-    if cuda:
-        device = torch.device("cuda", _device_index(environment, devices))
-        torch.cuda.set_device(device)
+    device = torch.device(kind)
+    traits, on_host = traits_of(device), not is_accelerator(device)
+    if not on_host:
+        device = torch.device(kind, _device_index(environment, kind, devices))
+        module_of(device).set_device(device)
     host_group = device_group = None
     if environment.world_size > 1:
         dist.init_process_group(
-            "nccl" if cuda else "gloo", timeout=patience, device_id=device if cuda else None
+            traits.backend, timeout=patience, device_id=None if on_host else device
         )
         device_group = dist.group.WORLD
-        host_group = dist.new_group(backend="gloo", timeout=patience) if cuda else device_group
+        host_group = device_group if on_host else dist.new_group(backend="gloo", timeout=patience)
     return Ranks(
         rank=environment.rank,
         world_size=environment.world_size,
@@ -209,8 +212,9 @@ def disconnect() -> None:
         dist.destroy_process_group()
 
 
-def _device_index(environment: RankEnvironment, devices: list[int] | None) -> int:
+def _device_index(environment: RankEnvironment, kind: str, devices: list[int] | None) -> int:
     if environment.visible_devices or not devices:
         # A launcher may show each rank its own device only; then that one has index 0.
-        return environment.local_rank if environment.local_rank < torch.cuda.device_count() else 0
+        count = torch.get_device_module(kind).device_count()
+        return environment.local_rank if environment.local_rank < count else 0
     return devices[environment.local_rank]

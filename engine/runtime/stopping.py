@@ -31,6 +31,7 @@ from pydantic import ValidationError
 
 from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import StopFile
+from lockstep.engine.runtime.device import is_accelerator, module_of
 
 _LOOK_SECONDS: Final = 0.2
 _LOOKS_APART_SECONDS: Final = 0.01
@@ -64,7 +65,8 @@ class StopRequest:
         self._whole = True
         self._over = threading.Event()
         self._device = device
-        self._updated = torch.cuda.Event() if looks and device.type == "cuda" else None  # type: ignore[no-untyped-call] # torch's own
+        waits = looks and is_accelerator(device)
+        self._updated = module_of(device).Event() if waits else None
 
     def asked(self) -> bool:
         """True after a request by file, which only rank 0 checks, or by :meth:`request`."""
@@ -169,9 +171,10 @@ class StopRequest:
             else:
                 # The device's own queue may be stuck behind a collective: go past it, from where
                 # the last update ended.
-                stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call] # torch's own
+                module = module_of(self._device)
+                stream = module.Stream(self._device)
                 stream.wait_event(self._updated)
-                with torch.cuda.stream(stream):
+                with module.stream(stream):
                     self._save()
         except BaseException:  # noqa: BLE001 - the process ends here, whatever it was
             traceback.print_exc()

@@ -23,6 +23,7 @@ import torch
 
 from lockstep.domain.life.attempt import EVENTS, METRICS, EngineEvent
 from lockstep.domain.training import metrics
+from lockstep.engine.runtime.device import is_accelerator, module_of
 from lockstep.engine.runtime.spool import Spool
 
 _LINES_SECONDS: Final = 1.0
@@ -103,15 +104,15 @@ def peak_bytes(device: torch.device) -> float:
 
     Of the device's allocator, or of the process on the CPU.
     """
-    if device.type == "cuda":
-        return float(torch.cuda.max_memory_allocated(device))
+    if is_accelerator(device):
+        return float(module_of(device).max_memory_allocated(device))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0  # Linux counts KiB.
 
 
 def forget_peak(device: torch.device) -> None:
     """Reset ``peak_bytes``, which the copies of the model in the checks before step 1 raise."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
+    if is_accelerator(device):
+        module_of(device).reset_peak_memory_stats(device)
         return
     # Return freed memory to the system first, or it would still count. Both calls exist on Linux
     # with glibc only; where they
@@ -132,7 +133,7 @@ def keep_freed_memory(device: torch.device) -> None:
     a small network, or nothing, by chance. On CUDA the host holds little. Linux with glibc only, as
     above.
     """
-    if device.type == "cpu":
+    if not is_accelerator(device):
         with contextlib.suppress(OSError, AttributeError):
             libc = ctypes.CDLL(None)
             libc.mallopt(_M_MMAP_THRESHOLD, _LARGEST_ON_HEAP_BYTES)

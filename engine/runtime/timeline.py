@@ -11,10 +11,11 @@ Not here: the list of parts (``domain.training.metrics``), the callers (``engine
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
+from lockstep.engine.runtime.device import is_accelerator, module_of
 from lockstep.engine.runtime.heartbeat import Heartbeat
 
 Parts = dict[str, float]
@@ -74,8 +75,8 @@ class HostTimeline:
         return _HostMarks(self._start, self._marks)
 
 
-class _CudaMarks:
-    def __init__(self, start: torch.cuda.Event, marks: list[tuple[str, torch.cuda.Event]]):
+class _DeviceMarks:
+    def __init__(self, start: Any, marks: list[tuple[str, Any]]):
         self._start, self._marks = start, marks
 
     def parts(self) -> Parts:
@@ -89,33 +90,32 @@ class _CudaMarks:
         return parts
 
 
-class CudaTimeline:
+class DeviceTimeline:
     """Marks by events on the device's current stream."""
 
-    def __init__(self, heartbeat: Heartbeat) -> None:
-        self._heartbeat = heartbeat
-        self._last = _event()
+    def __init__(self, heartbeat: Heartbeat, device: torch.device) -> None:
+        self._heartbeat, self._module = heartbeat, module_of(device)
+        self._last = self._event()
         self._start = self._last
-        self._marks: list[tuple[str, torch.cuda.Event]] = []
+        self._marks: list[tuple[str, Any]] = []
 
     def begin(self) -> None:
         self._start, self._marks = self._last, []
 
     def mark(self, part: str, then: str = "other") -> None:
         self._heartbeat.mark(then)
-        self._last = _event()
+        self._last = self._event()
         self._marks.append((part, self._last))
 
     def end(self) -> StepMarks:
-        return _CudaMarks(self._start, self._marks)
+        return _DeviceMarks(self._start, self._marks)
 
-
-def _event() -> torch.cuda.Event:
-    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    event.record()
-    return event
+    def _event(self) -> Any:
+        event = self._module.Event(enable_timing=True)
+        event.record()
+        return event
 
 
 def timeline_for(device: torch.device, heartbeat: Heartbeat) -> Timeline:
     """The timeline of a rank on ``device``."""
-    return CudaTimeline(heartbeat) if device.type == "cuda" else HostTimeline(heartbeat)
+    return DeviceTimeline(heartbeat, device) if is_accelerator(device) else HostTimeline(heartbeat)

@@ -31,6 +31,7 @@ from lockstep.engine.model.normalization import masked_samples
 from lockstep.engine.model.precision import Precision
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.control import Sums
+from lockstep.engine.runtime.device import is_accelerator, module_of
 from lockstep.engine.runtime.errors import EngineError, reason_of, release
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.timeline import Timeline
@@ -245,7 +246,7 @@ class GradientStep:
 
     def nothing(self) -> Sums:
         """Return the sums of a rank without micro-batches."""
-        if self._ranks.device.type == "cpu":
+        if not is_accelerator(self._ranks.device):
             return (0.0,) * len(self.terms)
         return torch.zeros(len(self.terms), dtype=torch.float64, device=self._ranks.device)
 
@@ -271,7 +272,7 @@ class GradientStep:
         return self._sums
 
     def _added_up(self) -> Sums:
-        on_host = self._ranks.device.type == "cpu"
+        on_host = not is_accelerator(self._ranks.device)
         if on_host and len(self._counted) == len(self.terms):
             return tuple(map(float, self._counted))
         # All at once: a rank has up to hundreds of micro-batches, and each small operation costs as
@@ -328,8 +329,8 @@ class GradientStep:
         """Forget a step that some rank could not finish. All ranks must call this."""
         self.discard()
         self._strategy.reset()
-        if self._ranks.device.type == "cuda":
-            torch.cuda.empty_cache()
+        if is_accelerator(self._ranks.device):
+            module_of(self._ranks.device).empty_cache()
         self.warm_up(masked)
 
     def discard(self) -> None:
@@ -353,7 +354,7 @@ class GradientStep:
         return list(sums.values())
 
     def _seed_micro_batch(self, step: int, index: int) -> None:
-        on_device = self._ranks.device.type == "cuda"
+        on_device = is_accelerator(self._ranks.device)
         if on_device or self.seeds_host:
             seed = randomness.seed_of(randomness.SLOT, self._seed, step, self._ranks.rank, index)
             randomness.seed_device(seed, self._ranks.device)
@@ -371,7 +372,7 @@ class GradientStep:
 
 def to_device(batch: Batch, device: torch.device) -> Any:
     """Return a batch with its tensors on ``device``; values without tensors stay as they are."""
-    if device.type == "cpu":
+    if not is_accelerator(device):
         return batch
     if isinstance(batch, Tensor):
         return batch.to(device, non_blocking=True)

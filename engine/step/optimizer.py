@@ -26,6 +26,7 @@ from lockstep.domain.spec.optimizer import OptimizerClass
 from lockstep.domain.spec.train import Train
 from lockstep.engine.model.layout import require_agreement
 from lockstep.engine.runtime.control import Sums, numbers_of
+from lockstep.engine.runtime.device import is_accelerator
 from lockstep.engine.runtime.errors import EngineError, reason_of
 from lockstep.engine.step import kernels
 from lockstep.engine.step.independence import check_independence
@@ -50,7 +51,7 @@ class Optimizer:
         ``inner``."""
         self.inner = strategy.optimizer(self._build, groups)
         self._parameters = [parameter for group in groups for parameter in group["params"]]
-        on_device = any(parameter.is_cuda for parameter in self._parameters)
+        on_device = any(is_accelerator(parameter.device) for parameter in self._parameters)
         self._masks = on_device and all(
             group.get("fused") for kernel in self._kernels for group in kernel.param_groups
         )

@@ -35,6 +35,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from lockstep.domain.life.outcomes import Reason
+from lockstep.engine.runtime.device import is_accelerator, module_of
 from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.task.dropout import COLUMN
@@ -135,10 +136,9 @@ class ReplicaCheck:
         """
         if not self._active or step == self._compared_at:
             return
-        if self._ranks.device.type == "cuda":
-            torch.cuda.synchronize(
-                self._ranks.device
-            )  # Or the step's own work would count as the comparison's.
+        if is_accelerator(self._ranks.device):
+            # Or the step's own work would count as the comparison's.
+            module_of(self._ranks.device).synchronize(self._ranks.device)
         began = self._clock()
         found = fingerprints(self._parameters)
         rows = self._exchange([_together(found), self._proposal()])

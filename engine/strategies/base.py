@@ -23,6 +23,7 @@ from lockstep.domain.spec import job
 from lockstep.engine.model import layout
 from lockstep.engine.model.buffers import share_buffers
 from lockstep.engine.model.objective import Objective
+from lockstep.engine.runtime.device import is_accelerator
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.strategies.block_order import ModelUsage
 from lockstep.engine.task.interface import Batch
@@ -249,7 +250,7 @@ class Strategy:
         """
         # The 1e-6 is taken from torch.nn.utils.clip_grads_with_norm_.
         factor: Tensor | float
-        if norm.device.type == "cpu":
+        if not is_accelerator(norm.device):
             factor = limit / (float(norm) + 1e-6)
             if factor >= 1.0:
                 return  # Only on the CPU: reading the norm from a device would synchronise with it.

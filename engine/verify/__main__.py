@@ -23,6 +23,7 @@ from lockstep.domain.verify.layouts import DEFAULT, Layout, read_layouts
 from lockstep.domain.verify.runs import STEPS_MIN
 from lockstep.domain.verify.session import Verification
 from lockstep.engine.runtime import failure_text
+from lockstep.engine.runtime.device import is_accelerator, kind_here
 from lockstep.engine.task.spec_file import read_alone
 from lockstep.engine.verify.local import LocalRuns, RunFailedError
 
@@ -35,13 +36,14 @@ def main(arguments: list[str] | None = None) -> int:
     """Verify a job and return the exit code."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    cuda = torch.cuda.is_available()
+    kind = kind_here()
     try:
         layouts = read_layouts(options.layouts)
         document, code = read_alone(options.file, options.code)
         _require_fit(layouts, document["train"]["batch"]["size"], "samples in a batch")
-        if cuda:
-            _require_fit(layouts, torch.cuda.device_count(), "GPUs on this machine")
+        if is_accelerator(torch.device(kind)):
+            count = torch.get_device_module(kind).device_count()
+            _require_fit(layouts, count, "GPUs on this machine")
     except ValueError as error:
         parser.error(str(error))
     except LockstepError as refused:
@@ -50,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
     done = Verification(document, layouts, options.steps)
     try:
         with tempfile.TemporaryDirectory(prefix="lockstep-verify-") as folder:
-            done.perform(LocalRuns(Path(folder), code, cuda=cuda, say=_say))
+            done.perform(LocalRuns(Path(folder), code, kind=kind, say=_say))
     except KeyboardInterrupt:
         return _INTERRUPTED
     except RunFailedError as error:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from lockstep.domain.kinds.devices import named
 from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import AssignmentFile, EngineEvent, ResultFile, StopFile
 from lockstep.domain.life.job_environment import VERIFY
@@ -45,14 +46,14 @@ class LocalRuns:
         Empty folder for those of the attempts.
     code : Path
         The job's code.
-    cuda : bool
-        True to use this machine's GPUs, one per rank.
+    kind : str
+        Kind of this machine's devices, one per rank.
     say : callable
         Receives one line per run.
     """
 
-    def __init__(self, parent: Path, code: Path, *, cuda: bool, say: Callable[[str], None]):
-        self._parent, self._code, self._cuda, self._say = parent, code, cuda, say
+    def __init__(self, parent: Path, code: Path, *, kind: str, say: Callable[[str], None]):
+        self._parent, self._code, self._kind, self._say = parent, code, kind, say
         self._checkpoint: Path | None = None
 
     def __call__(self, run: Run) -> Result:
@@ -98,7 +99,7 @@ class LocalRuns:
             ranks_here=spec.resources.gpus,
             world_size=spec.resources.gpus,
             devices=list(range(spec.resources.gpus)),
-            device_kind="cuda" if self._cuda else "cpu",
+            device_kind=named(self._kind).name,
             rendezvous_port=0,  # The ranks of one node get a port from their launcher.
             stop_grace_seconds=_STOP_GRACE_SECONDS,
             exit_stall_seconds=_EXIT_STALL_SECONDS,

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from lockstep.domain.kinds.devices import HIDDEN
 from lockstep.domain.spec import tasks
 from lockstep.domain.spec.train import Train
 from lockstep.domain.training.memory import PlannedMemory
@@ -116,7 +117,7 @@ def _computed(request: ForecastRequest) -> ForecastAnswer:
             input=request.model_dump_json().encode(),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+            env=os.environ | HIDDEN,
             timeout=DEADLINE_SECONDS,
             check=False,
         )

@@ -147,9 +147,7 @@ def _write_attempt(
     per_node = spec.ranks_per_node()
     ranks = [per_node or len(indices) for _name, indices in devices]
     first_name, first_indices = devices[0]
-    kind = run(
-        session, _KIND, {"on_node": first_name, "of_index": first_indices[0]}
-    ).scalar_one_or_none()
+    kind = run(session, _KIND, {"on_node": first_name, "of_index": first_indices[0]}).scalar_one()
     at = now(session)
     attempt = AttemptRow(
         id=str(uuid_utils.uuid7()),
@@ -158,7 +156,7 @@ def _write_attempt(
         plan=_plan(job, spec, sum(ranks)),
         world_size=sum(ranks),
         node_count=len(devices),
-        device_kind=kind or "cpu",
+        device_kind=kind,
         rendezvous_host="127.0.0.1" if len(devices) == 1 else first_name,
         created_at=at,
     )

@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import random
 import re
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
@@ -17,7 +18,7 @@ from torch.utils.data import Dataset, TensorDataset
 from lockstep.engine.preflight import check_size, chosen_samples
 from lockstep.engine.preflight.additivity_check import Checked, _within, check
 from lockstep.engine.preflight.check_size import CheckSize
-from lockstep.engine.runtime import randomness, telemetry
+from lockstep.engine.runtime import device, randomness, telemetry
 from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.task.builtin import BUILT_IN
@@ -298,7 +299,7 @@ def test_c40_a_large_model_is_checked_in_place(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_c40_a_slow_model_is_checked_with_fewer_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(check_size.FLOPS_MAX, "cpu", 1.0)
+    monkeypatch.setitem(device.TRAITS, "cpu", replace(device.TRAITS["cpu"], check_flops_max=1.0))
     found = probed(Classify())
     assert found.samples == 4
     assert found.note.endswith("checked with 4 samples: 16 would take too long")

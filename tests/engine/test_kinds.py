@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from typing import get_args
 
-from lockstep.domain.kinds import strategies
+import pytest
+import torch
+
+from lockstep.domain.kinds import devices, strategies
 from lockstep.domain.spec.strategy import Strategy
+from lockstep.engine.runtime.device import TRAITS, traits_of
+from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.strategies import STRATEGIES
 
 
 def test_each_strategy_has_a_row_a_name_in_the_spec_and_a_class() -> None:
     assert set(STRATEGIES) == set(strategies.STRATEGIES)
     assert set(get_args(strategies.StrategyName)) == set(strategies.STRATEGIES)
+
+
+def test_each_kind_of_device_has_traits() -> None:
+    assert set(TRAITS) == set(devices.DEVICES) == set(get_args(devices.DeviceName))
+
+
+def test_an_unknown_device_is_refused_and_not_taken_for_another() -> None:
+    with pytest.raises(EngineError, match="does not train on devices of the kind meta"):
+        traits_of(torch.device("meta"))
 
 
 def test_rows_and_classes_agree() -> None:

@@ -63,14 +63,12 @@ KINDS: dict[str, Kind] = {
         },
     ),
     "A device vendor": Kind(
-        r"""['"]cuda['"]|"cpu"|"nccl"|CUDA_DEVICE_ORDER|\bpynvml\b|\btorch\.cuda\b|CUDA_VISIBLE_DEVICES|nvidia-ml|\.is_cuda\b""",
+        r"""['"]cuda['"]|"nccl"|CUDA_DEVICE_ORDER|\bpynvml\b|\btorch\.cuda\b|CUDA_VISIBLE_DEVICES|nvidia-ml|\.is_cuda\b""",
         {
-            "engine/checkpoints/checkpoint.py": "loads files on the host",
-            "engine/checkpoints/initial.py": "loads files on the host",
-            "engine/data/task_checks.py": "checks datasets on the host",
-            "engine/memory/forecast.py": "runs on the host only",
-            "engine/step/independence.py": "updates small tensors on the host",
-            "engine/state/stored.py": "puts a value on the host where its device is not there",
+            "api/http/examples.py": "shows one in an example",
+            "engine/launcher/start/elastic.py": "names what torch's launcher would call",
+            "engine/launcher/start/forking.py": "sets a variable of torch for a fork",
+            "engine/runtime/flops.py": "names the source of a device's name",
         },
     ),
     "A failure reason": Kind(

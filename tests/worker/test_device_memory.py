@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from lockstep.domain.kinds.devices import DEVICES, named
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.devices import device_memory
-from lockstep.worker.devices.device_memory import SLACK_BYTES, MemoryReclaim, Used, used_bytes
+from lockstep.worker.devices.device_memory import SLACK_BYTES, MemoryReclaim, Used
+from lockstep.worker.devices.drivers import DRIVERS, used_bytes
 
 GIB = 2**30
 
@@ -68,3 +70,12 @@ def test_a_gpu_tells_what_is_used() -> None:
     held = torch.empty(GIB, dtype=torch.uint8, device="cuda")
     assert used_bytes([0])[0] >= before + GIB
     del held
+
+
+def test_each_kind_but_a_slot_has_a_driver() -> None:
+    assert set(DRIVERS) == {name for name, kind in DEVICES.items() if not kind.is_slot}
+
+
+def test_an_unknown_kind_is_an_error_and_not_the_cpu() -> None:
+    with pytest.raises(ValueError, match=r"expected cuda or cpu, got 'tpu'"):
+        named("tpu")

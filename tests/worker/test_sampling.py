@@ -19,7 +19,8 @@ import pytest
 from lockstep.domain.training.metrics import NAME, unit_of
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.devices import sampling
-from lockstep.worker.devices.sampling import Sampler, of_gpus
+from lockstep.worker.devices.nvidia import Nvidia
+from lockstep.worker.devices.sampling import Sampler
 
 MB = 2**20
 RANK = """
@@ -193,7 +194,8 @@ def test_a_node_without_a_driver_has_no_series_of_gpus_and_no_error(
         raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
     monkeypatch.setattr(pynvml, "nvmlInit", none)
-    assert of_gpus({0: 0}) == {}
+    assert Nvidia().measure([0]) == {}
+    assert Nvidia().devices() == []
 
 
 @pytest.mark.parametrize(
@@ -211,6 +213,6 @@ def test_a_real_gpu_answers() -> None:
     except pynvml.NVMLError:
         pytest.skip("NOT RUN: no NVIDIA driver answers")
     pynvml.nvmlShutdown()
-    values = of_gpus({0: 0})
-    assert 0 <= values["system/rank0/gpu_utilization_percent"] <= 100
-    assert values["system/rank0/gpu_memory_bytes"] > 0
+    values = Nvidia().measure([0])[0]
+    assert 0 <= values["gpu_utilization_percent"] <= 100
+    assert values["gpu_memory_bytes"] > 0

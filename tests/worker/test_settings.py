@@ -50,7 +50,7 @@ def test_waits_are_scaled(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_node_without_gpus_offers_its_cores_as_slots(
     monkeypatch: pytest.MonkeyPatch, cores: int, slots: int
 ) -> None:
-    monkeypatch.setattr(inventory, "gpus", list)
+    monkeypatch.setattr(inventory, "DRIVERS", {})
     monkeypatch.setattr("os.cpu_count", lambda: cores)
     found = inventory.devices(None)
     assert [(device.index, device.kind, device.type) for device in found] == [
@@ -59,7 +59,7 @@ def test_a_node_without_gpus_offers_its_cores_as_slots(
 
 
 def test_the_number_of_slots_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inventory, "gpus", list)
+    monkeypatch.setattr(inventory, "DRIVERS", {})
     assert len(inventory.devices(5)) == 5
     assert (
         sum(device.memory_bytes or 0 for device in inventory.devices(5)) <= inventory.host_bytes()

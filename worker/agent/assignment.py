@@ -27,6 +27,7 @@ import structlog
 from pydantic import ValidationError
 
 from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.kinds.devices import named
 from lockstep.domain.life import attempt as contract
 from lockstep.domain.life.attempt import AssignmentFile, StopFile
 from lockstep.domain.life.grace import Cause, StoppedJob, grace_of
@@ -48,7 +49,8 @@ from lockstep.worker.agent.outcomes import StopReason, of_a_dead_launcher, stopp
 from lockstep.worker.agent.peers import Peers, interface_to_peers, unreachable
 from lockstep.worker.agent.reconciling import reconciled
 from lockstep.worker.agent.sweeping import ProcessTree
-from lockstep.worker.devices.device_memory import MemoryReclaim, used_bytes
+from lockstep.worker.devices.device_memory import MemoryReclaim
+from lockstep.worker.devices.drivers import used_bytes
 from lockstep.worker.launch import launching
 from lockstep.worker.launch.code import CodeUnavailableError
 from lockstep.worker.launch.preparing import InitUnavailableError, is_disk_failure, prepare
@@ -94,7 +96,7 @@ class Attempt:
         self._tree = ProcessTree(folder.path, None)
         self._uploaders: Uploaders | None = None
         self._meeting: Reservation | None = None
-        self._memory = MemoryReclaim(folder.memory_before)
+        self._memory = MemoryReclaim(folder.memory_before, used_bytes)
         self._peers = Peers(
             context.database,
             context.node_name,
@@ -292,7 +294,7 @@ class Attempt:
             if self._lost or self._left or processes.boottime() >= self._fence_deadline:
                 return Phase.PREPARE
             self.folder.write_fence(self._fence_deadline)
-            if self._claim.device_kind == "cuda":
+            if not named(self._claim.device_kind).is_slot:
                 self.folder.write_memory_before(used_bytes(self._claim.devices))
             reason = Reason.LAUNCH_FAILED
             self._tree.launcher = launching.launch(

@@ -14,7 +14,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-import pynvml
 import structlog
 
 log = structlog.get_logger(__name__)
@@ -29,28 +28,6 @@ WAIT_SECONDS = 30.0
 device."""
 
 
-def used_bytes(devices: Sequence[int]) -> Used:
-    """Memory in use on each of these GPUs; nothing where no driver answers."""
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return {}
-    try:
-        return {
-            index: int(
-                pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(index)).used
-            )
-            for index in devices
-        }
-    except pynvml.NVMLError as error:
-        log.warning(
-            "the memory of the devices cannot be read", devices=list(devices), nvml=str(error)
-        )
-        return {}
-    finally:
-        pynvml.nvmlShutdown()
-
-
 class MemoryReclaim:
     """Wait of one attempt for the memory of its devices.
 
@@ -58,13 +35,11 @@ class MemoryReclaim:
     ----------
     before : callable
         Returns the memory use before the launch; empty if unknown, which skips the wait.
-    used : callable, optional
-        As :func:`used_bytes`.
+    used : callable
+        Returns the memory in use on some devices.
     """
 
-    def __init__(
-        self, before: Callable[[], Used], used: Callable[[Sequence[int]], Used] = used_bytes
-    ):
+    def __init__(self, before: Callable[[], Used], used: Callable[[Sequence[int]], Used]):
         self._before, self._used = before, used
         self._deadline: float | None = None
 

@@ -28,13 +28,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import psutil
-import pynvml
 
 from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import AssignmentFile
 from lockstep.domain.training.metrics import SYSTEM
 from lockstep.system.processes import ProcessKey, ProcessSnapshot
 from lockstep.worker.agent.folders import Folder
+from lockstep.worker.devices.drivers import DRIVERS
 
 _LOOPBACK: Final = "lo"
 
@@ -54,7 +54,8 @@ class Sampler:
     ):
         self._folder = folder
         self._node = f"{SYSTEM}node{assignment.node_rank}"
-        self._devices = assignment.devices if assignment.device_kind == "cuda" else []
+        self._devices = assignment.devices
+        self._driver = DRIVERS.get(assignment.device_kind)
         self._clock = clock
         self._sampled_at: float | None = None
         self._node_before: tuple[float, float, int, int] | None = None
@@ -67,10 +68,22 @@ class Sampler:
         values = self._of_node(elapsed)
         ranks = ranks_in(self._folder)
         values |= self._of_ranks(ranks, elapsed)
-        # One device for each rank, in their order.
-        values |= of_gpus(dict(zip(sorted(ranks), self._devices, strict=False)))
+        values |= self._of_devices(sorted(ranks))
         self._sampled_at = now
         return values
+
+    def _of_devices(self, ranks: list[int]) -> dict[str, float]:
+        """Return the measurements of each rank's device; empty without a driver."""
+        if self._driver is None:
+            return {}
+        # One device for each rank, in their order.
+        mine = dict(zip(ranks, self._devices, strict=False))
+        found = self._driver.measure(list(mine.values()))
+        return {
+            f"{SYSTEM}rank{rank}/{name}": value
+            for rank, index in mine.items()
+            for name, value in found.get(index, {}).items()
+        }
 
     def _of_node(self, elapsed: float | None) -> dict[str, float]:
         memory = psutil.virtual_memory()
@@ -146,52 +159,6 @@ def _used(keys: Iterable[ProcessKey]) -> dict[ProcessKey, tuple[float, int]]:
         except psutil.Error:
             continue
     return used
-
-
-def of_gpus(devices: Mapping[int, int]) -> dict[str, float]:
-    """Return NVML's values of each rank's device, by series name; empty without a driver.
-
-    Parameters
-    ----------
-    devices : mapping of int to int
-        Global ranks, and the index of the device of each.
-    """
-    if not devices:
-        return {}
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return {}
-    try:
-        return {
-            name: value
-            for rank, index in devices.items()
-            for name, value in _of_gpu(rank, index).items()
-        }
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _of_gpu(rank: int, index: int) -> dict[str, float]:
-    questions: dict[str, Callable[[object], float]] = {
-        "utilization_percent": lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
-        "memory_bytes": lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).used,
-        "power_watts": lambda gpu: pynvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
-        "temperature_celsius": lambda gpu: pynvml.nvmlDeviceGetTemperature(
-            gpu, pynvml.NVML_TEMPERATURE_GPU
-        ),
-    }
-    values: dict[str, float] = {}
-    try:
-        gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
-    except pynvml.NVMLError:
-        return values
-    for name, ask in questions.items():
-        try:
-            values[f"{SYSTEM}rank{rank}/gpu_{name}"] = float(ask(gpu))
-        except pynvml.NVMLError:
-            continue  # not every device and partition answers everything
-    return values
 
 
 def _percent(part: float, whole: float) -> float:

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lockstep.domain.kinds.devices import ORDER
 from lockstep.domain.life import attempt
 from lockstep.system import processes
 from lockstep.system.processes import ProcessKey
@@ -41,15 +42,14 @@ _PASSED_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "NCCL_", "GLOO_", "TP_SOCKET_", "
 def environment_of(agent: Mapping[str, str]) -> dict[str, str]:
     """Return the part of the agent's environment that launchers receive.
 
-    ``CUDA_DEVICE_ORDER`` makes CUDA number devices as NVML did when they were registered; by
-    default it puts the fastest first, and a rank would run on another job's device.
+    All programs number devices as the drivers did when they were registered.
     """
     passed = {
         name: value
         for name, value in agent.items()
         if name in _PASSED_NAMES or name.startswith(_PASSED_PREFIXES)
     }
-    return {**passed, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONUNBUFFERED": "1"}
+    return {**passed, **ORDER, "PYTHONUNBUFFERED": "1"}
 
 
 def launch(

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from lockstep.domain.kinds.devices import named
 from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import AssignmentFile, EngineEvent
 from lockstep.domain.life.timings import Timings
@@ -140,7 +141,7 @@ def _assignment_of(
         ranks_here=claim.ranks_here,
         world_size=claim.world_size,
         devices=claim.devices,
-        device_kind="cuda" if claim.device_kind == "cuda" else "cpu",
+        device_kind=named(claim.device_kind).name,
         rendezvous_host=claim.rendezvous_host,
         rendezvous_port=claim.rendezvous_port,
         interface=interface,

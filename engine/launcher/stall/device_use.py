@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Final
 
+from lockstep.domain.kinds.devices import named
 from lockstep.domain.life import attempt
 from lockstep.domain.training import metrics
 from lockstep.engine.launcher.files import last_lines
@@ -35,7 +36,7 @@ class DeviceUse:
     """Answers whether the devices are in use. Called by one thread."""
 
     def __init__(self, folder: Path, *, device_kind: str):
-        self._samples = folder / attempt.SYSTEM if device_kind == "cuda" else None
+        self._samples = None if named(device_kind).is_slot else folder / attempt.SYSTEM
         self._checked_at = time.time()
         self._spent = _cpu_seconds()
 

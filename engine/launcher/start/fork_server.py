@@ -28,6 +28,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
+from lockstep.domain.kinds.devices import HIDDEN
 from lockstep.domain.life.fork_server import BYTES_MAX, READY, LaunchRequest
 from lockstep.engine.launcher.bounds import Bounds
 from lockstep.engine.launcher.run import run_attempt
@@ -41,7 +42,7 @@ def main(arguments: list[str]) -> None:
     """Serve until the other side has gone."""
     channel = socket.socket(fileno=int(arguments[0]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C at the agent's terminal is for the agent.
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    os.environ.update(HIDDEN)
     reason = forking.preload(_LAUNCHERS) or forking.left_open()
     if reason is not None:
         sys.exit(f"launchers are started by exec instead of fork: {reason}")

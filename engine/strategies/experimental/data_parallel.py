@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.spec import job
 from lockstep.engine.model.objective import Objective
+from lockstep.engine.runtime.device import module_of, traits_of
 from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.strategies.base import Forward, Strategy
@@ -55,9 +56,8 @@ class DataParallel(Strategy):
     def wrapped(self) -> SummedDataParallel:
         """Wrap the objective for all GPUs that this process may use, which are those of the job."""
         first = self.ranks.device.index or 0
-        return SummedDataParallel(
-            self.objective, device_ids=list(range(first, torch.cuda.device_count()))
-        )
+        count = module_of(self.ranks.device).device_count()
+        return SummedDataParallel(self.objective, device_ids=list(range(first, count)))
 
     def forward(
         self, batch: Batch, scales: Mapping[str, float] | None, *, penalize: bool
@@ -97,7 +97,7 @@ class SummedDataParallel(nn.DataParallel[Objective]):
 
 
 def _require_one_process_with_gpus(ranks: Ranks) -> None:
-    if ranks.device.type != "cuda":
+    if not traits_of(ranks.device).in_one_process:
         raise EngineError(
             Reason.BAD_SPEC,
             "strategy data_parallel drives several GPUs from one process, and this node trains "
