@@ -192,7 +192,7 @@ def test_every_named_target_of_make_exists() -> None:
 
 
 def test_a_file_that_is_not_listed_is_found() -> None:
-    """Test of the search: the list without one file fails the check."""
+    """The search itself: the list without one file does not pass."""
     without = listed("An optimizer") - {"engine/step/optimizer.py"}
     kind = KINDS["An optimizer"]
     assert naming(kind.example) - without - set(kind.elsewhere) == {"engine/step/optimizer.py"}
