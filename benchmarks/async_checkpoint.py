@@ -1,13 +1,13 @@
-"""What a checkpoint costs the training.
+"""Cost of a checkpoint for the training.
 
-Blocked time, and what the writing thread takes from the steps meanwhile.
+Blocked time, and the delay of steps by the writing thread.
 
     python benchmarks/async_checkpoint.py [--width 1024] [--saves 7] [--folder DIR] [--json FILE]
 
 A model on the CPU with AdamW saves every few steps, in turns: once it waits until the checkpoint is
-durable, once it goes on while it is written. *Blocked* is the time between two steps that the save
+durable, once it continues during the write. *Blocked* is the time between two steps that the save
 takes; the medians are compared. Steps beside a checkpoint that is being written are compared with
-those that have the machine to themselves.
+steps on the idle machine.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def model_of(width: int) -> nn.Sequential:
 
 
 class Training:
-    """A model in training, and what its saves and steps took."""
+    """A model in training, with the measured times of its saves and steps."""
 
     def __init__(self, folder: Path, width: int):
         self.model = model_of(width)
@@ -67,7 +67,7 @@ class Training:
         self.durable_at = time.perf_counter()
 
     def step(self) -> float:
-        """One step; its seconds."""
+        """Run one step and return its seconds."""
         began = time.perf_counter()
         self.model(self.batch).square().mean().backward()
         for saver in self.savers.values():
@@ -77,7 +77,7 @@ class Training:
         return time.perf_counter() - began
 
     def save(self, name: str, number: int) -> dict[str, Any]:
-        """One save, and steps until it is durable."""
+        """Save once, and run steps until the checkpoint is durable."""
         state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
         self.durable_at = 0.0
         began = time.perf_counter()
@@ -90,7 +90,7 @@ class Training:
 
 
 def measure(folder: Path, *, width: int, saves: int) -> dict[str, dict[str, Any]]:
-    """Save in turns, blocking and in the background, to share disturbances equally."""
+    """Save in turns, blocking and in the background, to distribute disturbances equally."""
     training = Training(folder, width)
     alone = [training.step() for _ in range(5)][1:]
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in KINDS}

@@ -1,4 +1,4 @@
-"""How quick the pages are, in a headless Chromium against a real api.
+"""Speed of the pages, in a headless Chromium against a real api.
 
 ``python -m benchmarks.dashboard``.
 
@@ -11,10 +11,10 @@ first load              JavaScript of the list of jobs, as it travels
 polls                   50 open pages for half a minute: how many answers were 304
 ======================  ================================================================================
 
-The strokes are seen from outside, by a canvas that notes when it was last drawn on: the pages know
-nothing of this.
+The strokes are observed from outside, by a canvas that records its last drawing; the pages are
+unchanged.
 
-Not here: what the pages must show (``tests/dashboard``), and the api's own speed
+Not here: the required content of the pages (``tests/dashboard``), and the api's own speed
 (``benchmarks.service``).
 """
 
@@ -206,7 +206,7 @@ def _charts(
 
 
 def _drawn(page: Page) -> float:
-    """Milliseconds from the end of the newest answer to the last stroke after it."""
+    """Return milliseconds from the end of the newest answer to the last stroke after it."""
     _until(
         lambda: page.evaluate(
             f"() => window.lastStroke > ({LAST_ANSWER})() && ({LAST_ANSWER})() > 0"
@@ -256,12 +256,12 @@ def _first_load(visit: Visits) -> dict[str, float]:
 
 
 def _polls(visit: Visits, job_id: str) -> dict[str, float]:
-    """Half of the pages show the list, half a job that does not change."""
+    """Open pages: half show the list, half a job that does not change."""
     with visit.context() as context:
         for number in range(OPEN_PAGES):
             page = context.new_page()
             page.goto(visit.url + ("/jobs" if number % 2 else f"/jobs/{job_id}"))
-        # Without the protocol's view of answers: it shows what the browser made of a 304, a 200
+        # Without the protocol's view of answers, which shows the browser's result of a 304: a 200
         # from its cache.
         before = _answers(visit)
         page.wait_for_timeout(POLL_SECONDS * 1_000)
@@ -275,7 +275,7 @@ def _polls(visit: Visits, job_id: str) -> dict[str, float]:
 
 
 def _answers(visit: Visits) -> Counter[str]:
-    """Of the api itself: how many answers of each status it has given."""
+    """Return the number of the api's own answers by status."""
     with urllib.request.urlopen(f"{visit.url}/metrics") as response:
         text = response.read().decode()
     counts: Counter[str] = Counter()

@@ -1,10 +1,10 @@
-"""The four loops that ``engine_overhead.py`` compares, and what they train.
+"""The four loops that ``engine_overhead.py`` compares, with their model and data.
 
-Each is written as the documentation of its engine writes it, and does what a real run does: AdamW
-with the same kernel for all, a schedule, clipping, and a line in a file every few steps. Libraries
-are imported inside the loop that uses them, so that no engine's process carries another's.
+Each follows the documentation of its engine, and has the parts of a real run: AdamW with the same
+kernel for all, a schedule, clipping, and a line in a file every few steps. Libraries are imported
+inside the loop that uses them, so that no engine's process loads another's.
 
-Not here: what is measured, and how (``engine_overhead.py``).
+Not here: the measurement (``engine_overhead.py``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CLASSES, RATE, CLIP = 10, 1e-3, 1.0
 
 @dataclass(frozen=True)
 class Setting:
-    """One thing to train, for every engine."""
+    """Configuration of one training, for every engine."""
 
     model: str
     slots: int
@@ -39,8 +39,7 @@ class Setting:
     """``loader`` or ``ready``."""
     log_every: int
     fused: bool
-    """Whether the loops that are given an optimizer use torch's fused kernel, which Lockstep always
-    uses."""
+    """True if the other loops use torch's fused kernel, as Lockstep always does."""
     steps: int = 0
 
     def rows(self) -> int:
@@ -72,7 +71,7 @@ class Rows(Dataset[Any]):
         return self.x[index % 512], self.y[index % 512]
 
     def ready(self) -> list[tuple[Tensor, Tensor]]:
-        """Micro-batches prepared beforehand."""
+        """Micro-batches prepared in advance."""
         return list(zip(self.x.split(MICRO_SIZE), self.y.split(MICRO_SIZE), strict=True))
 
 
@@ -86,7 +85,7 @@ def repeated(batches: list[Any], count: int) -> Iterator[Any]:
 
 
 def factor(setting: Setting) -> Any:
-    """The schedule: a cosine over the run, as a factor of the rate."""
+    """Return the factor of the rate in a cosine schedule over the run."""
     return lambda step: 0.5 * (1 + math.cos(math.pi * min(1.0, step / max(1, setting.steps - 1))))
 
 
@@ -104,7 +103,7 @@ class Log:
 
 
 def raw(setting: Setting, rank: int, folder: Path) -> None:
-    """Plain PyTorch."""
+    """Train with plain PyTorch."""
     from torch.nn.parallel import DistributedDataParallel
     from torch.utils.data import DistributedSampler
 
@@ -132,7 +131,7 @@ def raw(setting: Setting, rank: int, folder: Path) -> None:
 
 
 def lockstep(setting: Setting, rank: int, folder: Path) -> None:
-    """The engine's own loop, with a task as a person writes it."""
+    """Train with the engine's own loop, and a task as a user writes it."""
     import torch.distributed as dist
 
     from lockstep.domain.spec.train import Train
@@ -154,10 +153,10 @@ def lockstep(setting: Setting, rank: int, folder: Path) -> None:
         def param_groups(self, model: nn.Module) -> list[dict[str, Any]]:
             return [
                 {"params": list(model.parameters())}
-            ]  # As the other loops have it; each group is a kernel more.
+            ]  # As in the other loops; each group is one more kernel.
 
     class Ready(Bench):
-        # Its micro-batches are whatever comes next, and not the samples they are asked for.
+        # Its micro-batches are the next ones, independent of the requested samples.
         batch_dependent = True
 
         def dataset(self, split: str) -> Any:  # noqa: ARG002 - nothing is evaluated
@@ -199,7 +198,7 @@ def lockstep(setting: Setting, rank: int, folder: Path) -> None:
 
 
 def accelerate(setting: Setting, rank: int, folder: Path) -> None:
-    """As in accelerate's guides to gradient accumulation and clipping."""
+    """Train as in accelerate's guides to gradient accumulation and clipping."""
     from accelerate import Accelerator
 
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=setting.slots)
@@ -228,7 +227,10 @@ def accelerate(setting: Setting, rank: int, folder: Path) -> None:
 
 
 def fabric(setting: Setting, rank: int, folder: Path) -> None:
-    """As in Fabric's page "Efficient Gradient Accumulation", with the mean over the K micro-batches."""
+    """Train as in Fabric's page "Efficient Gradient Accumulation".
+
+    The mean is over the K micro-batches.
+    """
     from lightning.fabric import Fabric
 
     size, k = setting.world_size, setting.slots

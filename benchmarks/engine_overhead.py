@@ -1,4 +1,4 @@
-"""What a training engine costs over a hand-written loop.
+"""Overhead of a training engine over a hand-written loop.
 
 Time per step, memory, collectives, host reads.
 
@@ -7,44 +7,42 @@ Time per step, memory, collectives, host reads.
                                          [--data loader|ready] [--kernel fused|default] [--log-every
                                          10] [--json FILE]
 
-Four ways to train the same model on the same rows: ``raw`` (plain PyTorch, DDP and ``no_sync``
-where there are several ranks), ``lockstep``, ``accelerate`` and ``fabric`` (Lightning), the last
-two only where they are installed. Each loop is written as its own documentation writes it, and all
-do what a real run does: AdamW, a schedule, clipping, and a line with loss and rate in a file every
-``--log-every`` steps. The loops of the peers report the loss of rank 0's last micro-batch; Lockstep
-reports the whole batch's, which is part of what is measured.
+Four ways to train the same model on the same rows: ``raw`` (plain PyTorch, with DDP and ``no_sync``
+on several ranks), ``lockstep``, ``accelerate`` and ``fabric`` (Lightning), the last two only if
+they are installed. Each loop follows its own documentation, and all have the parts of a real run:
+AdamW, a schedule, clipping, and a line with loss and rate in a file every ``--log-every`` steps.
+The loops of the peers report the loss of rank 0's last micro-batch. Lockstep reports that of the
+whole batch, and its cost is part of the measurement.
 
-How the time is taken. torch's own hook after every optimizer step notes the clock, in all four
-alike, so a step is everything between two updates: fetching, collating, forward, backward,
-clipping, schedule, logging. Nothing is synchronised or read for the measurement. The first steps of
-every run are dropped. Processes stay up for ``--rounds`` rounds, in each of which the engines take
-turns, in an order that rotates, so that other work on the machine hits all of them. Then all are
-started anew, ``--starts`` times: where a process happens to lie in memory makes its steps faster or
-slower for as long as it lives, with two ranks by up to 15 % of the minimum for one and the same
-loop.
+Times. torch's own hook after every optimizer step reads the clock, in all four alike, so a step is
+everything between two updates: fetching, collating, forward, backward, clipping, schedule, logging.
+The measurement synchronises and reads nothing. The first steps of every run are dropped. Processes
+run for ``--rounds`` rounds, in each of which the engines take turns, in an order that rotates, so
+that other work on the machine affects all of them. Then all are restarted, ``--starts`` times: the
+position of a process in memory makes its steps faster or slower for its whole life, with two ranks
+by up to 15 % of the minimum for one and the same loop.
 
-``× med`` is the median of the rounds' ratios of medians: the one to read where ranks wait for each
+``× med`` is the median of the rounds' ratios of medians: the relevant one if ranks wait for each
 other. ``× min`` compares the fastest step of all. ``× cpu`` compares processor time, over all
-threads of rank 0 (the first quartile of a run's steps, the median of the runs): other work moves it
-less, and it counts what an engine does in threads of its own, which the clock shows only where no
-core is free for them. Every rank computes with one thread.
+threads of rank 0 (the first quartile of a run's steps, the median of the runs): other work affects
+it less, and it includes an engine's own threads, which the clock shows only if no core is free for
+them. Every rank computes with one thread.
 
 Kernel. Lockstep uses torch's fused AdamW. So do the others here, because loops are compared and not
-kernels; ``--kernel default`` leaves them what torch chooses, which on the CPU takes two to four
-times as long.
+kernels. With ``--kernel default`` they use torch's choice, which on the CPU takes two to four times
+as long.
 
 Data. ``--data loader`` puts the same map-style dataset of ready rows behind each engine's
-recommended loader, without worker processes. ``--data ready`` prepares micro-batches beforehand: a
+recommended loader, without worker processes. ``--data ready`` prepares micro-batches in advance: a
 list, and for Lockstep, whose loader is its own, a ``collate`` that returns a ready micro-batch.
 
-Collectives, host reads (``aten::_local_scalar_dense``, what ``.item()`` is) and peak bytes of the
-CPU allocator are counted by torch's profiler in runs of their own, never in a timed one. Host reads
-of a micro-batch are the difference to a run with twice as many of them. The peak is that of the
-steps, from the first update to the last; ``start`` is what was held at most before, where an engine
-may warm up or check its task. A checkpoint at the end, which the other loops do not write, is left
-out.
+Collectives, host reads (``aten::_local_scalar_dense``, as in ``.item()``) and peak bytes of the CPU
+allocator are counted by torch's profiler in runs of their own, never in a timed one. Host reads of
+a micro-batch are the difference to a run with twice as many of them. The peak is that of the steps,
+from the first update to the last; ``start`` is the maximum before, in which an engine may warm up
+or check its task. A checkpoint at the end, which the other loops do not write, is omitted.
 
-Not here: the loops (``engine_loops.py``), and whether what they compute is right
+Not here: the loops (``engine_loops.py``), and the correctness of their results
 (``benchmarks.conformance``).
 """
 
@@ -81,7 +79,7 @@ DEADLINE_SECONDS = 180.0
 
 
 def serve(connection: Connection, engine: str, rank: int, world_size: int, folder: str) -> None:
-    """One rank of one engine: runs what it is sent, until it is sent None."""
+    """Run one rank of one engine: it runs each received setting, until None."""
     import torch
     import torch.distributed as dist
 
@@ -94,7 +92,7 @@ def serve(connection: Connection, engine: str, rank: int, world_size: int, folde
             world_size=world_size,
         )
     here = Path(folder) / f"{engine}-{world_size}-{rank}"
-    # Lines for a person go nowhere, the profiler's on stderr included; spools and logs are written,
+    # Lines for users are discarded, the profiler's on stderr included; spools and logs are written,
     # errors are sent.
     for descriptor in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
@@ -108,11 +106,11 @@ def serve(connection: Connection, engine: str, rank: int, world_size: int, folde
     connection.close()
     os._exit(
         0
-    )  # Not destroy_process_group: a wrapper of DDP may still be alive, and would wait for ever.
+    )  # Not destroy_process_group: a wrapper of DDP may still be alive, and would wait forever.
 
 
 def clock(engine: str, setting: Setting, rank: int, folder: Path) -> list[tuple[float, float]]:
-    """Between updates.
+    """Measure the times between updates.
 
     Seconds of the clock, and seconds of processor time of all threads of this rank.
     """
@@ -131,13 +129,13 @@ def clock(engine: str, setting: Setting, rank: int, folder: Path) -> list[tuple[
 
 
 def count(engine: str, setting: Setting, rank: int, folder: Path) -> dict[str, float]:
-    """Per step: collectives and host reads.
+    """Count collectives and host reads per step.
 
-    And the most bytes held, before the first update and up to the last one.
+    And the maximum of bytes in use, before the first update and up to the last one.
     """
     import torch
 
-    # What earlier runs left in cycles must not be given back while this one is counted.
+    # Cyclic garbage of earlier runs must not be freed during the count.
     gc.collect()
     with torch.profiler.profile(
         activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
@@ -149,7 +147,7 @@ def count(engine: str, setting: Setting, rank: int, folder: Path) -> dict[str, f
     updates = sorted(
         event["ts"] for event in events if event["name"].startswith("Optimizer.step#")
     )[-setting.steps :]
-    first, last = updates[1], updates[-1]  # DDP settles its buckets after the first.
+    first, last = updates[1], updates[-1]  # DDP rebuilds its buckets after the first.
 
     def per_step(name: str) -> float:
         return sum(
@@ -161,7 +159,7 @@ def count(engine: str, setting: Setting, rank: int, folder: Path) -> dict[str, f
         for event in events
         if event["name"] == "[memory]" and event["args"].get("Device Type") == 0
     ]
-    # What was given back between two profiles is still in the allocator's total.
+    # Memory that was freed between two profiles is still in the allocator's total.
     _, total, own = min(memory)
     held = [(at, bytes_held - (total - own)) for at, bytes_held, _ in memory]
     return {
@@ -176,7 +174,7 @@ def count(engine: str, setting: Setting, rank: int, folder: Path) -> dict[str, f
 
 
 class Processes:
-    """The ranks of one engine, which stay up between runs."""
+    """The ranks of one engine, which live between runs."""
 
     def __init__(self, engine: str, world_size: int, folder: Path):
         self.engine = engine
@@ -195,7 +193,7 @@ class Processes:
             self.processes.append(process)
 
     def run(self, setting: Setting, *, counted: bool) -> Any:
-        """Rank 0's answer."""
+        """Return rank 0's answer."""
         for connection in self.connections:
             connection.send((counted, setting))
         answers = []
@@ -224,9 +222,9 @@ class Processes:
 
 
 def environment(rank: int, world_size: int) -> dict[str, str]:
-    """What torchrun gives a rank, and nothing of it to a process that trains alone.
+    """Return the variables that torchrun sets for a rank, and none for a process that trains alone.
 
-    The rendezvous is a file, so address and port are only looked at.
+    The rendezvous is a file, so address and port are only read.
     """
     if world_size == 1:
         return {"OMP_NUM_THREADS": "1"}
@@ -247,7 +245,7 @@ Rounds = dict[str, list[dict[str, float]]]
 
 
 def time_rounds(setting: Setting, running: list[Processes], turns: int) -> Rounds:
-    """All engines on one setting, in turns."""
+    """Time all engines on one setting, in turns."""
     timed = replace(setting, steps=STEPS[setting.model, setting.slots] + DROPPED + 1)
     rounds: Rounds = {one.engine: [] for one in running}
     for turn in range(turns):
@@ -265,7 +263,7 @@ def time_rounds(setting: Setting, running: list[Processes], turns: int) -> Round
 
 
 def count_all(setting: Setting, running: list[Processes]) -> dict[str, dict[str, float]]:
-    """What each engine's steps do, whenever they are made."""
+    """Count the operations of each engine's steps, which do not depend on time."""
     counted = {}
     for one in running:
         plain, finer = (
@@ -286,7 +284,7 @@ def count_all(setting: Setting, running: list[Processes]) -> dict[str, dict[str,
 def compare(
     setting: Setting, timed: Rounds, counted: dict[str, dict[str, float]]
 ) -> dict[str, dict[str, Any]]:
-    """All engines beside the plain loop, by name."""
+    """Compare all engines with the plain loop, by name."""
     found: dict[str, dict[str, Any]] = {}
     for engine, rounds in timed.items():
         found[engine] = {

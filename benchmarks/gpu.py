@@ -1,24 +1,23 @@
-"""What only a GPU can show.
+"""Measurements that need a GPU.
 
 NCCL, GPT-2's throughput in bf16 and fp16, ``micro_size: auto``, a real shortage of memory.
 
     python benchmarks/gpu.py [--only nccl,throughput,auto,shortage] [--rounds 5] [--json FILE]
 
-``nccl``        seconds from nothing to the first all-reduce, one process per device, and that the sum is right.
+``nccl``        seconds from the start to the first all-reduce, one process per device, and a check of the sum.
 ``throughput``  GPT-2 124M (12 layers of 768, context 1024, 50,257 tokens) on one device: a hand-written loop and Lockstep
                 take turns on the same batches with the same kernels (fused AdamW, autocast,
                 clipping, a log line every ten steps); tokens/s and MFU by ``engine.runtime.flops``,
                 in bf16 and in fp16 with a scaler.
-``auto``        every micro-batch that ``micro_size: auto`` might take, one run each, and which one it takes.
-``shortage``    a run whose first micro-batch does not fit into what the device is allowed: the step at which it halved,
-                to what, and how far its weights are from a run that began with that size, as ‖a −
-                b‖ / ‖b‖.
+``auto``        every micro-batch that ``micro_size: auto`` might select, one run each, and the selected one.
+``shortage``    a run whose first micro-batch exceeds the memory limit: the step at which it halved, the new size, and
+                the distance of its weights from a run that began with that size, as ‖a − b‖ / ‖b‖.
 
-The device is waited for twice per timed run, after the first ``WARM`` steps and after the last.
+A timed run waits for the device twice, after the first ``WARM`` steps and after the last.
 
-Without a CUDA device nothing is run, and each row says so. ``--device cpu`` tries the script
-itself, with a model of ``--layers 1 --width 64 --context 32``, say; what needs CUDA is left out
-there too.
+Without a CUDA device nothing is run, and each row reports this. ``--device cpu`` tests the script
+itself, for example with a model of ``--layers 1 --width 64 --context 32``; rows that need CUDA are
+omitted there too.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ Row = dict[str, Any]
 
 
 class Tokens(Dataset[Sequences]):
-    """Windows of random tokens: what they say makes no difference to the time."""
+    """Windows of random tokens: their content does not affect the time."""
 
     def __init__(self, context: int):
         generator = torch.Generator().manual_seed(1)
@@ -100,7 +99,7 @@ class GPT2(TextTask):
 
 
 def raw(options: argparse.Namespace, precision: str, micro: int, steps: int, folder: Path) -> None:
-    """The hand-written loop."""
+    """Train with the hand-written loop."""
     device, task = torch.device(options.device), GPT2(options)
     model = task.model().to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, fused=True)
@@ -132,7 +131,7 @@ def raw(options: argparse.Namespace, precision: str, micro: int, steps: int, fol
 def lockstep(
     options: argparse.Namespace, precision: str, micro: int | None, steps: int, folder: Path
 ) -> tuple[Trainer, Path]:
-    """The engine; returns the trainer and its folder."""
+    """Train with the engine; return the trainer and its folder."""
     train = Train.model_validate(
         {
             "task": "causal_lm",
@@ -160,7 +159,7 @@ def lockstep(
 
 
 def tokens_per_second(options: argparse.Namespace, run: Callable[[], object], steps: int) -> float:
-    """Of the steps after the warm ones."""
+    """Return the tokens per second after the warm-up steps."""
     updates, at = 0, []
 
     def note(*_: Any) -> None:
@@ -185,17 +184,17 @@ def wait(options: argparse.Namespace) -> None:
 
 
 def free(options: argparse.Namespace) -> None:
-    """What the last run held is nobody's any more."""
+    """Free the memory of the last run."""
     gc.collect()
     if options.device == "cuda":
         torch.cuda.empty_cache()
 
 
-# --- what is measured
+# # --- measurements
 
 
 def nccl(options: argparse.Namespace) -> Iterator[Row]:
-    """One process per device."""
+    """Time the start of NCCL, one process per device."""
     if options.device != "cuda":
         yield not_run("nccl")
         return
@@ -226,7 +225,7 @@ def _first_sum(rank: int, count: int, folder: str, began: float) -> None:
 
 
 def throughput(options: argparse.Namespace) -> Iterator[Row]:
-    """Raw and Lockstep in turns."""
+    """Run raw and Lockstep in turns."""
     task, steps = GPT2(options), options.steps
     batch = task.collate([task.dataset("train")[0]])
     with torch.device("meta"):
@@ -265,7 +264,7 @@ def throughput(options: argparse.Namespace) -> Iterator[Row]:
 
 
 def sweep(options: argparse.Namespace) -> Iterator[Row]:
-    """Every size that ``auto`` might take, and the one that it takes."""
+    """Run every size that ``auto`` might select, and the selected one."""
     found: dict[int, float] = {}
     with tempfile.TemporaryDirectory() as folder:
         for size in sizes.candidates(options.batch):
@@ -290,7 +289,7 @@ def sweep(options: argparse.Namespace) -> Iterator[Row]:
 
 
 def shortage(options: argparse.Namespace) -> Iterator[Row]:
-    """A device that is too small for the micro-batch that was asked for."""
+    """Run on a device that is too small for the requested micro-batch."""
     if options.device != "cuda":
         yield not_run("shortage")
         return
@@ -317,7 +316,7 @@ def shortage(options: argparse.Namespace) -> Iterator[Row]:
 
 @contextlib.contextmanager
 def limited(bytes_held: float) -> Iterator[None]:
-    """The allocator may hold no more than this: beyond it, a real ``torch.OutOfMemoryError``."""
+    """Limit the allocator's memory: beyond it, a real ``torch.OutOfMemoryError``."""
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction(min(1.0, bytes_held / total))
     try:

@@ -1,11 +1,11 @@
-"""The memory forecast held against the measured peak: three models on the CPU, alone and under DDP.
+"""Memory forecast, compared with the measured peak: three models on the CPU, alone and under DDP.
 
     python benchmarks/memory_forecast.py [--ranks 1,2] [--json FILE]
 
 The forecast works with tensors that have no values and allocates nothing; the peak is the running
-sum of every allocation and release that torch's profiler notes in real steps of the engine. The
-last columns are what a forecast costs: seconds in its own process, once what it imports is there,
-and how much that process grew.
+sum of every allocation and release that torch's profiler records in real steps of the engine. The
+last columns are the cost of a forecast: seconds in its own process, without its imports, and the
+growth of that process.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from lockstep.engine.task.image_classification import ImageClassification
 from lockstep.engine.task.interface import Task
 
 TARGET = 0.05
-"""Largest relative difference that is promised."""
+"""Guaranteed maximum of the relative difference."""
 Row = dict[str, Any]
 
 
@@ -86,7 +86,7 @@ def rows(ranks: Ranks) -> list[Row]:
 
 def row(name: str, task: Task, train: Train, ranks: Ranks, *, sample: Any, micro: int) -> Row:
     options = {"micro_batch_size": micro, "sample": sample}
-    forecast(task, train, world_size=ranks.world_size, **options)  # what is imported is not counted
+    forecast(task, train, world_size=ranks.world_size, **options)  # imports are not counted
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     begin = time.perf_counter()
     predicted = forecast(task, train, world_size=ranks.world_size, **options)
@@ -118,7 +118,8 @@ def rank_main(rank: int, world_size: int, folder: str) -> None:
     found = rows(ranks)
     if ranks.first:
         Path(folder, "rows.json").write_text(json.dumps(found))
-    os._exit(0)  # Not through torch's destructors, which may wait for a group that is gone.
+    # Not through torch's destructors, which may wait for a group that no longer exists.
+    os._exit(0)
 
 
 def run(world_size: int) -> list[Row]:

@@ -1,9 +1,9 @@
-"""What the order of samples costs: nanoseconds per sample, and the time to the first one.
+"""Cost of the order of samples: nanoseconds per sample, and the time to the first one.
 
     python benchmarks/order.py [--json FILE]
 
-The order is a function (``engine.data.order``), so the first sample of a huge dataset costs what
-any other does.
+The order is a function (``engine.data.order``), so the first sample of a huge dataset costs as much
+as any other.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ REPEATS = 5
 
 
 def measure(size: int) -> dict[str, float]:
-    """Best of several repeats, so that other work on the machine counts little."""
+    """Return the best of several repeats, so that other work on the machine has little effect."""
     firsts, each = [], []
     for repeat in range(REPEATS):
         started = time.perf_counter_ns()

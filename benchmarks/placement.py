@@ -1,11 +1,11 @@
-"""How long one scheduling decision takes: 1,000 nodes of 8 devices, 10,000 queued jobs.
+"""Time of one scheduling decision: 1,000 nodes of 8 devices, 10,000 queued jobs.
 
 Run ``python benchmarks/placement.py [--json FILE]``. Prints a table.
 
 Three clusters: *empty* (as much as possible is placed), *busy* (random devices are free, so that
-gangs wait and hold nodes) and *full* (nothing is free: the usual state, and every pass repeats it).
+gangs wait and hold nodes) and *full* (nothing is free: the usual state, which every cycle repeats).
 
-Not here: what a pass costs in the database.
+Not here: the cost of a cycle in the database.
 """
 
 from __future__ import annotations

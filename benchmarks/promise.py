@@ -1,4 +1,4 @@
-"""One job, six ways: the same curve, whatever ranks, micro-batch, memory and failures do to it.
+"""One job, six ways: the same curve, independent of ranks, micro-batch, memory and failures.
 
     python benchmarks/promise.py [--steps 50] [--only fp64,fp32,bf16]
 
@@ -13,7 +13,7 @@ writes ``docs/promise.json`` and the six loss curves as ``docs/promise.svg``. Th
 1 if a difference is above its bound.
 
 The task below is the built-in one, with three things added: its number format, a shortage of memory
-on rank 1, and a SIGKILL of rank 1, which takes the gang with it.
+on rank 1, and a SIGKILL of rank 1, which ends the gang.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 BATCH = 64
 SHORT_FROM_SAMPLE = 19 * BATCH // 2
-"""What rank 1 of 2 has seen of the first nineteen batches."""
+"""Samples of rank 1 of 2 in the first nineteen batches."""
 KILLED_FROM_SAMPLE = 37 * BATCH // 4
-"""What rank 1 of 4 has seen of the first thirty-seven batches."""
+"""Samples of rank 1 of 4 in the first thirty-seven batches."""
 DEADLINE_SECONDS = 600.0
 BOUNDS = {"fp64": 1e-12, "fp32": 1e-5, "bf16": 2e-3}
 
@@ -100,7 +100,7 @@ WAYS = (
 
 @dataclass
 class Found:
-    """What a run left."""
+    """Results of a run."""
 
     losses: list[float]
     weights: dict[str, torch.Tensor]
@@ -168,7 +168,7 @@ def run(parent: Path, way: Way, precision: str, steps: int) -> Found:
         if "train/loss" in record["values"]:
             losses[record["step"]] = record["values"][
                 "train/loss"
-            ]  # A step that was run again counts as it was then.
+            ]  # The last occurrence of a repeated step counts.
     events = [json.loads(line) for line in (out / "spool/events.jsonl").read_text().splitlines()]
     state = torch.load(out / f"checkpoints/step-{steps:08d}/state.pt", weights_only=True)
     found = Found(
@@ -184,7 +184,7 @@ def run(parent: Path, way: Way, precision: str, steps: int) -> Found:
 
 
 def write_spec(folder: Path, ranks: int, micro_size: int, precision: str, steps: int) -> Path:
-    """The one spec, on so many ranks."""
+    """Write the one spec, for this number of ranks."""
     document = {
         "name": "promise",
         "kind": "train",
@@ -221,7 +221,7 @@ def start(
     *,
     dies: bool = False,
 ) -> None:
-    """Run the engine on so many ranks, to its end."""
+    """Run the engine on this number of ranks, to its end."""
     command = [
         sys.executable,
         "-m",
@@ -250,13 +250,13 @@ def start(
 
 
 def distance(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
-    """‖a − b‖ / ‖b‖ over all tensors together."""
+    """Return ‖a − b‖ / ‖b‖ over all tensors together."""
     square = sum(float(((one[name].double() - other[name].double()) ** 2).sum()) for name in other)
     return math.sqrt(square / sum(float((value.double() ** 2).sum()) for value in other.values()))
 
 
 def print_row(row: dict[str, object]) -> None:
-    """One line of the table."""
+    """Print one line of the table."""
     verdict = "holds" if row["holds"] else "ABOVE ITS BOUND"
     note = f"  m {row['micro_sizes']}" + (
         f"  resumed after step {row['resumed_at']}" if row["resumed_at"] else ""
@@ -277,7 +277,7 @@ STROKES = ((11, ""), (8, ""), (5.5, ""), (3.5, ""), (2.2, "7 5"), (1.2, "2 4"))
 
 
 def picture(curves: dict[str, list[float]]) -> str:
-    """Six loss curves over each other, and below them how far each is from the first."""
+    """Draw six loss curves over each other, and below them their distances from the first."""
     first = next(iter(curves.values()))
     low, high = min(map(min, curves.values())), max(map(max, curves.values()))
     upper, lower = (TOP, 250), (TOP + 250 + GAP, HEIGHT - TOP - 250 - GAP - 34)
@@ -329,7 +329,7 @@ def picture(curves: dict[str, list[float]]) -> str:
 
 
 def grid(y: float, label: str) -> str:
-    """A horizontal line with its value."""
+    """Return a horizontal line with its value."""
     return (
         f'<line x1="{LEFT}" x2="{WIDTH - 24}" y1="{y:.1f}" y2="{y:.1f}" stroke="#e6e9ee"/>'
         f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end" fill="#5a6572">{label}</text>'
@@ -337,7 +337,7 @@ def grid(y: float, label: str) -> str:
 
 
 def line(points: list[tuple[int, float]], count: int, colour: str, stroke: float, dash: str) -> str:
-    """One curve; x counts steps."""
+    """Return one curve; x counts steps."""
     path = " ".join(
         f"{LEFT + (WIDTH - 24 - LEFT) * x / (count - 1):.1f},{y:.1f}" for x, y in points
     )

@@ -1,26 +1,26 @@
-"""What each strategy costs and sends, on one small GPT and the same batches: one table.
+"""Cost and traffic of each strategy, on one small GPT and the same batches: one table.
 
     python benchmarks/strategies.py [--ranks 2] [--rounds 5] [--periods 6] [--rows ddp,zero1]
     [--width 192] [--json FILE]
 
 Each row trains the built-in ``causal_lm`` on the Python standard library's own sources: the same
 seed, the same batch of ``--batch`` samples in micro-batches of ``--micro``, AdamW. ``alone`` is
-accumulation on one rank, which the others share. The strategies with local steps synchronise every
-eight of them.
+accumulation on one rank; the others divide this work. The strategies with local steps synchronise
+every eight of them.
 
-How it is measured. Processes stay up and the rows take turns in each round, in an order that
-rotates, so that other work on the machine hits all of them. Torch's own hook after each update of
-the run's optimizer notes the clock and how many bytes this process has written (``wchar`` of
-``/proc/self/io``: on Gloo, what went to sockets; spools are a few hundred bytes of it per step).
-The first ``WARM`` updates are dropped. What is left is a whole number of periods of eight steps, so
-that the mean has its share of synchronisations; the median has none of them, and is the step
-between two.
+Measurement. Processes live between rounds, and the rows take turns in each round, in an order that
+rotates, so that other work on the machine affects all of them. Torch's own hook after each update
+of the run's optimizer reads the clock and the number of bytes that this process has written
+(``wchar`` of ``/proc/self/io``: on Gloo, the bytes to sockets; spools are a few hundred bytes of it
+per step). The first ``WARM`` updates are dropped. The rest is a whole number of periods of eight
+steps, so that the mean has its part of synchronisations; the median has none of them, and is the
+step between two.
 
 ``ms`` and ``mean`` are the medians over the rounds of a round's median and mean step. ``sent`` is
-MiB per step of the rank that sends most. ``peak`` is by how much a rank's process has grown at its
-largest between the first update and the last, in processes of their own (torch's profiler does not
-see what Gloo's threads give back); libraries that are loaded late are in it, about equally in all
-rows. ``loss`` is the eval split's after that run, over the same steps for all. Every rank computes
+MiB per step of the rank that sends most. ``peak`` is the maximum growth of a rank's process between
+the first update and the last, in separate processes (torch's profiler does not see memory that
+Gloo's threads free). It includes libraries that are loaded late, about equally in all rows.
+``loss`` is that of the eval split after that run, over the same steps for all. Every rank computes
 with one thread.
 
 ``data_parallel`` needs CUDA devices and one process for all of them. Without any it is reported as
@@ -71,7 +71,7 @@ ROWS: Final[dict[str, dict[str, Any]]] = {
 
 
 def settings(options: argparse.Namespace, row: str, steps: int) -> dict[str, Any]:
-    """The spec's ``train`` section of one row."""
+    """Return the spec's ``train`` section of one row."""
     return {
         "task": "causal_lm",
         "task_args": {
@@ -92,7 +92,7 @@ def settings(options: argparse.Namespace, row: str, steps: int) -> dict[str, Any
 
 
 def serve(connection: Connection, options: argparse.Namespace, rank: int, folder: str) -> None:
-    """One rank: runs the rows that it is sent, until it is sent None."""
+    """Run one rank: it runs each received row, until None."""
     import torch
     import torch.distributed as dist
 
@@ -130,7 +130,7 @@ def serve(connection: Connection, options: argparse.Namespace, rank: int, folder
     connection.close()
     os._exit(
         0
-    )  # Not destroy_process_group: a wrapper of DDP may still be alive, and would wait for ever.
+    )  # Not destroy_process_group: a wrapper of DDP may still be alive, and would wait forever.
 
 
 def trainer_of(section: dict[str, Any], ranks: Any, folder: Path) -> Any:
@@ -152,14 +152,14 @@ def trainer_of(section: dict[str, Any], ranks: Any, folder: Path) -> Any:
 
 
 def clock(section: dict[str, Any], ranks: Any, folder: Path) -> list[tuple[float, int]]:
-    """Seconds and bytes written between two updates, ``WARM`` of them dropped."""
+    """Measure seconds and bytes written between two updates, without the first ``WARM``."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     trainer = trainer_of(section, ranks, folder)
     at: list[tuple[float, int]] = []
 
     def note(optimizer: Any, *_: Any) -> None:
-        if optimizer is trainer._parts.optimizer.inner:  # Not one that another drives inside.
+        if optimizer is trainer._parts.optimizer.inner:  # Not one that another optimizer drives.
             at.append((time.perf_counter(), written()))
 
     hook = register_optimizer_step_post_hook(note)
@@ -173,7 +173,10 @@ def clock(section: dict[str, Any], ranks: Any, folder: Path) -> list[tuple[float
 
 
 def written() -> int:
-    """Bytes that this process has given to ``write`` and its like, sockets included."""
+    """Return the bytes that this process has written.
+
+    By ``write`` and similar calls, sockets included.
+    """
     for line in Path("/proc/self/io").read_text().splitlines():
         name, _, value = line.partition(": ")
         if name == "wchar":
@@ -182,7 +185,10 @@ def written() -> int:
 
 
 def count(section: dict[str, Any], ranks: Any, folder: Path) -> dict[str, float]:
-    """Peak growth of the process between its first and last update, and the final eval loss."""
+    """Return the peak growth of the process and the final eval loss.
+
+    The growth is between its first and last update.
+    """
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     trainer = trainer_of(section | {"eval": {"every_steps": section["steps"]}}, ranks, folder)
@@ -191,7 +197,7 @@ def count(section: dict[str, Any], ranks: Any, folder: Path) -> dict[str, float]
     def note(optimizer: Any, *_: Any) -> None:
         if optimizer is not trainer._parts.optimizer.inner:
             return
-        if not peaks:  # The task has been checked on copies, whose memory is given back now.
+        if not peaks:  # The task has been checked on copies, whose memory is freed now.
             gc.collect()
             ctypes.CDLL(None).malloc_trim(0)
             Path("/proc/self/clear_refs").write_text("5")
@@ -212,7 +218,7 @@ def count(section: dict[str, Any], ranks: Any, folder: Path) -> dict[str, float]
 
 
 def status(name: str) -> int:
-    """A number of bytes from ``/proc/self/status``."""
+    """Return a number of bytes from ``/proc/self/status``."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
@@ -223,7 +229,7 @@ def status(name: str) -> int:
 
 
 class Processes:
-    """The ranks, which stay up between runs."""
+    """The ranks, which live between runs."""
 
     def __init__(self, options: argparse.Namespace, folder: str):
         spawn = multiprocessing.get_context("spawn")
@@ -237,7 +243,7 @@ class Processes:
             self.processes.append(process)
 
     def run(self, row: str, *, counted: bool, steps: int) -> list[Any]:
-        """Every rank's answer; rank 0's alone where it trains alone."""
+        """Return every rank's answer; only rank 0's if it trains alone."""
         asked = self.connections[:1] if row == "alone" else self.connections
         for connection in asked:
             connection.send((row, counted, steps))
@@ -261,7 +267,7 @@ class Processes:
 
 
 def measure(rows: list[str], options: argparse.Namespace, folder: str) -> dict[str, dict[str, Any]]:
-    """All rows, by name."""
+    """Measure all rows, by name."""
     steps = WARM + options.periods * PERIOD
     processes = Processes(options, folder)
     rounds: dict[str, list[dict[str, float]]] = {row: [] for row in rows}
@@ -282,7 +288,7 @@ def measure(rows: list[str], options: argparse.Namespace, folder: str) -> dict[s
     for row in rows:
         fresh = Processes(
             options, tempfile.mkdtemp(dir=folder)
-        )  # What an earlier run left would be in the peak.
+        )  # Memory of an earlier run would be in the peak.
         counted = fresh.run(row, counted=True, steps=steps)
         fresh.close()
         found[row] = {

@@ -1,7 +1,8 @@
-"""A real broker for a test: ``python -m lockstep.broker`` on a unix socket, which can be killed,
-frozen and started again.
+"""A real broker for a test: ``python -m lockstep.broker`` on a unix socket.
 
-Not here: any broker that is not real.
+It can be killed, frozen and started again.
+
+Not here: any fake broker.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ T = TypeVar("T")
 
 
 def until(ask: Callable[[], T | None], seconds: float, what: str) -> T:
-    """Ask again until the answer is true, or fail after ``seconds``, saying ``what`` did not come."""
+    """Poll until the answer is true, or fail after ``seconds`` with ``what`` in the message."""
     deadline = time.monotonic() + seconds
     while not (answer := ask()):
         assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
@@ -33,7 +34,7 @@ def until(ask: Callable[[], T | None], seconds: float, what: str) -> T:
 
 
 class Broker:
-    """One broker, at one address for as long as the test lasts."""
+    """One broker, at one address for the whole test."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -73,7 +74,7 @@ class Broker:
         os.kill(self.process.pid, number)
 
     def freeze(self) -> None:
-        """SIGSTOP: connections are accepted by the kernel, and nothing is ever answered."""
+        """SIGSTOP: the kernel accepts connections, and no request is ever answered."""
         self.signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
@@ -88,7 +89,7 @@ class Broker:
 
 @contextmanager
 def running_broker(*, started: bool = True) -> Iterator[Broker]:
-    """A broker in a folder with a short name: a unix socket's path has at most 107 bytes."""
+    """Run a broker in a folder with a short name: a unix socket's path has at most 107 bytes."""
     with tempfile.TemporaryDirectory(prefix="ls-") as folder:
         broker = Broker(Path(folder))
         try:

@@ -1,4 +1,4 @@
-"""Fixtures for every test: what needs databases takes them from ``tests.databases``."""
+"""Fixtures for all tests; those for databases come from ``tests.databases``."""
 
 import signal
 from pathlib import Path
@@ -8,12 +8,11 @@ from hypothesis import settings
 
 pytest_plugins = ["tests.databases", "tests.faults.table", "pytester"]
 
-# A shell ignores it for what it starts in the background, and programs that tests start would
-# inherit that.
+# A shell ignores it for background processes, and programs that tests start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long one example takes says nothing on a machine that runs other tests beside it.
+# The duration of one example means nothing on a machine that runs other tests in parallel.
 settings.register_profile("lockstep", deadline=None)
 settings.load_profile("lockstep")
 
@@ -29,16 +28,17 @@ LONGEST_FIRST = (
     "engine",
     "api",
 )
-"""Folders whose files take longest, and wait most; what is not named comes after them. Only time
-depends on it."""
+"""Folders whose files take longest and wait most.
+
+Others come after them. Only time depends on it.
+"""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Under xdist, give out long files first: a worker that gets one last works on alone when the
-    others have ended.
+    """Under xdist, distribute long files first.
 
-    Every worker must collect the same order. Whoever runs tests without xdist gets pytest's own:
-    quick ones fail first.
+    A worker that gets a long one last works alone when the others have ended. Every worker must
+    collect the same order. Without xdist, pytest's own order applies: quick tests fail first.
     """
     if hasattr(config, "workerinput"):
         order = {folder: rank for rank, folder in enumerate(LONGEST_FIRST)}

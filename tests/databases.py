@@ -1,7 +1,7 @@
-"""Fresh, migrated databases for any test, on both kinds.
+"""Fresh, migrated databases of both kinds for all tests.
 
 ``database`` runs a test twice, on SQLite and on PostgreSQL; ``database_urls`` likewise, for tests
-that start programs. ``sqlite_urls`` is for a test where the kind does not matter. Migrations run
+that start programs. ``sqlite_urls`` is for a test that does not depend on the kind. Migrations run
 once per process: every test gets a copy.
 """
 
@@ -24,7 +24,7 @@ Urls = tuple[str, str]
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    """One server per test process.
+    """Run one server per test process.
 
     It keeps a silent transaction of this process for ten minutes: a machine that stands still for
     ten seconds must not fail a test. Programs that tests start have the limit of the product.
@@ -48,7 +48,7 @@ def _sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def sqlite_urls(_sqlite_template: Path, tmp_path: Path) -> Urls:
-    """A migrated pair of SQLite files."""
+    """Return a migrated pair of SQLite files."""
     for name in ("jobs.db", "series.db"):
         shutil.copyfile(_sqlite_template / name, tmp_path / name)
     return _sqlite_urls_in(tmp_path)
@@ -56,7 +56,7 @@ def sqlite_urls(_sqlite_template: Path, tmp_path: Path) -> Urls:
 
 @pytest.fixture
 def postgres_urls(postgres_server: PostgresServer) -> Iterator[Urls]:
-    """A migrated PostgreSQL database that holds both sets of tables."""
+    """Return a migrated PostgreSQL database that holds both sets of tables."""
     name = postgres_server.migrated()
     yield postgres_server.url(name), postgres_server.url(name)
     postgres_server.drop(name)
@@ -64,7 +64,7 @@ def postgres_urls(postgres_server: PostgresServer) -> Iterator[Urls]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_urls(request: pytest.FixtureRequest) -> Urls:
-    """A migrated pair of databases, of either kind."""
+    """Return a migrated pair of databases, of either kind."""
     urls: Urls = request.getfixturevalue(
         "sqlite_urls" if request.param == "sqlite" else "postgres_urls"
     )
@@ -73,7 +73,7 @@ def database_urls(request: pytest.FixtureRequest) -> Urls:
 
 @pytest.fixture
 def database(database_urls: Urls) -> Iterator[Database]:
-    """An opened pair of databases, of either kind."""
+    """Return an opened pair of databases, of either kind."""
     opened = Database(*database_urls)
     yield opened
     opened.close()

@@ -21,7 +21,7 @@ class Effort(NamedTuple, Generic[T]):
     lines: int
     """Lines of Python that were executed; each turn of a loop counts."""
     peak_bytes: int
-    """Memory that was held at once, numpy's arrays included."""
+    """Maximum memory in use, numpy's arrays included."""
 
 
 def effort_of(call: Callable[[], T]) -> Effort[T]:

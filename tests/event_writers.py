@@ -1,5 +1,7 @@
-"""TensorBoard's own writer, which PyTorch's ``SummaryWriter`` is a shell of, and its reader, for
-tests that need the real thing."""
+"""TensorBoard's own writer, on which PyTorch's ``SummaryWriter`` is based, and its reader.
+
+For tests that need the real library.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ import pytest
 
 
 def tensorboard() -> Any:
-    """The real library's parts. Its imports warn, which is not for our tests to answer for."""
+    """Return the real library's parts.
+
+    Its imports warn, which must not fail our tests.
+    """
     pytest.importorskip("tensorboard", reason="NOT RUN: tensorboard is not installed")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -32,8 +37,10 @@ def tensorboard() -> Any:
 
 
 def value(tag: str, number: float, kind: str = "simple") -> Any:
-    """One scalar as PyTorch writes it: ``simple``, or in its new style as a tensor of ``float`` or
-    ``double``."""
+    """Return one scalar as PyTorch writes it.
+
+    ``simple``, or in its new style as a tensor of ``float`` or ``double``.
+    """
     real = tensorboard()
     if kind == "simple":
         return real.Summary.Value(tag=tag, simple_value=number)
@@ -48,7 +55,7 @@ def value(tag: str, number: float, kind: str = "simple") -> Any:
 
 
 def write(folder: Path, values: list[tuple[int, float, Any]]) -> Path:
-    """Write steps, times and values with the real writer; the file."""
+    """Write steps, times and values with the real writer; return the file."""
     real = tensorboard()
     before = set(folder.glob("*tfevents*"))
     writer = real.Writer(str(folder))

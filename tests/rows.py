@@ -1,4 +1,4 @@
-"""All rows of both databases, put back later: a restored backup, for tests that start no program.
+"""All rows of both databases, restored later: a backup for tests that start no program.
 
 Not here: real backups of real databases (``tests.faults.test_restore``).
 """
@@ -19,7 +19,7 @@ Rows = dict[str, list[dict[str, Any]]]
 
 
 class Backup:
-    """The rows as they are when it is made."""
+    """Copy of the rows at its creation."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -29,18 +29,18 @@ class Backup:
             self._series = _rows(session, SeriesBase.metadata)
 
     def forget_all(self) -> None:
-        """Make it a backup of empty tables."""
+        """Replace it by a backup of empty tables."""
         self._jobs, self._series = (
             {name: [] for name in rows} for rows in (self._jobs, self._series)
         )
 
     def restore(self) -> None:
-        """Put both databases back to these rows."""
+        """Restore both databases to these rows."""
         _put_back(self._database.jobs(), JobsBase.metadata, self._jobs)
         _put_back(self._database.series(), SeriesBase.metadata, self._series)
 
     def restore_series(self) -> None:
-        """Put the series database alone back to its rows."""
+        """Restore only the series database to its rows."""
         _put_back(self._database.series(), SeriesBase.metadata, self._series)
 
 

@@ -2,8 +2,8 @@
 
     python tests/under_load.py [--loops 2] [--runs 5] [COMMAND ...]
 
-``make test-under-load`` runs it. ``COMMAND`` is ``make test`` unless another is given. The exit
-code is 1 when a run failed; the output of such a run is kept in a file, which its line names.
+``make test-under-load`` runs it. The default of ``COMMAND`` is ``make test``. The exit code is 1 if
+a run failed. The output of such a run is kept in a file, which its line names.
 
 Not here: the speed of the tests. The seconds of a run are printed and compared with nothing.
 """
@@ -30,9 +30,9 @@ while os.getppid() == int(sys.argv[1]):
     for _turn in range(1_000_000):
         pass
 """
-"""A loop ends by itself when this program was killed."""
+"""A loop ends by itself after the death of this program."""
 END_SECONDS: Final = 30.0
-"""An interrupted command gets so long to clean up."""
+"""Time that an interrupted command gets to clean up."""
 FAILED: Final = re.compile(
     r"^(?:FAILED|ERROR) ([^\s\[]+(?:\[.*?\])?)(?: - .*)?$|^\s*FAIL\s+(.+?)\s*$", re.MULTILINE
 )
@@ -48,7 +48,7 @@ def failed_tests(output: str) -> list[str]:
 
 @contextmanager
 def busy_loops(count: int) -> Iterator[None]:
-    """Keep ``count`` processes busy, each with a loop that takes what it can get of one core."""
+    """Keep ``count`` processes busy, each with a loop that takes all available time of one core."""
     loops: list[subprocess.Popen[bytes]] = []
     try:
         for _loop in range(count):

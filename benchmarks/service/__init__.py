@@ -1,4 +1,4 @@
-"""Lockstep's service beside what a team would use instead.
+"""Lockstep's service, compared with common alternatives.
 
 ``python -m benchmarks.service`` (``make bench-service``).
 
@@ -16,5 +16,5 @@
 ``rows_*.py``         the rows
 ====================  =================================================================================
 
-Not here: tests of what is measured, and the engine's own benchmarks (the folder above).
+Not here: tests of the measured programs, and the engine's own benchmarks (the folder above).
 """

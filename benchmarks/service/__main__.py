@@ -4,9 +4,9 @@
     all|none]
                                  [--peers-dir DIR] [--quick] [--json FILE]
 
-Run it from the repository's root on a machine with nothing else to do. A figure is a median over
-the rounds, in which all contestants of a row take turns; see ``compare``. A row that fails says
-why, the others are measured all the same, and the exit code is 1.
+Run it from the repository's root on an idle machine. A figure is a median over the rounds, in which
+all contestants of a row take turns; see ``compare``. A row that fails reports the reason, the
+others are measured, and the exit code is 1.
 
 Not here: the rows themselves (``rows_*``).
 """
@@ -45,7 +45,7 @@ DATABASES: Final = ("sqlite", "postgresql")
 
 def main() -> int:
     options = _options()
-    # Whoever ends this ends what it started as well.
+    # A signal to this process also ends its children.
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     sizes = QUICK if options.quick else Sizes()
     if options.quick:
@@ -76,7 +76,7 @@ def main() -> int:
 
 
 class Report:
-    """What was found so far."""
+    """Results so far."""
 
     def __init__(self, rounds: int):
         self._rounds = rounds
@@ -85,14 +85,14 @@ class Report:
         self.failed = False
 
     def measure(self, name: str, row: Row, context: Context) -> None:
-        """One row: bring up, measure, take down, print."""
+        """Run one row: start, measure, stop, print."""
         try:
             with ExitStack() as stack:
                 bench = row(context, stack)
                 found = rounds_of(bench, self._rounds)
             measured = lines_of(name, bench, found)
             self.samples += table.rounds_as_json(name, found)
-        except Exception as error:  # noqa: BLE001 - the other rows are worth their time whatever happened to this one
+        except Exception as error:  # noqa: BLE001 -- the other rows are still measured
             traceback.print_exc()
             self.failed = True
             measured = [

@@ -3,10 +3,10 @@
 Medians over rounds, ratios within a round, targets.
 
 All contestants of a row are up at once and each round asks all of them, in an order that rotates,
-so that other work on the machine hits all alike. The first round warms up and is dropped. A ratio
-is the median of the rounds' own ratios: what slowed a whole round down is in neither.
+so that other work on the machine affects all alike. The first round warms up and is dropped. A
+ratio is the median of the rounds' own ratios: it does not contain the slowdown of a whole round.
 
-Not here: how it is printed (``table``).
+Not here: the output (``table``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Sample = dict[str, float]
 
 @dataclass(frozen=True)
 class Target:
-    """What a figure, or its ratio to a peer's, should be."""
+    """Required value of a figure, or of its ratio to a peer's."""
 
     sign: Literal["≤", "≥"]
     limit: float
@@ -49,15 +49,15 @@ class Figure:
 
 @dataclass(frozen=True)
 class Contestant:
-    """Who is measured.
+    """Measured program.
 
     Attributes
     ----------
     name : str
     measure : callable
-        One round; a figure that it has not is missing.
+        One round; a figure that it does not have is missing.
     database : str or None
-        None for whoever is compared with ours on every database.
+        None for a contestant that is compared with ours on every database.
     ours : bool
     """
 
@@ -74,14 +74,14 @@ class Bench:
     figures: tuple[Figure, ...]
     contestants: list[Contestant]
     absent: dict[str, str] = field(default_factory=dict)
-    """Peers that do not take part, with why."""
+    """Peers that do not take part, with the reason."""
     not_built: tuple[str, ...] = ()
-    """What belongs to the row and cannot be measured yet."""
+    """Parts of the row that cannot be measured yet."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """What was found of one figure on one database, beside one peer."""
+    """Results of one figure on one database, compared with one peer."""
 
     row: str
     what: str
@@ -96,7 +96,7 @@ class Line:
 
     @property
     def met(self) -> bool | None:
-        """Whether every target that could be looked at is met; None if none could."""
+        """Return True if every measurable target is met; None if there is none."""
         values = {"ours": self.ours, "ratio": self.ratio}
         verdicts = [
             target.met(value) for target in self.targets if (value := values[target.of]) is not None
@@ -105,7 +105,7 @@ class Line:
 
 
 def rounds_of(bench: Bench, rounds: int) -> dict[tuple[str, str | None], list[Sample]]:
-    """The samples of each contestant, by name and database; the rounds of all belong together."""
+    """Return the samples of each contestant, by name and database; all rounds belong together."""
     contestants = bench.contestants
     found: dict[tuple[str, str | None], list[Sample]] = {
         (one.name, one.database): [] for one in contestants
@@ -122,7 +122,7 @@ def rounds_of(bench: Bench, rounds: int) -> dict[tuple[str, str | None], list[Sa
 def lines_of(
     row: str, bench: Bench, found: dict[tuple[str, str | None], list[Sample]]
 ) -> list[Line]:
-    """Every figure of every contestant of ours, beside every peer that has it."""
+    """Return every figure of our contestants, compared with every peer that has it."""
     lines = [
         line
         for figure in bench.figures
@@ -169,6 +169,6 @@ def _beside_peers(
 
 
 def _values(samples: list[Sample], key: str) -> list[float] | None:
-    """A figure of every round, or None if the contestant does not have it."""
+    """Return a figure of every round, or None if the contestant does not have it."""
     values = [sample[key] for sample in samples if key in sample]
     return values if values and len(values) == len(samples) else None

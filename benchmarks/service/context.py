@@ -1,4 +1,4 @@
-"""What every row is built from.
+"""Common parts of every row.
 
 Not here: the rows (``rows_*``).
 """
@@ -30,7 +30,7 @@ class Context:
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def fresh(self) -> Path:
-        """A new empty folder with a short name: sockets may lie below."""
+        """Return a new empty folder with a short name, because it may contain sockets."""
         folder = self.folder / str(next(self._numbers))
         folder.mkdir()
         return folder
@@ -41,7 +41,10 @@ class Context:
         stack: ExitStack,
         measure: Callable[[Mlflow, Store], Callable[[], Sample]],
     ) -> None:
-        """Let MLflow take part, one server over each database; or note why it does not."""
+        """Let MLflow take part, one server over each database.
+
+        If it cannot, record the reason.
+        """
         programs = self.peers.programs("mlflow")
         if programs is None:
             bench.absent["mlflow"] = self.peers.why("mlflow")
@@ -55,4 +58,4 @@ class Context:
 
 
 Row = Callable[[Context, ExitStack], Bench]
-"""Brings up what a row measures; the stack takes it down again."""
+"""Starts the programs that a row measures; the stack ends them."""

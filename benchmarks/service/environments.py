@@ -1,6 +1,6 @@
-"""The peers' own virtual environments: made from the Python registry, apart from ours.
+"""The peers' own virtual environments: created from the Python registry, separate from ours.
 
-A peer that cannot be installed takes no part, and its rows say why.
+A peer that cannot be installed takes no part, and its rows have the reason.
 
 Not here: starting a peer (``peer_mlflow``, ``peer_ray``).
 """
@@ -18,9 +18,9 @@ _DONE: Final = ".installed"
 
 
 class Environments:
-    """One virtual environment per peer in ``folder``, made when it is first asked for.
+    """One virtual environment per peer in ``folder``, created at its first use.
 
-    Kept ones are used again.
+    Existing ones are used again.
     """
 
     def __init__(self, folder: Path, *, wanted: bool):
@@ -29,9 +29,9 @@ class Environments:
         self._why: dict[str, str] = {}
 
     def programs(self, peer: str) -> Path | None:
-        """The folder of the peer's programs, or None where it cannot be had.
+        """Return the folder of the peer's programs, or None if it cannot be installed.
 
-        Then :meth:`why` says why.
+        Then :meth:`why` has the reason.
         """
         home = self._folder / peer
         if (home / _DONE).exists():
@@ -57,5 +57,5 @@ class Environments:
         return home / "bin"
 
     def why(self, peer: str) -> str:
-        """Why a peer takes no part."""
+        """Return the reason why a peer takes no part."""
         return self._why.get(peer, "left out")

@@ -2,10 +2,10 @@
 
     torchrun --standalone --nproc-per-node 2 benchmarks/service/handwritten.py FILE
 
-``FILE`` takes the moment (seconds since the epoch) at which rank 0 had made its first optimizer
+``FILE`` gets the time (seconds since the epoch) at which rank 0 had completed its first optimizer
 step.
 
-Not here: anything of Lockstep.
+Not here: Lockstep.
 """
 
 from __future__ import annotations

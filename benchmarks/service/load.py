@@ -1,14 +1,14 @@
 """Load on an open loop.
 
-Requests leave at the moments of a timetable, whether or not earlier ones were answered.
+Requests leave at the times of a timetable, independent of earlier answers.
 
-A client that waits for an answer before it asks again stops measuring exactly while the service
-stalls, and so leaves out the requests that would have waited ("coordinated omission"). Here the
-timetable is fixed beforehand, and a latency is counted from the moment the request *should* have
-left: a stall of one second is in the latency of every request of that second, also of those that
-left late because every connection was taken.
+A client that waits for an answer before its next request does not measure during a stall of the
+service, and so omits the requests that would have waited ("coordinated omission"). Here the
+timetable is fixed in advance, and a latency is counted from the time at which the request *should*
+have left: a stall of one second is in the latency of every request of that second, also of those
+that left late because every connection was in use.
 
-Not here: what is sent (``wire``, the rows).
+Not here: the content of the requests (``wire``, the rows).
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Final, NamedTuple
 
 Send = Callable[[int], int]
-"""Sends request number so-and-so, waits for its answer, and returns its status; a broken connection
-raises OSError."""
+"""Sends the request with this number, waits for its answer, and returns its status.
+
+A broken connection raises OSError.
+"""
 Connect = Callable[[], AbstractContextManager[Send]]
 """Opens one connection."""
 BROKEN: Final = 0
@@ -42,12 +44,12 @@ class Sent(NamedTuple):
 
     @property
     def latency(self) -> float:
-        """Seconds from the moment it should have left to its answer."""
+        """Seconds from the time at which it should have left to its answer."""
         return self.ended - self.intended
 
 
 def arrivals(rate: float, seconds: float, *, offset: float = 0.0) -> list[float]:
-    """Moments of a constant rate, in seconds after the start: as many as fit into ``seconds``.
+    """Return the times of a constant rate, in seconds after the start, within ``seconds``.
 
     Parameters
     ----------
@@ -55,7 +57,7 @@ def arrivals(rate: float, seconds: float, *, offset: float = 0.0) -> list[float]
         Per second.
     seconds : float
     offset : float
-        Moment of the first.
+        Time of the first.
     """
     return [
         offset + number / rate for number in range(math.floor((seconds - offset) * rate + 1e-9))
@@ -63,7 +65,7 @@ def arrivals(rate: float, seconds: float, *, offset: float = 0.0) -> list[float]
 
 
 def open_loop(connect: Connect, timetable: Sequence[float], *, connections: int) -> list[Sent]:
-    """Send one request at each moment of ``timetable``; returns them in its order.
+    """Send one request at each time of ``timetable``; return them in its order.
 
     Parameters
     ----------
@@ -72,8 +74,7 @@ def open_loop(connect: Connect, timetable: Sequence[float], *, connections: int)
     timetable : sequence of float
         Ascending, in seconds after the start.
     connections : int
-        At most so many requests are under way. The next one then leaves late, and its latency says
-        so.
+        Maximum of concurrent requests. The next one then leaves late, which is in its latency.
     """
     take = _counter(len(timetable))
     found: list[Sent | None] = [None] * len(timetable)
@@ -98,9 +99,9 @@ def keep_time(
     clock: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[tuple[int, Sent]]:
-    """What one connection does.
+    """Run one connection.
 
-    Take the next number, wait for its moment if that lies ahead, send, note the times.
+    Take the next number, wait for its time if that is in the future, send, record the times.
 
     Parameters
     ----------
@@ -111,7 +112,7 @@ def keep_time(
     begin : float
         The start, by ``clock``.
     clock, sleep : callable
-        What time is it, and wait so many seconds.
+        Return the time, and wait this number of seconds.
     """
     found = []
     while (number := take()) is not None:
@@ -142,7 +143,7 @@ def closed_loop(connect: Connect, *, seconds: float, connections: int) -> list[S
 
 
 def per_second(sent: Sequence[Sent], status: int) -> float:
-    """Answers of that status, per second from the first request to the last answer."""
+    """Return the answers of that status, per second from the first request to the last answer."""
     good = sum(one.status == status for one in sent)
     if not good:
         raise RuntimeError(
@@ -153,13 +154,13 @@ def per_second(sent: Sequence[Sent], status: int) -> float:
 
 
 def percentile_ms(sent: Sequence[Sent], percent: float) -> float:
-    """The nearest-rank percentile of the latencies, in milliseconds."""
+    """Return the nearest-rank percentile of the latencies, in milliseconds."""
     ordered = sorted(one.latency for one in sent)
     return 1e3 * ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]
 
 
 def failed(sent: Sequence[Sent], *statuses: int) -> int:
-    """How many were answered otherwise, or not at all."""
+    """Return the number of requests with another answer or none."""
     return sum(one.status not in statuses for one in sent)
 
 

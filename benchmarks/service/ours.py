@@ -2,11 +2,11 @@
 
 The api alone, the whole service, the service with simulated ranks.
 
-Rows about HTTP have the api alone, with a real broker and no scheduler: what is measured is one
-program. Rows about jobs have everything that ``lockstep up`` starts.
+Rows about HTTP have the api alone, with a real broker and no scheduler: they measure one program.
+Rows about jobs have everything that ``lockstep up`` starts.
 
-Not here: starting a program and talking to it (the tests' own harnesses, which see what a user
-sees).
+Not here: starting a program and using it (the tests' own harnesses, which use the interfaces of a
+user).
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ from tests.e2e.service import ROOT, Service
 
 UP_SECONDS = 120.0
 WARM_MODULE = "lockstep.engine.launcher.start.fork_server"
-"""The process that has imported torch. It calls itself ``lockstep-warm`` only once it has, so it is
-known by its command."""
+"""The process that has imported torch.
+
+It takes the name ``lockstep-warm`` only after that, so it is identified by its command.
+"""
 
 
 @contextmanager
 def api_alone(folder: Path, urls: Urls, broker_url: str) -> Iterator[Program]:
-    """One api process over these databases."""
+    """Run one api process over these databases."""
     folder.mkdir(parents=True, exist_ok=True)
     program = Program(folder, **urls.environment(), LOCKSTEP_BROKER_URL=broker_url)
     program.start()
@@ -47,9 +49,9 @@ def api_alone(folder: Path, urls: Urls, broker_url: str) -> Iterator[Program]:
 def whole_service(
     folder: Path, urls: Urls, *, simulated: bool = False, **environment: str
 ) -> Iterator[Service]:
-    """``lockstep up`` over these databases.
+    """Run ``lockstep up`` over these databases.
 
-    With ``simulated``, one whose agent starts simulated launchers.
+    With ``simulated``, its agent starts simulated launchers.
     """
     folder.mkdir(parents=True, exist_ok=True)
     kind = _Simulated if simulated else Service
@@ -64,7 +66,7 @@ def whole_service(
 
 
 def wire_to(service: Service | Program) -> Wire:
-    """A connection with the service's token."""
+    """Return a connection with the service's token."""
     return Wire(service.url, (service.home / "token").read_text().strip())
 
 
@@ -95,15 +97,15 @@ class _Simulated(Service):
 
 
 def tree(pid: int) -> list[psutil.Process]:
-    """A process and all that it started."""
+    """Return a process and all its descendants."""
     process = psutil.Process(pid)
     return [process, *process.children(recursive=True)]
 
 
 def pss_gigabytes(processes: list[psutil.Process], *, without: str = "") -> float:
-    """Their proportional set sizes: memory that several share counts once.
+    """Return their proportional set sizes: common memory counts once.
 
-    ``without`` leaves out who runs that module.
+    ``without`` omits the process that runs that module.
     """
     total = 0
     for process in processes:
@@ -117,6 +119,6 @@ def pss_gigabytes(processes: list[psutil.Process], *, without: str = "") -> floa
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time a process has used so far."""
+    """Return the processor time of a process so far."""
     times = psutil.Process(pid).cpu_times()
     return times.user + times.system

@@ -2,7 +2,7 @@
 
 Its own number of workers, over SQLite or PostgreSQL.
 
-Not here: what is asked of it (the rows).
+Not here: the requests to it (the rows).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from benchmarks.service.wire import Wire, free_port, wait_until
 START_SECONDS: Final = 300.0
 API: Final = "/api/2.0/mlflow"
 INTERVAL: Final = "/ajax-api/2.0/mlflow/metrics/get-history-bulk-interval"
-"""What its own pages draw their charts from."""
+"""Source of the charts on its own pages."""
 BATCH_POINTS: Final = 1_000
-"""The most that ``log_batch`` takes."""
+"""The limit of ``log_batch``."""
 PARAMETERS = {"lr": "0.001", "batch_size": "64", "task": "causal_lm"}
 
 
@@ -43,7 +43,7 @@ class Mlflow:
         return Wire(self.url)
 
     def run_document(self, number: int) -> dict[str, Any]:
-        """The body of ``runs/create``: with a name and a few tags, as its client sends it."""
+        """Return the body of ``runs/create`` with a name and a few tags, as its client sends it."""
         tags = [{"key": key, "value": value} for key, value in PARAMETERS.items()]
         now = int(time.time() * 1e3)
         return {
@@ -54,14 +54,14 @@ class Mlflow:
         }
 
     def create_run(self, wire: Wire) -> str:
-        """A new run's id."""
+        """Create a run and return its id."""
         created: str = wire.post(f"{API}/runs/create", self.run_document(0))["run"]["info"][
             "run_id"
         ]
         return created
 
     def log(self, wire: Wire, run_id: str, names: list[str], steps: range) -> int:
-        """One ``log_batch`` with these series at these steps; how many points."""
+        """Send one ``log_batch`` with these series at these steps; return the number of points."""
         now = int(time.time() * 1e3)
         metrics = [
             {"key": name, "value": step * 0.001 + place, "timestamp": now + step, "step": step}

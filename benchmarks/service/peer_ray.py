@@ -2,7 +2,7 @@
 
 It is ended by its processes, not by ``ray stop``, which would end every Ray of this machine.
 
-Not here: what is asked of it (the rows).
+Not here: the requests to it (the rows).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Ray:
         return Wire(self.url)
 
     def submit(self, wire: Wire, command: str, *, cpus: float = 0) -> str:
-        """Its id.
+        """Submit a job and return its id.
 
         ``cpus`` are held while it runs; without them, jobs do not wait for each other.
         """
@@ -45,12 +45,12 @@ class Ray:
         return submitted
 
     def ended(self, wire: Wire, submission_id: str) -> bool:
-        """Whether it has ended.
+        """Return True if it has ended.
 
         Raises
         ------
         RuntimeError
-            If it ended in another way than well.
+            It ended without success.
         """
         job = wire.get(f"/api/jobs/{submission_id}")
         if job["status"] in ENDED - {"SUCCEEDED"}:
@@ -61,7 +61,7 @@ class Ray:
 @contextmanager
 def running(programs: Path, *, cpus: int) -> Iterator[Ray]:
     """Start a head node, and wait until it takes jobs."""
-    # A short path: its unix sockets lie below.
+    # A short path, because its unix sockets are below it.
     folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
     port, dashboard = free_port(), free_port()
     words = [
@@ -113,9 +113,9 @@ def _answers(process: subprocess.Popen[bytes], ray: Ray, folder: Path) -> bool:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the head node and all that it started, and nobody else's."""
+    """End the head node and all its descendants, and no other processes."""
     with suppress(psutil.NoSuchProcess):
-        # Taken before: whoever loses its parent is found no more.
+        # Listed before, because a process that loses its parent is not found afterwards.
         all_of_it = tree(process.pid)
         process.terminate()
         _, left = psutil.wait_procs(all_of_it, timeout=20)

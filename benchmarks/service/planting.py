@@ -1,6 +1,6 @@
-"""Jobs and points, put into a database as the agent does it, for rows that read them.
+"""Jobs and points, stored in a database as by the agent, for rows that read them.
 
-Not here: how fast that is (``rows_series.ingest``).
+Not here: the speed of this (``rows_series.ingest``).
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ SERIES: Final = (
         "memory/peak_bytes",
     ),
 )
-"""Ten, as a run of the engine writes them."""
+"""Ten, as in a run of the engine."""
 RECORDS_AT_ONCE: Final = 2_000
 
 
 def records(steps: range, names: Sequence[str] = SERIES) -> Iterator[StepValues]:
-    """Every step's values: numbers of full length, as measured ones are."""
+    """Return every step's values: numbers of full length, like measured ones."""
     numbers = random.Random(steps.start)
     began = time.time() - len(steps)
     for step in steps:
@@ -56,7 +56,7 @@ def records(steps: range, names: Sequence[str] = SERIES) -> Iterator[StepValues]
 
 
 def job(database: Database) -> str:
-    """A queued job's id."""
+    """Create a queued job and return its id."""
     spec = read_spec(SPEC)
     with database.jobs() as session:
         row, _ = jobs.create(
@@ -71,7 +71,7 @@ def job(database: Database) -> str:
 
 
 def opened(database: Database, job_id: str) -> Stream:
-    """The stream of a first attempt of a job."""
+    """Open the stream of a first attempt of a job."""
     stream = Stream(uuid.uuid4().hex, job_id, 1, uuid.uuid4().hex)
     with database.series() as session:
         writer = streams.Writer(stream.assignment_id, job_id, stream.attempt_number, stream.token)
@@ -81,7 +81,7 @@ def opened(database: Database, job_id: str) -> Stream:
 
 
 class Planter:
-    """Appends to one job's stream."""
+    """Appender to one job's stream."""
 
     def __init__(self, database: Database, job_id: str, names: Sequence[str] = SERIES):
         self._database = database
@@ -91,7 +91,7 @@ class Planter:
         self._offset = 0
 
     def append(self, steps: int) -> None:
-        """So many steps more, in one transaction each batch."""
+        """Append this number of steps, in one transaction per batch."""
         end = self._step + steps
         while self._step < end:
             batch = list(

@@ -1,6 +1,6 @@
-"""Rows 3 and 4: jobs submitted and looked at over HTTP, on one api process.
+"""Rows 3 and 4: jobs submitted and read over HTTP, on one api process.
 
-Not here: what becomes of the jobs (``rows_jobs``); no scheduler runs beside this api.
+Not here: the execution of the jobs (``rows_jobs``); no scheduler runs beside this api.
 """
 
 from __future__ import annotations
@@ -35,20 +35,23 @@ from tests.api.program import Program
 from tests.brokers import running_broker
 
 CONNECTIONS: Final = 8
-"""Of the load that asks as fast as it goes."""
+"""Of the load at full speed."""
 OPEN_CONNECTIONS: Final = 64
 RATE: Final = 200.0
-"""Arrivals per second at which our latency is looked at: two thirds of what must be accepted."""
+"""Arrivals per second at which our latency is measured: two thirds of the required rate."""
 SHARED_RATE: Final = 30.0
-"""A rate that the peer can stand as well."""
+"""A rate that the peer supports as well."""
 LIVE_JOBS: Final = 20
 LIVE_SECONDS: Final = 2.0
-"""Each live job reports so often, so that not every poll finds what it has already."""
+"""Interval between reports of a live job, so that some polls find new data."""
 LIST_SECONDS, JOB_SECONDS, SERIES_SECONDS = 5.0, 2.0, 2.0
 
 
 def submits(context: Context, stack: ExitStack) -> Bench:
-    """Jobs accepted: with authentication, validation and event, durable before the answer."""
+    """Measure accepted jobs.
+
+    With authentication, validation and event, durable before the answer.
+    """
     bench = Bench(
         figures=(
             Figure(
@@ -123,9 +126,9 @@ def _at_shared_rate(connect: Connect, context: Context, status: int) -> Sample:
 
 
 def _at_rate(connect: Connect, rate: float, seconds: float, status: int) -> list[Sent]:
-    """Every request must be answered well.
+    """Check that every request gets a good answer.
 
-    A refusal is quick, and would make the latency look good.
+    A refusal is fast, and would make the latency appear good.
     """
     sent = open_loop(connect, arrivals(rate, seconds), connections=OPEN_CONNECTIONS)
     if bad := failed(sent, status):
@@ -136,7 +139,7 @@ def _at_rate(connect: Connect, rate: float, seconds: float, status: int) -> list
 
 
 def _publishing(broker_url: str, context: Context) -> Callable[[], Sample]:
-    """Celery's bare publish, which checks nothing and keeps nothing but in the broker's memory."""
+    """Celery's plain publish, which checks nothing and stores only in the broker's memory."""
     app = Celery(broker=broker_url, set_as_current=False)
     app.conf.task_ignore_result = True
 
@@ -154,7 +157,7 @@ def _publishing(broker_url: str, context: Context) -> Callable[[], Sample]:
 
 
 def reads(context: Context, stack: ExitStack) -> Bench:
-    """Polling: one job, the same job unchanged, and many dashboards at once."""
+    """Measure polling: one job, the same job unchanged, and many dashboards at once."""
     sizes = context.sizes
     bench = Bench(
         figures=(
@@ -205,7 +208,7 @@ class _Looking:
         path = f"/v1/jobs/{self._ids[0]}"
         times = self._sizes.reads
         job = median_ms(
-            # Each time it has moved on: an answer that was made for somebody else takes less.
+            # Each time after progress, because a cached answer for another client takes less.
             lambda: self._wire.ask("GET", path),
             status=200,
             times=times,
@@ -221,9 +224,10 @@ class _Looking:
         }
 
     def _dashboards(self) -> Sample:
-        """Each shows the list, one job and its series, and asks with the tag it holds.
+        """Poll as dashboards.
 
-        Live jobs report meanwhile.
+        Each reads the list, one job and its series, with the tags that it holds. Live jobs report
+        meanwhile.
         """
         timetable, paths = self._polls()
         tags: dict[tuple[int, str], str] = {}
@@ -257,7 +261,7 @@ class _Looking:
         return {"share": 100 * share, "dashboard_p99": percentile_ms(sent, 99), "same": 100 * same}
 
     def _polls(self) -> tuple[list[float], list[tuple[int, str]]]:
-        """When each is due, and which dashboard asks for what.
+        """Return the time of each poll, its dashboard and its request.
 
         The dashboards begin one after the other.
         """
@@ -277,7 +281,7 @@ class _Looking:
         return [moment for moment, _ in polls], [poll for _, poll in polls]
 
     def _report(self, stop: threading.Event) -> None:
-        """One step of each live job, evenly over time."""
+        """Report one step of each live job, evenly over time."""
         while True:
             for planter in self._planters:
                 if stop.wait(LIVE_SECONDS / len(self._planters)):

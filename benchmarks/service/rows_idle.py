@@ -1,6 +1,6 @@
 """Row 8: cost of the idle service, and the latency of its command.
 
-Not here: what it takes under load (the other rows).
+Not here: its use under load (the other rows).
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from tests.e2e.service import LOCKSTEP, Service
 
 SETTLE_TRIES: Final = 60
 REST_SHARE: Final = 0.3
-"""Of one core: what all of them together take with nothing to do is less, and an import takes all
-of one."""
+"""Fraction of one core.
+
+All programs together use less when idle, and an import uses a whole core.
+"""
 
 
 def idle(context: Context, stack: ExitStack) -> Bench:
-    """The whole service, and the peers', with nothing to do."""
+    """Measure the whole idle service, and the idle peers."""
     bench = Bench(
         (
             Figure(
@@ -62,9 +64,9 @@ def idle(context: Context, stack: ExitStack) -> Bench:
 
 
 def _settle(seconds: float) -> None:
-    """Wait until all that was started is at rest.
+    """Wait until all started programs are idle.
 
-    Warm processes import torch long after the service has said it is up.
+    Warm processes import torch long after the service has reported its start.
     """
     this = psutil.Process().pid
     for _ in range(SETTLE_TRIES):
@@ -78,7 +80,7 @@ def _settle(seconds: float) -> None:
 
 
 def _used(pid: int) -> float:
-    """Processor seconds of a process and all below it."""
+    """Return the processor seconds of a process and its descendants."""
     total = 0.0
     for process in tree(pid):
         with suppress(psutil.NoSuchProcess):
@@ -91,7 +93,7 @@ def _memory(pid: int) -> Sample:
 
 
 def _looking(service: Service, times: int) -> Callable[[], Sample]:
-    """All programs of the service, and ``lockstep up`` itself, which tends them."""
+    """Return all programs of the service, and ``lockstep up`` itself, which monitors them."""
     pid = int(json.loads((service.home / "run.json").read_text())["pid"])
     environment = service.environment
     return lambda: {
@@ -103,7 +105,7 @@ def _looking(service: Service, times: int) -> Callable[[], Sample]:
 
 
 def _command_ms(words: list[str], environment: dict[str, str], times: int) -> float:
-    """The median time of one command, from its start to its end."""
+    """Return the median time of one command, from its start to its end."""
     found = []
     for _ in range(times):
         began = time.perf_counter()

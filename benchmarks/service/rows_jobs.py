@@ -1,6 +1,6 @@
-"""Rows 5, 6 and 7: jobs from the submit to the end, and what the service costs a running training.
+"""Rows 5, 6 and 7: jobs from the submit to the end, and the service's cost for a running training.
 
-Not here: what the engine itself costs (``engine_overhead.py`` in the folder above).
+Not here: the cost of the engine itself (``engine_overhead.py`` in the folder above).
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from tests.e2e.service import ENDED, ROOT, Service
 SLOTS: Final = 2
 JOB_SECONDS: Final = 300.0
 POLL_SECONDS: Final = 0.01
-"""From one look at a job to the next: the finest that is seen of its end."""
+"""Between two polls of a job, which is the resolution of its end."""
 TRUES: Final = 3
 """Jobs of `true` in one round, one after the other."""
 LIFE_CONNECTIONS: Final = 4
 SIMULATED_SLOTS: Final = 32
 DROPPED_STEPS: Final = 10
-"""The first of a run are left out of its step time."""
+"""The first steps of a run are not part of its step time."""
 TRUE: Final[dict[str, Any]] = {
     "name": "true",
     "kind": "script",
@@ -60,11 +60,11 @@ DIGITS: Final[dict[str, Any]] = {
         "optimizer": {"name": "adamw", "lr": 3.0e-3},
     },
 }
-"""What ``handwritten.py`` trains."""
+"""Training of ``handwritten.py``."""
 
 
 def one_true(context: Context, stack: ExitStack) -> Bench:
-    """A job that does nothing, alone."""
+    """Measure a job that does nothing, alone."""
     figure = Figure("seconds", "`true`: submitted → finished", "s", (Target("≤", 0.4),), ("ray",))
     bench = Bench((figure,), [])
     _add_services(context, stack, bench, lambda service: lambda: {"seconds": _alone(service)})
@@ -73,7 +73,7 @@ def one_true(context: Context, stack: ExitStack) -> Bench:
 
 
 def many_trues(context: Context, stack: ExitStack) -> Bench:
-    """More jobs than slots: what a slot loses between two jobs."""
+    """Measure more jobs than slots: the time that a slot is idle between two jobs."""
     count = context.sizes.queue_jobs
     bench = Bench(
         (Figure("seconds", f"{count} jobs of `true` on {SLOTS} slots", "s", (), ("ray",)),), []
@@ -99,7 +99,7 @@ def many_trues(context: Context, stack: ExitStack) -> Bench:
 
 
 def first_step(context: Context, stack: ExitStack) -> Bench:
-    """From the submit to rank 0's first optimizer step, beside the same training by hand."""
+    """Measure from the submit to rank 0's first optimizer step, and the same training by hand."""
     what = "2 ranks: submitted → first optimizer step"
     bench = Bench((Figure("seconds", what, "s", (Target("≤", 0.35, "ratio"),)),), [])
 
@@ -135,7 +135,7 @@ def _by_hand(moment: Path) -> float:
 
 
 def whole_lives(context: Context, stack: ExitStack) -> Bench:
-    """Jobs whose ranks are simulated, from the first submit to the last end."""
+    """Measure jobs with simulated ranks, from the first submit to the last end."""
     count = context.sizes.life_jobs
     what = f"{count:,} jobs with simulated ranks, whole life"
     bench = Bench((Figure("rate", what, "jobs/s", (Target("≥", 100),)),), [])
@@ -175,7 +175,10 @@ def _living(service: Service, database: Database, count: int) -> Callable[[], Sa
 
 
 def step_time(context: Context, stack: ExitStack) -> Bench:
-    """The same training under the service, with uploads and leases, and by the engine alone."""
+    """Measure one training under the service, and by the engine alone.
+
+    The service has uploads and leases.
+    """
     bench = Bench(
         (
             Figure(
@@ -229,7 +232,10 @@ def _engine_alone(folder: Path, spec: dict[str, Any]) -> list[float]:
 
 
 def _step_times(wire: Wire, job_id: str) -> list[float]:
-    """When each step of a job ended, in seconds since the epoch, by rank 0's clock."""
+    """Return the time at which each step of a job ended.
+
+    In seconds since the epoch, by rank 0's clock.
+    """
     found = wire.get(f"/v1/jobs/{job_id}/metrics?names=train/loss&max_points=10000")["series"]
     times: list[float] = found[0]["time"]
     return times
@@ -240,7 +246,7 @@ def _step_figures(times: list[float]) -> Sample:
     return {"mean": statistics.fmean(steps), "median": statistics.median(steps)}
 
 
-# --- who takes part
+# --- contestants
 
 
 def _add_services(
@@ -307,7 +313,7 @@ def _await_end_on_ray(ray: Ray, wire: Wire, job_id: str) -> None:
 
 
 def _run(words: list[str], folder: Path) -> None:
-    """Our Python, with one thread per process as a rank on the CPU has."""
+    """Run our Python, with one thread per process like a rank on the CPU."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, *words],

@@ -1,6 +1,6 @@
 """Rows 1 and 2: metrics in, and charts out.
 
-Not here: what a chart must show (the tests of ``storage.series.series_query``).
+Not here: the required content of a chart (the tests of ``storage.series.series_query``).
 """
 
 from __future__ import annotations
@@ -31,11 +31,14 @@ from tests.brokers import running_broker
 
 CHART_POINTS: Final = 1_000
 MLFLOW_CONNECTIONS: Final = (1, 4)
-"""Each is tried in every round, and the faster counts."""
+"""Each is measured in every round, and the faster one counts."""
 
 
 def ingest(context: Context, stack: ExitStack) -> Bench:
-    """A spool's way into the database, as the agent ships it, beside ``log_batch`` over HTTP."""
+    """Measure a spool's way into the database, and ``log_batch`` over HTTP.
+
+    The spool is uploaded as by the agent.
+    """
     bench = Bench(
         figures=(
             Figure("points", "metric ingest", "points/s", (Target("≥", 20, "ratio"),), ("mlflow",)),
@@ -85,9 +88,9 @@ def _shipping(
 
 
 def _write_spool(path: Path, steps: range) -> None:
-    """What rank 0 writes.
+    """Write the spool of rank 0.
 
-    Finished beforehand: a spool that grows as fast as this would be thinned.
+    Completed in advance, because a spool that grows as fast as this would be thinned.
     """
     with path.open("w") as file:
         file.writelines(metrics.encode(record) + "\n" for record in records(steps))
@@ -112,7 +115,10 @@ def _log_batches(server: Mlflow, store: Store, context: Context) -> Sample:
 def _in_turn(
     server: Mlflow, runs: list[tuple[Wire, str]], names: list[str], batches: int, steps_each: int
 ) -> int:
-    """Every connection logs its batches one after the other, all at once; how many points."""
+    """Log the batches of every connection one after the other, all connections at once.
+
+    Return the number of points.
+    """
 
     def log(pair: tuple[Wire, str]) -> int:
         wire, run_id = pair
@@ -127,7 +133,7 @@ def _in_turn(
 
 
 def charts(context: Context, stack: ExitStack) -> Bench:
-    """A long series over HTTP, reduced to what a chart can show."""
+    """Measure a long series over HTTP, reduced for a chart."""
     sizes = context.sizes
     bench = Bench(
         figures=(
@@ -178,8 +184,7 @@ def _drawing(
     wire: Wire, ids: list[str], several: list[str], context: Context
 ) -> Callable[[], Sample]:
     query = urlencode({"names": SERIES[0], "max_points": CHART_POINTS})
-    # Beyond the last step, and another one each time: an answer that was made for somebody else is
-    # no chart drawn.
+    # Beyond the last step, with another end each time, because a cached answer draws no chart.
     to_step = count(10**9)
 
     def median(path: str) -> float:

@@ -7,11 +7,11 @@ Everything is real except the launcher, which reports a run and ends.
     python benchmarks/service/simulated.py warm N          forks launchers, as the engine's warm process does
     python -I -S benchmarks/service/simulated.py FOLDER    one launcher: keeps the folder's contract, trains nothing
 
-So a job goes its whole way (submitted, placed, claimed, launched, shipped, settled, released) at
-the speed of the service and not of torch. The launcher is a process of its own all the same, forked
-as in earnest, with a metric and a line of its log.
+So a job has its whole life (submitted, placed, claimed, launched, uploaded, settled, released) at
+the speed of the service and not of torch. The launcher is still a process of its own, forked like a
+real one, with a metric and a line of its log.
 
-Not here: what the files mean (``domain.life.attempt``).
+Not here: the meaning of the files (``domain.life.attempt``).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from typing import NoReturn
 
 
 def launch(folder: str) -> None:
-    """Be the launcher of an attempt's folder.
+    """Run as the launcher of an attempt's folder.
 
-    Standard library alone: it is a thousand processes.
+    Standard library alone, because there are a thousand processes.
     """
 
     def write(name: str, document: object) -> None:
         temporary = f"{folder}/.{name}.tmp"
-        with open(temporary, "w") as file:  # noqa: PTH123 - pathlib takes longer to import than all of this
+        with open(temporary, "w") as file:  # noqa: PTH123 - an import of pathlib takes too long
             json.dump(document, file)
         os.replace(temporary, f"{folder}/{name}")  # noqa: PTH105 - as above
 
@@ -57,7 +57,7 @@ def launch(folder: str) -> None:
 
 
 def agent() -> None:
-    """Be the node agent."""
+    """Run as the node agent."""
     from lockstep.system import logs
     from lockstep.worker import service
     from lockstep.worker.settings import AgentSettings
@@ -72,7 +72,7 @@ def agent() -> None:
 
 
 def warm(descriptor: str) -> None:
-    """Be the warm process: the engine's own, whose launchers are the one above."""
+    """Run as the warm process: the engine's own, whose launchers are the one above."""
     from lockstep.engine.launcher.start import fork_server
 
     def run_attempt(folder: object, _bounds: object) -> NoReturn:
@@ -85,7 +85,7 @@ def warm(descriptor: str) -> None:
 
 
 def up() -> int:
-    """Be ``lockstep up``, with the agent above in the worker's place."""
+    """Run as ``lockstep up``, with the agent above as the worker."""
     from dataclasses import replace
     from pathlib import Path
 

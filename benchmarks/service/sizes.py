@@ -1,8 +1,8 @@
-"""How much of everything.
+"""Sizes of the measurements.
 
-Enough for a figure, or (``--quick``) only enough to see that every row runs.
+Enough for a figure, or (``--quick``) only enough to check that every row runs.
 
-Not here: rates and limits that belong to one row's meaning (the rows).
+Not here: rates and limits that define one row (the rows).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Sizes:
     ingest_steps: int = 20_000
     """Steps of ten series each."""
     mlflow_batches: int = 20
-    """Of a thousand points each, the most that ``log_batch`` takes."""
+    """Of a thousand points each, the limit of ``log_batch``."""
     chart_points: int = 100_000
     """Of the series that both draw; filled once."""
     chart_points_large: int = 1_000_000
@@ -27,7 +27,7 @@ class Sizes:
     chart_points_each: int = 50_000
     chart_requests: int = 15
     load_seconds: float = 5.0
-    """Of each load: as fast as it goes, and at each rate."""
+    """Of each load: at full speed, and at each rate."""
     reads: int = 200
     dashboards: int = 200
     dashboard_seconds: float = 20.0

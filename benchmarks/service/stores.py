@@ -1,10 +1,10 @@
 """SQLite and PostgreSQL for the rows: fresh databases that are as durable as in production.
 
 The tests' PostgreSQL runs without durability; here every commit reaches the disk, and vacuum runs.
-What a store takes is counted as it lies there: the file after a checkpoint, or the tables with
-their indices.
+The size of a store is its size on disk: the file after a checkpoint, or the tables with their
+indices.
 
-Not here: how the programs use them (``storage``).
+Not here: their use by the programs (``storage``).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Urls(NamedTuple):
     series: str
 
     def environment(self) -> dict[str, str]:
-        """As our programs read it."""
+        """Return the variables for our programs."""
         return {"LOCKSTEP_DATABASE_URL": self.jobs, "LOCKSTEP_SERIES_URL": self.series}
 
 
@@ -54,15 +54,15 @@ class Store(ABC):
 
     @abstractmethod
     def ours(self, folder: Path) -> Urls:
-        """A fresh pair for our programs; on SQLite it lies in ``folder``."""
+        """Return a fresh pair for our programs; on SQLite it is in ``folder``."""
 
     @abstractmethod
     def theirs(self, folder: Path) -> str:
-        """A fresh database for a peer, with the driver that is common there."""
+        """Return a fresh database for a peer, with its usual driver."""
 
     @abstractmethod
     def stored_bytes(self, url: str) -> int:
-        """What lies in one database."""
+        """Return the size of one database."""
 
 
 class Sqlite(Store):
@@ -91,7 +91,7 @@ class Postgresql(Store):
     def __init__(self, server: PostgresServer):
         self._server = server
 
-    def ours(self, folder: Path) -> Urls:  # noqa: ARG002 - it lies on the server
+    def ours(self, folder: Path) -> Urls:  # noqa: ARG002 - it is on the server
         url = self._server.url(self._server.migrated())
         return Urls(url, url)
 
@@ -111,7 +111,7 @@ class Postgresql(Store):
 
 @contextmanager
 def stores(names: Sequence[str]) -> Iterator[tuple[list[Store], dict[str, str]]]:
-    """The stores that were asked for, and those that cannot be had, with why."""
+    """Yield the requested stores, and those that are not available, with the reason."""
     found: list[Store] = [Sqlite()] if "sqlite" in names else []
     absent: dict[str, str] = {}
     with ExitStack() as stack:

@@ -1,6 +1,6 @@
-"""The table, and the same as JSON.
+"""Table of the results, as text and as JSON.
 
-Not here: how the figures were compared (``compare``).
+Not here: the comparison of the figures (``compare``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HEAD = (
 
 
 def printed(line: Line) -> str:
-    """One line of the table."""
+    """Return one line of the table."""
     met = {None: "", True: "yes", False: "NO"}[line.met]
     ratio = "" if line.ratio is None else f"{line.ratio:.3g}×"
     targets = ", ".join(target.words() for target in line.targets)
@@ -32,7 +32,7 @@ def printed(line: Line) -> str:
 
 
 def as_json(line: Line) -> dict[str, Any]:
-    """The line's figures."""
+    """Return the line's figures."""
     return {
         "row": line.row,
         "what": line.what,
@@ -51,7 +51,7 @@ def as_json(line: Line) -> dict[str, Any]:
 def rounds_as_json(
     row: str, found: dict[tuple[str, str | None], list[Sample]]
 ) -> list[dict[str, Any]]:
-    """Every round of every contestant, also figures that have no line."""
+    """Return every round of every contestant, also figures without a line."""
     return [
         {"row": row, "contestant": name, "database": database, "rounds": samples}
         for (name, database), samples in found.items()
@@ -59,7 +59,7 @@ def rounds_as_json(
 
 
 def machine() -> dict[str, Any]:
-    """What it was measured on."""
+    """Return the description of the machine."""
     return {
         "python": platform.python_version(),
         "machine": platform.machine(),

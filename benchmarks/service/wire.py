@@ -1,11 +1,11 @@
 """One connection over HTTP/1.1 that stays open and costs little.
 
-What is measured is the other side.
+The other side is measured.
 
-The standard library's client takes about a fifth of the processor time of a comfortable one, and
-the load is made on the machine that is measured.
+The standard library's client takes about a fifth of the processor time of a convenient one, and the
+load comes from the measured machine.
 
-Not here: when something is sent (``load``).
+Not here: the times of the requests (``load``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Answer(NamedTuple):
     body: bytes
 
     def document(self) -> Any:
-        """The JSON in it.
+        """Return the JSON of the body.
 
         Raises
         ------
@@ -87,16 +87,16 @@ class Wire:
         return Answer(response.status, response.headers, response.read())
 
     def post(self, path: str, document: Any) -> Any:
-        """The answer's document."""
+        """Send a POST; return the answer's document."""
         return self.ask("POST", path, document).document()
 
     def get(self, path: str) -> Any:
-        """The answer's document."""
+        """Send a GET; return the answer's document."""
         return self.ask("GET", path).document()
 
 
 def sender(open_wire: Callable[[], Wire], request: Callable[[Wire, int], Answer]) -> Connect:
-    """What ``load`` calls for each of its connections."""
+    """Return the function that ``load`` calls for each of its connections."""
 
     @contextmanager
     def connect() -> Iterator[Send]:
@@ -114,11 +114,10 @@ def median_ms(
     times: int,
     before: Callable[[], object] = lambda: None,
 ) -> float:
-    """The median of one request after the other, in milliseconds.
+    """Return the median time of one request after the other, in milliseconds.
 
-    Every answer must have that status.
-
-    What is done ``before`` each of them is not timed.
+    Every answer must have that status. The time of ``before``, which runs before each request, is
+    not included.
     """
     found = []
     for _ in range(times):
@@ -134,12 +133,12 @@ def median_ms(
 
 
 def wait_until(ask: Callable[[], bool], seconds: float, what: str, *, pause: float = 0.1) -> None:
-    """Ask again until it is so.
+    """Poll until the answer is true.
 
     Raises
     ------
     TimeoutError
-        Saying ``what`` was awaited.
+        The message contains ``what``.
     """
     deadline = time.monotonic() + seconds
     while not ask():
@@ -149,7 +148,7 @@ def wait_until(ask: Callable[[], bool], seconds: float, what: str, *, pause: flo
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
+    """Return a port of this machine without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

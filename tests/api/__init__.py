@@ -1,1 +1,1 @@
-"""The HTTP API on both databases, with a broker that is not there."""
+"""Tests of the HTTP API on both databases, without a broker."""

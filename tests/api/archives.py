@@ -1,4 +1,4 @@
-"""Code archives for tests, harmless and not."""
+"""Code archives for tests, harmless and harmful."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from collections.abc import Iterable
 def member(
     name: str, content: bytes = b"print(1)\n", **fields: object
 ) -> tuple[tarfile.TarInfo, bytes]:
-    """One member; ``fields`` override those of ``TarInfo`` (``type``, ``linkname``, ``size``)."""
+    """Return one member.
+
+    ``fields`` override those of ``TarInfo`` (``type``, ``linkname``, ``size``).
+    """
     found = tarfile.TarInfo(name)
     found.size = len(content)
     for field, value in fields.items():
@@ -25,7 +28,7 @@ def link(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tuple[tarfile
 
 
 def packed(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
-    """A gzipped tar archive."""
+    """Return a gzipped tar archive."""
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w") as tar:
         for found, content in members:

@@ -1,5 +1,4 @@
-"""The application over a real database of each kind, with bells that are written down instead of
-rung."""
+"""Application over a real database of each kind, with notifications that are recorded, not sent."""
 
 from __future__ import annotations
 
@@ -44,24 +43,24 @@ TRAIN: dict[str, Any] = {
 
 
 @dataclass
-class Bells:
-    """Takes the publisher's place."""
+class Notifications:
+    """Stand-in for the publisher."""
 
-    rung: list[Message] = field(default_factory=list)
+    sent: list[Message] = field(default_factory=list)
 
     def publish(self, message: Message) -> None:
-        self.rung.append(message)
+        self.sent.append(message)
 
 
 @dataclass
 class Api:
-    """The application, and what lies under it."""
+    """The application and its parts."""
 
     http: TestClient
     database: Database
     urls: Urls
     blobs: BlobStore
-    bells: Bells
+    notifications: Notifications
     store: Path
 
     def submit(self, spec: Any = SCRIPT, **headers: str) -> httpx2.Response:
@@ -74,7 +73,7 @@ class Api:
         return found
 
     def rows(self) -> dict[str, int]:
-        """How many rows there are that a submit could have written."""
+        """Return the number of rows that a submit can have written."""
         tables = (JobRow, JobLabelRow, EventRow, IdempotencyKeyRow)
         with self.database.read_jobs() as session:
             return {
@@ -83,14 +82,14 @@ class Api:
             }
 
     def uploads(self) -> list[str]:
-        """Files in the store."""
+        """Return the files in the store."""
         return sorted(
             str(path.relative_to(self.store)) for path in self.store.rglob("*") if path.is_file()
         )
 
     def forget_answers(self) -> None:
-        """So that the next one is made from what is stored."""
-        parts: AppState = self.http.app.state.parts  # type: ignore[attr-defined]  # the application it was made with
+        """Clear the cached answers, so that the next ones are made from the stored rows."""
+        parts: AppState = self.http.app.state.parts  # type: ignore[attr-defined]  # set by the app
         parts.rendered.forget()
 
     def register(self, name: str = "node-a", devices: int = 2) -> None:
@@ -112,7 +111,7 @@ def settings_for(urls: Urls, store: Path, **changed: Any) -> ApiSettings:
 
 @pytest.fixture
 def api(database: Database, database_urls: Urls, tmp_path: Path) -> Iterator[Api]:
-    """One application per test."""
+    """Return one application per test."""
     with _serving(database, database_urls, tmp_path / "store") as serving:
         yield serving
 
@@ -121,8 +120,10 @@ def api(database: Database, database_urls: Urls, tmp_path: Path) -> Iterator[Api
 def unchanged_api(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Api]:
-    """One application for a module whose tests write nothing, or mind nothing: a database costs a
-    second."""
+    """Return one application for a module whose tests do not depend on written rows.
+
+    A database takes a second to create.
+    """
     folder = tmp_path_factory.mktemp("api")
     if request.param == "sqlite":
         urls = f"sqlite:///{folder}/jobs.db", f"sqlite:///{folder}/series.db"
@@ -147,15 +148,15 @@ def _serving(database: Database, urls: Urls, store: Path) -> Iterator[Api]:
     store.mkdir()
     with database.jobs() as session:
         tokens.ensure(session, TOKEN, name="tests", actor="ada")
-    blobs, bells = BlobStore(str(store)), Bells()
-    app = create_app(settings_for(urls, store), database, blobs, bells)
+    blobs, notifications = BlobStore(str(store)), Notifications()
+    app = create_app(settings_for(urls, store), database, blobs, notifications)
     with TestClient(app, headers={"Authorization": f"Bearer {TOKEN}"}) as http:
-        yield Api(http, database, urls, blobs, bells, store)
+        yield Api(http, database, urls, blobs, notifications, store)
     app.state.parts.following.join()
 
 
 def problem(response: httpx2.Response, status: int, code: str) -> dict[str, Any]:
-    """The response's problem document, checked to be one."""
+    """Return the response's problem document, after checks of its form."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/problem+json"
     found: dict[str, Any] = response.json()

@@ -1,7 +1,8 @@
-"""The api as a real process with its databases, store and token in one folder, which can be killed
-and started again.
+"""The api as a real process with its databases, store and token in one folder.
 
-Not here: what it must answer (``test_server``).
+It can be killed and started again.
+
+Not here: the expected answers (``test_server``).
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ import httpx2
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 180.0
-"""For a program that starts on a busy machine."""
+"""Deadline for a program that starts on a busy machine."""
 
 
 class Program:
-    """``python -m lockstep.api`` with its databases, store and token in one folder. ``module``
-    names another that serves it."""
+    """``python -m lockstep.api`` with its databases, store and token in one folder.
+
+    ``module`` names another module that serves the api.
+    """
 
     def __init__(self, home: Path, *module: str, **environment: str):
         self.home = home
@@ -44,7 +47,7 @@ class Program:
         self.url = ""
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """The program until its own end."""
+        """Run the program until it ends by itself."""
         return subprocess.run(
             [sys.executable, "-m", "lockstep.api", *arguments],
             cwd=ROOT,
@@ -56,7 +59,7 @@ class Program:
         )
 
     def start(self) -> None:
-        """Start it, and wait until it says where it listens."""
+        """Start it, and wait until it reports its address."""
         self.process = subprocess.Popen(
             [sys.executable, "-m", *self.module],
             cwd=ROOT,
@@ -82,7 +85,7 @@ class Program:
         assert self.process.poll() is None, self.lines
 
     def end(self, number: int = signal.SIGTERM) -> float:
-        """Send a signal and wait for the end; how long it took."""
+        """Send a signal and wait for the end; return the seconds that it took."""
         if self.process is None:
             return 0.0
         started = time.monotonic()

@@ -1,4 +1,4 @@
-"""Addresses: HEAD beside GET, text that is none, parameters given twice, and what is too long."""
+"""Addresses: HEAD, invalid text, repeated parameters, and excessive length."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
 
 
 def said(program: Program, request: bytes) -> tuple[bytes, bytes]:
-    """Head and body of the answer to these bytes."""
+    """Return head and body of the answer to these bytes."""
     address = urlsplit(program.url)
     with socket.create_connection((address.hostname, address.port), timeout=30) as connection:
         connection.sendall(request)
@@ -45,7 +45,7 @@ def test_head_is_answered_as_get_is_without_the_body(api: Api) -> None:
         head, got = api.http.head(address), api.http.get(address)
         assert (head.status_code, head.content) == (got.status_code, b""), address
         expected = {k: v for k, v in got.headers.items() if k not in VARYING}
-        if address != "/metrics":  # figures whose number of digits may change
+        if address != "/metrics":  # numbers whose length may differ
             assert {k: v for k, v in head.headers.items() if k not in VARYING} == expected
     tag = api.http.head("/v1/jobs/last").headers["etag"]
     assert api.http.head("/v1/jobs/last", headers={"If-None-Match": tag}).status_code == 304
@@ -56,7 +56,7 @@ def test_head_of_an_endless_stream_is_answered_at_once_and_frees_it(program: Pro
     head_of = f"Host: x\r\nAuthorization: Bearer {program.token}\r\n"
     with program.client() as http:
         http.post("/v1/jobs", json=SCRIPT)
-        for _ in range(300):  # more than there are streams
+        for _ in range(300):  # more than the number of streams
             answer = http.head("/v1/jobs/last/logs/stream", timeout=10)
             assert answer.status_code == 200
             assert answer.headers["content-type"].startswith("text/event-stream")
@@ -166,7 +166,7 @@ def test_an_address_that_is_too_long_gets_a_problem_document(program: Program, s
     "request_bytes",
     [b"GET / HTTX/1.1\r\n\r\n", b"\x16\x03\x01\x02", b"GET /v1/j\xff HTTP/1.1\r\n\r\n"],
 )
-def test_what_is_no_request_gets_a_problem_document(program: Program, request_bytes: bytes) -> None:
+def test_an_invalid_request_gets_a_problem_document(program: Program, request_bytes: bytes) -> None:
     head, body = said(program, request_bytes)
     assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
     assert b"content-type: application/problem+json" in head

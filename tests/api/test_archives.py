@@ -1,4 +1,4 @@
-"""What a code archive may hold: each way out of its folder is refused by name, each bomb early."""
+"""Rules for code archives: paths out of the folder are refused by name, bombs at an early point."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ def test_a_member_that_could_do_harm_is_refused_by_name(
     assert "lockstep submit --code DIR" in error.next_step
 
 
-def test_a_path_through_a_link_is_refused_although_its_text_looks_harmless(tmp_path: Path) -> None:
+def test_a_path_through_a_link_is_refused_despite_a_harmless_text(tmp_path: Path) -> None:
     through = packed(member("d/f.py"), link("d/up", ".."), link("out", "d/up/../x"))
     assert "whose path contains another link" in refusal(tmp_path, through).message
 
 
-def test_a_member_behind_a_link_is_refused_whatever_their_order(tmp_path: Path) -> None:
+def test_a_member_behind_a_link_is_refused_in_any_order(tmp_path: Path) -> None:
     for members in (
         (link("d", "elsewhere"), member("d/f.py"), member("elsewhere/g.py")),
         (member("elsewhere/g.py"), member("d/f.py"), link("d", "elsewhere")),
@@ -93,7 +93,7 @@ def test_a_member_behind_a_link_is_refused_whatever_their_order(tmp_path: Path) 
         assert "'d/f.py' has a symbolic link" in refusal(tmp_path, packed(*members)).message
 
 
-def test_what_is_accepted_unpacks_inside_its_folder_and_nowhere_else(tmp_path: Path) -> None:
+def test_an_accepted_archive_unpacks_only_inside_its_folder(tmp_path: Path) -> None:
     archive = packed(member("a/train.py"), link("a/here", "."), link("b", "a/train.py"))
     examine(tmp_path, archive)
     into = tmp_path / "into"
@@ -125,7 +125,7 @@ def test_an_archive_without_files_is_refused(tmp_path: Path) -> None:
     assert "contains no file" in refusal(tmp_path, empty).message
 
 
-def test_a_bomb_is_stopped_by_what_its_members_say_before_it_is_decompressed(
+def test_a_bomb_is_refused_by_its_headers_before_decompression(
     tmp_path: Path,
 ) -> None:
     liar = tarfile.TarInfo("zeros")

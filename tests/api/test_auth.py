@@ -1,4 +1,4 @@
-"""Who gets in, and how the first token is made."""
+"""Authentication, and creation of the first token."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def test_every_address_under_v1_wants_a_token_and_the_others_do_not(api: Api) ->
     assert api.http.get("/", headers={"Authorization": ""}).status_code == 200
 
 
-def test_without_authentication_everybody_on_this_machine_gets_in(api: Api) -> None:
+def test_without_authentication_every_local_user_has_access(api: Api) -> None:
     app = create_app(
-        settings_for(api.urls, api.store, auth="off"), api.database, api.blobs, api.bells
+        settings_for(api.urls, api.store, auth="off"), api.database, api.blobs, api.notifications
     )
     with TestClient(app, base_url="http://localhost") as http:
         assert http.get("/v1/jobs").status_code == 200

@@ -1,4 +1,4 @@
-"""Bad input: each refusal names field, value, expectation and next step, and nothing is written."""
+"""Invalid input: each refusal names field, value, expectation and next step; no row is written."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ ARCHIVE = {"Content-Type": "application/gzip"}
 
 @pytest.fixture
 def api(unchanged_api: Api) -> Iterator[Api]:
-    """Checks that nothing is written, and so all tests here can share one database."""
+    """Check that no row is written, which allows all tests here to use one database."""
     api = unchanged_api
     api.register(devices=4)
     before = api.rows(), api.uploads()
     yield api
     assert (api.rows(), api.uploads()) == before
-    assert not api.bells.rung
+    assert not api.notifications.sent
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
     ],
 )
 @pytest.mark.parametrize("address", ["/v1/jobs", "/v1/jobs/plan"])
-def test_a_wrong_value_is_named_with_what_was_expected(
+def test_a_wrong_value_is_named_with_the_expectation(
     api: Api, address: str, spec: dict[str, Any], error: dict[str, Any]
 ) -> None:
     found = problem(
@@ -129,13 +129,13 @@ def test_several_wrong_values_are_all_named(api: Api) -> None:
     }
 
 
-def test_what_this_version_does_not_have_is_refused_by_name_and_never_ignored(api: Api) -> None:
+def test_unknown_features_are_refused_by_name_and_never_ignored(api: Api) -> None:
     found = problem(api.submit(changed("secrets", ["TOKEN"])), 422, "not_yet")
     assert found["errors"][0]["pointer"] == "/secrets"
     assert found["errors"][0]["value"] == "['TOKEN']"
 
 
-def test_a_body_that_is_not_json_is_refused_with_its_place(api: Api) -> None:
+def test_a_body_that_is_not_json_is_refused_with_its_position(api: Api) -> None:
     found = problem(
         api.http.post("/v1/jobs", content=b'{"name": first}', headers=JSON), 400, "malformed"
     )
@@ -165,7 +165,7 @@ def test_another_media_type_is_refused(api: Api) -> None:
         assert found["next_step"] == "send Content-Type: application/json"
 
 
-def test_a_body_over_the_limit_is_refused_whether_it_says_its_length_or_not(api: Api) -> None:
+def test_a_body_over_the_limit_is_refused_with_or_without_content_length(api: Api) -> None:
     most = limits.SPEC_BYTES_MAX
     body = b'{"name": "' + b"x" * most + b'"}'
     said = problem(api.http.post("/v1/jobs", content=body, headers=JSON), 413, "too_large")
@@ -189,7 +189,7 @@ def test_a_body_over_the_limit_is_refused_whether_it_says_its_length_or_not(api:
     )
 
 
-def test_a_wrong_token_and_a_missing_one_are_told_apart(api: Api) -> None:
+def test_a_wrong_token_and_a_missing_one_are_distinguished(api: Api) -> None:
     wrong = api.http.post(
         "/v1/jobs", json=SCRIPT, headers={"Authorization": "Bearer lockstep_wrong"}
     )
@@ -298,7 +298,7 @@ def test_an_unknown_job_is_not_found(api: Api) -> None:
     assert "there is no job 'nothing-like-it'" in found["detail"]
 
 
-def test_a_method_that_an_address_does_not_know_is_told_all_that_it_knows(
+def test_an_unknown_method_is_refused_with_the_allowed_ones(
     unchanged_api: Api,
 ) -> None:
     for address, known in (

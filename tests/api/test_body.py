@@ -1,4 +1,4 @@
-"""JSON is read strictly: each leniency refused here would break something later."""
+"""Strict reading of JSON: each leniency that is refused here would cause an error later."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def refusal(raw: bytes) -> LockstepError:
     ],
     ids=lambda value: value[:20] if isinstance(value, str) else "",
 )
-def test_what_is_not_strict_json_is_refused_with_its_place(raw: bytes, says: str) -> None:
+def test_lenient_json_is_refused_with_its_position(raw: bytes, says: str) -> None:
     error = refusal(raw)
     assert error.code is ErrorCode.MALFORMED
     assert says in error.message

@@ -1,4 +1,4 @@
-"""Cancelling and deleting over HTTP: what is answered, and whose bell is rung."""
+"""Cancelling and deleting over HTTP: the answers, and the notifications."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def test_a_queued_job_is_cancelled_at_once(api: Api) -> None:
     assert (events[-1]["message"], events[-1]["actor"]) == ("cancelled by ada", "ada")
 
 
-def test_a_running_job_is_asked_to_stop_and_its_nodes_bell_is_rung(api: Api) -> None:
+def test_a_cancel_of_a_running_job_notifies_its_nodes(api: Api) -> None:
     claim = scenes.run(api.database)
     job = api.http.post("/v1/jobs/last/cancel").json()
     assert (job["state"], job["intent"]) == ("running", "cancel")
-    assert api.bells.rung == [StopAssignment(claim.assignment_id, "n1"), WakeScheduler()]
+    assert api.notifications.sent == [StopAssignment(claim.assignment_id, "n1"), WakeScheduler()]
 
 
-def test_asking_twice_is_no_error_and_rings_again(api: Api) -> None:
+def test_a_second_cancel_is_no_error_and_notifies_again(api: Api) -> None:
     scenes.run(api.database)
     first = api.http.post("/v1/jobs/last/cancel")
     again = api.http.post("/v1/jobs/last/cancel")
@@ -36,7 +36,7 @@ def test_a_job_that_ended_is_not_changed(api: Api) -> None:
     scenes.end(api.database, claim, Reason.SUCCEEDED)
     found = problem(api.http.post(f"/v1/jobs/{claim.job_id}/cancel"), 409, "conflict")
     assert "has already succeeded" in found["detail"]
-    assert not api.bells.rung
+    assert not api.notifications.sent
 
 
 def test_a_job_that_is_not_there_cannot_be_cancelled(api: Api) -> None:

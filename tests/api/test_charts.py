@@ -1,5 +1,4 @@
-"""Charts over HTTP: of one job and of several, against counting the raw points; and what is
-refused."""
+"""Charts of one or several jobs over HTTP, compared with the raw points; and refusals."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from tests.storage.raw_points import NAMES, Stored, check, plant, wanted
 
 
 def _curve(view: SeriesView) -> SeriesData:
-    """With numbers instead of their names."""
+    """Return the curve with numbers instead of their names."""
     fields = view.model_dump()
     return SeriesData(
         **{**fields, **{name: [*map(from_json, fields[name])] for name in ("value", "min", "max")}}
@@ -55,7 +54,7 @@ QUERIES: list[dict[str, object]] = [
 ]
 
 
-def test_every_bucket_of_one_job_and_of_several_says_what_the_points_in_it_say(api: Api) -> None:
+def test_buckets_of_one_job_and_of_several_agree_with_the_points(api: Api) -> None:
     stored = {
         api.job_id(): plant(api.database, "", random.Random(0), []),
         **{
@@ -78,7 +77,7 @@ def test_every_bucket_of_one_job_and_of_several_says_what_the_points_in_it_say(a
             _check(view, stored[view.job_id], query)
 
 
-def test_who_follows_a_job_is_given_what_came_since(api: Api) -> None:
+def test_a_follower_of_a_job_gets_new_points(api: Api) -> None:
     claim = scenes.run(api.database)
 
     def ask(since: str | None = None) -> MetricsView:
@@ -98,7 +97,7 @@ def test_who_follows_a_job_is_given_what_came_since(api: Api) -> None:
     assert "is not a cursor of a job's series" in problem(refused, 422, "invalid")["detail"]
 
 
-def test_who_follows_several_jobs_is_given_what_came_to_each_since(api: Api) -> None:
+def test_a_follower_of_several_jobs_gets_new_points_of_each(api: Api) -> None:
     claim = scenes.run(api.database)
     query = {"jobs": f"{claim.job_id},{api.job_id()}", "names": "train/loss", "attempts": "all"}
 
@@ -120,7 +119,7 @@ def test_who_follows_several_jobs_is_given_what_came_to_each_since(api: Api) -> 
     cursors = ",".join(job.cursor for job in first.jobs)
     second = ask(since=cursors)
     assert new(second) == [(False, [3]), (False, [])]
-    # Whoever asks one job at a time is given the same cursors.
+    # A client that requests one job at a time gets the same cursors.
     for job in second.jobs:
         alone = api.http.get(f"/v1/jobs/{job.job_id}/metrics?names=train/loss&attempts=all").json()
         assert alone["cursor"] == job.cursor
@@ -157,7 +156,7 @@ def test_points_that_are_not_finite_are_counted_also_in_few_buckets(api: Api) ->
         assert found["non_finite"] == expected
 
 
-def test_jobs_are_named_as_anywhere_and_are_there_once_in_the_order_asked(api: Api) -> None:
+def test_jobs_by_any_name_are_there_once_in_the_requested_order(api: Api) -> None:
     first, second = api.job_id(), api.job_id()
     answer = api.http.get(
         "/v1/series", params={"jobs": [f"{second},{first}", "last", first[-8:]], "names": "a"}
@@ -235,7 +234,7 @@ def test_series_of_several_jobs_need_a_token_too(unchanged_api: Api) -> None:
     problem(refused, 401, "unauthenticated")
 
 
-def test_the_limits_of_one_answer_leave_room_for_a_page_of_twenty_runs() -> None:
+def test_the_limits_of_one_answer_allow_a_page_of_twenty_runs() -> None:
     assert limits.SERIES_JOBS_MAX >= 20
     assert limits.SERIES_POINTS_OF_JOBS_MAX >= 20 * 5 * 1_000
 
@@ -292,7 +291,7 @@ def test_a_download_of_nothing_is_a_head(api: Api) -> None:
     problem(api.http.get("/v1/jobs/last/metrics/download?max_points=3"), 422, "invalid")
 
 
-def test_an_answer_is_made_once_however_many_watch_and_anew_with_each_new_point(
+def test_an_answer_is_computed_once_for_all_readers_and_each_new_point(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim = scenes.run(api.database)
@@ -323,11 +322,11 @@ def test_an_answer_is_made_once_however_many_watch_and_anew_with_each_new_point(
     assert made == 5
 
 
-def test_what_is_kept_is_bounded_and_what_was_asked_last_stays() -> None:
+def test_the_cache_is_bounded_and_keeps_recent_answers() -> None:
     kept = ResponseCache(bytes_max=100)
     for number in range(10):
         kept.keep("tag", str(number), bytes(20))
-        assert kept.get("tag", "0") is not None  # asked for again and again
+        assert kept.get("tag", "0") is not None  # requested repeatedly
     assert [number for number in range(10) if kept.get("tag", str(number))] == [0, 6, 7, 8, 9]
     kept.keep("tag", "large", bytes(26))
     assert kept.get("tag", "large") is None

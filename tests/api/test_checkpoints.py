@@ -1,5 +1,4 @@
-"""Reading a job's checkpoints: which is best, what is in one, its files whole and in parts; and
-starting from one."""
+"""Checkpoints over HTTP: the list, the best one, whole and partial files, and starting from one."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ def publish(
     step: int,
     value: float | None = None,
 ) -> None:
-    """A real checkpoint in the store, and its row."""
+    """Publish a real checkpoint in the store, with its row."""
     made = folder / f"step-{step:08d}"
     made.mkdir(parents=True)
     files = {"state.pt": CONTENT + str(step).encode(), "spec.json": b"{}"}
@@ -63,14 +62,14 @@ def publish(
 
 @pytest.fixture
 def claim(api: Api, tmp_path: Path) -> Claim:
-    """A job with checkpoints of steps 10, 20 and 30, of which 20 is the best."""
+    """Claim a job with checkpoints of steps 10, 20 and 30, of which 20 is the best."""
     made = scenes.run(api.database, name="first")
     for step, value in ((10, 0.7), (20, 0.5), (30, 0.6)):
         publish(api.database, api.blobs, made, tmp_path / "made", step, value)
     return made
 
 
-def test_the_list_says_which_is_the_best(api: Api, claim: Claim) -> None:
+def test_the_list_marks_the_best_checkpoint(api: Api, claim: Claim) -> None:
     found = api.http.get(f"/v1/jobs/{claim.job_id}/checkpoints").json()["items"]
     assert [(one["step"], one["value"], one["best"]) for one in found] == [
         (30, 0.6, False),
@@ -110,9 +109,7 @@ def test_every_file_arrives_as_it_was_written(api: Api, claim: Claim) -> None:
         assert (again.status_code, again.content) == (304, b"")
 
 
-def test_a_broken_download_goes_on_where_it_stopped_if_the_file_is_the_same(
-    api: Api, claim: Claim
-) -> None:
+def test_a_broken_download_resumes_if_the_file_is_the_same(api: Api, claim: Claim) -> None:
     address = f"/v1/jobs/{claim.job_id}/checkpoints/20/files/state.pt"
     whole = CONTENT + b"20"
     tag = f'"{digest(whole)}"'
@@ -132,7 +129,7 @@ def test_a_broken_download_goes_on_where_it_stopped_if_the_file_is_the_same(
     assert beyond.headers["content-range"] == f"bytes */{len(whole)}"
 
 
-def test_two_attempts_that_saved_the_same_step_are_told_apart(
+def test_two_attempts_that_saved_the_same_step_are_distinguished(
     api: Api, claim: Claim, tmp_path: Path
 ) -> None:
     scenes.end(api.database, claim, Reason.KILLED)
@@ -173,7 +170,7 @@ def test_two_attempts_that_saved_the_same_step_are_told_apart(
         ("/20/files/..%2F..%2Fjobs.db", "no route for GET", "/docs"),
     ],
 )
-def test_what_is_not_there_is_named_with_what_is(
+def test_a_missing_checkpoint_is_named_with_the_existing_ones(
     api: Api, claim: Claim, rest: str, detail: str, next_step: str
 ) -> None:
     found = problem(api.http.get(f"/v1/jobs/{claim.job_id}/checkpoints{rest}"), 404, "not_found")
@@ -195,7 +192,7 @@ def test_a_checkpoint_is_named_by_its_step_last_or_best(api: Api, claim: Claim, 
     problem(api.http.get(f"/v1/jobs/{claim.job_id}/checkpoints/{which}"), 422, "invalid")
 
 
-def test_what_is_gone_from_the_store_or_damaged_in_it_is_said(api: Api, claim: Claim) -> None:
+def test_missing_and_damaged_files_of_the_store_are_reported(api: Api, claim: Claim) -> None:
     address = f"/v1/jobs/{claim.job_id}/checkpoints"
     stored = api.store / f"jobs/{claim.job_id}/1"
     (stored / "step-00000010/state.pt").unlink()
@@ -207,7 +204,7 @@ def test_what_is_gone_from_the_store_or_damaged_in_it_is_said(api: Api, claim: C
 
 
 @pytest.mark.parametrize("stored", [CONTENT[:1_000_000], CONTENT + b"10 and more", b""])
-def test_a_file_of_another_size_than_was_written_is_damaged_and_not_begun(
+def test_a_file_of_another_size_is_reported_as_damaged_before_any_byte(
     api: Api, claim: Claim, stored: bytes
 ) -> None:
     (api.store / f"jobs/{claim.job_id}/1/step-00000010/state.pt").write_bytes(stored)
@@ -274,7 +271,7 @@ def test_a_source_that_is_not_there_is_refused_and_nothing_is_written(
     assert api.rows() == before
 
 
-def test_a_repeat_answers_with_its_job_though_the_source_is_gone(api: Api, claim: Claim) -> None:
+def test_a_repeat_answers_with_its_job_after_the_source_was_deleted(api: Api, claim: Claim) -> None:
     first = api.submit(starting_from("job:first@10"), **{"Idempotency-Key": "k"})
     with api.database.jobs() as session:
         checkpoints.prune(session, claim.job_id, 1)

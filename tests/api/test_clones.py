@@ -1,4 +1,4 @@
-"""Cloning a job: the same spec again with changes, checked and repeated as every submit is."""
+"""Clones of a job: the same spec with changes, checked and repeated like every submit."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def _clone(
     return api.http.post(f"/v1/jobs/{reference}/clone", json=body, headers=headers)
 
 
-def test_a_clone_is_a_new_job_with_the_same_document_and_says_where_it_comes_from(api: Api) -> None:
+def test_a_clone_is_a_new_job_with_the_same_document(api: Api) -> None:
     first = api.job_id({**TRAIN, "labels": {"team": "a"}})
-    api.bells.rung.clear()
+    api.notifications.sent.clear()
     response = _clone(api, first)
     made = response.json()
     assert response.status_code == 201
@@ -31,13 +31,13 @@ def test_a_clone_is_a_new_job_with_the_same_document_and_says_where_it_comes_fro
     assert made["id"] != first
     assert made["spec"] == api.http.get(f"/v1/jobs/{first}").json()["spec"]
     assert made["labels"] == {"team": "a"}
-    assert api.bells.rung == [WakeScheduler()]
+    assert api.notifications.sent == [WakeScheduler()]
     events = api.http.get(f"/v1/jobs/{made['id']}/events").json()["items"]
     assert [event["kind"] for event in events] == ["submitted", "cloned"]
     assert events[1]["message"] == f"cloned from gpt ({first}), nothing changed"
 
 
-def test_changed_values_are_taken_whole_and_the_first_job_stays_as_it_is(api: Api) -> None:
+def test_changes_replace_whole_values_and_leave_the_first_job_alone(api: Api) -> None:
     first = api.job_id(TRAIN)
     changes = {
         "/train/steps": None,
@@ -65,7 +65,7 @@ def test_no_body_at_all_clones_too(api: Api) -> None:
     assert api.http.post(f"/v1/jobs/{job}/clone").status_code == 201
 
 
-def test_a_repeat_with_the_same_key_is_the_same_clone_also_of_last(api: Api) -> None:
+def test_a_repeat_with_the_same_key_gives_the_same_clone(api: Api) -> None:
     api.job_id()
     first = _clone(api, "last", {"/priority": 60}, **{"Idempotency-Key": "k"})
     again = _clone(api, "last", {"/priority": 60}, **{"Idempotency-Key": "k"})
@@ -116,7 +116,9 @@ def test_a_wrong_change_is_named_and_nothing_is_written(
     ("body", "what"),
     [(b'{"set": ', "not JSON"), (b'{"set": {"/priority": ' + b"1" * 31 + b"}}", "has 31 digits")],
 )
-def test_what_is_no_json_is_told_what_a_clone_takes(api: Api, body: bytes, what: str) -> None:
+def test_an_invalid_body_is_refused_with_the_fields_of_a_clone(
+    api: Api, body: bytes, what: str
+) -> None:
     job = api.job_id()
     refused = api.http.post(
         f"/v1/jobs/{job}/clone", content=body, headers={"Content-Type": "application/json"}
@@ -130,7 +132,7 @@ def test_a_clone_of_nothing_is_not_found(api: Api) -> None:
     problem(_clone(api, "gone"), 404, "not_found")
 
 
-def test_the_job_whose_weights_were_taken_is_the_one_of_then_unless_it_is_changed() -> None:
+def test_a_clone_keeps_the_source_of_the_weights_unless_it_is_changed() -> None:
     asked = {**TRAIN, "train": {**TRAIN["train"], "init_from": "job:last"}}
     settled = {"train": {**TRAIN["train"], "init_from": "job:0199@50"}}
     source = JobRow(id="x", name="gpt", document=asked, spec=settled)

@@ -1,4 +1,4 @@
-"""Answers as gzip: for whom, which, and that they say the same."""
+"""Compressed answers: the clients and answers concerned, and equal contents."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.storage import scenes
 
 
 def _raw(api: Api, address: str, accept: str) -> tuple[dict[str, str], bytes]:
-    """Headers and the body as it travelled."""
+    """Return headers and the body as transferred."""
     with api.http.stream("GET", address, headers={"Accept-Encoding": accept}) as answer:
         return dict(answer.headers), b"".join(answer.iter_raw())
 
 
-def test_a_chart_travels_as_gzip_to_whom_takes_it_and_means_the_same(api: Api) -> None:
+def test_a_chart_is_compressed_for_clients_that_accept_it(api: Api) -> None:
     claim = scenes.run(api.database)
     ship_metrics(api, claim, *(record(step) for step in range(1, 3_000)))
     address = f"/v1/jobs/{claim.job_id}/metrics?max_points=1000"
@@ -35,7 +35,7 @@ def test_a_chart_travels_as_gzip_to_whom_takes_it_and_means_the_same(api: Api) -
     assert unchanged.status_code == 304
 
 
-def test_what_is_small_or_no_json_is_sent_as_it_is(api: Api) -> None:
+def test_small_answers_and_other_types_are_not_compressed(api: Api) -> None:
     job_id = api.job_id()
     for address in (f"/v1/jobs/{job_id}/metrics", f"/v1/jobs/{job_id}/metrics/download"):
         headers, _ = _raw(api, address, "gzip")

@@ -1,4 +1,4 @@
-"""Polling with entity tags: an unchanged answer costs no body, and no change is ever missed."""
+"""Polling with entity tags: an unchanged answer has no body, and no change is missed."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.api.test_reading import record, ship_logs, ship_metrics
 from tests.storage import scenes
 
 Held = dict[str, tuple[str, bytes]]
-"""Tag and body that a poller holds, by address."""
+"""Tag and body that a poller has, by address."""
 
 
 def addresses(job_id: str) -> list[str]:
-    """Everything that is polled."""
+    """Return all polled addresses."""
     parts = (
         "",
         "/events",
@@ -38,8 +38,10 @@ def addresses(job_id: str) -> list[str]:
 
 
 def poll(api: Api, held: Held, job_id: str) -> set[str]:
-    """Ask for everything as a poller does, and check each 304 against the answer to one who holds
-    nothing."""
+    """Poll all addresses.
+
+    Each 304 is checked against the answer to a client without a tag.
+    """
     changed = set()
     for address in addresses(job_id):
         before = held.get(address)
@@ -60,15 +62,17 @@ def poll(api: Api, held: Held, job_id: str) -> set[str]:
 
 
 def story(api: Api) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """A job's life and what happens around it, one change after the other; the first is that it is
-    there."""
+    """Yield after each change in a job's life and around it.
+
+    The first change is the job's creation.
+    """
     database = api.database
     job_id = scenes.submit(database)
     yield job_id, lambda: None
     yield (
         "/v1/jobs",
         lambda: scenes.add_node(database),
-    )  # it waits for another reason now, without any change of its own
+    )  # the reason of its wait changed without a change of the job
     yield "/v1/queue", lambda: set_waiting(api, {job_id: (1, "two devices are busy")})
     yield "/v1/jobs?state=queued&limit=1", lambda: api.job_id({**SCRIPT, "priority": 90})
     yield "/v1/queue", lambda: set_waiting(api, {job_id: (2, "behind another")})
@@ -140,7 +144,7 @@ def silence(api: Api) -> None:
         session.execute(update(NodeRow).values(seen_at=db_now() - 3_600.0))
 
 
-def test_after_any_change_no_poller_is_told_that_nothing_changed(api: Api) -> None:
+def test_after_any_change_no_poller_gets_a_304(api: Api) -> None:
     told = story(api)
     job_id, _ = next(told)
     held: Held = {}

@@ -1,5 +1,4 @@
-"""The API's description is complete: every name, answer, refusal and header, and each example is
-one of its own kind."""
+"""Completeness of the API's description: names, answers, refusals, headers, valid examples."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ OPERATIONS = {
     *("getJobLogs", "downloadJobLogs", "followJobLogs", "putUpload", "getUpload"),
     *("listNodes", "drainNode", "resumeNode", "livez", "readyz", "scrapeMetrics"),
 }
-"""Names that clients are generated from: one that is here stays."""
+"""Names from which clients are generated. A name in this list never disappears."""
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +49,7 @@ def test_no_operation_changes_its_name(document: dict[str, Any]) -> None:
     assert set(operations(document)) >= OPERATIONS
 
 
-def test_every_operation_says_what_it_does_and_every_answer_what_it_means(
+def test_every_operation_and_every_answer_has_a_description(
     document: dict[str, Any],
 ) -> None:
     for name, operation in operations(document).items():

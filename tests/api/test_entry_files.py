@@ -1,4 +1,4 @@
-"""The file that a job starts with: refused at the submit where it is certainly missing."""
+"""The file that a job starts: a submit is refused if the file is certainly missing."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_file_that_is_not_in_the_code_is_refused(
         "again.py",
         "/srv/other.py",
         "other",
-        "run.sh",  # a program of PATH
+        "run.sh",  # a program in PATH
         "env other.py",
         "env -C /srv python other.py",
         "poetry run python other.py",
@@ -94,14 +94,14 @@ def test_a_file_that_is_not_in_the_code_is_refused(
         "torchrun -m pkg.missing other.py",
         "mpirun -wdir /srv python other.py",
         "-m other",
-        "-m sub.missing",  # without __init__.py, an installed `sub` would be taken
+        "-m sub.missing",  # without __init__.py, Python would prefer an installed `sub`
         "-m pkg.fit",
         "python -m pkg.ext",
         "python -m installed.module",
         "python -m torch.distributed.run train.py",
     ],
 )
-def test_what_is_there_or_uncertain_is_not_refused(command: str) -> None:
+def test_existing_and_uncertain_files_are_not_refused(command: str) -> None:
     names = [*FILES, "conf", "again.py"]
     assert not list(missing_entry(read_spec(script(command.split(), None)), names))
 
@@ -127,9 +127,7 @@ def test_a_task_whose_file_is_not_in_the_code_is_refused(unchanged_api: Api) -> 
     assert submit("sub/tool.py:Task").status_code == 201
 
 
-def test_code_of_which_the_files_are_not_known_is_not_judged(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_code_with_unknown_files_is_not_checked(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "CODE_FILE_CHARS_MAX", 5)
     spec = script(["other.py"], put(api, code(["a.py", "b.py"])))
     assert api.submit(spec).status_code == 201

@@ -1,4 +1,4 @@
-"""When a queued job is likely to start, as its page, the queue, the list and the plan say it."""
+"""Expected start of a queued job on its page, in the queue, in the list and in the plan."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ BOTH = {**SCRIPT, "resources": {"gpus": 4}}
 
 @pytest.fixture
 def claim(api: Api) -> Claim:
-    """A job that holds two of four devices, has done 5 of 20 steps of 64 samples, and does one step
-    in two minutes."""
+    """Claim a job that holds two of four devices.
+
+    It has completed 5 of 20 steps of 64 samples, with two minutes per step.
+    """
     claim = scenes.run(api.database)
     report(api, claim, step=5, samples_per_second=64 / 120)
     return claim
@@ -48,9 +50,7 @@ def seconds_ahead(start: str) -> float:
     return (datetime.fromisoformat(start) - datetime.now(UTC)).total_seconds()
 
 
-def test_everywhere_a_queued_job_says_when_the_job_before_it_will_have_ended(
-    api: Api, claim: Claim
-) -> None:
+def test_every_view_of_a_queued_job_has_the_same_expected_start(api: Api, claim: Claim) -> None:
     job_id = wait(api, BOTH)
     views = [
         api.http.get(f"/v1/jobs/{job_id}").json(),
@@ -63,7 +63,7 @@ def test_everywhere_a_queued_job_says_when_the_job_before_it_will_have_ended(
     assert 1_780 <= seconds_ahead(starts.pop()) <= 1_800 + 300
 
 
-def test_a_plan_says_it_before_anything_is_submitted(api: Api, claim: Claim) -> None:
+def test_a_plan_has_the_estimate_before_a_submit(api: Api, claim: Claim) -> None:
     plan = api.http.post("/v1/jobs/plan", json={**TRAIN, "resources": {"gpus": 4}}).json()
     assert plan["placement"] == []
     assert 1_780 <= seconds_ahead(plan["queue"]["estimated_start"]) <= 1_800 + 300
@@ -75,12 +75,12 @@ def test_a_job_behind_one_of_unknown_length_has_no_estimate(api: Api) -> None:
     assert api.http.get(f"/v1/jobs/{job_id}").json()["queue"]["estimated_start"] is None
 
 
-def test_what_starts_at_the_next_look_anyway_has_no_estimate(api: Api, claim: Claim) -> None:
+def test_a_job_that_starts_in_the_next_cycle_has_no_estimate(api: Api, claim: Claim) -> None:
     job_id = wait(api, SCRIPT)
     assert api.http.get(f"/v1/jobs/{job_id}").json()["queue"]["estimated_start"] is None
 
 
-def test_an_estimate_that_has_not_moved_is_a_304_and_one_that_has_is_not(
+def test_only_an_unchanged_estimate_is_a_304(
     api: Api, claim: Claim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = wait(api, BOTH)
@@ -104,7 +104,7 @@ def test_a_speed_that_means_nothing_gives_no_estimate(api: Api, claim: Claim) ->
 @pytest.mark.parametrize(
     ("ahead", "to"), [(30.0, 60), (599.0, 60), (601.0, 300), (3_601.0, 900), (90_000.0, 3_600)]
 )
-def test_the_farther_away_the_rounder(ahead: float, to: int) -> None:
+def test_later_estimates_are_rounder(ahead: float, to: int) -> None:
     now_ = 1_790_000_000.0
     found = rounded(now_ + ahead, now=now_)
     assert found % to == 0

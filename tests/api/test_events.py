@@ -1,4 +1,4 @@
-"""What happened to a job, page by page, from either end."""
+"""Events of a job, page by page, from either end."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ def test_events_are_read_from_the_newest_back_to_the_first(api: Api) -> None:
         told += page["items"]
         cursor = page["next_cursor"] and {"cursor": page["next_cursor"]}
     assert told == everything[::-1]
-    # And who began at the newest goes on forward from there.
+    # A client that began at the newest event continues forward from it.
     ahead = api.http.get(address, params={"cursor": told[0]["id"]}).json()
     assert ahead == {"items": [], "next_cursor": None}

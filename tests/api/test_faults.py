@@ -1,5 +1,4 @@
-"""What a caller sees when something below the api is broken: a reason and what to do, never an
-internal message."""
+"""Answers when a part below the api is broken: a reason and advice, never an internal message."""
 
 from __future__ import annotations
 
@@ -17,14 +16,14 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.jobs import jobs, listing
 from lockstep.storage.objects.blobs import BlobStore
 from tests.api.archives import code, digest
-from tests.api.conftest import SCRIPT, TOKEN, Api, Bells, problem, settings_for
+from tests.api.conftest import SCRIPT, TOKEN, Api, Notifications, problem, settings_for
 from tests.brokers import until
 from tests.databases import Urls
 from tests.faults.table import Drill
 from tests.full_disk import full
 
 NOBODY: dict[str, Urls] = {
-    # Port 9 of loopback: nothing listens there, and a connection is refused at once.
+    # Port 9 of loopback has no listener, so a connection is refused at once.
     "postgresql": ("postgresql+psycopg://u@127.0.0.1:9/x", "postgresql+psycopg://u@127.0.0.1:9/x"),
     "sqlite": (
         "sqlite:////proc/no/such/folder/jobs.db",
@@ -37,7 +36,7 @@ NOBODY: dict[str, Urls] = {
 def serving_without_a_database(kind: str, store: object) -> Iterator[TestClient]:
     database = Database(*NOBODY[kind])
     settings = settings_for(NOBODY[kind], store)  # type: ignore[arg-type]  # a Path
-    app = create_app(settings, database, BlobStore(str(store)), Bells())
+    app = create_app(settings, database, BlobStore(str(store)), Notifications())
     try:
         with TestClient(app, headers={"Authorization": f"Bearer {TOKEN}"}) as http:
             yield http
@@ -46,7 +45,7 @@ def serving_without_a_database(kind: str, store: object) -> Iterator[TestClient]
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_a_database_that_is_away_is_503_with_when_to_come_back(kind: str, tmp_path: object) -> None:
+def test_an_unavailable_database_is_503_with_retry_after(kind: str, tmp_path: object) -> None:
     with serving_without_a_database(kind, tmp_path) as http:
         for response in (
             http.post("/v1/jobs", json=SCRIPT),
@@ -89,13 +88,11 @@ def test_a_full_disk_refuses_the_submit_and_writes_nothing(
     assert problem(refused, 507, "storage_full")["detail"].endswith("nothing was written")
     assert refused.headers["retry-after"] == "60"
     assert api.rows()["jobs"] == 0
-    assert not api.bells.rung
+    assert not api.notifications.sent
 
 
 @pytest.mark.row
-def test_a_disk_that_fills_up_under_submits_keeps_each_that_was_accepted_and_nothing_of_the_others(
-    api: Api, drill: Drill
-) -> None:
+def test_a_disk_that_fills_up_keeps_accepted_submits_and_no_others(api: Api, drill: Drill) -> None:
     drill.begin("F19", "the disk fills up under submits")
     spec = {**SCRIPT, "env": {"PADDING": "x" * 2_000}}
     accepted = []
@@ -112,7 +109,7 @@ def test_a_disk_that_fills_up_under_submits_keeps_each_that_was_accepted_and_not
         for job_id in accepted:
             assert api.http.get(f"/v1/jobs/{job_id}").status_code == 200
     assert api.rows()["jobs"] == api.rows()["idempotency_keys"] == len(accepted)
-    assert len(api.bells.rung) == len(accepted)
+    assert len(api.notifications.sent) == len(accepted)
     again = api.submit(spec, **{"Idempotency-Key": f"key-{len(accepted)}"})
     assert again.status_code == 201, "with room again the same request is accepted"
     listed = {job["id"] for job in api.http.get("/v1/jobs?limit=500").json()["items"]}
@@ -123,7 +120,7 @@ def test_a_disk_that_fills_up_under_submits_keeps_each_that_was_accepted_and_not
     assert listed == {*accepted, again.json()["id"]}
 
 
-def test_a_defect_tells_the_caller_an_id_and_the_log_the_cause(
+def test_a_defect_gives_the_caller_an_id_and_the_log_the_cause(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def defect(*_arguments: object, **_more: object) -> None:
@@ -175,7 +172,9 @@ def test_ready_without_a_broker_is_degraded_and_still_ready(api: Api) -> None:
 def test_a_database_of_another_version_is_not_ready(tmp_path: object) -> None:
     urls = (f"sqlite:///{tmp_path}/jobs.db", f"sqlite:///{tmp_path}/series.db")
     database = Database(*urls)
-    app = create_app(settings_for(urls, tmp_path), database, BlobStore(str(tmp_path)), Bells())  # type: ignore[arg-type]
+    app = create_app(
+        settings_for(urls, tmp_path), database, BlobStore(str(tmp_path)), Notifications()
+    )  # type: ignore[arg-type]
     try:
         with TestClient(app) as http:
             ready = http.get("/readyz")
@@ -186,32 +185,32 @@ def test_a_database_of_another_version_is_not_ready(tmp_path: object) -> None:
     assert ready.json()["checks"]["database"].endswith("with: lockstep migrate")
 
 
-def test_a_missing_store_is_reported_and_named_only_to_callers_with_a_token(api: Api) -> None:
+def test_a_missing_store_is_named_only_to_callers_with_a_token(api: Api) -> None:
     api.store.rmdir()
-    stranger = api.http.get("/readyz", headers={"Authorization": ""})
+    signed_out = api.http.get("/readyz", headers={"Authorization": ""})
     liar = api.http.get("/readyz", headers={"Authorization": "Bearer not-a-token-of-this-service"})
     known = api.http.get("/readyz")
-    assert {answer.status_code for answer in (stranger, liar, known)} == {200}
-    assert stranger.json() == liar.json()
-    assert stranger.json()["status"] == "degraded"
-    assert stranger.json()["checks"]["store"].startswith("not usable")
-    assert str(api.store) not in stranger.text
+    assert {answer.status_code for answer in (signed_out, liar, known)} == {200}
+    assert signed_out.json() == liar.json()
+    assert signed_out.json()["status"] == "degraded"
+    assert signed_out.json()["checks"]["store"].startswith("not usable")
+    assert str(api.store) not in signed_out.text
     assert (
         known.json()["checks"]["store"]
         == f"{api.store} cannot be written: No such file or directory"
     )
 
 
-def test_a_database_that_is_away_is_not_described_to_strangers(tmp_path: object) -> None:
+def test_an_unavailable_database_is_not_described_without_a_token(tmp_path: object) -> None:
     with serving_without_a_database("postgresql", tmp_path) as http:
-        stranger = http.get("/readyz", headers={"Authorization": ""})
-    assert stranger.status_code == 503
-    assert stranger.json()["checks"]["database"].startswith("does not answer")
+        signed_out = http.get("/readyz", headers={"Authorization": ""})
+    assert signed_out.status_code == 503
+    assert signed_out.json()["checks"]["database"].startswith("does not answer")
     for detail in ("127.0.0.1", "localhost", "port", "user", "connection"):
-        assert detail not in stranger.text
+        assert detail not in signed_out.text
 
 
-def test_code_for_a_store_that_cannot_be_written_is_refused_with_its_reason(api: Api) -> None:
+def test_code_for_a_read_only_store_is_refused_with_a_reason(api: Api) -> None:
     archive = code(["train.py"])
     api.store.rmdir()
     api.store.write_text("not a folder")

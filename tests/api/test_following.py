@@ -1,4 +1,4 @@
-"""Following a log: every line once, whoever breaks off; and what a hundred readers cost."""
+"""Followed logs: every line once after any interruption, and the cost of a hundred readers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.storage import scenes
 
 
 def _events(text: str) -> list[dict[str, str]]:
-    """The events of a stream that has ended, field by field."""
+    """Return the events of a stream that has ended, field by field."""
     blocks = [block for block in text.split("\n\n") if block]
     return [
         dict(line.split(": ", 1) for line in block.split("\n") if not line.startswith(":"))
@@ -89,7 +89,7 @@ def test_a_stream_is_resumed_behind_any_of_its_events(api: Api) -> None:
     problem(api.http.get("/v1/jobs/nobody/logs/stream"), 404, "not_found")
 
 
-def test_too_many_streams_are_refused_and_one_that_has_ended_makes_room(
+def test_too_many_streams_are_refused_until_one_ends(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "LOG_STREAMS_MAX", 2)
@@ -107,7 +107,7 @@ def test_too_many_streams_are_refused_and_one_that_has_ended_makes_room(
 
 
 class Watched:
-    """Statements on both databases, counted while it is open."""
+    """Counter of the statements on both databases while it is open."""
 
     def __init__(self, database: Database) -> None:
         self.statements: list[str] = []
@@ -120,14 +120,14 @@ class Watched:
 
 
 async def _take(stream: AsyncIterator[bytes], count: int) -> list[dict[str, str]]:
-    """So many events with data; comments and places are passed over."""
+    """Return this many events with data; comments and offsets are skipped."""
     found: list[dict[str, str]] = []
     while len(found) < count:
         found += [each for each in _events((await anext(stream)).decode()) if "data" in each]
     return found
 
 
-def test_a_hundred_silent_followers_cost_two_statements_a_period_and_one_read_when_a_line_comes(
+def test_the_cost_of_a_hundred_followers_is_that_of_one(
     api: Api,
 ) -> None:
     claim = scenes.run(api.database)
@@ -146,7 +146,7 @@ def test_a_hundred_silent_followers_cost_two_statements_a_period_and_one_read_wh
             for line in _lines(each)
         } == {"first"}
         waiting = [asyncio.create_task(_take(stream, 1)) for stream in streams]
-        # After the first round of news nobody reads any more: only the poller asks.
+        # After the first round of news, only the poller reads.
         while following._reads or len([s for s in watched.statements if "progress" in s]) < 3:
             await asyncio.sleep(0.005)
         watched.statements.clear()
@@ -191,7 +191,7 @@ def test_a_silent_stream_shows_a_sign_of_life_and_close_ends_it(api: Api) -> Non
     asyncio.run(follow())
 
 
-def test_a_reader_that_goes_away_does_not_cancel_what_another_waits_for(
+def test_a_disconnect_does_not_cancel_the_read_of_another_reader(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim = scenes.run(api.database)
@@ -234,7 +234,7 @@ def program(tmp_path: Path) -> Iterator[Program]:
     made.end(signal.SIGKILL)
 
 
-def test_over_a_real_connection_lines_arrive_as_they_come_and_a_stop_of_the_service_ends_the_stream(
+def test_a_real_connection_gets_lines_at_once_and_ends_with_the_service(
     program: Program,
 ) -> None:
     program.start()
@@ -255,7 +255,7 @@ def test_over_a_real_connection_lines_arrive_as_they_come_and_a_stop_of_the_serv
         with http.stream("GET", address, headers={"Last-Event-ID": last}) as response:
             events = iter(EventSource(response))
             assert next(events).id == last
-            # A stream does not keep the service from ending, and is closed as a whole answer.
+            # A stream does not delay the end of the service, and is closed as a complete answer.
             assert program.end() < 60
             assert [each.event for each in events if each.data] == []
     # The client reads a page, then follows the stream to its end event.

@@ -1,5 +1,4 @@
-"""A plan shows what memory each rank needs: computed, or what an earlier job of the same size
-left."""
+"""Memory of each rank in a plan: computed, or measured in an earlier job of the same size."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ OWN: dict[str, Any] = {
 
 
 class Computes:
-    """Stands for the process: answers when it may, and notes what it was asked."""
+    """Stand-in for the process: it answers when it is allowed to, and records its requests."""
 
     def __init__(self) -> None:
         self.asked: list[ForecastRequest] = []
@@ -56,7 +55,7 @@ def computes() -> Computes:
 
 @pytest.fixture
 def served(api: Api, computes: Computes) -> Api:
-    """A service that computes, and has a node."""
+    """Return a service that computes forecasts and has a node."""
     register(api)
     use(api, Forecasts(api.database, computes, wait_seconds=60))
     computes.may_answer.set()
@@ -64,7 +63,7 @@ def served(api: Api, computes: Computes) -> Api:
 
 
 def use(api: Api, forecasts: Forecasts) -> None:
-    parts = api.http.app.state.parts  # type: ignore[attr-defined] # the application it was made with
+    parts = api.http.app.state.parts  # type: ignore[attr-defined]  # set by the app
     object.__setattr__(parts, "forecasts", forecasts)
 
 
@@ -82,7 +81,7 @@ def planned(api: Api, spec: Any = TRAIN) -> Any:
     return answer.json()["memory"]
 
 
-def test_a_built_in_task_has_its_forecast_its_parts_and_what_the_device_allows(served: Api) -> None:
+def test_a_built_in_task_has_a_forecast_with_parts_and_limit(served: Api) -> None:
     found = planned(served)
     assert (found["state"], found["source"]) == ("known", "task")
     assert found["forecast"] == {**PARTS, "peak": 7 * 2**20}
@@ -90,9 +89,7 @@ def test_a_built_in_task_has_its_forecast_its_parts_and_what_the_device_allows(s
     assert (found["device_type"], found["capacity_bytes"]) == ("cpu", 2**30)
 
 
-def test_a_plan_does_not_wait_for_a_long_forecast_and_a_later_one_has_it(
-    api: Api, computes: Computes
-) -> None:
+def test_a_long_forecast_does_not_delay_a_plan(api: Api, computes: Computes) -> None:
     register(api)
     use(api, Forecasts(api.database, computes, wait_seconds=0))
     assert planned(api)["state"] == "computing"
@@ -104,7 +101,7 @@ def test_a_plan_does_not_wait_for_a_long_forecast_and_a_later_one_has_it(
     assert len(computes.asked) == 1
 
 
-def test_what_does_not_change_the_memory_asks_for_nothing_new(
+def test_changes_without_effect_on_memory_start_no_forecast(
     served: Api, computes: Computes
 ) -> None:
     planned(served)
@@ -121,7 +118,7 @@ def test_what_does_not_change_the_memory_asks_for_nothing_new(
     assert len(computes.asked) == 2
 
 
-def test_what_a_rank_may_use_is_the_device_without_the_headroom(
+def test_the_limit_of_a_rank_is_the_device_without_headroom(
     served: Api, computes: Computes
 ) -> None:
     planned(served, {**TRAIN, "train": TRAIN["train"] | {"memory_headroom": 0.5}})
@@ -135,7 +132,8 @@ def test_the_device_is_the_smallest_of_those_that_the_job_may_get(api: Api) -> N
     one = {**TRAIN, "resources": {"gpus": 2, "gpu_type": "B"}}
     assert planned(api, one)["capacity_bytes"] == 2**33
     many = {**TRAIN, "resources": {"gpus": 2}}
-    assert planned(api, many)["device_type"] in {"A", "B"}  # Where it would be placed now.
+    # On the node on which it would be placed now.
+    assert planned(api, many)["device_type"] in {"A", "B"}
 
 
 @pytest.mark.parametrize(
@@ -164,7 +162,7 @@ def test_of_many_at_once_the_newest_are_computed(api: Api, computes: Computes) -
     computes.may_answer.set()
     forecasts._pool.shutdown()
     asked = [request.train.task_args["layers"] for request in computes.asked]
-    # One may have begun before others came.
+    # One may have started before the others arrived.
     assert asked[-WAITING_MAX:] == [9, 10]
     assert len(asked) <= WAITING_MAX + 1
 
@@ -201,7 +199,7 @@ def test_a_service_that_ends_does_not_wait_for_a_forecast(
 
 
 def ran(api: Api, *, measured: float | None = None, **changes: Any) -> str:
-    """A job that ran on n1 and left its forecast."""
+    """Return a job that ran on n1 and left its forecast."""
     claim = scenes.start(api.database, scenes.submit(api.database, **changes))
     plan = {
         "batch_size": 64,
@@ -226,7 +224,7 @@ def ran(api: Api, *, measured: float | None = None, **changes: Any) -> str:
     return claim.job_id
 
 
-def test_without_the_task_it_is_what_an_earlier_job_of_the_same_size_had(api: Api) -> None:
+def test_without_the_task_an_earlier_job_of_equal_size_counts(api: Api) -> None:
     register(api)
     job = ran(api, measured=5e6, **OWN)
     found = planned(api, {**TRAIN, **OWN})
@@ -253,7 +251,7 @@ def test_a_job_of_another_size_does_not_count(api: Api, changes: dict[str, Any])
     assert planned(api, {**TRAIN, **OWN, "train": OWN["train"] | changes})["state"] == "unknown"
 
 
-def test_a_job_on_another_device_type_or_number_of_ranks_does_not_count(api: Api) -> None:
+def test_jobs_on_other_devices_or_numbers_of_ranks_do_not_count(api: Api) -> None:
     register(api)
     ran(api, **OWN)
     register(api, "n2", "other")
@@ -277,7 +275,7 @@ def test_the_process_answers_for_each_built_in_task_that_needs_no_files() -> Non
     assert found.forecast.peak <= 0.85 * 2**28
 
 
-def test_a_process_that_cannot_work_says_why() -> None:
+def test_a_process_that_cannot_work_reports_the_reason() -> None:
     args = {"model": "/nowhere", "path": "x"}
     train = {
         "task": "hf_causal_lm",
@@ -290,7 +288,7 @@ def test_a_process_that_cannot_work_says_why() -> None:
     assert "/nowhere has no config.json" in (found.why or "")
 
 
-def test_a_process_that_computes_too_long_is_ended_by_its_time_on_a_processor() -> None:
+def test_a_process_that_computes_too_long_is_ended_by_cpu_time() -> None:
     train = Train.model_validate(
         {"task": "causal_lm", "batch": {"size": 64, "micro_size": "auto"}, "steps": 1}
     )

@@ -1,12 +1,11 @@
-"""What no caller may bring about, whatever it sends: schemathesis reads the API's description and
-tries.
+"""Fuzzing of the API: schemathesis reads the API's description and sends random requests.
 
-Its checks: no server error; statuses, headers, media types and bodies as described; what the
-description allows is accepted and what it forbids refused; no way in without a token; unknown
-methods refused, with those that are known.
+Its checks: no server error; statuses, headers, media types and bodies as described; the description
+decides on acceptance and refusal; no access without a token; unknown methods are refused with a
+list of the allowed ones.
 
-Not here: what one bad input is told (``test_bad_input``), and whether the description is complete
-(``test_description``).
+Not here: the message for one invalid input (``test_bad_input``), and the completeness of the
+description (``test_description``).
 """
 
 from __future__ import annotations
@@ -27,12 +26,17 @@ from tests.api.test_reading import record, ship_logs, ship_metrics
 from tests.storage import scenes
 
 BEYOND_A_SCHEMA = ("submitJob", "planJob", "putUpload", "getJobLogs", "followJobLogs", "getSeries")
-"""Have rules between values, or about what a file holds, which no description can state: there,
-what the description allows may be refused with 422."""
+"""Operations with rules between values, or about the content of a file, which a description cannot
+state.
+
+They may refuse an input that the description allows with 422.
+"""
 ACCEPTED = ["2xx", "3xx", "404", "409", "422"]
 ANY_VALUE = ("cloneJob",)
-"""Take any JSON value, numbers of a hundred digits included, which no job has a use for: refused
-with 400."""
+"""Operations that accept any JSON value.
+
+Numbers of a hundred digits are refused with 400, because no job uses them.
+"""
 
 
 @schemathesis.serializer("application/octet-stream")
@@ -41,7 +45,10 @@ def _as_it_is(_context: SerializationContext, value: Any) -> Any:
 
 
 def settings(*phases: str, examples: int = 1) -> SchemathesisConfig:
-    """Some phases, with so many examples of an operation; the same ones in every run."""
+    """Return some phases, with this number of examples per operation.
+
+    Every run has the same examples.
+    """
     every = ("examples", "coverage", "fuzzing", "stateful")
     return SchemathesisConfig.from_dict(
         {
@@ -71,8 +78,10 @@ def settings(*phases: str, examples: int = 1) -> SchemathesisConfig:
 
 
 def populate(api: Api) -> None:
-    """A job that has ended and left everything behind, a running one, a queued one; a node of the
-    examples' name."""
+    """Create a job that has ended with all its data, a running one, a queued one, and a node.
+
+    The node has the name of the examples.
+    """
     ended = scenes.run(api.database)
     ship_metrics(api, ended, record(1), record(2, float("nan")))
     ship_logs(api, ended, (0, "stdout", "größe"), (1, "stderr", "two"))
@@ -83,7 +92,7 @@ def populate(api: Api) -> None:
 
 
 def failures(api: Api, config: SchemathesisConfig, *without: str) -> Iterator[str]:
-    """What schemathesis finds wrong, one line each; and what kept it from looking."""
+    """Return the findings of schemathesis, one line each, and errors that stopped it."""
     schema = schemathesis.openapi.from_asgi("/openapi.json", api.http.app, config=config)
     if without:
         schema = schema.exclude(operation_id=list(without))
@@ -120,8 +129,7 @@ def failures(api: Api, config: SchemathesisConfig, *without: str) -> Iterator[st
 
 
 def findings(api: Api, config: SchemathesisConfig, *without: str) -> list[str]:
-    """All that is wrong, with the defects that came too late to be seen in an answer: after its
-    status was sent."""
+    """Return all findings, with the defects that occurred after the status was sent."""
     populate(api)
     with structlog.testing.capture_logs() as lines:
         found = list(failures(api, config, *without))
@@ -134,10 +142,10 @@ def test_no_request_that_comes_to_mind_is_answered_other_than_described(api: Api
 
 @pytest.mark.drill
 def test_no_request_at_the_edge_of_the_description_is_answered_otherwise(api: Api) -> None:
-    # Specs have thousands of edges, and tests of their own.
+    # Specs have thousands of edge cases, and their own tests.
     assert not findings(api, settings("coverage"), "submitJob", "planJob")
 
 
 @pytest.mark.drill
-def test_no_request_is_answered_other_than_described_however_many_are_tried(api: Api) -> None:
+def test_every_answer_to_a_random_request_is_as_described(api: Api) -> None:
     assert not findings(api, settings("examples", "fuzzing", "stateful", examples=60))

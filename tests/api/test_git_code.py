@@ -1,4 +1,4 @@
-"""Code from git: a submit settles which commit it is."""
+"""Code from git: a submit resolves the ref to a commit."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_job_keeps_the_commit_that_its_branch_was_at_the_submit(
     assert planned.json()["spec"]["code"]["ref"] == second, "HEAD where nothing else is asked for"
 
 
-def test_a_ref_or_repository_that_is_not_there_is_refused_and_nothing_is_written(
+def test_a_missing_ref_or_repository_is_refused_and_nothing_is_written(
     api: Api, repository: Repository
 ) -> None:
     repository.commit(train="1")
@@ -56,7 +56,7 @@ def test_a_ref_or_repository_that_is_not_there_is_refused_and_nothing_is_written
     assert api.rows() == before
 
 
-def test_a_repeat_answers_with_its_job_though_the_repository_is_away(
+def test_a_repeat_answers_with_its_job_without_the_repository(
     api: Api, repository: Repository
 ) -> None:
     repository.commit(train="1")

@@ -1,4 +1,4 @@
-"""A log over HTTP: backwards, by time, and as one file."""
+"""Logs over HTTP: backwards, by time, and as one file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ START = 1_790_000_000.0
 
 
 def ship(api: Api, claim: Claim, texts: list[str]) -> None:
-    """One line a second, by two ranks in turn."""
+    """Store one line per second, of two ranks in turn."""
     with api.database.series() as session:
         found = streams.state(session, claim.assignment_id)
         assert found is not None
@@ -83,7 +83,7 @@ def test_lines_are_chosen_by_when_they_were_written_in_either_spelling(
         problem(api.http.get(address, params={"since": wrong}), 422, "invalid")
 
 
-def test_the_whole_log_is_one_file_with_a_name_and_takes_the_filters(
+def test_the_whole_log_is_one_named_file_with_filters(
     api: Api, claim: Claim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(routes, "DOWNLOAD_LINES", 64)
@@ -103,7 +103,7 @@ def test_the_whole_log_is_one_file_with_a_name_and_takes_the_filters(
     problem(api.http.get(address, params={"limit": 3}), 422, "invalid")
 
 
-def test_a_download_of_a_growing_log_ends_where_it_ended_when_it_was_asked_for(
+def test_a_download_of_a_growing_log_ends_at_the_requested_moment(
     api: Api, claim: Claim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(routes, "DOWNLOAD_LINES", 100)
@@ -128,7 +128,7 @@ def test_an_ended_job_is_complete_at_its_last_page_only(api: Api, claim: Claim) 
     assert api.http.get(address, params={"before": "1.999"}).json()["complete"] is False
 
 
-def test_the_largest_attempt_that_may_be_asked_for_has_a_log_without_lines(
+def test_the_largest_attempt_number_has_a_log_without_lines(
     unchanged_api: Api,
 ) -> None:
     address = f"/v1/jobs/{unchanged_api.job_id()}/logs"
@@ -138,7 +138,7 @@ def test_the_largest_attempt_that_may_be_asked_for_has_a_log_without_lines(
         problem(unchanged_api.http.get(path, params=beyond), 422, "invalid")
 
 
-def test_a_stream_of_a_living_job_from_a_place_that_is_none_is_refused(unchanged_api: Api) -> None:
+def test_a_stream_from_an_invalid_offset_is_refused(unchanged_api: Api) -> None:
     address = f"/v1/jobs/{unchanged_api.job_id()}/logs/stream"
     problem(unchanged_api.http.get(address, params={"cursor": "AAA"}), 422, "invalid")
     problem(unchanged_api.http.get(address, headers={"Last-Event-ID": "null"}), 422, "invalid")

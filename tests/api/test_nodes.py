@@ -1,4 +1,4 @@
-"""Draining, quarantined and resumed nodes over HTTP."""
+"""Nodes that are drained, quarantined and resumed over HTTP."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def test_a_drained_node_gets_no_more_work_and_a_resumed_one_does(api: Api) -> No
     assert scenes.place(api.database, scenes.submit(api.database)) is None
     answer = api.http.post("/v1/nodes/n1/resume")
     assert (answer.status_code, answer.json()["state"]) == (200, "ready")
-    assert api.bells.rung == [WakeScheduler()]
+    assert api.notifications.sent == [WakeScheduler()]
     assert scenes.place(api.database, scenes.submit(api.database)) is not None
 
 
-def test_a_quarantined_node_says_why_until_it_is_resumed(api: Api) -> None:
+def test_a_quarantined_node_has_a_reason_until_it_is_resumed(api: Api) -> None:
     scenes.add_node(api.database)
     with api.database.jobs() as session:
         nodes.set_draining(session, "n1", draining=True)
@@ -37,7 +37,7 @@ def test_a_node_that_is_not_there_is_named(api: Api, change: str) -> None:
     problem(api.http.post(f"/v1/nodes/n9/{change}"), 404, "not_found")
 
 
-def test_a_node_leaves_until_an_agent_is_heard_there_again(api: Api) -> None:
+def test_a_node_is_leaving_until_its_next_heartbeat(api: Api) -> None:
     def state() -> str:
         (node,) = api.http.get("/v1/nodes").json()["items"]
         found: str = node["state"]
@@ -49,7 +49,7 @@ def test_a_node_leaves_until_an_agent_is_heard_there_again(api: Api) -> None:
         nodes.leave(session, "n1")
     assert state() == "leaving"
     with api.database.jobs() as session:
-        nodes.touch(session, "n1")  # all that an agent of the version before does
+        nodes.touch(session, "n1")  # all that an agent of the previous version writes
     assert state() == "ready"
     with api.database.jobs() as session:
         nodes.leave(session, "n1")

@@ -1,4 +1,4 @@
-"""Without authentication: no web page but the service's own changes anything or reads answers."""
+"""Without authentication, only the service's own pages can change data or read answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVIL = "http://evil.example"
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
-    """The api as a process, as a browser reaches it."""
+    """The api as a process, with the address that a browser uses."""
     made = Program(
         tmp_path_factory.mktemp("open"),
         LOCKSTEP_AUTH="off",

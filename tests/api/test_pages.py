@@ -1,5 +1,4 @@
-"""The dashboard over HTTP: its page at every address of a page, its files, and no file beside
-them."""
+"""The dashboard over HTTP: its page at every address of a page, its files, and no other file."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ SCRIPT = b"document.title = 'jobs';\n" * 100
 
 
 def lay(folder: Path, *, index: bytes = INDEX, built_ns: int = 1) -> None:
-    """What a build leaves."""
+    """Write the files of a build."""
     (folder / "assets").mkdir(parents=True, exist_ok=True)
     (folder / "index.html").write_bytes(index)
     (folder / "mark.svg").write_bytes(b"<svg/>")
@@ -39,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def http(folder: Path) -> Iterator[TestClient]:
-    """The routes without anything behind them: no page needs more."""
+    """Return the routes without storage, which the pages do not need."""
     lay(folder)
     (folder.parent / "secret.txt").write_text("for nobody")
     with serving(folder) as client:
@@ -69,9 +68,7 @@ def is_the_page(response: httpx2.Response) -> bool:
         "/jobs/a.b",
     ],
 )
-def test_a_browser_gets_the_page_at_every_address_that_is_not_the_apis(
-    http: TestClient, address: str
-) -> None:
+def test_a_browser_gets_the_page_at_every_other_address(http: TestClient, address: str) -> None:
     response = http.get(address, headers=HTML)
     assert is_the_page(response)
     assert response.headers["content-type"] == "text/html; charset=utf-8"
@@ -81,7 +78,7 @@ def test_a_browser_gets_the_page_at_every_address_that_is_not_the_apis(
 @pytest.mark.parametrize(
     "address", ["/v1", "/v1/", "/v1/nowhere", "/v1/jobs/a/b/c", "/assets/none.js", "/metrics/x"]
 )
-def test_an_unknown_address_of_the_api_or_of_an_asset_stays_a_problem_for_browsers_too(
+def test_an_unknown_api_or_asset_address_is_a_problem_for_browsers_too(
     http: TestClient, address: str
 ) -> None:
     response = http.get(address, headers=HTML)
@@ -95,13 +92,11 @@ def test_the_apis_own_pages_are_not_replaced(http: TestClient) -> None:
 
 
 @pytest.mark.parametrize("accept", ["*/*", "application/json", "image/avif,image/*", ""])
-def test_who_does_not_ask_for_html_is_told_that_nothing_is_there(
-    http: TestClient, accept: str
-) -> None:
+def test_a_client_that_does_not_accept_html_gets_404(http: TestClient, accept: str) -> None:
     response = http.get("/favicon.ico", headers={"Accept": accept})
     assert response.status_code == 404
     assert response.json()["detail"] == "no route for GET /favicon.ico"
-    # The address that a person types first, with whatever program.
+    # The address that a user types first, with any program.
     assert is_the_page(http.get("/", headers={"Accept": accept}))
 
 
@@ -112,12 +107,12 @@ def test_pages_are_only_read(http: TestClient, method: str) -> None:
     assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD")
 
 
-def test_a_method_that_an_address_of_the_api_lacks_is_refused_as_before(http: TestClient) -> None:
+def test_an_unsupported_method_of_the_api_is_still_refused(http: TestClient) -> None:
     refused = http.delete("/v1/jobs", headers=HTML)
     assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD, POST")
 
 
-def test_the_page_is_asked_for_again_and_not_sent_again(http: TestClient, folder: Path) -> None:
+def test_the_page_is_revalidated_and_not_sent_again(http: TestClient, folder: Path) -> None:
     tag = http.get("/jobs", headers=HTML).headers["etag"]
     again = http.get("/nodes", headers={**HTML, "If-None-Match": tag})
     assert (again.status_code, again.content) == (304, b"")
@@ -147,7 +142,7 @@ def test_a_file_named_by_its_content_is_kept_for_good(http: TestClient) -> None:
         ("", False),
     ],
 )
-def test_a_file_is_sent_compressed_to_whoever_takes_it(
+def test_a_file_is_sent_compressed_to_clients_that_accept_it(
     http: TestClient, accepted: str, compressed: bool
 ) -> None:
     with http.stream(
@@ -186,7 +181,7 @@ def test_no_address_reaches_another_file(http: TestClient, address: str) -> None
         assert "for nobody" not in response.text
 
 
-def test_the_page_may_load_only_what_comes_from_here(http: TestClient) -> None:
+def test_the_page_may_load_only_files_of_this_origin(http: TestClient) -> None:
     for address in ("/", "/assets/index-1.js", "/mark.svg"):
         headers = http.get(address).headers
         policy = dict(part.split(" ", 1) for part in headers["content-security-policy"].split("; "))
@@ -205,14 +200,14 @@ def test_the_page_may_load_only_what_comes_from_here(http: TestClient) -> None:
         )
 
 
-def test_what_is_being_replaced_is_still_served(http: TestClient, folder: Path) -> None:
+def test_files_are_served_while_they_are_replaced(http: TestClient, folder: Path) -> None:
     assert is_the_page(http.get("/"))
     folder.rename(folder.with_name("former"))
     assert is_the_page(http.get("/jobs", headers=HTML))
     assert http.get("/assets/index-1.js").content == SCRIPT
 
 
-def test_without_built_pages_every_page_says_how_to_build_them(folder: Path) -> None:
+def test_without_built_pages_every_page_explains_how_to_build_them(folder: Path) -> None:
     with serving(folder) as http:
         for address in ("/", "/jobs/0190"):
             page = http.get(address, headers=HTML)

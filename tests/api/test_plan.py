@@ -1,5 +1,4 @@
-"""Planning: what would happen, from the same facts and the same function as the scheduler's, and
-nothing written."""
+"""Plans: from the same facts and the same function as the scheduler's, without any write."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ from lockstep.domain.life.outcomes import Reason
 from tests.api.conftest import SCRIPT, TRAIN, Api
 
 
-def test_a_plan_says_numbers_words_defaults_and_place_and_writes_nothing(api: Api) -> None:
+def test_a_plan_has_all_facts_and_writes_nothing(api: Api) -> None:
     api.register("node-a", devices=2)
     before = api.rows()
     answer = api.http.post("/v1/jobs/plan", json=TRAIN)
@@ -19,21 +18,21 @@ def test_a_plan_says_numbers_words_defaults_and_place_and_writes_nothing(api: Ap
     assert plan["placement"] == ["node-a"]
     assert (plan["queue"], plan["warnings"]) == (None, [])
     assert api.rows() == before
-    assert not api.bells.rung
+    assert not api.notifications.sent
 
 
-def test_behind_others_it_says_its_turn_and_why_it_waits(api: Api) -> None:
+def test_a_plan_behind_others_has_position_and_reason(api: Api) -> None:
     api.register("node-a", devices=2)
     api.job_id({**SCRIPT, "resources": {"gpus": 2}})
     plan = api.http.post("/v1/jobs/plan", json=TRAIN).json()
     assert plan["placement"] == []
     assert plan["queue"]["reason"]
     first = api.http.post("/v1/jobs/plan", json={**TRAIN, "priority": 90}).json()
-    assert first["placement"] == ["node-a"]  # a higher priority goes ahead of what is queued
+    assert first["placement"] == ["node-a"]  # a higher priority is placed before the queued jobs
 
 
-def test_a_plan_of_a_script_says_after_which_ends_it_is_started_again(api: Api) -> None:
-    """As the rules of retries judge each reason; a reason of the engine's own loop is left out."""
+def test_a_plan_of_a_script_lists_the_retried_reasons(api: Api) -> None:
+    """The rules of retries judge each reason. A reason of the engine's own loop is omitted."""
     retries = api.http.post("/v1/jobs/plan", json=SCRIPT).json()["retries"]
     assert {"killed", "host_out_of_memory", "network", "lost"} <= set(retries["again"])
     assert {"shutdown", "preempted"} <= set(retries["not_counted"])
@@ -51,7 +50,7 @@ def test_a_plan_of_a_script_says_after_which_ends_it_is_started_again(api: Api) 
     assert api.http.post("/v1/jobs/plan", json=TRAIN).json()["retries"] is None
 
 
-def test_with_no_node_it_says_that_it_cannot_know(api: Api) -> None:
+def test_a_plan_without_nodes_is_unknown(api: Api) -> None:
     plan = api.http.post("/v1/jobs/plan", json=SCRIPT).json()
     assert plan["plan"] is None
     assert plan["queue"]["reason"] == "no node is registered yet"

@@ -1,4 +1,4 @@
-"""How often one token may ask, what it is told, and that nobody else notices."""
+"""Quota of requests per token, the headers about it, and the isolation of other tokens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OTHER = "lockstep_another-token-for-tests"
 
 
 class Clock:
-    """Stands until it is moved."""
+    """Clock that stands until a test moves it."""
 
     def __init__(self) -> None:
         self.at = 1_000_000.0
@@ -37,7 +37,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def limited(unchanged_api: Api, clock: Clock) -> Iterator[Api]:
-    """An api where a caller may make four requests in a minute."""
+    """Return an api that allows a caller four requests per minute."""
     api = unchanged_api
     with api.database.jobs() as session:
         tokens.ensure(session, OTHER, name="other", actor="bob")
@@ -51,13 +51,13 @@ def limited(unchanged_api: Api, clock: Clock) -> Iterator[Api]:
     app.state.parts = parts
 
 
-def test_a_bucket_lets_through_what_an_exact_one_would(clock: Clock) -> None:
+def test_a_bucket_allows_the_same_requests_as_an_exact_one(clock: Clock) -> None:
     draw = random.Random(7)
     for requests, window in ((1, 1), (3, 60), (10, 7), (36_000, 60)):
         limit, rate = Quotas(requests, window, clock), Fraction(requests, window)
         level, seen = Fraction(requests), Fraction(clock.at)
         for _ in range(400):
-            # Eighths of a second are exact in binary, so that both see the same moments.
+            # Eighths of a second are exact in binary, so both implementations see the same times.
             clock.at += draw.choice((0, 0, 0, 1, 5, 40)) / 8
             for _ in range(draw.choice((1, 1, requests // 3 + 1)) if requests < 100 else 150):
                 level, seen = (
@@ -75,7 +75,7 @@ def test_a_bucket_lets_through_what_an_exact_one_would(clock: Clock) -> None:
                 assert standing.full_seconds == -((level - requests) / rate // 1)
 
 
-def test_what_is_kept_of_callers_is_bounded(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_of_callers_is_bounded(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quotas, "BUCKETS_MAX", 10)
     limit = Quotas(2, 60, clock)
     for number in range(500):
@@ -94,15 +94,13 @@ def test_five_hundred_dashboards_of_one_token_are_never_refused(clock: Clock) ->
     )
     for _ in range(300):
         clock.at += 1.0
-        for _ in range(600):  # each a list in 5 s, a job and a chart in 2 s
+        for _ in range(600):  # each reads a list in 5 s, a job and a chart in 2 s
             standing = limit.take(b"shared")
             assert standing is not None
             assert not standing.wait_seconds
 
 
-def test_a_caller_is_told_how_it_stands_and_refused_beyond_its_quota(
-    limited: Api, clock: Clock
-) -> None:
+def test_a_caller_gets_its_quota_and_is_refused_beyond_it(limited: Api, clock: Clock) -> None:
     stood = []
     for address in ("/v1/jobs", "/v1/jobs/none-such", "/v1/jobs?limit=0", "/v1/queue"):
         answer = limited.http.get(address)
@@ -120,7 +118,7 @@ def test_a_caller_is_told_how_it_stands_and_refused_beyond_its_quota(
     assert limited.http.get("/v1/jobs").status_code == 429
 
 
-def test_a_token_that_asks_too_often_slows_down_no_other_and_no_probe(limited: Api) -> None:
+def test_a_token_over_its_quota_slows_down_no_other_request(limited: Api) -> None:
     codes = [limited.http.get("/v1/jobs").status_code for _ in range(6)]
     assert codes == [200] * 4 + [429] * 2
     assert (
@@ -154,7 +152,7 @@ def test_another_spelling_of_a_token_is_the_same_caller(limited: Api) -> None:
     assert limited.http.get("/v1/jobs").status_code == 429
 
 
-def test_without_a_limit_nothing_is_counted_or_said(unchanged_api: Api, clock: Clock) -> None:
+def test_without_a_limit_nothing_is_counted_or_reported(unchanged_api: Api, clock: Clock) -> None:
     assert Quotas(0, 60, clock).take(b"anybody") is None
     answer = unchanged_api.submit(SCRIPT)
     assert re.fullmatch(r'"requests";q=36000;w=60', answer.headers["ratelimit-policy"]), (

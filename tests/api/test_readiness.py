@@ -1,4 +1,4 @@
-"""Health is looked at rarely, and nobody waits for a look that takes long."""
+"""Health checks are rare, and no request waits for a slow one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lockstep.storage.db.schema import Mismatch
 
 
 class Pings:
-    """Takes the database's place: counts, waits and fails as told."""
+    """Stand-in for the database: it counts, waits and fails as configured."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -50,7 +50,7 @@ def readiness(
     )
 
 
-def test_many_who_ask_cost_one_look() -> None:
+def test_many_requests_cost_one_check() -> None:
     pings, now = Pings(), [0.0]
     look = readiness(pings, now).look
     assert {look().health.status for _ in range(50)} == {"ok"}
@@ -60,7 +60,7 @@ def test_many_who_ask_cost_one_look() -> None:
     assert look().health.status == "unavailable"
 
 
-def test_while_one_looks_the_others_get_the_last_answer() -> None:
+def test_during_a_check_other_requests_get_the_last_answer() -> None:
     pings, now = Pings(), [0.0]
     look = readiness(pings, now).look
     look()
@@ -70,13 +70,13 @@ def test_while_one_looks_the_others_get_the_last_answer() -> None:
     slow = threading.Thread(target=look)
     slow.start()
     assert pings.entered.wait(60)
-    assert look().health.status == "ok"  # would wait for ever if it waited for the other
+    assert look().health.status == "ok"  # each would wait forever for the other
     pings.gate.set()
     slow.join(60)
     assert pings.count == 2
 
 
-def test_a_scheduler_that_is_silent_is_a_warning_and_jobs_are_still_accepted() -> None:
+def test_a_silent_scheduler_is_a_warning_and_jobs_are_accepted() -> None:
     def seen(cycle_seconds: float | None, *, broker: bool = True) -> tuple[str, str]:
         health = readiness(Pings(), [0.0], cycle_seconds, broker).look().health
         return health.status, health.checks["scheduler"]
@@ -93,7 +93,7 @@ def test_a_scheduler_that_is_silent_is_a_warning_and_jobs_are_still_accepted() -
     )
 
 
-def test_a_newer_schema_asks_for_an_upgrade_of_the_api_and_jobs_are_accepted() -> None:
+def test_a_newer_schema_requests_an_upgrade_and_jobs_are_accepted() -> None:
     health = readiness(Pings(), [0.0], differs=Mismatch("jobs", "0009", "0005")).look().health
     assert health.status == "degraded"
     assert "schema 0009, newer than 0005 of this program" in health.checks["database"]
@@ -102,7 +102,7 @@ def test_a_newer_schema_asks_for_an_upgrade_of_the_api_and_jobs_are_accepted() -
     assert health.checks["scheduler"] == "ok"
 
 
-def test_an_older_schema_asks_for_a_migration_and_is_not_ready() -> None:
+def test_an_older_schema_requests_a_migration_and_is_not_ready() -> None:
     health = readiness(Pings(), [0.0], differs=Mismatch("series", "0002", "0004")).look().health
     assert health.status == "unavailable"
     assert health.checks["database"].endswith("; upgrade the database with: lockstep migrate")
@@ -119,7 +119,7 @@ def test_reasons_are_in_the_full_answer_only() -> None:
     assert seen.in_full().checks["store"] == "/mnt/store cannot be written: Read-only file system"
 
 
-def test_a_store_that_hangs_delays_nobody_and_is_asked_once() -> None:
+def test_a_store_that_hangs_delays_no_request_and_is_checked_once() -> None:
     gate, asked = threading.Event(), []
 
     def hangs() -> str:

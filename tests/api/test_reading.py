@@ -1,5 +1,4 @@
-"""Reading a job while it lives: views, progress, entity tags, pages, logs, metrics, events,
-checkpoints."""
+"""Reading a running job: views, progress, entity tags, pages, logs, metrics, events, checkpoints."""
 
 from __future__ import annotations
 
@@ -66,7 +65,7 @@ def record(step: int, loss: float = 2.5, **values: float) -> StepValues:
     return StepValues(step, START + step, {"train/loss": loss, **named})
 
 
-def test_a_running_job_shows_attempt_progress_and_what_is_left(api: Api) -> None:
+def test_a_running_job_shows_attempt_progress_and_remaining_time(api: Api) -> None:
     claim = scenes.run(api.database)  # 20 steps of 64 samples
     ship_metrics(
         api,
@@ -93,7 +92,7 @@ def test_a_running_job_shows_attempt_progress_and_what_is_left(api: Api) -> None
 
 
 def test_a_job_that_succeeded_shows_its_last_step_though_points_are_missing(api: Api) -> None:
-    """A restored backup lacks them."""
+    """A restored backup does not have them."""
     claim = scenes.run(api.database)  # 20 steps
     ship_metrics(api, claim, record(12))
     scenes.end(api.database, claim, Reason.SUCCEEDED, last_step=20)
@@ -101,7 +100,7 @@ def test_a_job_that_succeeded_shows_its_last_step_though_points_are_missing(api:
     assert (progress["step"], progress["fraction"], progress["samples"]) == (20, 1.0, 20 * 64)
 
 
-def test_without_a_throughput_the_attempts_mean_speed_gives_what_is_left(api: Api) -> None:
+def test_without_a_throughput_the_mean_speed_gives_the_remaining_time(api: Api) -> None:
     claim = scenes.run(api.database)
     ship_metrics(api, claim, record(1), record(11))
     assert api.http.get("/v1/jobs/last").json()["progress"]["eta_seconds"] == pytest.approx(9.0)
@@ -134,7 +133,7 @@ def test_a_failed_job_shows_its_outcome(api: Api) -> None:
     assert job["finished_at"]
 
 
-def test_a_queued_job_shows_its_place_and_why_it_waits(api: Api) -> None:
+def test_a_queued_job_shows_its_position_and_reason(api: Api) -> None:
     job_id = api.job_id()
     with api.database.jobs() as session:
         jobs.set_waiting(session, {job_id: (3, "needs 1 device; all nodes ready now have 0")})
@@ -176,7 +175,7 @@ def test_every_change_that_shows_changes_the_tag(api: Api, what: str) -> None:
     assert again.headers["etag"] != tag
 
 
-def test_a_job_is_found_by_what_a_person_types(api: Api) -> None:
+def test_a_job_is_found_by_id_suffix_or_position(api: Api) -> None:
     older, newer = api.job_id(), api.job_id()
     for reference in (newer, newer[-8:], "first", "last"):
         assert api.http.get(f"/v1/jobs/{reference}").json()["id"] == newer
@@ -192,7 +191,7 @@ def test_pages_hold_every_job_once_newest_first(api: Api) -> None:
             "/v1/jobs", params={"limit": 3, **({"cursor": cursor} if cursor else {})}
         ).json()
         seen += [job["id"] for job in page["items"]]
-        api.job_id({**SCRIPT, "name": "meanwhile"})  # moves nothing on the pages that follow
+        api.job_id({**SCRIPT, "name": "meanwhile"})  # changes nothing on the following pages
         if page["next_cursor"] is None:
             break
         cursor = page["next_cursor"]
@@ -200,7 +199,7 @@ def test_pages_hold_every_job_once_newest_first(api: Api) -> None:
     assert problem(api.http.get("/v1/jobs?cursor=nonsense"), 422, "invalid")["next_step"]
 
 
-def test_a_list_shows_what_was_asked_for(api: Api) -> None:
+def test_a_list_applies_its_filters(api: Api) -> None:
     red = api.job_id({**SCRIPT, "name": "red", "labels": {"team": "a=b"}})
     blue = api.job_id({**SCRIPT, "name": "blue", "project": "vision"})
     api.http.post(f"/v1/jobs/{blue}/cancel")
@@ -223,7 +222,7 @@ def test_a_list_shows_what_was_asked_for(api: Api) -> None:
     assert shown(project="vis") == []
 
 
-def test_a_list_says_how_many_jobs_there_are_on_all_pages(api: Api) -> None:
+def test_a_list_has_the_number_of_jobs_on_all_pages(api: Api) -> None:
     for number in range(5):
         api.job_id({**SCRIPT, "name": f"job-{number}"})
 
@@ -234,7 +233,7 @@ def test_a_list_says_how_many_jobs_there_are_on_all_pages(api: Api) -> None:
     assert total() == total(limit=2) == total(limit=2, cursor=second) == 5
     assert total(search="job-3") == 1
     assert total(search="none") == 0
-    # A page is another once there is a job on another one.
+    # A page changes when another page gets a job.
     page = api.http.get("/v1/jobs?limit=2&order=oldest")
     api.job_id({**SCRIPT, "name": "more"})
     again = api.http.get(
@@ -243,7 +242,7 @@ def test_a_list_says_how_many_jobs_there_are_on_all_pages(api: Api) -> None:
     assert (again.status_code, again.json()["total"]) == (200, 6)
 
 
-def test_a_page_costs_the_same_statements_however_many_jobs_are_on_it(api: Api) -> None:
+def test_the_number_of_statements_does_not_depend_on_the_jobs(api: Api) -> None:
     scenes.add_node(api.database, devices=12)
     counted: list[str] = []
 
@@ -258,14 +257,14 @@ def test_a_page_costs_the_same_statements_however_many_jobs_are_on_it(api: Api) 
         return len(counted)
 
     scenes.start(api.database, scenes.submit(api.database), devices=(0, 1))
-    statements()  # looks up the token, once
+    statements()  # reads the token once
     one = statements()
     for first in range(2, 12, 2):
         scenes.start(api.database, scenes.submit(api.database), devices=(first, first + 1))
     assert statements() == one
 
 
-def test_a_job_and_a_list_are_put_together_once_for_all_who_look(
+def test_a_job_and_a_list_are_computed_once_for_all_readers(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
@@ -337,7 +336,7 @@ def test_metrics_are_chosen_by_name_and_step_and_reduced(api: Api) -> None:
     assert (few["count"], min(few["min"]), max(few["max"])) == (100, 1.0, 100.0)
 
 
-def test_logs_are_read_in_pages_and_say_when_they_are_complete(api: Api) -> None:
+def test_logs_are_read_in_pages_and_marked_when_complete(api: Api) -> None:
     claim = scenes.run(api.database)
     ship_logs(api, claim, *((n % 2, "stdout", f"line {n}") for n in range(5)))
     address = f"/v1/jobs/{claim.job_id}/logs"
@@ -411,12 +410,12 @@ def test_published_checkpoints_are_listed_newest_first(api: Api) -> None:
         (20, True, 1, 123),
         (10, False, 1, 123),
     ]
-    # Where it is, as a person can open it, and not the store's own key.
+    # The location that a user can open, and not the store's own key.
     assert Path(found[0]["location"]).is_absolute()
     assert found[0]["location"].endswith("/jobs/x/1/step-00000020")
 
 
-def test_nodes_show_their_devices_and_who_holds_them(api: Api) -> None:
+def test_nodes_show_their_devices_and_the_jobs_on_them(api: Api) -> None:
     claim = scenes.run(api.database)
     with api.database.jobs() as session:
         nodes.register(
@@ -455,7 +454,7 @@ def test_the_newest_attempt_is_the_one_shown(api: Api) -> None:
     assert api.http.get(f"/v1/jobs/{claim.job_id}").json()["state"] == "running"
 
 
-def test_every_attempt_is_listed_with_how_it_made_the_batch_and_how_it_ended(api: Api) -> None:
+def test_every_attempt_is_listed_with_its_batch_plan_and_outcome(api: Api) -> None:
     claim = scenes.run(api.database)
     address = f"/v1/jobs/{claim.job_id}/attempts"
     tag = api.http.get(address).headers["etag"]

@@ -1,5 +1,4 @@
-"""What an api holds does not grow with what it has answered, nor with clients that leave before the
-answer."""
+"""Resources of an api do not grow with its answers, nor with clients that disconnect early."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ def program(tmp_path: Path) -> Iterator[Program]:
 
 
 def _held(pid: int) -> tuple[int, int, int]:
-    """Descriptors, threads and bytes."""
+    """Return the numbers of descriptors and threads, and the bytes of memory."""
     proc = Path(f"/proc/{pid}")
     status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines())
     return (
@@ -38,8 +37,10 @@ def _held(pid: int) -> tuple[int, int, int]:
 
 
 def _leave_early(program: Program, turn: int) -> None:
-    """Send a request, or a part of one, and reset the connection at once or after the first bytes
-    of the answer."""
+    """Send a request, or a part of one, and reset the connection.
+
+    The reset comes at once or after the first bytes of the answer.
+    """
     url = urlsplit(program.url)
     body = json.dumps(SCRIPT).encode() if turn % 2 else b""
     method = "POST" if turn % 2 else "GET"
@@ -56,7 +57,7 @@ def _leave_early(program: Program, turn: int) -> None:
 
 
 @pytest.mark.parametrize("requests", [300, pytest.param(2_000, marks=pytest.mark.drill)])
-def test_after_many_clients_that_left_an_api_holds_what_it_held_after_a_few(
+def test_resources_do_not_grow_with_clients_that_disconnect(
     program: Program, requests: int
 ) -> None:
     program.start()
@@ -73,7 +74,7 @@ def test_after_many_clients_that_left_an_api_holds_what_it_held_after_a_few(
         assert http.get("/v1/jobs").status_code == 200, "it still answers"
     until(lambda: _held(pid)[0] <= before[0] + 8, 60, f"descriptors are back near {before[0]}")
     after = _held(pid)
-    # Request threads are made when they are needed, 40 at most, and kept.
+    # Request threads are created on demand, 40 at most, and kept.
     assert after[1] <= max(before[1], 40) + 5, (before, after)
     assert after[2] - before[2] < GROWTH_BYTES_MAX, (before, after)
     assert not [line for line in program.lines if line.get("level") == "error"]

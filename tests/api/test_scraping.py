@@ -1,5 +1,4 @@
-"""The page that Prometheus reads: requests, queue, leases, lag and waits; and what it says while
-the databases are away."""
+"""Metrics for Prometheus: requests, queue, leases, lag and waits, also without databases."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ Figure = tuple[str, tuple[tuple[str, str], ...]]
 
 
 def scraped(page: str) -> dict[Figure, float]:
-    """Each figure of the page by its name and labels, as Prometheus's own parser reads it."""
+    """Return each value by its name and labels, as Prometheus's own parser reads it."""
     families = text_string_to_metric_families(page)
     return {
         (s.name, tuple(sorted(s.labels.items()))): s.value
@@ -44,7 +43,7 @@ def scraped(page: str) -> dict[Figure, float]:
 
 
 def scrape(api: Api) -> dict[Figure, float]:
-    """The page, asked for without a token."""
+    """Return the metrics page, requested without a token."""
     answer = api.http.get("/metrics", headers={"Authorization": ""})
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/plain; version=")
@@ -57,7 +56,7 @@ def of(found: dict[Figure, float], name: str, **labels: str) -> float:
 
 @pytest.fixture
 def _anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every scrape looks anew."""
+    """Read the databases at every scrape."""
     monkeypatch.setattr(gauges, "REMEMBER_SECONDS", -1.0)
 
 
@@ -147,7 +146,7 @@ def test_the_open_page_names_nothing(api: Api) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_while_the_databases_are_away_the_page_says_so_and_keeps_the_rest(
+def test_without_databases_the_metrics_page_reports_it_and_keeps_the_rest(
     kind: str, tmp_path: Path
 ) -> None:
     with serving_without_a_database(kind, tmp_path) as http:
@@ -159,7 +158,7 @@ def test_while_the_databases_are_away_the_page_says_so_and_keeps_the_rest(
     assert not any(name == "lockstep_jobs" for name, _ in found)
 
 
-def test_a_database_that_hangs_counts_as_one_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_that_hangs_counts_as_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gauges, "PATIENCE_SECONDS", 0.05)
     hangs, looks = threading.Event(), []
 
@@ -172,10 +171,10 @@ def test_a_database_that_hangs_counts_as_one_that_is_away(monkeypatch: pytest.Mo
     asked = ServiceGauges(Hanging(), 60.0)  # type: ignore[arg-type]
     assert [asked.look() for _ in range(5)] == [None] * 5
     hangs.set()
-    assert len(looks) == 1, "nobody asks again before the first look has ended"
+    assert len(looks) == 1, "no second read before the end of the first"
 
 
-def test_many_scrapes_cost_one_look_a_second(
+def test_many_scrapes_cost_one_read_per_second(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, looks = [0.0], []
@@ -189,13 +188,13 @@ def test_many_scrapes_cost_one_look_a_second(
     assert len(looks) == 2
 
 
-def test_the_wait_of_a_write_is_the_wait_for_the_writer_before_it(
+def test_the_wait_of_a_write_is_measured_from_the_previous_writer(
     sqlite_urls: Urls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, seconds = threading.Event(), [100.0]
 
     def clock() -> float:
-        """Stand still until the test moves it; note that the second writer has read it."""
+        """Clock that stands until the test moves it, and records that the second writer read it."""
         read = seconds[0]
         if threading.current_thread() is waiter:
             asked.set()

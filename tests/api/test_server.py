@@ -1,4 +1,4 @@
-"""The program itself: a real process, a real socket, signals."""
+"""The api as a real process, with a real socket and signals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def program(tmp_path: Path) -> Iterator[Program]:
     made.end(signal.SIGKILL)
 
 
-def test_it_makes_schema_and_token_says_where_it_listens_and_keeps_both(program: Program) -> None:
+def test_the_api_creates_schema_and_token_once_and_reports_its_address(program: Program) -> None:
     program.start()
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+", program.url)
     token = program.token
@@ -85,8 +85,8 @@ def test_with_a_frozen_broker_a_submit_is_answered_at_once(program: Program) -> 
                 seconds = time.monotonic() - started
             finally:
                 os.kill(broker.process.pid, signal.SIGCONT)
-    # Each publish that is waited for takes a second or more, so many that this takes long on the
-    # quickest machine.
+    # Each publish with a wait takes a second or more. With this number of them, a wait is visible
+    # on the fastest machine.
     assert seconds < SUBMITS * SEND_SECONDS_MAX
 
 
@@ -99,7 +99,7 @@ def test_it_is_not_opened_to_others_without_authentication(program: Program) -> 
     assert not list(program.home.iterdir())
 
 
-def test_an_address_that_is_taken_is_said_to_be(program: Program) -> None:
+def test_an_address_in_use_is_reported(program: Program) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         program.environment["LOCKSTEP_PORT"] = str(taken.getsockname()[1])
         refused = program.run()
@@ -119,7 +119,7 @@ def test_a_setting_that_is_missing_or_wrong_is_named(program: Program) -> None:
     assert "LOCKSTEP_PORT: Input should be a valid integer" in refused.stderr
 
 
-def test_migrate_says_what_it_did(program: Program) -> None:
+def test_migrate_reports_its_result(program: Program) -> None:
     program.environment["LOCKSTEP_DATABASE_URL"] = f"sqlite:///{program.home}/new/jobs.db"
     first, again = program.run("migrate"), program.run("migrate")
     assert (first.returncode, first.stdout) == (
@@ -132,7 +132,7 @@ def test_migrate_says_what_it_did(program: Program) -> None:
     )
 
 
-def test_every_line_of_a_log_in_json_is_json_whoever_writes_it(tmp_path: Path) -> None:
+def test_every_line_of_a_json_log_is_json(tmp_path: Path) -> None:
     script = (
         "import logging, structlog; import sys; from lockstep.system import logs; "
         "logs.configure('json', 'stderr', libraries=logging.WARNING)\n"
@@ -153,7 +153,7 @@ def test_every_line_of_a_log_in_json_is_json_whoever_writes_it(tmp_path: Path) -
     assert "ZeroDivisionError" in lines[2]["exception"]
 
 
-def test_the_log_of_a_request_names_its_id_and_who_asked(api: Api) -> None:
+def test_the_log_of_a_request_names_its_id_and_caller(api: Api) -> None:
     api.register("n1")
     with structlog.testing.capture_logs(
         processors=[structlog.contextvars.merge_contextvars]

@@ -1,4 +1,4 @@
-"""What the api refuses before it opens anything."""
+"""Settings that the api refuses at its start, before it opens a database or a socket."""
 
 from __future__ import annotations
 

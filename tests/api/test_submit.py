@@ -1,4 +1,4 @@
-"""A submit: what comes back, what is kept, and that a repeat is the same job."""
+"""Submits: the answer, the stored rows, and the same job for a repeated submit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.api.conftest import SCRIPT, TOKEN, TRAIN, Api, problem, settings_for
 from tests.brokers import until
 
 
-def test_a_submitted_job_is_queued_and_said_where_it_is(api: Api) -> None:
+def test_a_submitted_job_is_queued_and_has_a_location(api: Api) -> None:
     response = api.submit(TRAIN)
     job = response.json()
     assert response.status_code == 201
@@ -46,18 +46,18 @@ def test_the_submitted_document_comes_back_as_it_was_sent(api: Api) -> None:
     read = api.http.get(f"/v1/jobs/{sent.json()['id']}").json()["spec"]
     assert (
         json.dumps(read, ensure_ascii=False) == raw
-    )  # the order of the fields, too, and no defaults added
+    )  # the order of the fields is kept, and no defaults are added
 
 
-def test_row_and_first_event_are_written_together_and_the_bell_is_rung(api: Api) -> None:
+def test_row_and_event_are_written_together_and_the_scheduler_is_notified(api: Api) -> None:
     job_id = api.job_id({**SCRIPT, "labels": {"team": "a"}})
     assert api.rows() == {"jobs": 1, "job_labels": 1, "events": 1, "idempotency_keys": 0}
     events = api.http.get(f"/v1/jobs/{job_id}/events").json()["items"]
     assert [(event["kind"], event["actor"]) for event in events] == [("submitted", "ada")]
-    assert api.bells.rung == [WakeScheduler()]
+    assert api.notifications.sent == [WakeScheduler()]
 
 
-def test_with_no_node_registered_ever_the_job_waits_and_says_so(api: Api) -> None:
+def test_without_any_registered_node_a_job_waits_with_a_reason(api: Api) -> None:
     job = api.submit({**TRAIN, "resources": {"gpus": 64}}).json()
     assert job["state"] == "queued"
     assert job["reason"] == "no node is registered yet"
@@ -147,11 +147,11 @@ def test_without_a_broker_a_submit_is_answered_at_once(
             until(lambda: senders, 60, "a message that is sent")
     finally:
         publisher.close()
-        # What it still has to say is not for the next test's ears.
+        # Its remaining messages must not reach the next test.
         until(
             lambda: "publisher" not in {thread.name for thread in threading.enumerate()},
             60,
             "the publisher's end",
         )
     assert statuses == [201] * 10
-    assert senders == {"publisher"}  # no thread of a request tries to reach the broker
+    assert senders == {"publisher"}  # no request thread tries to connect to the broker

@@ -1,4 +1,4 @@
-"""Code archives over HTTP: kept once, examined first, and what a train job may not bring along."""
+"""Code archives over HTTP: stored once, checked first, with limits for train jobs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_an_archive_is_kept_once_and_found_again(api: Api) -> None:
     assert (api.store / f"uploads/{digest(archive)}.tar.gz").read_bytes() == archive
 
 
-def test_another_api_knows_what_this_one_kept(api: Api) -> None:
+def test_another_api_finds_a_stored_archive(api: Api) -> None:
     archive = code(["shared.py"])
     put(api, archive)
     found = Uploads(api.blobs).find(digest(archive))
@@ -54,7 +54,7 @@ def test_the_same_archive_sent_many_times_at_once_is_kept(api: Api) -> None:
     assert not [name for name in api.uploads() if ".part" in name]
 
 
-def test_a_job_may_name_what_was_sent(api: Api) -> None:
+def test_a_job_may_name_an_uploaded_archive(api: Api) -> None:
     archive = code(["train.py"])
     put(api, archive)
     assert api.submit({**SCRIPT, "code": {"upload": digest(archive)}}).status_code == 201
@@ -79,7 +79,7 @@ def test_another_media_type_is_refused_before_the_body_is_read(api: Api) -> None
     assert "application/gzip" in found["detail"]
 
 
-def test_a_full_disk_is_said_to_be_one_and_leaves_nothing(
+def test_a_full_disk_is_reported_and_leaves_no_file(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_arguments: object) -> None:

@@ -1,1 +1,1 @@
-"""The benchmarks' own parts: that what they measure with is right."""
+"""Tests of the benchmarks' own parts, on which their measurements depend."""

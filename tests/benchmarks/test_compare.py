@@ -1,5 +1,4 @@
-"""How the service's benchmark compares: who stands beside whom, medians, ratios within a round,
-targets.
+"""Comparison in the service's benchmark: pairs of contestants, medians, ratios, targets.
 
 Not here: load (``test_load``).
 """
@@ -22,7 +21,7 @@ from benchmarks.service.table import as_json, printed
 
 
 def counting(values: list[float], order: list[str], name: str) -> Callable[[], Sample]:
-    """A contestant that gives one value after the other, and notes its turn."""
+    """Contestant that returns one value after the other, and records its turn."""
     left = iter(values)
 
     def measure() -> Sample:
@@ -32,7 +31,7 @@ def counting(values: list[float], order: list[str], name: str) -> Callable[[], S
     return measure
 
 
-def test_contestants_take_turns_in_an_order_that_rotates_and_the_first_round_is_dropped() -> None:
+def test_contestants_rotate_and_the_first_round_is_dropped() -> None:
     order: list[str] = []
     contestants = [
         Contestant(name, counting([9, 1, 2, 3], order, name), ours=name == "a") for name in "abc"
@@ -43,8 +42,10 @@ def test_contestants_take_turns_in_an_order_that_rotates_and_the_first_round_is_
 
 
 def test_a_ratio_is_the_median_of_the_rounds_own_ratios() -> None:
-    """One slow round hits both: the ratio of medians would be 3 / 4, the rounds say 0.5, 0.75 and
-    0.5."""
+    """A slow round affects both.
+
+    The ratio of medians would be 3 / 4; the rounds have 0.5, 0.75 and 0.5.
+    """
     contestants = [
         Contestant("ours", counting([0, 1, 3, 50], [], ""), "sqlite", ours=True),
         Contestant("peer", counting([1, 2, 4, 100], [], ""), "sqlite"),
@@ -54,7 +55,7 @@ def test_a_ratio_is_the_median_of_the_rounds_own_ratios() -> None:
     assert (line.ours, line.theirs, line.ratio, line.met) == (3, 4, 0.5, True)
 
 
-def test_a_peer_stands_beside_ours_on_its_own_database_or_on_every_one() -> None:
+def test_a_peer_is_compared_on_its_own_database_or_on_all() -> None:
     contestants = [
         Contestant("ours", lambda: {"x": 1.0}, "sqlite", ours=True),
         Contestant("ours", lambda: {"x": 1.0}, "postgresql", ours=True),
@@ -79,7 +80,7 @@ def test_a_peer_stands_beside_ours_on_its_own_database_or_on_every_one() -> None
     ]
 
 
-def test_a_target_is_met_only_if_every_one_that_can_be_looked_at_is() -> None:
+def test_a_row_is_met_only_if_all_measurable_targets_are() -> None:
     targets = (Target("≤", 15), Target("≤", 0.2, "ratio"))
     assert Line("2", "", "", None, ours=15.0, ratio=0.2, targets=targets).met is True
     assert Line("2", "", "", None, ours=15.0, ratio=0.3, targets=targets).met is False

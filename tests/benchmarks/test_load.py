@@ -1,7 +1,6 @@
-"""The load of the service's benchmark: arrivals keep their moments, and latency counts from the
-intended one.
+"""Load of the service's benchmark: arrivals on time, and latency from the intended moment.
 
-Not here: what is sent, which the benchmark's own rows settle.
+Not here: the content of the requests, which the benchmark's own rows define.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from benchmarks.service.wire import Wire, sender
 
 @dataclass
 class Clock:
-    """Time that passes only where somebody waits or works."""
+    """Clock that advances only with a wait or with work."""
 
     now: float = 100.0
 
@@ -44,7 +43,7 @@ class Clock:
 def sent_on(
     clock: Clock, timetable: list[float], costs: dict[int, float], *, usual: float
 ) -> list[Sent]:
-    """What one connection notes when its requests take so long."""
+    """Return the record of one connection whose requests take these times."""
     numbers = iter(range(len(timetable)))
 
     def send(number: int) -> int:
@@ -70,9 +69,12 @@ def test_a_request_in_time_leaves_at_its_moment_and_not_before() -> None:
     assert [one.latency for one in sent] == [0.25, 0.25, 0.25]
 
 
-def test_a_stall_is_in_the_latency_of_every_request_that_should_have_left_during_it() -> None:
-    """Number 1 stalls for 3 s; 2 and 3 leave late for it, and quickly, which a closed loop would
-    call a good latency."""
+def test_a_stall_counts_in_the_latency_of_all_requests_during_it() -> None:
+    """Number 1 stalls for 3 s.
+
+    Numbers 2 and 3 leave late because of it, and are fast. A closed loop would call that a good
+    latency.
+    """
     sent = sent_on(Clock(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0], {1: 3.0}, usual=0.25)
     assert [one.intended for one in sent] == [100.0, 101.0, 102.0, 103.0, 104.0, 105.0]
     assert [one.began for one in sent] == [100.0, 101.0, 104.0, 104.25, 104.5, 105.0]
@@ -98,7 +100,7 @@ def test_only_answers_of_the_wanted_status_count_for_a_rate() -> None:
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    """Answers 200, and breaks the connection at ``/break``."""
+    """Server that answers 200, and breaks the connection at ``/break``."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -122,7 +124,7 @@ def server() -> Iterator[str]:
         thread.join()
 
 
-def test_every_moment_of_the_timetable_has_one_request_in_its_order_over_real_connections(
+def test_each_moment_of_the_timetable_has_one_request_in_order(
     server: str,
 ) -> None:
     numbers: list[int] = []

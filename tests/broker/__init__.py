@@ -1,1 +1,1 @@
-"""The broker: real servers, real processes."""
+"""Tests of the broker, with real servers and real processes."""

@@ -1,7 +1,6 @@
-"""A program as small as one can be made of ``broker.consumer``: says each bell and each beat of its
-supervisor.
+"""Minimal program with ``broker.consumer`` that prints each notification.
 
-Run as ``python listener.py BROKER_URL``.
+It also prints each heartbeat of its supervisor. Run as ``python listener.py BROKER_URL``.
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ app = make_app(sys.argv[1], queue=CONTROL)
 
 
 @app.task(name=WakeScheduler.task)  # type: ignore[untyped-decorator]  # celery publishes no types
-def rang() -> None:
-    say("rang")
+def received() -> None:
+    say("received")
 
 
 @app.task(name=StartAssignment.task)  # type: ignore[untyped-decorator]  # celery publishes no types

@@ -1,5 +1,4 @@
-"""A consumer with its supervisor, as a process, against a real broker that fails in every way it
-can."""
+"""A consumer with its supervisor, as a process, against a real broker with every kind of fault."""
 
 from __future__ import annotations
 
@@ -17,9 +16,9 @@ from lockstep.broker.publisher import Publisher
 from tests.brokers import Broker, running_broker, until
 
 BACK_SECONDS = 60.0
-"""A bell is consumed so soon after the broker is back."""
+"""Limit from the return of the broker to a consumed notification."""
 END_SECONDS_MAX = 60.0
-"""Two seconds are promised; the rest is for a machine on which other tests run too."""
+"""Two seconds are promised. The rest is for a machine that runs other tests in parallel."""
 
 
 class Listener:
@@ -35,21 +34,21 @@ class Listener:
         return self.out.read_text().splitlines().count(text)
 
     def hears(self, publisher: Publisher, seconds: float) -> None:
-        """A bell, rung again and again as a pass would, is heard."""
-        before = self.lines("rang")
+        """Check that a notification is received that is sent repeatedly, as by a cycle."""
+        before = self.lines("received")
 
         def heard() -> bool:
             publisher.publish(WakeScheduler())
-            return self.lines("rang") > before
+            return self.lines("received") > before
 
-        until(heard, seconds, "a bell")
+        until(heard, seconds, "a notification")
 
     def beats_on(self, seconds: float = 60.0) -> None:
         before = self.lines("beat")
         until(lambda: self.lines("beat") >= before + 5, seconds, "five beats of the supervisor")
 
     def end(self) -> float:
-        """SIGTERM; how long the end took."""
+        """Send SIGTERM and return the seconds until the end."""
         start = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(60) == 0, self.out.read_text()[-3000:]
@@ -88,24 +87,22 @@ def test_a_message_reaches_its_queue_and_carries_only_the_id(
             60,
             "the message in the node's queue",
         )
-    assert listener.lines("start a-1") == 0  # another queue's
+    assert listener.lines("start a-1") == 0  # of another queue
     assert b"some-node" not in raw.replace(b"node.some-node", b"")
 
 
-def test_a_bell_is_heard_soon_after_a_broker_killed_under_load_is_back_every_time(
+def test_notifications_arrive_soon_after_each_restart_of_a_killed_broker(
     broker: Broker, listener: Listener, publisher: Publisher
 ) -> None:
     listener.hears(publisher, 60)
-    for _cycle in range(
-        4
-    ):  # acknowledgements, were there any, would be lost in every third of these
+    for _cycle in range(4):  # with acknowledgements, a third would lose some
         broker.kill()
         listener.beats_on()
         broker.start()
         listener.hears(publisher, BACK_SECONDS)
 
 
-def test_a_bell_is_heard_soon_after_a_frozen_broker_thaws(
+def test_a_notification_arrives_soon_after_a_frozen_broker_resumes(
     broker: Broker, listener: Listener, publisher: Publisher
 ) -> None:
     listener.hears(publisher, 60)
@@ -113,15 +110,14 @@ def test_a_bell_is_heard_soon_after_a_frozen_broker_thaws(
     listener.beats_on()
     time.sleep(
         3
-        # long enough for the publisher to have given up, and for the consumer to be in the middle
-        # of a
+        # long enough that the publisher has given up, and that the consumer is in the middle of a
         # wait
     )
     broker.thaw()
     listener.hears(publisher, BACK_SECONDS)
 
 
-def test_nothing_is_left_in_the_broker_of_a_bell_that_was_heard(
+def test_a_consumed_notification_leaves_no_data_in_the_broker(
     broker: Broker, listener: Listener, publisher: Publisher
 ) -> None:
     listener.hears(publisher, 60)
@@ -133,7 +129,7 @@ def test_nothing_is_left_in_the_broker_of_a_bell_that_was_heard(
         )
 
 
-def test_a_flushed_broker_goes_on_delivering(
+def test_a_flushed_broker_continues_delivery(
     broker: Broker, listener: Listener, publisher: Publisher
 ) -> None:
     listener.hears(publisher, 60)
@@ -142,7 +138,7 @@ def test_a_flushed_broker_goes_on_delivering(
     listener.hears(publisher, BACK_SECONDS)
 
 
-def test_the_supervisor_works_without_any_broker_and_hears_one_that_comes_late(
+def test_the_supervisor_works_without_broker_and_connects_to_a_late_one(
     tmp_path: Path,
 ) -> None:
     with running_broker(started=False) as broker:
@@ -166,7 +162,7 @@ def test_sigterm_ends_in_order(listener: Listener, publisher: Publisher) -> None
 
 
 @pytest.mark.parametrize("fault", ["away", "frozen"])
-def test_sigterm_ends_in_order_whatever_the_broker_does(
+def test_sigterm_ends_in_order_in_any_state_of_the_broker(
     fault: str, broker: Broker, listener: Listener, publisher: Publisher
 ) -> None:
     listener.hears(publisher, 60)

@@ -1,4 +1,4 @@
-"""A consumer as a process, whose queue holds what none of our programs has sent."""
+"""A consumer as a process, whose queue has messages that none of our programs has sent."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def encoded(document: object) -> str:
 
 
 def envelope(**changes: Any) -> dict[str, Any]:
-    """The message of a bell, changed; a field that becomes None is left out."""
+    """Return the message of a notification with changes; a field that becomes None is omitted."""
     made = {**rebuilt(TASK, [], CONTROL), **changes}
     return {name: value for name, value in made.items() if value is not None}
 
@@ -132,7 +132,7 @@ class Tcp:
 def listening(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Any]:
-    """A client of the broker, a listener and a publisher."""
+    """Return a client of the broker, a listener and a publisher."""
     folder = tmp_path_factory.mktemp("hostile")
     with running_broker() as broker:
         served: Any = Tcp(folder) if request.param == "tcp" else broker
@@ -152,7 +152,7 @@ def listening(
 
 
 def survives(listening: Any, messages: list[bytes]) -> Listener:
-    """Each message is taken from the queue, and a bell after it still arrives."""
+    """Check that each message is consumed, and that a later notification still arrives."""
     client, listener, publisher = listening
     for message in messages:
         client.lpush(KEY, message)
@@ -161,7 +161,7 @@ def survives(listening: Any, messages: list[bytes]) -> Listener:
     return listener
 
 
-def test_a_consumer_outlives_what_is_no_message(listening: Any) -> None:
+def test_a_consumer_survives_invalid_messages(listening: Any) -> None:
     survives(listening, UNDECODABLE)
 
 
@@ -169,11 +169,11 @@ def test_a_consumer_outlives_messages_of_no_program_of_ours(listening: Any) -> N
     survives(listening, [json.dumps(one).encode() for one in HOSTILE])
 
 
-def test_a_consumer_ignores_what_a_bell_does_not_carry(listening: Any) -> None:
+def test_a_consumer_ignores_fields_that_no_notification_has(listening: Any) -> None:
     _, listener, _ = listening
-    before = listener.lines("rang")
+    before = listener.lines("received")
     survives(listening, [json.dumps(one).encode() for one in CHANGED_BUT_READABLE])
-    assert listener.lines("rang") - before >= 2 * len(CHANGED_BUT_READABLE)
+    assert listener.lines("received") - before >= 2 * len(CHANGED_BUT_READABLE)
 
 
 def test_a_burst_of_dropped_messages_is_logged_once_and_beside_the_supervisor(

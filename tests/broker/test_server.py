@@ -1,4 +1,4 @@
-"""The bundled broker: where it listens, what it refuses, and what it does not keep."""
+"""The bundled broker: its addresses, its refusals, and its lack of persistence."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_it_listens_on_a_socket_of_this_user_and_on_no_port(broker: Broker) -> N
     assert psutil.Process(broker.process.pid).net_connections("inet") == []
 
 
-def test_it_is_the_process_that_was_started_so_that_signals_and_parents_death_reach_it(
+def test_the_server_is_the_started_process_and_gets_its_signals(
     broker: Broker,
 ) -> None:
     assert broker.process is not None
@@ -48,7 +48,7 @@ def test_it_takes_over_the_socket_of_one_that_was_killed(broker: Broker) -> None
 
 def test_it_keeps_nothing_on_disk(broker: Broker) -> None:
     with broker.client() as client:
-        client.lpush("bells", "one")
+        client.lpush("notifications", "one")
     broker.kill()
     broker.start()
     with broker.client() as client:

@@ -62,7 +62,7 @@ def test_programs_send_and_receive_only_over_a_verified_connection(
         publisher, listener = Publisher(url), Listener(url, tmp_path / "out")
         try:
             publisher.publish(WakeScheduler())
-            until(lambda: listener.lines("rang") > 0, 60, "a bell over TLS")
+            until(lambda: listener.lines("received") > 0, 60, "a notification over TLS")
         finally:
             publisher.close()
             listener.process.kill()

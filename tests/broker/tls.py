@@ -1,5 +1,4 @@
-"""A TLS listener in front of a broker's unix socket, with a certificate that no authority has
-signed."""
+"""A TLS listener in front of a broker's unix socket, with a self-signed certificate."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ START_SECONDS = 60.0
 
 
 def self_signed(folder: Path) -> tuple[Path, Path]:
-    """Make a certificate for ``localhost`` and its key."""
+    """Create a certificate for ``localhost`` and its key."""
     certificate, key = folder / "certificate.pem", folder / "key.pem"
     subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
     files = ["-keyout", str(key), "-out", str(certificate)]
@@ -41,7 +40,7 @@ def self_signed(folder: Path) -> tuple[Path, Path]:
 
 @contextmanager
 def tls_in_front(target: Path, certificate: Path, key: Path) -> Iterator[int]:
-    """Listen on a port of loopback and pass on to the unix socket ``target``; yields the port."""
+    """Listen on a port of loopback and forward to the unix socket ``target``; yield the port."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     loop = asyncio.new_event_loop()
@@ -73,7 +72,7 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 
 async def _end(server: asyncio.Server) -> None:
-    """Close the listener and what still runs on its connections."""
+    """Close the listener and its open connections."""
     server.close()
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:

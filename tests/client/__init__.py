@@ -1,1 +1,1 @@
-"""The client and the command, against a server that replays answers and against real processes."""
+"""Tests of the client and the command, with a server that replays answers and real processes."""

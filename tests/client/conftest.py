@@ -1,4 +1,4 @@
-"""A server of our own for the client's tests, and a way to run one command line in this process."""
+"""A server for the client's tests, and a fixture that runs one command line in this process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def lockstep(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> CommandLine:
-    """The command, pointed at ``server``, in an empty folder with an empty home."""
+    """Return the command, pointed at ``server``, in an empty folder with an empty home."""
     for name in ("LOCKSTEP_TOKEN", "NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("LOCKSTEP_URL", server.url)

@@ -1,4 +1,4 @@
-"""Objects of ``domain.views`` that a server could answer with."""
+"""Objects of ``domain.views`` as possible answers of a server."""
 
 from __future__ import annotations
 

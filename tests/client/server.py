@@ -1,7 +1,7 @@
 """A small real HTTP server that replays answers.
 
-Kept honest by the types that both sides share: an answer is an object of ``domain.views``, so it
-cannot say what the api could not. What the api does say is tested end to end.
+Both sides use the same types: an answer is an object of ``domain.views``, so it is always a
+possible answer of the api. The api's real answers are tested end to end.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Answer:
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
     cut: int | None = None
-    """The connection breaks after so many bytes of the body."""
+    """Bytes of the body after which the connection breaks."""
 
 
 RESET = Answer(0)
@@ -65,8 +65,10 @@ def problem(status: int, code: str, detail: str, **more: Any) -> Answer:
 
 
 class ReplayServer:
-    """Answers each address with what it was given: one after the other, the last one again and
-    again."""
+    """Server with a list of answers for each address.
+
+    They are sent one after the other, and the last one repeatedly.
+    """
 
     def __init__(self, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         self.asked: list[Asked] = []
@@ -91,7 +93,10 @@ class ReplayServer:
         self._thread.join()
 
     def on(self, method: str, path: str, *answers: Answer | BaseModel) -> None:
-        """From now on answer so. A path that ends in ``*`` stands for everything in its folder."""
+        """Set the answers of an address from now on.
+
+        A path that ends in ``*`` matches everything in its folder.
+        """
         with self._lock:
             self._answers[method, path] = [
                 each if isinstance(each, Answer) else view(each) for each in answers
@@ -126,7 +131,7 @@ class _Http(ThreadingHTTPServer):
         self.replay = replay
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that does not accept the certificate ends the handshake."""
+        """Ignore the error of a client that refuses the certificate during the handshake."""
         if not isinstance(sys.exception(), ssl.SSLError):
             super().handle_error(request, client_address)
 
@@ -167,7 +172,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(answer.body[: answer.cut])
             self.close_connection = self.close_connection or answer.cut is not None
 
-    do_DELETE = do_GET = do_POST = do_PUT = _serve  # noqa: N815 - the base class calls them so
+    do_DELETE = do_GET = do_POST = do_PUT = _serve  # noqa: N815 - a name of the base class
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-        """Say nothing."""
+        """Print nothing."""

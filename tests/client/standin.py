@@ -1,8 +1,9 @@
 """``lockstep up`` with stand-in programs: ``python standin.py HOME PORT NAME[:BEHAVIOUR]…``.
 
-Runs the real ``client.local.up.run``; only the table of programs is another. A stand-in notes in
-``HOME/diary`` that it started and, asked to end, that it ends or stays. Behaviours: ``stubborn``
-ignores SIGTERM, ``family`` leaves a child behind, ``broken`` ends at once with exit code 3.
+Runs the real ``client.local.up.run`` with another table of programs. A stand-in records in
+``HOME/diary`` its start and, after a signal to end, that it ends or continues. Behaviours:
+``stubborn`` ignores SIGTERM, ``family`` leaves a child behind, ``broken`` ends at once with exit
+code 3.
 
 Not here: the assertions (``test_client_up.py``).
 """
@@ -26,7 +27,7 @@ def say(line: str) -> None:
 
 
 def note(home: Path, words: str) -> None:
-    # One write of one short line with O_APPEND: several programs write here.
+    # One write of one short line with O_APPEND, because several programs write here.
     with (home / "diary").open("a") as diary:
         diary.write(words + "\n")
 

@@ -1,4 +1,4 @@
-"""Running one command line as a person would, and reading what it wrote."""
+"""Runs of one command line as by a user, and their output."""
 
 from __future__ import annotations
 

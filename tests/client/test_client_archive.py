@@ -1,4 +1,4 @@
-"""Archives of code: the same bytes everywhere, and nothing that does not belong."""
+"""Archives of code: equal bytes on every machine, and only files that belong to the code."""
 
 from __future__ import annotations
 
@@ -36,9 +36,7 @@ def names(folder: Path, target: Path) -> list[str]:
         return tar.getnames()
 
 
-def test_the_same_files_give_the_same_bytes_whatever_their_times_modes_and_place(
-    code: Path, tmp_path: Path
-) -> None:
+def test_equal_files_give_equal_bytes_at_any_time_mode_or_path(code: Path, tmp_path: Path) -> None:
     other = tmp_path / "elsewhere" / "copy"
     shutil.copytree(code, other)
     os.utime(other / "train.py", (1, 1))
@@ -115,7 +113,7 @@ def test_a_link_inside_the_folder_arrives_as_its_file(code: Path, tmp_path: Path
 
 
 def test_a_linked_folder_inside_the_folder_arrives_as_a_link(code: Path, tmp_path: Path) -> None:
-    """Packed by the client, examined as the api does, unpacked as the agent does."""
+    """Packed by the client, checked as by the api, unpacked as by the agent."""
     (code / "sub" / "deep").mkdir()
     (code / "sub" / "deep" / "x.py").write_text("x = 2\n")
     (code / "latest").symlink_to("sub")
@@ -192,7 +190,7 @@ def test_too_many_files_are_refused_with_their_number(
         pack(code, tmp_path / "a.tar.gz")
 
 
-def test_a_file_that_shrinks_while_it_is_read_does_not_tear_the_archive(
+def test_a_file_that_shrinks_during_the_read_leaves_the_archive_valid(
     code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def shrink_then_add(tar: tarfile.TarFile, name: str, path: Path) -> None:
@@ -211,7 +209,7 @@ def test_a_file_that_shrinks_while_it_is_read_does_not_tear_the_archive(
     ("name", "why"),
     [("missing", "does not exist"), ("file", "is a file"), ("empty", "no files to send")],
 )
-def test_what_is_no_folder_of_code_is_refused(tmp_path: Path, name: str, why: str) -> None:
+def test_a_path_that_is_no_folder_is_refused(tmp_path: Path, name: str, why: str) -> None:
     (tmp_path / "file").write_text("x")
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match=why):

@@ -1,5 +1,4 @@
-"""Charts in a terminal: every point is where it belongs, nothing that is not a number is lost,
-nothing is wider than asked."""
+"""Charts in a terminal: every point at its position, non-numbers marked, within the given width."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from tests.client.terminal import CommandLine
 
 METRICS = "/v1/jobs/last/metrics"
 DOTS = {1: (0, 0), 2: (0, 1), 3: (0, 2), 4: (1, 0), 5: (1, 1), 6: (1, 2), 7: (0, 3), 8: (1, 3)}
-"""Where the Unicode standard puts each numbered dot of a braille letter: (column, row)."""
+"""Position (column, row) of each numbered dot of a braille letter in the Unicode standard."""
 
 
 def _curve(
@@ -32,7 +31,7 @@ def _text(lines: list[list[out.Word]]) -> list[str]:
 
 
 def _dots(lines: list[str]) -> set[tuple[int, int]]:
-    """All dots of a drawing, counted from the top left corner inside the axis."""
+    """Return all dots of a drawing, counted from the top left corner inside the axis."""
     found = set()
     for row, line in enumerate(each.partition("┤")[2] for each in lines if "┤" in each):
         for column, letter in enumerate(line):
@@ -65,13 +64,13 @@ def test_every_number_has_its_dot_and_everything_else_its_mark(
         if math.isfinite(value):
             low, high = min(finite), max(finite)
             y = round((1 - (value - low) / (high - low) if high > low else 0.5) * (4 * height - 1))
-            # The dot, or its neighbour where the two ways to compute it round differently.
+            # The dot, or its neighbour if the two computations round differently.
             assert {(x, y - 1), (x, y), (x, y + 1)} & dots
         else:
             assert lines[height][len(lines[0]) - inner + x // 2] in "N+-"
 
 
-def test_a_spike_inside_a_bucket_reaches_the_top_though_the_line_stays_below() -> None:
+def test_a_spike_inside_a_bucket_reaches_the_top() -> None:
     flat = [1.0] * 50
     spiked = [*flat[:25], 9.0, *flat[26:]]
     plain, with_spike = (
@@ -126,7 +125,7 @@ def test_the_losses_are_drawn_first_and_others_by_name(
     assert both.index("time/step_seconds") < both.index("train/loss")
 
 
-def test_attempts_share_a_chart_and_more_series_than_fit_are_named(
+def test_attempts_are_in_one_chart_and_omitted_series_are_named(
     lockstep: CommandLine, server: ReplayServer
 ) -> None:
     two = [examples.series("a/x", [1.0, 2.0]), examples.series("a/x", [3.0, 4.0], attempt=2)]

@@ -1,4 +1,4 @@
-"""``lockstep ckpt``: what is listed, fetched and checked, and what a damaged file does."""
+"""``lockstep ckpt``: listing, download and verification, and the effect of a damaged file."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def view(**changes: Any) -> dict[str, Any]:
 def serve(
     server: ReplayServer, files: dict[str, bytes] = FILES, which: str = "last"
 ) -> dict[str, bytes]:
-    """A checkpoint that can be fetched."""
+    """Return a checkpoint that can be downloaded."""
     everything = {**files, "manifest.json": manifest(files)}
     listed = [
         CheckpointFile(name=name, bytes=len(each), sha256=digest(each))
@@ -112,7 +112,7 @@ def test_get_brings_a_checkpoint_whole_into_a_folder_of_its_own(
     assert lockstep("ckpt", "verify", "down/step-00000200").code == 0
 
 
-def test_get_model_only_brings_what_other_programs_read(
+def test_get_model_only_downloads_files_of_other_programs(
     lockstep: CommandLine, server: ReplayServer, tmp_path: Path
 ) -> None:
     serve(server)
@@ -158,7 +158,7 @@ def test_get_model_only_reports_a_model_that_from_pretrained_cannot_load(
     ) is missing
 
 
-def test_get_does_not_write_over_what_is_there(
+def test_get_does_not_overwrite_files(
     lockstep: CommandLine, server: ReplayServer, tmp_path: Path
 ) -> None:
     serve(server)
@@ -182,7 +182,7 @@ def test_a_file_that_arrives_damaged_leaves_nothing(
     assert list(tmp_path.glob("*step*")) == []
 
 
-def test_a_broken_connection_goes_on_where_it_stopped(
+def test_a_download_resumes_after_a_broken_connection(
     lockstep: CommandLine, server: ReplayServer, tmp_path: Path
 ) -> None:
     everything = serve(server)
@@ -224,7 +224,7 @@ def test_a_file_that_was_replaced_meanwhile_is_not_glued_together(
     assert list(tmp_path.glob("*step*")) == []
 
 
-def test_only_one_checkpoint_can_be_asked_for(lockstep: CommandLine, server: ReplayServer) -> None:
+def test_only_one_checkpoint_can_be_requested(lockstep: CommandLine, server: ReplayServer) -> None:
     for command in ("get", "verify"):
         said = lockstep("ckpt", command, "tiny", "--best", "--step", "3")
         assert said.code == 2
@@ -232,7 +232,7 @@ def test_only_one_checkpoint_can_be_asked_for(lockstep: CommandLine, server: Rep
     assert server.asked == []
 
 
-def test_what_is_not_there_is_said_in_the_servers_words(
+def test_a_missing_checkpoint_prints_the_servers_message(
     lockstep: CommandLine, server: ReplayServer
 ) -> None:
     gone = problem(
@@ -252,7 +252,7 @@ def folder_of(tmp_path: Path) -> Path:
     return folder
 
 
-def test_verify_says_what_was_checked(lockstep: CommandLine, tmp_path: Path) -> None:
+def test_verify_prints_the_checked_files(lockstep: CommandLine, tmp_path: Path) -> None:
     said = lockstep("ckpt", "verify", str(folder_of(tmp_path)))
     assert (said.code, said.out) == (0, "step 200: 3 files, 2.2 MiB, unchanged\n")
 
@@ -288,7 +288,7 @@ def test_verify_names_the_damaged_file(
     assert words in said.err
 
 
-def test_verify_of_a_job_reads_all_of_its_checkpoints_and_names_the_damaged_one(
+def test_verify_reads_all_checkpoints_of_a_job_and_names_damaged_ones(
     lockstep: CommandLine, server: ReplayServer
 ) -> None:
     server.on(
@@ -343,9 +343,7 @@ def test_a_checkpoint_that_was_pruned_while_others_were_read_is_no_damage(
     ]
 
 
-def test_a_refusal_that_says_nothing_of_the_checkpoint_is_no_damage(
-    lockstep: CommandLine, server: ReplayServer
-) -> None:
+def test_an_unrelated_refusal_is_no_damage(lockstep: CommandLine, server: ReplayServer) -> None:
     server.on("GET", JOB, Page[CheckpointView](items=[CheckpointView(**view())]))
     server.on("GET", f"{JOB}/200", problem(403, "forbidden", "this token may not"))
     said = lockstep("ckpt", "verify", "tiny")

@@ -1,5 +1,4 @@
-"""``lockstep ckpt`` over the api itself: what it says of checkpoints that are damaged in the
-store."""
+"""``lockstep ckpt`` with the real api: messages about checkpoints that are damaged in the store."""
 
 from __future__ import annotations
 
@@ -23,8 +22,10 @@ NO_MANIFEST = "the checkpoint of step 30 is damaged in the store: its manifest.j
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
-    """The api with the job "first": of its checkpoints that of step 10 is whole, and each other is
-    damaged in its own way."""
+    """Return the api with the job "first".
+
+    Its checkpoint of step 10 is intact, and each other one is damaged in its own way.
+    """
     home = tmp_path_factory.mktemp("home")
     running = Program(home)
     try:
@@ -49,13 +50,13 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
 def over_api(
     lockstep: CommandLine, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> CommandLine:
-    """The command, pointed at the api."""
+    """Return the command, pointed at the api."""
     monkeypatch.setenv("LOCKSTEP_URL", program.url)
     monkeypatch.setenv("LOCKSTEP_TOKEN", program.token)
     return lockstep
 
 
-def test_verify_names_the_damage_of_each_checkpoint_and_looks_at_the_others(
+def test_verify_names_the_damage_of_each_checkpoint_and_checks_all(
     over_api: CommandLine,
 ) -> None:
     said = over_api("ckpt", "verify", "first")
@@ -87,7 +88,7 @@ def test_verify_of_one_damaged_checkpoint_ends_with_1(
     assert damage in said.out
 
 
-def test_verify_of_a_checkpoint_that_never_was_is_refused_in_the_servers_words(
+def test_verify_of_an_unknown_checkpoint_prints_the_servers_message(
     over_api: CommandLine,
 ) -> None:
     for words, refusal in (
@@ -100,7 +101,7 @@ def test_verify_of_a_checkpoint_that_never_was_is_refused_in_the_servers_words(
 
 
 @pytest.mark.parametrize(("step", "damage"), [(40, TORN), (30, NO_MANIFEST), (20, GONE)])
-def test_get_says_what_is_damaged_and_leaves_nothing(
+def test_get_names_the_damage_and_leaves_no_file(
     over_api: CommandLine, tmp_path: Path, step: int, damage: str
 ) -> None:
     said = over_api("ckpt", "get", "first", "--step", str(step), "-C", "down")

@@ -1,4 +1,4 @@
-"""``clone``: what is sent, and how a refusal is put."""
+"""``clone``: its request, and its message after a refusal."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_each_change_is_shown_with_the_old_and_the_new_value(
     assert "set " not in lockstep("clone", "tiny", "--set", "labels.a=d", "-q", "-d").err
 
 
-def test_an_entry_that_a_list_does_not_have_is_refused_with_the_ones_it_has(
+def test_an_unknown_entry_of_a_list_is_refused_with_the_known_ones(
     lockstep: CommandLine, server: ReplayServer
 ) -> None:
     spec = {"name": "tiny", "kind": "script", "script": {"command": ["train.py", "--lr", "0.1"]}}
@@ -90,7 +90,7 @@ def test_a_refusal_names_the_set_that_was_wrong(
     assert second.strip() == "the spec of tiny: resources.gpus: too many"
 
 
-def test_a_setting_without_a_place_is_a_wrong_command_line(
+def test_a_setting_without_a_path_is_a_wrong_command_line(
     lockstep: CommandLine, server: ReplayServer
 ) -> None:
     server.on("GET", "/v1/jobs/tiny", examples.succeeded())

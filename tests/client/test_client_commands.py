@@ -1,4 +1,4 @@
-"""The commands that read: formats, exit codes, and what is said where."""
+"""Commands that only read: formats, exit codes, and messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.client.terminal import CommandLine
 JOB = f"/v1/jobs/{examples.ID}"
 
 
-def test_ps_shows_what_lives_and_all_on_demand(lockstep: CommandLine, server: ReplayServer) -> None:
+def test_ps_shows_live_jobs_and_all_on_demand(lockstep: CommandLine, server: ReplayServer) -> None:
     running = examples.job(JobState.RUNNING, progress=examples.progress(50))
     server.on("GET", "/v1/jobs", Page[JobView](items=[running]))
     said = lockstep("ps")
@@ -78,9 +78,7 @@ def test_no_colour_and_no_cut_in_a_pipe(lockstep: CommandLine, server: ReplaySer
     assert "\x1b" not in said.out
 
 
-def test_show_tells_plan_outcome_and_what_happened(
-    lockstep: CommandLine, server: ReplayServer
-) -> None:
+def test_show_prints_plan_outcome_and_events(lockstep: CommandLine, server: ReplayServer) -> None:
     server.on("GET", "/v1/jobs/tiny", examples.failed())
     server.on("GET", f"{JOB}/events", examples.events())
     server.on("GET", f"{JOB}/checkpoints", examples.checkpoints())
@@ -99,9 +97,7 @@ def test_show_tells_plan_outcome_and_what_happened(
         assert words in said.out
 
 
-def test_show_tells_the_memory_that_was_predicted(
-    lockstep: CommandLine, server: ReplayServer
-) -> None:
+def test_show_prints_the_predicted_memory(lockstep: CommandLine, server: ReplayServer) -> None:
     parts = dict.fromkeys(MemoryForecast.model_fields, 0) | {"weights": 2**30, "optimizer": 2**31}
     plan = examples.PLAN.model_copy(update={"memory": MemoryForecast.model_validate(parts)})
     server.on("GET", "/v1/jobs/tiny", examples.job(JobState.RUNNING, plan=plan))
@@ -110,7 +106,7 @@ def test_show_tells_the_memory_that_was_predicted(
     assert "about 3.0 GiB per rank (optimizer 2.0, weights 1.0)" in lockstep("show", "tiny").out
 
 
-def test_show_tells_when_a_job_that_waits_is_likely_to_start_and_whose_it_is(
+def test_show_prints_the_expected_start_and_the_owner(
     lockstep: CommandLine, server: ReplayServer
 ) -> None:
     start = datetime(2026, 11, 23, 14, 35, tzinfo=UTC)
@@ -143,7 +139,7 @@ def test_logs_have_their_rank_in_front(lockstep: CommandLine, server: ReplayServ
     }
 
 
-def test_nodes_show_who_holds_what(lockstep: CommandLine, server: ReplayServer) -> None:
+def test_nodes_shows_the_jobs_on_each_device(lockstep: CommandLine, server: ReplayServer) -> None:
     server.on("GET", "/v1/nodes", Page[NodeView](items=[examples.node()]))
     row = lockstep("nodes").out.splitlines()[1]
     assert "2 × cpu" in row
@@ -152,7 +148,7 @@ def test_nodes_show_who_holds_what(lockstep: CommandLine, server: ReplayServer) 
     assert lockstep("nodes", "-o", "name").out == "node-1\n"
 
 
-def test_a_quarantined_node_is_shown_with_its_reason_and_how_to_lift_it(
+def test_a_quarantined_node_is_shown_with_reason_and_command(
     lockstep: CommandLine, server: ReplayServer
 ) -> None:
     bad = examples.node().model_copy(update={"state": "quarantined", "reason": "it failed 2 jobs"})
@@ -227,7 +223,7 @@ def test_events_are_listed_oldest_first(lockstep: CommandLine, server: ReplaySer
     assert "order" not in server.asked[-1].query
 
 
-def test_of_a_long_story_the_last_events_can_be_asked_for_alone(
+def test_the_last_events_of_many_can_be_requested(
     lockstep: CommandLine, server: ReplayServer
 ) -> None:
     server.on("GET", "/v1/jobs/tiny", examples.job())
@@ -239,7 +235,7 @@ def test_of_a_long_story_the_last_events_can_be_asked_for_alone(
     assert lockstep("events", "tiny", "--tail", "0").code == ExitCode.USAGE
 
 
-def test_show_tells_the_newest_events_and_where_those_before_are(
+def test_show_prints_the_newest_events_and_a_command_for_older_ones(
     lockstep: CommandLine, server: ReplayServer
 ) -> None:
     server.on("GET", "/v1/jobs/tiny", examples.job())
@@ -344,7 +340,7 @@ def test_a_wrong_command_line_is_exit_code_2(lockstep: CommandLine, words: list[
         ("--token secret ps", "--token", "ps --token ..."),
     ],
 )
-def test_an_option_before_the_command_is_told_its_place(
+def test_an_option_before_the_command_gets_advice(
     lockstep: CommandLine, words: str, option: str, shown: str
 ) -> None:
     said = lockstep(*words.split())
@@ -364,7 +360,7 @@ def test_a_server_that_accepts_and_stays_silent_is_named_and_waited_for(
     answer, said_so = server.answer, threading.Event()
 
     def silent(asked: Asked) -> Answer:
-        assert said_so.wait(30)  # an answer comes only once the line was written
+        assert said_so.wait(30)  # an answer comes only after the line was written
         return answer(asked)
 
     def say(line: str) -> None:
@@ -387,7 +383,7 @@ def test_every_command_explains_itself(lockstep: CommandLine, command: str) -> N
     assert f"Usage: lockstep {command}" in said.out
 
 
-def test_a_commands_own_help_says_more_than_its_line_in_the_list(lockstep: CommandLine) -> None:
+def test_the_help_of_a_command_is_longer_than_its_summary(lockstep: CommandLine) -> None:
     assert "124: not in time" in " ".join(lockstep("wait", "--help").out.split())
     assert "124: not in time" not in lockstep("--help").out
 

@@ -1,4 +1,4 @@
-"""Which server is meant, and which token it gets."""
+"""Selection of the server and of its token."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.client.terminal import CommandLine
 
 
 class Places:
-    """Every place that may name a server, in folders of a test."""
+    """All sources of a server's address, in folders of a test."""
 
     def __init__(self, root: Path):
         self.home = Home(root / "home")
@@ -48,7 +48,7 @@ def places(tmp_path: Path) -> Places:
     return Places(tmp_path)
 
 
-def test_the_more_explicit_place_wins(places: Places) -> None:
+def test_the_more_explicit_source_wins(places: Places) -> None:
     with pytest.raises(UnreachableError, match="no server is configured"):
         places.find()
     places.local()
@@ -71,7 +71,7 @@ def test_a_token_on_the_command_line_goes_to_the_address_in_force(places: Places
     assert places.find(token="flag", LOCKSTEP_TOKEN="t").token == "flag"
 
 
-def test_the_environments_token_does_not_go_to_an_address_from_a_project_file(
+def test_the_environments_token_is_not_sent_to_a_projects_address(
     places: Places,
 ) -> None:
     places.toml('url = "http://somewhere.else"\n')
@@ -88,7 +88,7 @@ def test_the_environments_token_does_not_go_to_an_address_from_a_project_file(
     assert (found.token, found.withheld) == ("theirs", None)
 
 
-def test_the_environments_token_goes_to_a_projects_address_that_is_the_users_own_too(
+def test_the_environments_token_is_sent_to_addresses_of_both_files(
     places: Places,
 ) -> None:
     places.toml('url = "http://team/"\n')
@@ -110,7 +110,7 @@ def test_the_environments_token_goes_to_the_environments_address_alone(places: P
     )
 
 
-def test_without_an_address_in_the_environment_its_token_goes_to_the_users_addresses(
+def test_the_environments_token_is_sent_to_the_users_addresses(
     places: Places,
 ) -> None:
     places.local()
@@ -140,7 +140,7 @@ def test_where_there_is_no_token_nothing_is_withheld(places: Places) -> None:
     assert places.find().withheld is None
 
 
-def test_the_command_says_in_one_line_why_no_token_was_sent(
+def test_one_line_explains_why_no_token_was_sent(
     lockstep: CommandLine, server: ReplayServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "lockstep.toml").write_text(f'url = "{server.url}"\n')
@@ -156,7 +156,7 @@ def test_the_command_says_in_one_line_why_no_token_was_sent(
     assert all("authorization" not in asked.headers for asked in server.asked)
 
 
-def test_the_same_address_from_a_later_place_brings_its_token(places: Places) -> None:
+def test_the_same_address_from_a_later_source_has_its_token(places: Places) -> None:
     places.local()
     assert places.find("http://local/").token == "local-token"
 
@@ -183,7 +183,7 @@ def test_a_project_file_may_not_send_a_file_from_outside_the_project(places: Pla
         ('url = "http://x"\ntoken_file = "gone"', "which cannot be read"),
     ],
 )
-def test_a_wrong_file_is_named_with_what_is_wrong(places: Places, text: str, why: str) -> None:
+def test_a_wrong_file_is_named_with_its_error(places: Places, text: str, why: str) -> None:
     places.toml(text)
     with pytest.raises(UsageError, match=f"lockstep.toml: .*{why}"):
         places.find()

@@ -1,4 +1,4 @@
-"""``doctor``: each thing that can be wrong is found, named, and comes with what to do."""
+"""``doctor``: each possible fault is found and named, with advice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOW = 1_800_000_000.0
 
 
 def _well(server: ReplayServer, **changes: Any) -> None:
-    """Everything as it should be, but for the changes."""
+    """Return a state without faults, except for the changes."""
     node = examples.node().model_copy(update={"version": VERSION})
     answers = {
         "/livez": Health(status="ok", version=VERSION),
@@ -137,7 +137,7 @@ LOST = examples.node().model_copy(update={"state": "lost", "version": VERSION})
         ),
     ],
 )
-def test_what_is_wrong_is_found_and_comes_with_advice(
+def test_each_fault_is_found_with_advice(
     lockstep: CommandLine,
     server: ReplayServer,
     changes: dict[str, Any],
@@ -154,7 +154,7 @@ def test_what_is_wrong_is_found_and_comes_with_advice(
     assert words in lockstep("doctor").out
 
 
-def test_a_server_that_does_not_answer_is_one_finding_and_the_machine_is_looked_at_all_the_same(
+def test_without_a_server_the_machine_is_still_checked(
     lockstep: CommandLine,
 ) -> None:
     said = lockstep("doctor", "--url", "http://127.0.0.1:9", "--json")
@@ -164,7 +164,7 @@ def test_a_server_that_does_not_answer_is_one_finding_and_the_machine_is_looked_
     assert "disk" in found
 
 
-def test_no_server_at_all_says_how_to_start_one(
+def test_without_a_server_advice_explains_how_to_start_one(
     lockstep: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("LOCKSTEP_URL")

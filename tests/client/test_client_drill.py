@@ -1,4 +1,4 @@
-"""``lockstep drill``: what it refuses and why, what it finds in a report, and how the report reads.
+"""``lockstep drill``: its refusals, its findings, and the text of its report.
 
 A drill against a real service is in ``tests/faults/test_drill_command.py``.
 """
@@ -66,7 +66,7 @@ def stack() -> Iterator[ExitStack]:
 
 
 def service_here(stack: ExitStack, tmp_path: Path, url: str, **pids: int) -> Machine:
-    """What ``lockstep up`` leaves for others to find, with this process in its place."""
+    """Write the files of a running ``lockstep up``, with this process in its place."""
     home = Home(tmp_path / "home")
     home.create()
     stack.enter_context(home.locked())
@@ -90,10 +90,10 @@ def sleeper(stack: ExitStack, **environment: str) -> subprocess.Popen[bytes]:
     return process
 
 
-# What it refuses
+# Refusals
 
 
-def test_elsewhere_it_says_that_a_drill_ends_processes_and_where_it_works(
+def test_on_another_machine_a_drill_is_refused_with_advice(
     lockstep: CommandLine, server: ReplayServer
 ) -> None:
     said = lockstep("drill", "rank")
@@ -114,7 +114,7 @@ def test_another_server_than_the_one_here_is_not_drilled(
     assert "omit --url" in said.err
 
 
-def test_a_machine_without_two_free_devices_says_who_waits_for_what(
+def test_a_machine_without_two_free_devices_is_refused_with_reason(
     lockstep: CommandLine, server: ReplayServer, stack: ExitStack, tmp_path: Path
 ) -> None:
     service_here(stack, tmp_path, server.url)
@@ -133,7 +133,7 @@ def test_a_machine_without_two_free_devices_says_who_waits_for_what(
     assert not server.requests("POST", "/v1/jobs")
 
 
-def test_a_program_of_the_service_is_not_killed_under_the_jobs_of_others_unasked(
+def test_no_program_is_killed_under_other_jobs_without_consent(
     lockstep: CommandLine, server: ReplayServer, stack: ExitStack, tmp_path: Path
 ) -> None:
     service_here(stack, tmp_path, server.url)
@@ -145,7 +145,7 @@ def test_a_program_of_the_service_is_not_killed_under_the_jobs_of_others_unasked
         assert "1 job of others (tiny) runs" in said.err
         assert "--yes" in said.err
         assert not server.requests("POST", "/v1/jobs/plan")
-    # Asked for, it goes on to the next question: whether that program runs here.
+    # With consent, it continues to the next check: the program must run on this machine.
     assert (
         "no broker of this service runs on this machine" in lockstep("drill", "broker", "--yes").err
     )
@@ -178,7 +178,7 @@ def test_the_jobs_of_a_drill_are_specs_of_this_service() -> None:
     assert (spec.device_count(), spec.train.steps if spec.train else 0) == (2, 24)
 
 
-# Whom it kills
+# Targets
 
 
 def test_a_program_is_taken_only_as_a_child_of_lockstep_up(
@@ -213,12 +213,12 @@ def test_a_rank_is_taken_only_with_the_jobs_name_in_its_environment(
     stack: ExitStack, tmp_path: Path
 ) -> None:
     machine = service_here(stack, tmp_path, "http://127.0.0.1:1")
-    rank, stranger = sleeper(stack, **{JOB: "mine"}), sleeper(stack)
+    rank, signed_out = sleeper(stack, **{JOB: "mine"}), sleeper(stack)
     for number, job_id in ((1, "mine"), (2, "theirs")):
         folder = tmp_path / f"home/node/{number}"
         folder.mkdir()
         (folder / "assignment.json").write_text(json.dumps({"job_id": job_id, "attempt_number": 1}))
-        ranks = [{"rank": 0, "pid": rank.pid}, {"rank": 1, "pid": stranger.pid}]
+        ranks = [{"rank": 0, "pid": rank.pid}, {"rank": 1, "pid": signed_out.pid}]
         (folder / "ranks.json").write_text(json.dumps({"ranks": ranks}))
     assert {number: one.key.pid for number, one in machine.ranks("mine").items()} == {0: rank.pid}
     assert machine.ranks("theirs") == {}
@@ -232,7 +232,7 @@ def test_a_service_elsewhere_is_no_machine_to_drill(tmp_path: Path) -> None:
         Machine(Home(tmp_path)).check("http://somewhere")
 
 
-# What it finds
+# Findings
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_a_service_elsewhere_is_no_machine_to_drill(tmp_path: Path) -> None:
         ({"tensors": 0}, "none was found"),
     ],
 )
-def test_whatever_did_not_hold_is_named(changes: dict[str, object], words: str) -> None:
+def test_each_failed_condition_is_named(changes: dict[str, object], words: str) -> None:
     assert problems(HELD, within_seconds=60) == []
     assert any(
         words in problem for problem in problems(HELD.model_copy(update=changes), within_seconds=60)
@@ -262,7 +262,7 @@ def test_whatever_did_not_hold_is_named(changes: dict[str, object], words: str) 
 
 
 def exported(path: Path, tensors: dict[str, tuple[list[int], bytes]], job: str) -> Path:
-    """A file as safetensors writes it, of float32 tensors."""
+    """Write a file like safetensors, of float32 tensors."""
     header: dict[str, object] = {"__metadata__": {"format": "pt", "job": job}}
     place = 0
     for name, (shape, content) in tensors.items():
@@ -279,10 +279,10 @@ def exported(path: Path, tensors: dict[str, tuple[list[int], bytes]], job: str) 
     return path
 
 
-def test_models_are_the_same_if_their_tensors_are_whatever_job_they_name(tmp_path: Path) -> None:
+def test_models_are_equal_if_their_tensors_are(tmp_path: Path) -> None:
     content = {"a": ([2, 2], bytes(16)), "b": ([1], b"\0\0\x80?")}
     one = weights.tensors(exported(tmp_path / "one", content, "0199"))
-    # In another order, and of another job: the files differ, the weights do not.
+    # In another order, and of another job: the files differ, but the weights do not.
     other = weights.tensors(exported(tmp_path / "other", dict(reversed(content.items())), "0200"))
     assert weights.differences(one, other) == []
     assert (len(one), one["a"].numbers) == (2, 4)
@@ -299,7 +299,7 @@ def test_models_are_the_same_if_their_tensors_are_whatever_job_they_name(tmp_pat
 @pytest.mark.parametrize(
     "content", [b"", b"short", struct.pack("<Q", 2**60), struct.pack("<Q", 4) + b"nope"]
 )
-def test_what_is_no_exported_model_is_said_to_be_none(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_no_exported_model_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model").write_bytes(content)
     with pytest.raises(DigestMismatchError, match="is not a safetensors file"):
         weights.tensors(tmp_path / "model")
@@ -312,7 +312,7 @@ def test_an_exported_model_that_is_cut_is_found(tmp_path: Path) -> None:
         weights.tensors(path)
 
 
-# How it reads
+# Text of the report
 
 
 def test_a_drill_that_held_reads_plainly(capsys: pytest.CaptureFixture[str]) -> None:
@@ -332,7 +332,7 @@ def test_a_drill_that_held_reads_plainly(capsys: pytest.CaptureFixture[str]) -> 
     ]
 
 
-def test_a_drill_that_did_not_hold_says_what_first(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_drill_prints_its_failures_first(capsys: pytest.CaptureFixture[str]) -> None:
     report = HELD.model_copy(
         update={"held": False, "problems": ["2 steps are missing"], "different": ["a", "b"]}
     )

@@ -1,5 +1,4 @@
-"""``lockstep export``: every point, also where the server answers with buckets, in files that the
-real programs read."""
+"""``lockstep export``: every point in files of the real formats, also from buckets."""
 
 from __future__ import annotations
 
@@ -25,8 +24,7 @@ RUN = f"tiny-{examples.ID[-8:]}"
 
 
 class Bucketing:
-    """A client whose server has these points and answers with no more than ``limit`` of a series,
-    in buckets."""
+    """Return a client whose server has these points and answers in buckets above ``limit``."""
 
     def __init__(self, steps: list[int], limit: int):
         self.steps, self.limit = steps, limit
@@ -66,11 +64,11 @@ class Bucketing:
 )
 def test_every_point_is_fetched_once_and_in_order(steps: list[int]) -> None:
     client = Bucketing(steps, 7)
-    assert [point.step for point in every_point(client, "job", "loss")] == steps  # type: ignore[arg-type]  # as much of a client as is used
+    assert [point.step for point in every_point(client, "job", "loss")] == steps  # type: ignore[arg-type]  # the used part of a client
     assert client.requests <= 4 * len(steps) / 7 + 100
 
 
-def test_of_a_step_with_more_points_than_fit_what_fits_is_taken_and_it_ends() -> None:
+def test_too_many_points_of_one_step_are_cut_and_the_export_ends() -> None:
     client = Bucketing([4] * 50 + [9], 7)
     found = [point.step for point in every_point(client, "job", "system/node0/x")]  # type: ignore[arg-type]  # see above
     assert set(found) == {4, 9}
@@ -82,7 +80,7 @@ def _serve(server: ReplayServer) -> None:
     server.on("GET", f"/v1/jobs/{examples.ID}/metrics", one)
 
 
-def test_tensorboard_reads_what_is_exported_and_a_second_export_replaces_it(
+def test_tensorboard_reads_the_export_and_a_second_one_replaces_it(
     lockstep: CommandLine, server: ReplayServer, tmp_path: Path
 ) -> None:
     _serve(server)
@@ -119,7 +117,7 @@ def test_csv_has_a_line_for_each_point(
     assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".part")] == []
 
 
-def test_what_is_not_there_or_cannot_be_written_is_said(
+def test_missing_jobs_and_unwritable_folders_are_reported(
     lockstep: CommandLine, server: ReplayServer, tmp_path: Path
 ) -> None:
     _serve(server)
@@ -201,10 +199,10 @@ print(json.dumps([found.info.status, found.data.tags["lockstep.job_id"], found.d
 """
 
 
-def test_mlflow_reads_what_is_exported_and_a_second_export_replaces_it(
+def test_mlflow_reads_the_export_and_a_second_one_replaces_it(
     server: ReplayServer, tmp_path: Path
 ) -> None:
-    # In a process of its own: MLflow's imports warn, and it goes on in threads.
+    # In a process of its own: MLflow's imports warn, and it continues in threads.
     if find_spec("mlflow") is None:
         pytest.skip("NOT RUN: mlflow is not installed")
     _serve(server)

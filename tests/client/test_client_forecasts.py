@@ -1,5 +1,4 @@
-"""``lockstep plan`` and the memory forecast: awaited from the service, or computed from the job's
-code."""
+"""``lockstep plan`` and the memory forecast: from the service, or computed from the job's code."""
 
 from __future__ import annotations
 
@@ -76,7 +75,7 @@ def test_a_forecast_that_does_not_come_is_awaited_for_a_limited_time() -> None:
     assert told == ["waiting for the service's memory forecast (up to 300 s)"]
 
 
-def test_a_task_of_ones_own_is_computed_from_its_code(tmp_path: Path) -> None:
+def test_a_task_of_the_user_is_computed_from_its_code(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(TASK)
     unknown = COMPUTING.model_copy(update={"state": "unknown", "why": "its code does not run here"})
     found = forecasts.with_code(view(unknown, task="mine.py:Mine", task_args={}), tmp_path).memory
@@ -88,7 +87,7 @@ def test_a_task_of_ones_own_is_computed_from_its_code(tmp_path: Path) -> None:
     assert found.micro_batch_size_max == 32
 
 
-def test_code_that_cannot_be_forecast_says_why_and_history_stays(tmp_path: Path) -> None:
+def test_code_without_forecast_has_a_reason_and_history_remains(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         TASK.replace("return nn.", "raise OSError('no weights'); nn.")
     )
@@ -104,7 +103,7 @@ def test_code_that_cannot_be_forecast_says_why_and_history_stays(tmp_path: Path)
 
 
 @pytest.mark.parametrize("memory", [KNOWN, None])
-def test_what_the_service_computed_is_not_computed_again(
+def test_a_forecast_of_the_service_is_not_computed_again(
     memory: PlannedMemory | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(forecasts, "_computed", lambda _: pytest.fail("it was"))

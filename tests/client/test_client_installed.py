@@ -1,4 +1,4 @@
-"""A client alone says what to install before it starts anything."""
+"""A client alone names the missing package before it starts a program."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lockstep.client.errors import UsageError
 from lockstep.client.local import installed
 
 
-def test_what_is_missing_is_named_with_how_to_install_it() -> None:
+def test_a_missing_package_is_named_with_its_install_command() -> None:
     with pytest.raises(UsageError) as caught:
         installed.require(
             installed.SERVER + installed.NODE,

@@ -1,5 +1,4 @@
-"""``watch`` and ``top``: what their pictures show, how they end, and what they do in a pipe and on
-a terminal."""
+"""``watch`` and ``top``: their pictures and their end, in a pipe and on a terminal."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ def _frame(
     return _text(job_frame(job, lines=lines or [], now=NOW, width=width, height=height, **given))
 
 
-def test_a_picture_of_a_job_says_how_far_it_is_and_how_fast() -> None:
+def test_a_picture_of_a_job_has_progress_and_speed() -> None:
     running = examples.job(JobState.RUNNING, progress=examples.progress(50))
     shown = "\n".join(_frame(running, rate=2.0, usage=DeviceUsage(87.4, 3 * 2**30)))
     for words in (
@@ -64,7 +63,7 @@ def test_a_picture_of_a_job_says_how_far_it_is_and_how_fast() -> None:
     assert "1, 2 ranks on node-1" in shown
 
 
-def test_a_waiting_job_says_why_and_a_failed_one_what_happened() -> None:
+def test_a_waiting_job_has_a_reason_and_a_failed_one_its_outcome() -> None:
     assert "position 1: waits for 2 free devices" in "\n".join(_frame(examples.job()))
     assert "rank 1 raised ValueError" in "\n".join(_frame(examples.failed()))
 
@@ -95,7 +94,7 @@ def test_a_picture_never_leaves_the_terminal(
     assert not any("\x1b" in line or "\n" in line for line in shown)
 
 
-def test_the_last_lines_of_the_log_fill_what_is_left() -> None:
+def test_the_last_lines_of_the_log_fill_the_remaining_screen() -> None:
     lines = examples.log_page(*[f"line {number}" for number in range(50)]).lines
     shown = _frame(examples.job(JobState.RUNNING), height=12, lines=lines)
     assert len(shown) == 12
@@ -129,7 +128,7 @@ def test_usage_is_the_mean_over_the_ranks() -> None:
     )
 
 
-def test_a_cut_line_says_so_and_counts_wide_letters_twice() -> None:
+def test_a_cut_line_is_marked_and_counts_wide_letters_twice() -> None:
     word = out.Word("語" * 10, "")
     assert "".join(cut([word], 20)) == "語" * 10
     assert "".join(cut([word], 10)) == "語" * 4 + "…"
@@ -166,7 +165,7 @@ def test_top_once_shows_nodes_and_jobs_in_the_order_of_their_turn(
     assert server.requests("GET", f"{JOB}/metrics")[0].query["max_points"] == ["1"]
 
 
-def test_a_long_list_of_jobs_is_cut_and_says_how_many_are_missing() -> None:
+def test_a_long_list_of_jobs_is_cut_with_a_count() -> None:
     jobs = [examples.job(JobState.RUNNING)] * 30
     shown = _text(service_frame("u", [examples.node()], jobs, {}, now=NOW, width=100, height=20))
     assert len(shown) == 20
@@ -213,7 +212,7 @@ def test_watch_on_a_terminal_draws_the_job_until_it_ends(
         while True:
             try:
                 seen += (block := os.read(ours, 65536))
-            except OSError:  # Linux says so of a terminal that nobody holds any more
+            except OSError:  # Linux reports this for a terminal that no process holds open
                 break
             if not block:
                 break

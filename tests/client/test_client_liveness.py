@@ -1,4 +1,4 @@
-"""Programs that live and do nothing: ``lockstep up`` ends them and starts them again."""
+"""Programs that live without progress: ``lockstep up`` ends them and starts them again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``metrics``: its forms, and what is written of a job that goes on."""
+"""``metrics``: its formats, and the output for a running job."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_csv_has_the_points_of_a_series_that_needs_several_answers(
     server.on(
         "GET",
         "/v1/jobs/last/metrics",
-        examples.metrics(in_buckets),  # which series there are
+        examples.metrics(in_buckets),  # the list of series
         examples.metrics(in_buckets),
         examples.metrics(examples.series("loss", [1.5])),
         examples.metrics(examples.series("loss", [2.5, 3.5])),
@@ -156,7 +156,7 @@ def test_points_that_stand_for_others_are_not_passed_off_as_all(
         (["-o", "chart"], "writes CSV or JSON, not -o chart"),
     ],
 )
-def test_what_cannot_be_followed_is_refused(
+def test_formats_that_cannot_be_followed_are_refused(
     lockstep: CommandLine, server: ReplayServer, words: list[str], says: str
 ) -> None:
     said = lockstep("metrics", "last", "-f", *words)

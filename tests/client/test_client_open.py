@@ -1,4 +1,4 @@
-"""``lockstep open``: which address, and that the token reaches the browser and nothing else."""
+"""``lockstep open``: the address, and a token that only the browser gets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AS_FRAGMENT = "#token=lockstep_a%2Bb%2Fc%26d"
 
 
 class Browser:
-    """Stands in for the person's browser: notes its command line, and goes where it is sent."""
+    """Stand-in for the user's browser: it records its command line, and opens the address."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -53,7 +53,7 @@ def browser(monkeypatch: pytest.MonkeyPatch, server: ReplayServer) -> Browser:
 
 @pytest.fixture
 def signed_in(lockstep: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a token of one's own; ``lockstep`` takes away whatever was set before it."""
+    """Set a token of the test; ``lockstep`` removes all earlier ones."""
     monkeypatch.setenv("LOCKSTEP_TOKEN", TOKEN)
 
 
@@ -65,7 +65,7 @@ def test_the_address_is_printed_where_no_window_can_open(
     assert lockstep("open", "tiny").out == f"{server.url}/jobs/{examples.ID}\n"
 
 
-def test_a_browser_is_sent_to_the_page_itself_where_no_token_is_known(
+def test_without_a_token_the_browser_opens_the_page_itself(
     lockstep: CommandLine, server: ReplayServer, browser: Browser
 ) -> None:
     said = lockstep("open")
@@ -86,7 +86,7 @@ def test_the_browser_gets_the_token_and_its_command_line_does_not(
 
 
 @pytest.mark.usefixtures("signed_in")
-def test_the_token_is_printed_only_where_that_was_asked_for(
+def test_the_token_is_printed_only_on_request(
     lockstep: CommandLine, server: ReplayServer, browser: Browser
 ) -> None:
     said = lockstep("open", "--print")
@@ -98,7 +98,7 @@ def test_the_token_is_printed_only_where_that_was_asked_for(
 
 
 @pytest.mark.usefixtures("signed_in")
-def test_a_browser_that_does_not_come_is_said(
+def test_a_browser_without_a_request_is_reported(
     lockstep: CommandLine, server: ReplayServer, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lockstep.cli.service.shell.BROWSER_SECONDS", 0.01)
@@ -114,7 +114,7 @@ def way() -> Iterator[handover.Handover]:
         yield running
 
 
-def test_one_browser_is_answered_and_only_at_the_address_that_it_was_told(
+def test_only_one_browser_is_answered_at_its_address(
     way: handover.Handover,
 ) -> None:
     wrong = way.url.rpartition("/")[0]
@@ -137,7 +137,7 @@ def test_another_users_socket_is_not_answered(
     assert not way.wait(0)
 
 
-def test_whose_socket_asks_is_read_where_the_system_says_it(tmp_path: Path) -> None:
+def test_the_owner_of_a_socket_is_read_from_the_system(tmp_path: Path) -> None:
     head = (
         "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  "
         "timeout inode\n"

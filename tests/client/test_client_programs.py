@@ -1,5 +1,4 @@
-"""``lockstep api``, ``lockstep scheduler`` and ``lockstep agent``: each becomes the program of its
-name."""
+"""``lockstep api``, ``lockstep scheduler`` and ``lockstep agent`` each become their program."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ def test_a_program_starts_with_its_own_settings(tmp_path: Path, command: str, sa
     assert "Traceback" not in done.stderr
 
 
-def test_an_installation_of_the_client_alone_says_what_to_install(
+def test_a_client_without_programs_names_the_missing_extra(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("lockstep.client.local.installed.SERVER", ("no_such_package",))

@@ -1,4 +1,4 @@
-"""``rm``: jobs by name, and those that ended long ago."""
+"""``rm``: jobs by name, and jobs that ended long ago."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_rm_finds_every_job_before_it_deletes_the_first(
     assert len(server.requests("DELETE", JOB)) == 2
 
 
-def test_rm_says_why_a_job_stays(lockstep: CommandLine, server: ReplayServer) -> None:
+def test_rm_prints_why_a_job_is_not_deleted(lockstep: CommandLine, server: ReplayServer) -> None:
     server.on("GET", "/v1/jobs/tiny", examples.job(JobState.RUNNING))
     server.on(
         "DELETE",
@@ -44,7 +44,7 @@ def test_rm_says_why_a_job_stays(lockstep: CommandLine, server: ReplayServer) ->
 
 
 @pytest.mark.parametrize(("typed", "deleted"), [("\n", 0), ("n\n", 0), ("y\n", 1)])
-def test_rm_asks_a_person_first(server: ReplayServer, typed: str, deleted: int) -> None:
+def test_rm_asks_for_confirmation(server: ReplayServer, typed: str, deleted: int) -> None:
     server.on("GET", "/v1/jobs/tiny", examples.succeeded())
     server.on("DELETE", JOB, Answer(204))
     terminal = Terminal("rm", "tiny", "--url", server.url)
@@ -64,7 +64,7 @@ def _ended(number: int, days_ago: float) -> JobView:
     )
 
 
-def test_rm_deletes_what_ended_long_ago_and_names_what_stays(
+def test_rm_deletes_old_jobs_and_names_the_remaining_ones(
     lockstep: CommandLine, server: ReplayServer
 ) -> None:
     young, first, second = _ended(1, 29.9), _ended(2, 30.1), _ended(3, 400)
@@ -122,7 +122,7 @@ def test_rm_asks_once_for_all_that_are_old(server: ReplayServer, typed: str, del
         (["--older-than", "soon"], "expected a whole number of hours, days or weeks"),
     ],
 )
-def test_rm_refuses_what_is_not_clear(
+def test_rm_refuses_ambiguous_arguments(
     lockstep: CommandLine, server: ReplayServer, words: list[str], says: str
 ) -> None:
     said = lockstep("rm", *words, "--yes")

@@ -1,5 +1,4 @@
-"""``lockstep scaling``: what its short jobs ask for, and what is left of the finished ones when a
-later one is not.
+"""``lockstep scaling``: the specs of its jobs, and the remaining results after a refusal.
 
 Not here: the sentences (``tests.domain.test_scaling``), and a run by the real service
 (``tests.e2e.test_scaling``).
@@ -33,8 +32,10 @@ def written(folder: Path, **strategy: Any) -> str:
 
 
 def serve(server: ReplayServer, *ends: JobView | Answer) -> None:
-    """One job for each of ``ends``, an answer being a refusal; each that succeeded has steps of
-    half a second."""
+    """Serve one job for each of ``ends``, which is an outcome or a refusal.
+
+    Each job that succeeded has steps of half a second.
+    """
     jobs = [
         end.model_copy(update={"id": _id(at)}) if isinstance(end, JobView) else end
         for at, end in enumerate(ends)
@@ -59,7 +60,7 @@ def _id(at: int) -> str:
 TOO_MANY = problem(422, "invalid", "4 devices are asked for, and the largest node has 2")
 
 
-def test_the_rows_that_were_measured_are_printed_before_the_refusal_of_the_next(
+def test_measured_rows_are_printed_before_a_later_refusal(
     lockstep: CommandLine, server: ReplayServer, tmp_path: Path
 ) -> None:
     serve(server, examples.succeeded(), examples.succeeded(), TOO_MANY)
@@ -82,7 +83,7 @@ def test_a_run_that_fails_leaves_the_others_rows(
     assert f"the run on 2 devices ended as {state}" in said.err
 
 
-def test_a_run_that_takes_too_long_is_cancelled_and_leaves_the_others_rows(
+def test_a_run_that_takes_too_long_is_cancelled_and_other_rows_remain(
     lockstep: CommandLine, server: ReplayServer, tmp_path: Path
 ) -> None:
     serve(server, examples.succeeded(), examples.job(JobState.RUNNING))
@@ -112,7 +113,7 @@ def test_without_any_row_there_is_no_table(
     assert (said.code, said.out) == (1, "")
 
 
-def test_a_sweep_is_refused_before_the_first_run_where_there_are_no_buckets(
+def test_a_sweep_without_buckets_is_refused_before_the_first_run(
     lockstep: CommandLine, server: ReplayServer, tmp_path: Path
 ) -> None:
     said = lockstep("scaling", written(tmp_path, name="manual"), "--buckets")

@@ -37,7 +37,7 @@ def test_a_setting_is_kept_used_and_taken_out_again(
     assert "sets no url" in lockstep("config", "unset", "url").err
 
 
-def test_a_token_is_read_from_stdin_and_shown_by_nobody_who_lists(
+def test_a_token_is_read_from_stdin_and_never_listed(
     lockstep: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("lockstep_secret\n"))
@@ -48,7 +48,7 @@ def test_a_token_is_read_from_stdin_and_shown_by_nobody_who_lists(
     assert user_config_file().name == "config.toml"
 
 
-def test_list_says_where_address_and_token_were_found(
+def test_list_prints_the_sources_of_address_and_token(
     lockstep: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     rows = [line.split() for line in lockstep("config", "list").out.splitlines()]
@@ -101,7 +101,7 @@ def test_a_file_that_cannot_be_changed_line_by_line_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_knows_every_command(lockstep: CommandLine, shell: str) -> None:
+def test_completion_has_every_command(lockstep: CommandLine, shell: str) -> None:
     from lockstep.cli.app import COMMANDS
 
     said = lockstep("completion", shell)

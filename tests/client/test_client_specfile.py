@@ -1,4 +1,4 @@
-"""A spec from YAML: what is wrong is named with its file and line."""
+"""Specs from YAML: errors have the file and the line."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_pointer_of_the_servers_answer_finds_its_line() -> None:
         ("", "stdin: expected a job spec: an object"),
     ],
 )
-def test_what_is_no_spec_at_all_is_refused_at_its_line(text: str, message: str) -> None:
+def test_a_file_that_is_no_spec_is_refused_with_its_line(text: str, message: str) -> None:
     assert refusal(text).startswith(message)
 
 
@@ -129,7 +129,7 @@ def test_a_set_of_another_form_is_a_usage_error(setting: str) -> None:
         specfile.read("-", [setting], io.StringIO(YAML))
 
 
-def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_refused_with_a_reason(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such file"):
         specfile.read(str(tmp_path / "gone.yaml"), [], io.StringIO())
     (tmp_path / "latin.yaml").write_bytes("name: ä".encode("latin-1"))

@@ -1,5 +1,7 @@
-"""What a short command loads. How long it takes differs between machines; what it imports does
-not."""
+"""Imports of a short command.
+
+Its duration differs between machines; its imports do not.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,14 @@ print(*sys.modules, file=sys.stderr)
 
 
 def _loaded(*words: str, folder: Path) -> tuple[str, set[str]]:
-    """What one command line said, and which modules were loaded when it ended."""
+    """Return the output of one command line, and the modules that were loaded at its end."""
     argv = [sys.executable, "-c", RUN, *words]
     done = subprocess.run(argv, capture_output=True, text=True, cwd=folder, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout, set(done.stderr.splitlines()[-1].split())
 
 
-def test_the_version_is_said_without_loading_anything(tmp_path: Path) -> None:
+def test_the_version_is_printed_without_imports(tmp_path: Path) -> None:
     said, loaded = _loaded("--version", folder=tmp_path)
     assert said == f"lockstep {VERSION}\n"
     heavy = {
@@ -55,7 +57,7 @@ def test_the_version_is_said_without_loading_anything(tmp_path: Path) -> None:
     }
 
 
-def test_a_list_of_jobs_loads_neither_the_spec_nor_what_draws_on_a_terminal(
+def test_a_list_of_jobs_loads_neither_spec_nor_terminal_libraries(
     server: ReplayServer, tmp_path: Path
 ) -> None:
     running = examples.job(JobState.RUNNING, progress=examples.progress(50))

@@ -1,4 +1,4 @@
-"""``submit`` and ``plan``: what is sent, what is shown, and how it ends."""
+"""``submit`` and ``plan``: the request, the output, and the exit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def spec(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def accepting(server: ReplayServer, monkeypatch: pytest.MonkeyPatch) -> ReplayServer:
-    """A server that accepts the job and runs it to its end."""
+    """Return a server that accepts the job and runs it to its end."""
     monkeypatch.setattr(
         "lockstep.client.api.Client.wait.__kwdefaults__",
         {"each": lambda _: None, "poll_seconds": 0.001},
@@ -93,7 +93,7 @@ def test_a_job_is_planned_submitted_followed_and_summed_up(
         ("script", 1, "1 process has started"),
     ],
 )
-def test_a_script_is_not_said_to_have_met(
+def test_only_several_ranks_of_a_train_job_report_a_rendezvous(
     lockstep: CommandLine, accepting: ReplayServer, spec: Path, kind: str, ranks: int, says: str
 ) -> None:
     running = job(JobState.RUNNING, kind=kind, attempt=examples.attempt(world_size=ranks))
@@ -104,7 +104,7 @@ def test_a_script_is_not_said_to_have_met(
     ]
 
 
-def test_what_is_sent_is_what_was_written_with_the_settings(
+def test_the_submitted_spec_is_the_file_with_its_settings(
     lockstep: CommandLine, accepting: ReplayServer, spec: Path
 ) -> None:
     lockstep("submit", str(spec), "--set", "train.steps=5", "--set", "priority=60", "-d")
@@ -125,7 +125,7 @@ def test_a_detached_submit_prints_the_id_alone(
     assert accepting.requests("GET", JOB) == []
 
 
-def test_a_quiet_submit_says_nothing_but_the_id(
+def test_a_quiet_submit_prints_only_the_id(
     lockstep: CommandLine, accepting: ReplayServer, spec: Path
 ) -> None:
     said = lockstep("submit", str(spec), "-q")
@@ -169,7 +169,7 @@ def test_a_cancelled_job_ends_with_6(
     assert lockstep("submit", str(spec)).code == 6
 
 
-def test_a_retry_is_told(lockstep: CommandLine, accepting: ReplayServer, spec: Path) -> None:
+def test_a_retry_is_printed(lockstep: CommandLine, accepting: ReplayServer, spec: Path) -> None:
     killed = examples.attempt(outcome=Outcome.of(Reason.KILLED, "rank 1 was ended by SIGKILL"))
     accepting.on(
         "GET",
@@ -184,7 +184,7 @@ def test_a_retry_is_told(lockstep: CommandLine, accepting: ReplayServer, spec: P
     assert "queued again" in said.err
 
 
-def test_start_and_end_are_told_once_though_the_attempt_is_a_moment_ahead_of_its_job(
+def test_start_and_end_are_printed_once_although_the_attempt_is_ahead(
     lockstep: CommandLine, accepting: ReplayServer, spec: Path
 ) -> None:
     early = examples.attempt(state=AttemptState.STARTING, running_at=None)
@@ -258,7 +258,7 @@ def test_code_is_sent_once_under_its_digest_and_named_in_the_spec(
     assert order == ["GET", "PUT", "POST", "POST"]
 
 
-def test_what_code_leaves_out_is_printed_by_rule(
+def test_excluded_files_of_code_are_printed_by_rule(
     lockstep: CommandLine, accepting: ReplayServer, spec: Path, tmp_path: Path
 ) -> None:
     code = tmp_path / "code"
@@ -289,7 +289,7 @@ def test_what_code_leaves_out_is_printed_by_rule(
     assert "left out" not in lockstep("submit", *words, "-d", "-q").err
 
 
-def test_a_wrong_spec_is_exit_code_1_and_a_wrong_file_2_as_documented(
+def test_exit_code_1_is_a_wrong_spec_and_2_a_wrong_file(
     lockstep: CommandLine, tmp_path: Path
 ) -> None:
     bad = tmp_path / "bad.yaml"
@@ -301,7 +301,7 @@ def test_a_wrong_spec_is_exit_code_1_and_a_wrong_file_2_as_documented(
     assert "| 2 | wrong use: an unknown option, a file that cannot be opened |" in table
 
 
-def test_a_task_of_ones_own_without_code_is_told_how_to_send_it(
+def test_a_task_without_its_code_gets_advice_to_upload_it(
     lockstep: CommandLine, accepting: ReplayServer, spec: Path
 ) -> None:
     spec.write_text(YAML.replace("causal_lm", "task.py:Mine"))
@@ -325,7 +325,7 @@ def test_a_plan_is_data_and_submits_nothing(
     assert accepting.requests("POST", "/v1/jobs") == []
 
 
-def test_a_plan_of_a_script_says_after_which_ends_it_is_started_again(
+def test_a_plan_of_a_script_lists_the_retried_reasons(
     lockstep: CommandLine, server: ReplayServer, spec: Path
 ) -> None:
     retries = RetriesView(
@@ -352,8 +352,8 @@ def test_a_spec_from_stdin(accepting: ReplayServer, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{examples.ID}\n", "")
 
 
-def test_shares_of_thinned_series_are_estimated_from_the_points_stored() -> None:
-    # 1000 steps of 1 s, of which 100 points arrived; 10 checkpoints of 5 s, all of which arrived.
+def test_fractions_of_thinned_series_are_estimated_from_stored_points() -> None:
+    # 1000 steps of 1 s, of which 100 points arrived; 10 checkpoints of 5 s, which all arrived.
     found = [
         examples.series("time/step_seconds", [1.0] * 100, count=1000),
         examples.series("time/checkpoint_seconds", [5.0] * 10, count=10),
@@ -361,11 +361,11 @@ def test_shares_of_thinned_series_are_estimated_from_the_points_stored() -> None
     assert time_shares(found) == [("checkpoint", pytest.approx(0.05))]
 
 
-def test_a_job_without_timed_steps_has_no_shares() -> None:
+def test_a_job_without_timed_steps_has_no_fractions() -> None:
     assert time_shares([examples.series("train/loss", [1.0])]) == []
 
 
-def test_on_a_terminal_it_asks_shows_a_bar_and_ctrl_c_detaches(
+def test_on_a_terminal_submit_confirms_shows_a_bar_and_detaches(
     accepting: ReplayServer, spec: Path
 ) -> None:
     accepting.on("GET", JOB, job(), job(JobState.RUNNING, progress=examples.progress(100)))
@@ -408,7 +408,7 @@ def test_the_document_is_json_for_any_spec_field(
     assert sent["timeout_seconds"] == 1000.0
 
 
-def test_lines_come_as_a_stream_that_is_taken_up_again_and_none_is_missing_at_the_end(
+def test_a_broken_stream_of_lines_is_resumed_without_a_gap(
     lockstep: CommandLine, accepting: ReplayServer, spec: Path
 ) -> None:
     def stream(*events: tuple[str, str, str]) -> Answer:
@@ -435,11 +435,11 @@ def test_lines_come_as_a_stream_that_is_taken_up_again_and_none_is_missing_at_th
     said = lockstep("submit", str(spec), "--logs")
     lines = [line.partition("] ")[2] for line in said.err.splitlines() if line.startswith("[rank")]
     assert (said.code, lines) == (0, ["one", "two", "three"])
-    # All of them before the table that closes: the job's end waits for its last lines.
+    # All of them before the final table: the job's end waits for its last lines.
     assert len(accepting.requests("GET", f"{JOB}/logs/stream")) == 2
 
 
-def test_lines_that_cannot_be_followed_are_said_and_do_not_stop_the_rest(
+def test_a_failure_to_follow_lines_is_reported_and_submit_continues(
     lockstep: CommandLine, accepting: ReplayServer, spec: Path
 ) -> None:
     accepting.on("GET", f"{JOB}/logs", problem(403, "forbidden", "these are not yours"))

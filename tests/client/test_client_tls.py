@@ -27,7 +27,7 @@ def openssl(*words: str) -> None:
 
 @pytest.fixture(scope="module")
 def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """``ca.pem`` and, issued by it for 127.0.0.1, ``server.pem`` with ``server.key``."""
+    """Create ``ca.pem`` and, issued by it for 127.0.0.1, ``server.pem`` with ``server.key``."""
     made = tmp_path_factory.mktemp("pki")
     subject, *extensions = CA
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
@@ -154,7 +154,7 @@ def test_the_environments_certificates_are_not_read_for_plain_http(
     assert run(["show", "last", "-o", "name"]) == 0
 
 
-def test_an_address_with_the_wrong_scheme_is_told_the_right_one(
+def test_an_address_with_the_wrong_scheme_gets_the_right_one(
     lockstep: CommandLine, server: ReplayServer, secure: ReplayServer
 ) -> None:
     for wrong, says in (
@@ -170,8 +170,8 @@ def test_an_address_with_the_wrong_scheme_is_told_the_right_one(
     assert not secure.asked
 
 
-def test_a_page_on_a_tls_port_that_asks_for_tls_is_understood(pki: Path) -> None:
-    """As nginx and Go's server answer plain HTTP there, with 400."""
+def test_a_plain_http_refusal_of_a_tls_port_is_recognized(pki: Path) -> None:
+    """nginx and Go's server answer plain HTTP on such a port with 400."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pki / "server.pem", pki / "server.key")
     response = b"HTTP/1.0 400 Bad Request\r\nContent-Length: 3\r\n\r\nno\n"

@@ -1,4 +1,4 @@
-"""What is tried again, what is not, and what an error becomes."""
+"""Retries of the client, and the translation of errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.client.server import RESET, Answer, ReplayServer, problem, view
 
 
 class Waits:
-    """A clock that moves only by being slept on."""
+    """Clock that advances only by sleeps."""
 
     def __init__(self) -> None:
         self.slept: list[float] = []
@@ -70,7 +70,7 @@ def test_the_token_travels_as_a_bearer(client: Client, server: ReplayServer) -> 
     assert server.asked[0].headers["authorization"] == "Bearer secret"
 
 
-def test_a_read_survives_a_reset_connection_and_says_so(
+def test_a_read_survives_a_reset_connection_with_a_message(
     client: Client, server: ReplayServer, said: list[str]
 ) -> None:
     server.on("GET", "/v1/jobs/last", RESET, RESET, examples.job())
@@ -147,16 +147,14 @@ def test_waits_grow_and_are_spread_by_jitter(server: ReplayServer) -> None:
     assert all(low < high for low, high in zip(slept[0.0], slept[1.0], strict=True))
 
 
-def test_a_busy_server_says_how_long_to_wait(
-    client: Client, server: ReplayServer, waits: Waits
-) -> None:
+def test_a_busy_server_sets_the_wait(client: Client, server: ReplayServer, waits: Waits) -> None:
     busy = Answer(503, b"", {"Retry-After": "7"})
     server.on("GET", "/v1/jobs/last", busy, examples.job())
     client.job("last")
     assert waits.slept == [7.0]
 
 
-def test_a_caller_that_asked_too_often_waits_as_long_as_it_is_told(
+def test_a_caller_over_its_quota_waits_for_retry_after(
     client: Client, server: ReplayServer, waits: Waits, said: list[str]
 ) -> None:
     server.on("POST", "/v1/jobs", Answer(429, b"", {"Retry-After": "3"}), examples.job())
@@ -180,7 +178,7 @@ def test_a_wait_beyond_the_patience_ends_with_the_servers_own_words(
     assert len(server.asked) == 1
 
 
-def test_remembered_answers_take_a_bounded_room(
+def test_the_memory_of_cached_answers_is_bounded(
     client: Client, server: ReplayServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transport, "REMEMBERED_BYTES_MAX", 3 * len(view(examples.job()).body))
@@ -304,7 +302,7 @@ def test_polling_sends_the_tag_and_takes_304_for_the_answer_it_has(
 
 
 def test_cancelling_twice_is_one_cancel(client: Client, server: ReplayServer) -> None:
-    """The answer to the first request may be lost; the second must not look like a failure."""
+    """The answer to the first request may be lost. The second must not appear as a failure."""
     from lockstep.domain.life.lifecycle import JobState
 
     server.on("POST", "/v1/jobs/last/cancel", RESET, problem(409, "conflict", "it is cancelled"))
@@ -319,7 +317,7 @@ def test_cancelling_a_job_that_succeeded_is_refused(client: Client, server: Repl
         client.cancel("last")
 
 
-def test_a_reference_cannot_leave_its_place_in_the_address(
+def test_a_reference_cannot_change_other_parts_of_the_address(
     client: Client, server: ReplayServer
 ) -> None:
     with pytest.raises(NotFoundError):
@@ -327,7 +325,7 @@ def test_a_reference_cannot_leave_its_place_in_the_address(
     assert server.asked[0].path == "/v1/jobs/..%2Fnodes%3Fx%3D1"
 
 
-def test_followed_logs_go_on_from_the_cursor_until_the_job_is_complete(
+def test_followed_logs_continue_from_the_cursor_until_the_job_is_complete(
     client: Client, server: ReplayServer
 ) -> None:
     path = f"/v1/jobs/{examples.ID}/logs"
@@ -360,9 +358,7 @@ def _stream(*events: tuple[str, str, str]) -> Answer:
     )
 
 
-def test_followed_logs_come_as_a_stream_which_is_taken_up_again_where_it_broke(
-    client: Client, server: ReplayServer
-) -> None:
+def test_a_broken_stream_of_followed_logs_is_resumed(client: Client, server: ReplayServer) -> None:
     path = f"/v1/jobs/{examples.ID}/logs"
     server.on("GET", "/v1/jobs/last", examples.job())
     pages = examples.log_page("a", "b", complete=False), examples.log_page(start=2, complete=False)
@@ -444,7 +440,7 @@ def test_pages_are_read_to_the_last(client: Client, server: ReplayServer) -> Non
     assert server.asked[1].query == {"cursor": ["n"]}
 
 
-def test_the_last_events_are_read_from_the_newest_back_and_told_in_order(
+def test_the_last_events_are_read_backwards_and_returned_in_order(
     client: Client, server: ReplayServer
 ) -> None:
     first, second = examples.events().items

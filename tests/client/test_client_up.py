@@ -1,5 +1,4 @@
-"""``lockstep up`` and ``down`` with stand-in programs: what lives, what dies, in which order, and
-what is left."""
+"""``lockstep up`` and ``down`` with stand-in programs: life, end, order, and leftovers."""
 
 from __future__ import annotations
 
@@ -82,7 +81,7 @@ class Up:
             if line.split()[0] == name and line.split()[1].isdigit()
         ]
 
-    def everybody(self) -> list[int]:
+    def all_pids(self) -> list[int]:
         return [int(word) for line in self.diary() for word in line.split()[1:2] if word.isdigit()]
 
     def close(self) -> None:
@@ -90,7 +89,7 @@ class Up:
             if process.poll() is None:
                 process.kill()
             process.communicate()
-        for pid in self.everybody():
+        for pid in self.all_pids():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -102,7 +101,7 @@ def up(tmp_path: Path) -> Iterator[Up]:
     running.close()
 
 
-def test_it_comes_up_says_where_and_goes_down_in_order(up: Up) -> None:
+def test_the_service_starts_reports_its_address_and_stops_in_order(up: Up) -> None:
     process = up.ready(*TABLE)
     running = up.home.running()
     assert running is not None
@@ -123,16 +122,16 @@ def test_it_comes_up_says_where_and_goes_down_in_order(up: Up) -> None:
     )
     assert said.rstrip().endswith("stopped")
     assert not up.home.run_file.exists()
-    assert not any(alive(pid) for pid in up.everybody())
+    assert not any(alive(pid) for pid in up.all_pids())
 
 
-def test_the_worker_alone_is_told_to_stop_its_jobs(up: Up) -> None:
+def test_only_the_worker_gets_the_setting_to_stop_jobs(up: Up) -> None:
     up.ready(*TABLE)
     told = {line.split()[0]: line.split()[2] for line in up.diary()}
     assert told == {"broker": "-", "api": "-", "scheduler": "-", "worker": "on"}
 
 
-def test_what_dies_is_started_again_and_told(up: Up) -> None:
+def test_a_program_that_dies_is_restarted_with_a_message(up: Up) -> None:
     process = up.ready("api", "worker")
     before = up.pids("worker")[0]
     os.kill(before, signal.SIGKILL)
@@ -150,7 +149,7 @@ def test_what_dies_is_started_again_and_told(up: Up) -> None:
 
 def test_its_programs_die_with_it_when_it_is_killed(up: Up) -> None:
     process = up.ready(*TABLE)
-    pids = up.everybody()
+    pids = up.all_pids()
     assert all(alive(pid) for pid in pids)
     process.kill()
     until(lambda: not any(alive(pid) for pid in pids), "the end of every program", 60)
@@ -166,8 +165,8 @@ def test_a_program_that_ignores_sigterm_is_killed_with_its_children(
     process.send_signal(signal.SIGTERM)
     said, _ = process.communicate(timeout=60)
     assert "stubborn did not end within 1 s of SIGTERM and was killed" in said
-    assert len(up.everybody()) == 3
-    assert not any(alive(pid) for pid in up.everybody())
+    assert len(up.all_pids()) == 3
+    assert not any(alive(pid) for pid in up.all_pids())
 
 
 def test_asking_twice_does_not_wait(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,10 +176,10 @@ def test_asking_twice_does_not_wait(up: Up, monkeypatch: pytest.MonkeyPatch) -> 
     until(lambda: "s4 stays" in up.diary(), "the first that is asked to end")
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
-    assert not any(alive(pid) for pid in up.everybody())
+    assert not any(alive(pid) for pid in up.all_pids())
 
 
-def test_a_second_up_in_the_same_home_is_told_where_the_first_runs(up: Up) -> None:
+def test_a_second_up_in_the_same_home_names_the_first(up: Up) -> None:
     first = up.ready("api")
     second = up.start("api", port=free_port())
     said, _ = second.communicate(timeout=60)
@@ -204,9 +203,11 @@ def test_after_a_kill_the_next_up_starts_as_if_nothing_had_been(up: Up) -> None:
     assert second.returncode == 0
 
 
-def test_what_a_killed_service_left_is_removed_before_anything_else(up: Up) -> None:
-    """Its process may be anybody's by now, and `lockstep down` would signal it as long as the new
-    one is starting."""
+def test_files_of_a_killed_service_are_removed_first(up: Up) -> None:
+    """Its pid may belong to another process by now.
+
+    `lockstep down` would signal that process during the start of the new service.
+    """
     up.home.create()
     up.home.write_run_file(
         RunFile(url="http://x", pid=os.getpid(), started=0.0, token_file="t", ready=True)
@@ -230,15 +231,13 @@ def test_a_taken_port_is_named_before_anything_is_started(up: Up) -> None:
     assert up.diary() == []
 
 
-def test_a_program_that_cannot_start_ends_up_with_the_end_of_its_log(
-    up: Up, tmp_path: Path
-) -> None:
+def test_a_program_that_cannot_start_ends_up_and_shows_its_log(up: Up, tmp_path: Path) -> None:
     process = up.start("api", "scheduler:broken")
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "scheduler does not start: it ended 3 times" in said
     assert "cannot work like this" in said
-    assert not any(alive(pid) for pid in up.everybody())
+    assert not any(alive(pid) for pid in up.all_pids())
 
 
 def test_down_ends_it_from_outside(up: Up) -> None:
@@ -247,12 +246,12 @@ def test_down_ends_it_from_outside(up: Up) -> None:
     assert down.run(up.home, tell=said.append) == ExitCode.OK
     process.communicate(timeout=60)
     assert process.returncode == 0
-    assert not any(alive(pid) for pid in up.everybody())
+    assert not any(alive(pid) for pid in up.all_pids())
     assert said[0].startswith(f"stopping the service at http://127.0.0.1:{up.port}")
     assert said[1].startswith("stopped after ")
 
 
-def test_down_without_a_service_says_so_and_clears_what_a_killed_one_left(tmp_path: Path) -> None:
+def test_down_without_a_service_removes_the_files_of_a_killed_one(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     said: list[str] = []
     assert down.run(home, tell=said.append) == ExitCode.OK
@@ -292,7 +291,7 @@ def lockstep(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_detached_up_that_cannot_start_says_so_with_its_exit_code(tmp_path: Path) -> None:
+def test_a_detached_up_that_cannot_start_has_an_exit_code(tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -319,7 +318,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     assert "--home" in done.stderr
 
 
-# What the real programs are told.
+# Command lines of the real programs.
 
 
 def test_the_defaults_stay_in_the_home_and_the_environment_is_kept(tmp_path: Path) -> None:
@@ -364,7 +363,7 @@ def test_flags_win_over_the_environment_and_that_over_the_defaults(tmp_path: Pat
     assert settled.environment["LOCKSTEP_DATABASE_URL"] == "postgresql+psycopg://x"
 
 
-def test_a_broker_of_ones_own_is_used_and_none_is_started(tmp_path: Path) -> None:
+def test_an_existing_broker_is_used_and_none_is_started(tmp_path: Path) -> None:
     settled = service(Home(tmp_path), Options(), {"LOCKSTEP_BROKER_URL": "redis://elsewhere"})
     assert settled.environment["LOCKSTEP_BROKER_URL"] == "redis://elsewhere"
     assert [program.name for program in settled.programs] == ["api", "worker", "scheduler"]

@@ -1,4 +1,4 @@
-"""``lockstep verify``: wrong use, and what is left of its jobs when it does not come to its end.
+"""``lockstep verify``: invalid use, and the cleanup of its jobs after an early end.
 
 Not here: the verdict (``tests.domain.test_verify``), real runs by the service
 (``tests.e2e.test_verify``).
@@ -28,7 +28,7 @@ def written(folder: Path) -> str:
 
 
 def serve(server: ReplayServer, job: JobView) -> None:
-    """Every run is this job."""
+    """Serve this job for every run."""
     server.on("POST", "/v1/jobs/plan", examples.plan_view())
     server.on("POST", "/v1/jobs", view(job, 201))
     server.on("GET", "/v1/nodes", Page(items=[examples.node()]))

@@ -1,2 +1,1 @@
-"""The built dashboard in a real browser, over a real service with real jobs: what a person sees and
-does."""
+"""The built dashboard in a real browser, over a real service with real jobs."""

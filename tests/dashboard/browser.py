@@ -1,6 +1,6 @@
-"""A person's browser for one test: it goes to pages, and writes down whatever it complains about.
+"""A user's browser for one test: it opens pages, and records all complaints of the browser.
 
-Not here: the service behind the pages (``tests.e2e.service``), and when a browser is started
+Not here: the service behind the pages (``tests.e2e.service``), and the start of a browser
 (``conftest``).
 """
 
@@ -27,9 +27,9 @@ FLAGS = (
     "--disable-sync",
 )
 WAIT_MS = 60_000
-"""For anything to be seen; a busy machine needs some of it."""
+"""Limit for any element to appear; a busy machine needs some of it."""
 TARGETS = "target-size"
-"""Rule of axe: targets of 24 px, or as far apart (WCAG 2.2, 2.5.8). It is off unless asked for."""
+"""Rule of axe: targets of 24 px, or with this distance (WCAG 2.2, 2.5.8). Off by default."""
 EVERY_RULE: dict[str, Any] = {"rules": {TARGETS: {"enabled": True}}}
 WIDE, NARROW = (1440, 900), (360, 780)
 expect.set_options(timeout=WAIT_MS)
@@ -38,12 +38,15 @@ Scheme = Literal["light", "dark"]
 
 
 def chromium() -> str | None:
-    """The browser of this machine, if it has one. None is ever downloaded."""
+    """Return the browser of this machine, if it has one.
+
+    No browser is ever downloaded.
+    """
     return os.environ.get("LOCKSTEP_CHROMIUM") or shutil.which("chromium")
 
 
 class Visitor:
-    """One person in one tab."""
+    """One user in one tab."""
 
     def __init__(self, page: Page, url: str):
         self.page = page
@@ -54,8 +57,7 @@ class Visitor:
         page.on("pageerror", lambda error: self.complaints.append(f"page error: {error}"))
 
     def expects(self, pattern: str) -> None:
-        """Whatever the browser says from here on is no fault where it fits this: a refusal that is
-        the test's point."""
+        """Accept complaints of the browser that match, such as a refusal that a test expects."""
         self._expected.append(re.compile(pattern))
 
     def _on_console(self, message: ConsoleMessage) -> None:
@@ -65,7 +67,7 @@ class Visitor:
         ):
             self.complaints.append(said)
 
-    # --- going and seeing
+    # --- navigation
 
     def go(self, address: str, heading: str | re.Pattern[str] | None = None) -> Visitor:
         """Open an address of the dashboard, and wait for the page with this heading."""
@@ -92,14 +94,16 @@ class Visitor:
 
     @property
     def address(self) -> str:
-        """Where the tab is, without the service's own part."""
+        """Return the address of the tab, without the service's own part."""
         return self.page.url.removeprefix(self.url)
 
-    # --- what holds of every page
+    # --- rules for every page
 
     def is_accessible(self) -> None:
-        """axe finds nothing, in light and in dark. On a telephone targets are large enough, and
-        nothing has to be scrolled sideways."""
+        """Check that axe finds nothing, in light and in dark.
+
+        On a telephone targets are large enough, and no page scrolls sideways.
+        """
         schemes: tuple[Scheme, ...] = ("light", "dark")
         found = [
             f"{self.address}, {scheme}: {line}"
@@ -116,10 +120,10 @@ class Visitor:
 
 
 def violations(page: Page, scheme: Scheme, options: dict[str, Any] = EVERY_RULE) -> list[str]:
-    """What axe finds on the page as it is, in the colours of ``scheme``."""
+    """Return the findings of axe on the current page, in the colours of ``scheme``."""
     page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
     expect(page.locator("html")).to_have_attribute("data-mantine-color-scheme", scheme)
-    # Evaluated, not added as a script: the page's own policy stays in force, which would refuse
+    # Evaluated, not added as a script: the page's own policy remains in force, which would refuse
     # one.
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE.read_text(encoding="utf-8"))
@@ -136,14 +140,16 @@ def violations(page: Page, scheme: Scheme, options: dict[str, Any] = EVERY_RULE)
 
 @contextmanager
 def visiting(browser: Browser, url: str, token: str | None) -> Iterator[Visitor]:
-    """A tab of its own, signed in where a token is given; afterwards the browser must not have
-    complained."""
+    """Yield a new tab, signed in if a token is given.
+
+    Afterwards the browser must not have complained.
+    """
     context = browser.new_context(
         viewport={"width": WIDE[0], "height": WIDE[1]}, reduced_motion="reduce", locale="en-GB"
     )
     context.set_default_timeout(WAIT_MS)
     if token is not None:
-        # Once: a test that signs out must stay signed out when it loads a page again.
+        # Once: a test that signs out must stay signed out after a reload.
         context.add_init_script(
             f"if (!sessionStorage.getItem('seen')) {{ sessionStorage.setItem('seen', '1');"
             f" sessionStorage.setItem('lockstep.token', '{token}'); }}"

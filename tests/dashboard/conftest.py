@@ -1,4 +1,4 @@
-"""One browser for all of these tests, one running service per module, one fresh tab per test."""
+"""One browser for all of these tests, one running service per module, one new tab per test."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from tests.e2e.service import ROOT, Service, service
 
 @pytest.fixture(scope="session")
 def pages() -> None:
-    """The pages as the dashboard's sources say; built now if they are not."""
+    """Return the pages of the dashboard's current sources; build them if necessary."""
     build = [sys.executable, str(ROOT / "dashboard" / "build.py")]
     done = subprocess.run(build, capture_output=True, text=True, check=False, timeout=900)
     if done.returncode != 0:
         pytest.skip(f"NOT RUN: {done.stderr.splitlines()[-1]}")
 
 
-# Not for the whole session: as long as playwright runs, so does a loop of asyncio's, and tests
-# elsewhere start their own.
+# Not for the whole session: playwright runs a loop of asyncio, and tests elsewhere start their own.
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     found = chromium()
@@ -43,8 +42,10 @@ def browser() -> Iterator[Browser]:
 def lockstep(
     pages: None, browser: Browser, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Service]:
-    """The service on its embedded defaults. Asked for after the browser, so that nothing is started
-    in vain."""
+    """Start the service on its embedded defaults.
+
+    It depends on the browser, so that no service starts without one.
+    """
     yield from service(tmp_path_factory.mktemp("lockstep"))
 
 
@@ -59,15 +60,15 @@ def work(lockstep: Service, tmp_path_factory: pytest.TempPathFactory) -> Work:
 
 
 @pytest.fixture
-def stranger(browser: Browser, lockstep: Service) -> Iterator[Visitor]:
-    """Somebody who has not signed in."""
+def signed_out(browser: Browser, lockstep: Service) -> Iterator[Visitor]:
+    """Return a user without a sign-in."""
     with visiting(browser, lockstep.url, None) as visitor:
         yield visitor
 
 
 @pytest.fixture
 def visitor(browser: Browser, lockstep: Service, token: str) -> Iterator[Visitor]:
-    """Somebody who is signed in."""
+    """Return a signed-in user."""
     with visiting(browser, lockstep.url, token) as visitor:
         yield visitor
 

@@ -16,8 +16,10 @@ TIMEOUT_SECONDS = 60
 
 
 class Proxy:
-    """Forwards every request. While ``cut`` matches an address, its answer ends in the middle of
-    the body."""
+    """Proxy that forwards every request.
+
+    While ``cut`` matches an address, its answer ends in the middle of the body.
+    """
 
     def __init__(self, target: str):
         self.target = urlsplit(target).netloc
@@ -26,7 +28,7 @@ class Proxy:
         self.requests: Counter[str] = Counter()
         """By path, without the query."""
         self.bytes: Counter[str] = Counter()
-        """Bytes of bodies as they travel, by path."""
+        """Transferred bytes of bodies, by path."""
         self.address = ""
 
     def count(self, path: str, sent: int) -> None:
@@ -36,7 +38,7 @@ class Proxy:
 
 @contextmanager
 def proxy(target: str) -> Iterator[Proxy]:
-    """A proxy in front of ``target``, on a free port of the loopback."""
+    """Run a proxy in front of ``target``, on a free port of the loopback."""
     state = Proxy(target)
 
     class Handler(BaseHTTPRequestHandler):
@@ -75,7 +77,7 @@ def proxy(target: str) -> Iterator[Proxy]:
                 return
             self.wfile.write(body)
 
-        do_POST = do_PUT = do_DELETE = do_PATCH = do_GET  # noqa: N815 -- the names that http.server calls
+        do_POST = do_PUT = do_DELETE = do_PATCH = do_GET  # noqa: N815 -- names of http.server
 
         def log_message(self, *args: object) -> None:
             return

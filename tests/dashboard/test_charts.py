@@ -1,5 +1,4 @@
-"""Charts of several jobs: what a person reads off them, and that live data takes nothing away from
-under the cursor."""
+"""Charts of several jobs: readable values, and live data that does not move the view."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ STEPS = 40
 
 @pytest.fixture(scope="module")
 def pair(work: Work) -> str:
-    """The comparison of two ended jobs, as an address."""
+    """Return the address of a comparison of two ended jobs."""
     jobs = work.curve("lower", steps=STEPS), work.curve("higher", steps=STEPS, scale=2)
     work.ended(*jobs)
     return f"/compare?jobs={','.join(jobs)}"
@@ -30,7 +29,7 @@ def card(visitor: Visitor, metric: str = "train/loss") -> Locator:
 
 
 def picture(of: Locator) -> str:
-    """The chart as it is drawn, once it is drawn to its end; the cursor is no part of it."""
+    """Return the chart when it is completely drawn, without the cursor."""
     canvas = of.locator("canvas")
     drawn: list[str] = []
 
@@ -43,7 +42,7 @@ def picture(of: Locator) -> str:
 
 
 def point_at(of: Locator, share: float) -> None:
-    """Put the cursor over this share of the drawing area's width."""
+    """Put the cursor at this fraction of the drawing area's width."""
     area = of.locator(".u-over").bounding_box()
     assert area is not None
     of.page.mouse.move(area["x"] + share * area["width"] - 1, area["y"] + area["height"] / 2)
@@ -58,18 +57,16 @@ def drag(of: Locator, start: float, end: float) -> None:
 
 
 def smoothed(weight: float, scale: float) -> float:
-    """The debiased moving average of the curve's points at its last step, one by one."""
+    """Return the debiased moving average of the curve's points at its last step."""
     total = count = 0.0
     for step in range(1, STEPS + 1):
-        if step != 7:  # NaN: it has no part in an average
+        if step != 7:  # NaN: it does not count in an average
             total = weight * total + (1 - weight) * scale * (1 + 9 * 0.9**step)
             count += 1
     return total / (1 - weight**count)
 
 
-def test_jobs_are_compared_by_their_figures_and_by_what_differs(
-    visitor: Visitor, pair: str
-) -> None:
+def test_jobs_are_compared_by_their_figures_and_differences(visitor: Visitor, pair: str) -> None:
     page = visitor.go(pair, "Compare").page
     best = page.get_by_role("region", name="Figures").get_by_role("row").filter(has_text="✓")
     expect(best).to_contain_text("lower")
@@ -88,9 +85,7 @@ def test_jobs_are_compared_by_their_figures_and_by_what_differs(
     expect(page.get_by_role("checkbox", name="Show higher")).not_to_be_checked()
 
 
-def test_smoothing_is_the_debiased_average_of_the_points_and_can_be_switched_off(
-    visitor: Visitor, pair: str
-) -> None:
+def test_smoothing_is_a_debiased_average_and_can_be_disabled(visitor: Visitor, pair: str) -> None:
     page = visitor.go(pair, "Compare").page
     plain = picture(card(visitor))
     page.get_by_label("Smoothing, as a number").fill("0.9")
@@ -134,8 +129,10 @@ def test_the_last_label_of_an_axis_is_not_cut(visitor: Visitor, work: Work) -> N
 
 
 def ink_in_last_column(chart: Locator) -> int:
-    """Pixels drawn at the right edge of the canvas: a label that is cut has some, and nothing else
-    reaches it."""
+    """Return the pixels drawn at the right edge of the canvas.
+
+    A label that is cut has some, and nothing else reaches the edge.
+    """
     picture(chart)
     return int(
         chart.locator("canvas").evaluate(
@@ -164,7 +161,7 @@ def test_the_zoom_and_the_cursor_stay_while_points_arrive(
     for _ in range(2):
         expect(chart).not_to_have_attribute("aria-label", label)
         label = chart.get_attribute("aria-label") or ""
-    # More points have come twice, and what is looked at has not moved.
+    # Points were added twice, and the view has not moved.
     assert picture(card(visitor)) == before
     assert tooltip.inner_text() == read
     visitor.button("Reset zoom").click()
@@ -177,9 +174,7 @@ def test_the_zoom_and_the_cursor_stay_while_points_arrive(
     work.cancel(job)
 
 
-def test_a_link_shows_its_view_and_changes_no_habit_and_the_zoom_stays_in_the_address(
-    visitor: Visitor, work: Work
-) -> None:
+def test_a_link_shows_its_view_and_changes_no_settings(visitor: Visitor, work: Work) -> None:
     job = work.curve("viewed", steps=STEPS)
     work.ended(job)
     page = visitor.go(f"/jobs/{job}?smoothing=0.9&axis=wall&zoom=wall:1:9", "viewed").page
@@ -204,7 +199,7 @@ def test_a_link_shows_its_view_and_changes_no_habit_and_the_zoom_stays_in_the_ad
 
 def test_a_finger_zooms_sideways_and_scrolls_up_and_down(visitor: Visitor, pair: str) -> None:
     page = visitor.go(pair, "Compare").page
-    # A tall telephone, on which the page goes on below the chart.
+    # A tall telephone, on which the page continues below the chart.
     page.set_viewport_size({"width": 360, "height": 640})
     area = card(visitor).locator(".u-over")
     area.evaluate("element => element.scrollIntoView({ block: 'center' })")

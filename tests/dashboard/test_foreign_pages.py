@@ -1,5 +1,7 @@
-"""A real browser, a service without authentication, and a page of another origin that tries to
-submit a job."""
+"""A real browser, a service without authentication, and a page of another origin.
+
+The page tries to submit a job.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ class _Page(BaseHTTPRequestHandler):
         self.wfile.write(b"<title>another site</title>")
 
     def log_message(self, *_arguments: object) -> None:
-        """Nothing."""
+        """Print nothing."""
 
 
 @pytest.fixture(scope="module")

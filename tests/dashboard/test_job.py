@@ -1,4 +1,4 @@
-"""One job's page: live while it runs, its log, its end, and what can be done with it."""
+"""One job's page: live updates, its log, its end, and its actions."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.e2e.specs import digits, script
 
 @pytest.fixture(scope="module")
 def trained(lockstep: Service) -> str:
-    """Two ranks, eight samples at a time, four times: 64."""
+    """Return two ranks with eight samples at a time, four times: 64."""
     return str(lockstep.ended(lockstep.submit(digits("trained", steps=12))["id"])["id"])
 
 
-def test_the_promise_is_written_out_and_every_part_of_the_page_is_accessible(
+def test_the_batch_plan_is_shown_and_every_tab_is_accessible(
     visitor: Visitor, trained: str
 ) -> None:
     page = visitor.go(f"/jobs/{trained}", "trained").page
@@ -37,12 +37,12 @@ def test_the_promise_is_written_out_and_every_part_of_the_page_is_accessible(
         visitor.is_accessible()
 
 
-def test_how_its_curves_are_looked_at_is_in_the_address(visitor: Visitor, trained: str) -> None:
+def test_the_view_of_the_curves_is_in_the_address(visitor: Visitor, trained: str) -> None:
     page = visitor.go(f"/jobs/{trained}", "trained").page
     page.get_by_label("x axis").select_option("samples")
     visitor.button("Log axis for train/loss").click()
     expect(page).to_have_url(re.compile(r"axis=samples&log=train%2Floss$"))
-    # Whoever is sent it has habits of their own.
+    # The recipient of the address has other settings.
     page.evaluate("localStorage.clear()")
     page.reload()
     expect(page.get_by_label("x axis")).to_have_value("samples")
@@ -51,7 +51,7 @@ def test_how_its_curves_are_looked_at_is_in_the_address(visitor: Visitor, traine
     expect(chart).to_have_attribute(
         "aria-label", re.compile(r"over samples.*Marked: 1 checkpoint\.$")
     )
-    # 64 samples a step: the last of the 12 is under the cursor at the right edge, and so is its
+    # 64 samples a step: the last of the 12 is under the cursor at the right edge, as is its
     # checkpoint.
     area = page.locator("[data-metric='train/loss'] .u-over").bounding_box()
     assert area is not None
@@ -63,7 +63,7 @@ def test_how_its_curves_are_looked_at_is_in_the_address(visitor: Visitor, traine
     expect(page).to_have_url(re.compile(r"axis=samples"))
 
 
-def test_attempts_say_how_they_made_the_batch_and_the_spec_is_shown_with_every_default(
+def test_attempts_have_batch_plans_and_the_spec_has_all_defaults(
     visitor: Visitor, trained: str
 ) -> None:
     page = visitor.go(f"/jobs/{trained}?tab=timeline", "trained").page
@@ -117,7 +117,7 @@ def test_a_job_that_has_ended_is_deleted_from_its_page(
     assert lockstep.http.get(f"/v1/jobs/{job}").status_code == 404
 
 
-def test_the_newest_of_a_long_story_are_seen_at_once_and_older_ones_when_asked_for(
+def test_the_newest_events_load_first_and_older_ones_on_demand(
     visitor: Visitor, work: Work
 ) -> None:
     job = work.curve("storied", steps=1)
@@ -134,7 +134,7 @@ def test_the_newest_of_a_long_story_are_seen_at_once_and_older_ones_when_asked_f
     visitor.sees("warning 5601")
     visitor.is_accessible()
     page.wait_for_load_state("networkidle")
-    # Ten pages are read ahead; what is older is not asked for before somebody wants it.
+    # Ten pages are read ahead. Older ones are read on demand.
     assert sum("order=newest" in url for url in asked) == 10
 
 
@@ -193,7 +193,7 @@ def test_a_log_is_searched_its_first_error_found_and_a_line_linked(
     expect(pointed).to_contain_text("Error: a shard was read twice")
 
 
-def test_a_failure_says_why_and_leads_to_its_first_line(
+def test_a_failure_has_a_reason_and_a_link_to_its_first_line(
     visitor: Visitor, lockstep: Service
 ) -> None:
     job = lockstep.submit(
@@ -209,7 +209,7 @@ def test_a_failure_says_why_and_leads_to_its_first_line(
     expect(page.get_by_test_id("log-lines")).to_contain_text("no such shard")
 
 
-def test_a_job_that_is_not_there_is_said(visitor: Visitor) -> None:
+def test_a_missing_job_is_reported(visitor: Visitor) -> None:
     visitor.expects("status of 404")
     visitor.go("/jobs/nobody")
     visitor.sees("nobody")

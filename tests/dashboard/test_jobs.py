@@ -1,5 +1,4 @@
-"""The list of jobs: what it shows, what its address keeps, and what can be done to several at
-once."""
+"""The list of jobs: its content, its address, and actions on several jobs."""
 
 from __future__ import annotations
 
@@ -16,8 +15,11 @@ from tests.e2e.specs import script
 
 @pytest.fixture(scope="module")
 def jobs(lockstep: Service, work: Work) -> Iterator[dict[str, str]]:
-    """Two that nobody needs, and one of each kind: ended well, failed, running (two), and waiting
-    for more than is free, as nobody may behind it."""
+    """Create one job of each kind, and two more for deletion.
+
+    Ended well, failed, running (two), and two that wait: one for more devices than are free, and
+    one behind it.
+    """
     made = {
         "old-1": work.curve("old-1", steps=1),
         "old-2": work.curve("old-2", steps=1),
@@ -36,7 +38,7 @@ def jobs(lockstep: Service, work: Work) -> Iterator[dict[str, str]]:
 
 @pytest.fixture
 def visitor(visitor: Visitor, jobs: dict[str, str]) -> Visitor:
-    """In front of the list."""
+    """Return a user on the list."""
     visitor.go("/jobs", "Jobs")
     expect(row(visitor, "waiting")).to_be_visible()
     return visitor
@@ -52,7 +54,7 @@ def names(visitor: Visitor) -> Locator:
     return visitor.page.locator("tbody th[scope=row] a[href^='/jobs/']")
 
 
-def test_a_row_says_how_far_a_job_is_and_why_it_waits(visitor: Visitor) -> None:
+def test_a_row_has_progress_or_the_reason_of_a_wait(visitor: Visitor) -> None:
     for name, state in (
         ("done", "succeeded"),
         ("broken", "failed"),
@@ -66,7 +68,7 @@ def test_a_row_says_how_far_a_job_is_and_why_it_waits(visitor: Visitor) -> None:
     visitor.is_accessible()
 
 
-def test_the_whole_view_is_in_the_address_and_a_reload_shows_the_same(visitor: Visitor) -> None:
+def test_the_address_contains_the_whole_view(visitor: Visitor) -> None:
     page = visitor.page
     visitor.button("failed").click()
     visitor.button("succeeded").click()
@@ -80,14 +82,14 @@ def test_the_whole_view_is_in_the_address_and_a_reload_shows_the_same(visitor: V
     assert visitor.address == address
     expect(visitor.button("failed")).to_have_attribute("aria-pressed", "true")
     expect(page.get_by_label("Label")).to_have_value("team=vision")
-    # And the way back leads through the same views.
+    # The way back has the same views.
     page.go_back()
     expect(page.get_by_label("Order")).to_have_value("newest")
     page.get_by_role("link", name="Show all jobs").click()
     expect(row(visitor, "going")).to_be_visible()
 
 
-def test_a_filter_that_nothing_fits_says_so_and_offers_a_way_out(visitor: Visitor) -> None:
+def test_a_filter_without_a_match_offers_a_reset(visitor: Visitor) -> None:
     visitor.press("/")
     field = visitor.page.get_by_label("Name or id")
     expect(field).to_be_focused()
@@ -101,9 +103,7 @@ def test_a_filter_that_nothing_fits_says_so_and_offers_a_way_out(visitor: Visito
     expect(row(visitor, "done")).to_be_visible()
 
 
-def test_a_job_is_found_by_a_part_of_its_name_or_id_and_by_whose_it_is(
-    visitor: Visitor, jobs: dict[str, str]
-) -> None:
+def test_a_job_is_found_by_part_of_name_id_or_owner(visitor: Visitor, jobs: dict[str, str]) -> None:
     field = visitor.page.get_by_label("Name or id")
     field.fill("OIN")
     expect(names(visitor)).to_have_text(["going"])
@@ -156,7 +156,7 @@ def test_several_jobs_that_have_ended_are_deleted_at_once(
     assert [lockstep.http.get(f"/v1/jobs/{job}").status_code for job in old.values()] == [404, 404]
 
 
-def test_several_jobs_are_cancelled_at_once_and_each_answer_is_said(
+def test_several_jobs_are_cancelled_at_once_with_each_answer(
     visitor: Visitor, work: Work, jobs: dict[str, str]
 ) -> None:
     two = work.curve("two", gpus=4)

@@ -1,4 +1,4 @@
-"""The service goes away under an open page, and comes back."""
+"""Loss of the service under an open page, and its return."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.e2e.service import Service, until
 
 
 def top(element: Locator) -> float:
-    """Distance of an element from the top of the page, in pixels."""
+    """Return the distance of an element from the top of the page, in pixels."""
     distance: float = element.evaluate("node => node.getBoundingClientRect().top + scrollY")
     return distance
 
 
-def test_a_lost_connection_is_said_what_was_shown_stays_and_it_heals(
+def test_a_lost_connection_is_reported_and_the_page_recovers(
     visitor: Visitor, work: Work, lockstep: Service
 ) -> None:
     work.ended(work.curve("before"))
@@ -38,7 +38,7 @@ def test_a_lost_connection_is_said_what_was_shown_stays_and_it_heals(
     expect(visitor.page.get_by_test_id("freshness")).to_be_empty()
 
 
-def test_an_answer_that_is_cut_ages_its_panel_only_and_the_next_one_heals_it(
+def test_a_cut_answer_affects_only_its_panel_until_the_next(
     browser: Browser, lockstep: Service, token: str, work: Work
 ) -> None:
     job = work.endless("live")
@@ -94,7 +94,7 @@ def test_a_tab_of_an_older_build_is_loaded_again_once(visitor: Visitor) -> None:
     loads: list[str] = []
 
     def after_an_upgrade(route: Route) -> None:
-        """Names of the old build are gone until the tab has loaded the new pages."""
+        """Names of the old build fail until the tab has loaded the new pages."""
         request = route.request
         if request.resource_type == "document":
             loads.append(request.url)
@@ -115,8 +115,8 @@ def test_a_tab_of_an_older_build_is_loaded_again_once(visitor: Visitor) -> None:
     expect(page.get_by_text("This page failed")).to_be_hidden(timeout=60_000)
     until(lambda: page.wait_for_timeout(50) is None and loads, 60, "the tab loading the new pages")
     if not page.url.endswith("/nodes"):
-        # The link was pointed at, which loads its page ahead: the tab is then loaded again where it
-        # was.
+        # The cursor was on the link, which loads its page ahead. So the tab was reloaded at its
+        # position.
         page.get_by_role("link", name="Nodes", exact=True).click()
     visitor.sees_heading("Nodes")
     assert len(loads) == 1

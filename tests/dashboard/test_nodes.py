@@ -1,4 +1,4 @@
-"""Nodes and the queue: who holds what, what waits for it, and taking a node out and back."""
+"""Nodes and the queue: holders of devices, waiting jobs, and nodes that are drained and resumed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.dashboard.work import Work
 from tests.e2e.service import Service, until
 
 
-def test_a_device_names_the_job_that_holds_it_and_the_queue_says_why_another_waits(
+def test_devices_name_their_jobs_and_the_queue_has_reasons(
     visitor: Visitor, work: Work, lockstep: Service
 ) -> None:
     going = work.endless("going")

@@ -1,5 +1,4 @@
-"""How the end of a job is shown: what raised, what to do about it, and a success whose numbers are
-none."""
+"""End of a job: the exception, advice, and a success whose numbers are not finite."""
 
 from __future__ import annotations
 
@@ -71,7 +70,7 @@ def test_the_exception_of_a_script_is_in_view_with_advice_on_memory(
     visitor.is_accessible()
 
 
-def test_a_success_over_values_that_are_no_numbers_says_how_many_points(
+def test_a_success_with_non_finite_values_has_their_count(
     visitor: Visitor, lockstep: Service, code: str
 ) -> None:
     page = visitor.go(f"/jobs/{_ended(lockstep, 'nan', code)}", "nan").page
@@ -80,7 +79,7 @@ def test_a_success_over_values_that_are_no_numbers_says_how_many_points(
     expect(outcome).to_contain_text(
         "train/loss is not finite at 511 of 1,500 points, the last one included"
     )
-    # The last of these is a number again, also where one bucket holds all of them.
+    # The last of these is a number again, also if one bucket holds all of them.
     expect(outcome.get_by_role("listitem").nth(1)).to_have_text(
         "grad is not finite at 1 of 1,500 points."
     )

@@ -1,4 +1,4 @@
-"""Signing in and out, the settings of a browser, the keys, and addresses that lead nowhere."""
+"""Sign-in and sign-out, settings of a browser, keys, and unknown addresses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.dashboard.browser import Visitor
 from tests.dashboard.work import Work
 
 UNAUTHENTICATED = r"status of 401"
-"""The browser says so of every request that is refused; before a sign-in all are."""
+"""Complaint of the browser about every refused request; before a sign-in all are refused."""
 
 
 def sign_in(visitor: Visitor, token: str, *, remember: bool = False) -> None:
@@ -22,77 +22,77 @@ def sign_in(visitor: Visitor, token: str, *, remember: bool = False) -> None:
 
 
 def kept(page: Page) -> list[str | None]:
-    """The token as the browser keeps it: in the tab, and for good."""
+    """Return the token in the browser's storage: of the tab, and permanent."""
     found: list[str | None] = page.evaluate(
         "[sessionStorage.getItem('lockstep.token'), localStorage.getItem('lockstep.token')]"
     )
     return found
 
 
-def test_only_the_right_token_opens_the_door(stranger: Visitor, token: str) -> None:
-    stranger.expects(UNAUTHENTICATED)
-    stranger.go("/nodes")
-    sign_in(stranger, "lockstep_wrong")
-    stranger.sees("The token was refused: the bearer token is unknown to this service.")
-    assert kept(stranger.page) == [None, None]
-    stranger.is_accessible()
-    sign_in(stranger, token)
-    stranger.sees_heading("Nodes")
-    assert stranger.address == "/nodes"
-    assert kept(stranger.page) == [token, None]
+def test_only_the_right_token_opens_the_door(signed_out: Visitor, token: str) -> None:
+    signed_out.expects(UNAUTHENTICATED)
+    signed_out.go("/nodes")
+    sign_in(signed_out, "lockstep_wrong")
+    signed_out.sees("The token was refused: the bearer token is unknown to this service.")
+    assert kept(signed_out.page) == [None, None]
+    signed_out.is_accessible()
+    sign_in(signed_out, token)
+    signed_out.sees_heading("Nodes")
+    assert signed_out.address == "/nodes"
+    assert kept(signed_out.page) == [token, None]
 
 
-def test_a_token_that_is_revoked_under_an_open_page_leads_to_the_sign_in_which_says_so(
-    stranger: Visitor, work: Work
+def test_a_revoked_token_leads_to_the_sign_in_with_a_reason(
+    signed_out: Visitor, work: Work
 ) -> None:
-    stranger.expects(UNAUTHENTICATED)
+    signed_out.expects(UNAUTHENTICATED)
     work.token("lockstep_of_ada_0123456789", actor="ada")
-    stranger.go("/queue#token=lockstep_of_ada_0123456789", "Queue")
+    signed_out.go("/queue#token=lockstep_of_ada_0123456789", "Queue")
     work.revoke("lockstep_of_ada_0123456789")
-    stranger.sees_heading("Sign in")
-    stranger.sees(re.compile(r"The token was refused: .* was revoked at \d{4}-\d\d-\d\d .* UTC\."))
-    assert kept(stranger.page) == [None, None]
-    stranger.is_accessible()
+    signed_out.sees_heading("Sign in")
+    signed_out.sees(
+        re.compile(r"The token was refused: .* was revoked at \d{4}-\d\d-\d\d .* UTC\.")
+    )
+    assert kept(signed_out.page) == [None, None]
+    signed_out.is_accessible()
 
 
-def test_a_remembered_token_is_there_in_the_next_tab_until_one_signs_out(
-    stranger: Visitor, token: str
-) -> None:
-    stranger.expects(UNAUTHENTICATED)
-    stranger.go("/settings")
-    sign_in(stranger, token, remember=True)
-    stranger.sees_heading("Settings")
-    other = stranger.page.context.new_page()
-    other.goto(f"{stranger.url}/settings")
+def test_a_remembered_token_is_in_new_tabs_until_sign_out(signed_out: Visitor, token: str) -> None:
+    signed_out.expects(UNAUTHENTICATED)
+    signed_out.go("/settings")
+    sign_in(signed_out, token, remember=True)
+    signed_out.sees_heading("Settings")
+    other = signed_out.page.context.new_page()
+    other.goto(f"{signed_out.url}/settings")
     other.get_by_role("button", name="Sign out").click()
     expect(other.get_by_role("heading", name="Sign in")).to_be_visible()
     assert kept(other) == [None, None]
-    stranger.page.reload()
-    stranger.sees_heading("Sign in")
+    signed_out.page.reload()
+    signed_out.sees_heading("Sign in")
 
 
-def test_a_link_signs_in_and_leaves_no_token_in_the_address(stranger: Visitor, token: str) -> None:
+def test_a_link_signs_in_and_leaves_no_token_in_the_address(
+    signed_out: Visitor, token: str
+) -> None:
     asked: list[str] = []
-    stranger.page.on("request", lambda request: asked.append(request.url))
-    stranger.go(f"/jobs?state=%5B%22failed%22%5D#token={token}", "Jobs")
-    assert token not in stranger.page.url
-    assert "state" in stranger.address
-    assert kept(stranger.page) == [token, None]
-    stranger.page.reload()
-    stranger.sees_heading("Jobs")
+    signed_out.page.on("request", lambda request: asked.append(request.url))
+    signed_out.go(f"/jobs?state=%5B%22failed%22%5D#token={token}", "Jobs")
+    assert token not in signed_out.page.url
+    assert "state" in signed_out.address
+    assert kept(signed_out.page) == [token, None]
+    signed_out.page.reload()
+    signed_out.sees_heading("Jobs")
     assert [
-        url for url in asked if token in url and not url.startswith(f"{stranger.url}/jobs?")
+        url for url in asked if token in url and not url.startswith(f"{signed_out.url}/jobs?")
     ] == []
 
 
-def test_a_tab_is_named_after_its_page_and_shows_the_state_of_its_job(
-    visitor: Visitor, work: Work
-) -> None:
+def test_a_tab_has_the_name_of_its_page_and_a_state(visitor: Visitor, work: Work) -> None:
     job = work.curve("named")
     page = visitor.go(f"/jobs/{job}?tab=logs", "named").page
     icon = page.locator("link[rel='icon']")
     expect(page).to_have_title("named · succeeded · Logs · Lockstep")
-    # The policy of the pages allows it, or the browser would complain.
+    # The policy of the pages allows it. Otherwise the browser would complain.
     expect(icon).to_have_attribute("href", re.compile("^data:image/svg"))
     for name, title in (("Queue", "Queue"), ("Jobs", "Jobs"), ("New job", "New job")):
         page.get_by_role("link", name=name, exact=True).click()
@@ -117,7 +117,7 @@ def test_colours_follow_the_system_until_one_is_chosen(visitor: Visitor) -> None
     visitor.is_accessible()
 
 
-def test_the_pace_is_chosen_in_two_places_and_kept(visitor: Visitor) -> None:
+def test_the_refresh_rate_can_be_set_in_two_places_and_is_kept(visitor: Visitor) -> None:
     page = visitor.go("/settings", "Settings").page
     above = page.get_by_label("How often the pages are brought up to date").first
     page.get_by_text("Paused", exact=True).click()
@@ -128,7 +128,7 @@ def test_the_pace_is_chosen_in_two_places_and_kept(visitor: Visitor) -> None:
     expect(page.get_by_label("Calm (12–30 s)")).to_be_checked()
 
 
-def test_every_place_is_a_key_away_and_the_help_says_which(visitor: Visitor) -> None:
+def test_every_page_has_a_key_and_the_help_lists_it(visitor: Visitor) -> None:
     page = visitor.go("/settings", "Settings").page
     visitor.press("?")
     help_ = page.get_by_role("dialog", name="Keyboard shortcuts")

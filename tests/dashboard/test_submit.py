@@ -1,4 +1,4 @@
-"""A new job from the form or from YAML, and a clone of one with what it changes."""
+"""A new job from the form or from YAML, and a clone with changes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_live_plan_shows_the_memory_forecast(visitor: Visitor) -> None:
     visitor.is_accessible()
 
 
-def test_what_the_service_refuses_is_said_at_its_line(visitor: Visitor) -> None:
+def test_a_refusal_of_the_service_is_shown_at_its_line(visitor: Visitor) -> None:
     visitor.expects("status of 422")
     page = visitor.go("/submit", "New job").page
     editor = page.get_by_label("YAML of the job")
@@ -50,7 +50,7 @@ def test_what_the_service_refuses_is_said_at_its_line(visitor: Visitor) -> None:
     visitor.is_accessible()
 
 
-def test_a_clone_shows_what_it_changes_and_runs(visitor: Visitor, lockstep: Service) -> None:
+def test_a_clone_shows_its_changes_and_runs(visitor: Visitor, lockstep: Service) -> None:
     original = lockstep.submit(digits("original", steps=4))["id"]
     lockstep.ended(original)
     page = visitor.go(f"/jobs/{original}", "original").page

@@ -1,4 +1,4 @@
-"""Traffic of open pages over one minute, on the wire: requests, and bytes with their headers.
+"""Traffic of open pages over one minute: requests, and bytes with their headers.
 
 The pages are open side by side, so that the minute passes once.
 """
@@ -46,7 +46,7 @@ class Traffic:
         self._paths[event["requestId"]] = path
 
     def _finished(self, event: dict[str, Any]) -> None:
-        # A request that was sent before counting began is no part of it.
+        # A request that was sent before the count began does not belong to it.
         if path := self._paths.get(event["requestId"]):
             self.bytes[path] += int(event["encodedDataLength"])
 
@@ -64,8 +64,8 @@ def test_a_minute_of_open_pages_stays_within_its_requests_and_bytes(
 ) -> None:
     ended = work.curve("ended", steps=200)
     live = [work.wide("wide"), work.endless("other")]
-    # Starts on the device of the one that ends.
-    # Some points per second and series, as the live script has.
+    # Starts on the device of the one that ends. Some points per second and series, as in the live
+    # script.
     train = lockstep.submit(digits("train", steps=1_000_000, log_every_steps=10))["id"]
     work.ended(ended)
     work.copies(ended, ROWS - 4)
@@ -84,7 +84,7 @@ def test_a_minute_of_open_pages_stays_within_its_requests_and_bytes(
         ]
         pages[0].get_by_role("img", name="Line chart of val/loss").wait_for()
         assert [page.evaluate("document.visibilityState") for page in pages] == ["visible"] * 4
-        # Rows that were planted are shown as those of jobs that ran.
+        # Planted rows are shown like those of real jobs.
         expect(pages[3].locator("tr", has_text="ended-0").locator("svg")).to_be_visible()
         pages[0].wait_for_timeout(SETTLING_MS)
         of_live, of_train, of_ended, of_list = (Traffic(page) for page in pages)
@@ -95,7 +95,7 @@ def test_a_minute_of_open_pages_stays_within_its_requests_and_bytes(
             of_ended.within(0, 0),
             of_list.within(14, 60),
         ]
-        # Not because nothing is asked any more.
+        # Not because polling stopped.
         assert of_live.requests["/v1/series"] > 0
         assert of_train.requests["/v1/series"] > 0
         assert of_list.requests["/v1/jobs"] > 0

@@ -1,8 +1,7 @@
-"""A million points, four of them out of line: they are on the screen at every zoom, found by
-looking at the picture.
+"""A million points with four outliers: they are visible at every zoom, found in the picture.
 
-The test is told nothing about where they are drawn. It sees marks at the edges and needles through
-the middle, zooms in on what it sees, and in the end reads off the steps that were planted.
+The test has no information about their position. It detects marks at the edges and needles through
+the middle, zooms in on them, and at the end reads the steps that were planted.
 """
 
 from __future__ import annotations
@@ -19,8 +18,10 @@ ZOOMS = 5
 """Each to a sixth: 1,000,000 steps, then 167,000, 28,000, 4,600, 770 and 130."""
 SHARE = 1 / 6
 A_PIXEL = 1.5 / 360
-"""Of a card's width: from the beginning of a column to its middle, and what ``point_at`` is short
-of."""
+"""Fraction of a card's width.
+
+From the beginning of a column to its middle, and the error of ``point_at``.
+"""
 
 LOOK = """(canvas, [left, top, width, height]) => {
   const ratio = canvas.width / canvas.clientWidth;
@@ -57,18 +58,18 @@ LOOK = """(canvas, [left, top, width, height]) => {
 
 @dataclass(frozen=True)
 class Seen:
-    """Where something stands out, as shares of the drawing area's width."""
+    """Positions of outliers, as fractions of the drawing area's width."""
 
     up: list[float]
     """Needles from the line up, through most of the upper half."""
     down: list[float]
     upper: list[float]
-    """What is drawn at the upper edge itself, where only marks are."""
+    """Marks drawn at the upper edge, which has nothing else."""
     lower: list[float]
 
 
 def look(at: Locator) -> Seen:
-    """What a person would see of the chart, once it is drawn to its end."""
+    """Return the visible outliers of the chart when it is completely drawn."""
     picture(at)
     canvas, area = at.locator("canvas"), at.locator(".u-over")
     outer, inner = canvas.bounding_box(), area.bounding_box()
@@ -78,13 +79,13 @@ def look(at: Locator) -> Seen:
     return Seen(**canvas.evaluate(LOOK, place))
 
 
-def test_what_is_out_of_line_among_a_million_points_is_seen_at_every_zoom(
+def test_outliers_among_a_million_points_are_visible_at_every_zoom(
     visitor: Visitor, work: Work
 ) -> None:
     job = work.million("million")
     visitor.expects(
         "willReadFrequently"
-    )  # The test looks at the picture again and again, which no page does.
+    )  # The test reads the picture repeatedly, which no page does.
     visitor.go(f"/jobs/{job}", "million")
     chart = card(visitor)
     seen = look(chart)
@@ -97,7 +98,7 @@ def test_what_is_out_of_line_among_a_million_points_is_seen_at_every_zoom(
         assert (len(seen.up) in (1, 2), len(seen.down)) == (True, 1), f"zoom {zoom}: {seen}"
         assert seen.upper, f"zoom {zoom}: no infinity, {seen}"
         assert seen.lower, f"zoom {zoom}: no NaN, {seen}"
-    # By now they stand apart, in the order in which they were planted.
+    # Now they are separate, in the order in which they were planted.
     assert max(seen.upper[:1]) < seen.up[0] < seen.down[0] < seen.lower[-1], seen
     tooltip = visitor.page.get_by_test_id("chart-tooltip")
     places = {

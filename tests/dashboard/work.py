@@ -1,6 +1,6 @@
-"""Jobs for pages to show: quick scripts that write points and lines, and end when they should.
+"""Jobs for the pages: quick scripts that write points and lines, and end as requested.
 
-Not here: a training job, which shows what only the engine knows (``tests.e2e.specs.digits``).
+Not here: a training job, which shows data that only the engine has (``tests.e2e.specs.digits``).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ with open(os.environ["LOCKSTEP_METRICS"], "a", buffering=1) as metrics:
 MILLION = 1_000_000
 SPIKE = 654_321
 PLANTED = {"Infinity": SPIKE - 20, "100": SPIKE, "-100": SPIKE + 20, "NaN": SPIKE + 40}
-"""At which step each of these values stands among a million within -1 to 1."""
+"""Step of each of these values among a million values within -1 to 1."""
 
 BATCH = 10_000
 
@@ -63,7 +63,7 @@ Row = TypeVar("Row", JobRow, AttemptRow)
 
 
 def copied(row: Row, **changes: Any) -> Row:
-    """A new row with the values of another."""
+    """Return a new row with the values of another."""
     values = {column.key: getattr(row, column.key) for column in inspect(type(row)).column_attrs}
     return type(row)(**values | changes)
 
@@ -81,7 +81,7 @@ class Work:
     def curve(
         self, name: str, *, steps: int = 20, pause: float = 0, scale: float = 1, **more: Any
     ) -> str:
-        """A script of one rank that draws a curve; its id."""
+        """Submit a script of one rank that draws a curve; return its id."""
         command = ["curve.py", str(steps), str(pause), str(scale)]
         job: dict[str, Any] = self._service.submit(
             script(name, command, upload=self._upload, **more)
@@ -89,15 +89,14 @@ class Work:
         return str(job["id"])
 
     def wide(self, name: str) -> str:
-        """Goes on until it is cancelled; its id."""
+        """Submit a job that runs until it is cancelled; return its id."""
         return str(self._service.submit(script(name, ["wide.py"], upload=self._upload))["id"])
 
     def million(self, name: str) -> str:
-        """A job that has ended, and whose second attempt has a million points, of which four are
-        out of line.
+        """Create an ended job whose second attempt has a million points with four outliers.
 
-        Stored as an agent stores them: a script that wrote as many in a moment would be held to a
-        rate.
+        Stored as an agent stores them: a script that wrote as many in a moment would be limited to
+        a rate.
         """
         job_id = self.curve(name, steps=0)
         self.ended(job_id)
@@ -126,8 +125,10 @@ class Work:
         return job_id
 
     def copies(self, job_id: str, count: int) -> list[str]:
-        """Jobs like one that has ended, each with a curve: rows instead of runs, which take a
-        second each."""
+        """Create jobs like one that has ended, each with a curve.
+
+        These are rows instead of runs, which take a second each.
+        """
         ids = [str(uuid_utils.uuid7()) for _ in range(count)]
         with closing(self._database()) as database:
             with database.jobs() as session:
@@ -155,7 +156,7 @@ class Work:
         return ids
 
     def warnings(self, job_id: str, count: int) -> None:
-        """Add so many events to a job that has ended, as if they had happened."""
+        """Add this many events to a job that has ended, as if they had happened."""
         told = [
             {
                 "job_id": job_id,
@@ -188,7 +189,7 @@ class Work:
         return Database(f"sqlite:///{home}/jobs.db", f"sqlite:///{home}/series.db")
 
     def endless(self, name: str, **more: Any) -> str:
-        """Goes on until somebody cancels it."""
+        """Submit a job that runs until it is cancelled."""
         return self.curve(name, steps=10_000, pause=0.2, **more)
 
     def ended(self, *jobs: str) -> None:
@@ -196,7 +197,7 @@ class Work:
             self._service.ended(job)
 
     def cleared(self, *jobs: str) -> None:
-        """They have ended, and no node has anything left of them."""
+        """Wait until they have ended, and no node has files of them."""
         self.ended(*jobs)
 
         def are_cleared() -> bool:

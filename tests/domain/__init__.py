@@ -1,1 +1,1 @@
-"""What a job is: every rule of ``domain``, called directly."""
+"""Tests of the rules in ``domain``, which are called directly."""

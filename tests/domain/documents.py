@@ -1,4 +1,4 @@
-"""Documents that the tests of this folder start from, and how they change one value in them."""
+"""Valid documents for the tests of this folder, and a function that changes one value in them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ REMOVE = object()
 
 
 def train_document() -> dict[str, Any]:
-    """A small train job that is accepted as it is."""
+    """Return a small train job that is accepted unchanged."""
     return {
         "name": "small",
         "kind": "train",
@@ -18,13 +18,15 @@ def train_document() -> dict[str, Any]:
 
 
 def script_document() -> dict[str, Any]:
-    """A small script job that is accepted as it is."""
+    """Return a small script job that is accepted unchanged."""
     return {"name": "small", "kind": "script", "script": {"command": ["train.py"]}}
 
 
 def changed(document: dict[str, Any], pointer: str, value: Any) -> dict[str, Any]:
-    """A copy of ``document`` with ``value`` at ``pointer``; objects on the way are made, and REMOVE
-    takes it away."""
+    """Return a copy of ``document`` with ``value`` at ``pointer``.
+
+    Missing objects on the path are created. REMOVE deletes the value.
+    """
     result = copy.deepcopy(document)
     *parents, last = pointer.strip("/").split("/")
     here: dict[str, Any] = result

@@ -1,5 +1,4 @@
-"""Changing values by path: exactly that value changes, and a path that leads nowhere says where it
-ends."""
+"""Changes of values by path: only that value changes, and an invalid path is reported."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ def test_one_value_changes_and_no_other(document: dict[str, Any], data: st.DataO
     assert _leaves(document) == {**before, path: "new"}
 
 
-def test_objects_on_the_way_are_made_and_single_values_make_room() -> None:
+def test_missing_objects_are_created_and_single_values_are_replaced() -> None:
     document: dict[str, Any] = {"code": None}
     put(document, ["train", "optimizer", "lr"], 0.1)
     put(document, ["code", "upload"], "x")
@@ -61,7 +60,7 @@ def test_objects_on_the_way_are_made_and_single_values_make_room() -> None:
         (["a", "0", "b"], "a.0 is a single value"),
     ],
 )
-def test_a_path_that_leads_nowhere_says_where_it_ends(path: list[str], words: str) -> None:
+def test_an_invalid_path_is_reported_with_its_last_valid_part(path: list[str], words: str) -> None:
     document = {"a": [1, 2, 3]}
     with pytest.raises(FieldNotFoundError, match=words):
         put(document, path, 0)

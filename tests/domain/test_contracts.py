@@ -1,5 +1,4 @@
-"""The shapes that programs exchange: views, the attempt's files, errors, tasks' arguments and
-limits."""
+"""Schemas that programs exchange: views, files of an attempt, errors, arguments of tasks, limits."""
 
 from __future__ import annotations
 
@@ -119,7 +118,7 @@ def test_an_assignment_survives_its_file() -> None:
     assert AssignmentFile.model_validate_json(assignment.model_dump_json()) == assignment
 
 
-def test_an_attempts_folder_has_no_place_for_a_credential() -> None:
+def test_an_attempts_folder_contains_no_credential() -> None:
     models = [
         model
         for _, model in inspect.getmembers(attempt, inspect.isclass)
@@ -157,7 +156,7 @@ def test_log_segments_sort_by_name_as_by_number() -> None:
     ("location", "pointer"),
     [((), ""), (("a", 0, "b"), "/a/0/b"), (("a/b", "c~d"), "/a~1b/c~0d"), (("~1",), "/~01")],
 )
-def test_a_pointer_is_escaped_as_rfc_6901_says(
+def test_a_pointer_is_escaped_according_to_rfc_6901(
     location: tuple[int | str, ...], pointer: str
 ) -> None:
     assert pointer_of(location) == pointer

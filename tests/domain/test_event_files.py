@@ -1,4 +1,4 @@
-"""The format of TensorBoard's event files, against real writers and the real reader."""
+"""Format of TensorBoard's event files, tested against real writers and the real reader."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.event_writers import tensorboard, value, write
 
 
 def _single(value: float) -> float:
-    """As a 32-bit float has it."""
+    """Return the value rounded to a 32-bit float."""
     return struct.unpack("<f", struct.pack("<f", value))[0]
 
 
@@ -33,7 +33,7 @@ def _all(data: bytes) -> list[Scalar]:
 
 
 def test_the_checksum_is_crc32c() -> None:
-    # RFC 3720, B.4: 32 bytes of zeros, of ones, and counting up; masked as TFRecords do it.
+    # RFC 3720, B.4: 32 bytes of zeros, of ones, and ascending; masked as in TFRecords.
     for data, crc in (
         (bytes(32), 0x8A9136AA),
         (b"\xff" * 32, 0x62A8AB43),
@@ -42,7 +42,7 @@ def test_the_checksum_is_crc32c() -> None:
         assert masked_crc(data) == (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def test_what_the_real_writer_writes_is_read_back(tmp_path: Path) -> None:
+def test_files_of_the_real_writer_are_read_back(tmp_path: Path) -> None:
     values = [0.5, -1e-30, math.inf, -math.inf, math.nan, 3.25]
     histogram = tensorboard().Summary.Value(tag="weights")
     histogram.histo.bucket.extend([1.0, 2.0])
@@ -72,7 +72,7 @@ def test_what_the_real_writer_writes_is_read_back(tmp_path: Path) -> None:
         max_size=5,
     )
 )
-def test_what_is_written_is_read_back(rows: list[tuple[int, float, dict[str, float]]]) -> None:
+def test_written_values_are_read_back(rows: list[tuple[int, float, dict[str, float]]]) -> None:
     rows = [
         (step, time, {tag: v for tag, v in values.items() if tag.encode(errors="ignore")})
         for step, time, values in rows
@@ -86,7 +86,7 @@ def test_what_is_written_is_read_back(rows: list[tuple[int, float, dict[str, flo
     assert repr(_all(data)) == repr(expected)
 
 
-def test_the_real_reader_reads_what_is_written(tmp_path: Path) -> None:
+def test_the_real_reader_reads_written_files(tmp_path: Path) -> None:
     path = tmp_path / "events.out.tfevents.1.lockstep"
     path.write_bytes(
         event_files.header(1.5)
@@ -109,7 +109,7 @@ def test_the_real_reader_reads_what_is_written(tmp_path: Path) -> None:
 
 
 @given(st.integers(0, 10**6))
-def test_a_torn_tail_is_waited_for_wherever_it_is_torn(cut: int) -> None:
+def test_an_incomplete_record_is_read_later_at_any_length(cut: int) -> None:
     whole = [
         event_files.header(1.0),
         *(event_files.record(step, 1.0, {"loss": step / 2}) for step in range(4)),
@@ -180,7 +180,7 @@ def test_a_negative_step_stays_negative() -> None:
 
 
 @given(st.binary(max_size=60))
-def test_bytes_that_are_no_event_are_refused_by_name_or_hold_no_number(payload: bytes) -> None:
+def test_invalid_bytes_are_refused_by_name_or_give_no_number(payload: bytes) -> None:
     try:
         found = scalars(payload)
     except MalformedEventsError as error:

@@ -1,4 +1,4 @@
-"""The forecast of starts, against a world that is looked at second by second."""
+"""Forecast of job starts, compared with a simulation of every second."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ def test_each_job_starts_when_the_devices_it_needs_are_free() -> None:
         [release(30, 0), release(20, 1), release(40)],
         now=10,
     )
-    assert found == {"a": 20, "b": 30}  # how long they run is not known, so nothing is known of c
+    # The duration of the others is unknown, so no start of c can be predicted.
+    assert found == {"a": 20, "b": 30}
 
 
-def test_a_gang_holds_what_it_waits_for() -> None:
+def test_a_gang_holds_devices_while_it_waits() -> None:
     later_but_small = request("small", priority=1)
     found = starts(
         [request("gang", 2), later_but_small], [NODE], [release(20, 0), release(90, 1)], now=10
@@ -45,20 +46,20 @@ def test_a_gang_holds_what_it_waits_for() -> None:
     assert found == {"gang": 90}
 
 
-def test_what_was_to_end_in_the_past_ends_now() -> None:
+def test_an_end_in_the_past_counts_as_now() -> None:
     assert starts([request("a")], [NODE], [release(3, 0)], now=10) == {"a": 10}
 
 
-def test_devices_of_which_nobody_knows_when_are_never_free() -> None:
+def test_devices_with_an_unknown_end_are_never_free() -> None:
     assert starts([request("gang", 2)], [NODE], [release(20, 0)], now=10) == {}
 
 
-def test_a_device_that_is_gone_is_not_given_away() -> None:
+def test_a_missing_device_is_not_assigned() -> None:
     gone = Release(20, frozenset({("n", 7), ("elsewhere", 0)}))
     assert starts([request("a")], [NODE], [gone], now=10) == {}
 
 
-def test_a_long_queue_and_many_ends_cost_a_bounded_number_of_looks() -> None:
+def test_a_long_queue_and_many_ends_cost_a_bounded_number_of_steps() -> None:
     queue = [request(f"{number:05d}") for number in range(5_000)]
     ends = [release(11 + number, 0, 1) for number in range(5_000)]
     found = starts(queue, [NODE], ends, now=10)
@@ -79,7 +80,7 @@ def ends(draw: st.DrawFn, nodes: list[Node]) -> list[Release]:
 
 
 @given(st.data())
-def test_it_is_what_the_scheduler_would_do_if_it_looked_every_second(data: st.DataObject) -> None:
+def test_the_forecast_equals_a_scheduler_that_runs_every_second(data: st.DataObject) -> None:
     nodes, queue = data.draw(clusters()), data.draw(queues())
     releases = data.draw(ends(nodes))
     world = {node.name: node for node in nodes}

@@ -1,4 +1,4 @@
-"""Which of the ends of a gang's nodes counts."""
+"""Selection of the outcome of a gang from the outcomes of its nodes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def part(
 
 
 @pytest.mark.parametrize("reason", list(Reason))
-def test_the_only_node_of_a_gang_decides_whatever_it_says(reason: Reason) -> None:
+def test_the_only_node_of_a_gang_decides_the_outcome(reason: Reason) -> None:
     alone = part(0, reason)
     assert decide([alone]) == alone.outcome
 
@@ -37,7 +37,7 @@ def test_a_cause_ends_the_gang_at_once_and_nothing_else_does(reason: Reason) -> 
 
 
 @pytest.mark.parametrize("other", sorted(WAITING))
-def test_a_cause_wins_over_what_was_said_before_it(other: Reason) -> None:
+def test_a_cause_takes_precedence_over_earlier_reports(other: Reason) -> None:
     decided = decide([part(0, other, at=1.0), part(1, Reason.KILLED, at=9.0)])
     assert decided is not None
     assert (decided.reason, decided.node) == (Reason.KILLED, "n1")
@@ -52,7 +52,7 @@ def test_of_two_causes_the_first_counts() -> None:
         assert decided.node == f"n{first}"
 
 
-def test_nodes_that_all_lost_the_others_end_with_the_first_that_said_so() -> None:
+def test_if_all_nodes_lost_their_peers_the_first_report_counts() -> None:
     decided = decide([part(0, Reason.NETWORK, at=2.0), part(1, Reason.NETWORK, at=1.0)])
     assert decided is not None
     assert decided.node == "n1"
@@ -66,7 +66,7 @@ def test_a_stop_wins_over_connections_that_broke_by_it(stop: Reason) -> None:
         assert decided.reason is stop
 
 
-def test_a_success_is_told_by_node_rank_0_for_all() -> None:
+def test_node_rank_0_reports_success_for_all() -> None:
     decided = decide(
         [part(1, Reason.SUCCEEDED, at=1.0), part(0, Reason.SUCCEEDED, at=2.0, last_step=9)]
     )
@@ -76,19 +76,19 @@ def test_a_success_is_told_by_node_rank_0_for_all() -> None:
     )  # fmt: skip
 
 
-def test_a_part_that_others_ended_says_nothing() -> None:
+def test_a_part_that_was_ended_by_others_gives_no_outcome() -> None:
     decided = decide([GangMember(0, 1.0, None), part(1, Reason.NETWORK, at=2.0)])
     assert decided is not None
     assert decided.reason is Reason.NETWORK
 
 
-def test_a_stall_that_names_a_rank_is_a_cause_and_one_where_all_wait_is_not() -> None:
+def test_a_stall_is_a_cause_only_if_it_names_a_rank() -> None:
     assert is_cause(Outcome.of(Reason.STALL, "rank 3 hangs", rank=3))
     assert is_consequence(Outcome.of(Reason.STALL, "all of them wait"))
 
 
 @pytest.mark.parametrize("reason", list(Reason))
-def test_a_part_that_has_not_begun_is_waited_for_unless_there_is_a_cause_or_a_stop(
+def test_the_gang_waits_for_a_part_unless_a_cause_or_stop_exists(
     reason: Reason,
 ) -> None:
     decided = decide([part(0, reason, rank=1), GangMember(1, None, None, claimed=False)])

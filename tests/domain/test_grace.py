@@ -1,4 +1,4 @@
-"""Grace of a stop: enough for the last checkpoint, and bounded."""
+"""Grace of a stop: long enough for the last checkpoint, and bounded."""
 
 from __future__ import annotations
 

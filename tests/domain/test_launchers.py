@@ -1,4 +1,4 @@
-"""A command that is itself a launcher is refused where it would be started more than once."""
+"""Commands that are launchers themselves: refused if several copies would start."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def document(
         (["uv", "run", "torchrun", *TRAIN], "torchrun", "[train.py, --lr, 3e-4]"),
     ],
 )
-def test_a_launcher_in_each_rank_is_refused_with_what_to_write_instead(
+def test_a_launcher_in_each_rank_is_refused_with_an_alternative(
     command: list[str], name: str, instead: str
 ) -> None:
     with pytest.raises(LockstepError) as caught:
@@ -93,5 +93,5 @@ def test_over_several_nodes_it_is_refused_even_once_per_node() -> None:
         document(["uv", "run"]),
     ],
 )
-def test_what_starts_one_launcher_or_none_is_accepted(spec: dict[str, Any]) -> None:
+def test_a_command_that_starts_at_most_one_launcher_is_accepted(spec: dict[str, Any]) -> None:
     read_spec(spec)

@@ -1,4 +1,4 @@
-"""The table of steps: what must hold for any job, whatever is added to the table later."""
+"""Table of transitions: rules for every job that also apply to later additions."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from lockstep.domain.life.lifecycle import STEPS, TERMINAL, JobState
 Q, S, R = JobState.QUEUED, JobState.STARTING, JobState.RUNNING
 OK, BAD, OFF = JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED
 
-# Written by hand from the design's line: queued → starting → running → succeeded | failed |
-# cancelled, and back.
+# Written by hand from the design: queued → starting → running → succeeded | failed | cancelled, and
+# back.
 LEGAL = {
     (Q, S), (S, R), (R, OK), (S, BAD), (R, BAD), (S, Q), (R, Q), (Q, OFF), (S, OFF), (R, OFF),
 }  # fmt: skip
@@ -52,6 +52,6 @@ def test_no_step_leaves_a_job_where_it_was() -> None:
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_every_step_says_its_cause(name: str) -> None:
+def test_every_transition_has_a_cause(name: str) -> None:
     assert len(STEPS[name].cause.split()) >= 4
     assert STEPS[name].sources

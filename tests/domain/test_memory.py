@@ -1,4 +1,4 @@
-"""How a plan says what memory a job would need."""
+"""Memory figures of a plan."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ KNOWN: dict[str, Any] = {
         ),
     ],
 )
-def test_a_forecast_says_its_source_and_what_the_device_allows(
+def test_a_forecast_names_its_source_and_the_limit_of_the_device(
     changes: dict[str, Any], says: str, of_device: str | None
 ) -> None:
     memory = PlannedMemory.model_validate(KNOWN | changes)
@@ -73,11 +73,11 @@ def test_a_forecast_says_its_source_and_what_the_device_allows(
         ),
     ],
 )
-def test_without_a_forecast_it_says_why(memory: PlannedMemory, says: str) -> None:
+def test_a_missing_forecast_has_a_reason(memory: PlannedMemory, says: str) -> None:
     assert memory.sentence() == says
 
 
-def test_what_was_not_measured_has_no_number() -> None:
+def test_unmeasured_memory_has_no_number() -> None:
     assert (
         compared(None, "it was resumed", GIB) == "not measured (it was resumed); 1.0 GiB predicted"
     )

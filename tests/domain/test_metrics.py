@@ -1,5 +1,4 @@
-"""The line in which numbers travel: round trips, non-finite values, and what is said about bad
-lines."""
+"""Format of a metrics line: round trips, non-finite values, and errors for invalid lines."""
 
 from __future__ import annotations
 
@@ -102,7 +101,7 @@ def test_pythons_own_bare_nan_and_infinity_are_understood() -> None:
         ('{"time": 1700000000000}', "time: expected seconds since the epoch"),
     ],
 )
-def test_a_bad_line_says_what_is_wrong_with_it(line: str, message: str) -> None:
+def test_a_bad_line_has_an_error_message(line: str, message: str) -> None:
     with pytest.raises(ValueError, match=message.replace("(", r"\(")):
         decode(line, now=0.0, default_step=0)
 
@@ -140,7 +139,7 @@ def test_bytes_that_are_no_text_are_a_bad_line_too() -> None:
         decode(b'{"\xff": 1}', now=0.0, default_step=0)
 
 
-def test_a_time_too_large_for_a_number_is_a_bad_line_and_no_crash() -> None:
+def test_a_time_that_is_too_large_gives_a_bad_line() -> None:
     with pytest.raises(ValueError, match="time: expected seconds"):
         decode('{"time": 1' + "0" * 400 + "}", now=0.0, default_step=0)
 

@@ -1,4 +1,4 @@
-"""What each way of ending means for the job."""
+"""Effect of each reason for an end on the job."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from lockstep.domain.life.outcomes import RULES, Outcome, Reason, RetryClass
 from lockstep.domain.life.retrying import AttemptEnd, AttemptHistory, JobDecision, judge
 from lockstep.domain.spec.job import JobSpec
 
-# What happens after the first attempt with retries left, after the last with none left; whether it
-# is charged.
-# Written by hand from what a person would expect of each.
+# The result of the first attempt with retries left, of the last with none left, and the charge.
+# Written by hand from the expectation of a user.
 TABLE: dict[str, tuple[str, str, bool]] = {
     "succeeded": ("succeed", "succeed", False),
     "cancelled": ("cancel", "cancel", False),
@@ -94,7 +93,7 @@ def test_retry_max_counts_retries_after_the_first_attempt() -> None:
     assert steps == ["requeue", "requeue", "fail", "fail"]
 
 
-def test_a_job_that_may_not_be_retried_still_survives_a_restart_of_the_service() -> None:
+def test_a_job_without_retries_survives_a_restart_of_the_service() -> None:
     assert verdict("lost", retries_max=0).step == "fail"
     assert verdict("shutdown", retries_max=0).step == "requeue"
 
@@ -128,7 +127,7 @@ def test_a_field_that_advice_names_is_in_the_spec(reason: Reason) -> None:
         assert set(name.split(".")) <= known, name
 
 
-def test_only_what_the_node_may_be_guilty_of_is_tried_elsewhere() -> None:
+def test_only_possible_faults_of_the_node_move_the_retry() -> None:
     elsewhere = {
         reason.value for reason, rule in RULES.items() if rule.retry is RetryClass.RETRY_ELSEWHERE
     }
@@ -152,14 +151,14 @@ def test_an_outcome_carries_its_reasons_advice_and_survives_json() -> None:
     assert Outcome.model_validate_json(outcome.model_dump_json()) == outcome
 
 
-def test_an_outcome_of_no_known_reason_is_refused() -> None:
+def test_an_outcome_with_an_unknown_reason_is_refused() -> None:
     with pytest.raises(ValidationError):
         Outcome.model_validate({"reason": "gremlins", "message": "x"})
 
 
-def test_what_may_be_the_nodes_fault_is_tried_elsewhere() -> None:
+def test_possible_faults_of_the_node_are_retried_elsewhere() -> None:
     blamed = {reason for reason, rule in RULES.items() if rule.blames_node}
     assert blamed == {Reason.STORAGE, Reason.LAUNCH_FAILED, Reason.LOST, Reason.UNANSWERED}
     assert all(RULES[reason].retry is RetryClass.RETRY_ELSEWHERE for reason in blamed)
-    # A node of an older version does all other work well.
+    # A node of an older version works well otherwise.
     assert RULES[Reason.VERSION].retry is RetryClass.RETRY_ELSEWHERE

@@ -1,4 +1,4 @@
-"""What placement promises, rule by rule, on clusters small enough to read."""
+"""Rules of placement, one by one, on clusters that are small enough to read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lockstep.domain.placement.requests import Node, Placed, PlacementRequest, W
 def node(
     name: str, size: int, free: int | None = None, kind: str = "cpu", *, ready: bool = True
 ) -> Node:
-    """A node with ``size`` devices of one type, of which the last ``free`` are free."""
+    """Return a node with ``size`` devices of one type, of which the last ``free`` are free."""
     free = size if free is None else free
     return Node(name, dict.fromkeys(range(size), kind), frozenset(range(size - free, size)), ready)
 
@@ -52,7 +52,7 @@ def test_a_job_gets_the_lowest_free_devices_of_one_node() -> None:
     assert where(decide([job("j", 2)], [node("a", 4, 3)])["j"]) == {"a": (1, 2)}
 
 
-def test_a_small_job_goes_where_it_fits_best_so_that_large_holes_stay() -> None:
+def test_a_small_job_gets_the_tightest_fit() -> None:
     assert where(decide([job("j", 2)], [node("a", 8), node("b", 8, 3), node("c", 8, 2)])["j"]) == {
         "c": (6, 7)
     }
@@ -65,12 +65,12 @@ def test_a_gang_over_several_nodes_takes_the_smallest_that_are_few_enough() -> N
     } == {"b": 6, "c": 5}
 
 
-def test_what_a_gang_leaves_over_stays_together_on_its_largest_node() -> None:
+def test_devices_that_a_gang_leaves_free_stay_together() -> None:
     placed = where(decide([job("j", 10)], [node("a", 8), node("b", 8, 4)])["j"])
     assert {name: len(held) for name, held in placed.items()} == {"a": 6, "b": 4}
 
 
-def test_a_number_of_nodes_asked_for_gets_equal_shares_on_exactly_so_many() -> None:
+def test_a_requested_number_of_nodes_gets_equal_numbers_of_devices() -> None:
     placed = where(
         decide([job("j", 4, nodes=2)], [node("a", 8), node("b", 8, 1), node("c", 8, 3)])["j"]
     )
@@ -89,7 +89,7 @@ def test_a_job_without_a_type_takes_the_type_it_fills_best() -> None:
     }
 
 
-def test_a_type_asked_for_is_the_type_given() -> None:
+def test_a_requested_type_is_assigned() -> None:
     placed = where(
         decide([job("j", 2, kind="A")], [node("a", 8, kind="A"), node("b", 2, kind="B")])["j"]
     )
@@ -240,6 +240,6 @@ def test_the_reason_to_wait_is_a_sentence_with_numbers(
     assert why(decide([request_], nodes)["j"]) == reason
 
 
-def test_a_request_whose_devices_do_not_divide_over_its_nodes_cannot_be_made() -> None:
+def test_a_request_must_divide_its_devices_over_its_nodes() -> None:
     with pytest.raises(ValueError, match="3 devices cannot be shared equally by 2 nodes"):
         job("j", 3, nodes=2)

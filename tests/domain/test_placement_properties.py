@@ -1,6 +1,6 @@
-"""What placement promises on every cluster: against exhaustive search, and over time.
+"""Properties of placement on every cluster: against exhaustive search, and over time.
 
-The oracle knows nothing of pools or holds: it tries every set of nodes of every type.
+The oracle has no pools or holds: it tries every set of nodes of every type.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def free_of(node: Node, kind: str) -> int:
 
 
 def ways(request: PlacementRequest, nodes: list[Node]) -> list[tuple[str, tuple[str, ...]]]:
-    """Every (type, set of nodes) on which the request could start now, by trying all."""
+    """Return every (type, set of nodes) on which the request can start now, by trying all."""
     found = []
     for kind in KINDS if request.device_type is None else (request.device_type,):
         able = [node for node in nodes if node.ready and free_of(node, kind)]
@@ -72,7 +72,7 @@ def ways(request: PlacementRequest, nodes: list[Node]) -> list[tuple[str, tuple[
 
 
 @given(queues(jobs_max=1), clusters())
-def test_one_job_starts_exactly_when_some_set_of_nodes_can_run_it_and_on_the_fewest(
+def test_a_job_starts_exactly_if_nodes_can_run_it(
     queue: list[PlacementRequest], nodes: list[Node]
 ) -> None:
     request = queue[0]
@@ -106,7 +106,7 @@ def test_on_one_node_a_job_leaves_the_fewest_devices_over(
 
 
 @given(queues(), clusters())
-def test_gangs_are_whole_of_one_type_on_free_devices_and_never_share(
+def test_gangs_are_complete_on_free_devices_of_one_type(
     queue: list[PlacementRequest], nodes: list[Node]
 ) -> None:
     by_name = {node.name: node for node in nodes}
@@ -169,8 +169,7 @@ def test_the_order_in_which_jobs_and_nodes_are_listed_does_not_matter(
 def test_enough_devices_are_kept_untouched_for_the_first_job_that_waits(
     queue: list[PlacementRequest], nodes: list[Node]
 ) -> None:
-    """Some set of nodes that could run the whole job, once free, keeps all its free devices of the
-    type."""
+    """Some set of nodes that could run the whole job keeps all its free devices of the type."""
     by_id = {request.job_id: request for request in queue}
     decisions = place([request for request in queue if request.not_before == 0], nodes, now=100)
     first = next((i for i, one in enumerate(decisions) if isinstance(one, Waiting)), None)
@@ -205,8 +204,10 @@ def test_enough_devices_are_kept_untouched_for_the_first_job_that_waits(
 def test_a_stream_of_small_jobs_does_not_starve_a_large_gang(
     seed: int, gang: int, spread: int | None
 ) -> None:
-    """Three nodes of four devices, kept full by one-device jobs of up to 20 ticks: the gang starts
-    in bounded time."""
+    """Keep three nodes of four devices full with one-device jobs of up to 20 ticks.
+
+    The gang starts in bounded time.
+    """
     dice = random.Random(seed)
     gang = min(gang - gang % (spread or 1), 4 if spread == 1 else 8) or (spread or 1)
     ends: dict[tuple[str, int], int] = {}

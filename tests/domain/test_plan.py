@@ -1,4 +1,4 @@
-"""The batch plan against a brute-force reference that deals samples one by one."""
+"""Batch plan, compared with a brute-force reference that assigns samples one by one."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ WORLD = st.integers(1, 20)
 
 
 def dealt(size: int, parts: int) -> list[int]:
-    """How many of ``size`` things each of ``parts`` people gets when they are dealt one at a time."""
+    """Return the number of items of each part if ``size`` items are assigned one at a time."""
     hands = [0] * parts
     for index in range(size):
         hands[index % parts] += 1
     return hands
 
 
-def fewest_slots(batch: int, micro: int, world: int) -> int:
-    """The smallest K for which K slots of at most ``micro`` hold every rank's share, by trying."""
+def fewest_micro_batches(batch: int, micro: int, world: int) -> int:
+    """Return the smallest K for which K micro-batches of at most ``micro`` hold every rank's shard."""
     return next(
         micro_batches
         for micro_batches in count(1)
@@ -67,10 +67,10 @@ def test_parts_are_contiguous_cover_everything_and_are_as_equal_as_cards_dealt(
 @given(BATCH, MICRO, WORLD)
 @example(1, 1, 20)
 @example(65, 8, 2)
-def test_every_rank_runs_the_same_and_the_fewest_possible_slots(
+def test_every_rank_runs_the_same_minimal_number_of_micro_batches(
     batch: int, micro: int, world: int
 ) -> None:
-    expected = fewest_slots(batch, micro, world)
+    expected = fewest_micro_batches(batch, micro, world)
     assert accumulation_steps(batch, micro, world) == expected
     assert {len(plan(batch, micro, world).micro_batches(rank)) for rank in range(world)} == {
         expected
@@ -79,7 +79,7 @@ def test_every_rank_runs_the_same_and_the_fewest_possible_slots(
 
 @given(BATCH, MICRO, WORLD)
 @example(1, 1, 20)
-def test_the_slots_hold_every_sample_of_the_batch_once_and_in_order(
+def test_micro_batches_hold_every_sample_once_and_in_order(
     batch: int, micro: int, world: int
 ) -> None:
     micro_batches = [
@@ -91,7 +91,7 @@ def test_the_slots_hold_every_sample_of_the_batch_once_and_in_order(
 
 
 @given(BATCH, MICRO, WORLD)
-def test_no_slot_is_larger_than_the_micro_batch_and_a_ranks_slots_differ_by_at_most_one(
+def test_micro_batches_of_a_rank_differ_by_at_most_one_sample(
     batch: int, micro: int, world: int
 ) -> None:
     for rank in range(world):
@@ -101,7 +101,7 @@ def test_no_slot_is_larger_than_the_micro_batch_and_a_ranks_slots_differ_by_at_m
 
 
 @given(BATCH, MICRO, WORLD)
-def test_ranks_shares_differ_by_at_most_one_sample(batch: int, micro: int, world: int) -> None:
+def test_shards_of_ranks_differ_by_at_most_one_sample(batch: int, micro: int, world: int) -> None:
     shares = [
         sum(stop - start for start, stop in plan(batch, micro, world).micro_batches(rank))
         for rank in range(world)
@@ -166,7 +166,7 @@ def test_the_sentence_never_claims_a_product_that_is_not_the_batch(
         assert f"{min(sizes)} to {max(sizes)} samples" in made.sentence()
 
 
-def test_an_unsettled_micro_batch_says_so_and_has_no_slots() -> None:
+def test_an_unsettled_micro_batch_is_marked_and_has_no_plan() -> None:
     spec = JobSpec.model_validate(changed(train_document(), "/train/batch", {"size": 64}))
     unsettled = plan_of(spec, world_size=2)
     assert unsettled is not None
@@ -190,7 +190,7 @@ def test_the_plan_of_a_spec_has_its_numbers() -> None:
     }  # fmt: skip
 
 
-def test_a_micro_batch_larger_than_a_share_is_the_share() -> None:
+def test_a_micro_batch_is_at_most_the_shard() -> None:
     spec = read_spec(
         changed(changed(train_document(), "/resources/gpus", 3), "/train/batch/micro_size", 1000)
     )
@@ -231,7 +231,7 @@ def test_a_plan_of_nothing_is_no_plan(field: str) -> None:
         BatchPlan.model_validate(numbers)
 
 
-def test_a_plan_is_settled_by_a_micro_batch_and_its_forecast_was_for_another() -> None:
+def test_a_plan_can_be_settled_at_another_micro_batch_than_its_forecast() -> None:
     spec = JobSpec.model_validate(changed(train_document(), "/train/batch", {"size": 64}))
     open_plan = plan_of(spec, world_size=2)
     assert open_plan is not None

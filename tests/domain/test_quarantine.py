@@ -1,4 +1,4 @@
-"""When a node is given no more work."""
+"""Conditions under which a node gets no more work."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def test_a_node_that_fell_silent_with_all_its_jobs_has_failed_once() -> None:
 
 
 @pytest.mark.parametrize("reason", BLAMING)
-def test_nodes_that_fail_together_for_one_reason_are_not_to_blame(reason: Reason) -> None:
-    """The store, the network or the service itself was away."""
+def test_nodes_that_fail_together_for_one_reason_are_not_quarantined(reason: Reason) -> None:
+    """The store, the network or the service itself was unavailable."""
     wave = [
         (node, f"job-{node}-{number}", reason, 100.0 * number + offset)
         for number in range(3)
@@ -76,7 +76,7 @@ failure = st.builds(
 
 
 @given(st.lists(failure, max_size=12))
-def test_a_node_is_quarantined_only_for_two_jobs_that_it_alone_failed_so(
+def test_two_jobs_that_failed_on_one_node_alone_quarantine_it(
     failures: list[NodeFailure],
 ) -> None:
     for node in to_quarantine(failures, together_seconds=TOGETHER):
@@ -90,7 +90,7 @@ def test_a_node_is_quarantined_only_for_two_jobs_that_it_alone_failed_so(
 
 
 @given(st.permutations(range(4)))
-def test_the_order_in_which_failures_are_told_does_not_matter(order: list[int]) -> None:
+def test_the_order_of_failures_does_not_matter(order: list[int]) -> None:
     failures = [
         NodeFailure("n", "1", Reason.LOST, 0.0),
         NodeFailure("n", "2", Reason.LOST, 1.0),

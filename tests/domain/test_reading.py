@@ -1,5 +1,4 @@
-"""What a person is told about a wrong document: field, value, expectation, next step; one error per
-wrong value."""
+"""Errors of an invalid document: field, value, expectation, next step; one error per value."""
 
 from __future__ import annotations
 
@@ -28,8 +27,7 @@ def only(document: object) -> FieldError:
     return error.fields[0]
 
 
-# (changed pointer, value sent, pointer of the error, words its message has, words its next step
-# has)
+# (changed pointer, value sent, pointer of the error, words of its message, words of its next step)
 CASES: list[tuple[str, Any, str, str, str]] = [
     (
         "/name",
@@ -274,7 +272,7 @@ CASES: list[tuple[str, Any, str, str, str]] = [
 @pytest.mark.parametrize(
     ("pointer", "value", "at", "message", "next_step"), CASES, ids=lambda case: repr(case)[:30]
 )
-def test_one_wrong_value_gets_one_error_that_says_what_and_what_next(
+def test_one_wrong_value_gets_one_complete_error(
     pointer: str, value: Any, at: str, message: str, next_step: str
 ) -> None:
     field = only(changed(train_document(), pointer, value))
@@ -301,7 +299,7 @@ def test_a_word_of_a_command_is_pointed_at_by_its_index(
     assert message in field.message
 
 
-def test_the_refusal_names_the_first_field_in_one_line_and_counts_the_rest() -> None:
+def test_the_refusal_names_the_first_field_and_counts_the_rest() -> None:
     document = changed(changed(train_document(), "/train/steps", -1), "/priority", 101)
     error = refusal(document)
     assert error.code is ErrorCode.INVALID
@@ -325,7 +323,7 @@ def test_every_wrong_variable_is_named_at_once() -> None:
 
 
 @pytest.mark.parametrize("kind", ["train", "script"])
-def test_a_kind_without_its_section_says_which_is_needed(kind: str) -> None:
+def test_a_kind_without_its_section_is_refused_with_its_name(kind: str) -> None:
     field = only({"name": "a", "kind": kind})
     assert (field.pointer, field.message) == (f"/{kind}", f"is required, because kind is {kind}")
 
@@ -349,7 +347,7 @@ def test_a_section_of_the_other_kind_is_refused_without_repeating_it() -> None:
         (True, "true or false"),
     ],
 )
-def test_what_is_no_object_is_refused_by_its_kind(document: object, kind: str) -> None:
+def test_a_document_that_is_no_object_is_refused_by_type(document: object, kind: str) -> None:
     error = refusal(document)
     assert (
         error.message
@@ -391,7 +389,7 @@ POINTERS = [
 
 @settings(max_examples=400, deadline=None)
 @given(st.sampled_from(POINTERS), JSON)
-def test_whatever_is_sent_is_accepted_or_refused_with_errors_that_can_be_sent_back(
+def test_any_document_is_accepted_or_refused_with_serializable_errors(
     pointer: str, value: Any
 ) -> None:
     document = changed(train_document(), pointer, value)
@@ -409,7 +407,7 @@ def test_whatever_is_sent_is_accepted_or_refused_with_errors_that_can_be_sent_ba
 
 
 def _assert_points_into(document: Any, pointer: str) -> None:
-    """All parts of the pointer but the last, which may be what is missing, are in the document."""
+    """Check that the document has all parts of the pointer except the last, which may be missing."""
     *parents, _ = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
     here = document
     for part in parents:

@@ -1,4 +1,4 @@
-"""What counts as a secret, and what is left of a line that holds one."""
+"""Detection of secrets, and the remainder of a line that contains one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ESCAPES = (
 
 
 def _printed(value: str) -> Iterator[str]:
-    """The value as programs print it, also once more in another form."""
+    """Return the value as programs print it, also in a second form."""
     for escape in ESCAPES:
         yield escape(value)
         yield from (again(escape(value)) for again in ESCAPES)
@@ -60,7 +60,7 @@ def _printed(value: str) -> Iterator[str]:
         "TOKEN",
     ],
 )
-def test_a_name_that_says_so_is_a_secrets(name: str) -> None:
+def test_names_that_indicate_a_secret_are_detected(name: str) -> None:
     assert is_secret(name)
 
 
@@ -109,12 +109,12 @@ def test_every_printed_form_of_a_secret_is_masked(value: str) -> None:
     if len(value) < 8:
         return
     secrets = secrets_of({"A_TOKEN": value})
-    if not secrets:  # a number, for example
+    if not secrets:  # for example a number
         assert re.fullmatch(r"[\W\d_eE]+", value), value
         return
     clean = Redactor(secrets).clean
     for line in _printed(value):
-        # Quotes and the characters that base64 shares with the text around it may be left.
+        # Quotes may remain, and characters that base64 has in common with the surrounding text.
         left = clean(line).replace(MASK, "", 1)
         assert MASK in clean(line), line
         assert len(left) <= 26, line

@@ -1,4 +1,4 @@
-"""Which checkpoints are kept."""
+"""Selection of the checkpoints that are kept."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def value(saved: Saved) -> float | None:
 
 
 def steps(values: list[float | None]) -> list[Saved]:
-    """Steps 1, 2, … with these values, newest first."""
+    """Return steps 1, 2, … with these values, newest first."""
     return list(reversed(list(enumerate(values, start=1))))
 
 
@@ -47,7 +47,7 @@ def test_the_best_outlives_newer_ones_and_the_one_before_it_goes() -> None:
 
 
 @given(values=st.lists(st.none() | st.floats()), keep_last=st.integers(1, 5))
-def test_what_is_kept_is_the_newest_and_at_most_one_more(
+def test_the_newest_and_at_most_one_more_are_kept(
     values: list[float | None], keep_last: int
 ) -> None:
     saved = steps(values)

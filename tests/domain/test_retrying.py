@@ -1,4 +1,4 @@
-"""Whether a job is tried again, from what it went through before."""
+"""Decision on a retry from the earlier attempts of a job."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ FREE = [reason for reason in AGAIN if not RULES[reason].charged]
 
 
 class Job:
-    """A job under the rules: its attempts end one after the other, until it is not tried again."""
+    """Job under the rules.
+
+    Its attempts end one after the other, until there is no further retry.
+    """
 
     def __init__(self, retries_max: int = 3) -> None:
         self.retries_max = retries_max
@@ -56,7 +59,7 @@ class Job:
         return self.last
 
     def fail_until_it_ends(self, reason: Reason, **fields: Any) -> int:
-        """How many attempts that took from now."""
+        """Return the number of attempts until the end."""
         for count in range(1, 10 * ATTEMPTS_MAX):
             if self.end(reason, **fields).step != "requeue":
                 return count
@@ -87,8 +90,8 @@ def test_completed_steps_that_no_checkpoint_kept_are_no_progress() -> None:
     assert verdicts == ["requeue", "requeue", "fail"]
 
 
-def test_each_retry_says_how_many_are_left_and_why_the_count_started_again() -> None:
-    """``retry.max: 3`` and progress in attempt 2: five attempts."""
+def test_each_retry_states_the_remaining_budget_and_why_it_was_reset() -> None:
+    """``retry.max: 3`` and progress in attempt 2 give five attempts."""
     job = Job(retries_max=3)
     said = [job.end(Reason.KILLED, reached=reached).explanation for reached in (1, 2, 2, 2)]
     assert said == [
@@ -106,7 +109,7 @@ def test_each_retry_says_how_many_are_left_and_why_the_count_started_again() -> 
     )
 
 
-def test_a_retry_that_is_not_counted_says_so() -> None:
+def test_an_uncounted_retry_is_marked() -> None:
     job = Job(retries_max=0)
     assert job.end(Reason.SHUTDOWN).explanation == "not counted as a retry"
     assert job.end(Reason.KILLED).note.startswith(
@@ -122,7 +125,7 @@ def test_progress_before_a_shutdown_counts_for_the_failure_after_it() -> None:
     assert job.end(Reason.KILLED, reached=90).step == "fail"
 
 
-def test_falling_back_to_an_earlier_checkpoint_and_coming_up_again_is_no_progress() -> None:
+def test_reaching_a_step_again_after_an_earlier_checkpoint_is_no_progress() -> None:
     job = Job(retries_max=2)
     steps = [job.end(Reason.KILLED, reached=reached).step for reached in (100, 50, 100)]
     assert steps == ["requeue", "requeue", "fail"]
@@ -137,8 +140,7 @@ ends = st.tuples(
 def test_a_job_ends_exactly_when_so_many_counted_attempts_got_no_further(
     history: list[tuple[Reason, int, float]], retries_max: int
 ) -> None:
-    """The budget, told again in other words: of the attempts since the furthest step was reached,
-    those that count."""
+    """The budget in other words: the counted attempts since the furthest step was reached."""
     job = Job(retries_max)
     furthest, since, spinning = 0, 0, 0
     for reason, reached, ran_seconds in history:
@@ -154,7 +156,7 @@ def test_a_job_ends_exactly_when_so_many_counted_attempts_got_no_further(
 
 
 @given(st.lists(st.tuples(st.sampled_from(FREE), st.integers(0, 3)), max_size=FRUITLESS_MAX - 1))
-def test_what_is_not_counted_never_uses_up_the_budget(history: list[tuple[Reason, int]]) -> None:
+def test_uncounted_ends_never_use_up_the_budget(history: list[tuple[Reason, int]]) -> None:
     job = Job(retries_max=0)
     for reason, reached in history:
         assert job.end(reason, reached=reached).step == "requeue"
@@ -174,7 +176,7 @@ def test_a_job_that_ends_again_and_again_without_progress_is_given_up(reason: Re
     assert job.last.advice
 
 
-def test_each_short_attempt_waits_longer_and_the_first_that_is_not_counted_not_at_all() -> None:
+def test_short_attempts_wait_longer_each_time() -> None:
     job = Job()
     assert [job.end(Reason.SHUTDOWN).failures for _ in range(4)] == [0, 1, 2, 3]
     assert job.end(Reason.KILLED).failures == 5
@@ -190,7 +192,7 @@ def test_a_service_that_restarts_once_an_hour_never_ends_a_job() -> None:
 
 
 @pytest.mark.parametrize("reason", AGAIN)
-def test_nothing_is_tried_for_ever_even_if_it_always_claims_progress(reason: Reason) -> None:
+def test_retries_are_bounded_even_with_permanent_progress(reason: Reason) -> None:
     job = Job()
     for number in range(1, ATTEMPTS_MAX):
         assert job.end(reason, reached=number).step == "requeue"
@@ -201,7 +203,7 @@ def test_nothing_is_tried_for_ever_even_if_it_always_claims_progress(reason: Rea
 # -------------------------------------------------------------------------------------------
 
 
-def test_a_job_that_failed_on_three_nodes_after_the_same_step_is_not_tried_again() -> None:
+def test_three_failures_after_one_step_on_three_nodes_end_the_job() -> None:
     job = Job(retries_max=100)
     steps = [
         job.end(Reason.HOST_OUT_OF_MEMORY, node=node, last_step=7).step for node in ("a", "b", "c")
@@ -217,11 +219,11 @@ def test_a_job_that_failed_on_three_nodes_after_the_same_step_is_not_tried_again
     [
         [("a", 7), ("b", 7), ("b", 7), ("a", 7)],  # two nodes
         [("a", 7), ("b", 7), ("c", 8), ("d", 7)],  # another step in between
-        [("a", None), ("b", None), ("c", None)],  # no step was completed: it may be anything
+        [("a", None), ("b", None), ("c", None)],  # no step was completed, so the cause is unknown
         [(None, 7), (None, 7), (None, 7)],
     ],
 )
-def test_other_failures_on_several_nodes_go_on(
+def test_other_failures_on_several_nodes_are_retried(
     failures: list[tuple[str | None, int | None]],
 ) -> None:
     job = Job(retries_max=100)
@@ -245,7 +247,7 @@ def test_three_nodes_is_the_rule() -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def test_lack_of_memory_is_tried_again_with_half_the_micro_batch_at_no_charge() -> None:
+def test_out_of_memory_is_retried_uncharged_with_half_the_micro_batch() -> None:
     found = Job(retries_max=0).end(Reason.OUT_OF_MEMORY, can_halve=True)
     assert (found.step, found.halve, found.charged) == ("requeue", True, False)
 

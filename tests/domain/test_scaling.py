@@ -1,4 +1,4 @@
-"""What is said about a job that was run on several numbers of devices."""
+"""Findings about a job that was run on several numbers of devices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lockstep.domain.training.scaling import ScalingRun, advice, best_bucket, co
 
 
 def run(world_size: int, step: float, bucket: float | None = None, **parts: float) -> ScalingRun:
-    """A run whose parts are fractions of its step; what is left over is computing."""
+    """Return a run whose parts are fractions of its step; the remainder is computing."""
     rest = 1 - sum(parts.values())
     fractions = {"forward": rest / 3, "backward": rest * 2 / 3, **parts}
     return ScalingRun(
@@ -72,7 +72,7 @@ def test_efficiency_is_against_the_fewest_ranks() -> None:
             [run(1, 1.0), run(4, 0.6)],
             "on 4 ranks the computation takes 2.4 times as long per sample as on the fewest",
         ),
-        # A rank that is slowed down makes the others wait: that is no fault of the network.
+        # A slow rank makes the others wait. That is not a fault of the network.
         (
             [run(1, 1.0), run(2, 1.2, communication=0.2)],
             "on 2 ranks the computation takes 1.9 times as long",
@@ -83,7 +83,7 @@ def test_efficiency_is_against_the_fewest_ranks() -> None:
         ),
     ],
 )
-def test_one_sentence_says_what_holds_it_back(runs: list[ScalingRun], sentence: str) -> None:
+def test_one_sentence_names_the_bottleneck(runs: list[ScalingRun], sentence: str) -> None:
     assert advice(compared(runs), Strategy()).startswith(sentence)
 
 
@@ -109,7 +109,7 @@ SQUEEZE = "train.strategy.compression: bf16"
         ({"name": "local_sgd", "sync_every_steps": 2}, False, LEFT),
     ],
 )
-def test_a_run_that_waits_is_told_only_what_its_strategy_can_change(
+def test_advice_for_waiting_applies_to_the_strategy(
     strategy: dict[str, object], swept: bool, options: str
 ) -> None:
     said = advice(compared(WAITING), Strategy.model_validate(strategy), swept=swept)
@@ -142,13 +142,13 @@ def test_zero1_is_recommended_where_it_can_be_set_and_changes_something(
     assert ("train.strategy.name: zero1 shares them" in said) is shares
 
 
-def test_one_rank_has_nobody_to_share_its_updates_with() -> None:
+def test_one_rank_gets_no_advice_on_shared_updates() -> None:
     assert "zero1" not in advice(compared([run(1, 1.0, optimizer=0.4)]), Strategy())
 
 
 @pytest.mark.parametrize("name", ["fsdp", "data_parallel"])
 @pytest.mark.parametrize("runs", [SLOWER, [run(1, 1.0), run(2, 1.4, communication=0.3)]])
-def test_cores_are_not_blamed_where_waiting_is_part_of_computing(
+def test_cores_are_not_the_cause_if_computing_includes_waits(
     name: str, runs: list[ScalingRun]
 ) -> None:
     said = advice(compared(runs), Strategy.model_validate({"name": name}))

@@ -1,4 +1,4 @@
-"""What a job spec accepts and refuses: every field's bounds, and the interface's own example."""
+"""Valid and invalid job specs: bounds of every field, and the example of the interface."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_a_script_without_a_program_to_run_is_refused(command: object) -> None:
         "TORCHELASTIC_RUN_ID",
     ],
 )
-def test_a_job_may_not_set_what_the_launcher_sets(name: str) -> None:
+def test_a_job_may_not_set_variables_of_the_launcher(name: str) -> None:
     with pytest.raises(ValidationError):
         JobSpec.model_validate(changed(train_document(), f"/env/{name}", "1"))
 
@@ -333,7 +333,7 @@ def test_devices_divide_over_the_nodes() -> None:
         ({"gpus": {"min": 1, "max": 6}}, None, 6, 6),
     ],
 )
-def test_one_rank_runs_per_device_unless_a_script_says_otherwise(
+def test_one_rank_runs_per_device_unless_a_script_sets_another_number(
     resources: dict[str, Any], nproc: int | None, ranks: int, devices: int
 ) -> None:
     document = {**script_document(), "resources": resources}
@@ -425,7 +425,7 @@ def test_the_interfaces_own_example_is_accepted_and_is_all_there_is() -> None:
     } == set(type(spec.train).model_fields)
 
 
-def test_the_interfaces_example_says_the_defaults() -> None:
+def test_the_example_of_the_interface_has_the_defaults() -> None:
     document = YAML(typ="safe").load(INTERFACE_EXAMPLE)
     short = {"name": "stdlib-gpt", "kind": "train", "resources": {"gpus": 2}}
     chosen = {

@@ -1,4 +1,4 @@
-"""Names that commands would read as something else, and modules as commands of a script."""
+"""Names that commands would misread, and modules as commands of a script."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _spec(name: str = "job", *command: str, gpus: int = 1) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["last", "plan", "deadbeef", "0190", "019ac5d2-1f7a", "c0-ffee"])
-def test_a_name_with_another_meaning_is_refused_and_a_stored_one_stays_readable(name: str) -> None:
+def test_an_ambiguous_name_is_refused_and_a_stored_one_stays_readable(name: str) -> None:
     with pytest.raises(LockstepError, match=f"{name!r} cannot name a job") as refused:
         read_spec(_spec(name))
     assert refused.value.fields[0].pointer == "/name"

@@ -1,5 +1,4 @@
-"""What another version wrote: neutral unknown fields are ignored, everything else that is unknown
-is refused by name."""
+"""Documents of another version: neutral unknown fields are ignored, others are refused by name."""
 
 from __future__ import annotations
 
@@ -46,7 +45,7 @@ MEANT: list[Any] = [True, 1, -0.5, "x", [0], {"a": None, "b": 3}]
 
 
 def changed(place: tuple[str, ...], value: Any) -> dict[str, Any]:
-    """The stored spec with the field ``novel`` of this value in the section at ``place``."""
+    """Return the stored spec with the field ``novel`` of this value in the section at ``place``."""
     document = copy.deepcopy(STORED)
     section = document
     for part in place:
@@ -72,7 +71,7 @@ def test_an_unknown_field_of_neutral_value_is_ignored_and_logged(
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("value", MEANT)
-def test_an_unknown_field_that_asks_for_something_is_refused_by_name(
+def test_an_unknown_field_with_an_effect_is_refused_by_name(
     place: tuple[str, ...], value: Any
 ) -> None:
     with pytest.raises(UnreadableSpecError) as refused:
@@ -89,7 +88,7 @@ def test_an_unknown_choice_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize("value", NEUTRAL + MEANT)
-def test_what_a_person_submits_is_still_refused(value: Any) -> None:
+def test_unknown_fields_in_a_submit_are_still_refused(value: Any) -> None:
     with pytest.raises(LockstepError, match="unknown field"):
         read_spec({**TRAIN, "novel": value})
 
@@ -123,7 +122,7 @@ def test_an_assignment_of_another_version_is_read_alike() -> None:
             AssignmentFile.model_validate_json(json.dumps(document))
 
 
-def test_a_stop_that_asks_for_more_is_refused() -> None:
+def test_a_stop_with_unknown_fields_is_refused() -> None:
     stop = {"reason": "cancelled", "grace_seconds": 5.0}
     assert StopFile.model_validate_json(json.dumps({**stop, "novel": False})).reason == "cancelled"
     with pytest.raises(ValidationError, match="novel"):
@@ -131,7 +130,7 @@ def test_a_stop_that_asks_for_more_is_refused() -> None:
 
 
 def test_an_outcome_of_a_newer_version_is_read() -> None:
-    """It is a report: its message is worth more than what this version does not know of it."""
+    """It is a report: its message is worth more than the fields unknown to this version."""
     outcome = Outcome.stored({"reason": "novel", "message": "it ended so", "novel": 3})
     assert (outcome.reason, outcome.message) == (Reason.VERSION, "it ended so")
     assert Outcome.stored({"reason": "stall", "message": "x"}).reason is Reason.STALL
@@ -147,17 +146,18 @@ OLDEST = frozenset(
     "train.strategy.compression"
     " train.strategy.name code.ref priority retry.max".split()
 )
-"""Fields whose default asks for something. Every program of a supported version knows them."""
+"""Fields whose default requests something. Every program of a supported version has them."""
 
 
 def test_the_default_of_a_new_field_of_the_spec_is_neutral() -> None:
-    """Otherwise a program of the version before cannot tell that a job does not ask for it, and
-    refuses the job."""
+    """Otherwise a program of the previous version would refuse the job, although it does not use
+    the field.
+    """
     assert {name for name, default in fields(JobSpec) if default} == OLDEST
 
 
-def test_a_default_that_asks_for_something_is_left_out_of_stored_specs() -> None:
-    """So a program of the version before ignores the field, and this one reads its default."""
+def test_a_default_with_an_effect_is_omitted_from_stored_specs() -> None:
+    """A program of the previous version ignores the field, and this version reads its default."""
     script = {"name": "s", "kind": "script", "script": {"command": ["a.py"]}}
     stored = read_spec(script).model_dump(mode="json")
     assert "silence_seconds" not in stored["script"]
@@ -167,7 +167,7 @@ def test_a_default_that_asks_for_something_is_left_out_of_stored_specs() -> None
 
 
 def fields(model: type[BaseModel], prefix: str = "") -> list[tuple[str, Any]]:
-    """Names and defaults of all optional fields that are not sections themselves."""
+    """Return names and defaults of all optional fields that are not sections."""
     found: list[tuple[str, Any]] = []
     for name, field in model.model_fields.items():
         sections = models(field.annotation)

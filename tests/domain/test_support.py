@@ -1,4 +1,4 @@
-"""What is named and not there yet is refused by name when it is asked for, and only then."""
+"""Named features that do not exist yet: refused by name, but only if they are requested."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.reading import read_spec
 from tests.domain.documents import changed, train_document
 
-# pointer: (asked for, what is said about it, a value that asks for nothing)
+# pointer: (requested value, words of the refusal, a value that requests nothing)
 LATER: dict[str, tuple[Any, str, Any]] = {
     "/resources/gpus": ({"min": 1, "max": 2}, "elastic jobs", 2),
     "/secrets": (["TOKEN"], "secrets", []),
@@ -24,7 +24,7 @@ def test_this_list_is_the_whole_table() -> None:
 
 
 @pytest.mark.parametrize("pointer", LATER)
-def test_what_is_not_there_yet_is_refused_by_name_and_with_what_to_write_instead(
+def test_a_missing_feature_is_refused_by_name_with_an_alternative(
     pointer: str,
 ) -> None:
     asked, what, _ = LATER[pointer]
@@ -39,7 +39,7 @@ def test_what_is_not_there_yet_is_refused_by_name_and_with_what_to_write_instead
 
 
 @pytest.mark.parametrize("pointer", LATER)
-def test_what_is_not_asked_for_is_accepted(pointer: str) -> None:
+def test_a_feature_that_is_not_requested_is_accepted(pointer: str) -> None:
     read_spec(changed(train_document(), pointer, LATER[pointer][2]))
 
 

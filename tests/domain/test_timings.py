@@ -1,4 +1,4 @@
-"""Waits: their order is what keeps two attempts of one job from training at once."""
+"""Waits. Their order prevents two attempts of one job from training at once."""
 
 from __future__ import annotations
 
@@ -60,15 +60,13 @@ def test_a_scale_that_is_not_positive_is_refused(factor: float) -> None:
 
 
 @given(st.integers(1, 10**9), st.text())
-def test_the_wait_before_a_retry_doubles_up_to_a_limit_and_lies_in_its_upper_half(
-    failures: int, who: str
-) -> None:
+def test_the_backoff_doubles_up_to_a_limit_with_bounded_jitter(failures: int, who: str) -> None:
     longest = [0, 1, 2, 4, 8, 16, 32, 64, 120][min(failures, 8)]
     assert longest / 2 <= Timings().backoff(failures, who=who) <= longest
 
 
 @pytest.mark.parametrize("failures", [0, -1])
-def test_nobody_waits_who_has_not_failed(failures: int) -> None:
+def test_a_job_without_failures_does_not_wait(failures: int) -> None:
     assert Timings().backoff(failures, who="job/1") == 0
 
 
@@ -79,7 +77,7 @@ def test_jobs_that_failed_together_come_back_spread_out() -> None:
     assert max(later - earlier for earlier, later in pairwise(waits)) < 1  # a mean of 0.06 s
 
 
-def test_one_wait_is_the_same_whoever_asks() -> None:
+def test_the_backoff_of_an_attempt_is_deterministic() -> None:
     assert len({Timings().backoff(3, who="job/3") for _ in range(3)}) == 1
 
 

@@ -36,14 +36,14 @@ def exported(path: Path, numbers: list[float], code: str = "f", dtype: str = "F3
 
 
 def result(loss: float = 1.0, weights: Path | None = None, **more: Any) -> Result:
-    """A run whose loss is ``loss`` from the third step on."""
+    """Return a run whose loss is ``loss`` from the third step on."""
     losses = {step: loss if step > 2 else 1.0 for step in range(1, 5)}
     series = {"train/loss": losses, "train/grad_norm": dict.fromkeys(losses, 1.0)}
     return Result(series, weights, **more)
 
 
 def made(**results: Result) -> Verification:
-    """All runs, with these results by their kind; the others are equal to the reference."""
+    """Return all runs, with these results by kind; the others equal the reference."""
     done = Verification(examples.SPEC, LAYOUTS, steps=4)
 
     def execute(run: Run) -> Result:

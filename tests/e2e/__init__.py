@@ -1,2 +1,1 @@
-"""The whole service, started as processes the way a person starts it, and used over HTTP and the
-command line."""
+"""Tests of the whole service, started as processes and used over HTTP and the command line."""

@@ -1,5 +1,4 @@
-"""One running service per test module: starting it costs seconds, and jobs do not disturb each
-other."""
+"""One running service per test module: a start takes seconds, and jobs are independent."""
 
 from __future__ import annotations
 
@@ -12,5 +11,5 @@ from tests.e2e.service import Service, service
 
 @pytest.fixture(scope="module")
 def lockstep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """The service on its embedded defaults: SQLite, bundled broker, four CPU slots."""
+    """Start the service on its embedded defaults: SQLite, bundled broker, four CPU slots."""
     yield from service(tmp_path_factory.mktemp("lockstep"))

@@ -1,8 +1,7 @@
-"""A running Lockstep for a test: ``lockstep up`` in a folder of its own, and what a person does
-with it.
+"""A running Lockstep for a test: ``lockstep up`` in a folder of its own, and actions of a user.
 
-Not here: any import of the service's code. These tests see what a user sees: HTTP, the command,
-files and processes.
+Not here: any import of the service's code. These tests use only the interfaces of a user: HTTP, the
+command, files and processes.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ T = TypeVar("T")
 
 
 def until(ask: Callable[[], T | None], seconds: float, what: str) -> T:
-    """Ask again until the answer is true, or fail after ``seconds``, saying ``what`` did not come."""
+    """Poll until the answer is true, or fail after ``seconds`` with ``what`` in the message."""
     deadline = time.monotonic() + seconds
     while True:
         answer = ask()
@@ -78,8 +77,8 @@ class Service:
     def run(
         self, *arguments: str, timeout: float = 120, cwd: Path = ROOT
     ) -> subprocess.CompletedProcess[str]:
-        """The ``lockstep`` command."""
-        return subprocess.run(  # noqa: PLW1510 -- the exit code is what the tests look at
+        """Run the ``lockstep`` command."""
+        return subprocess.run(  # noqa: PLW1510 -- the tests check the exit code
             [str(LOCKSTEP), *arguments],
             env=self.environment,
             cwd=cwd,
@@ -94,7 +93,7 @@ class Service:
             for path in sorted(self.home.glob("logs/*.log"))
         )
 
-    # --- what a person does
+    # --- actions of a user
 
     def submit(self, spec: dict[str, Any]) -> dict[str, Any]:
         answer = self.http.post("/v1/jobs", json=spec)
@@ -102,7 +101,7 @@ class Service:
         return answer.json()
 
     def upload(self, folder: Path) -> str:
-        """Send a code folder the way the client does; returns its digest."""
+        """Send a code folder as the client does; return its digest."""
         import hashlib
         import io
         import tarfile
@@ -125,7 +124,7 @@ class Service:
         return answer.json()
 
     def ended(self, job_id: str, seconds: float = 120) -> dict[str, Any]:
-        """The job once it has ended."""
+        """Wait until the job has ended, and return it."""
 
         def ask() -> dict[str, Any] | None:
             job = self.job(job_id)
@@ -139,7 +138,7 @@ class Service:
             ) from None
 
     def at_step(self, job_id: str, step: int, seconds: float = 60) -> dict[str, Any]:
-        """The running job once it has completed ``step`` steps."""
+        """Wait until the running job has completed ``step`` steps, and return it."""
 
         def ask() -> dict[str, Any] | None:
             job = self.job(job_id)
@@ -149,7 +148,7 @@ class Service:
         return until(ask, seconds, f"step {step} of job {job_id}")
 
     def series(self, job_id: str, attempts: str = "current") -> dict[str, dict[int, float]]:
-        """Every series of a job, by name and step."""
+        """Return every series of a job, by name and step."""
         answer = self.http.get(
             f"/v1/jobs/{job_id}/metrics", params={"attempts": attempts, "max_points": 10_000}
         )
@@ -160,7 +159,7 @@ class Service:
         return found
 
     def log_lines(self, job_id: str, **query: Any) -> list[dict[str, Any]]:
-        """Every log line of a job."""
+        """Return every log line of a job."""
         lines: list[dict[str, Any]] = []
         cursor = None
         while True:
@@ -174,10 +173,10 @@ class Service:
     def events(self, job_id: str) -> list[dict[str, Any]]:
         return self.http.get(f"/v1/jobs/{job_id}/events", params={"limit": 500}).json()["items"]
 
-    # --- what an operator sees
+    # --- actions of an operator
 
     def program(self, name: str) -> psutil.Process:
-        """The running process of one of the service's programs."""
+        """Return the running process of one of the service's programs."""
 
         def ask() -> psutil.Process | None:
             for process in psutil.process_iter(["cmdline"]):
@@ -191,7 +190,7 @@ class Service:
 
     def _is(self, name: str, line: list[str]) -> bool:
         if name == "broker":
-            # The server writes its own title over its command line, and over its environment.
+            # The server replaces its command line and its environment with its own title.
             title = " ".join(line)
             return (
                 "valkey-server" in title or "redis-server" in title
@@ -202,7 +201,7 @@ class Service:
         return process.environ().get("LOCKSTEP_HOME") == str(self.home)
 
     def folders(self, job_id: str) -> list[Path]:
-        """The folders of a job's attempts on its node, oldest first."""
+        """Return the folders of a job's attempts on its node, oldest first."""
         found = []
         for path in (self.home / "node").glob("*/assignment.json"):
             document = json.loads(path.read_text())
@@ -211,7 +210,7 @@ class Service:
         return [folder for _, folder in sorted(found)]
 
     def rank_pids(self, job_id: str) -> dict[int, int]:
-        """Process ids of the newest attempt's ranks, by rank."""
+        """Return the process ids of the newest attempt's ranks, by rank."""
 
         def ask() -> dict[int, int] | None:
             folders = self.folders(job_id)
@@ -225,7 +224,7 @@ class Service:
         return until(ask, 60, f"ranks of {job_id}")
 
     def processes_of(self, job_id: str) -> list[psutil.Process]:
-        """Every living process that carries the job's id in its environment."""
+        """Return every living process that has the job's id in its environment."""
         found = []
         for process in psutil.process_iter(["environ", "status"]):
             environment = process.info["environ"] or {}
@@ -238,21 +237,21 @@ class Service:
 
 
 def alive(process: psutil.Process) -> bool:
-    """Whether exactly this process still runs; psutil knows it by its start, too."""
+    """Return True if exactly this process still runs; psutil also compares its start time."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:  # between the two questions
+    except psutil.NoSuchProcess:  # between the two calls
         return False
 
 
 def kill(process: psutil.Process) -> None:
-    """SIGKILL, and wait until it is gone."""
+    """SIGKILL, and wait for the end."""
     process.send_signal(signal.SIGKILL)
     until(lambda: not alive(process), 60, "death")
 
 
 def service(home: Path, **environment: str) -> Iterator[Service]:
-    """Body of a fixture: the service up, then down with no process left."""
+    """Body of a fixture: start the service, then stop it and check that no process remains."""
     running = Service(home, **environment)
     try:
         running.up()

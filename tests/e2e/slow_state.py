@@ -1,4 +1,4 @@
-"""A task for tests of stops: a linear fit whose state takes a while to collect, once it trains."""
+"""A task for tests of stops: a linear fit whose state takes a while to collect during training."""
 
 import time
 

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def digits(name: str = "digits", *, steps: int = 12, **train: Any) -> dict[str, Any]:
-    """Handwritten digits on two ranks with four accumulation steps."""
+    """Return handwritten digits on two ranks with four accumulation steps."""
     return {
         "name": name,
         "kind": "train",
@@ -26,7 +26,7 @@ def digits(name: str = "digits", *, steps: int = 12, **train: Any) -> dict[str, 
 def script(
     name: str, command: list[str], *, upload: str | None = None, gpus: int = 1, **more: Any
 ) -> dict[str, Any]:
-    """A torchrun script."""
+    """Return a torchrun script."""
     spec: dict[str, Any] = {
         "name": name,
         "kind": "script",
@@ -93,7 +93,7 @@ def slow(
     steps: int,
     **train: Any,
 ) -> dict[str, Any]:
-    """The task above, uploaded and ready to submit, on two ranks."""
+    """Return the task above, uploaded and ready to submit, on two ranks."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "task.py").write_text(SLOW_TASK)
     return {

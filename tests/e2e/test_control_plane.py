@@ -1,4 +1,4 @@
-"""A running job does not notice that a program of the service dies.
+"""The death of a program of the service does not affect a running job.
 
 Not here: the node's agent (``tests.faults.test_ranks``).
 """
@@ -14,12 +14,14 @@ from tests.e2e.specs import script, slow
 
 pytestmark = pytest.mark.e2e
 STEPS = 200
-"""Of some 80 ms each, so that a job still runs when its fault comes; of a few once that is over,
-because nothing waits for them."""
+"""Steps of 80 ms each until the fault, so that a job still runs at that time.
+
+They take a few milliseconds after it, because no test waits for them.
+"""
 
 
 @pytest.mark.parametrize("name", ["api", "scheduler", "broker"])
-def test_a_killed_program_comes_back_and_the_job_ends_as_if_nothing_had_happened(
+def test_a_killed_program_restarts_and_the_job_ends_unaffected(
     lockstep: Service, tmp_path: Path, name: str
 ) -> None:
     enough = tmp_path / "enough"
@@ -43,10 +45,9 @@ def test_a_killed_program_comes_back_and_the_job_ends_as_if_nothing_had_happened
     )
 
 
-def test_a_job_submitted_while_the_broker_is_away_starts(lockstep: Service) -> None:
-    # Stopped, not killed: a frozen broker is the case in which a publish would block a request.
-    # That none does is
-    # tested in tests/api/test_server.py, with so many submits that it shows on a busy machine.
+def test_a_job_submitted_without_a_broker_starts(lockstep: Service) -> None:
+    # Stopped, not killed: with a frozen broker, a publish could block a request. The test that none
+    # does is in tests/api/test_server.py, with enough submits to show it on a busy machine.
     broker = lockstep.program("broker")
     broker.suspend()
     try:
@@ -56,9 +57,7 @@ def test_a_job_submitted_while_the_broker_is_away_starts(lockstep: Service) -> N
     assert lockstep.ended(job["id"])["state"] == "succeeded"
 
 
-def test_down_stops_the_jobs_and_the_next_up_goes_on_from_their_checkpoint(
-    lockstep: Service, tmp_path: Path
-) -> None:
+def test_down_stops_the_jobs_and_up_resumes_them(lockstep: Service, tmp_path: Path) -> None:
     enough = tmp_path / "enough"
     args = {"pause": 0.01, "enough": str(enough)}
     job = lockstep.submit(

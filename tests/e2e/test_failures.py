@@ -1,4 +1,4 @@
-"""What a person sees when a job goes wrong or is cancelled.
+"""Information for a user about a job that fails or is cancelled.
 
 Not here: processes that die or refuse to end (``tests.faults.test_ranks``).
 """
@@ -36,8 +36,8 @@ def test_user_code_that_raises_is_named_with_rank_exception_and_step(
     assert outcome["rank"] == 1
     assert outcome["exception"] == "RuntimeError: the labels of shard 7 are damaged"
     assert "in loss" in outcome["traceback"]
-    # Each step has 16 / 2 / 4 = 2 slots; warm-up passes count too, so only the order of magnitude
-    # is fixed here.
+    # Each step has 16 / 2 / 4 = 2 micro-batches; warm-up passes count too, so only the order of
+    # magnitude is fixed here.
     assert 5 <= outcome["last_step"] <= 10
 
 
@@ -58,7 +58,7 @@ def test_cancelling_a_queued_job_takes_one_request(lockstep: Service) -> None:
     assert lockstep.ended(holders[0]["id"], 20)["state"] == "cancelled"
 
 
-def test_a_task_that_cannot_be_built_says_so_without_a_retry(
+def test_a_task_that_cannot_be_built_fails_without_a_retry(
     lockstep: Service, tmp_path: Path
 ) -> None:
     job = lockstep.submit(slow(lockstep, tmp_path, "wrong-args", args={"colour": "red"}, steps=5))

@@ -1,5 +1,7 @@
-"""A client that a generator writes from the API's description, without a line by hand: it uploads,
-submits, polls and cancels."""
+"""A client generated from the API's description, without handwritten code.
+
+It uploads, submits, polls and cancels.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,7 @@ class Generated:
 def generated(lockstep: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Generated]:
     folder = tmp_path_factory.mktemp("generated")
     (folder / "openapi.json").write_text(json.dumps(lockstep.http.get("/openapi.json").json()))
-    (folder / "config.yml").write_text("post_hooks: []\n")  # its own would format the files
+    (folder / "config.yml").write_text("post_hooks: []\n")  # its own hook would format the files
     words = "generate --path openapi.json --config config.yml --output-path client"
     done = subprocess.run(
         [sys.executable, "-m", "openapi_python_client", *words.split()],
@@ -80,7 +82,7 @@ def generated(lockstep: Service, tmp_path_factory: pytest.TempPathFactory) -> It
         timeout=120,
         check=True,
     )
-    # Below it stand the warnings: operations and models that it leaves out.
+    # Below it are the warnings: operations and models that it omits.
     assert done.stdout.splitlines() == ["Generating client"]
     assert not done.stderr
     with pytest.MonkeyPatch.context() as patch:

@@ -40,7 +40,7 @@ def run(lockstep: Service, *argv: str, cwd: Path) -> subprocess.CompletedProcess
     )
 
 
-def test_the_requests_of_the_page_do_what_it_states(lockstep: Service, tmp_path: Path) -> None:
+def test_the_requests_of_the_page_work_as_stated(lockstep: Service, tmp_path: Path) -> None:
     missing = [name for name in NEEDED if shutil.which(name) is None]
     if missing:
         pytest.skip(f"the page's commands need {', '.join(missing)}")

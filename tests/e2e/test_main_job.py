@@ -1,4 +1,4 @@
-"""The main job: submitted over HTTP, trained on two ranks, watched, and its result fetched."""
+"""The main job: submitted over HTTP, trained on two ranks, followed, and its result downloaded."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_metrics_over_http_equal_the_spool_line_by_line(lockstep: Service, train
     assert points == sum(len(steps) for steps in series.values())
 
 
-def test_each_step_says_where_its_time_went(lockstep: Service, trained: dict) -> None:
+def test_each_step_has_its_times_by_part(lockstep: Service, trained: dict) -> None:
     series = lockstep.series(trained["id"])
     parts = [
         name for name in metrics.UNITS if name.startswith("time/") and name != "time/step_seconds"
@@ -122,7 +122,7 @@ def test_the_trained_model_is_published_as_a_checkpoint(lockstep: Service, train
     assert manifest.exists()
 
 
-def test_the_story_is_told_by_events(lockstep: Service, trained: dict) -> None:
+def test_the_events_describe_the_run(lockstep: Service, trained: dict) -> None:
     kinds = [event["kind"] for event in lockstep.events(trained["id"])]
     assert kinds[0] == "submitted"
     assert {"placed", "running", "checkpoint", "succeeded"} <= set(kinds)
@@ -137,9 +137,7 @@ def test_polling_an_unchanged_job_costs_a_304(lockstep: Service, trained: dict) 
     assert again.content == b""
 
 
-def test_a_script_that_knows_nothing_of_lockstep_runs_unchanged(
-    lockstep: Service, tmp_path: Path
-) -> None:
+def test_a_script_without_lockstep_runs_unchanged(lockstep: Service, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
         "import sys, torch, torch.distributed as dist\n"
         "dist.init_process_group('gloo')\n"
@@ -189,10 +187,10 @@ def test_a_scripts_json_lines_become_series(lockstep: Service, tmp_path: Path) -
     assert set(series["odd"].values()) == {"NaN"}
 
 
-def test_many_jobs_share_the_devices_and_all_end(lockstep: Service, tmp_path: Path) -> None:
+def test_many_jobs_on_few_devices_all_end(lockstep: Service, tmp_path: Path) -> None:
     jobs = [lockstep.submit(script(f"true-{n}", ["true"], gpus=1 + n % 2)) for n in range(8)]
     assert {lockstep.ended(job["id"])["state"] for job in jobs} == {"succeeded"}
-    # A job has ended before its devices are free: that waits until no process of it is left.
+    # A job has ended before its devices are free, which waits for the end of all its processes.
     deadline = time.monotonic() + 60
     while (free := lockstep.http.get("/v1/nodes").json()["items"][0]["devices_free"]) != 4:
         assert time.monotonic() < deadline, free

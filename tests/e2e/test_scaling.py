@@ -13,7 +13,7 @@ from tests.e2e.specs import digits, script
 pytestmark = pytest.mark.e2e
 
 
-def test_scaling_runs_the_same_batch_on_each_number_of_devices_and_gives_advice(
+def test_scaling_runs_one_batch_on_each_number_of_devices(
     lockstep: Service, tmp_path: Path
 ) -> None:
     file = tmp_path / "job.json"

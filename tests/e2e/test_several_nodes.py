@@ -1,8 +1,7 @@
-"""One training job over two nodes: the same weights as on one, also after a rank of the second node
-was killed.
+"""One training job over two nodes: the weights of one node, also after a killed rank.
 
-The service runs as ever; the second node is another agent on this machine, with a name and a folder
-of its own.
+The service runs as usual. The second node is another agent on this machine, with a name and a
+folder of its own.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ class Prepared(Slow):
 
 @pytest.fixture(scope="module")
 def lockstep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """The service, whose own node is node rank 0 of every gang: by its name."""
+    """Return the service, whose own node is node rank 0 of every gang because of its name."""
     yield from service(tmp_path_factory.mktemp("lockstep"), LOCKSTEP_NODE_NAME="first")
 
 
 @pytest.fixture(scope="module")
 def second(lockstep: Service) -> Iterator[Path]:
-    """Folder of a second node with two CPU slots."""
+    """Return the folder of a second node with two CPU slots."""
     folder = lockstep.home / "second-node"
     environment = {
         **lockstep.program("worker").environ(),
@@ -73,7 +72,7 @@ def second(lockstep: Service) -> Iterator[Path]:
 
 
 def job(running: Service, folder: Path, name: str, *, nodes: int, pause: float) -> dict[str, Any]:
-    """Four ranks on so many nodes, with a pause before each sample."""
+    """Return four ranks on this number of nodes, with a pause before each sample."""
     code = folder / "code"
     code.mkdir(exist_ok=True)
     (code / "task.py").write_text(SLOW_TASK + PREPARED)
@@ -101,7 +100,7 @@ def prepared_by(folder: Path, job_id: str, attempt: int) -> list[int]:
     )
 
 
-def test_two_nodes_train_what_one_trains_also_after_a_rank_of_the_second_was_killed(
+def test_two_nodes_train_the_weights_of_one_despite_a_killed_rank(
     lockstep: Service, second: Path, tmp_path: Path
 ) -> None:
     alone = job(lockstep, tmp_path, "alone", nodes=1, pause=0.0)

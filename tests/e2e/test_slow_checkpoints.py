@@ -1,4 +1,4 @@
-"""A stop of a job whose checkpoint takes longer than the least grace loses no step."""
+"""A stop of a job whose checkpoint takes longer than the minimum grace loses no step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from tests.e2e.service import Service, until
 
 SAVE_SECONDS = 7.0
-"""More than the 5 s that a stop had before, also if no save was measured."""
+"""More than the earlier fixed grace of 5 s, also if no save was measured."""
 TASK = Path(__file__).with_name("slow_state.py")
 
 
@@ -38,7 +38,7 @@ def last_step(lockstep: Service, job_id: str) -> int:
 
 
 def resumed(lockstep: Service, job_id: str, attempt: int) -> dict[str, Any]:
-    """Return the event of an attempt that continues, after a look at the step."""
+    """Return the event of an attempt that resumes, after a check of the step."""
     found = until(
         lambda: next(
             (
@@ -61,9 +61,7 @@ def resumed(lockstep: Service, job_id: str, attempt: int) -> dict[str, Any]:
     return found
 
 
-def test_no_step_is_lost_by_a_stop_that_needs_longer_for_its_checkpoint(
-    lockstep: Service, tmp_path: Path
-) -> None:
+def test_a_stop_with_a_slow_checkpoint_loses_no_step(lockstep: Service, tmp_path: Path) -> None:
     job_id = submitted(lockstep, tmp_path)
     until(lambda: newest(lockstep, job_id) >= 10, 180, "the first checkpoint")
 
@@ -74,7 +72,7 @@ def test_no_step_is_lost_by_a_stop_that_needs_longer_for_its_checkpoint(
     assert lockstep.run("nodes", "resume", node).returncode == 0
     step = resumed(lockstep, job_id, 2)["data"]["step"]
 
-    # Its own attempt has saved nothing yet: the duration is known from the one before.
+    # Its own attempt has saved nothing yet. The duration is that of the previous attempt.
     lockstep.at_step(job_id, step + 5, 120)
     assert lockstep.down().returncode == 0
     lockstep.up()

@@ -1,4 +1,4 @@
-"""``lockstep verify`` by the real service: a right job agrees, and its runs are deleted."""
+"""``lockstep verify`` by the real service: a correct job agrees, and its runs are deleted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_right_job_agrees_over_layouts_a_kill_and_a_resume(
     differences = [run["difference"] for run in found["runs"]]
     assert differences[0] is None
     assert all(differences[1].values())
-    # The same layout, killed and resumed, is the same to the last bit.
+    # The same layout, killed and resumed, is equal to the last bit.
     assert differences[3] == {"loss": 0.0, "gradient": 0.0, "weights": 0.0}
     assert 0 < differences[4]["weights"] < found["tolerance"]["weights"] < 1e-3
     assert jobs(lockstep) == []

@@ -1,5 +1,4 @@
-"""What a job has trained, read from its last checkpoint in the store of a service on this
-machine."""
+"""Trained weights of a job, from its last checkpoint in the store of a local service."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from tests.e2e.service import Service
 
 
 def weights(service: Service, job_id: str) -> dict[str, torch.Tensor]:
-    """The tensors of a job's final checkpoint's model, flattened by name."""
+    """Return the tensors of the model in a job's final checkpoint, flattened by name."""
     items = service.http.get(f"/v1/jobs/{job_id}/checkpoints").json()["items"]
     folder = Path(next(item for item in items if item["final"])["location"].removeprefix("file://"))
     state = torch.load(folder / "state.pt", weights_only=True)

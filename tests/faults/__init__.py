@@ -1,1 +1,1 @@
-"""Faults: what the service promises, measured while things break."""
+"""Tests of the service's guarantees, measured during faults."""

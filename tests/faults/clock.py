@@ -1,12 +1,11 @@
-"""The database's clock, under a test's command: the product's own SQL runs, and finds another time
-there.
+"""The database's clock, controlled by a test: the product's own SQL reads another time.
 
-Nothing of the product is replaced. On SQLite the function ``julianday`` is ours for each
-connection; on PostgreSQL a function ``clock_timestamp`` lies in a schema that this one database
-searches before ``pg_catalog``, and reads a sequence, because a sequence has the same value for
-every transaction.
+No part of the product is replaced. On SQLite the function ``julianday`` is ours for each
+connection. On PostgreSQL a function ``clock_timestamp`` is in a schema that this one database
+searches before ``pg_catalog``. It reads a sequence, because a sequence has the same value for every
+transaction.
 
-Not here: clocks of processes. No decision of the service may rest on one.
+Not here: clocks of processes. No decision of the service may depend on one.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ CREATE FUNCTION moved.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATIL
 
 
 class DatabaseClock:
-    """What every connection to the databases at ``url`` takes for now.
+    """Current time of every connection to the databases at ``url``.
 
     It stands until it is moved.
     """
@@ -52,13 +51,13 @@ class DatabaseClock:
             self._connection.execute(text("SELECT setval('moved.microseconds', :moment)"), moment)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, or go back where ``seconds`` is negative."""
+        """Let time pass, or go back if ``seconds`` is negative."""
         self.move_to(self._at + seconds)
 
     def rule(self, engine: Engine) -> None:
-        """Make an engine's future connections take this clock."""
+        """Make an engine's future connections use this clock."""
         if engine.dialect.name != "sqlite":
-            return  # there the database itself has it
+            return  # there the database itself has the clock
 
         @event.listens_for(engine, "connect")
         def _connected(connection: sqlite3.Connection, _record: Any) -> None:

@@ -16,7 +16,7 @@ from tests.faults.service import Service
 
 @pytest.fixture(autouse=True)
 def _silence() -> Iterator[None]:
-    """Tens of thousands of requests and passes are logged otherwise, at a tenth of the time."""
+    """Disable logs: tens of thousands of requests and cycles would take a tenth of the time."""
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     yield
@@ -39,7 +39,7 @@ def sqlite_service(sqlite_urls: Urls, tmp_path: Path) -> Iterator[Service]:
 
 @pytest.fixture(scope="module")
 def migrated_urls(tmp_path_factory: pytest.TempPathFactory) -> Urls:
-    """A migrated pair of SQLite files for a whole module."""
+    """Return a migrated pair of SQLite files for a whole module."""
     folder = tmp_path_factory.mktemp("databases")
     urls = (f"sqlite:///{folder}/jobs.db", f"sqlite:///{folder}/series.db")
     upgrade(*urls)

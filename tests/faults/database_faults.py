@@ -1,13 +1,12 @@
-"""A database that fails where it is told to: at the n-th thing that is asked of it, in one of six
-ways.
+"""A database that fails on request: at its n-th call, in one of six ways.
 
-It lies under everything else, where the driver is: what the service sees is what the driver raises,
-and the state of the connection is what it then is. On PostgreSQL the server itself raises the
-errors, and a lost connection is a closed socket.
+The faults are at the driver: the service gets the exception of the driver, and the connection has
+the resulting state. On PostgreSQL the server itself raises the errors, and a lost connection is a
+closed socket.
 
-A *call* is a statement or a commit; each has a number, counted from 0 over all connections.
+A *call* is a statement or a commit. Each has a number, counted from 0 over all connections.
 
-Not here: what is to be done to whom (``tests.faults.story``).
+Not here: the selection of the faults (``tests.faults.story``).
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _BUSY: Final = "database is locked"
 
 
 class Fault(StrEnum):
-    """How a call goes wrong."""
+    """Kind of fault of a call."""
 
     ERROR = "error before the statement"
     TIMEOUT = "timeout"
@@ -47,7 +46,7 @@ OF_COMMITS: Final = (Fault.BEFORE_COMMIT, Fault.AFTER_COMMIT, Fault.DISCONNECT)
 
 
 class Call(NamedTuple):
-    """One thing that was asked of a database."""
+    """One call to a database."""
 
     commit: bool
     site: str
@@ -55,14 +54,14 @@ class Call(NamedTuple):
 
 
 def ways_of(call: Call) -> tuple[Fault, ...]:
-    """How it can fail."""
+    """Return the possible kinds of fault of a call."""
     return OF_COMMITS if call.commit else OF_STATEMENTS
 
 
 class FaultyDatabase:
-    """Counts calls while it is ``watching``, and lets one, or some, of them fail.
+    """Counter of calls while it is ``watching``, which makes one or some of them fail.
 
-    Give ``rule`` to whatever opens engines.
+    Pass ``rule`` to the code that opens engines.
     """
 
     def __init__(self) -> None:
@@ -72,7 +71,7 @@ class FaultyDatabase:
         self._choose: Callable[[int, Call], Fault | None] = lambda _number, _call: None
 
     def fail_at(self, number: int, fault: Fault) -> None:
-        """Let the call of this number fail, or the next that can fail in this way, and no other."""
+        """Let only the call of this number fail, or the next one that can fail in this way."""
 
         def choose(at: int, call: Call) -> Fault | None:
             return fault if at >= number and not self.injected and fault in ways_of(call) else None
@@ -82,7 +81,7 @@ class FaultyDatabase:
     def fail_often(
         self, rate: float, faults: tuple[Fault, ...], chance: random.Random, *, most: int
     ) -> None:
-        """Let each call fail by chance, in one of these ways where it can, at most so often in all."""
+        """Let calls fail at random, in one of these ways if possible, up to a total number."""
 
         def choose(_number: int, call: Call) -> Fault | None:
             possible = [fault for fault in faults if fault in ways_of(call)]
@@ -99,7 +98,7 @@ class FaultyDatabase:
         self.watching, self.calls, self.injected, self._choose = True, [], [], choose
 
     def rule(self, engine: Engine) -> None:
-        """Make this engine's calls pass through here."""
+        """Route this engine's calls through this object."""
 
         def statement(cursor: Any, *_more: Any) -> None:
             fault = self._due(commit=False)
@@ -134,7 +133,7 @@ class FaultyDatabase:
 
 
 def asking() -> str:
-    """The innermost function of a program that waits for this call."""
+    """Return the innermost function of a program that waits for this call."""
     frame = sys._getframe(1)
     while frame is not None:
         module = _module_of(frame.f_code.co_filename)
@@ -153,10 +152,10 @@ def _module_of(filename: str) -> str | None:
 
 
 def raise_as_driver(connection: Any, fault: Fault) -> None:
-    """Fail as the driver of this connection would."""
+    """Fail as the driver of this connection does."""
     driver = getattr(
         connection, "driver_connection", connection
-    )  # a commit names the pool's, a cursor the driver's
+    )  # a commit has the pool's name, a cursor the driver's
     if isinstance(driver, sqlite3.Connection):
         _raise_as_sqlite(driver, fault)
     else:
@@ -166,7 +165,7 @@ def raise_as_driver(connection: Any, fault: Fault) -> None:
 
 def _raise_as_sqlite(connection: sqlite3.Connection, fault: Fault) -> None:
     if fault is Fault.DISCONNECT:
-        # A file has no connection to lose; what comes nearest is a disk that does not answer.
+        # A file has no connection to lose. The nearest fault is a disk that does not answer.
         connection.rollback()
         raise _sqlite_error("disk I/O error", sqlite3.SQLITE_IOERR)
     if fault in (Fault.TIMEOUT, Fault.DEADLOCK):
@@ -182,8 +181,7 @@ def _sqlite_error(message: str, code: int) -> sqlite3.OperationalError:
 
 def _raise_as_postgresql(connection: psycopg.Connection[Any], fault: Fault) -> None:
     if fault in (Fault.DISCONNECT, Fault.AFTER_COMMIT):
-        # An answer that gets lost is a connection that does: the server has done its part, and
-        # nobody hears of it.
+        # A lost answer is a lost connection: the server has done its part, without a confirmation.
         with socket.socket(fileno=os.dup(connection.fileno())) as line:
             line.shutdown(socket.SHUT_RDWR)
         connection.execute("SELECT 1")

@@ -1,18 +1,18 @@
-"""A program of the service that kills or freezes itself at a moment which nobody outside could hit.
+"""A program of the service that kills or freezes itself at a precise moment.
 
 ``python -m tests.faults.dying WHERE [RATE SEED]``, with the program's settings in its environment.
 WHERE is
 
 * ``answer``: the api; SIGKILL after a submit's commit and before its answer, for RATE of the
   submits;
-* ``notifier``: the api; SIGKILL between a submit's commit and the bell;
+* ``notifier``: the api; SIGKILL between a submit's commit and the notification;
 * ``claim``: the node agent; SIGKILL after a claim's commit and before anything else, a heartbeat
   included;
 * ``frozen-claim``: likewise, but SIGSTOP, so that a test may let it go on.
 
-What is wrapped are the programs' own seams; everything else is the program as it is.
+Only the programs' own seams are wrapped; all other code is unchanged.
 
-Not here: who starts it again (``tests.faults.plane``), and what must hold then (the drills).
+Not here: its restart (``tests.faults.plane``), and the required result (the drills).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def die_before_answers(rate: float, chance: random.Random) -> None:
     serving.create_app = create
 
 
-def die_before_bells() -> None:
+def die_before_notifications() -> None:
     from lockstep.api import serving
 
     class Publisher(serving.Publisher):
@@ -82,13 +82,13 @@ def die_after_claims(how: signal.Signals) -> None:
 
 
 def main(where: str, rate: float = 1.0, seed: int = 0) -> int:
-    if where in {"answer", "bell"}:
+    if where in {"answer", "notification"}:
         from lockstep.api import server
 
         if where == "answer":
             die_before_answers(rate, random.Random(seed))
         else:
-            die_before_bells()
+            die_before_notifications()
         return server.main([])
     from lockstep.system import logs
     from lockstep.worker import service

@@ -1,10 +1,10 @@
-"""Everybody at once, in any order: people, nodes, schedulers, bells, time. Hypothesis chooses; the
-model says what is right.
+"""Random actions of users, nodes, schedulers, notifications and time.
 
-Each rule does one thing to the real service and, first, to the model. After each, everything is
-compared. At the end of an example all nodes are well again, and every job must come to its end.
+Hypothesis selects them; the model has the correct result. Each rule does one thing to the real
+service and, first, to the model. After each, everything is compared. At the end of an example all
+nodes are intact again, and every job must reach its end.
 
-Not here: what is right (``tests.faults.model``), and running it (``tests.faults.test_model``).
+Not here: the correct result (``tests.faults.model``), and runs (``tests.faults.test_model``).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tests.faults.service import Service
 
 NODES: Final = {"n1": 2, "n2": 2}
 SPARE_NODES: Final = {"n3": 2, "n4": 2}
-"""Brought for the end, in case the others are not trusted any more."""
+"""Added for the end, in case the others are quarantined."""
 JOBS_MAX: Final = 4
 SHAPES: Final = {
     "one": {"gpus": 1},
@@ -48,25 +48,25 @@ SHAPES: Final = {
 HOUR: Final = 3600.0
 ROUNDS_TO_THE_END: Final = 80
 ANY: Final = st.integers(0, 11)
-"""Which of what there is, modulo how many there are."""
+"""Number of an existing object, modulo their count."""
 
 
 @dataclass
 class Grip:
-    """What an agent knows of a part that it has claimed or adopted."""
+    """State of an agent about a part that it has claimed or adopted."""
 
     part: str
     token: str
     node: str
     job: str
     writer: Writer | None = None
-    """What it opens the stream with, if it has asked: perhaps long ago."""
+    """Its right to open the stream, if it has asked, perhaps long ago."""
     offset: int = 0
     step: int = 0
 
 
 class Life(RuleBasedStateMachine):
-    """See the module. ``service`` is set by a subclass."""
+    """State machine of this module. ``service`` is set by a subclass."""
 
     service: ClassVar[Service]
 
@@ -79,22 +79,22 @@ class Life(RuleBasedStateMachine):
         self.model = Model()
         self.dead: set[str] = set()
         self.grips: dict[str, Grip] = {}
-        """What agents act on, by part."""
+        """State of the agents, by part."""
         self.ghosts: list[Grip] = []
-        """What somebody once held and still believes in."""
+        """Claims of the past that an agent still holds."""
         self.keys: list[tuple[str, dict[str, Any], str]] = []
         self.submits = 0
         for node, devices in NODES.items():
             self.add_node(node, devices)
         for shape in shapes:
             self.submit(shape, 3)
-        if started:  # three of four lives begin with something that runs
-            self.make_pass()
+        if started:  # three of four lives begin with a running job
+            self.run_one_cycle()
             self.agree()
             for node in NODES:
                 self.heartbeat(node)
 
-    # -- people
+    # -- users
     # ----------------------------------------------------------------------------------------------
 
     @precondition(lambda self: len(self.model.jobs) < JOBS_MAX)
@@ -109,7 +109,7 @@ class Life(RuleBasedStateMachine):
             "script": {"command": ["true"]},
         }
         if shape == "gang":
-            job_id = self.create(body)  # past the route, which does not take gangs yet
+            job_id = self.create(body)  # without the route, which does not accept gangs yet
         else:
             key = f"key-{self.submits}"
             answer = self.service.http.post("/v1/jobs", json=body, headers={"Idempotency-Key": key})
@@ -187,17 +187,19 @@ class Life(RuleBasedStateMachine):
         reason=st.sampled_from(["succeeded", "user_error", "killed"]),
     )
     def stale(self, which: int, what: str, confused: bool, reason: str) -> None:
-        """Somebody acts on what it once held; confused, it names what another holds now, with its
-        own old token."""
+        """Act on an old claim.
+
+        If confused, name the current claim of another with the own old token.
+        """
         newest = max(self.model.parts.values(), key=lambda part: (part.state == "claimed", part.id))
-        never = Grip(newest.id, "never given to anybody", newest.node, newest.job)
+        never = Grip(newest.id, "never assigned", newest.node, newest.job)
         ghost = self.ghosts[which % len(self.ghosts)] if self.ghosts else never
         part = newest.id if confused else ghost.part
         named = self.model.parts[part]
         match what:
             case "heartbeat":
-                # The name of its own node: the other condition of a renewal must not be what
-                # refuses it.
+                # The name of its own node: the other condition of a renewal must not cause the
+                # refusal.
                 self.renew(named.node, {part: ghost.token})
             case "run":
                 self.mark_running(Grip(part, ghost.token, ghost.node, named.job))
@@ -215,8 +217,10 @@ class Life(RuleBasedStateMachine):
 
     @rule(node=st.sampled_from(sorted(NODES)), remembers=st.booleans())
     def die_or_come_back(self, node: str, remembers: bool) -> None:
-        """A node falls silent; or it is back, as it was (it was stopped) or knowing nothing (it was
-        restarted)."""
+        """Silence a node, or let it return.
+
+        It returns unchanged after a stop, or without state after a restart.
+        """
         if node not in self.dead:
             self.dead.add(node)
             return
@@ -225,17 +229,17 @@ class Life(RuleBasedStateMachine):
             for grip in [grip for grip in self.grips.values() if grip.node == node]:
                 self.ghosts.append(self.grips.pop(grip.part))
 
-    # -- bells
+    # -- notifications
     # ----------------------------------------------------------------------------------------------
 
-    @precondition(lambda self: self.service.bells.rung)
+    @precondition(lambda self: self.service.notifications.sent)
     @rule(which=ANY, times=st.integers(0, 2))
     def deliver(self, which: int, times: int) -> None:
-        bells = self.service.bells.rung
-        notifier = bells.pop(which % len(bells))
+        notifications = self.service.notifications.sent
+        notifier = notifications.pop(which % len(notifications))
         for _time in range(times):
             if isinstance(notifier, WakeScheduler):
-                self.make_pass()
+                self.run_one_cycle()
             elif notifier.node_name in self.dead:
                 continue
             elif isinstance(notifier, StartAssignment):
@@ -249,17 +253,19 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def reconcile(self) -> None:
-        self.make_pass()
+        self.run_one_cycle()
 
     @rule(after=st.integers(1, 3))
     def two_schedulers(self, after: int) -> None:
-        """One is frozen between two pieces of its pass for longer than it may hold it, and another
-        makes a whole pass."""
-        self.make_pass()
+        """Freeze a scheduler between two pieces of its cycle for longer than its lease.
+
+        Another one runs a whole cycle.
+        """
+        self.run_one_cycle()
         self.agree()
-        if not self.model.pass_begins(self.now):
+        if not self.model.cycle_begins(self.now):
             return
-        self.model.pass_looks(self.now)
+        self.model.cycle_looks(self.now)
         calls = 0
 
         def frozen() -> bool:
@@ -267,23 +273,23 @@ class Life(RuleBasedStateMachine):
             calls += 1
             if calls == after:
                 self.service.clock.advance(HOLD_SECONDS + 1)
-                self.model.pass_looks(self.now)
+                self.model.cycle_looks(self.now)
                 must(
-                    self.service.make_pass("two").held,
-                    "a pass that was held too long is free",
+                    self.service.run_one_cycle("two").held,
+                    "a lease that was held too long is free",
                     self.now,
                 )
             return False
 
-        self.service.make_pass("one", stopping=frozen)
-        self.model.pass_ends(self.now)
+        self.service.run_one_cycle("one", stopping=frozen)
+        self.model.cycle_ends(self.now)
 
     @rule()
     def scheduler_dies(self) -> None:
-        """It has taken the pass and will never give it back."""
+        """It has taken the lease and never releases it."""
         with self.service.database.jobs() as session:
             taken = scheduler_lease.take(session, f"dead-{self.now}", ttl_seconds=HOLD_SECONDS)
-        must(taken != self.model.pass_is_held(self.now), "one pass at a time", taken)
+        must(taken != self.model.cycle_is_held(self.now), "one pass at a time", taken)
         if taken:
             self.model.pass_held_until = self.now + HOLD_SECONDS
 
@@ -296,15 +302,17 @@ class Life(RuleBasedStateMachine):
 
     @rule(rounds=st.sampled_from([1, 3, 6]), unheard=st.sampled_from(["", *sorted(NODES)]))
     def minutes_pass(self, rounds: int, unheard: str) -> None:
-        """Nodes are heard and passes are made, as when nothing happens; or one node is cut off,
-        perhaps for a lease."""
+        """Let nodes send heartbeats and cycles run, as in normal operation.
+
+        Or cut off one node, perhaps for a lease.
+        """
         for _round in range(rounds):
             self.service.clock.advance(15.0)
             for node in NODES:
                 if node != unheard:
                     self.heartbeat(node)
                     self.agree()
-            self.make_pass()
+            self.run_one_cycle()
             self.agree()
 
     @rule(forward=st.booleans())
@@ -315,18 +323,18 @@ class Life(RuleBasedStateMachine):
     def restart(self) -> None:
         self.service.restart()
 
-    # -- what must be so
+    # -- invariants
     # -----------------------------------------------------------------------------------------
 
     @invariant()
     def agree(self) -> None:
         self.model.check(self.service.look(), self.now)
-        # No two moments are the same, so that no lease ends at exactly the moment of a pass.
+        # No two moments are the same, so no lease ends exactly at the moment of a cycle.
         self.service.clock.advance(0.01)
 
     def teardown(self) -> None:
         if not hasattr(self, "model") or isinstance(sys.exc_info()[1], PromiseBroken):
-            return  # what is broken already would only be reported as something else
+            return  # a violation that exists already would only be reported as another
         self.agree()
         self.dead.clear()
         for node, devices in SPARE_NODES.items():
@@ -345,7 +353,7 @@ class Life(RuleBasedStateMachine):
                 self.end(grip, grip.part, grip.token, "succeeded")
                 self.agree()
                 self.grips.pop(grip.part)
-            self.make_pass()
+            self.run_one_cycle()
             self.agree()
         left = [
             job
@@ -354,7 +362,7 @@ class Life(RuleBasedStateMachine):
         ]
         must(not left, "P1: every accepted job comes to its end", left)
 
-    # -- the same functions that the programs call
+    # -- the functions that the programs call
     # ---------------------------------------------------------------
 
     @property
@@ -380,15 +388,15 @@ class Life(RuleBasedStateMachine):
             )
             return job.id
 
-    def make_pass(self) -> None:
-        may = self.model.pass_begins(self.now)
+    def run_one_cycle(self) -> None:
+        may = self.model.cycle_begins(self.now)
         if may:
-            self.model.pass_looks(self.now)
-        report = self.service.make_pass("one")
+            self.model.cycle_looks(self.now)
+        report = self.service.run_one_cycle("one")
         must(report.held == may, "one pass at a time", report)
-        must(not report.failed, "a pass does all its work", report.failed)
+        must(not report.failed, "a cycle does all its work", report.failed)
         if may:
-            self.model.pass_ends(self.now)
+            self.model.cycle_ends(self.now)
 
     def claim(self, part: str, node: str) -> None:
         expected = part in self.model.parts and self.model.claimed(part, self.now)
@@ -406,19 +414,19 @@ class Life(RuleBasedStateMachine):
         with self.service.database.jobs() as session:
             answer = attempts.renew(session, node, tokens, lease_seconds=LEASE_SECONDS)
         said = {part: None if intent is None else intent.value for part, intent in answer.items()}
-        must(said == expected, "P2: who holds a part is told so, and nobody else", said, expected)
+        must(said == expected, "P2: only the holder of a part is confirmed", said, expected)
         for part in tokens.keys() - answer.keys():
             if part in self.grips and self.grips[part].token == tokens[part]:
                 self.ghosts.append(self.grips.pop(part))
 
     def look_around(self, node: str) -> None:
-        """As an agent does after its renewal: adopt, clear, claim."""
+        """Act as an agent after its renewal: adopt, clear, claim."""
         with self.service.database.read_jobs() as session:
             unclaimed = attempts.unclaimed(session, node)
             held = attempts.held(session, node)
         must(
             set(unclaimed) == self.model.to_claim(node),
-            "a lost bell is made good by a heartbeat",
+            "a lost notification is made good by a heartbeat",
             unclaimed,
         )
         must(
@@ -467,7 +475,10 @@ class Life(RuleBasedStateMachine):
         must(said == expected, "P2: only who holds it says that it runs", grip)
 
     def ask_to_write(self, grip: Grip) -> None:
-        """Ask the jobs database for what opens the stream; it is kept, however stale it becomes."""
+        """Ask the jobs database for the right to open the stream.
+
+        The answer is kept, however old it becomes.
+        """
         if grip.writer is None:
             with self.service.database.read_jobs() as session:
                 grip.writer = attempts.writer(session, grip.part, grip.token)

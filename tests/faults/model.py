@@ -1,16 +1,14 @@
-"""What Lockstep promises, as plain dictionaries: the other opinion that the real thing is compared
-with.
+"""Guarantees of Lockstep, as plain dictionaries: an independent result for comparisons.
 
-Written from the pages on the life of a job and on reasons, and calling nothing of the product: a
-model that asked the code under test what is right would agree with every bug. It knows leases,
-tokens and who may do what; it does not know budgets or backoffs, so where a job may be tried again
-or fail, both are right.
+It follows the pages on the life of a job and on reasons, and calls no code of the product: a model
+that used the code under test would agree with every bug. It has leases, tokens and rights, but no
+budgets or backoffs. So if a job may be retried or fail, both are correct.
 
-How it is used: whoever does something tells the model *before* the database is looked at. The model
-answers what the service has to answer, and notes which events may follow. ``check`` then replays
-every new event against these notes.
+Use: an action is passed to the model *before* the database is read. The model returns the required
+answer of the service, and records the events that may follow. ``check`` then replays every new
+event against this record.
 
-Not here: doing anything to the service (``tests.faults.machine``).
+Not here: actions on the service (``tests.faults.machine``).
 """
 
 from __future__ import annotations
@@ -23,8 +21,7 @@ OUTAGE_SECONDS: Final = 30.0
 HOLD_SECONDS: Final = 10.0
 HEARTBEAT_SECONDS: Final = 5.0
 CAUSE_SECONDS: Final = 10.0
-"""How long a node of a gang that only lost the others waits for one that knows why, beside a
-lease."""
+"""Limit, beside a lease, for a cause from another node if a node of a gang only lost its peers."""
 
 FINAL: Final = frozenset({"succeeded", "failed", "cancelled"})
 STEPS: Final = {
@@ -35,7 +32,7 @@ STEPS: Final = {
     "requeued": ({"starting", "running"}, "queued"),
     "cancelled": ({"queued", "starting", "running"}, "cancelled"),
 }
-"""What each event says: from which states, to which."""
+"""Transition of each event: from these states, to this one."""
 NEVER_AGAIN: Final = ("user_error", "bad_spec", "timed_out", "non_finite", "exit_stall")
 MAYBE_AGAIN: Final = (
     "killed",
@@ -48,16 +45,18 @@ MAYBE_AGAIN: Final = (
 )
 STOPS: Final = ("cancelled", "timed_out", "shutdown", "preempted")
 CONSEQUENCES: Final = ("network", "stall")
-"""Of a gang: the node that says so does not know why. Neither these nor a stop end the gang while
-others go on."""
+"""Of a gang: outcomes without a cause.
+
+Neither these nor a stop end the gang while other parts continue.
+"""
 
 
-class PromiseBroken(AssertionError):  # noqa: N818 -- reads as what it says
-    """The service did what it promises not to do."""
+class PromiseBroken(AssertionError):  # noqa: N818 -- the name is a sentence
+    """The service broke one of its guarantees."""
 
 
 def must(holds: bool, promise: str, *about: object) -> None:
-    """Fail, naming the promise, where it does not hold."""
+    """Fail with the guarantee if it does not hold."""
     if not holds:
         raise PromiseBroken(": ".join(str(part) for part in (promise, *about)))
 
@@ -71,7 +70,7 @@ class Job:
     attempt: int = 0
     cancel_asked: bool = False
     expected: list[set[str]] = field(default_factory=list)
-    """Events that must come next, in this order; of each set one."""
+    """Events that must come next, in this order; one of each set."""
     points: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
     checkpoints: set[tuple[int, int]] = field(default_factory=set)
 
@@ -91,12 +90,12 @@ class Part:
     state: str = "assigned"
     offset: int = 0
     said: str = ""
-    """How it ended, by its own node's word."""
+    """Its outcome, as reported by its own node."""
     ended_at: float = 0.0
     claimed: bool = False
-    """Whether anybody ever held it."""
+    """True if it was ever held."""
     stream: str = "unopened"
-    """Or open, or sealed."""
+    """Otherwise open, or sealed."""
 
     @property
     def live(self) -> bool:
@@ -104,20 +103,20 @@ class Part:
 
 
 class Model:
-    """Everything that was accepted, and what must have become of it."""
+    """All accepted jobs, and their required states."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
         self.parts: dict[str, Part] = {}
         self.seen_at: dict[str, float] = {}
-        """When each node was heard last."""
+        """Time of each node's last heartbeat."""
         self.pass_ended_at: float | None = None
         self.pass_held_until = 0.0
         self.may_place = False
-        """Whether a pass was made since the last look."""
+        """True if a cycle ran since the last check."""
         self._last_event = 0
 
-    # -- what people do
+    # -- actions of users
     # ------------------------------------------------------------------------------------------
 
     def submitted(self, job_id: str) -> None:
@@ -125,20 +124,20 @@ class Model:
         self.jobs[job_id] = Job(job_id)
 
     def cancelled(self, job_id: str) -> bool:
-        """A cancel is asked. Whether it is accepted."""
+        """Record a cancel. Return True if it is accepted."""
         job = self.jobs[job_id]
         if job.state in FINAL:
             return False
         if not job.cancel_asked:
             job.cancel_asked = True
             gang = [] if job.state == "queued" else self._gang(job)
-            if all(part.state == "assigned" for part in gang):  # nothing of it runs
+            if all(part.state == "assigned" for part in gang):  # no part of it runs
                 job.expected.append({"cancelled"})
                 for part in gang:
                     part.state = "released"
         return True
 
-    # -- what nodes do
+    # -- actions of nodes
     # -------------------------------------------------------------------------------------------
 
     def registered(self, node: str, at: float) -> None:
@@ -169,9 +168,9 @@ class Model:
         return True
 
     def renewed(self, node: str, tokens: dict[str, str], at: float) -> dict[str, str | None]:
-        """What the answer to a heartbeat must be.
+        """Return the required answer to a heartbeat.
 
-        The intent of each part that is still this node's.
+        This is the intent of each part that still belongs to this node.
         """
         self.seen_at[node] = at
         answer: dict[str, str | None] = {}
@@ -183,7 +182,7 @@ class Model:
         return answer
 
     def holds(self, part_id: str, token: str) -> bool:
-        """Whether whoever names this part and this token may change anything."""
+        """Return True if a caller with this part and this token may change anything."""
         part = self.parts[part_id]
         return part.state == "claimed" and part.token == token
 
@@ -196,7 +195,10 @@ class Model:
         return True
 
     def opened(self, part_id: str) -> bool:
-        """Who once held a part opens its stream, perhaps long afterwards: then it is sealed."""
+        """Open the stream of a part that was held once.
+
+        If that was long ago, it may be sealed by now.
+        """
         part = self.parts[part_id]
         if part.stream == "sealed":
             return False
@@ -232,7 +234,7 @@ class Model:
             return True
         said = [one.said for one in sorted(gang, key=lambda one: one.ended_at) if one.said]
         stops = [one for one in said if one in STOPS]
-        # After a stop nobody waits for a part that has not begun.
+        # After a stop, no part waits for a part that has not begun.
         if not any(other.state == "claimed" if stops else other.live for other in gang):
             first = stops + [one for one in said if one in CONSEQUENCES]
             self._end_attempt(job, first[0] if first else "succeeded")
@@ -246,17 +248,22 @@ class Model:
         part.state = "released"
         return True
 
-    # -- what schedulers do
+    # -- actions of schedulers
     # --------------------------------------------------------------------------------------
 
-    def pass_is_held(self, at: float) -> bool:
-        """Whether somebody else makes the pass. A hold from before the clock was set back holds
-        nobody up."""
+    def cycle_is_held(self, at: float) -> bool:
+        """Return True if another scheduler holds the lease.
+
+        A hold from before the clock was set back delays no scheduler.
+        """
         return at < self.pass_held_until <= at + 2 * HOLD_SECONDS
 
-    def pass_begins(self, at: float) -> bool:
-        """Whether the pass may be made; leases are spared where the service itself was away."""
-        if self.pass_is_held(at):
+    def cycle_begins(self, at: float) -> bool:
+        """Return True if the cycle may run.
+
+        Leases are spared if the service itself was unavailable.
+        """
+        if self.cycle_is_held(at):
             return False
         for part in self.parts.values():
             if (
@@ -269,8 +276,8 @@ class Model:
                     part.lease_until = max(part.lease_until, at + LEASE_SECONDS)
         return True
 
-    def pass_looks(self, at: float) -> None:
-        """A pass loses what has expired by now, and nothing else."""
+    def cycle_looks(self, at: float) -> None:
+        """End the attempts that have expired by now, and no others."""
         for part in sorted(self.parts.values(), key=lambda one: one.lease_until):
             if part.live and part.lease_until < at:
                 claimed = part.state == "claimed"
@@ -285,8 +292,10 @@ class Model:
         self.may_place = True
 
     def _settle(self, part: Part) -> None:
-        """It lost the others: if all of these went on well for long enough, nobody will name
-        another cause."""
+        """The part lost the others.
+
+        If all of these continued for long enough, none of them names another cause.
+        """
         job = self.jobs[part.job]
         others = [
             other for other in self._gang(job) if other.live and other.attempt == part.attempt
@@ -299,14 +308,14 @@ class Model:
         ):
             self._end_attempt(job, part.said)
 
-    def pass_ends(self, at: float) -> None:
+    def cycle_ends(self, at: float) -> None:
         self.pass_ended_at, self.pass_held_until = at, 0.0
 
-    # -- what must be so
+    # -- invariants
     # -----------------------------------------------------------------------------------------
 
     def check(self, look: Any, at: float) -> None:
-        """Compare what is with what must be."""
+        """Compare the actual with the required state."""
         must(
             look.jobs.keys() == self.jobs.keys(),
             "P1: every accepted job is there, once",
@@ -432,7 +441,7 @@ class Model:
             expected,
         )
 
-    # -- how an attempt ends
+    # -- end of an attempt
     # -------------------------------------------------------------------------------------
 
     def _end_attempt(self, job: Job, reason: str) -> None:

@@ -1,11 +1,10 @@
-"""A link to a server that can be cut and healed: while it is cut nothing passes, and nobody is
-told.
+"""A link to a server that can be cut and healed: while it is cut, no byte and no error passes.
 
-As when packets are dropped: connections stay open and silent, new ones are not answered. What was
-sent meanwhile arrives when the link is healed, as TCP would send it again, or is lost with its
-connections, as if that had taken too long.
+This is like dropped packets: connections remain open and silent, and new ones are not answered.
+Bytes sent meanwhile arrive when the link is healed, as TCP would send them again, or are lost with
+their connections, as if that had taken too long.
 
-Not here: connections that break with a word (``tests.faults.wire``).
+Not here: connections that break with an error (``tests.faults.wire``).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ BLOCK_BYTES = 65_536
 
 
 class Link:
-    """Listens on a port of its own and passes everything on to what ``connect`` connects to."""
+    """Listener on a port of its own that forwards everything to the target of ``connect``."""
 
     def __init__(self, connect: Callable[[], socket.socket]) -> None:
         self._connect = connect
@@ -44,12 +43,14 @@ class Link:
         self.heal(late=False)
 
     def cut(self) -> None:
-        """Let nothing pass from now on."""
+        """Stop all traffic from now on."""
         self._passes.clear()
 
     def heal(self, *, late: bool) -> None:
-        """Let everything pass again: also what was sent meanwhile, if ``late``; or break the
-        connections of before."""
+        """Resume all traffic.
+
+        If ``late``, pending bytes are delivered. Otherwise all earlier connections break.
+        """
         if not late:
             with self._lock:
                 for end in self._ends:
@@ -79,7 +80,7 @@ class Link:
                 back.join()
 
     def _pass(self, source: socket.socket, target: socket.socket) -> None:
-        """Pass on what comes, and the end with it."""
+        """Forward incoming bytes, and the end of the stream."""
         with suppress(OSError):
             while block := source.recv(BLOCK_BYTES):
                 self._passes.wait()
@@ -94,7 +95,7 @@ class Link:
 
 
 class _Known:
-    """An end that ``heal`` may break."""
+    """A connection that ``heal`` may break."""
 
     def __init__(self, end: socket.socket, ends: set[socket.socket], lock: threading.Lock) -> None:
         self._end, self._ends, self._lock = end, ends, lock
@@ -109,7 +110,7 @@ class _Known:
 
 
 def to_postgres(url: str) -> Callable[[], socket.socket]:
-    """Connects to the server that a database's URL names."""
+    """Return a function that connects to the server of a database's URL."""
     named = make_url(url)
     host = str(named.query.get("host", named.host))
     port = named.port or 5432
@@ -121,7 +122,7 @@ def to_postgres(url: str) -> Callable[[], socket.socket]:
 
 
 def to_unix(path: str) -> Callable[[], socket.socket]:
-    """Connects to a unix socket."""
+    """Return a function that connects to a unix socket."""
 
     def connect() -> socket.socket:
         made = socket.socket(socket.AF_UNIX)
@@ -132,6 +133,6 @@ def to_unix(path: str) -> Callable[[], socket.socket]:
 
 
 def through(link: Link, url: str) -> str:
-    """The database's URL by way of the link."""
+    """Return the database's URL through the link."""
     named = make_url(url).difference_update_query(["host"]).set(host="127.0.0.1", port=link.port)
     return named.render_as_string(hide_password=False)

@@ -1,10 +1,10 @@
-"""The control plane as real processes, each of which may be killed, frozen and started again:
-nobody does it for the test.
+"""The control plane as real processes, each of which can be killed, frozen and started again.
 
-Broker, api, schedulers and one node agent over real databases. The agent's launcher is the stand-in
-that runs no ranks, unless a drill is about ranks: then it is the real one.
+Only the test restarts them. Broker, api, schedulers and one node agent run over real databases. The
+agent's launcher is the fake that runs no ranks, unless a drill is about ranks: then it is the real
+one.
 
-Not here: ``lockstep up``, which starts again what was killed (``tests.e2e.service``).
+Not here: ``lockstep up``, which restarts killed programs (``tests.e2e.service``).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from tests.worker.node import FAKE_LAUNCHER, Node
 
 ENDED: Final = {"succeeded", "failed", "cancelled"}
 PATIENCE_SECONDS: Final = 120.0
-"""For what must come at all, where nobody measures when."""
+"""Limit for an effect whose time is not measured."""
 
 
 class Plane:
-    """See the module. Take it from ``running_plane``."""
+    """Control plane of this module. Created by ``running_plane``."""
 
     def __init__(
         self, folder: Path, urls: Urls, broker: Any, *, scale: float, devices: int
@@ -51,7 +51,7 @@ class Plane:
         self._schedulers_started = 0
 
     def start(self, launcher: list[str], *, schedulers: int) -> None:
-        """Start everything at once."""
+        """Start all programs at once."""
         with ThreadPoolExecutor() as pool:
             starts = [
                 pool.submit(self.api.start),
@@ -74,9 +74,9 @@ class Plane:
         return made
 
     def new_api(self, *command: str) -> Program:
-        """Another api over the same databases, not started yet.
+        """Return another api over the same databases, not started yet.
 
-        ``command`` is the module and its words.
+        ``command`` is the module with its arguments.
         """
         return Program(
             self.folder,
@@ -101,7 +101,7 @@ class Plane:
         return Client(url or self.api.url, self.api.token, **options)
 
     def attempts(self) -> Counter[str]:
-        """How many each job has had."""
+        """Return the number of attempts of each job."""
         with self.database.read_jobs() as session:
             rows = session.execute(
                 select(AttemptRow.job_id, func.count()).group_by(AttemptRow.job_id)
@@ -109,14 +109,14 @@ class Plane:
             return Counter(dict(rows.all()))
 
     def states(self) -> dict[str, str]:
-        """Of every job, by id."""
+        """Return the states of all jobs, by id."""
         with self.database.read_jobs() as session:
             return {
                 job: state.value for job, state in session.execute(select(JobRow.id, JobRow.state))
             }
 
     def idle(self) -> bool:
-        """Whether every device is free."""
+        """Return True if every device is free."""
         with self.database.read_jobs() as session:
             return (
                 session.query(AssignmentRow)
@@ -126,7 +126,7 @@ class Plane:
             )
 
     def all_end(self, jobs: set[str], seconds: float = PATIENCE_SECONDS) -> dict[str, str]:
-        """Wait until these have ended; their states."""
+        """Wait until these have ended; return their states."""
 
         def ended() -> dict[str, str] | None:
             found = {job: state for job, state in self.states().items() if job in jobs}
@@ -143,7 +143,10 @@ class Plane:
             ) from None
 
     def end_gapless(self, job: str, flag: Path, drill: Drill) -> None:
-        """Let a job of ``running`` end, as its first attempt, and look for each of its points."""
+        """End a job of ``running`` in its first attempt.
+
+        Check that each of its points is stored.
+        """
         flag.touch()
         (state,) = self.all_end({job}).values()
         assert (state, self.attempts()[job]) == ("succeeded", 1), self.node.events(job)
@@ -154,7 +157,7 @@ class Plane:
         assert list(steps) == list(wanted)
 
     def processes(self) -> dict[str, psutil.Process]:
-        """The programs that run, by name."""
+        """Return the running programs, by name."""
         found = {"api": self.api.process, "agent": self.node.agent}
         found |= {
             f"scheduler {number}": each.process for number, each in enumerate(self.schedulers)
@@ -176,7 +179,7 @@ def running_plane(
     launcher: list[str] = FAKE_LAUNCHER,
     schedulers: int = 1,
 ) -> Iterator[Plane]:
-    """The control plane over migrated databases, up."""
+    """Run the control plane over migrated databases."""
     with running_broker() as broker:
         plane = Plane(folder, urls, broker, scale=scale, devices=devices)
         try:
@@ -187,7 +190,10 @@ def running_plane(
 
 
 def script(source: str, *, name: str = "j", gpus: int = 1, **more: Any) -> dict[str, Any]:
-    """A job whose command is ``source``: Python for the stand-in launcher, a file for the real one."""
+    """Return a job whose command is ``source``.
+
+    This is Python for the fake launcher, and a file for the real one.
+    """
     return {
         "name": name,
         "kind": "script",
@@ -198,14 +204,16 @@ def script(source: str, *, name: str = "j", gpus: int = 1, **more: Any) -> dict[
 
 
 def noted(file: Path) -> str:
-    """Source of a job that notes its start in a file and ends at once."""
+    """Return the source of a job that records its start in a file and ends at once."""
     name = "json.loads((folder / 'assignment.json').read_text())['job_id']"
     return f"open({str(file)!r}, 'a').write({name} + '\\n'); ranks(); finish()"
 
 
 def running(flag: Path) -> str:
-    """Source of a job that sends a point every 20 ms until ``flag`` is there, and then writes into
-    it how many."""
+    """Return the source of a job that sends a point every 20 ms until ``flag`` exists.
+
+    Then it writes their number into that file.
+    """
     return f"""
 turn = 0
 ranks()
@@ -221,5 +229,5 @@ finish()
 
 
 def starts_noted(file: Path) -> Counter[str]:
-    """How often each job's launcher really ran."""
+    """Return the number of real starts of each job's launcher."""
     return Counter(file.read_text().split()) if file.exists() else Counter()

@@ -1,11 +1,10 @@
-"""Bugs that services of this kind have had, each as a change of our own code that a test can make
-and take back.
+"""Typical bugs of such services, each as a change of our own code that a test can make and undo.
 
-They keep the machine honest: it must find every one of them with what an ordinary run looks at.
-Each wraps the real function instead of copying it, so that it stays that bug when the function
+They verify the machine: it must find every one of them with the budget of an ordinary run. Each
+wraps the real function instead of copying it, so that it remains that bug when the function
 changes.
 
-Not here: looking for them (``tests.faults.test_planted``).
+Not here: the search for them (``tests.faults.test_planted``).
 """
 
 from __future__ import annotations
@@ -28,7 +27,10 @@ from lockstep.storage.series import series, streams
 
 
 def fencing_off(patch: pytest.MonkeyPatch) -> None:
-    """The token is carried and never compared: whoever names a part of a job may act for it."""
+    """The token is sent and never compared.
+
+    Any caller that names a part of a job may act for it.
+    """
 
     def trusting(
         real: Callable[..., Any], table: type[AssignmentRow | StreamRow], key: str
@@ -66,7 +68,7 @@ def fencing_off(patch: pytest.MonkeyPatch) -> None:
 
 
 def rescue_by_time_alone(patch: pytest.MonkeyPatch) -> None:
-    """What has been running for longer than a lease is lost, whatever its heartbeats say."""
+    """A job that has run for longer than a lease is lost, despite its heartbeats."""
     real_lose = attempts.lose
 
     def expired(session: Session) -> list[ExpiredAssignment]:
@@ -96,7 +98,7 @@ def rescue_by_time_alone(patch: pytest.MonkeyPatch) -> None:
 
 
 def unguarded_finish(patch: pytest.MonkeyPatch) -> None:
-    """Whoever says how an attempt ended is believed, whatever the job is by then."""
+    """Any report of an attempt's end is accepted, in every state of the job."""
     real_end = attempts.end
 
     def end(session: Session, assignment_id: str, token: str, outcome: Any, **named: Any) -> bool:
@@ -123,7 +125,7 @@ def unguarded_finish(patch: pytest.MonkeyPatch) -> None:
 
 
 def cancel_lost_in_a_requeue(patch: pytest.MonkeyPatch) -> None:
-    """An attempt that ends for a reason of its own takes the wish to cancel the job with it."""
+    """An attempt that ends for its own reason discards the requested cancel."""
 
     def forgetful(real: Callable[..., bool]) -> Callable[..., bool]:
         @wraps(real)
@@ -143,10 +145,10 @@ def cancel_lost_in_a_requeue(patch: pytest.MonkeyPatch) -> None:
 
 
 def null_first_heartbeat(patch: pytest.MonkeyPatch) -> None:
-    """A claimed part has no lease until its first heartbeat, and what is not there is never less
-    than now.
+    """A claimed part has no lease until its first heartbeat.
 
-    The column refuses NULL, which is the guard against this. Infinity compares as NULL would.
+    A missing value is never below now. The column refuses NULL, which prevents this bug. Infinity
+    compares as NULL would.
     """
     real_claim = attempts.claim
 
@@ -165,9 +167,8 @@ def null_first_heartbeat(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(attempts, "claim", claim)
 
 
-def seal_only_what_is_open(patch: pytest.MonkeyPatch) -> None:
-    """Where nothing was ever opened there is nothing to seal: so it can be opened by whoever was
-    lost."""
+def seal_only_open_streams(patch: pytest.MonkeyPatch) -> None:
+    """A stream that was never opened is not sealed, so a lost attempt can open it."""
     real_seal = streams.seal
 
     def seal(session: Session, assignment_id: str, **named: Any) -> bool:
@@ -186,6 +187,6 @@ PLANTED: Final = (
     unguarded_finish,
     cancel_lost_in_a_requeue,
     null_first_heartbeat,
-    seal_only_what_is_open,
+    seal_only_open_streams,
 )
-"""All of them."""
+"""All planted bugs."""

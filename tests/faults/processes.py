@@ -1,5 +1,4 @@
-"""What drills on the processes of one job share: the job, who runs it, when it moved, and what is
-left of it.
+"""Common parts of the drills on the processes of one job: the job, its processes, times, leftovers.
 
 Not here: the service itself (``tests.e2e.service``), and any fault (the ``test_*`` beside this).
 """
@@ -27,7 +26,7 @@ from tests.e2e.weights import weights
 EVERY_STEPS = 10
 """Steps from one checkpoint to the next."""
 STEPS_PER_FAULT = 60
-"""Of a job that is struck again and again: more than it makes from a resume to the next fault."""
+"""Of a job that gets many faults: more than it runs from a resume to the next fault."""
 DAEMON = """
 import os, pathlib, signal, sys, time
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -94,17 +93,16 @@ def stay_away(how):
 def train(
     service: Service, name: str, steps: int, *, pause: float = 0.002, **train: Any
 ) -> dict[str, Any]:
-    """Two ranks that train for ``steps`` steps, of some 20 ms with the default pause until
-    ``hurry``."""
+    """Return two ranks that train for ``steps`` steps of some 20 ms by default until ``hurry``."""
     checkpoint = {"checkpoint": {"every_steps": EVERY_STEPS}, **train}
     enough = _enough(service, name)
-    enough.unlink(missing_ok=True)  # of a job of this name before
+    enough.unlink(missing_ok=True)  # of an earlier job of this name
     args = {"pause": pause, "enough": str(enough)}
     return slow(service, service.home / "code", name, args=args, steps=steps, **checkpoint)
 
 
 def hurry(service: Service, job_id: str) -> None:
-    """Nothing more has to meet such a job: let it take its last steps without pauses."""
+    """Let a job run its last steps without pauses, after its last fault."""
     _enough(service, service.job(job_id)["name"]).touch()
 
 
@@ -115,7 +113,10 @@ def _enough(service: Service, name: str) -> Path:
 def tricky(
     service: Service, folder: Path, task: str, *, args: dict[str, Any], steps: int, **more: Any
 ) -> dict[str, Any]:
-    """A job of one of the tasks above; ``more`` goes into ``train``, but for ``retry``."""
+    """Return a job of one of the tasks above.
+
+    ``more`` goes into ``train``, except for ``retry``.
+    """
     folder.mkdir(exist_ok=True)
     (folder / "task.py").write_text(TRICKY_TASK)
     retry = {"retry": more.pop("retry")} if "retry" in more else {}
@@ -138,19 +139,22 @@ def tricky(
 
 @cache
 def undisturbed(service: Service, steps: int) -> dict[str, torch.Tensor]:
-    """What such a job ends at if nothing happens to it. Without pauses: nobody has to meet it."""
+    """Return the result of such a job without faults.
+
+    It runs without pauses, because it needs no time for faults.
+    """
     job = service.submit(train(service, f"calm-{steps}", steps, pause=0.0))
     assert service.ended(job["id"], 120)["state"] == "succeeded"
     return weights(service, job["id"])
 
 
 def same(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> bool:
-    """Whether two models are equal bit by bit."""
+    """Return True if two models are equal bit by bit."""
     return one.keys() == two.keys() and all(tensor.equal(two[name]) for name, tensor in one.items())
 
 
 def gone(processes: Iterable[psutil.Process], seconds: float, what: str) -> float:
-    """Wait until none of them is left; seconds since the epoch of that moment."""
+    """Wait until none of them is left; return that moment in seconds since the epoch."""
     waiting = list(processes)
     deadline = time.monotonic() + seconds
     while any(map(alive, waiting)):
@@ -168,12 +172,12 @@ class Gang:
     ranks: tuple[psutil.Process, ...]
 
     @property
-    def everybody(self) -> tuple[psutil.Process, ...]:
+    def members(self) -> tuple[psutil.Process, ...]:
         return (self.launcher, *self.ranks)
 
 
 def gang_of(service: Service, job_id: str, attempt: int, seconds: float = 120) -> Gang:
-    """The processes of an attempt, once its ranks were started."""
+    """Return the processes of an attempt, as soon as its ranks were started."""
 
     def ask() -> Path | None:
         folders = service.folders(job_id)
@@ -184,7 +188,7 @@ def gang_of(service: Service, job_id: str, attempt: int, seconds: float = 120) -
 
 
 def gang_in(folder: Path) -> Gang:
-    """The processes of the attempt in this folder."""
+    """Return the processes of the attempt in this folder."""
     ranks = sorted(
         json.loads((folder / "ranks.json").read_text())["ranks"], key=lambda one: one["rank"]
     )
@@ -195,7 +199,7 @@ def gang_in(folder: Path) -> Gang:
 
 
 def signalled(processes: Iterable[psutil.Process], number: signal.Signals) -> float:
-    """Send each of them a signal; seconds since the epoch of that moment."""
+    """Send each of them a signal; return that moment in seconds since the epoch."""
     at = time.time()
     for process in processes:
         process.send_signal(number)
@@ -203,11 +207,10 @@ def signalled(processes: Iterable[psutil.Process], number: signal.Signals) -> fl
 
 
 def frozen(processes: Sequence[psutil.Process], folder: Path) -> float:
-    """SIGSTOP them at a moment at which none of them writes to the SQLite files in ``folder``;
-    seconds since the epoch.
+    """SIGSTOP them at a moment without a write to the SQLite files in ``folder``.
 
-    Whoever is stopped inside a transaction keeps everybody else from writing: one machine stands
-    still then.
+    Return that moment in seconds since the epoch. A process that is stopped inside a transaction
+    blocks all other writers, because only one machine stands still.
     """
     for _ in range(100):
         at = signalled(processes, signal.SIGSTOP)
@@ -219,7 +222,7 @@ def frozen(processes: Sequence[psutil.Process], folder: Path) -> float:
         if all(map(_can_be_written, folder.glob("*.db"))):
             return at
         signalled(processes, signal.SIGCONT)
-        time.sleep(0.2)  # to come to the end of it
+        time.sleep(0.2)  # until its end
     raise AssertionError("there is always one of them that writes")
 
 
@@ -236,7 +239,10 @@ def _can_be_written(file: Path) -> bool:
 
 
 def saved_by(service: Service, job_id: str, attempt: int, seconds: float = 120) -> int:
-    """Step of the first checkpoint that an attempt has published: it counts as progress."""
+    """Return the step of the first checkpoint that an attempt has published.
+
+    It counts as progress.
+    """
 
     def ask() -> int | None:
         return next(
@@ -252,7 +258,7 @@ def saved_by(service: Service, job_id: str, attempt: int, seconds: float = 120) 
 
 
 def stepped_at(service: Service, job_id: str, attempt: int, seconds: float = 120) -> float:
-    """When an attempt completed its first step, in seconds since the epoch."""
+    """Return the time of an attempt's first step, in seconds since the epoch."""
 
     def ask() -> float | None:
         found = points(service, job_id, attempt, "train/loss")
@@ -262,7 +268,7 @@ def stepped_at(service: Service, job_id: str, attempt: int, seconds: float = 120
 
 
 def points(service: Service, job_id: str, attempt: int, name: str) -> dict[str, Any] | None:
-    """One series of an attempt as it is stored, with what later attempts hide."""
+    """Return one stored series of an attempt, with the points that later attempts hide."""
     query = {"names": name, "attempts": "all", "max_points": 10_000}
     answer = service.http.get(f"/v1/jobs/{job_id}/metrics", params=query)
     assert answer.status_code == 200, answer.text
@@ -278,8 +284,10 @@ def event_at(
     *,
     nth: int = 1,
 ) -> tuple[float, dict[str, Any]]:
-    """When something happened for the nth time to an attempt, or to the job, in seconds since the
-    epoch, and what."""
+    """Return time and data of the nth event of a kind, of an attempt or of the job.
+
+    The time is in seconds since the epoch.
+    """
 
     def ask() -> dict[str, Any] | None:
         found = [

@@ -1,12 +1,11 @@
-"""The faults that Lockstep must survive, what must happen in each, and what the drills measured of
-them.
+"""Faults that Lockstep must survive, the required results, and the measurements of the drills.
 
 A run with ``LOCKSTEP_RECORD_DRILLS`` naming a file merges its rows into it, by test; ``make drill``
 does so with ``docs/drills.json``, and ``docs/generate.py`` draws the table of
-``docs/reliability.md`` from it. A fault without a row says so: nothing here counts as passed
-because it was written down.
+``docs/reliability.md`` from it. A fault without a row is listed as such: an entry here is not a
+passed test.
 
-Not here: the drills (most are the ``test_*`` beside this), and how one of them counts and times
+Not here: the drills (most are the ``test_*`` beside this), and the counts and times of one
 (``tests.faults.table``).
 """
 
@@ -44,10 +43,10 @@ FAULTS: Final[dict[int, tuple[str, str]]] = {
         "SIGKILL the api between commit and answer; submits repeated",
         "one job for each, not one more or less",
     ),
-    6: ("SIGKILL the api between commit and bell", "the job starts, once"),
+    6: ("SIGKILL the api between commit and notification", "the job starts, once"),
     7: (
         "the broker is killed and started again, over and over",
-        "bells are heard again; running jobs are not touched",
+        "notifications are heard again; running jobs are not touched",
     ),
     8: ("the broker is flushed with jobs queued", "every job starts, none twice"),
     9: ("the broker is frozen", "submits are answered as quickly as ever"),
@@ -102,25 +101,25 @@ FAULTS: Final[dict[int, tuple[str, str]]] = {
         "running jobs are whole again from their spools and from the store; none fails for storage",
     ),
 }
-"""By number: the fault, and what must happen. The numbers are names and never change."""
+"""By number: the fault, and the required result. The numbers are names and never change."""
 
 
 def numbers(fault: str) -> list[int]:
-    """The faults that a row is about: ``F10/11`` is about two."""
+    """Return the faults of a row: ``F10/11`` is about two."""
     return [int(number) for number in re.findall(r"\d+", fault)]
 
 
 def merge(file: Path, rows: Mapping[str, Row], verdicts: Mapping[str, str], *, today: str) -> None:
-    """Put a run's rows into the file, each in the place of what its test left before.
+    """Write a run's rows into the file, in place of earlier rows of the same tests.
 
-    A drill that could not run here does not wipe out what was measured where it could.
+    A drill that could not run here does not remove an earlier measurement.
 
     Parameters
     ----------
     file : Path
-        Created where it is missing.
+        Created if it is missing.
     rows, verdicts : mapping
-        By test: what a drill saw, and ``passed``, ``failed``, ``error`` or ``NOT RUN``.
+        By test: observations of a drill, and ``passed``, ``failed``, ``error`` or ``NOT RUN``.
     today : str
         As ``2026-11-21``.
     """
@@ -162,11 +161,11 @@ def _summary(seen: list[float], limit: float | None) -> dict[str, float | None] 
 
 
 def table() -> str:
-    """What was measured, as Markdown: a line for each drill of each fault."""
+    """Return the measurements as Markdown: a line for each drill of each fault."""
     rows = json.loads(MEASURED.read_text(encoding="utf-8")) if MEASURED.is_file() else {}
     by_fault: dict[int, list[Row]] = {}
     for test, row in rows.items():
-        if _exists(test):  # Of a drill that is gone nothing is known any more.
+        if _exists(test):  # A drill that no longer exists has no result.
             for number in numbers(row["fault"]):
                 by_fault.setdefault(number, []).append(row)
     lines = [
@@ -210,7 +209,7 @@ def _times(seen: dict[str, float | None] | None) -> str:
 
 
 def _exists(test: str) -> bool:
-    """Whether there still is a test that pytest names so."""
+    """Return True if a test with this pytest id still exists."""
     file, _, name = test.partition("[")[0].partition("::")
     return name in _tests_in(HERE.parents[1] / file)
 

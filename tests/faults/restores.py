@@ -1,6 +1,6 @@
-"""Ways to put a backup in place of both databases, as their own tools do it.
+"""Ways to restore a backup of both databases, with their own tools.
 
-Not here: what must survive it (``test_restore``, ``test_ordinary_restore``).
+Not here: the required result (``test_restore``, ``test_ordinary_restore``).
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def pg(server: PostgresServer, program: str, database: str, *words: str) -> None
 
 
 def dumped(server: PostgresServer, name: str, folder: Path) -> str:
-    """Dump a database; returns the file."""
+    """Dump a database; return the file."""
     file = str(folder / f"dump-{time.monotonic_ns()}")
     pg(server, "pg_dump", name, "-Fc", "--file", file)
     return file
 
 
 def beside(server: PostgresServer, name: str, file: str) -> None:
-    """Restore into another database, and rename that."""
+    """Restore into another database, and rename that one."""
     other = server.create()
     pg(server, "pg_restore", other, "--exit-on-error", file)
     server.drop(name)
@@ -63,7 +63,10 @@ def ordinary(server: PostgresServer, name: str, file: str) -> None:
 
 
 def slow(server: PostgresServer, name: str, file: str, *, pause_seconds: float) -> None:
-    """The ordinary way, of a large database: for a while all tables are there, and empty."""
+    """Restore the ordinary way, with a large database.
+
+    For a while all tables exist without rows.
+    """
     server.recreate(name)
     for section in SECTIONS:
         if section == "data":
@@ -72,12 +75,12 @@ def slow(server: PostgresServer, name: str, file: str, *, pause_seconds: float) 
 
 
 def clean(server: PostgresServer, name: str, file: str) -> None:
-    """Restore over the tables that are there."""
+    """Restore over the existing tables."""
     pg(server, "pg_restore", name, "--exit-on-error", "--clean", "--if-exists", file)
 
 
 def paths(urls: Urls) -> list[Path]:
-    """Both SQLite files, the series database first."""
+    """Return both SQLite files, the series database first."""
     return [Path(make_url(url).database or "") for url in reversed(urls)]
 
 

@@ -1,11 +1,9 @@
-"""The service without its processes: the real application, storage and scheduler over real
-databases, on a moved clock.
+"""The service without its processes: the real application, storage and scheduler.
 
-``look`` reads everything that the promises speak of, past the code under test: rows as they lie
-there.
+They run over real databases, on a simulated clock. ``look`` reads all data of the guarantees
+directly from the rows, without the code under test.
 
-Not here: what must be found (``tests.faults.model``), and who does what when
-(``tests.faults.machine``).
+Not here: the required state (``tests.faults.model``), and the actions (``tests.faults.machine``).
 """
 
 from __future__ import annotations
@@ -62,10 +60,10 @@ class Happened(NamedTuple):
 
 @dataclass(frozen=True)
 class Look:
-    """Everything, as it is now."""
+    """Complete current state."""
 
     jobs: dict[str, JobView]
-    """As the api's list shows them, by id."""
+    """As in the api's list, by id."""
     attempts: list[AttemptRow]
     parts: dict[str, AssignmentRow]
     """Assignments by id."""
@@ -76,29 +74,29 @@ class Look:
     checkpoints: list[tuple[str, int, int]]
     """(job, attempt, step)."""
     points: dict[tuple[str, int], list[tuple[int, float]]]
-    """(step, value) of the job's own metrics in the order in which they came, by (job, attempt)."""
+    """(step, value) of the job's own metrics in the order of arrival, by (job, attempt)."""
     scalars: dict[tuple[str, int], list[tuple[int, float]]]
-    """The same of its event files, whose series are called ``tb/…``."""
+    """The same of its event files, whose series have the prefix ``tb/``."""
     streams: dict[str, StreamRow]
     """By assignment."""
 
 
-class Bells:
-    """What was rung and nobody has heard yet."""
+class Notifications:
+    """Notifications that were sent and not received yet."""
 
     def __init__(self) -> None:
-        self.rung: list[Message] = []
+        self.sent: list[Message] = []
 
     def publish(self, message: Message) -> None:
-        self.rung.append(message)
+        self.sent.append(message)
 
 
 class Service:
-    """See the module. ``close`` it."""
+    """Service of this module. ``close`` it."""
 
     timings = Timings()
     wiped = 0
-    """How many lives it has had."""
+    """Number of its lives."""
 
     def __init__(
         self, urls: Urls, store: Path, *, prepare: Callable[[Engine], None] = lambda _engine: None
@@ -106,7 +104,7 @@ class Service:
         self.urls = urls
         self.store = store
         self.clock = DatabaseClock(urls[0])
-        self.bells = Bells()
+        self.notifications = Notifications()
         self.database = opened(urls, self.clock, prepare)
         self._open()
         with self.database.jobs() as session:
@@ -114,7 +112,7 @@ class Service:
 
     @property
     def kind(self) -> str:
-        """Of its databases."""
+        """Return the kind of its databases."""
         return self.urls[0].partition(":")[0].partition("+")[0]
 
     def _open(self) -> None:
@@ -122,7 +120,7 @@ class Service:
             settings_for(self.urls, self.store),
             self.database,
             BlobStore(str(self.store)),
-            self.bells,
+            self.notifications,
         )
         self._client = TestClient(
             app, headers={"Authorization": f"Bearer {TOKEN}"}, raise_server_exceptions=False
@@ -134,9 +132,9 @@ class Service:
         self.database.close()
 
     def restart(self) -> None:
-        """End the api and the scheduler, with their connections and all they know, and start them again.
+        """End the api and the scheduler with their connections and all state, and start them again.
 
-        The engines stay: they know statements, and no rows.
+        The engines remain: they cache statements, and no rows.
         """
         self._shut()
         self._open()
@@ -146,7 +144,7 @@ class Service:
         self.clock.close()
 
     def wipe(self) -> None:
-        """Make it as new: a database of its own for each example would cost more than the example."""
+        """Delete all data: a new database for each example would cost more than the example."""
         self.wiped += 1
         with self.database.jobs() as session:
             for table in reversed(JobsBase.metadata.sorted_tables):
@@ -160,15 +158,15 @@ class Service:
         with self.database.series() as session:
             for table in SeriesBase.metadata.sorted_tables:
                 session.execute(delete(table))
-        self.bells.rung.clear()
+        self.notifications.sent.clear()
 
     def register(self, name: str, devices: int) -> None:
         with self.database.jobs() as session:
             found = [DeviceInfo(index, "cpu", "cpu") for index in range(devices)]
             nodes.register(session, name, found, version="1", boot_id="b")
 
-    def make_pass(self, owner: str, **options: Any) -> CycleReport:
-        return run_cycle(self.database, self.bells, self.timings, owner=owner, **options)
+    def run_one_cycle(self, owner: str, **options: Any) -> CycleReport:
+        return run_cycle(self.database, self.notifications, self.timings, owner=owner, **options)
 
     def look(self) -> Look:
         points: dict[tuple[str, int], list[tuple[int, float]]] = defaultdict(list)
@@ -198,7 +196,7 @@ class Service:
                 .options(undefer(SeriesChunkRow.points))
                 .order_by(SeriesChunkRow.seq)
             )
-            # What its node measures comes when it comes.
+            # Measurements of its node arrive at any time.
             chunks = chunks.where(SeriesChunkRow.name.not_like(f"{SYSTEM}%"))
             for chunk in session.scalars(chunks):
                 unpacked = unpack(chunk.points)
@@ -220,7 +218,10 @@ class Service:
 
 
 def opened(urls: Urls, clock: DatabaseClock, prepare: Callable[[Engine], None]) -> Database:
-    """The databases with this clock; durability is off, because no power is cut here."""
+    """Return the databases with this clock.
+
+    Durability is off, because no power cut is tested.
+    """
     database = Database(*urls)
     for engine in {database._jobs, database._series}:
         clock.rule(engine)

@@ -1,12 +1,10 @@
-"""A service under load and under fire for as long as one likes: who submits, who looks, and who
-breaks things.
+"""A service under load and under faults for any time.
 
-Two nodes with simulated ranks, an api, two schedulers and a broker; so many jobs at a time, so many
-clients that look at them, and again and again something is killed or stands still for a while.
-Whoever broke it starts it again, as a person's init system would, and an operator gives quarantined
-nodes work again.
+Two nodes with simulated ranks, an api, two schedulers and a broker run a number of jobs at a time.
+Clients poll the jobs, and repeatedly a program is killed or stands still for a while. The test
+restarts it, like an init system, and resumes quarantined nodes, like an operator.
 
-Not here: what must hold in the end (``tests.faults.test_soak``).
+Not here: the required final state (``tests.faults.test_soak``).
 """
 
 from __future__ import annotations
@@ -34,17 +32,17 @@ from tests.faults.plane import Plane, script
 from tests.worker.node import FAKE_LAUNCHER, Node
 
 PATIENCE_SECONDS: Final = 240.0
-"""A client's: longer than anything is away."""
+"""Limit of a client: longer than any outage."""
 LOOK_SECONDS: Final = 0.5
-"""Between two looks of one client."""
+"""Between two polls of one client."""
 CANCELLED_SHARE: Final = 0.1
 STUBBORN_SHARE: Final = 0.1
 POINTS: Final = (20, 200)
 """Of one job: fewest and most."""
 RETRIES: Final = 100
-"""So many that no job fails because it was struck too often."""
+"""High enough that no job fails because of the number of its faults."""
 AWAY_SECONDS: Final = 5.0
-"""How long something that was killed stays away, at most."""
+"""Longest time until a killed program is restarted."""
 
 WORK: Final = """
 work = json.loads((folder / "assignment.json").read_text())
@@ -60,12 +58,12 @@ for step in range(1, {points} + 1):
     time.sleep(0.05)
 finish()
 """
-"""A rank that says how many points it has written also where the service cannot take it away."""
+"""A rank that reports the number of its points also if the service cannot receive them."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """How much of everything."""
+    """Amounts of the load."""
 
     seconds: float = 1200.0
     fault_seconds: float = 20.0
@@ -75,7 +73,7 @@ class Load:
 
     @classmethod
     def from_environment(cls) -> Load:
-        """``LOCKSTEP_SOAK_SECONDS`` and so on; a seed of its own for each run that names none."""
+        """Read ``LOCKSTEP_SOAK_SECONDS`` and so on; without a named seed, each run has its own."""
         named = {
             name: os.environ.get(f"LOCKSTEP_SOAK_{name.upper()}")
             for name in cls.__dataclass_fields__
@@ -90,25 +88,25 @@ class Load:
 
 @dataclass
 class Accepted:
-    """What the service has said yes to."""
+    """Requests that the service has accepted."""
 
     points: dict[str, int] = field(default_factory=dict)
     """Of each job."""
     cancelled: set[str] = field(default_factory=set)
-    """Of whom a cancel was asked."""
+    """Jobs with a requested cancel."""
 
 
 class Seen(NamedTuple):
-    """What a program held at one moment."""
+    """Resources of a program at one moment."""
 
     warm_seconds: float
-    """For so long it has lived under this load."""
+    """Time that it has lived under this load."""
     descriptors: int
     resident_bytes: int
 
 
 class Soak:
-    """See the module."""
+    """Soak test of this module."""
 
     def __init__(self, plane: Plane, second: Node, load: Load, folder: Path) -> None:
         self.plane, self.load, self.written = plane, load, folder
@@ -117,14 +115,14 @@ class Soak:
         self.faults: Counter[str] = Counter()
         self.looks = 0
         self.broken: list[str] = []
-        """What clients saw that must not be."""
+        """Violations that clients observed."""
         self.held: dict[tuple[str, int], list[Seen]] = defaultdict(list)
         """By program and process."""
         self._chance = random.Random(load.seed)
         self._over = threading.Event()
 
     def run(self) -> None:
-        """Until the time is over and every job has ended."""
+        """Run until the time is over and every job has ended."""
         ends_at = time.monotonic() + self.load.seconds
         crowd = [self._thread(self._submit, ends_at), self._thread(self._sample)]
         crowd += [self._thread(self._look, number) for number in range(self.load.clients)]
@@ -144,7 +142,7 @@ class Soak:
         return self.plane.client(patience_seconds=PATIENCE_SECONDS)
 
     def living(self) -> int:
-        """How many jobs have not ended."""
+        """Return the number of jobs that have not ended."""
         with self.plane.database.read_jobs() as session:
             return session.execute(
                 select(func.count()).where(JobRow.state.not_in(TERMINAL))
@@ -154,7 +152,7 @@ class Soak:
         def guarded() -> None:
             try:
                 work(*names)
-            except Exception as error:  # noqa: BLE001 -- of whatever kind: told by the test when all is over
+            except Exception as error:  # noqa: BLE001 -- the test reports it at its end
                 self.broken.append(f"{work.__name__}: {error!r}")
 
         thread = threading.Thread(target=guarded, name=work.__name__, daemon=True)
@@ -168,11 +166,11 @@ class Soak:
             self._resume_nodes()
             time.sleep(LOOK_SECONDS)
 
-    # -- people
+    # -- users
     # ----------------------------------------------------------------------------------------------
 
     def _submit(self, ends_at: float) -> None:
-        """Keep so many jobs going, and cancel some of them at any moment of their lives."""
+        """Keep a number of jobs active, and cancel some of them at any moment of their lives."""
         chance = random.Random(self.load.seed + 1)
         due: list[tuple[float, str]] = []
         with self.client() as client:
@@ -200,7 +198,7 @@ class Soak:
                 raise
 
     def _look(self, number: int) -> None:
-        """One of those who look at jobs all the time: what has ended stays as it is."""
+        """Poll jobs permanently as one client: an ended job never changes."""
         chance = random.Random(self.load.seed + 2 + number)
         ended: dict[str, JobState] = {}
         with self.client() as client:
@@ -319,7 +317,7 @@ class Soak:
                 client.resume(name)
 
     def _launchers(self) -> list[int]:
-        """Pids of launchers that run."""
+        """Return the pids of running launchers."""
         found = []
         for node in self.nodes.values():
             for file in node.dir.glob(f"*/{LAUNCHER}"):
@@ -331,11 +329,11 @@ class Soak:
                     continue  # it has just ended
         return sorted(found)
 
-    # -- what programs hold
+    # -- resources of programs
     # --------------------------------------------------------------------------------------
 
     def programs(self) -> dict[str, psutil.Process]:
-        """The programs that run, by name."""
+        """Return the running programs, by name."""
         found = {
             name: process for name, process in self.plane.processes().items() if name != "agent"
         }

@@ -1,18 +1,17 @@
-"""The story of three jobs, told by the programs' own code and without a process.
+"""A run of three jobs by the programs' own code, without a process.
 
-One succeeds, one is cancelled, and one has to wait for a device and then runs for longer than it
-may.
+One succeeds, one is cancelled, and one has to wait for a device and then exceeds its timeout.
 
-The api answers a client that retries, the scheduler makes passes, and the agent is the real
-supervisor with its real attempts, shippers and reporters. Only three things are not real: there is
-no launcher (its files are written as the contract of the attempt's folder says), nothing is killed,
-and what are threads in an agent are turns that are taken here, one after the other, so that the
-n-th call to a database is much the same in every telling.
+The api answers a client that retries, the scheduler runs cycles, and the agent is the real
+supervisor with its real attempts, uploaders and reporters. Only three parts are not real. There is
+no launcher: its files are written according to the contract of the attempt's folder. No process is
+killed. The threads of an agent are turns that run one after the other, so that the n-th call to a
+database is much the same in every run.
 
-What each of them does when a database fails is its own: the client sends the same key again, the
-scheduler makes another pass, the agent logs it and tries again.
+Each program handles a failing database in its own way: the client sends the same key again, the
+scheduler runs another cycle, the agent logs it and retries.
 
-Not here: making databases fail (``tests.faults.database_faults``).
+Not here: faults of databases (``tests.faults.database_faults``).
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from lockstep.worker.upload import uploaders
 from tests.faults.service import Look, Service
 
 ROUNDS_MAX: Final = 60
-"""A telling without a fault takes about eight."""
+"""A run without a fault takes about eight."""
 SECONDS_PER_ROUND: Final = 5.0
 TRIES: Final = 20
 POINTS: Final = 4
@@ -63,14 +62,16 @@ STOPPED: Final[dict[str, Any]] = {
 LATE: Final[dict[str, Any]] = {**STOPPED, "name": "late", "timeout_seconds": 8}
 ENDS: Final = {"good": "succeeded", "stopped": "cancelled", "late": "failed"}
 MAY_REPEAT: Final = ("placed", "checkpoint", "warning")
-"""Placements and checkpoints are counted otherwise, and a warning may be told twice."""
+"""Placements and checkpoints are counted in another way, and a warning may be repeated."""
 
 
 class Turns:
-    """In the place of ``worker.upload.upload_loop.UploadLoop``: the same life, one step at a time,
-    when ``turn`` is called."""
+    """Replacement of ``worker.upload.upload_loop.UploadLoop``.
 
-    all: list[Turns] = []  # noqa: RUF012 -- emptied by each telling
+    It does the same work, one step per call of ``turn``.
+    """
+
+    all: list[Turns] = []  # noqa: RUF012 -- emptied by each run
 
     def __init__(self, _name: str, step: Any, *, pause_seconds: float) -> None:
         self._step = step
@@ -92,7 +93,7 @@ class Turns:
         return self._over
 
     def turn(self) -> None:
-        with suppress(Exception):  # as the pump does: whatever it is, it is tried again
+        with suppress(Exception):  # as the upload loop does: any error is retried
             while not self._over:
                 last = self._finishing
                 if not self._step(last):
@@ -104,7 +105,7 @@ class Agent:
     """A node's agent. ``turn`` is a second of its life."""
 
     def __init__(
-        self, database: Database, folder: Path, urls: tuple[str, str], rung: list[Any]
+        self, database: Database, folder: Path, urls: tuple[str, str], sent: list[Any]
     ) -> None:
         settings = AgentSettings(
             database_url=urls[0],
@@ -122,7 +123,7 @@ class Agent:
             blobs=BlobStore(settings.store),
             devices=[DeviceInfo(index, "cpu", "cpu") for index in range(2)],
             version="1",
-            freed=lambda: rung.append("freed"),
+            freed=lambda: sent.append("freed"),
             environment={},
         )
 
@@ -154,7 +155,7 @@ class Agent:
 
 @dataclass
 class Telling:
-    """What was told, and what is left of it."""
+    """Record of one run."""
 
     service: Service
     folder: Path
@@ -162,7 +163,7 @@ class Telling:
     rounds: int = 0
 
     def tell(self) -> None:
-        """From the submits to the end of all jobs."""
+        """Run from the submits to the end of all jobs."""
         service = self.service
         Turns.all.clear()
         with ExitStack() as stack:
@@ -181,13 +182,13 @@ class Telling:
             stack.enter_context(
                 patch("lockstep.worker.launch.launching.launch", lambda *_all: None)
             )
-            agent = Agent(service.database, self.folder, service.urls, service.bells.rung)
+            agent = Agent(service.database, self.folder, service.urls, service.notifications.sent)
             agent.turn()
             for body in (GOOD, STOPPED, LATE):
                 self.ids[body["name"]] = self._submit(body)
             for self.rounds in range(1, ROUNDS_MAX + 1):
                 with suppress(LockstepError):  # as its loop does
-                    service.make_pass("one")
+                    service.run_one_cycle("one")
                 agent.turn()
                 self._cancel_once_it_runs()
                 service.clock.advance(SECONDS_PER_ROUND)
@@ -196,7 +197,7 @@ class Telling:
         raise AssertionError(f"after {ROUNDS_MAX} rounds not over: {service.look().jobs}")
 
     def _over(self) -> bool:
-        """Whether nothing is left to do; looked at without being counted."""
+        """Return True if no work is left; these reads are not counted."""
         with unwatched(self.service):
             look = self.service.look()
         return (
@@ -224,8 +225,10 @@ class Telling:
             assert answer.status_code in (202, 409), answer.text
 
     def _asked(self, address: str, body: Any, **more: Any) -> Any:
-        """Ask until there is an answer, as the client does. A failing database is never a defect of
-        the server."""
+        """Repeat until there is an answer, as the client does.
+
+        A failing database is never a defect of the server.
+        """
         for _try in range(TRIES):
             answer = self.service.http.post(address, json=body, **more)
             if answer.status_code != 503:
@@ -233,18 +236,18 @@ class Telling:
             assert answer.headers["retry-after"]
         raise AssertionError(f"{address} does not answer: {answer.text}")
 
-    # -- what must be left
+    # -- required final state
     # ---------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Each job ended once, as it had to, and nothing was written twice."""
+        """Check that each job ended once with the right outcome, and no row was written twice."""
         look = self.service.look()
         assert look.jobs.keys() == set(self.ids.values()), "no job twice"
         states = {name: look.jobs[job_id].state.value for name, job_id in self.ids.items()}
         assert states == ENDS
         for name, job_id in self.ids.items():
             self._check_events(look, job_id)
-            self._check_what_was_shipped(look, job_id, whole=name == "good")
+            self._check_uploads(look, job_id, whole=name == "good")
 
     def _check_events(self, look: Look, job_id: str) -> None:
         mine = [event for event in look.events if event.job == job_id]
@@ -261,7 +264,7 @@ class Telling:
         told = Counter((event.job, event.attempt) for event in mine if event.kind == "checkpoint")
         assert told == {key: count for key, count in saved.items() if key[0] == job_id}
 
-    def _check_what_was_shipped(self, look: Look, job_id: str, *, whole: bool) -> None:
+    def _check_uploads(self, look: Look, job_id: str, *, whole: bool) -> None:
         attempts = [row for row in look.attempts if row.job_id == job_id]
         assert [row.number for row in attempts] == list(range(1, len(attempts) + 1))
         last = attempts[-1].number
@@ -282,8 +285,8 @@ class Telling:
             assert (job_id, last, POINTS) in look.checkpoints
 
 
-class unwatched:  # noqa: N801 -- reads as the statement it is
-    """Calls of the test itself neither fail nor count."""
+class unwatched:  # noqa: N801 -- used like a statement
+    """Context in which calls of the test itself neither fail nor count."""
 
     def __init__(self, service: Service) -> None:
         self._faulty: Any = service.faulty
@@ -296,7 +299,7 @@ class unwatched:  # noqa: N801 -- reads as the statement it is
 
 
 def _let_the_launcher_work(attempt: Attempt) -> None:
-    """What the launcher and rank 0 would have written by now."""
+    """Write the files that the launcher and rank 0 would have written by now."""
     folder = attempt.folder
     assignment = folder.assignment() if folder.exists() else None
     if assignment is None or folder.file(contract.RESULT).exists():

@@ -1,7 +1,8 @@
-"""A process that submits jobs and stores points as fast as it can, and writes down what was
-accepted, until it is killed.
+"""A process that submits jobs and stores points at full speed, and records accepted ones.
 
-Not here: killing it (``tests.faults.test_sqlite_kill``).
+It runs until it is killed.
+
+Not here: the kill (``tests.faults.test_sqlite_kill``).
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from tests.databases import Urls
 BATCH = 3
 """Points of one append."""
 LIFE_SECONDS = 120.0
-"""If whoever was to kill it died first."""
+"""Limit, in case the killing process died first."""
 
 
 def submit_until_killed(urls: Urls, name: str, accepted: Path) -> None:
-    """Each accepted job is a line with its id; each accepted batch of points one with how many
-    points there are."""
+    """Write a line with the id of each accepted job.
+
+    Each accepted batch of points gives a line with their number.
+    """
     database = Database(*urls)
     out = os.open(accepted, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     stream = {"assignment_id": name, "token": name}

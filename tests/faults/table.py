@@ -1,18 +1,17 @@
-"""What a drill saw of one fault, and the table that is printed of all of them at the end of a run.
+"""Observations of a drill about one fault, and the table of all drills at the end of a run.
 
-A drill takes the fixture ``drill``, says which fault it injects and what is allowed, and counts and
-times what happened::
+A drill takes the fixture ``drill``, names its fault and limits, and records counts and times::
 
     drill.begin("F1", "SIGKILL one rank", seed=SEED, detection=5.0, recovery=15.0)
     ...
     drill.injected += 1
     drill.detections.append(seconds)
 
-What it was allowed is checked when the test is over, so that the numbers of a drill that fails are
-in the table too. A drill that cannot run here says why with ``pytest.skip("NOT RUN: …")`` after it
-began, and has its row all the same.
+The limits are checked after the test, so that the numbers of a drill that fails are in the table
+too. A drill that cannot run here gives its reason with ``pytest.skip("NOT RUN: …")`` after it
+began, and also has a row.
 
-Not here: any fault (the ``test_*`` beside this), or what survives it; and where the rows are kept
+Not here: the faults and checks (the ``test_*`` beside this), and the file with the rows
 (``tests.faults.record``).
 """
 
@@ -34,11 +33,10 @@ from tests.faults import record
 _ROW: Final = "drill"
 _PASSED: Final[pytest.StashKey[bool]] = pytest.StashKey()
 CROWDED: Final = 30.0
-"""Factor on all limits in an ordinary run, where other tests and programs share the cores; a long
-form runs alone.
+"""Factor on all limits in an ordinary run, in which other tests and programs use the same cores.
 
-The shortest limit, 2 s, is a minute then: it fails where something waits for a lease that is not
-scaled, or for ever.
+A long form runs alone. The shortest limit, 2 s, is then a minute: it fails if a program waits for a
+lease that is not scaled, or forever.
 """
 _COLUMNS: Final = "{:5} {:44.44} {:>6} {:>20} {:>20} {:>5} {:>8} {:>8}  {:10} {}"
 
@@ -51,19 +49,19 @@ class Drill:
     what: str = ""
     seed: int | None = None
     detection_limit: float | None = None
-    """Seconds from the fault until it was noticed, at most."""
+    """Seconds from the fault until its detection, at most."""
     recovery_limit: float | None = None
-    """Seconds from the fault until what it broke went on, at most."""
+    """Seconds from the fault until the affected work continues, at most."""
     injected: int = 0
     detections: list[float] = field(default_factory=list)
     recoveries: list[float] = field(default_factory=list)
     lost: int = 0
-    """Jobs, points, lines or checkpoints that were accepted and are not there."""
+    """Jobs, points, lines or checkpoints that were accepted and are missing."""
     doubled: int = 0
     orphans: int = 0
-    """Processes that outlived what they belong to."""
+    """Processes that outlived their job or program."""
     patience: float = 1.0
-    """What limits are multiplied by."""
+    """Factor on the limits."""
 
     def begin(
         self,
@@ -74,14 +72,14 @@ class Drill:
         detection: float | None = None,
         recovery: float | None = None,
     ) -> random.Random:
-        """Name the fault and its limits; returns the source of all its chance."""
+        """Name the fault and its limits; return the random generator of the drill."""
         self.fault, self.what, self.seed = fault, what, seed
         self.detection_limit = None if detection is None else detection * self.patience
         self.recovery_limit = None if recovery is None else recovery * self.patience
         return random.Random(seed)
 
     def check(self) -> None:
-        """That the fault was injected, and nothing happened that must not."""
+        """Check that the fault was injected, and that no limit was exceeded."""
         assert self.injected > 0, f"{self.fault}: the fault was never injected"
         for name, seen, limit in (
             ("noticed", self.detections, self.detection_limit),
@@ -98,21 +96,24 @@ class Drill:
 
 @pytest.fixture
 def drill(request: pytest.FixtureRequest) -> Iterator[Drill]:
-    """The row of this test in the table."""
+    """Yield the row of this test in the table."""
     long = request.node.get_closest_marker("drill") is not None
     noted = Drill(patience=1.0 if long else CROWDED)
     request.node.stash[_PASSED] = False
     yield noted
     request.node.user_properties.append(
         (_ROW, asdict(noted))
-    )  # Its reports carry this to whoever prints.
+    )  # Its reports carry this to the process that prints.
     if request.node.stash[_PASSED]:
         noted.check()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The long forms beside this are what ``make drill`` runs; those of other tests are not."""
+    """Mark the long forms beside this for ``make drill``.
+
+    It runs no long forms of other tests.
+    """
     for item in items:
         if item.get_closest_marker("drill") is not None and item.path.is_relative_to(record.HERE):
             item.add_marker("row")
@@ -120,7 +121,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[Any]:
-    """Note which tests passed: one that failed or was skipped need not have injected its fault."""
+    """Record the tests that passed.
+
+    A test that failed or was skipped need not have injected its fault.
+    """
     report: pytest.TestReport = yield
     if report.when == "call":
         item.stash[_PASSED] = report.passed
@@ -128,7 +132,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[Any]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the table, where any drill ran."""
+    """Print the table, if any drill ran."""
     rows: dict[str, dict[str, Any]] = {}
     verdicts: dict[str, str] = {}
     for category in ("passed", "skipped", "failed", "error"):

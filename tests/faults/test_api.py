@@ -1,7 +1,6 @@
-"""The api dies, and its connections break: every submit is one job (F5), and the client says what
-it does (F33).
+"""Death of the api and of its connections: every submit is one job (F5), the client reports (F33).
 
-Not here: the database under it (``test_outages``), the bells that die with it (``test_broker``).
+Not here: the database under it (``test_outages``), and lost notifications (``test_broker``).
 """
 
 from __future__ import annotations
@@ -35,12 +34,11 @@ SEED: Final = int(os.environ.get("LOCKSTEP_TEST_SEED", "5"))
 REFUSED: Final = "refused"
 REFUSED_SECONDS: Final = 0.4
 SAYS: Final = {REFUSED: "connection refused", UNAVAILABLE: "it answered 503"}
-"""What the client gives as the reason; of a connection that broke, that it broke."""
+"""Reason as the client reports it; of a broken connection, that it broke."""
 
 
 class Kept:
-    """An api that is started again whenever it dies: by itself, now and then, before it answers a
-    submit."""
+    """An api that is restarted after each death; it sometimes dies before it answers a submit."""
 
     def __init__(self, program: Program, chance: random.Random, *, rate: float) -> None:
         self.program, self._chance, self._rate = program, chance, rate
@@ -66,7 +64,7 @@ class Kept:
     def _start(self) -> None:
         seed = str(self._chance.randrange(2**32))
         self.program.module = ("tests.faults.dying", "answer", str(self._rate), seed)
-        # It may be dead as soon as it listens: there are many who wait for it.
+        # It may die at its first request, because many requests wait for it.
         with contextlib.suppress(AssertionError):
             self.program.start()
 
@@ -80,7 +78,7 @@ class Kept:
             self._start()
 
 
-def test_every_submit_is_one_job_however_often_api_and_connections_die(
+def test_every_submit_is_one_job_despite_api_and_connection_failures(
     sqlite_urls: Urls, tmp_path: Path, drill: Drill
 ) -> None:
     submit_under_fire(sqlite_urls, tmp_path, drill, wanted=40, at_once=10, kills=1, seed=SEED)
@@ -146,7 +144,7 @@ def submit_under_fire(
 
 
 @pytest.mark.drill
-def test_the_client_tries_again_what_is_safe_and_says_so(
+def test_the_client_retries_safe_requests_with_a_message(
     sqlite_urls: Urls, tmp_path: Path, drill: Drill
 ) -> None:
     chance = drill.begin(
@@ -199,7 +197,7 @@ def test_the_client_tries_again_what_is_safe_and_says_so(
 
 
 def check_jobs(client: Client, drill: Drill, known: list[str], plan: list[tuple[str, str]]) -> None:
-    """One job for each submit, and each cancel was one."""
+    """Check that there is one job for each submit, and one event for each cancel."""
     jobs = {job.id: job for job in client.jobs(limit=500).items}
     wanted = sorted(f"new-{number}" for number, (_way, what) in enumerate(plan) if what == "submit")
     new = sorted(job.name for job in jobs.values() if job.id not in known)
@@ -210,7 +208,7 @@ def check_jobs(client: Client, drill: Drill, known: list[str], plan: list[tuple[
 
 
 class OneFault:
-    """What breaks the next connection: once, and nothing after it."""
+    """Fault of the next connection: once, and none after it."""
 
     def __init__(self) -> None:
         self._due: str | None = None

@@ -1,7 +1,6 @@
-"""Bells are lost and jobs are not: with the api (F6), with a broker that dies (F7), forgets (F8) or
-freezes (F9).
+"""Lost notifications do not lose jobs: death of api (F6) or broker (F7), empty (F8), frozen (F9).
 
-Not here: messages that come three times, or late (``test_ends_and_bells``).
+Not here: messages that come three times, or late (``test_ends_and_notifications``).
 """
 
 from __future__ import annotations
@@ -39,14 +38,16 @@ from tests.faults.table import Drill
 from tests.worker.node import NAME
 
 RARE: Final = 10.0
-"""A pass every 20 s, a heartbeat every 50 s: what happens sooner was heard."""
+"""A cycle every 20 s, a heartbeat every 50 s: an earlier effect comes from a notification."""
 DEVICES: Final = 25
 FLUSH_SECONDS: Final = 0.2
 WARM_CYCLES: Final = 3
-"""After so many a program has opened what it needs once and for all."""
+"""After this number, a program has opened all its permanent resources."""
 GROWTH_FDS_MAX: Final = 4
-"""Fewer than there are cycles after the first ones: a job more that is just ending, but not a
-socket for each broker."""
+"""Fewer than the number of cycles after the first ones.
+
+It allows for one more job that is just ending, but not for a socket per broker.
+"""
 GROWTH_BYTES_MAX: Final = 8 * 1024 * 1024
 AGAIN_SECONDS: Final = 0.5
 
@@ -58,24 +59,26 @@ def plane(tmp_path_factory: pytest.TempPathFactory, migrated_urls: Urls) -> Iter
         yield started
 
 
-def test_a_job_whose_bell_died_with_the_api_starts_once(plane: Plane, drill: Drill) -> None:
-    kill_before_the_bell(plane, drill, times=1)
+def test_a_job_whose_notification_died_with_the_api_starts_once(plane: Plane, drill: Drill) -> None:
+    kill_before_the_notification(plane, drill, times=1)
 
 
 @pytest.mark.drill
-def test_ten_jobs_whose_bells_died_with_the_api_start_once(plane: Plane, drill: Drill) -> None:
-    kill_before_the_bell(plane, drill, times=10)
+def test_ten_jobs_whose_notifications_died_with_the_api_start_once(
+    plane: Plane, drill: Drill
+) -> None:
+    kill_before_the_notification(plane, drill, times=10)
 
 
-def kill_before_the_bell(plane: Plane, drill: Drill, *, times: int) -> None:
-    # A pass comes every two seconds; the rest is for the agent and its launcher.
-    drill.begin("F6", "SIGKILL the api between commit and bell", recovery=5.0)
-    starts = plane.folder / f"starts-without-bell-{times}"
-    dying = plane.new_api("tests.faults.dying", "bell")
+def kill_before_the_notification(plane: Plane, drill: Drill, *, times: int) -> None:
+    # A cycle comes every two seconds. The rest is for the agent and its launcher.
+    drill.begin("F6", "SIGKILL the api between commit and notification", recovery=5.0)
+    starts = plane.folder / f"starts-without-notification-{times}"
+    dying = plane.new_api("tests.faults.dying", "notification")
     jobs = set()
     for number in range(times):
         dying.start()
-        key = f"no-bell-{number}-of-{times}"
+        key = f"no-notification-{number}-of-{times}"
         spec = script(noted(starts), name=key)
         with (
             plane.client(dying.url, patience_seconds=0.0) as client,
@@ -104,21 +107,23 @@ def kill_before_the_bell(plane: Plane, drill: Drill, *, times: int) -> None:
     assert told == dict.fromkeys(jobs, 1)
 
 
-def test_jobs_whose_bells_were_all_forgotten_start_once(plane: Plane, drill: Drill) -> None:
-    forget_all_bells(plane, drill, jobs=10)
+def test_jobs_whose_notifications_were_lost_start_once(plane: Plane, drill: Drill) -> None:
+    lose_all_notifications(plane, drill, jobs=10)
 
 
 @pytest.mark.drill
 @pytest.mark.timeout(600)
-def test_a_hundred_jobs_whose_bells_were_all_forgotten_start_once(
+def test_a_hundred_jobs_whose_notifications_were_lost_start_once(
     plane: Plane, drill: Drill
 ) -> None:
-    forget_all_bells(plane, drill, jobs=100)
+    lose_all_notifications(plane, drill, jobs=100)
 
 
-def forget_all_bells(plane: Plane, drill: Drill, *, jobs: int) -> None:
-    """The agent is stopped while its bells gather, so that not one of them is heard; later ones
-    have moments to live."""
+def lose_all_notifications(plane: Plane, drill: Drill, *, jobs: int) -> None:
+    """Stop the agent while its notifications accumulate, so that it receives none of them.
+
+    Later ones expire within moments.
+    """
     drill.begin("F8", f"broker flushed with {jobs} queued jobs")
     starts = plane.folder / f"starts-{jobs}"
     until(plane.idle, PATIENCE_SECONDS, "devices that are all free")
@@ -132,7 +137,7 @@ def forget_all_bells(plane: Plane, drill: Drill, *, jobs: int) -> None:
             until(
                 lambda: int(broker.llen(queue)) >= waiting,
                 PATIENCE_SECONDS,
-                "a bell for each job that has a place",
+                "a notification for each job that has a place",
             )
             broker.flushall()
             drill.injected += 1
@@ -155,7 +160,7 @@ def forget_all_bells(plane: Plane, drill: Drill, *, jobs: int) -> None:
 
 
 def databases_of(plane: Plane) -> Path:
-    """The folder of its SQLite files."""
+    """Return the folder of its SQLite files."""
     return Path(str(make_url(plane.urls[0]).database)).parent
 
 
@@ -184,8 +189,9 @@ def test_a_frozen_broker_keeps_no_submit_waiting(plane: Plane, drill: Drill) -> 
     with plane.client() as client, plane.api.client() as http, ThreadPoolExecutor(2) as pool:
         client.submit(
             script("ranks(); finish()")
-        )  # the publisher has a connection: that is the one that hangs
-        # The jobs start afterwards: a hundred launchers at once would be what is measured.
+        )  # the publisher has a connection, which is the one that hangs
+        # The jobs start afterwards, because a hundred launchers at once would dominate the
+        # measurement.
         assert http.post(f"/v1/nodes/{NAME}/drain").is_success
         calm = [answer for worker in pool.map(submits, range(2)) for answer in worker]
         with frozen(psutil.Process(plane.broker.process.pid)):
@@ -218,7 +224,7 @@ def _timed_submit(client: Client) -> tuple[str, float]:
 
 @pytest.mark.drill
 @pytest.mark.timeout(600)
-def test_a_broker_killed_ten_times_is_heard_again_every_time(
+def test_notifications_arrive_after_each_of_ten_broker_kills(
     sqlite_urls: Urls, tmp_path: Path, drill: Drill
 ) -> None:
     seed = random.SystemRandom().randrange(2**32)
@@ -233,7 +239,7 @@ def test_a_broker_killed_ten_times_is_heard_again_every_time(
         for _cycle in range(10):
             plane.broker.kill()
             drill.injected += 1
-            time.sleep(chance.uniform(0.0, 4.0))  # how long it is away is what is varied
+            time.sleep(chance.uniform(0.0, 4.0))  # the duration of the outage is varied
             plane.broker.start()
             drill.recoveries.append(_heard(plane))
             for name, process in plane.processes().items():
@@ -255,19 +261,18 @@ def test_a_broker_killed_ten_times_is_heard_again_every_time(
 
 
 def _heard(plane: Plane) -> float:
-    """Seconds until a job that is submitted now, or a moment later, was placed and claimed: two
-    bells were heard.
+    """Return the seconds until a job that is submitted now was placed and claimed.
 
-    Submitted again and again, as a pass rings again: the first bell may find a connection that has
-    just broken.
+    This takes two notifications. The job is submitted repeatedly, as a cycle notifies repeatedly:
+    the first notification may use a connection that has just broken.
     """
     before, began, again_at = _claims(plane), time.monotonic(), 0.0
     with plane.client() as client:
         while _claims(plane) == before:
             waited = time.monotonic() - began
-            assert waited < PATIENCE_SECONDS, "no bell is heard"
+            assert waited < PATIENCE_SECONDS, "no notification is heard"
             if waited >= again_at:
-                client.submit(script("ranks(); finish()", name="bell"))
+                client.submit(script("ranks(); finish()", name="notification"))
                 again_at = waited + AGAIN_SECONDS
             time.sleep(0.02)
     return time.monotonic() - began
@@ -279,8 +284,10 @@ def _claims(plane: Plane) -> int:
 
 
 def open_apart_from_databases(process: psutil.Process) -> int:
-    """How many files it has open. A pool's connections come and go with the work, and their number
-    has its own limit."""
+    """Return the number of its open files, except for those of databases.
+
+    A pool's connections change with the work, and their number has its own limit.
+    """
     links = [
         link.readlink() for link in Path(f"/proc/{process.pid}/fd").iterdir() if link.is_symlink()
     ]
@@ -288,6 +295,9 @@ def open_apart_from_databases(process: psutil.Process) -> int:
 
 
 def _grows(sizes: list[tuple[int, int]]) -> bool:
-    """Whether a program has clearly more open files or memory than after its first cycles."""
+    """Return True if a program grew after its first cycles.
+
+    It then has clearly more open files or memory.
+    """
     fds, rss = sizes[WARM_CYCLES]
     return sizes[-1][0] > fds + GROWTH_FDS_MAX or sizes[-1][1] > rss + GROWTH_BYTES_MAX

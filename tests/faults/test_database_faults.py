@@ -1,8 +1,8 @@
-"""A job's story with a database that fails: each call, in each way, on both databases (F14).
+"""A run of jobs with a database that fails: each call, in each way, on both databases (F14).
 
-An ordinary run fails a sample of the calls, chosen by a seed that is printed; ``-m drill`` fails
-calls of every place that makes some, in every way, and then thousands of commits whose answers get
-lost.
+An ordinary run fails a sample of the calls, selected by a seed that is printed. ``-m drill`` fails
+calls of every function that makes some, in every way, and then thousands of commits whose answers
+are lost.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.faults.table import Drill
 
 SEED: Final = int(os.environ.get("LOCKSTEP_TEST_SEED", "14"))
 SAMPLE: Final = 8
-"""Tellings of an ordinary run, per database."""
+"""Runs of the three jobs in an ordinary test run, per database."""
 INJECTIONS: Final = 5_000
 """Of the long form, per database: lost answers to commits."""
 OPENED: Final = ("jobs", "series", "read_jobs", "read_series")
@@ -52,7 +52,7 @@ Tell = Callable[[], Telling]
 
 
 class FaultyService(Service):
-    """A service over a database that can be told to fail."""
+    """A service over a database that fails on request."""
 
     def __init__(self, urls: Urls, store: Path) -> None:
         self.faulty = FaultyDatabase()
@@ -69,8 +69,10 @@ def faulty(database_urls: Urls, tmp_path: Path) -> Iterator[FaultyService]:
 
 @pytest.fixture
 def tell(faulty: FaultyService, tmp_path_factory: pytest.TempPathFactory) -> Tell:
-    """Tell the story once more, from nothing, and look at what is left. Say before it what is to
-    fail."""
+    """Run the jobs once more, from an empty database, and check the result.
+
+    Arm the faults first.
+    """
 
     def telling() -> Telling:
         faulty.faulty.watching, before = False, faulty.faulty.watching
@@ -92,12 +94,15 @@ def calls_of_the_story(faulty: FaultyService, tell: Tell) -> list[Call]:
 
 
 def ways(calls: list[Call]) -> list[tuple[int, Fault]]:
-    """Every call with every way in which it can fail."""
+    """Return every call with every possible kind of fault."""
     return [(number, fault) for number, call in enumerate(calls) for fault in ways_of(call)]
 
 
 def of_every_place(calls: list[Call], chance: random.Random) -> list[tuple[int, Fault]]:
-    """Of each place, each way to fail, for one of its calls: all of them would take hours."""
+    """Return each kind of fault for one call of each function.
+
+    All calls would take hours.
+    """
     found: dict[tuple[Call, Fault], list[int]] = defaultdict(list)
     for number, fault in ways(calls):
         found[calls[number], fault].append(number)
@@ -112,8 +117,8 @@ def fail_each(
     chosen: list[tuple[int, Fault]],
 ) -> None:
     for number, fault in chosen:
-        # The story takes a few calls more or less each time: where this one was not reached, the
-        # first of its place.
+        # The run makes slightly more or fewer calls each time. If this one was not reached, the
+        # first one of its function counts.
         for at in (number, calls.index(calls[number])):
             faulty.faulty.fail_at(at, fault)
             try:
@@ -129,7 +134,7 @@ def fail_each(
         drill.injected += 1
 
 
-def test_the_story_visits_every_place_that_opens_a_transaction(
+def test_the_run_covers_every_function_that_opens_a_transaction(
     faulty: FaultyService, tell: Tell
 ) -> None:
     told = {call.site for call in calls_of_the_story(faulty, tell)}
@@ -157,7 +162,7 @@ def test_lost_answers_to_many_commits_double_nothing(
 
 @pytest.mark.drill
 @pytest.mark.timeout(1800)
-def test_failing_calls_of_every_place_lose_nothing_and_double_nothing(
+def test_failing_calls_of_every_function_lose_nothing_and_double_nothing(
     faulty: FaultyService, tell: Tell, drill: Drill
 ) -> None:
     seed = random.SystemRandom().randrange(2**32)
@@ -181,7 +186,7 @@ def test_thousands_of_lost_answers_to_commits_double_nothing(
 def lose_answers(
     faulty: FaultyService, tell: Tell, drill: Drill, *, seed: int, enough: int
 ) -> None:
-    """Tell the story until so many answers were lost, two of five."""
+    """Run the jobs until this number of answers was lost, two of five."""
     chance = drill.begin("F14", f"{faulty.kind}: the answer to a commit is lost", seed=seed)
     while drill.injected < enough:
         faulty.faulty.fail_often(0.4, (Fault.AFTER_COMMIT,), chance, most=80)
@@ -191,7 +196,7 @@ def lose_answers(
 
 
 def sites_in_the_programs() -> set[str]:
-    """Every function of api, scheduler and worker that opens a transaction."""
+    """Return every function of api, scheduler and worker that opens a transaction."""
     found = set()
     for program in PROGRAMS:
         for path in (ROOT / program).rglob("*.py"):
@@ -203,7 +208,7 @@ def sites_in_the_programs() -> set[str]:
 
 
 def own_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:
-    """What lies in a function and not in another inside it."""
+    """Yield the nodes of a function without those of nested functions."""
     waiting = list(ast.iter_child_nodes(function))
     while waiting:
         node = waiting.pop()

@@ -1,7 +1,6 @@
-"""``lockstep drill`` against a real service: it ends what it names, and its report says what
-happened.
+"""``lockstep drill`` against a real service: it ends the named target, and its report is correct.
 
-Not here: what it refuses, and how its report reads (``tests/client/test_client_drill.py``).
+Not here: its refusals, and the text of its report (``tests/client/test_client_drill.py``).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ def lockstep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 def drilled(lockstep: Service, fault: Fault, *, steps: int) -> DrillReport:
-    """The report of one drill, which must hold."""
+    """Return the report of one drill, which must pass."""
     done = lockstep.run(
         "drill", fault, "--steps", str(steps), "--within-seconds", "120", "--json", timeout=570
     )
@@ -60,9 +59,9 @@ def test_a_drill_kills_a_rank_and_shows_that_nothing_came_of_it(lockstep: Servic
     ("number", "fault", "detection", "recovery"),
     [
         ("F2", "launcher", 2.0, 15.0),
-        # From the kill to the next step that is stored, the program's start beside two busy ranks
-        # included; the five
-        # seconds in which an agent adopts are measured from its return, in ``test_ranks``.
+        # From the kill to the next stored step, with the program's start beside two busy ranks. The
+        # limit of five seconds for the adoption by an agent is measured from its return, in
+        # ``test_ranks``.
         ("F3", "agent", None, 15.0),
         ("F33", "api", None, 15.0),
         ("F7", "broker", None, 5.0),

@@ -1,6 +1,6 @@
-"""A disk that is really full for a while, below everything of a service: home, logs, store, ranks.
+"""A disk that is really full for a while, under all files of a service: home, logs, store, ranks.
 
-The home is a tmpfs of its own, so that logs, databases, spools and fences share the full disk.
+The home is a tmpfs of its own, so that logs, databases, spools and fences are on the full disk.
 
 Not here: injected errors (``tests.full_disk``).
 """
@@ -19,7 +19,7 @@ from tests.e2e.service import Service, service, until
 from tests.e2e.specs import script
 
 FULL_SECONDS = 45.0
-"""Nearly a fence; leases of 60 s must be renewed on the full disk."""
+"""Nearly a fence. Leases of 60 s must be renewed on the full disk."""
 READY_SECONDS = 15.0
 SIZE = "300m"
 
@@ -60,7 +60,7 @@ def full_service(small_disk: Path) -> Iterator[Service]:
 
 
 def fill(disk: Path) -> Path:
-    """Write a file until nothing fits any more."""
+    """Write a file until the disk is full."""
     filler = disk / "filler"
     with filler.open("ab", buffering=0) as file:
         for size in (2**20, 4096, 1):
@@ -68,13 +68,13 @@ def fill(disk: Path) -> Path:
                 try:
                     file.write(bytes(size))
                 except OSError as error:
-                    assert error.errno == errno.ENOSPC  # noqa: PT017 -- what ends the loop
+                    assert error.errno == errno.ENOSPC  # noqa: PT017 -- the end of the loop
                     break
     return filler
 
 
 def keep_full(disk: Path, seconds: float) -> None:
-    """Keep the disk full: what a program frees is taken again."""
+    """Keep the disk full: space that a program frees is filled again."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         fill(disk)
@@ -97,7 +97,7 @@ def train(steps: int = 60_000) -> dict[str, object]:
     }
 
 
-def test_a_disk_that_is_full_for_a_while_ends_no_program_and_no_job(
+def test_a_temporarily_full_disk_ends_no_program_and_no_job(
     full_service: Service, small_disk: Path, tmp_path: Path
 ) -> None:
     running = full_service

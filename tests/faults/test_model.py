@@ -1,6 +1,7 @@
-"""The whole of the service against the model of its promises, on both databases (P1, P2, P5, P6).
+"""The whole service against the model of its guarantees, on both databases (P1, P2, P5, P6).
 
-``-m drill`` runs the long form, with another seed each time; a failure prints how to run it again.
+``-m drill`` runs the long form, with another seed each time. A failure prints the command that
+repeats it.
 """
 
 from __future__ import annotations
@@ -24,8 +25,11 @@ BUDGET: Final = settings(
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-"""What an ordinary run of the tests looks at, and all that a planted bug may hide from. What it
-finds is printed as it was found: making it shorter takes minutes, and is left to the long form."""
+"""Budget of an ordinary run, in which every planted bug must be found.
+
+Findings are printed as they were found: to shorten them takes minutes, which only the long form
+does.
+"""
 LONG: Final = settings(
     BUDGET,
     max_examples=60,
@@ -36,12 +40,12 @@ LONG: Final = settings(
 
 
 def life_of(service: Service) -> type[Life]:
-    """The machine over this service."""
+    """Return the state machine over this service."""
     machine: type[Life] = type("LifeOfJobs", (Life,), {"service": service})
     return machine
 
 
-@pytest.mark.timeout(900)  # half a minute on a machine with nothing else to do
+@pytest.mark.timeout(900)  # half a minute on an idle machine
 def test_no_order_of_events_breaks_a_promise(service: Service) -> None:
     run_state_machine_as_test(life_of(service), settings=BUDGET)
 

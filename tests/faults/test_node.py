@@ -1,11 +1,10 @@
-"""Faults of a node and of what lies in the store: frozen past its lease, gone altogether, a damaged
-checkpoint.
+"""Faults of a node and of the store: frozen past its lease, lost, a damaged checkpoint.
 
-F4, F16 and F20. The long forms have two nodes: the service's own and another agent beside it, which
-is the one that is hit. Leases are a fifth as long there. The short form of F16 takes the lease away
-instead of waiting for its end.
+F4, F16 and F20. The long forms have two nodes: the service's own, and a second agent that gets the
+faults. Leases are a fifth as long there. The short form of F16 removes the lease instead of waiting
+for its end.
 
-Not here: single processes of a job on a node that is well (``test_ranks``).
+Not here: single processes of a job on an intact node (``test_ranks``).
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ STEPS = 300
 
 @pytest.fixture(scope="module")
 def lockstep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """The service and its own node, with short leases."""
+    """Run the service and its own node, with short leases."""
     home = tmp_path_factory.mktemp("lockstep")
     yield from service(home, LOCKSTEP_NODE_NAME="first", LOCKSTEP_TIMINGS_SCALE=str(SCALE))
 
@@ -101,7 +100,7 @@ class Second:
         self.agent.wait()
 
     def gang(self, job_id: str) -> Gang:
-        """Who runs the job here."""
+        """Return the processes that run the job here."""
 
         def ask() -> Path | None:
             found = (path.parent for path in self.folder.glob("*/ranks.json"))
@@ -130,7 +129,7 @@ def _node(lockstep: Service, name: str) -> dict[str, Any] | None:
 
 
 def on_the_second(lockstep: Service, name: str) -> str:
-    """A job that runs on the second node and may go on anywhere."""
+    """Return a job that runs on the second node and may resume on any."""
     until(
         lambda: (_node(lockstep, "second") or {}).get("devices_free") == 2,
         60,
@@ -147,8 +146,7 @@ def on_the_second(lockstep: Service, name: str) -> str:
 
 
 def refused(home: Path, job_id: str) -> bool:
-    """Whether the job's first attempt, of which somebody may still hold the token, can write
-    nothing."""
+    """Return True if the token of the job's first attempt can write nothing."""
     database = Database(f"sqlite:///{home}/jobs.db", f"sqlite:///{home}/series.db")
     try:
         with database.read_jobs() as session:
@@ -199,7 +197,7 @@ def refused(home: Path, job_id: str) -> bool:
 
 
 def stored_by_the_first(lockstep: Service, job_id: str) -> tuple[int, int, list[int]]:
-    """What is stored of a job's first attempt: points, lines and checkpoints' steps."""
+    """Return the stored data of a job's first attempt: points, lines and checkpoints' steps."""
     found = points(lockstep, job_id, 1, "train/loss")
     kept = [
         event["data"]["step"]
@@ -224,7 +222,7 @@ def lose_nodes(lockstep: Service, second: Second, drill: Drill, times: int) -> N
         job_id = on_the_second(lockstep, f"gone-{number}")
         saved_by(lockstep, job_id, 1)
         gang = second.gang(job_id)
-        killed = signalled([psutil.Process(second.agent.pid), *gang.everybody], signal.SIGKILL)
+        killed = signalled([psutil.Process(second.agent.pid), *gang.members], signal.SIGKILL)
         drill.injected += 1
         second.agent.wait()
         placed, _ = event_at(lockstep, job_id, "placed", None, 60, nth=2)
@@ -233,7 +231,7 @@ def lose_nodes(lockstep: Service, second: Second, drill: Drill, times: int) -> N
         drill.detections.append(noticed - killed)
         assert requeued["data"]["reason"] == "lost"
         before = stored_by_the_first(lockstep, job_id)
-        second.start()  # Which finds what is left of the old attempt.
+        second.start()  # It finds the leftovers of the old attempt.
         ended_as_undisturbed(lockstep, drill, job_id)
         until(
             lambda folder=gang.folder: not folder.exists(),
@@ -245,36 +243,36 @@ def lose_nodes(lockstep: Service, second: Second, drill: Drill, times: int) -> N
         drill.orphans += len(lockstep.processes_of(job_id))
 
 
-def test_a_job_whose_node_is_gone_goes_on_elsewhere(
+def test_a_job_whose_node_is_lost_resumes_elsewhere(
     lockstep: Service, second: Second, drill: Drill
 ) -> None:
     lose_nodes(lockstep, second, drill, times=1)
 
 
 @pytest.mark.drill
-def test_the_job_of_a_node_that_is_gone_goes_on_elsewhere(
+def test_the_job_of_a_killed_node_resumes_elsewhere(
     lockstep: Service, second: Second, drill: Drill
 ) -> None:
     lose_nodes(lockstep, second, drill, times=3)
 
 
 def freeze_nodes(lockstep: Service, second: Second, drill: Drill, times: int) -> None:
-    """It goes on while the job's next attempt runs elsewhere."""
+    """Freeze a node; it continues while the job's next attempt runs elsewhere."""
     drill.begin("F16", "agent, launcher and ranks frozen past the lease", seed=SEED, detection=5.0)
     undisturbed(lockstep, STEPS)
     for number in range(times):
         job_id = on_the_second(lockstep, f"frozen-{number}")
         saved_by(lockstep, job_id, 1)
         gang = second.gang(job_id)
-        everybody = [psutil.Process(second.agent.pid), *gang.everybody]
-        stopped = frozen(everybody, lockstep.home)
+        processes = [psutil.Process(second.agent.pid), *gang.members]
+        stopped = frozen(processes, lockstep.home)
         drill.injected += 1
         try:
             drill.recoveries.append(stepped_at(lockstep, job_id, 2) - stopped)
             before = stored_by_the_first(lockstep, job_id)
         finally:
-            thawed = signalled(everybody, signal.SIGCONT)
-        drill.detections.append(gone(gang.everybody, 60, "the old attempt") - thawed)
+            thawed = signalled(processes, signal.SIGCONT)
+        drill.detections.append(gone(gang.members, 60, "the old attempt") - thawed)
         assert lockstep.job(job_id)["state"] == "running"
         ended_as_undisturbed(lockstep, drill, job_id)
         drill.doubled += stored_by_the_first(lockstep, job_id) != before
@@ -283,7 +281,7 @@ def freeze_nodes(lockstep: Service, second: Second, drill: Drill, times: int) ->
 
 
 @pytest.mark.drill
-def test_a_node_frozen_past_its_lease_writes_nothing_when_it_goes_on(
+def test_a_node_frozen_past_its_lease_writes_nothing_afterwards(
     lockstep: Service, second: Second, drill: Drill
 ) -> None:
     freeze_nodes(lockstep, second, drill, times=3)
@@ -291,7 +289,7 @@ def test_a_node_frozen_past_its_lease_writes_nothing_when_it_goes_on(
 
 @pytest.fixture
 def node(sqlite_urls: Urls, tmp_path: Path) -> Iterator[Node]:
-    """A node with the real launcher and no service around it."""
+    """Run a node with the real launcher and without a service."""
     database = Database(*sqlite_urls)
     made = Node(
         tmp_path, database, sqlite_urls, f"redis+socket://{tmp_path}/no-broker.sock", scale=1.0
@@ -302,7 +300,7 @@ def node(sqlite_urls: Urls, tmp_path: Path) -> Iterator[Node]:
     database.close()
 
 
-def test_a_node_that_was_frozen_while_it_lost_its_lease_writes_nothing_when_it_goes_on(
+def test_a_frozen_node_that_lost_its_lease_writes_nothing_afterwards(
     node: Node, drill: Drill, tmp_path: Path
 ) -> None:
     drill.begin("F16", "agent, launcher and ranks frozen past the lease", detection=5.0)
@@ -311,13 +309,13 @@ def test_a_node_that_was_frozen_while_it_lost_its_lease_writes_nothing_when_it_g
     until(lambda: len(node.logs(job_id)) > 20, 120, "lines")
     assert node.agent is not None
     gang = gang_in(node.folder(job_id))
-    everybody = [psutil.Process(node.agent.pid), *gang.everybody]
-    frozen(everybody, tmp_path)
+    processes = [psutil.Process(node.agent.pid), *gang.members]
+    frozen(processes, tmp_path)
     drill.injected += 1
     take_away(node, job_id)
     before = (len(node.logs(job_id)), node.series(job_id)["loss"].count)
-    thawed = signalled(everybody, signal.SIGCONT)
-    drill.detections.append(gone(gang.everybody, 60, "the old attempt") - thawed)
+    thawed = signalled(processes, signal.SIGCONT)
+    drill.detections.append(gone(gang.members, 60, "the old attempt") - thawed)
     node.released(job_id)
     drill.doubled += (len(node.logs(job_id)), node.series(job_id)["loss"].count) != before
     (tmp_path / "enough").touch()
@@ -327,7 +325,7 @@ def test_a_node_that_was_frozen_while_it_lost_its_lease_writes_nothing_when_it_g
 
 
 def submitted(node: Node, command: list[str], code: Path) -> str:
-    """A script on two ranks, placed."""
+    """Return a script on two ranks, placed."""
     document = {
         "name": "frozen",
         "kind": "script",
@@ -365,8 +363,7 @@ WAYS: Final[tuple[Damage, ...]] = (torn, flipped, lacking)
 
 
 def damage_checkpoints(drill: Drill, folder: Path, times: int) -> None:
-    """What an agent does with a job's checkpoints before it starts the ranks, with the newest
-    damaged in the store."""
+    """Damage the newest checkpoint in the store before an agent starts the ranks."""
     chance = drill.begin("F20", "torn or bit-flipped newest checkpoint", seed=SEED)
     store = folder / "store"
     blobs = BlobStore(str(store))
@@ -389,7 +386,7 @@ def damage_checkpoints(drill: Drill, folder: Path, times: int) -> None:
 
 
 def saved(made: Path, blobs: BlobStore, step: int) -> Published:
-    """A checkpoint in the store, as its row names it."""
+    """Save a checkpoint in the store, as its row names it."""
     location = f"jobs/1/1/{checkpoint.folder_name(step)}"
     done = checkpoint.save(made, step, {"model": {"weight": torch.full((64, 64), float(step))}})
     blobs.put_tree(done.folder, location)
@@ -434,7 +431,7 @@ def damage_newest(lockstep: Service, second: Second, drill: Drill, ways: Sequenc
 
 
 @pytest.mark.drill
-def test_a_job_whose_newest_checkpoint_is_damaged_goes_on_from_the_one_before(
+def test_a_job_with_a_damaged_checkpoint_resumes_from_the_previous(
     lockstep: Service, second: Second, drill: Drill
 ) -> None:
     damage_newest(lockstep, second, drill, WAYS)

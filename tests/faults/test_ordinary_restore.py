@@ -1,5 +1,7 @@
-"""A backup is restored the ordinary way under running agents, api and scheduler (F31): tables
-before rows, into the same name, or into the live file. No running job loses its lease or a point.
+"""A backup is restored the ordinary way under running agents, api and scheduler (F31).
+
+Tables come before rows, into the same name, or into the live file. No running job loses its lease
+or a point.
 
 Not here: a backup that appears at once (``test_restore``).
 """
@@ -65,7 +67,7 @@ def urls(way: Way, request: pytest.FixtureRequest) -> Urls:
 def backed_up(
     way: Way, urls: Urls, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Callable[[], Restore]:
-    """Back up both databases as they are now. Returns what restores them."""
+    """Back up both databases as they are now. Return the function that restores them."""
     folder = tmp_path / "backup"
     folder.mkdir()
 
@@ -112,7 +114,8 @@ def survive(
         plane.database.close()
         drill.injected += 1
         more_points(plane, began)
-    # Before the ends: a heartbeat beside the end of an attempt finds it ended, and logs the same.
+    # Before the ends: a heartbeat beside the end of an attempt finds it ended, and logs the same
+    # message.
     assert plane.node.said("the lease was lost") == 0
     for job, flag in began.items():
         plane.end_gapless(job, flag, drill)
@@ -171,7 +174,7 @@ def test_an_attempt_that_the_backup_lacks_ends_before_its_job_starts_again(
 
 
 def noting(notes: Path) -> str:
-    """Source of a job that notes its begin and its end."""
+    """Return the source of a job that records its start and its end."""
     return f"""
 def note(word):
     with open({str(notes)!r}, "a") as file:

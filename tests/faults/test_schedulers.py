@@ -1,6 +1,6 @@
-"""Three schedulers, and whoever makes the pass is killed in the middle of it (F25).
+"""Three schedulers, of which the one that holds the lease is killed during its cycle (F25).
 
-Not here: a pass that stops half way for another reason (``tests.scheduler``).
+Not here: a cycle that stops half way for another reason (``tests.scheduler``).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ EVERY_SECONDS: Final = 10.0
 SCHEDULERS: Final = 3
 DEVICES: Final = 100
 SUBMIT_SECONDS: Final = 1.0
-"""Between two jobs: passes always have something to do."""
+"""Between two jobs, so that cycles always have work."""
 
 
 @pytest.mark.drill
 @pytest.mark.timeout(600)
-def test_whoever_makes_the_pass_is_killed_and_every_job_is_placed_once(
+def test_every_job_is_placed_once_despite_killed_schedulers(
     database_urls: Urls, tmp_path: Path, drill: Drill
 ) -> None:
     seed = random.SystemRandom().randrange(2**32)
@@ -49,24 +49,24 @@ def test_whoever_makes_the_pass_is_killed_and_every_job_is_placed_once(
         crowd.start()
         ends_at = time.monotonic() + SECONDS
         try:
-            in_the_pass = 0
+            in_a_cycle = 0
             while time.monotonic() < ends_at:
                 next_at = time.monotonic() + EVERY_SECONDS
-                in_the_pass += kill_the_leader(plane, drill)
+                in_a_cycle += kill_the_leader(plane, drill)
                 plane.start_scheduler()
                 time.sleep(max(0.0, next_at - time.monotonic() - chance.random()))
         finally:
             over.set()
             crowd.join()
         print(
-            f"seed {seed}: {drill.injected} killed, {in_the_pass} of them while they held the "
+            f"seed {seed}: {drill.injected} killed, {in_a_cycle} of them while they held the "
             f"pass; {len(jobs)} jobs"
         )
         ended = plane.all_end(jobs, 2 * PATIENCE_SECONDS)
         attempts, told = plane.attempts(), starts_noted(starts)
     drill.lost = len(jobs) - Counter(ended.values())["succeeded"]
     drill.doubled = sum(attempts.values()) - len(jobs) + sum(told.values()) - len(jobs)
-    assert in_the_pass > 0, "nobody was killed while it held the pass"
+    assert in_a_cycle > 0, "no scheduler was killed while it held the lease"
     assert attempts == told == dict.fromkeys(jobs, 1)
 
 
@@ -77,12 +77,14 @@ def submit_until(plane: Plane, starts: Path, jobs: set[str], over: threading.Eve
 
 
 def kill_the_leader(plane: Plane, drill: Drill) -> bool:
-    """SIGKILL whoever holds the pass at this moment, and wait for the next pass; whether it died
-    holding it."""
+    """SIGKILL the holder of the lease at this moment, and wait for the next cycle.
+
+    Return True if it died with the lease.
+    """
     owner = None
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while owner is None:  # asked again at once: a pass takes milliseconds
-        assert time.monotonic() < deadline, "nobody makes passes"
+    while owner is None:  # polled at full speed, because a cycle takes milliseconds
+        assert time.monotonic() < deadline, "no scheduler runs cycles"
         owner, _finished_at = held_by(plane)
     pid = int(owner.split(":")[1])
     (victim,) = [each for each in plane.schedulers if each.process.pid == pid]
@@ -96,7 +98,7 @@ def kill_the_leader(plane: Plane, drill: Drill) -> bool:
         now, finished = held_by(plane)
         return now not in (None, owner) or finished != finished_at
 
-    until(led_again, PATIENCE_SECONDS, "a pass of another's")
+    until(led_again, PATIENCE_SECONDS, "a cycle of another scheduler")
     drill.recoveries.append(time.monotonic() - killed)
     return left == owner
 

@@ -1,5 +1,7 @@
-"""Every program refuses, at its start, a database of another schema, in one sentence that names the
-side to upgrade."""
+"""Every program refuses a database of another schema at its start.
+
+One sentence names the side to upgrade.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,7 @@ def set_version(urls: Urls, which: str, version: str) -> None:
 
 @pytest.mark.parametrize("which", WHICH)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_refuses_a_newer_database_and_asks_for_its_own_upgrade(
+def test_a_newer_database_is_refused_with_an_upgrade_of_the_program(
     sqlite_urls: Urls, tmp_path: Path, name: str, which: str
 ) -> None:
     set_version(sqlite_urls, which, "9999")
@@ -82,7 +84,7 @@ def test_a_program_refuses_a_newer_database_and_asks_for_its_own_upgrade(
 
 @pytest.mark.parametrize("which", WHICH)
 @pytest.mark.parametrize("name", NEVER_MIGRATE)
-def test_a_program_refuses_an_older_database_and_asks_for_a_migration(
+def test_an_older_database_is_refused_with_a_migration(
     sqlite_urls: Urls, tmp_path: Path, name: str, which: str
 ) -> None:
     set_version(sqlite_urls, which, "0001")

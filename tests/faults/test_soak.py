@@ -1,11 +1,6 @@
-"""Everything at once, for twenty minutes: load, and a random fault every twenty seconds (P1 to P6).
+"""All faults together, for twenty minutes (P1 to P6).
 
-``make soak`` runs it. ``LOCKSTEP_SOAK_SECONDS``, ``_FAULT_SECONDS``, ``_JOBS``, ``_CLIENTS``,
-``_SEED`` and ``_DATABASE`` (``sqlite`` or ``postgres``) change how long, how often, how much, in
-which order and over which database. With the same seed the same faults come in the same order; what
-they meet is never quite the same.
-
-Not here: the load and the faults (``tests.faults.soak``).
+Under load, with a random fault every twenty seconds.
 """
 
 from __future__ import annotations
@@ -40,14 +35,17 @@ SCALE: Final = 0.2
 """Heartbeat 1 s, fence 10 s, lease 12 s."""
 SETTLE_SECONDS: Final = 60.0
 WARM_SECONDS: Final = 60.0
-"""Of a program's life, in which its pools and caches fill."""
+"""Part of a program's life in which its pools and caches fill."""
 GROWTH_BYTES_MAX: Final = 24 * 1024 * 1024
 GROWTH_DESCRIPTORS_MAX: Final = 60
-"""Two pools, of which each may have lent more connections than it keeps, each with the three files
-of an SQLite database."""
+"""Open files of two pools.
+
+Each of them may have lent more connections than it keeps, each with the three files of an SQLite
+database.
+"""
 POINTS_MAX: Final = 1_000_000
 UNSENT: Final = {"lost", "unanswered"}
-"""Of these attempts only what had come before the end is stored; of all others everything."""
+"""Of these attempts only data from before the end is stored; of all others everything."""
 
 
 @pytest.mark.soak
@@ -87,14 +85,16 @@ def test_a_service_under_load_and_fire_keeps_every_promise(
 
 
 def settle_api(plane: Plane, temporary: Path) -> None:
-    """Keep the api's address when it is started again, as behind a name."""
+    """Keep the api's address after a restart, as behind a name."""
     plane.api.environment["LOCKSTEP_PORT"] = plane.api.url.rpartition(":")[2]
     plane.api.environment["TMPDIR"] = str(temporary)
 
 
 def check_jobs(soak: Soak) -> None:
-    """Each accepted job is there, and ended exactly once; those that nobody cancelled have
-    succeeded."""
+    """Check that each accepted job exists and ended exactly once.
+
+    Those without a cancel have succeeded.
+    """
     states = soak.plane.states()
     assert states.keys() == soak.accepted.points.keys(), "a job was lost, or came from nowhere"
     with soak.plane.database.read_jobs() as session:
@@ -114,7 +114,7 @@ def check_jobs(soak: Soak) -> None:
         job: count for job, count in counted.items() if count != 1
     }
     attempts = soak.plane.attempts()
-    assert attempts == Counter(placements), "an attempt that nobody was told of"
+    assert attempts == Counter(placements), "an attempt without an event"
     assert set(states.values()) <= ENDED, Counter(states.values())
     wrong = {
         job: state
@@ -130,7 +130,10 @@ def check_jobs(soak: Soak) -> None:
 
 
 def check_points(soak: Soak) -> None:
-    """Of each attempt the stored points are what its rank wrote, from the first on, each once."""
+    """Check that all stored points of each attempt are those of its rank.
+
+    They begin with the first one, and each is there once.
+    """
     wrong = []
     stored = 0
     with soak.plane.database.read_jobs() as session:
@@ -148,7 +151,7 @@ def check_points(soak: Soak) -> None:
             values = next((view.value for view in views if view.attempt == number), [])
             file = soak.written / f"{job} {number}"
             written = file.stat().st_size if file.exists() else 0
-            # Killed between a point and its note, it has written one more.
+            # Killed between a point and its record, it has written one more.
             least = 0 if outcome["reason"] in UNSENT else written
             whole = number == last[job] and states[job] == "succeeded"
             good = (
@@ -176,7 +179,7 @@ def check_points(soak: Soak) -> None:
 
 
 def check_nothing_is_held(soak: Soak) -> None:
-    """No device, part, stream or pass is left in anybody's hands."""
+    """Check that no device, part, stream or lease is held."""
 
     def held() -> list[str]:
         with soak.plane.database.read_jobs() as session:
@@ -201,15 +204,15 @@ def check_nothing_is_held(soak: Soak) -> None:
     until(lambda: not held(), SETTLE_SECONDS, "everything is given back")
     free = select(func.count()).where(SchedulerLeaseRow.owner.is_(None))
 
-    def nobody_makes_a_pass() -> bool:
+    def no_cycle_runs() -> bool:
         with soak.plane.database.read_jobs() as session:
             return session.execute(free).scalar_one() == 1
 
-    until(nobody_makes_a_pass, SETTLE_SECONDS, "the pass is given back")
+    until(no_cycle_runs, SETTLE_SECONDS, "the lease is released")
 
 
 def check_flat(held: dict[tuple[str, int], list[Seen]]) -> None:
-    """No program grew while it lived, once it was warm."""
+    """Check that no program grew during its life, after its start phase."""
     grown = {}
     most: dict[str, tuple[int, int]] = {}
     for (name, pid), seen in held.items():
@@ -229,7 +232,7 @@ def check_flat(held: dict[tuple[str, int], list[Seen]]) -> None:
 
 
 def processes_of(folder: Path, known: list[int]) -> list[str]:
-    """What runs in attempts' folders, and is none of the programs."""
+    """Return the processes in attempts' folders that are none of the programs."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -246,7 +249,7 @@ def processes_of(folder: Path, known: list[int]) -> list[str]:
 
 
 def check_files(soak: Soak, temporary: Path) -> None:
-    """No temporary file is left, and no lock is held."""
+    """Check that no temporary file is left, and no lock is held."""
     assert list(temporary.iterdir()) == []
     for node in soak.nodes.values():
         with (node.dir / ".lock").open("rb") as lock:

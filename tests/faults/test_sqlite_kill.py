@@ -1,5 +1,4 @@
-"""SIGKILL in the middle of writes to SQLite: the files open clean, and what was accepted is there
-(F30)."""
+"""SIGKILL during writes to SQLite: the files open clean, with all accepted data (F30)."""
 
 from __future__ import annotations
 
@@ -26,15 +25,13 @@ WRITERS: Final = 2
 PATIENCE_SECONDS: Final = 60.0
 
 
-def test_what_was_accepted_survives_sigkill(
-    sqlite_urls: Urls, tmp_path: Path, drill: Drill
-) -> None:
+def test_accepted_data_survives_sigkill(sqlite_urls: Urls, tmp_path: Path, drill: Drill) -> None:
     kill_often(sqlite_urls, tmp_path, drill, times=10, seed=SEED)
 
 
 @pytest.mark.drill
 @pytest.mark.timeout(1200)
-def test_what_was_accepted_survives_hundreds_of_sigkills(
+def test_accepted_data_survives_hundreds_of_sigkills(
     sqlite_urls: Urls, tmp_path: Path, drill: Drill
 ) -> None:
     kill_often(sqlite_urls, tmp_path, drill, times=200, seed=random.SystemRandom().randrange(2**32))
@@ -42,8 +39,8 @@ def test_what_was_accepted_survives_hundreds_of_sigkills(
 
 def kill_often(urls: Urls, folder: Path, drill: Drill, *, times: int, seed: int) -> None:
     chance = drill.begin("F30", "SIGKILL two writers to SQLite", seed=seed)
-    # A server that has imported everything forks the writers: importing takes longer than their
-    # lives.
+    # A server that has imported everything forks the writers, because an import takes longer than
+    # their lives.
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload([submit_until_killed.__module__])
     accepted = 0
@@ -58,7 +55,7 @@ def kill_often(urls: Urls, folder: Path, drill: Drill, *, times: int, seed: int)
         for writer in writers:
             writer.start()
         wait_for_something(list(files.values()))
-        time.sleep(chance.uniform(0.0, 0.2))  # the moment of death is what is varied
+        time.sleep(chance.uniform(0.0, 0.2))  # the moment of death is varied
         for writer in chance.sample(writers, WRITERS):
             writer.kill()
         for writer in writers:
@@ -78,7 +75,7 @@ def wait_for_something(files: list[Path]) -> None:
 
 
 def check_files(urls: Urls) -> None:
-    """As nobody but SQLite sees them."""
+    """Check the files with SQLite only."""
     for url in urls:
         connection = sqlite3.connect(str(make_url(url).database))
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
@@ -87,12 +84,14 @@ def check_files(urls: Urls) -> None:
 
 
 def check_accepted(urls: Urls, files: dict[str, Path]) -> int:
-    """Each accepted job is whole, and so is one whose acceptance nobody could be told of; returns
-    how many were told."""
+    """Check that each accepted job is complete.
+
+    This includes one whose acceptance could not be recorded. Return the number of recorded ones.
+    """
     told = 0
     database = Database(*urls)
     for name, file in files.items():
-        # The last line may be torn: then nobody was told.
+        # The last line may be incomplete. Then it was not recorded.
         lines = [
             line.split()
             for line in file.read_text().splitlines(keepends=True)

@@ -1,7 +1,8 @@
-"""Stories in which the machine of ``test_model`` has found a fault, told again each time: chance
-may not come back to them.
+"""Runs in which the machine of ``test_model`` has found a fault, repeated each time.
 
-Not here: any claim of its own; the model says what must be so.
+Random selection may not find them again.
+
+Not here: any check of its own; the model has the required state.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def test_a_gang_of_which_one_node_ends_before_the_other_has_begun(
 
 
 @pytest.mark.parametrize("jumps", [1, 3])
-def test_a_job_that_is_to_be_tried_again_when_the_clock_is_set_back(life: Life, jumps: int) -> None:
+def test_a_job_in_backoff_when_the_clock_is_set_back(life: Life, jumps: int) -> None:
     life.begin(shapes=["one", "gang", "gang"], started=1)
     life.finish(reason="preempted", which=0)
     life.agree()
@@ -57,11 +58,11 @@ def test_a_job_that_is_to_be_tried_again_when_the_clock_is_set_back(life: Life, 
     life.teardown()
 
 
-def test_a_node_that_is_dead_when_the_clock_is_set_back_keeps_no_job(life: Life) -> None:
+def test_a_dead_node_keeps_no_job_after_the_clock_is_set_back(life: Life) -> None:
     life.begin(shapes=["one"], started=1)
     life.die_or_come_back(node="n1", remembers=False)
     life.clock_jump(forward=False)
-    for _round in range(8):  # two minutes: a lease, and what a job waits after it
+    for _round in range(8):  # two minutes: a lease, and a job's wait after it
         life.minutes_pass(rounds=1, unheard="n1")
     assert [job.attempt for job in life.model.jobs.values()] == [2]
     life.teardown()

@@ -1,4 +1,4 @@
-"""The table of faults: what it shows, and that a drill which proves nothing fails."""
+"""The table of faults: its content, and the failure of a drill that proves nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_nothing_injected(drill):
     drill.begin("F3", "nothing")
 
 def test_in_a_crowd(drill):
-    drill.begin("F5", "everybody is slow", recovery=5.0)
+    drill.begin("F5", "each answer is slow", recovery=5.0)
     drill.injected += 1
     drill.recoveries.append(12.0)
 
@@ -56,7 +56,7 @@ def test_a_run_prints_every_row_and_refuses_those_that_prove_nothing(
             "F2 *something dies * 2 * 0.50, 0.75 / 5 * - * 0 * 0 * 0 * passed * 7",
             "F3 *nothing * 0 * error",
             "F4 *a point is lost * 1 * 1 * 0 * 0 * error",
-            "F5 *everybody is slow * 1 * 12.00, 12.00 / 150 * passed",
+            "F5 *each answer is slow * 1 * 12.00, 12.00 / 150 * passed",
             "F10 *something dies slowly * 1 * 5.50, 5.50 / 5 * error",
             "F15 *a partition * 0 * NOT RUN",
         ]
@@ -91,16 +91,16 @@ def test_a_run_merges_its_rows_into_the_record(
         0,
     )
     assert rows["test_drills.py::test_lost"]["verdict"] == "error"
-    # Measured where it could run: a run where it cannot does not make that undone.
+    # Measured on a machine where it could run. A run without it does not remove that.
     assert rows["test_drills.py::test_not_here"] == {"fault": "F15", "verdict": "passed"}
 
 
-def test_the_page_shows_what_was_measured_and_says_what_was_not(
+def test_the_page_shows_measurements_and_names_missing_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = {
         "fault": "F10/11",
-        "what": "rung three times",
+        "what": "sent three times",
         "detections": [0.25, 0.75],
         "detection_limit": 5.0,
         "recoveries": [],
@@ -113,7 +113,7 @@ def test_the_page_shows_what_was_measured_and_says_what_was_not(
     }
     here = "tests/faults/test_table.py::"
     rows = {
-        here + "test_the_page_shows_what_was_measured_and_says_what_was_not[a]": row,
+        here + "test_the_page_shows_measurements_and_names_missing_ones[a]": row,
         here + "test_that_is_gone": {**row, "fault": "F1"},
         here + "test_a_run_merges_its_rows_into_the_record": {**row, "fault": "F9"},
         here + "test_every_fault_of_the_page_has_its_own_words": {**row, "fault": "F3"},
@@ -127,11 +127,11 @@ def test_the_page_shows_what_was_measured_and_says_what_was_not(
         if line.startswith("| F")
     }
     assert lines.keys() == {f"F{number}" for number in record.FAULTS}
-    shown = ["rung three times", "1,000", "0.50, 0.75 / 5", "", "0", "0", "0", "2026-11-21 |"]
+    shown = ["sent three times", "1,000", "0.50, 0.75 / 5", "", "0", "0", "0", "2026-11-21 |"]
     assert lines["F10"][2:] == lines["F11"][2:] == shown
     assert lines["F1"][2].startswith("NOT RUN YET")
-    assert lines["F9"][2] == "rung three times: NOT RUN"
-    assert lines["F3"][2] == "**FAILED:** rung three times"
+    assert lines["F9"][2] == "sent three times: NOT RUN"
+    assert lines["F3"][2] == "**FAILED:** sent three times"
 
 
 def test_every_fault_of_the_page_has_its_own_words() -> None:

@@ -1,11 +1,10 @@
-"""A rolling upgrade with a migration: old and new programs side by side, one after the other
-replaced, no job affected (F27).
+"""A rolling upgrade with a migration: programs replaced one after the other, no job affected (F27).
 
-Old is the last tag, or, where there is none, the last commit before the one that brought the newest
-migration whose programs start at all. Its files are taken from git, and its programs run in the
+The old version is the last tag, or, if there is none, the last commit before the one with the
+newest migration whose programs start. Its files are taken from git, and its programs run in the
 same environment as the new ones.
 
-Not here: what a migration does to rows (``tests.storage.test_migrations``).
+Not here: the effect of a migration on rows (``tests.storage.test_migrations``).
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from tests.faults.table import Drill
 from tests.faults.versions import Rolling, Version, migrate
 
 COMMITS_MAX: Final = 5
-"""How far to look back for one that starts."""
+"""Number of commits that are tried."""
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def empty_urls(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Urls]:
-    """Databases without a table."""
+    """Return databases without a table."""
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path}/jobs.db", f"sqlite:///{tmp_path}/series.db"
         return
@@ -89,7 +88,7 @@ def test_a_rolling_upgrade_disturbs_no_job(
 
 
 def before_the_migration(folder: Path) -> Version:
-    """The old tree."""
+    """Return the old tree."""
     if shutil.which("git") is None or not (ROOT / ".git").exists():
         pytest.skip("NOT RUN: there is no git history to take the version before from")
     brought = git("log", "-1", "--diff-filter=A", "--format=%H", "--", "migrations/*/versions/*.py")
@@ -117,14 +116,14 @@ def unpack(commit: str, folder: Path) -> bool:
 
 
 def git(*words: str) -> str:
-    """What git says; empty if it fails."""
+    """Return the output of git; empty if it fails."""
     return subprocess.run(
         ["git", *words], cwd=ROOT, capture_output=True, text=True, check=False
     ).stdout.strip()
 
 
 def submit(rolling: Rolling, api: Program, jobs: dict[str, Path], name: str) -> None:
-    """A job that runs until its flag is there. It runs when this returns."""
+    """Submit a job that runs until its flag exists, and wait until it runs."""
     flag = rolling.folder / f"flag-{len(jobs)}"
     with api.client() as http:
         answer = http.post("/v1/jobs", json=script(running(flag), name=f"job-{len(jobs)}"))
@@ -135,8 +134,10 @@ def submit(rolling: Rolling, api: Program, jobs: dict[str, Path], name: str) -> 
 
 
 def replace_agent(rolling: Rolling, version: Version) -> float:
-    """SIGTERM the agent, which leaves its jobs running, and start another; how long until it has
-    all of them."""
+    """SIGTERM the agent, which leaves its jobs running, and start another.
+
+    Return the seconds until it has all of them.
+    """
     rolling.node.terminate()
     ended = time.monotonic()
     rolling.start_agent(version)

@@ -1,10 +1,8 @@
-"""Programs of two versions on one service: jobs run, or a program refuses to start with one
-sentence.
+"""Programs of two versions on one service: jobs run, or a program refuses to start.
 
-No job waits without a reason, and none ends as ``bad_spec``.
-
-The newer version is this tree with a migration and a few fields more (``tests.faults.versions``),
-so this tree's programs are the older side, and both sides run as processes.
+The refusal is one sentence. No job waits without a reason, and none ends as ``bad_spec``. The newer
+version is this tree with a migration and a few fields more (``tests.faults.versions``), so this
+tree's programs are the older side, and both sides run as processes.
 
 Not here: the whole rolling upgrade from the version in the git history (``test_upgrade``).
 """
@@ -64,7 +62,7 @@ def waits_because(api: Program, job: str) -> str:
 
 
 def reasons(api: Program, job: str) -> set[str]:
-    """Of all ends that its attempts came to."""
+    """Return the reasons of all ends of its attempts."""
     with api.client() as http:
         found = http.get(f"/v1/jobs/{job}/attempts").json()["items"]
     return {attempt["outcome"]["reason"] for attempt in found if attempt["outcome"] is not None}
@@ -76,7 +74,7 @@ def succeeds(rolling: Rolling, job: str) -> None:
 
 
 def refusal(rolling: Rolling, version: Version, program: str) -> str:
-    """The one line with which a program refuses to start."""
+    """Return the one line with which a program refuses to start."""
     environment = {**rolling.new_api(version).environment, "LOCKSTEP_NODE_NAME": NAME}
     environment["LOCKSTEP_NODE_DIR"] = str(rolling.folder / "refused")
     ended = subprocess.run(
@@ -93,7 +91,7 @@ def refusal(rolling: Rolling, version: Version, program: str) -> str:
     return line
 
 
-def test_a_new_api_with_the_scheduler_and_the_agent_of_the_version_before(
+def test_a_new_api_with_the_previous_scheduler_and_agent(
     rolling: Rolling, new: Version, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     migrate(rolling.new_api(OLD))

@@ -1,7 +1,6 @@
-"""Two versions of Lockstep side by side: trees of files, and one service whose programs are of
-either.
+"""Two versions of Lockstep side by side: trees of files, and one service with programs of both.
 
-Not here: what such a service must do (``test_upgrade``, ``test_versions``).
+Not here: the required behaviour of such a service (``test_upgrade``, ``test_versions``).
 """
 
 from __future__ import annotations
@@ -62,8 +61,10 @@ _EDITS: Final = {
         "    rack: Mapped[str | None]\n    boot_id: Mapped[str] = ",
     ),
 }
-"""What the newer version has more: a field of the spec, of the assignment's file and of an outcome,
-and a column."""
+"""Additions of the newer version.
+
+A field of the spec, of the assignment's file and of an outcome, and a column.
+"""
 _MIGRATION: Final = """
 import sqlalchemy as sa
 from alembic import op
@@ -79,8 +80,9 @@ def upgrade() -> None:
 def newer_version(folder: Path) -> Version:
     """Write the version after this one: this tree with a few fields and a migration more.
 
-    It is made, because the version before is not at hand in every clone, and because this tree has
-    to be the older one of two, too."""
+    It is generated, because the previous version is not available in every clone, and because this
+    tree must also be tested as the older of the two.
+    """
     for package in PACKAGES:
         shutil.copytree(
             ROOT / package,
@@ -109,8 +111,10 @@ class Version:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Lets ``python -m`` take modules from this tree, wherever it is started and whatever is
-        installed."""
+        """Return variables with which ``python -m`` imports modules from this tree.
+
+        This holds in every folder and with every installed version.
+        """
         return {"PYTHONPATH": str(self.root), "PYTHONSAFEPATH": "1"}
 
     @property
@@ -118,7 +122,7 @@ class Version:
         return [sys.executable, str(self.root / Path(FAKE_LAUNCHER[-1]).relative_to(ROOT))]
 
     def starts(self) -> bool:
-        """Whether its programs can be imported, and are this tree's."""
+        """Return True if its programs can be imported, and belong to this tree."""
         programs = (
             "lockstep.api.server, lockstep.scheduler.service, lockstep.worker.service, "
             "tests.worker.agent"
@@ -132,8 +136,10 @@ class Version:
 
 
 class Rolling:
-    """One service, whose programs are of either version. The node agent is one of both, at
-    different times."""
+    """One service with programs of both versions.
+
+    The node agent is of one version at a time.
+    """
 
     def __init__(self, folder: Path, urls: Urls, broker: Broker) -> None:
         self.folder, self.urls, self.broker = folder, urls, broker

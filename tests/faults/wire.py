@@ -1,4 +1,4 @@
-"""A TCP proxy before a server, which breaks connections by chance or on demand.
+"""A TCP proxy before a server, which breaks connections at random or on demand.
 
 Not here: any fault of the server itself (``tests.faults.dying``).
 """
@@ -25,11 +25,11 @@ _ANSWER_503: Final = (
 
 
 class Wire:
-    """Passes bytes on to whatever listens at ``port()`` at that moment.
+    """Forward bytes to the current listener at ``port()``.
 
-    Each request and each answer that passes may break its connection: ``choose`` gets ``"request"``
-    or ``"answer"`` and says how, one of ``WAYS`` or None. To a request it may also say
-    ``UNAVAILABLE``: the answer is 503 then, as a load balancer's.
+    Each request and each answer may break its connection: ``choose`` gets ``"request"`` or
+    ``"answer"`` and returns one of ``WAYS`` or None. For a request it may also return
+    ``UNAVAILABLE``: the answer is then 503, like a load balancer's.
     """
 
     def __init__(self, port: Callable[[], int], choose: Callable[[str], str | None]) -> None:
@@ -96,11 +96,11 @@ class Wire:
         close(far)
 
     def _pass(self, source: socket.socket, target: socket.socket, what: str) -> None:
-        """Pass on what comes, and end both ways where either ends."""
+        """Forward incoming bytes, and end both directions if one of them ends."""
         answered = False
         try:
             while block := source.recv(BLOCK_BYTES):
-                if answered:  # the rest of a request, which nobody wants
+                if answered:  # the unused rest of a request
                     continue
                 how = self._choose(what)
                 if how is not None:
@@ -121,7 +121,7 @@ class Wire:
 
 
 def by_chance(chance: random.Random, rate: float) -> Callable[[str], str | None]:
-    """Break one connection of so many, in any way."""
+    """Break one connection of this number, in any way."""
 
     def choose(what: str) -> str | None:
         if chance.random() >= rate:
@@ -132,7 +132,7 @@ def by_chance(chance: random.Random, rate: float) -> Callable[[str], str | None]
 
 
 def reset(end: socket.socket) -> None:
-    """Both directions end at once, and whoever waits in ``recv`` is woken."""
+    """End both directions at once, and wake all threads in ``recv``."""
     try:
         # SO_LINGER of zero turns the close that follows into a reset.
         end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

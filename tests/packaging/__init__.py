@@ -1,2 +1,1 @@
-"""What ships beside the programs: images, pages, examples, and the rules about the code as a
-whole."""
+"""Tests of images, pages, examples, and the rules for the code as a whole."""

@@ -11,7 +11,7 @@ Instruction = tuple[str, str]
 
 
 def stages() -> dict[str, tuple[str, list[Instruction]]]:
-    """Each stage's parent and instructions, by name."""
+    """Return each stage's parent and instructions, by name."""
     lines = (ROOT / "Dockerfile").read_text().splitlines()
     text = "\n".join(line for line in lines if not line.startswith("#"))
     found: dict[str, tuple[str, list[Instruction]]] = {}
@@ -27,13 +27,13 @@ def stages() -> dict[str, tuple[str, list[Instruction]]]:
 
 
 def inherited(stage: str) -> list[Instruction]:
-    """A stage's instructions after those of its parents."""
+    """Return a stage's instructions after those of its parents."""
     parent, own = stages()[stage]
     return (inherited(parent) if parent in stages() else []) + own
 
 
 def copies(stage: str, source: str) -> list[str]:
-    """Paths that a stage takes from another one."""
+    """Return the paths that a stage copies from another one."""
     option = f"--from={source} "
     return [
         rest.removeprefix(option).split()[0]

@@ -26,14 +26,14 @@ WHOLE_ENVIRONMENT = ("LOCKSTEP_", "PYTHON", "VIRTUAL_ENV", "COVERAGE_")
 
 
 def requires(name: str) -> list[str]:
-    """Requirements of a package that is installed here."""
+    """Return the requirements of a package that is installed here."""
     return metadata.distribution(name).requires or []
 
 
 def closure(
     requirements: Iterable[str], requires: Callable[[str], list[str]] = requires
 ) -> set[str]:
-    """Names of all packages that these need, themselves included."""
+    """Return the names of these packages and of all that they need."""
     waiting = [Requirement(line) for line in requirements]
     seen: set[tuple[str, frozenset[str]]] = set()
     while waiting:
@@ -53,7 +53,7 @@ def closure(
 
 
 def build_wheel(folder: Path) -> Path:
-    """Build the wheel of this tree, with the pages that are built already."""
+    """Build the wheel of this tree, with the pages that are already built."""
     words = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder)]
     pip(*words, str(ROOT), LOCKSTEP_PAGES="skip")
     (wheel,) = folder.glob("*.whl")
@@ -76,7 +76,7 @@ def pip(*words: str, **environment: str) -> str:
 
 
 class Installed:
-    """A virtual environment with the wheel, and a working folder beside it."""
+    """A virtual environment with the wheel, and a working folder."""
 
     def __init__(self, folder: Path, wheel: Path, extra: str):
         self.folder = folder
@@ -102,7 +102,7 @@ class Installed:
         pip("--python", python, *words)
 
     def _place(self, distribution: metadata.Distribution) -> None:
-        """Place the files of a package and its commands, as pip does."""
+        """Copy the files of a package and its commands, as pip does."""
         files = [file for file in distribution.files or [] if ".." not in file.parts]
         for folder in {file.parent for file in files}:
             (self.packages / folder).mkdir(parents=True, exist_ok=True)
@@ -125,7 +125,7 @@ class Installed:
             script.chmod(0o755)
 
     def environment(self, **more: str) -> dict[str, str]:
-        """Variables of a fresh shell, in which this environment is active."""
+        """Return the variables of a fresh shell, in which this environment is active."""
         kept = {
             name: value
             for name, value in os.environ.items()
@@ -147,7 +147,7 @@ class Installed:
     def run(self, *words: str, code: int = 0, cwd: Path | None = None, **environment: str) -> str:
         """Run a command of this environment; return its output.
 
-        The output is in a file, because a service that stays may hold a pipe open.
+        The output is in a file, because a service that continues may hold a pipe open.
         """
         with (self.folder / "output").open("w+") as output:
             done = subprocess.run(

@@ -1,5 +1,4 @@
-"""The rules about the code as a whole: which way imports run, what a module says, how long it is,
-what it never names."""
+"""Rules for the code as a whole: direction of imports, docstrings, length, forbidden names."""
 
 from __future__ import annotations
 
@@ -73,7 +72,7 @@ def test_imports_run_the_way_of_the_design() -> None:
 @pytest.mark.parametrize(
     "folders", [PACKAGES, BESIDE, ("tests",)], ids=["packages", "beside", "tests"]
 )
-def test_every_module_says_what_it_settles(folders: tuple[str, ...]) -> None:
+def test_every_module_has_a_docstring(folders: tuple[str, ...]) -> None:
     silent = [
         _name(path)
         for path in _modules(*folders)
@@ -112,7 +111,7 @@ def test_a_strategy_is_read_in_a_few_minutes() -> None:
         for path in (ROOT / "engine/strategies").glob("*.py")
     }
     assert "ddp.py" in lengths
-    del lengths["base.py"]  # What all of them have to say, most of it in docstrings.
+    del lengths["base.py"]  # the common base, most of it docstrings
     assert {name: count for name, count in lengths.items() if count > STRATEGY_LINES_MAX} == {}
 
 
@@ -139,7 +138,7 @@ def test_an_exception_from_the_length_is_still_needed() -> None:
         ),
     ],
 )
-def test_what_starts_on_a_laptop_loads_nothing_of_the_server(module: str, absent: set[str]) -> None:
+def test_commands_of_the_client_load_no_module_of_the_server(module: str, absent: set[str]) -> None:
     done = _run(sys.executable, "-c", f"import sys, {module}; print(*sorted(sys.modules))")
     assert done.returncode == 0, done.stderr
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
@@ -147,7 +146,7 @@ def test_what_starts_on_a_laptop_loads_nothing_of_the_server(module: str, absent
     assert loaded & absent == set()
 
 
-# Written in pieces, so that this file does not name what it looks for.
+# In pieces, so that this file does not contain the searched names.
 NEVER = {
     "a path of one machine": re.compile(r"/(?:wo" + r"rk/(?:main|shared|brief)|ro" + r"ot/|Us" + r"ers/\w+/|ho" + r"me/\w+/\w)"),
     "a package index": re.compile(r"https?://[^\s\"')]*/sim" + r"ple\b|(?:pypi|npm" + r"js|pyt" + r"horch)[\w.-]*\.(?:org|com|internal|example)/"),
@@ -183,13 +182,14 @@ def test_no_tracked_file_names_a_machine_or_where_packages_come_from(what: str) 
         ("a package index", "--index-url https://mirror.example.org/sim" + "ple"),
     ],
 )
-def test_the_search_finds_what_it_looks_for(what: str, line: str) -> None:
+def test_the_search_finds_its_pattern(what: str, line: str) -> None:
     assert NEVER[what].search(line)
 
 
 def test_every_ignore_carries_its_reason() -> None:
     pattern = re.compile(r"#\s*(?:noqa(?::\s*[A-Z0-9, ]+)?|type: ignore(?:\[[\w, -]+\])?)(.*)$")
-    # A call into a library without types is its own reason, and torch and kombu are full of them.
+    # A call into a library without types is a reason by itself, and torch and kombu have many of
+    # them.
     own_reason = re.compile(r"type: ignore\[(?:no-untyped-call|untyped-decorator)\]")
     bare = []
     for path in _modules(*PACKAGES):
@@ -208,7 +208,7 @@ def _pages() -> list[Path]:
     return found
 
 
-def test_no_feature_of_the_dashboard_knows_another() -> None:
+def test_no_feature_of_the_dashboard_imports_another() -> None:
     source = ROOT / "dashboard/src"
     below = {"components": {"api", "components", "lib"}, "lib": {"api", "lib"}}
     wrong = []

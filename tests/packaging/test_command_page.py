@@ -17,7 +17,7 @@ COMMON = PAGE.partition("## Common options")[2]
 
 
 def commands(app: App, words: tuple[str, ...]) -> Iterator[tuple[str, App]]:
-    """Yield a command and those below it, with their words."""
+    """Yield a command and its subcommands, with their words."""
     yield " ".join(words), app
     for name in app:
         if not name.startswith("-"):

@@ -1,5 +1,7 @@
-"""What Dockerfile and docker-compose.yml name exists: modules, settings, files, targets, profiles.
-Nothing is built here."""
+"""Names in Dockerfile and docker-compose.yml exist: modules, settings, files, targets, profiles.
+
+Nothing is built here.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def _program(command: list[str]) -> str:
 
 
 def _settings(program: str) -> type[BaseSettings]:
-    """Return the class of a program's settings: its module has one."""
+    """Return the class of a program's settings, the only one in its module."""
     module = import_module(f"{program}.settings")
     (found,) = [
         value
@@ -105,9 +107,10 @@ def test_every_variable_of_a_service_is_a_setting_of_its_program(name: str) -> N
 
 
 @pytest.mark.parametrize("stage", RUNTIME_STAGES)
-def test_every_variable_of_an_image_is_a_setting_of_its_program_or_its_parents(stage: str) -> None:
+def test_variables_of_an_image_are_settings_of_its_programs(stage: str) -> None:
     own = _program(json.loads(_last(stage, "CMD")))
-    # The scheduler's image is the api's with another command, so the api's variables are in it too.
+    # The scheduler uses the api's image with another command, so the image has the api's variables,
+    # too.
     known = _fields(own) | (_fields("lockstep.api") if stage == "scheduler" else set())
     assert {name for name, _ in _environment(stage) if name.startswith("LOCKSTEP_")} <= known
 
@@ -160,7 +163,7 @@ def test_the_image_has_every_package_that_the_wheel_has() -> None:
 
 @pytest.mark.parametrize("stage", ["server", "node"])
 def test_our_wheel_is_installed_after_all_that_it_needs(stage: str) -> None:
-    """A changed line of ours must not make the layers of torch and other packages new."""
+    """A changed line of ours must not invalidate the layers of torch and other packages."""
     instructions = inherited(stage)
     wheel = next(
         number for number, (_, rest) in enumerate(instructions) if "lockstep_jobs-*.whl" in rest
@@ -194,7 +197,7 @@ def test_the_documented_start_waits_and_names_the_profile_once() -> None:
         assert "--profile" not in text, file
 
 
-def test_the_databases_role_is_made_by_a_script_and_is_not_the_images_superuser() -> None:
+def test_the_database_role_comes_from_a_script_and_is_no_superuser() -> None:
     postgres = SERVICES["postgres"]
     assert not {"POSTGRES_USER", "POSTGRES_DB"} & set(postgres["environment"])
     assert (
@@ -203,7 +206,7 @@ def test_the_databases_role_is_made_by_a_script_and_is_not_the_images_superuser(
 
 
 @pytest.mark.parametrize("stage", RUNTIME_STAGES)
-def test_an_image_runs_as_a_user_without_privileges_and_can_say_whether_it_works(
+def test_an_image_has_an_unprivileged_user_and_a_health_check(
     stage: str,
 ) -> None:
     assert _last(stage, "USER") == "lockstep"
@@ -233,7 +236,7 @@ def test_the_migration_service_makes_a_database_that_needs_no_more(tmp_path: Pat
     assert not any(migrate.pending(url, default_series_url(url)))
 
 
-def test_the_agent_comes_in_two_profiles_and_the_gpu_one_asks_for_gpus() -> None:
+def test_the_agent_has_two_profiles_and_one_requests_gpus() -> None:
     assert {
         name: service["profiles"] for name, service in SERVICES.items() if "profiles" in service
     } == {
@@ -246,7 +249,7 @@ def test_the_agent_comes_in_two_profiles_and_the_gpu_one_asks_for_gpus() -> None
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_service_waits_only_for_what_can_answer(name: str) -> None:
+def test_a_service_waits_only_for_services_with_a_health_check(name: str) -> None:
     for other, wait in SERVICES[name].get("depends_on", {}).items():
         if wait["condition"] == "service_healthy":
             assert "test" in SERVICES[other]["healthcheck"]
@@ -256,7 +259,7 @@ def test_a_service_waits_only_for_what_can_answer(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_every_volume_is_declared_and_every_path_of_a_setting_lies_in_one(name: str) -> None:
+def test_every_volume_is_declared_and_contains_the_configured_paths(name: str) -> None:
     volumes = [volume.split(":") for volume in SERVICES[name].get("volumes", [])]
     files = {source for source, *_ in volumes if source.startswith("./")}
     assert all((ROOT / file).is_file() for file in files)

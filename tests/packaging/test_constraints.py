@@ -1,5 +1,4 @@
-"""constraints.txt pins every package that the images install, at the version that the tests run
-with."""
+"""Pins in constraints.txt: every package of the images, at the tested version."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ def pins() -> dict[str, Version]:
 
 
 def direct(extra: str) -> list[str]:
-    """What ``docker/requirements.py`` writes for an image."""
+    """Return the output of ``docker/requirements.py`` for an image."""
     words = [
         sys.executable,
         str(ROOT / "docker" / "requirements.py"),
@@ -40,12 +39,12 @@ def direct(extra: str) -> list[str]:
 
 
 def needed_by(extra: str) -> set[str]:
-    """Names of all packages of an image, without CUDA's."""
+    """Return the names of all packages of an image, without CUDA's."""
     return {name for name in closure(direct(extra)) if not BY_TORCH.match(name)}
 
 
 @pytest.mark.parametrize("extra", ["server", "node"])
-def test_an_image_installs_what_its_extra_and_the_client_name(extra: str) -> None:
+def test_an_image_installs_its_extra_and_the_client(extra: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert set(direct(extra)) == {
         *project["dependencies"],
@@ -54,7 +53,7 @@ def test_an_image_installs_what_its_extra_and_the_client_name(extra: str) -> Non
 
 
 @pytest.mark.parametrize("extra", ["server", "node"])
-def test_every_package_of_an_image_is_pinned_at_the_version_that_is_tested(extra: str) -> None:
+def test_every_package_of_an_image_is_pinned_at_the_tested_version(extra: str) -> None:
     pinned, needed = pins(), needed_by(extra)
     assert needed - set(pinned) == set()
     assert {name: Version(metadata.version(name)).public for name in needed} == {
@@ -62,7 +61,7 @@ def test_every_package_of_an_image_is_pinned_at_the_version_that_is_tested(extra
     }
 
 
-def test_a_pin_is_within_what_pyproject_allows() -> None:
+def test_a_pin_is_within_the_range_of_pyproject() -> None:
     pinned = pins()
     for line in {*direct("server"), *direct("node")}:
         one = Requirement(line)

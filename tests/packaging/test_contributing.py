@@ -1,7 +1,7 @@
 """The file lists of CONTRIBUTING.md: every path exists, and each list has all files of its kind.
 
-A list is compared with an example of its kind that is in the code already, such as the optimizer
-``sgd``. A file that names the example is listed, or it is in ``Kind.elsewhere`` with a reason.
+A list is compared with an example of its kind in the code, such as the optimizer ``sgd``. A file
+that names the example is listed, or it is in ``Kind.elsewhere`` with a reason.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Kind:
 
     example: str
     elsewhere: dict[str, str] = field(default_factory=dict)
-    """Files that name the example and are not to change, each with the reason."""
+    """Files that name the example and do not change, each with the reason."""
     beside: Set[str] = frozenset()
     """Listed files that are changed for some members of the kind, but not for the example."""
 

@@ -1,5 +1,4 @@
-"""The role that docker/postgres.sql makes, on a server of its own: enough for Lockstep, and no
-superuser."""
+"""The role of docker/postgres.sql, on a server of its own: sufficient rights, and no superuser."""
 
 from __future__ import annotations
 
@@ -23,8 +22,7 @@ SCRIPT = Path(__file__).parents[2] / "docker" / "postgres.sql"
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """The URL of the database as the role, after the script has run as the image of PostgreSQL runs
-    it."""
+    """Return the URL of the database as the role, after the script has run as in the image."""
     with own_cluster() as cluster:
         if cluster is None:
             pytest.skip("NOT RUN: there are no programs of PostgreSQL here")
@@ -53,7 +51,7 @@ def _psql(server: URL, script: Path) -> None:
 
 
 def _passwords(url: str) -> dict[str, bool]:
-    """Which of the roles that may log in have a password."""
+    """Return the roles that may log in, with True for each that has a password."""
     with psycopg.connect(url.replace("+psycopg", "")) as connection:
         found = connection.execute(
             "select rolname, rolpassword is not null from pg_authid where rolcanlogin"
@@ -86,7 +84,7 @@ def test_the_role_may_migrate(url: str) -> None:
 
 
 def _migrate(url: str, folder: Path) -> tuple[int, str]:
-    """Exit code and errors of the container's migration."""
+    """Return exit code and errors of the container's migration."""
     done = subprocess.run(
         [sys.executable, "-m", "lockstep.api", "migrate"],
         env={
@@ -111,7 +109,7 @@ def test_migrate_warns_of_a_role_that_is_a_superuser(url: str, tmp_path: Path) -
     assert said.startswith("warning: the role 'postgres' is a superuser")
 
 
-def test_a_wrong_password_role_or_database_is_named_and_no_waiting_is_advised(
+def test_a_wrong_password_role_or_database_is_named_without_a_retry(
     url: str, tmp_path: Path
 ) -> None:
     superuser = make_url(url).set(username="postgres", database="postgres")
@@ -150,8 +148,8 @@ def test_a_wrong_password_role_or_database_is_named_and_no_waiting_is_advised(
             connection.execute("select pg_reload_conf()")
 
 
-def test_the_role_of_an_old_volume_becomes_an_ordinary_one_that_may_migrate() -> None:
-    """The first superuser is named lockstep, as the image of PostgreSQL once made it."""
+def test_the_role_of_an_old_volume_becomes_ordinary_and_may_migrate() -> None:
+    """The first superuser is named lockstep, as in earlier versions of the image of PostgreSQL."""
     with own_cluster() as cluster:
         if cluster is None:
             pytest.skip("NOT RUN: there are no programs of PostgreSQL here")

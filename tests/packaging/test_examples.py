@@ -1,5 +1,4 @@
-"""The examples: every job file is accepted, and the scripts run under plain torchrun, without the
-service."""
+"""Examples: every job file is accepted, and the scripts run under plain torchrun."""
 
 from __future__ import annotations
 
@@ -28,18 +27,20 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 # One write: torchrun's ranks print unbuffered, and a line of the other one may come in between.
 os.write(1, f"threads at the end: {len(os.listdir('/proc/self/task'))}\\n".encode())
 """
-"""Runs a script. Where a process group is still held when it is over, Gloo's threads are, and may
-abort the process."""
+"""Runs a script.
+
+If a process group still exists after it, Gloo's threads do, too, and may abort the process.
+"""
 
 
 def _document(path: Path) -> dict[str, object]:
     document: dict[str, object] = YAML(typ="safe").load(path)
-    # `lockstep submit --code DIR` adds what the archive was uploaded as.
+    # `lockstep submit --code DIR` adds the upload.
     return {**document, "code": {"upload": "0" * 64}} if path.parent != EXAMPLES else document
 
 
 def torchrun(script: Path, *arguments: str, folder: Path, **environment: str) -> str:
-    """Output of a script on two ranks.
+    """Return the output of a script on two ranks.
 
     The ranks die with torchrun, which is killed after a limit.
     """
@@ -111,7 +112,7 @@ def test_the_plain_ddp_script_trains_on_two_ranks(tmp_path: Path) -> None:
     )
 
 
-def test_the_metrics_script_writes_one_readable_line_per_step_from_rank_0_alone(
+def test_rank_0_of_the_metrics_script_writes_one_line_per_step(
     tmp_path: Path,
 ) -> None:
     spool = tmp_path / "metrics.jsonl"

@@ -1,4 +1,4 @@
-"""The pages that are drawn from code say what the code says, and a stale one is noticed."""
+"""Pages that are generated from code agree with the code, and an outdated one is detected."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lockstep.domain.life.outcomes import Reason
 ROOT = Path(__file__).parents[2]
 PAGES = ("state_machine.md", "reasons.md", "spec.md", "environment.md")
 FILLED = ("reliability.md", "cli.md", "variables.md")
-"""Pages with marks, between which the generated text goes."""
+"""Pages with marks, between which the generated text is written."""
 
 
 def _run(script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -57,7 +57,7 @@ def test_the_diagram_has_an_arrow_for_every_step_and_source(page: str) -> None:
     }
 
 
-def test_what_is_drawn_goes_between_its_marks_and_what_was_written_stays(tmp_path: Path) -> None:
+def test_generated_text_goes_between_its_marks_and_other_text_stays(tmp_path: Path) -> None:
     (tmp_path / "domain").symlink_to(ROOT / "domain")
     (tmp_path / "docs").mkdir()
     for name in ("generate.py", "programs.py", *FILLED):

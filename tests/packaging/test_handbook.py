@@ -1,4 +1,4 @@
-"""The pages that are written for people: each is on the map, and each link leads somewhere."""
+"""Handwritten pages: each is on the map, and each link has a target."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WRAPPED = (
     *("CONTRIBUTING.md", "SECURITY.md", "docs/README.md", "docs/cli.md", "docs/client.md"),
     *("docs/http.md", "docs/tasks.md", "docs/variables.md"),
 )
-"""Pages whose lines have at most 100 columns; tables, links and code are longer where they must."""
+"""Pages whose lines have at most 100 columns. Tables, links and code may be longer."""
 COLUMNS_MAX = 100
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 

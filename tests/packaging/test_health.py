@@ -1,4 +1,4 @@
-"""The containers' health check: it asks for work that was done, not for a process that exists."""
+"""Health check of the containers: it checks completed work, not the existence of a process."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def check(program: str, url: str, **more: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def test_a_scheduler_is_healthy_until_its_last_pass_is_too_long_ago(
+def test_a_scheduler_is_healthy_until_its_last_cycle_is_too_old(
     url: str, database: Database
 ) -> None:
     with database.jobs() as session:
@@ -99,11 +99,13 @@ def test_an_agent_is_healthy_while_its_heartbeats_arrive(url: str, tmp_path: Pat
     assert check("agent", url, LOCKSTEP_NODE_DIR=str(tmp_path)) == (1, missing)
 
 
-def test_the_check_of_an_agent_needs_the_standard_library_alone_and_no_database(
+def test_the_check_of_an_agent_needs_only_the_standard_library(
     tmp_path: Path,
 ) -> None:
-    """With ``-S`` there is no site-packages to import SQLAlchemy from; with an empty environment,
-    no database either."""
+    """With ``-S`` there is no site-packages with SQLAlchemy.
+
+    With an empty environment there is no database.
+    """
     HealthFile(tmp_path, valid_seconds=60.0).beat()
     argv = [sys.executable, "-I", "-S", str(SCRIPT), "agent"]
     done = subprocess.run(
@@ -170,4 +172,4 @@ class _Answer(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Say nothing: the test's output is for failures."""
+        """Print nothing, because the test's output is for failures."""

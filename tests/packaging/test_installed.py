@@ -1,7 +1,7 @@
-"""The installed wheel, outside the repository and not editable: client, programs, ``lockstep up``,
-and the engine under torchrun.
+"""The installed wheel, outside the repository and not editable.
 
-Each environment has the packages that its extra requires and no others.
+Client, programs, ``lockstep up``, and the engine under torchrun. Each environment has the packages
+that its extra requires and no others.
 """
 
 from __future__ import annotations
@@ -43,14 +43,17 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environments(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Installed]:
-    """One environment for each extra; the empty name is the client alone."""
+    """Return one environment for each extra; the empty name is the client alone."""
     folder = tmp_path_factory.mktemp("installed")
     return {extra: Installed(folder / (extra or "client"), wheel, extra) for extra in EXTRAS}
 
 
 @pytest.fixture(scope="module")
 def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy, so that no path of a job leads into the repository; the train job is shorter."""
+    """Return a copy of the examples, with a shorter train job.
+
+    So no path of a job leads into the repository.
+    """
     copy = shutil.copytree(ROOT / "examples", tmp_path_factory.mktemp("work") / "examples")
     file = copy / "own_task" / "job.yaml"
     shorter = file.read_text().replace("steps: 400", "steps: 40")
@@ -66,7 +69,7 @@ def free_port() -> str:
 
 
 @pytest.mark.parametrize("extra", EXTRAS)
-def test_an_environment_has_the_wheel_and_what_its_extra_requires(
+def test_an_environment_has_the_wheel_and_its_requirements(
     extra: str, environments: dict[str, Installed]
 ) -> None:
     one = environments[extra]
@@ -99,11 +102,11 @@ def test_the_programs_of_server_and_node_run_a_job_of_the_client(
     """Broker, migration, api, scheduler and agent, each started by its own command."""
     server, node, client = (environments[extra] for extra in ("server", "node", ""))
     (server.folder / "b").mkdir()
-    bell = server.folder / "b" / "s"
+    broker_socket = server.folder / "b" / "s"
     port = free_port()
     settings = {
         "LOCKSTEP_DATABASE_URL": f"sqlite:///{tmp_path}/jobs.db",
-        "LOCKSTEP_BROKER_URL": f"redis+socket://{bell}",
+        "LOCKSTEP_BROKER_URL": f"redis+socket://{broker_socket}",
         "LOCKSTEP_STORE": str(tmp_path / "store"),
         "LOCKSTEP_NODE_DIR": str(tmp_path / "node"),
         "LOCKSTEP_TOKEN_FILE": str(tmp_path / "token"),
@@ -123,9 +126,9 @@ def test_the_programs_of_server_and_node_run_a_job_of_the_client(
                 "-m",
                 "lockstep.broker",
                 "--socket",
-                str(bell),
+                str(broker_socket),
                 "--dir",
-                f"{bell}.d",
+                f"{broker_socket}.d",
             ),
             (server, "lockstep", "api"),
             (server, "lockstep", "scheduler"),

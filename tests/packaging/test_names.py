@@ -1,4 +1,4 @@
-"""The check of names that an installed wheel does not have: each way of naming one."""
+"""Check of names that do not exist in an installed wheel: each form of reference."""
 
 from __future__ import annotations
 
@@ -67,5 +67,5 @@ def test_each_way_of_naming_one_is_found(names: ModuleType, source: str) -> None
         'log("the api. The scheduler reads it.")',
     ],
 )
-def test_other_words_pass(names: ModuleType, source: str) -> None:
+def test_other_words_are_allowed(names: ModuleType, source: str) -> None:
     assert names.named(source, names.parts(), texts=True) == []

@@ -1,4 +1,4 @@
-"""In which order the files of the tests are given out to several workers.
+"""Order in which test files are distributed to several workers.
 
 Not here: xdist, which gives a whole file to one worker (``make test``).
 """
@@ -27,7 +27,7 @@ def given_out(**config: object) -> list[str]:
     return [item.nodeid for item in items]
 
 
-def test_workers_are_given_long_folders_first_and_each_folder_as_it_was_collected() -> None:
+def test_workers_get_long_folders_first_each_in_collection_order() -> None:
     assert given_out(workerinput={}) == [*COLLECTED[3:], *COLLECTED[:2], COLLECTED[2]]
 
 
@@ -35,7 +35,7 @@ def test_without_workers_nothing_is_reordered() -> None:
     assert given_out() == list(COLLECTED)
 
 
-def test_what_is_named_as_long_is_there() -> None:
+def test_long_folders_exist() -> None:
     assert [
         name
         for name in conftest.LONGEST_FIRST

@@ -41,7 +41,7 @@ def test_the_constant_is_the_distributions_name() -> None:
     assert with_extra("hf") == f"pip install '{DISTRIBUTION}[hf]'"
 
 
-def test_every_extra_in_a_message_exists_and_takes_its_name_from_the_constant() -> None:
+def test_every_extra_in_a_message_exists_and_uses_the_constant() -> None:
     named = {
         extra
         for text in _sources().values()
@@ -56,7 +56,7 @@ def test_every_extra_in_a_message_exists_and_takes_its_name_from_the_constant() 
 
 
 def _missing(*packages: str) -> str:
-    """Python that behaves as if these packages were not installed."""
+    """Return a Python that behaves as if these packages were not installed."""
     return f"import sys; sys.modules.update(dict.fromkeys({packages!r}))\n"
 
 

@@ -1,5 +1,7 @@
-"""Every install has the dashboard's pages without having Node, and one that cannot build them still
-ends and says so."""
+"""Pages of the dashboard in every install, also without Node.
+
+An install that cannot build them ends with a message.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CLOSED = "http://127.0.0.1:9/"
-"""Nothing listens there."""
+"""An address without a listener."""
 ASK = """
 import sys
 from fastapi.testclient import TestClient
@@ -33,7 +35,7 @@ SAFELY = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # since 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """What git has of this tree, as it stands: no pages, no packages."""
+    """Return a checkout of this tree's files in git: no pages, no packages."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -53,7 +55,7 @@ def checkout(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """No Node on the path, nothing in npm's cache, no registry to be reached."""
+    """Return an environment without Node in PATH, npm's cache or a reachable registry."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -86,7 +88,7 @@ def run(
 def install(
     source: Path, target: Path, environment: dict[str, str], *more: str, seconds: float = 120
 ) -> str:
-    """What ``pip install`` of a folder said."""
+    """Return the output of ``pip install`` of a folder."""
     argv = [
         sys.executable,
         "-m",
@@ -106,7 +108,7 @@ def install(
 
 
 def page_of(target: Path, environment: dict[str, str]) -> str:
-    """What the installed service answers a browser."""
+    """Return the answer of the installed service to a browser."""
     code, said = run(
         sys.executable,
         "-c",
@@ -120,7 +122,7 @@ def page_of(target: Path, environment: dict[str, str]) -> str:
 
 
 def pack(kind: str, source: Path, environment: dict[str, str]) -> tuple[int, str, list[Path]]:
-    """Build a wheel or an sdist with what is installed here."""
+    """Build a wheel or an sdist with the packages that are installed here."""
     out = source / "dist"
     code, said = run(
         sys.executable,
@@ -137,7 +139,7 @@ def pack(kind: str, source: Path, environment: dict[str, str]) -> tuple[int, str
     return code, said, sorted(out.iterdir()) if out.is_dir() else []
 
 
-def test_an_install_that_reaches_no_registry_ends_says_so_and_explains_itself_to_a_browser(
+def test_an_install_without_registry_ends_and_explains_the_missing_pages(
     checkout: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     target = tmp_path / "installed"
@@ -148,7 +150,9 @@ def test_an_install_that_reaches_no_registry_ends_says_so_and_explains_itself_to
     assert "make pages" in page_of(target, environment)
 
 
-def test_whoever_publishes_can_have_that_fail(checkout: Path, environment: dict[str, str]) -> None:
+def test_a_build_for_publication_can_fail_without_pages(
+    checkout: Path, environment: dict[str, str]
+) -> None:
     code, said, made = pack("wheel", checkout, {**environment, "LOCKSTEP_PAGES": "require"})
     assert (code != 0, made) == (True, [])
     assert "the dashboard's pages were not built: npm ci ended with 1 (code ECONNREFUSED)" in said
@@ -162,7 +166,7 @@ def test_a_choice_that_does_not_exist_is_refused(
     assert "LOCKSTEP_PAGES is one of auto, require, skip, got 'yes'" in said
 
 
-def test_an_sdist_carries_the_pages_and_installing_it_needs_neither_node_nor_npm(
+def test_an_sdist_contains_the_pages_and_installs_without_node(
     checkout: Path, builder: ModuleType, environment: dict[str, str], tmp_path: Path
 ) -> None:
     builder.build()
@@ -183,9 +187,7 @@ def test_an_sdist_carries_the_pages_and_installing_it_needs_neither_node_nor_npm
         } <= names
 
 
-def test_only_a_build_that_has_something_to_do_asks_for_node(
-    checkout: Path, environment: dict[str, str]
-) -> None:
+def test_only_a_build_with_changes_needs_node(checkout: Path, environment: dict[str, str]) -> None:
     asked = "import hatchling.build as b; print(b.get_requires_for_build_wheel())"
     argv = (sys.executable, "-c", asked)
     assert run(*argv, folder=checkout, environment=environment) == (
@@ -201,7 +203,7 @@ def test_only_a_build_that_has_something_to_do_asks_for_node(
 def test_an_install_from_sources_without_node_has_the_pages(
     checkout: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    """The whole way, from the two registries."""
+    """The complete way, with the two registries."""
     reaching = {
         name: value for name, value in environment.items() if not name.startswith("npm_config_")
     }
@@ -210,14 +212,14 @@ def test_an_install_from_sources_without_node_has_the_pages(
     assert '<script type="module"' in page_of(target, reaching)
 
 
-# --- what the build does, with a node that only notes what it was asked
+# --- steps of the build, with a fake node that only records its calls
 
 
 @pytest.fixture
 def builder(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """``dashboard/build.py`` of the checkout, with a stand-in for node.
+    """Return ``dashboard/build.py`` of the checkout, with a fake node.
 
-    ``asked`` lists what it ran.
+    ``asked`` lists its calls.
     """
     spec = spec_from_file_location("build_of_checkout", checkout / "dashboard" / "build.py")
     assert spec is not None
@@ -291,7 +293,7 @@ def test_a_build_that_fails_leaves_the_former_pages_and_is_tried_again(
     assert sorted(path.name for path in builder.PACKAGES.iterdir()) == ["digest"]
 
 
-def test_an_interrupted_install_of_packages_is_begun_anew(
+def test_an_interrupted_install_of_packages_starts_over(
     builder: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(builder, "_run", runner(builder, fails="npm ci"))

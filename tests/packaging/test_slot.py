@@ -1,5 +1,7 @@
-"""The slots of docker/slot.py: containers that share a volume take folders and names of their own,
-and a replacement takes those of its predecessor."""
+"""Slots of docker/slot.py: containers that share a volume use separate folders and names.
+
+A replacement takes those of its predecessor.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ SHOW = (
 
 @contextmanager
 def container(volume: Path, name: str | None) -> Iterator[tuple[str, str]]:
-    """Folder below the volume, and name of the node, while the container runs."""
+    """Yield folder below the volume and name of the node while the container runs."""
     given = {} if name is None else {"LOCKSTEP_NODE_NAME": name}
     argv = [sys.executable, "-I", "-S", str(ROOT / "docker" / "slot.py")]
     process = subprocess.Popen(
@@ -38,7 +40,7 @@ def container(volume: Path, name: str | None) -> Iterator[tuple[str, str]]:
         process.kill()
 
 
-def test_containers_of_one_service_take_slots_of_their_own(tmp_path: Path) -> None:
+def test_containers_of_one_service_take_separate_slots(tmp_path: Path) -> None:
     with container(tmp_path, "x-cpu") as one, container(tmp_path, "x-cpu") as two:
         assert [one, two] == [("x-cpu-1", "x-cpu"), ("x-cpu-2", "x-cpu-2")]
         with container(tmp_path, "x-gpu") as other:
@@ -59,7 +61,7 @@ def test_without_a_name_the_agent_takes_its_default(tmp_path: Path) -> None:
         assert found == ("node-1", "None")
 
 
-def test_a_volume_that_is_missing_is_named_and_the_health_check_reads_the_folder_of_the_slot(
+def test_a_missing_volume_is_named_and_the_health_check_reads_the_slot(
     tmp_path: Path,
 ) -> None:
     environment = {"LOCKSTEP_NODE_DIR": str(tmp_path / "v"), "TMPDIR": str(tmp_path)}

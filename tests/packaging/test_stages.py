@@ -1,8 +1,8 @@
-"""The first stages of the Dockerfile, run without Docker: the same COPY and RUN lines in a folder,
-with the paths of the image below that folder.
+"""First stages of the Dockerfile, run without Docker.
 
-Tools that the lines install are those of this environment. The last stages need root and the
-network: ``make docker-test`` builds them.
+The same COPY and RUN lines run in a folder, with the paths of the image below that folder. Tools
+that the lines install are those of this environment. The last stages need root and the network:
+``make docker-test`` builds them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Stage:
             getattr(self, f"_{keyword.lower()}")(rest)
 
     def place(self, path: str) -> Path:
-        """The path of the image, below the folder."""
+        """Return the path of the image, below the folder."""
         return self.folder / path.lstrip("/") if path.startswith("/") else self.work / path
 
     def _workdir(self, path: str) -> None:

@@ -1,5 +1,4 @@
-"""What the dashboard's page for new jobs holds of its own: its templates, and what the API's
-description does not say."""
+"""Data of the dashboard's page for new jobs: templates, and facts that the API does not have."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ TEMPLATES = sorted((PAGE / "templates").glob("*.yaml"))
 
 
 def server() -> dict[str, Any]:
-    """What ``server.json`` must hold."""
+    """Return the expected content of ``server.json``."""
     return {
         "tasks": {name: task.model_json_schema() for name, task in tasks.BUILT_IN.items()},
         "upload": {
@@ -44,9 +43,9 @@ def test_a_template_that_is_an_example_is_that_example(name: str) -> None:
     assert (PAGE / "templates" / name).read_text() == (ROOT / "examples" / name).read_text()
 
 
-def test_the_page_knows_the_tasks_and_the_limits_of_the_service() -> None:
+def test_the_page_has_the_tasks_and_the_limits_of_the_service() -> None:
     held = json.loads((PAGE / "server.json").read_text())
-    assert held == server(), "write it anew: python -m tests.packaging.test_submit_page"
+    assert held == server(), "write it again: python -m tests.packaging.test_submit_page"
 
 
 if __name__ == "__main__":

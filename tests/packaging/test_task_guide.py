@@ -1,4 +1,4 @@
-"""The guide to tasks: its blocks are one file and its jobs, which end as the page states."""
+"""Guide to tasks: its blocks are one file, and its jobs end as the page states."""
 
 from __future__ import annotations
 

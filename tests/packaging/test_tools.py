@@ -1,4 +1,4 @@
-"""What editors and the commit hook are told is what the repository keeps."""
+"""Settings of editors and of the commit hook agree with the repository."""
 
 from __future__ import annotations
 

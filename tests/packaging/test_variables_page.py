@@ -20,7 +20,7 @@ NO_VARIABLES = {
     "LOCKSTEP_SOAK": "beginning of the names of tests.faults.soak.Load",
 }
 DERIVED = {f"LOCKSTEP_SOAK_{name.upper()}" for name in Load.__dataclass_fields__}
-"""Names that the code puts together."""
+"""Names that the code composes."""
 
 
 def test_every_name_in_the_repository_is_on_the_page() -> None:

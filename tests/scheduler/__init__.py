@@ -1,1 +1,1 @@
-"""The scheduler: passes on both databases, and the program as a process."""
+"""Tests of the scheduler: reconcile cycles on both databases, and the program as a process."""

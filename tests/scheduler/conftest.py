@@ -1,4 +1,4 @@
-"""A world for each test, on both databases."""
+"""Fixture with a world per test, on both databases."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A scheduler as a real process, which can be killed, and any number of them.
+"""A scheduler as a real process that can be killed; several may run.
 
-Not here: what it must do (``test_process``).
+Not here: the expected behaviour (``test_process``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When passes are made, and what a pass that fails does to the next."""
+"""Loop of the scheduler: times of its cycles, and the cycle after one that fails."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from lockstep.scheduler.report import CycleReport
 from tests.brokers import until
 
 
-class Passes:
-    """Notes each pass: whether a bell asked for it. Does what it was told to do first."""
+class Cycles:
+    """Record of the cycles and of the notifications that requested them.
+
+    A cycle first runs its configured action.
+    """
 
     def __init__(self) -> None:
         self.made: list[bool] = []
@@ -29,105 +32,105 @@ class Passes:
 
 
 @pytest.fixture
-def passes() -> Passes:
-    return Passes()
+def cycles() -> Cycles:
+    return Cycles()
 
 
 @pytest.fixture
-def rare(passes: Passes) -> Iterator[ReconcileLoop]:
-    """A loop that makes its first pass, and then none for an hour unless it is asked to."""
-    loop = ReconcileLoop(passes, cycle_seconds=3600)
+def rare(cycles: Cycles) -> Iterator[ReconcileLoop]:
+    """Return a loop that runs its first cycle, and then one per hour unless it is notified."""
+    loop = ReconcileLoop(cycles, cycle_seconds=3600)
     loop.start()
-    until(lambda: passes.made, 60, "the first pass")
+    until(lambda: cycles.made, 60, "the first pass")
     yield loop
     loop.ask_stop()
     loop.join()
 
 
-def test_the_first_pass_is_made_at_the_start(passes: Passes, rare: ReconcileLoop) -> None:
-    assert passes.made == [False]
+def test_the_first_cycle_runs_at_the_start(cycles: Cycles, rare: ReconcileLoop) -> None:
+    assert cycles.made == [False]
 
 
-def test_a_bell_is_answered_by_a_pass(passes: Passes, rare: ReconcileLoop) -> None:
+def test_a_notification_starts_a_cycle(cycles: Cycles, rare: ReconcileLoop) -> None:
     rare.notify()
-    until(lambda: passes.made == [False, True], 60, "a pass for the bell")
+    until(lambda: cycles.made == [False, True], 60, "a cycle for the notification")
 
 
-def test_a_storm_of_bells_is_answered_by_one_pass(passes: Passes) -> None:
+def test_many_notifications_start_one_cycle(cycles: Cycles) -> None:
     inside, go_on = threading.Event(), threading.Event()
 
     def slow(woken: bool) -> CycleReport:
         inside.set()
         assert go_on.wait(60)
-        return passes(woken)
+        return cycles(woken)
 
     loop = ReconcileLoop(slow, cycle_seconds=3600)
     loop.start()
     assert inside.wait(60)
-    for _bell in range(1000):
+    for _notification in range(1000):
         loop.notify()
     go_on.set()
-    until(lambda: passes.made == [False, True], 60, "a pass for the bells")
-    assert loop._inbox.empty()  # no bell is left for another pass
+    until(lambda: cycles.made == [False, True], 60, "a cycle for the notifications")
+    assert loop._inbox.empty()  # no notification is left for another cycle
     loop.ask_stop()
     loop.join()
-    assert passes.made == [False, True]
+    assert cycles.made == [False, True]
 
 
-def test_a_bell_during_a_pass_is_answered_by_another(passes: Passes) -> None:
+def test_a_notification_during_a_cycle_starts_another(cycles: Cycles) -> None:
     inside, go_on = threading.Event(), threading.Event()
 
     def slow(woken: bool) -> CycleReport:
         inside.set()
         go_on.wait(60)
-        return passes(woken)
+        return cycles(woken)
 
     loop = ReconcileLoop(slow, cycle_seconds=3600)
     loop.start()
     assert inside.wait(60)
     loop.notify()
     go_on.set()
-    until(lambda: passes.made == [False, True], 60, "a pass for the bell")
+    until(lambda: cycles.made == [False, True], 60, "a cycle for the notification")
     loop.ask_stop()
     loop.join()
 
 
-def test_time_alone_makes_passes(passes: Passes) -> None:
-    loop = ReconcileLoop(passes, cycle_seconds=0.05)
+def test_cycles_run_without_notifications(cycles: Cycles) -> None:
+    loop = ReconcileLoop(cycles, cycle_seconds=0.05)
     loop.start()
-    until(lambda: len(passes.made) >= 4, 60, "four passes")
+    until(lambda: len(cycles.made) >= 4, 60, "four cycles")
     loop.ask_stop()
     loop.join()
-    assert not any(passes.made)
+    assert not any(cycles.made)
 
 
-def test_a_pass_that_left_something_over_is_followed_at_once(
-    passes: Passes, rare: ReconcileLoop
+def test_an_incomplete_cycle_is_followed_at_once_by_another(
+    cycles: Cycles, rare: ReconcileLoop
 ) -> None:
-    passes.answers = [CycleReport(held=True, again=True), CycleReport(held=True, again=True)]
+    cycles.answers = [CycleReport(held=True, again=True), CycleReport(held=True, again=True)]
     rare.notify()
-    until(lambda: len(passes.made) == 4, 60, "a pass for the bell and two more")
+    until(lambda: len(cycles.made) == 4, 60, "a cycle for the notification and two more")
 
 
 @pytest.mark.parametrize(
     "error", [LockstepError(ErrorCode.UNAVAILABLE, "away"), RuntimeError("a bug")]
 )
-def test_a_pass_that_fails_does_not_end_the_loop(
-    error: Exception, passes: Passes, rare: ReconcileLoop
+def test_a_cycle_that_fails_does_not_end_the_loop(
+    error: Exception, cycles: Cycles, rare: ReconcileLoop
 ) -> None:
-    passes.answers = [error, error]
+    cycles.answers = [error, error]
     for made in (2, 3, 4):
         rare.notify()
-        until(lambda made=made: len(passes.made) >= made, 60, "the next pass")  # type: ignore[misc]
+        until(lambda made=made: len(cycles.made) >= made, 60, "the next pass")  # type: ignore[misc]
 
 
-def test_it_ends_soon_after_it_was_asked_to_although_no_pass_is_due(rare: ReconcileLoop) -> None:
+def test_a_stop_ends_the_loop_although_no_cycle_is_due(rare: ReconcileLoop) -> None:
     rare.ask_stop()
     until(lambda: not rare._thread.is_alive(), 60, "the end, an hour before the next pass")
 
 
-def test_one_that_never_began_can_be_ended(passes: Passes) -> None:
-    loop = ReconcileLoop(passes, cycle_seconds=1)
+def test_one_that_never_began_can_be_ended(cycles: Cycles) -> None:
+    loop = ReconcileLoop(cycles, cycle_seconds=1)
     loop.ask_stop()
     loop.join()
-    assert passes.made == []
+    assert cycles.made == []

@@ -1,5 +1,4 @@
-"""``python -m lockstep.scheduler`` as it is started for real, with its broker, without it, and with
-its database away."""
+"""``python -m lockstep.scheduler`` with its broker, without it, and without its database."""
 
 from __future__ import annotations
 
@@ -25,10 +24,12 @@ from tests.scheduler.program import Scheduler
 from tests.scheduler.world import World
 
 SOON_SECONDS = 60.0
-"""For a program that starts on a busy machine."""
+"""Deadline for a program that starts on a busy machine."""
 SLOW = 100.0
-"""With timings so many times longer, the second pass comes after 500 s: what happens sooner does
-not wait for it."""
+"""With timings that are this many times longer, the second cycle comes after 500 s.
+
+An earlier effect has another cause.
+"""
 END_SECONDS_MAX = 60.0
 
 
@@ -60,7 +61,7 @@ def broker() -> Iterator[Broker]:
 
 def starts(world: World, job: str) -> None:
     def placed() -> bool:
-        world.hear("n")  # as its agent does: a slow test must not lose its node
+        world.hear("n")  # its agent does the same: a slow test must not lose its node
         return world.state(job) is JobState.STARTING
 
     until(placed, SOON_SECONDS, "the job's placement")
@@ -78,10 +79,10 @@ def test_a_queued_job_is_placed_without_any_broker(world: World, start: Start) -
 
 
 @pytest.mark.parametrize("database_urls", ["sqlite"], indirect=True)
-def test_a_bell_makes_a_pass_at_once_and_the_node_is_rung(
+def test_a_notification_starts_a_cycle_at_once_and_the_node_is_notified(
     world: World, start: Start, broker: Broker
 ) -> None:
-    """Passes are a minute apart here, so only the bell can have caused it."""
+    """Cycles are a minute apart here, so only the notification can have caused this one."""
     world.node("n")
     first = world.submit()
     start(broker.url, timings_scale=30)
@@ -93,15 +94,15 @@ def test_a_bell_makes_a_pass_at_once_and_the_node_is_rung(
         publisher.publish(WakeScheduler())
         return world.state(second) is JobState.STARTING
 
-    until(placed, SOON_SECONDS, "a pass after a bell")
+    until(placed, SOON_SECONDS, "a cycle after a notification")
     publisher.close()
     with broker.client() as client:
-        until(lambda: client.llen("lockstep:node.n") == 2, 60, "both bells of the node")
+        until(lambda: client.llen("lockstep:node.n") == 2, 60, "both notifications of the node")
 
 
 @pytest.mark.parametrize("database_urls", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("fault", ["killed", "frozen"])
-def test_passes_go_on_while_the_broker_is_away(
+def test_cycles_continue_without_a_broker(
     fault: str, world: World, start: Start, broker: Broker
 ) -> None:
     world.node("n")
@@ -131,7 +132,7 @@ def test_three_schedulers_of_which_one_is_killed_place_every_job_once(
 
 
 @pytest.mark.parametrize("database_urls", ["sqlite"], indirect=True)
-def test_sigterm_ends_before_the_next_pass_and_leaves_the_pass_to_others(
+def test_sigterm_ends_before_the_next_cycle_and_releases_the_lease(
     world: World, start: Start, broker: Broker
 ) -> None:
     world.node("n")
@@ -160,7 +161,7 @@ def test_a_setting_that_is_missing_is_named(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_database_that_goes_away_is_complained_of_once_and_passes_go_on_when_it_is_back(
+def test_a_database_outage_is_logged_once_and_cycles_continue_after_it(
     postgres_urls: Urls, tmp_path: Path
 ) -> None:
     database = Database(*postgres_urls)
@@ -176,7 +177,7 @@ def test_a_database_that_goes_away_is_complained_of_once_and_passes_go_on_when_i
                     SOON_SECONDS,
                     "the complaint",
                 )
-                time.sleep(1)  # several more passes fail meanwhile
+                time.sleep(1)  # several more cycles fail in this time
             until(
                 lambda: "answers again" in scheduler.log.read_text(), SOON_SECONDS, "the good news"
             )
@@ -191,7 +192,7 @@ def test_a_database_that_goes_away_is_complained_of_once_and_passes_go_on_when_i
 
 @contextmanager
 def shut(url: str) -> Iterator[None]:
-    """Nobody can connect to the database, and whoever was connected is thrown out."""
+    """Close all connections to the database and refuse new ones."""
     name = make_url(url).database
     server = create_engine(
         make_url(url).set(database="postgres"), isolation_level="AUTOCOMMIT", poolclass=NullPool

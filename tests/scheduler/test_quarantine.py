@@ -1,4 +1,4 @@
-"""Nodes that fail one job after another are given no more work. On both databases."""
+"""Nodes on which several jobs fail get no more work. On both databases."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from tests.scheduler.world import World
 def fail(
     world: World, job: str, reason: Reason, *, node_failed: bool = True, **details: object
 ) -> str:
-    """The job's newest attempt is claimed by its node and fails there, as its agent observes; the
-    node's name."""
+    """Claim the job's newest attempt and end it with a failure; return the node's name.
+
+    The agent of the node observes the failure.
+    """
     claim = world.claim(job)
     with world.database.jobs() as session:
         outcome = Outcome.of(reason, f"it ended: {reason}", node=claim.node_name, **details)
@@ -30,7 +32,7 @@ def why(world: World, node: str) -> str | None:
         return next(row.quarantine for row in nodes.all_nodes(session) if row.name == node)
 
 
-def test_a_node_that_fails_two_jobs_gets_no_third_and_a_person_lifts_it(world: World) -> None:
+def test_a_node_that_fails_two_jobs_is_quarantined_until_resumed(world: World) -> None:
     world.node("bad", 1)
     first, second, third = (world.submit(retry={"max": 0}) for _ in range(3))
     for job in (first, second):
@@ -96,7 +98,7 @@ def test_one_job_cannot_put_a_node_into_quarantine(world: World) -> None:
     assert world.run_one().quarantined == 0
 
 
-def test_a_node_that_falls_silent_with_all_its_jobs_is_not_quarantined_for_it(world: World) -> None:
+def test_a_node_that_goes_silent_with_all_its_jobs_is_not_quarantined(world: World) -> None:
     world.node("n", 4)
     jobs = [world.submit() for _ in range(4)]
     world.run_one()
@@ -108,7 +110,7 @@ def test_a_node_that_falls_silent_with_all_its_jobs_is_not_quarantined_for_it(wo
     assert world.run_one().quarantined == 0
 
 
-def test_an_outage_of_the_service_quarantines_nobody(world: World) -> None:
+def test_an_outage_of_the_service_quarantines_no_node(world: World) -> None:
     for name in ("a", "b"):
         world.node(name, 2)
     jobs = [world.submit() for _ in range(4)]
@@ -117,10 +119,9 @@ def test_an_outage_of_the_service_quarantines_nobody(world: World) -> None:
         world.claim(job)
     for name in ("a", "b"):
         world.silence(name, 300)
-    world.no_pass_for(301)
+    world.no_cycle_for(301)
     assert world.run_one().spared == 4
-    # The nodes come back with what their launchers did meanwhile: they stopped the ranks at their
-    # fences.
+    # The nodes return with the actions of their launchers: these stopped the ranks at their fences.
     for job in jobs:
         part = world.assignments(job)[-1]
         with world.database.jobs() as session:
@@ -133,7 +134,7 @@ def test_an_outage_of_the_service_quarantines_nobody(world: World) -> None:
 
 
 def test_nodes_that_are_lost_together_are_not_quarantined(world: World) -> None:
-    """The network between them and the database was away, while the scheduler went on."""
+    """The network between them and the database was down, while the scheduler continued."""
     for round_ in range(2):
         for name in ("a", "b"):
             world.node(name, 8)
@@ -147,7 +148,7 @@ def test_nodes_that_are_lost_together_are_not_quarantined(world: World) -> None:
         assert world.run_one().quarantined == 0
 
 
-def test_a_job_that_takes_three_nodes_down_at_the_same_step_is_ended_by_name_and_no_node_is_blamed(
+def test_a_job_that_loses_three_nodes_at_one_step_ends_without_quarantine(
     world: World,
 ) -> None:
     for name in ("a", "b", "c", "d"):

@@ -1,4 +1,4 @@
-"""What a pass does about what was lost, overdue or left half done. On both databases."""
+"""Recovery by a cycle of lost, overdue or incomplete work. On both databases."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.scheduler.world import World
 # --------------------------------------------------------------------------------------------------
 
 
-def test_an_expired_lease_ends_the_attempt_as_lost_and_queues_the_job_to_run_elsewhere(
+def test_an_expired_lease_ends_the_attempt_as_lost_and_queues_the_job(
     world: World,
 ) -> None:
     world.node("bad")
@@ -49,7 +49,7 @@ def test_an_expired_lease_ends_the_attempt_as_lost_and_queues_the_job_to_run_els
     assert world.assignments(job)[-1].node_name == "good"
 
 
-def test_a_lost_job_is_not_placed_before_its_old_node_has_certainly_stopped(world: World) -> None:
+def test_a_lost_job_is_not_placed_before_its_old_fence(world: World) -> None:
     world.node("bad")
     job = world.submit()
     world.run_one()
@@ -65,9 +65,9 @@ def test_a_lost_job_is_not_placed_before_its_old_node_has_certainly_stopped(worl
 
 
 def test_a_node_that_never_answered_is_lost_from_the_placement_on(world: World) -> None:
-    """The first heartbeat never comes (F26): there is no NULL that no comparison finds."""
+    """The first heartbeat never comes (F26). No column holds a NULL that comparisons would miss."""
     world.node("n")
-    job = world.submit(retry={"max": 0})  # nothing of it ran, so no retry is used up
+    job = world.submit(retry={"max": 0})  # no rank started, so no retry is used up
     world.run_one()
     world.silence("n", 61)
     assert world.run_one().lost == 1
@@ -79,7 +79,7 @@ def test_a_node_that_never_answered_is_lost_from_the_placement_on(world: World) 
     assert world.held() == []
 
 
-def test_a_node_that_died_after_claiming_keeps_its_devices_until_it_has_swept_them(
+def test_a_node_that_died_after_claiming_keeps_its_devices_until_swept(
     world: World,
 ) -> None:
     world.node("n")
@@ -92,7 +92,7 @@ def test_a_node_that_died_after_claiming_keeps_its_devices_until_it_has_swept_th
     assert world.assignments(job)[0].state is AssignmentState.ENDED
 
 
-def test_a_lease_that_was_renewed_after_the_look_is_not_lost(
+def test_a_lease_that_was_renewed_after_the_read_is_not_lost(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.node("n")
@@ -136,30 +136,30 @@ def test_a_budget_that_is_used_up_ends_the_job(world: World) -> None:
     assert (row.state, row.reason) == (JobState.FAILED, "lost")
 
 
-def test_after_an_outage_of_the_service_nobody_is_lost_for_a_whole_lease(world: World) -> None:
+def test_after_an_outage_no_attempt_is_lost_for_one_lease(world: World) -> None:
     world.node("n")
     job = world.submit()
     world.run_one("one")
     world.claim(job)
     world.silence("n", 300)
-    world.no_pass_for(301)
+    world.no_cycle_for(301)
     report = world.run_one("one")
     assert (report.spared, report.lost) == (1, 0)
-    # Nor by another scheduler, which sees no gap any more.
+    # Another scheduler spares the nodes no longer either, because it sees no gap.
     assert world.run_one("two").lost == 0
     assert world.state(job) is JobState.RUNNING
-    # But a node that stays silent is lost once that lease has run out.
+    # A node that stays silent is lost once that lease has expired.
     world.silence("n", 61)
     assert world.run_one("two").lost == 1
 
 
-def test_a_short_gap_between_passes_spares_nobody(world: World) -> None:
+def test_a_short_gap_between_cycles_spares_no_lease(world: World) -> None:
     world.node("n")
     job = world.submit()
     world.run_one()
     world.claim(job)
     world.silence("n", 61)
-    world.no_pass_for(29)
+    world.no_cycle_for(29)
     report = world.run_one()
     assert (report.spared, report.lost) == (0, 1)
 
@@ -169,7 +169,7 @@ def test_an_outage_shortens_no_lease(world: World) -> None:
     job = world.submit()
     world.run_one()
     claim = world.claim(job)
-    world.no_pass_for(301)
+    world.no_cycle_for(301)
     with world.database.jobs() as session:
         attempts.renew(session, "n", {claim.assignment_id: claim.token}, lease_seconds=62)
     before = world.assignments(job)[0].lease_expires_at
@@ -177,7 +177,7 @@ def test_an_outage_shortens_no_lease(world: World) -> None:
     assert world.assignments(job)[0].lease_expires_at == before
 
 
-def test_what_was_written_before_the_clock_was_set_back_waits_no_longer_than_it_ever_does(
+def test_waits_from_before_the_clock_was_set_back_have_their_usual_limit(
     world: World,
 ) -> None:
     world.node("n")
@@ -206,22 +206,22 @@ def test_what_was_written_before_the_clock_was_set_back_waits_no_longer_than_it_
         assert at < job.not_before <= now(session) + world.timings.backoff_max_seconds
 
 
-# -- stopping, sealing, ringing again
-# --------------------------------------------------------------------------------
+# -- stopping, sealing, repeated notifications
+# --------------------------------------------------------------------------------------------------
 
 
-def test_a_job_that_ran_longer_than_its_timeout_is_asked_to_stop_once(world: World) -> None:
+def test_a_job_that_exceeds_its_timeout_is_stopped_once(world: World) -> None:
     world.node("n")
     job = world.submit(timeout_seconds=60)
     world.run_one()
     claim = world.claim(job)
-    world.bells.take()
+    world.notifications.take()
     assert world.run_one().overdue == 0
     with world.database.jobs() as session:
         session.execute(update(AttemptRow).values(running_at=db_now() - 61))
     assert world.run_one().overdue == 1
     assert world.job(job).intent is Intent.TIMEOUT
-    assert world.bells.take() == [StopAssignment(claim.assignment_id, "n")]
+    assert world.notifications.take() == [StopAssignment(claim.assignment_id, "n")]
     assert world.run_one().overdue == 0
     with world.database.read_jobs() as session:
         told = list(
@@ -232,10 +232,10 @@ def test_a_job_that_ran_longer_than_its_timeout_is_asked_to_stop_once(world: Wor
     ]
 
 
-def test_what_an_ended_attempt_left_open_is_sealed_before_its_job_is_placed_again(
+def test_an_open_stream_is_sealed_before_its_job_is_placed_again(
     world: World,
 ) -> None:
-    """The node died between ending the attempt in one database and sealing its stream in the other."""
+    """The node died between the end of the attempt in one database and the seal in the other."""
     world.node("n")
     job = world.submit()
     world.run_one()
@@ -284,23 +284,23 @@ def test_while_streams_cannot_be_sealed_only_jobs_that_have_run_wait(
     assert world.state(again) is JobState.STARTING
 
 
-def test_an_assignment_that_nobody_claimed_is_rung_again(world: World) -> None:
+def test_an_unclaimed_assignment_is_notified_again(world: World) -> None:
     world.node("n")
     job = world.submit()
     world.run_one()
     (part,) = world.assignments(job)
-    world.bells.take()
+    world.notifications.take()
     world.run_one()
-    assert world.bells.take() == []  # too soon
+    assert world.notifications.take() == []  # too early
     world.silence("n", 6)
     world.run_one()
-    assert world.bells.take() == [StartAssignment(part.id, "n")]
+    assert world.notifications.take() == [StartAssignment(part.id, "n")]
     world.claim(job)
     world.run_one()
-    assert world.bells.take() == []
+    assert world.notifications.take() == []
 
 
-def test_what_was_left_of_finished_jobs_changes_nothing(world: World) -> None:
+def test_leftovers_of_finished_jobs_change_nothing(world: World) -> None:
     world.node("n")
     job = world.submit()
     world.run_one()

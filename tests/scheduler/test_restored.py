@@ -1,4 +1,4 @@
-"""A backup is restored between two cycles, or during one."""
+"""Restores of a backup between two cycles, or during one."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_restore_during_a_cycle_loses_no_lease(world: World) -> None:
     assert world.state(job) is JobState.RUNNING
 
 
-def test_a_restored_database_extends_leases_whatever_the_time_since_its_backup(
+def test_a_restore_extends_leases_for_a_backup_of_any_age(
     world: World,
 ) -> None:
     job = claimed(world)
@@ -58,7 +58,7 @@ def test_a_restored_database_extends_leases_whatever_the_time_since_its_backup(
 
 
 def test_no_job_starts_after_a_restore_before_every_fence_has_passed(world: World) -> None:
-    """An attempt that the backup lacks may still run, on devices that seem to be free."""
+    """An attempt that the backup lacks may still run, on devices that appear to be free."""
     world.node("n", 4)
     world.run_one()
     restore(world, seconds=1, place="of the backup")

@@ -1,5 +1,4 @@
-"""A job that is tried again, from the end of one attempt to the claim of the next, on both
-databases."""
+"""Retries of a job, from the end of one attempt to the claim of the next, on both databases."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ def next_claim(world: World, job: str) -> Claim:
     return world.claim(job)
 
 
-def test_a_job_that_ran_out_of_memory_goes_on_in_smaller_micro_batches_of_the_same_batch(
+def test_a_job_that_ran_out_of_memory_resumes_with_smaller_micro_batches(
     world: World,
 ) -> None:
     world.node("n", 2)
@@ -54,7 +53,7 @@ def test_a_job_that_ran_out_of_memory_goes_on_in_smaller_micro_batches_of_the_sa
     assert world.state(job) is JobState.FAILED
 
 
-def test_a_job_that_stops_its_own_launcher_waits_longer_and_longer_and_then_ends(
+def test_a_job_that_stops_its_own_launcher_backs_off_and_then_ends(
     world: World,
 ) -> None:
     world.node("n")
@@ -69,7 +68,7 @@ def test_a_job_that_stops_its_own_launcher_waits_longer_and_longer_and_then_ends
     assert (world.state(job), world.job(job).attempt_count) == (JobState.FAILED, FRUITLESS_MAX)
 
 
-def test_a_run_that_fails_every_day_goes_on_as_long_as_it_keeps_new_checkpoints(
+def test_a_daily_failure_is_retried_while_new_checkpoints_are_kept(
     world: World,
 ) -> None:
     world.node("n")

@@ -1,5 +1,4 @@
-"""A job whose spec only a newer scheduler can read waits with the reason, and keeps nobody else
-waiting."""
+"""A job whose spec only a newer scheduler can read waits with a reason, and delays no other job."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ def world(database: Database) -> World:
 
 
 def written_by_a_newer_version(world: World, value: Any, **fields: Any) -> str:
-    """A queued job whose spec has a field that this version does not know."""
+    """Create a queued job whose spec has a field that is unknown to this version."""
     job = world.submit(**fields)
     spec = {**world.job(job).spec, "novel": value}
     with world.database.jobs() as session:
@@ -28,7 +27,7 @@ def written_by_a_newer_version(world: World, value: Any, **fields: Any) -> str:
     return job
 
 
-def test_a_job_that_asks_for_something_unknown_waits_with_the_reason(world: World) -> None:
+def test_a_job_with_an_unknown_request_waits_with_the_reason(world: World) -> None:
     world.node("n", devices=1)
     job = written_by_a_newer_version(world, 3)
     other = world.submit()
@@ -37,7 +36,7 @@ def test_a_job_that_asks_for_something_unknown_waits_with_the_reason(world: Worl
     assert (first.failed, first.again) == ([], True)
     assert (
         world.run_one(unreadable=unreadable).placed == 1
-    )  # the device that was meant for the first is free
+    )  # the device reserved for the first is free
     assert world.state(other) is JobState.STARTING
     row = world.job(job)
     assert (row.state, row.attempt_count, row.outcome) == (JobState.QUEUED, 0, None)
@@ -59,7 +58,7 @@ def test_it_is_forgotten_once_it_does_not_wait_any_more(world: World) -> None:
     assert unreadable == {}
 
 
-def test_a_job_with_an_unknown_field_that_asks_for_nothing_is_placed(world: World) -> None:
+def test_a_job_with_a_neutral_unknown_field_is_placed(world: World) -> None:
     world.node("n")
     job = written_by_a_newer_version(world, None)
     world.run_one()

@@ -1,4 +1,4 @@
-"""A job database with nodes and jobs in it, and bells that are only counted."""
+"""A job database with nodes and jobs, and a notifier that only records."""
 
 from __future__ import annotations
 
@@ -23,38 +23,39 @@ from lockstep.storage.jobs import jobs
 from lockstep.storage.series import streams
 
 
-class Bells:
-    """What was rung."""
+class Notifications:
+    """Record of the sent notifications."""
 
     def __init__(self) -> None:
-        self.rung: list[Message] = []
+        self.sent: list[Message] = []
 
     def publish(self, message: Message) -> None:
-        self.rung.append(message)
+        self.sent.append(message)
 
     def take(self) -> list[Message]:
-        taken, self.rung = self.rung, []
+        taken, self.sent = self.sent, []
         return taken
 
 
 def standing_still() -> float:
-    """Return the same moment always: on this clock no pass uses up its time, however slow the
-    machine is."""
+    """Return a constant time, so that a cycle never exceeds its time on a slow machine."""
     return 0.0
 
 
 class World:
-    """What a scheduler meets, and what nodes and people do to it. Waits end by moving rows back in
-    time."""
+    """Environment of a scheduler, with actions of nodes and users.
+
+    Waits end by moving rows back in time.
+    """
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        self.bells = Bells()
+        self.notifications = Notifications()
         self.timings = Timings()
 
     def run_one(self, owner: str = "one", **options: Any) -> CycleReport:
         options = {"clock": standing_still, **options}
-        return run_cycle(self.database, self.bells, self.timings, owner=owner, **options)
+        return run_cycle(self.database, self.notifications, self.timings, owner=owner, **options)
 
     def node(self, name: str, devices: int = 4, kind: str = "cpu") -> None:
         found = [DeviceInfo(index, "cpu", kind) for index in range(devices)]
@@ -100,7 +101,7 @@ class World:
             return list(session.scalars(statement))
 
     def claim(self, job_id: str, *, running: bool = True) -> Claim:
-        """What the job's node does with its newest assignment."""
+        """Claim the job's newest assignment, as its node does."""
         part = self.assignments(job_id)[-1]
         with self.database.jobs() as session:
             claim = attempts.claim(
@@ -123,7 +124,7 @@ class World:
             return state.sealed
 
     def held(self) -> list[tuple[str, int]]:
-        """(node, index) of every device that somebody holds."""
+        """Return (node, index) of every device that is held."""
         with self.database.read_jobs() as session:
             statement = select(DeviceRow.node_name, DeviceRow.index).where(
                 DeviceRow.assignment_id.is_not(None)
@@ -139,7 +140,7 @@ class World:
     # ----------------------------------------------------------------------------------------------
 
     def silence(self, node: str, seconds: float) -> None:
-        """The node was last heard so long ago, and its leases ran from then."""
+        """Set the time of the node's last heartbeat, and its leases accordingly."""
         with self.database.jobs() as session:
             session.execute(
                 update(NodeRow).where(NodeRow.name == node).values(seen_at=db_now() - seconds)
@@ -156,6 +157,6 @@ class World:
         with self.database.jobs() as session:
             session.execute(update(JobRow).where(JobRow.id == job_id).values(not_before=0.0))
 
-    def no_pass_for(self, seconds: float) -> None:
+    def no_cycle_for(self, seconds: float) -> None:
         with self.database.jobs() as session:
             session.execute(update(SchedulerLeaseRow).values(finished_at=db_now() - seconds))

@@ -1,1 +1,1 @@
-"""The databases: every statement on SQLite and on PostgreSQL."""
+"""Tests of the databases: every statement on SQLite and on PostgreSQL."""

@@ -1,7 +1,6 @@
-"""Random series with everything that is awkward in them, and what a chart of them must say, found
-by counting.
+"""Random series with all difficult values, and the expected chart, found by counting.
 
-Each point's time is its number, so that a bucket's time tells which points are in it.
+Each point's time is its number, so the time of a bucket identifies its points.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ class Raw(NamedTuple):
 
 
 Stored = dict[str, list[Raw]]
-"""Every point of a job by its series, in the order in which it was stored."""
+"""All points of a job by series, in the order of storage."""
 
 
 class Drawn(Protocol):
-    """A curve, wherever it was read."""
+    """A curve, from any source."""
 
     attempt: int
     count: int
@@ -46,7 +45,7 @@ class Drawn(Protocol):
 def plant(
     database: Database, job_id: str, numbers: random.Random, sizes: Iterable[Iterable[int]]
 ) -> Stored:
-    """Store points of a job without a row: for each attempt batches of so many records each."""
+    """Store points of a job without a row: for each attempt, batches of this many records."""
     stored: Stored = {name: [] for name in NAMES}
     for _ in planting(database, job_id, numbers, sizes, stored):
         pass
@@ -60,14 +59,14 @@ def planting(
     sizes: Iterable[Iterable[int]],
     stored: Stored,
 ) -> Iterator[None]:
-    """As :func:`plant`, with a pause after each batch; what is stored by then is in ``stored``."""
+    """Like :func:`plant`, with a pause after each batch; ``stored`` has the points so far."""
     steps: list[int] = [0]
     time = 0
     for attempt, batches in enumerate(sizes, start=1):
         writer = streams.Writer(f"{job_id[:30]}-{attempt}", job_id, attempt, "token")
         with database.series() as session:
             assert streams.open_stream(session, writer)
-        # Begins again somewhere, as from a checkpoint, or a script that counts anew.
+        # Begins again at any step, as from a checkpoint, or as a script that counts from the start.
         step = numbers.choice(steps)
         for place, size in enumerate(batches):
             records = []
@@ -96,7 +95,7 @@ def planting(
 def wanted(
     stored: Stored, name: str, from_step: int | None, to_step: int | None, attempts: str
 ) -> list[list[Raw]]:
-    """The points of each curve that a read must draw of one series."""
+    """Return the points of each curve that a read of one series must draw."""
     low = -math.inf if from_step is None else from_step
     high = math.inf if to_step is None else to_step
     first: dict[int, int] = {}
@@ -115,7 +114,7 @@ def wanted(
 
 
 def check(curve: Drawn, points: list[Raw], max_points: int) -> None:
-    """Whether each bucket says what the points in it say, and each point is in one."""
+    """Check that each bucket agrees with its points, and that each point is in one bucket."""
     assert curve.count == len(points)
     assert curve.non_finite == sum(not math.isfinite(point.value) for point in points)
     assert 1 <= len(curve.step) <= max_points

@@ -1,4 +1,4 @@
-"""Short ways to the states that tests of storage begin in."""
+"""Helpers that create the initial states of the tests of storage."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lockstep.storage.series import streams
 T = TypeVar("T")
 LEASE_SECONDS = 60.0
 QUICK = Timings().scaled(1e-6)
-"""Nobody waits for a backoff."""
+"""Timings without a backoff."""
 
 
 def document(**changes: Any) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def start(database: Database, job_id: str, devices: tuple[int, ...] = (0, 1)) ->
 
 
 def run(database: Database, **changes: Any) -> Claim:
-    """A job that is running on node n1."""
+    """Return a job that is running on node n1."""
     add_node(database)
     claimed = start(database, submit(database, **changes))
     with database.jobs() as session:
@@ -105,7 +105,7 @@ def open_stream(database: Database, claimed: Claim) -> None:
 
 
 def writer_of(claimed: Claim) -> streams.Writer:
-    """What the jobs database says to whoever has just claimed."""
+    """Return the grant to write of a new claim, from the jobs database."""
     return streams.Writer(
         claimed.assignment_id, claimed.job_id, claimed.attempt_number, claimed.token
     )
@@ -151,7 +151,7 @@ def renew(database: Database, claimed: Claim, token: str | None = None) -> dict[
 
 
 def expire(database: Database, assignment_id: str) -> None:
-    """Let an assignment's lease have run out a second ago."""
+    """Set the expiry of an assignment's lease to a second ago."""
     with database.jobs() as session:
         past = update(AssignmentRow).where(AssignmentRow.id == assignment_id)
         session.execute(past.values(lease_expires_at=db_now() - 1.0))
@@ -174,7 +174,7 @@ def state_of(database: Database, job_id: str) -> JobState:
 
 
 def kinds(database: Database, job_id: str) -> list[str]:
-    """Kinds of the job's events, oldest first."""
+    """Return the kinds of the job's events, oldest first."""
     with database.read_jobs() as session:
         return [event.kind for event in events.page(session, job_id, limit=500)]
 
@@ -186,8 +186,10 @@ def free_devices(database: Database, name: str = "n1") -> list[int]:
 
 
 def at_once(*actions: Callable[[], T]) -> list[T]:
-    """Run actions in threads that begin together; their results in order. The first exception is
-    raised here."""
+    """Run actions in threads that start together; return their results in order.
+
+    The first exception is raised here.
+    """
     gate = threading.Barrier(len(actions))
     results: list[T | BaseException] = [RuntimeError("did not run")] * len(actions)
 

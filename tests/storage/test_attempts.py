@@ -1,4 +1,4 @@
-"""Attempts: placed whole or not at all, claimed once, renewed and fenced by their tokens."""
+"""Attempts: placed completely or not at all, claimed once, renewed and fenced by their tokens."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_an_assignment_is_claimed_once_and_by_its_node(database: Database) -> No
     assert scenes.claim(database, "no such assignment") is None
 
 
-def test_the_other_nodes_of_a_gang_claim_after_the_first_has_published_its_port(
+def test_other_nodes_claim_after_the_first_has_published_its_port(
     database: Database,
 ) -> None:
     scenes.add_node(database, "n1", 1)
@@ -168,7 +168,7 @@ def test_the_other_nodes_of_a_gang_claim_after_the_first_has_published_its_port(
     assert (claimed.rendezvous_host, claimed.rendezvous_port, claimed.node_rank) == ("n1", 29500, 1)
 
 
-def test_a_script_starts_as_many_ranks_as_it_asks_for(database: Database) -> None:
+def test_a_script_starts_the_requested_number_of_ranks(database: Database) -> None:
     scenes.add_node(database)
     script = {"command": ["train.py"], "nproc_per_node": 3}
     job_id = scenes.submit(
@@ -192,7 +192,7 @@ def test_data_parallel_starts_one_rank_on_all_its_devices(database: Database) ->
     assert (claimed.ranks_here, claimed.world_size, claimed.devices) == (1, 1, [0, 1])
 
 
-def test_a_running_job_says_so_once(database: Database) -> None:
+def test_a_running_job_has_one_event_for_it(database: Database) -> None:
     claimed = scenes.run(database)
     with database.jobs() as session:
         assert attempts.mark_running(session, claimed.assignment_id, claimed.token)
@@ -223,7 +223,7 @@ def test_a_settled_plan_is_the_jobs_plan_and_the_next_attempts(database: Databas
     assert scenes.start(database, claimed.job_id).plan == plan
 
 
-def test_a_plan_whose_memory_was_predicted_since_says_how_much(database: Database) -> None:
+def test_a_plan_gets_a_later_memory_forecast(database: Database) -> None:
     claimed = scenes.run(database)
     plan = {
         "batch_size": 64,
@@ -249,7 +249,7 @@ def test_a_plan_whose_memory_was_predicted_since_says_how_much(database: Databas
     assert stored["memory"] == parts
 
 
-def test_a_renewal_moves_the_lease_and_notes_that_the_node_was_heard(database: Database) -> None:
+def test_a_renewal_extends_the_lease_and_updates_the_node(database: Database) -> None:
     claimed = scenes.run(database)
     scenes.expire(database, claimed.assignment_id)
     assert scenes.renew(database, claimed) == {claimed.assignment_id: None}
@@ -260,7 +260,7 @@ def test_a_renewal_moves_the_lease_and_notes_that_the_node_was_heard(database: D
         assert now(session) - nodes.all_nodes(session)[0].seen_at < 5
 
 
-def test_a_renewal_leaves_out_what_is_lost(database: Database) -> None:
+def test_a_renewal_omits_lost_assignments(database: Database) -> None:
     claimed = scenes.run(database)
     other = scenes.start(database, scenes.submit(database), (2, 3))
     scenes.end(database, other, Reason.USER_ERROR)
@@ -342,7 +342,7 @@ def test_a_job_without_a_timeout_is_never_overdue(database: Database) -> None:
         assert attempts.overdue(session) == []
 
 
-def test_node_rank_0_publishes_where_the_others_reach_it_and_how_many_machines_there_are(
+def test_node_rank_0_publishes_its_address_and_the_number_of_machines(
     database: Database,
 ) -> None:
     scenes.add_node(database, "n1", 1)

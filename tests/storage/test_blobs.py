@@ -1,4 +1,4 @@
-"""The blob store: whole or absent, in a folder and behind a URL."""
+"""Blob store: a blob is complete or absent, in a folder and behind a URL."""
 
 from __future__ import annotations
 
@@ -57,9 +57,7 @@ def test_a_tree_comes_back_as_it_was(store: BlobStore, checkpoint: Path, tmp_pat
     assert _contents(tmp_path / "resume") == _contents(checkpoint)
 
 
-def test_what_is_not_there_is_not_found_and_leaves_nothing(
-    store: BlobStore, tmp_path: Path
-) -> None:
+def test_a_missing_blob_is_not_found_and_leaves_no_file(store: BlobStore, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         store.get_file("uploads/abc", tmp_path / "file")
     with pytest.raises(FileNotFoundError):
@@ -67,9 +65,7 @@ def test_what_is_not_there_is_not_found_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_deleted_tree_is_gone_and_may_be_deleted_again(
-    store: BlobStore, checkpoint: Path
-) -> None:
+def test_a_deleted_tree_may_be_deleted_again(store: BlobStore, checkpoint: Path) -> None:
     store.put_tree(checkpoint, "jobs/1/step-1")
     store.put_tree(checkpoint, "jobs/1/step-2")
     for _ in range(2):
@@ -126,7 +122,7 @@ def test_a_remote_tree_without_its_manifest_is_absent(checkpoint: Path) -> None:
 def test_another_tree_under_the_same_key_is_replaced(
     store: BlobStore, checkpoint: Path, tmp_path: Path
 ) -> None:
-    """After the database was set back a number of an attempt is used again."""
+    """After a restore of the database, the number of an attempt is used again."""
     key = "jobs/0198/1/step-00000050"
     store.put_tree(checkpoint, key)
     other = tmp_path / "other"
@@ -157,7 +153,7 @@ def test_a_key_cannot_lead_out_of_the_store(store: BlobStore, key: str) -> None:
         store.exists(key)
 
 
-def test_a_location_names_the_place(tmp_path: Path) -> None:
+def test_a_location_names_folder_or_bucket(tmp_path: Path) -> None:
     assert BlobStore(str(tmp_path)).location("uploads/a") == f"{tmp_path}/uploads/a"
     assert BlobStore(f"file://{tmp_path}").location("uploads/a") == f"{tmp_path}/uploads/a"
     assert BlobStore("memory://bucket/prefix").location("a") == "memory:///bucket/prefix/a"
@@ -168,7 +164,7 @@ def test_a_relative_folder_is_refused() -> None:
         BlobStore("store")
 
 
-def test_a_store_that_can_be_written_has_no_trouble_and_keeps_nothing_of_the_check(
+def test_the_check_of_a_writable_store_leaves_no_file(
     tmp_path: Path,
 ) -> None:
     local, remote = BlobStore(str(tmp_path / "store")), BlobStore(f"memory://{tmp_path.name}")

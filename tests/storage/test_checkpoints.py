@@ -1,5 +1,4 @@
-"""Which of a job's checkpoints are kept, which one a name means, and the first weights of another
-job."""
+"""A job's checkpoints: retention, resolution of a name, and first weights from another job."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ def steps(database: Database, job_id: str) -> list[int]:
 
 
 def again(database: Database, claimed: Claim) -> Claim:
-    """The next attempt at a job."""
+    """Start the next attempt of a job."""
     scenes.end(database, claimed, Reason.KILLED)
     scenes.release(database, claimed)
     scenes.skip_backoff(database, claimed.job_id)
@@ -115,7 +114,7 @@ def test_a_claim_brings_the_other_jobs_checkpoint_to_start_from(
     assert (claimed.init, claimed.published) == (location, [])
 
 
-def test_a_job_that_goes_on_does_not_begin_anew(database: Database) -> None:
+def test_a_job_that_resumes_does_not_start_from_first_weights(database: Database) -> None:
     source = scenes.run(database)
     publish(database, source, 10)
     scenes.end(database, source, Reason.SUCCEEDED)

@@ -1,5 +1,4 @@
-"""Charts: whatever is asked for of whatever was stored, each bucket says what counting the raw
-points says."""
+"""Charts: for every request and all stored points, each bucket agrees with the raw points."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ STEP = st.none() | st.integers(0, 3000)
         max_size=6,
     ),
 )
-def test_every_bucket_says_what_the_points_in_it_say(
+def test_every_bucket_agrees_with_its_points(
     database: Database,
     seed: int,
     sizes: list[list[list[int]]],
@@ -72,7 +71,7 @@ def test_every_bucket_says_what_the_points_in_it_say(
 
 @pytest.fixture
 def long(database: Database) -> Callable[..., series_query.SeriesData]:
-    """Reads one series of 5,000 points."""
+    """Reader of one series of 5,000 points."""
     plant(database, "long", random.Random(1), [[1]])
     records = [StepValues(step, float(step), {"long": float(step)}) for step in range(1, 5001)]
     with database.series() as session:
@@ -94,7 +93,7 @@ def long(database: Database) -> Callable[..., series_query.SeriesData]:
 
 
 @pytest.mark.parametrize("max_points", [3, 9, 10, 78, 100, 157, 1000, 4999, 5000])
-def test_there_are_about_as_many_buckets_as_were_asked_for(
+def test_the_number_of_buckets_is_near_the_requested_one(
     long: Callable[..., series_query.SeriesData], max_points: int
 ) -> None:
     found = len(long(max_points=max_points).step)

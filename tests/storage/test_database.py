@@ -1,4 +1,4 @@
-"""Opening the databases: transactions, what is said when they fail, and settings."""
+"""Databases: transactions, their errors, and settings."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from tests.storage import scenes
 
 def test_an_exception_takes_back_everything_in_the_block(database: Database) -> None:
     job_id = scenes.submit(database)
-    with pytest.raises(RuntimeError), database.jobs() as session:  # noqa: PT012 -- the block is what is tested
+    with pytest.raises(RuntimeError), database.jobs() as session:  # noqa: PT012 -- the block is tested
         jobs.cancel(session, job_id, "ada")
         raise RuntimeError("after the write")
     assert scenes.kinds(database, job_id) == ["submitted"]
 
 
-def test_what_is_read_cannot_be_changed_by_accident(database: Database) -> None:
+def test_a_read_session_cannot_write(database: Database) -> None:
     job_id = scenes.submit(database)
     with database.read_jobs() as session:
         job = jobs.get(session, job_id)
@@ -48,7 +48,7 @@ def test_rows_stay_readable_after_the_session(database: Database) -> None:
     assert job.name == "digits"
 
 
-def test_reading_goes_on_while_somebody_writes(database: Database) -> None:
+def test_reads_continue_during_a_write(database: Database) -> None:
     job_id = scenes.submit(database)
     with database.jobs() as session:
         jobs.cancel(session, job_id, "ada")
@@ -128,7 +128,7 @@ def test_a_server_that_hangs_up_is_unavailable_and_then_found_again(postgres_url
     database.close()
 
 
-def test_connections_that_died_while_nobody_used_them_are_not_handed_out(
+def test_connections_that_died_while_idle_are_not_used(
     postgres_urls: Urls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engines, "IDLE_SECONDS_MAX", 0.0)
@@ -149,7 +149,7 @@ def test_connections_that_died_while_nobody_used_them_are_not_handed_out(
     database.close()
 
 
-def test_a_connection_in_use_all_the_time_is_not_asked_whether_it_lives(
+def test_a_connection_in_constant_use_is_not_pinged(
     postgres_urls: Urls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []
@@ -166,7 +166,7 @@ def test_a_connection_in_use_all_the_time_is_not_asked_whether_it_lives(
     database.close()
 
 
-def test_each_statement_of_a_look_sees_what_is_there_then(database: Database) -> None:
+def test_each_statement_of_a_read_sees_current_rows(database: Database) -> None:
     with database.look_jobs() as look:
         assert listing.page_marks(look, limit=10) == []
         job_id = scenes.submit(database)
@@ -176,7 +176,7 @@ def test_each_statement_of_a_look_sees_what_is_there_then(database: Database) ->
         assert len(listing.page(session, limit=10)[0]) == 1
         scenes.submit(database)
         assert len(listing.page(session, limit=10)[0]) == 1
-    with pytest.raises(RuntimeError), database.jobs() as session:  # noqa: PT012 -- the block is what is tested
+    with pytest.raises(RuntimeError), database.jobs() as session:  # noqa: PT012 -- the block is tested
         jobs.cancel(session, job_id, "ada")
         raise RuntimeError("after the write")
     assert scenes.kinds(database, job_id) == ["submitted"]
@@ -223,7 +223,7 @@ def test_writers_of_two_programs_wait_for_each_other_and_all_get_in(sqlite_urls:
     with programs[0].jobs() as session:
         session.execute(text("SELECT 1"))
         held.set()
-        time.sleep(0.2)  # so that all of them ask while nobody may
+        time.sleep(0.2)  # so that all threads ask while no thread may write
         assert _jobs(programs[1]) == 0
     for writer in writers:
         writer.join()
@@ -244,7 +244,7 @@ def test_a_full_disk_is_named_and_nothing_is_written(sqlite_urls: Urls) -> None:
     with pytest.raises(LockstepError) as failure, database.jobs() as session:  # noqa: PT012 -- the block is tested
         session.execute(
             text("PRAGMA max_page_count = 1")
-        )  # what SQLite says then is what it says on a full disk
+        )  # SQLite's error is the one of a full disk
         session.execute(text("CREATE TABLE large AS SELECT randomblob(100000) AS bytes"))
     database.close()
     assert failure.value.code is ErrorCode.STORAGE_FULL
@@ -257,7 +257,7 @@ def test_a_full_disk_of_postgresql_is_named() -> None:
     assert "series database" in failure.value.message
 
 
-def test_the_jobs_file_survives_a_power_cut_and_the_series_file_is_fast(sqlite_urls: Urls) -> None:
+def test_the_jobs_file_is_durable_and_the_series_file_is_fast(sqlite_urls: Urls) -> None:
     database = Database(*sqlite_urls)
     for opened, synchronous in ((database.read_jobs, 2), (database.read_series, 1)):
         with opened() as session:
@@ -303,10 +303,8 @@ def test_all_statements_of_a_reader_see_one_moment(database: Database) -> None:
     assert scenes.kinds(database, job_id) == ["submitted", "cancelled"]
 
 
-def test_a_program_follows_a_file_that_a_backup_was_put_in_place_of(
-    sqlite_urls: Urls, tmp_path: Path
-) -> None:
-    """A connection to a deleted file goes on as if nothing had happened."""
+def test_a_program_reopens_a_file_that_a_backup_replaced(sqlite_urls: Urls, tmp_path: Path) -> None:
+    """A connection to a deleted file works as before, without an error."""
     database = Database(*sqlite_urls)
     files = [tmp_path / name for name in ("jobs.db", "series.db")]
     (tmp_path / "backup").mkdir()
@@ -335,7 +333,7 @@ def test_a_program_follows_a_file_that_a_backup_was_put_in_place_of(
 def test_a_file_that_is_replaced_during_the_connect_is_not_missed(
     sqlite_urls: Urls, tmp_path: Path
 ) -> None:
-    """The connection is to the deleted file; the path already leads to the other one."""
+    """The connection is to the deleted file, and the path already leads to the new one."""
     whole, empty = tmp_path / "jobs.db", tmp_path / "empty.db"
     with closing(sqlite3.connect(whole)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,4 +1,4 @@
-"""How attempts end, and what that does to their jobs."""
+"""Ends of attempts, and their effect on the jobs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_an_outcome_moves_its_job_once(database: Database, reason: Reason, state
 
 
 def test_an_exception_with_a_nul_ends_its_job_on_either_database(database: Database) -> None:
-    """PostgreSQL holds none in text: an end that it refused would be tried for ever."""
+    """PostgreSQL stores no NUL in text. An end that it refused would be repeated forever."""
     claimed = scenes.run(database)
     told = {"exception": "ValueError: a\0b", "traceback": "\0" * 8_000}
     with database.jobs() as session:
@@ -114,7 +114,7 @@ def test_a_retry_waits_for_its_backoff_and_doubles_it(database: Database) -> Non
         assert scenes.place(database, claimed.job_id) is None
         scenes.skip_backoff(database, claimed.job_id)
         claimed = scenes.start(database, claimed.job_id)
-    assert 22 < waits[0] <= 64  # the upper half, less what the test itself took
+    assert 22 < waits[0] <= 64  # the upper half, minus the time of the test itself
     assert 54 < waits[1] <= 128
     assert waits[1] > waits[0]
 
@@ -168,7 +168,7 @@ def test_a_lease_that_still_holds_is_not_lost(database: Database) -> None:
     assert scenes.state_of(database, claimed.job_id) is JobState.RUNNING
 
 
-def test_a_lost_attempt_is_fenced_and_its_job_waits_until_its_ranks_have_stopped(
+def test_a_lost_attempt_is_fenced_and_its_job_waits_for_its_ranks(
     database: Database,
 ) -> None:
     claimed = scenes.run(database)
@@ -181,10 +181,10 @@ def test_a_lost_attempt_is_fenced_and_its_job_waits_until_its_ranks_have_stopped
     assert job.not_before >= expired_at + 10  # replace_after 70 s, lease 60 s
     assert scenes.renew(database, claimed) == {}
     assert not scenes.end(database, claimed, Reason.SUCCEEDED)
-    assert scenes.free_devices(database) == [2, 3]  # something may still run on them
+    assert scenes.free_devices(database) == [2, 3]  # a process may still run on them
 
 
-def test_a_node_that_dies_before_its_first_heartbeat_is_lost_like_any_other(
+def test_a_node_that_dies_before_its_first_heartbeat_is_lost(
     database: Database,
 ) -> None:
     scenes.add_node(database)
@@ -197,7 +197,7 @@ def test_a_node_that_dies_before_its_first_heartbeat_is_lost_like_any_other(
         assert attempts.lose(session, gone.assignment_id, gone.token, timings=scenes.QUICK)
     assert scenes.state_of(database, job_id) is JobState.QUEUED
     assert scenes.claim(database, gone.assignment_id) is None
-    assert scenes.free_devices(database) == [0, 1, 2, 3]  # nothing was ever started on them
+    assert scenes.free_devices(database) == [0, 1, 2, 3]  # no process was ever started on them
 
 
 def test_a_lost_attempt_of_a_cancelled_job_ends_it(database: Database) -> None:
@@ -210,7 +210,7 @@ def test_a_lost_attempt_of_a_cancelled_job_ends_it(database: Database) -> None:
     assert scenes.state_of(database, claimed.job_id) is JobState.CANCELLED
 
 
-def test_what_an_old_attempt_does_late_leaves_the_new_one_alone(database: Database) -> None:
+def test_late_writes_of_an_old_attempt_do_not_affect_the_new_one(database: Database) -> None:
     old = scenes.run(database)
     scenes.expire(database, old.assignment_id)
     with database.jobs() as session:

@@ -1,4 +1,4 @@
-"""Every point, once, in order, whatever is stored and merged while it is read."""
+"""Exports: every point once and in order, also with writes and merges during the read."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_every_point_that_is_wanted_is_there_once(database: Database) -> None:
         assert repr(_rows(found)) == repr(expected)
 
 
-def test_a_series_longer_than_a_piece_is_read_in_several_and_only_by_its_name(
+def test_a_long_series_is_read_in_pieces_and_only_by_name(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exports, "_PIECE", exports._PIECE.limit(3))
@@ -51,7 +51,7 @@ def test_a_series_longer_than_a_piece_is_read_in_several_and_only_by_its_name(
     assert repr(_rows(iter(pieces))) == repr([(NAMES[0], point) for point in stored[NAMES[0]]])
 
 
-def test_chunks_that_are_merged_while_they_are_read_neither_hide_nor_repeat_a_point(
+def test_a_merge_during_a_read_neither_hides_nor_repeats_a_point(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exports, "_PIECE", exports._PIECE.limit(1))

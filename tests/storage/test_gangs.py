@@ -1,4 +1,4 @@
-"""Gangs over several nodes: whose end is the gang's, and what becomes of the others' parts."""
+"""Gangs over several nodes: the outcome of the gang, and the state of the other parts."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def settle(database: Database) -> list[bool]:
 
 
 def later(database: Database, claimed: attempts.Claim, seconds: float) -> None:
-    """Let a part have ended so long ago."""
+    """Set the end of a part to this number of seconds ago."""
     with database.jobs() as session:
         ended = update(AssignmentRow).where(AssignmentRow.id == claimed.assignment_id)
         session.execute(ended.values(ended_at=db_now() - seconds))
 
 
 def renewed(database: Database, claimed: attempts.Claim, seconds_ago: float) -> None:
-    """Let a part's lease have been renewed so long ago."""
+    """Set the last renewal of a part to this number of seconds ago."""
     with database.jobs() as session:
         lease = update(AssignmentRow).where(AssignmentRow.id == claimed.assignment_id)
         session.execute(
@@ -61,7 +61,7 @@ def states(database: Database, names: tuple[str, ...] = ("n1", "n2")) -> dict[st
         return {name: held.state for name in names for held in attempts.held(session, name)}
 
 
-def test_a_node_that_lost_its_peers_waits_for_the_one_that_knows_why(database: Database) -> None:
+def test_a_node_that_lost_its_peers_waits_for_a_cause(database: Database) -> None:
     first, second = gang(database)
     assert scenes.end(database, first, Reason.NETWORK, node="n1")
     assert scenes.state_of(database, first.job_id) is JobState.STARTING
@@ -77,7 +77,7 @@ def test_a_node_that_lost_its_peers_waits_for_the_one_that_knows_why(database: D
     )
 
 
-def test_a_node_that_is_gone_is_the_cause_of_what_the_others_lost(database: Database) -> None:
+def test_a_lost_node_is_the_cause_for_the_other_nodes(database: Database) -> None:
     first, second = gang(database)
     assert scenes.end(database, first, Reason.NETWORK, node="n1")
     later(database, first, gangs.CAUSE_SECONDS + 1)
@@ -89,12 +89,12 @@ def test_a_node_that_is_gone_is_the_cause_of_what_the_others_lost(database: Data
     assert (job.reason, job.outcome["node"]) == ("lost", "n2")
 
 
-def test_nodes_that_go_on_well_after_one_lost_them_have_lost_each_other(database: Database) -> None:
+def test_a_node_that_lost_healthy_peers_ends_the_gang_as_network(database: Database) -> None:
     first, second = gang(database)
     assert scenes.end(database, first, Reason.NETWORK, node="n1")
     assert settle(database) == []
     later(database, first, gangs.CAUSE_SECONDS + 1)
-    renewed(database, second, gangs.CAUSE_SECONDS)  # It may be dying since.
+    renewed(database, second, gangs.CAUSE_SECONDS)  # It may be dying since then.
     assert settle(database) == [False]
     renewed(database, second, 0.0)
     assert settle(database) == [True]
@@ -111,7 +111,7 @@ def test_a_node_that_is_still_sending_is_waited_for(database: Database) -> None:
     assert settle(database) == [False]
 
 
-def test_a_cause_is_told_before_everything_is_sent_and_stops_the_other_nodes(
+def test_a_cause_is_reported_before_the_upload_and_stops_other_nodes(
     database: Database,
 ) -> None:
     first, second = gang(database)
@@ -123,14 +123,14 @@ def test_a_cause_is_told_before_everything_is_sent_and_stops_the_other_nodes(
     assert scenes.state_of(database, first.job_id) is JobState.FAILED
 
 
-def test_what_is_no_cause_stops_nobody_when_it_is_told(database: Database) -> None:
+def test_a_report_that_is_no_cause_stops_no_node(database: Database) -> None:
     first, second = gang(database)
     for reason in (Reason.SUCCEEDED, Reason.SHUTDOWN, Reason.NETWORK):
         assert tell(database, first, reason)
         assert scenes.renew(database, second) == {second.assignment_id: None}
 
 
-def test_a_cause_frees_a_part_that_nobody_had_claimed(database: Database) -> None:
+def test_a_cause_frees_an_unclaimed_part(database: Database) -> None:
     for name in ("n1", "n2"):
         scenes.add_node(database, name, 1)
     placed = scenes.place(database, scenes.submit(database), ("n1", (0,)), ("n2", (0,)))
@@ -142,7 +142,7 @@ def test_a_cause_frees_a_part_that_nobody_had_claimed(database: Database) -> Non
     assert scenes.claim(database, placed.assignments[1].assignment_id, "n2") is None
 
 
-def test_a_stop_does_not_wait_for_a_part_that_nobody_had_claimed(database: Database) -> None:
+def test_a_stop_does_not_wait_for_an_unclaimed_part(database: Database) -> None:
     for name in ("n1", "n2"):
         scenes.add_node(database, name, 1)
     placed = scenes.place(database, scenes.submit(database), ("n1", (0,)), ("n2", (0,)))
@@ -154,7 +154,7 @@ def test_a_stop_does_not_wait_for_a_part_that_nobody_had_claimed(database: Datab
     assert scenes.free_devices(database, "n2") == [0]
 
 
-def test_a_stale_token_tells_nothing(database: Database) -> None:
+def test_a_report_with_a_stale_token_is_ignored(database: Database) -> None:
     first, second = gang(database)
     assert scenes.end(database, second, Reason.USER_ERROR)
     assert not tell(database, first, Reason.KILLED)
@@ -163,7 +163,7 @@ def test_a_stale_token_tells_nothing(database: Database) -> None:
 def test_a_stop_ends_the_gang_once_every_node_has_stopped(database: Database) -> None:
     first, second = gang(database)
     assert scenes.end(database, second, Reason.SHUTDOWN)
-    # Node rank 0 may still be storing the checkpoint that the stop left.
+    # Node rank 0 may still be storing the checkpoint of the stop.
     assert scenes.renew(database, first) == {first.assignment_id: None}
     assert scenes.end(database, first, Reason.SHUTDOWN)
     job = scenes.job_of(database, first.job_id)

@@ -1,5 +1,4 @@
-"""Jobs: submitted once, found by what a person types, listed without gaps, moved by guarded
-steps."""
+"""Jobs: submitted once, found by id or name, listed without gaps, with guarded transitions."""
 
 from __future__ import annotations
 
@@ -67,7 +66,7 @@ def test_a_job_is_found_by_id_end_of_id_name_and_last(database: Database) -> Non
 
 
 @pytest.mark.parametrize("reference", ["nothing", "ffff-ffff", "", "abc", "first\0", "%", "____"])
-def test_what_fits_no_job_is_not_found(database: Database, reference: str) -> None:
+def test_an_unknown_reference_is_not_found(database: Database, reference: str) -> None:
     scenes.submit(database, name="first")
     with database.read_jobs() as session, pytest.raises(LockstepError) as refusal:
         jobs.find(session, reference)
@@ -126,7 +125,7 @@ def test_a_page_filters_by_state_name_project_and_label(database: Database) -> N
     assert ids(label=("team", "1")) == ids(label=("TEAM", "a")) == []
 
 
-def test_a_page_is_searched_by_what_a_person_remembers(database: Database) -> None:
+def test_a_page_is_searched_by_parts_of_name_id_or_user(database: Database) -> None:
     scenes.add_node(database)
     first = scenes.submit(database, name="gpt-1.00_mine")
     second = scenes.submit(database, name="digits")
@@ -142,13 +141,13 @@ def test_a_page_is_searched_by_what_a_person_remembers(database: Database) -> No
 
     assert ids(search="gpt-1") == ids(search="00_M") == [first]
     assert ids(search="i") == [second, first]
-    assert ids(search="_") == [first]  # no pattern: what is typed is what is looked for
+    assert ids(search="_") == [first]  # no pattern: the typed text is searched literally
     assert ids(search="%") == []
     assert ids(search=second[-12:].upper()) == ids(search=second) == [second]
     assert ids(search=first[:13]) in (
         [second, first],
         [first],
-    )  # a beginning is a time, which both may share
+    )  # a prefix is a time, which both may have in common
     assert ids(owner="grace") == ids(node="n1") == [second]
     assert ids(owner="*RAC*") == [second]
     assert ids(owner="gra") == ids(owner="*gr%e*") == ids(owner="*_*") == ids(node="n") == []
@@ -203,7 +202,7 @@ def test_a_queued_job_is_cancelled_at_once(database: Database) -> None:
     assert scenes.kinds(database, job_id) == ["submitted", "cancelled"]
 
 
-def test_a_running_job_is_asked_to_stop_and_cancelled_when_it_has(database: Database) -> None:
+def test_a_running_job_is_cancelled_after_its_stop(database: Database) -> None:
     claimed = scenes.run(database)
     with database.jobs() as session:
         job = jobs.cancel(session, claimed.job_id, "ada")
@@ -245,7 +244,7 @@ def test_a_job_that_has_ended_cannot_be_cancelled(database: Database, reason: Re
     assert (after.state, after.version) == (before.state, before.version)
 
 
-def test_a_timeout_does_not_replace_a_cancel_but_a_cancel_replaces_a_timeout(
+def test_a_cancel_replaces_a_timeout_and_not_the_reverse(
     database: Database,
 ) -> None:
     claimed = scenes.run(database)

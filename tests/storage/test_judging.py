@@ -1,4 +1,4 @@
-"""What the end of an attempt does to its job, on both databases."""
+"""Effect of the end of an attempt on its job, on both databases."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def keep(database: Database, claimed: Claim, step: int) -> None:
 
 
 def again(database: Database, claimed: Claim, reason: Reason, **details: object) -> Claim:
-    """End an attempt for a reason that is tried again, and claim the next one."""
+    """End an attempt for a reason that is retried, and claim the next one."""
     assert scenes.end(database, claimed, reason, **details)
     scenes.release(database, claimed)
     scenes.skip_backoff(database, claimed.job_id)
@@ -65,7 +65,7 @@ def test_steps_that_no_checkpoint_kept_do_not_help_a_train_job(database: Databas
     assert scenes.state_of(database, claimed.job_id) is JobState.FAILED
 
 
-def test_a_script_has_come_as_far_as_its_metrics_say(database: Database) -> None:
+def test_the_progress_of_a_script_comes_from_its_metrics(database: Database) -> None:
     claimed = scenes.run(database, retry={"max": 1}, **SCRIPT)
     for last_step in (10, 20, 30):
         claimed = again(database, claimed, Reason.KILLED, last_step=last_step)
@@ -91,7 +91,7 @@ def test_a_retry_is_explained_in_the_event_and_in_the_jobs_outcome(database: Dat
     assert messages[-1] == outcome_of(database, claimed.job_id).message == expected
 
 
-def test_a_job_whose_budget_is_used_up_says_so(database: Database) -> None:
+def test_a_job_whose_budget_is_used_up_has_that_message(database: Database) -> None:
     claimed = scenes.run(database, retry={"max": 0})
     scenes.end(database, claimed, Reason.KILLED)
     message = outcome_of(database, claimed.job_id).message
@@ -105,7 +105,7 @@ def test_a_job_whose_budget_is_used_up_says_so(database: Database) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def test_a_job_that_stops_its_own_launcher_again_and_again_is_given_up(database: Database) -> None:
+def test_a_job_that_repeatedly_stops_its_own_launcher_is_given_up(database: Database) -> None:
     claimed = scenes.run(database)
     for _ in range(FRUITLESS_MAX - 1):
         claimed = again(database, claimed, Reason.SHUTDOWN)
@@ -123,7 +123,7 @@ def test_a_job_that_stops_its_own_launcher_again_and_again_is_given_up(database:
 # -------------------------------------------------------------------------------------------
 
 
-def test_a_job_that_fails_three_nodes_after_the_same_step_is_not_tried_again(
+def test_failures_on_three_nodes_after_one_step_end_the_job(
     database: Database,
 ) -> None:
     claimed = scenes.run(database, retry={"max": 9})
@@ -145,7 +145,7 @@ def test_a_job_that_fails_three_nodes_after_the_same_step_is_not_tried_again(
 # --------------------------------------------------------------------------------------------------
 
 
-def test_lack_of_memory_is_tried_again_in_half_the_micro_batch_until_that_is_one_sample(
+def test_out_of_memory_halves_the_micro_batch_down_to_one_sample(
     database: Database,
 ) -> None:
     claimed = scenes.run(database, retry={"max": 0})  # 64 in micro-batches of 8 on 2 ranks
@@ -196,7 +196,7 @@ def test_a_script_that_runs_out_of_memory_fails(database: Database) -> None:
 
 
 def test_a_micro_batch_that_was_never_settled_cannot_be_halved(database: Database) -> None:
-    """Of micro_size: auto, the search itself ran out of memory at one sample."""
+    """With micro_size: auto, the search itself ran out of memory at one sample."""
     train = {
         "task": "image_classification",
         "batch": {"size": 64, "micro_size": "auto"},

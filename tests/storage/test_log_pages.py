@@ -1,5 +1,7 @@
-"""Log pages in both directions and by time, compared with the list of all lines; and how little one
-page looks at."""
+"""Log pages in both directions and by time, compared with the list of all lines.
+
+Each page opens few chunks.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ ALL = LogSelection()
 
 
 class Written:
-    """A job of two attempts, and every line that was stored of it."""
+    """A job of two attempts, and all its stored lines."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -61,7 +63,7 @@ class Written:
             return log_pages.page(session, self.job_id, chosen, **{"limit": 100, **options})  # type: ignore[arg-type]
 
     def chosen(self, chosen: LogSelection) -> list[tuple[int, int]]:
-        """The lines that are wanted, found without any index."""
+        """Return the requested lines, found without an index."""
         return [
             (attempt, number)
             for attempt, number, record in self.lines
@@ -76,8 +78,10 @@ class Written:
 
 @pytest.fixture
 def written(database: Database, monkeypatch: pytest.MonkeyPatch) -> Written:
-    """700 lines of several ranks, whose clocks differ, in chunks of 16; a page opens 4 of them and
-    looks at 10."""
+    """Store 700 lines of several ranks with different clocks, in chunks of 16.
+
+    A page opens 4 of them and reads the headers of 10.
+    """
     monkeypatch.setattr(logs, "CHUNK_LINES", 16)
     monkeypatch.setattr(log_pages, "CHUNKS_PER_PAGE", 4)
     monkeypatch.setattr(log_pages, "HEADERS_PER_PAGE", 10)
@@ -89,7 +93,7 @@ def written(database: Database, monkeypatch: pytest.MonkeyPatch) -> Written:
         records = []
         for _ in range(draw.randrange(1, 80)):
             at += 1
-            # For a while one rank writes alone, so that whole chunks are without the others.
+            # For a while only one rank writes, so whole chunks have no lines of the others.
             rank = draw.randrange(3) if piece % 4 else 1
             stream = draw.choice(("stdout", "stderr"))
             words = draw.choice(("Loss", "loss", "epoch")) + f" {at}"
@@ -139,7 +143,7 @@ def _upwards(written: Written, chosen: LogSelection, limit: int) -> Iterator[Sli
         yield page
 
 
-def test_whatever_is_chosen_pages_in_both_directions_give_each_line_once_in_order(
+def test_pages_in_both_directions_give_each_line_once_in_order(
     written: Written,
 ) -> None:
     for chosen, limit in [
@@ -156,7 +160,7 @@ def test_whatever_is_chosen_pages_in_both_directions_give_each_line_once_in_orde
         assert max(map(len, down + up)) <= limit
 
 
-def test_the_line_is_what_was_written(written: Written) -> None:
+def test_a_line_is_returned_as_written(written: Written) -> None:
     (line,) = written.page(limit=1, from_end=True).lines
     attempt, number, record = written.lines[-1]
     assert (line.attempt, line.line, line.rank, line.stream, line.text) == (
@@ -201,7 +205,7 @@ def test_chunks_of_the_version_before_are_opened_for_their_times(written: Writte
 
 
 def _opened(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """Counts the chunks that were decompressed since it was last asked."""
+    """Counter of the chunks that were decompressed since the last call."""
     opened: list[bytes] = []
 
     def unpack(packed: bytes) -> list[list[object]]:
@@ -218,7 +222,7 @@ def _opened(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     return count
 
 
-def test_no_page_opens_more_chunks_than_it_may_nor_more_than_it_needs(
+def test_a_page_opens_no_more_chunks_than_necessary(
     written: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = _opened(monkeypatch)
@@ -231,7 +235,7 @@ def test_no_page_opens_more_chunks_than_it_may_nor_more_than_it_needs(
         assert opened() <= 2
 
 
-def test_what_passes_over_chunks_by_their_headers_stops_after_a_limited_number_too(
+def test_a_page_reads_a_limited_number_of_headers(
     written: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_pages, "HEADERS_PER_PAGE", 2)
@@ -243,8 +247,8 @@ def test_what_passes_over_chunks_by_their_headers_stops_after_a_limited_number_t
     assert len(down) == len(up) == -(-chunks // 2)
 
 
-def test_a_place_deep_in_a_log_is_found_by_the_index(written: Written) -> None:
-    """Otherwise each page would read the headers of all chunks before it."""
+def test_an_offset_deep_in_a_log_is_found_by_the_index(written: Written) -> None:
+    """Otherwise each page would read the headers of all earlier chunks."""
     engine = written.database._series
     asked: list[tuple[str, object]] = []
     event.listen(engine, "before_cursor_execute", lambda *call: asked.append((call[2], call[3])))
@@ -257,7 +261,8 @@ def test_a_place_deep_in_a_log_is_found_by_the_index(written: Written) -> None:
     with written.database.read_series() as session:
         connection = session.connection()
         if not is_sqlite:
-            # Of so few rows it reads all unless it is told not to; then it shows whether it could.
+            # With this few rows, PostgreSQL reads all of them by default. With the setting, the
+            # plan shows if an index is possible.
             connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
         for statement, values in statements:
             explain = "EXPLAIN QUERY PLAN" if is_sqlite else "EXPLAIN"

@@ -1,4 +1,4 @@
-"""Log lines: stored exactly once, paged without gaps, searched and tailed with bounded work."""
+"""Log lines: stored exactly once, paged without gaps, searched and followed with bounded work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.storage import scenes
 
 
 class Shipper:
-    """Appends lines one batch after the other, as a node does."""
+    """Sender that appends lines one batch after the other, as a node does."""
 
     def __init__(self, database: Database, claimed: Claim) -> None:
         self.database, self.claimed, self.offset = database, claimed, 0
@@ -60,7 +60,7 @@ def _texts(shipper: Shipper, **options: object) -> list[str]:
 
 
 def _all(shipper: Shipper, limit: int, **options: object) -> list[str]:
-    """Every line, page by page, up to the end."""
+    """Return every line, page by page, up to the end."""
     texts: list[str] = []
     cursor = None
     for _page_number in range(1000):
@@ -111,14 +111,14 @@ def test_pages_neither_skip_nor_repeat(shipper: Shipper, limit: int) -> None:
     assert _all(shipper, limit) == sent
 
 
-def test_a_cursor_goes_on_with_lines_that_were_not_there_yet(shipper: Shipper) -> None:
+def test_a_cursor_continues_with_new_lines(shipper: Shipper) -> None:
     lines, cursor = _page(shipper)
     assert lines == []
     shipper.say("one")
     lines, cursor = _page(shipper, cursor=cursor)
     assert [line.text for line in lines] == ["one"]
     assert _page(shipper, cursor=cursor) == ([], cursor)
-    shipper.say("two")  # goes into the chunk that was read already
+    shipper.say("two")  # is added to the chunk that was read already
     assert [line.text for line in _page(shipper, cursor=cursor)[0]] == ["two"]
 
 
@@ -157,7 +157,7 @@ def test_a_chosen_rank_is_paged_through_like_the_whole(shipper: Shipper) -> None
     assert _all(shipper, 50, rank=1) == wanted
 
 
-def test_the_tail_is_the_last_lines_and_goes_on_from_there(shipper: Shipper) -> None:
+def test_the_tail_is_the_last_lines_and_continues_from_there(shipper: Shipper) -> None:
     shipper.say(*[f"line {index}" for index in range(1000)])
     lines, cursor = _page(shipper, limit=3, from_end=True)
     assert [line.text for line in lines] == ["line 997", "line 998", "line 999"]
@@ -166,7 +166,7 @@ def test_the_tail_is_the_last_lines_and_goes_on_from_there(shipper: Shipper) -> 
     assert _texts(shipper, limit=2, from_end=True, search="line 5") == ["line 598", "line 599"]
 
 
-def test_a_search_that_finds_nothing_opens_a_limited_number_of_chunks_and_can_go_on(
+def test_a_search_without_a_match_opens_few_chunks_and_can_continue(
     shipper: Shipper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_pages, "CHUNKS_PER_PAGE", 2)
@@ -200,7 +200,7 @@ def test_a_foreign_cursor_is_refused(shipper: Shipper, cursor: str) -> None:
 
 
 KEPT = 80_000
-"""What the logs of the following tests may keep: 800 lines of 100 bytes."""
+"""Limit of the logs in the following tests: 800 lines of 100 bytes."""
 
 
 @pytest.fixture
@@ -209,7 +209,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _write(shipper: Shipper, lines: range) -> None:
-    """Lines that say their own number, in batches as a node sends them."""
+    """Write lines that contain their own number, in batches as a node sends them."""
     for first in lines[::30]:
         texts = [f"{number:0100d}" for number in range(first, min(first + 30, lines.stop))]
         assert shipper.ship(_lines(*texts), bytes_max=KEPT)
@@ -226,7 +226,7 @@ def test_a_log_keeps_everything_up_to_its_limit_and_not_beyond(
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_of_a_log_that_is_too_long_the_head_and_the_end_are_kept_with_a_line_between_that_counts(
+def test_a_long_log_keeps_head_and_end_with_a_count(
     shipper: Shipper,
 ) -> None:
     for start in range(0, 3_000, 300):
@@ -254,7 +254,7 @@ def test_of_a_log_that_is_too_long_the_head_and_the_end_are_kept_with_a_line_bet
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_a_cursor_into_what_was_left_out_goes_on_behind_it(shipper: Shipper) -> None:
+def test_a_cursor_into_dropped_lines_continues_after_them(shipper: Shipper) -> None:
     _write(shipper, range(600))
     _lines_there, cursor = _page(shipper, limit=250)
     _write(shipper, range(600, 1_500))

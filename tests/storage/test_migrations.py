@@ -1,4 +1,4 @@
-"""Migrations, from nothing to what the code declares, on both databases."""
+"""Migrations, from an empty database to the declared schema, on both databases."""
 
 from __future__ import annotations
 

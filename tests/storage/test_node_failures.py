@@ -1,4 +1,4 @@
-"""What nodes failed, and what follows, on both databases."""
+"""Failures of nodes and their consequences, on both databases."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_failure_of_the_jobs_own_is_not(database: Database, reason: Reason) ->
     assert failures(database) == []
 
 
-def test_a_node_that_was_declared_lost_is_blamed(database: Database) -> None:
+def test_a_node_that_was_declared_lost_has_a_failure(database: Database) -> None:
     claimed = scenes.run(database)
     scenes.expire(database, claimed.assignment_id)
     with database.jobs() as session:
@@ -49,15 +49,15 @@ def test_a_node_that_was_declared_lost_is_blamed(database: Database) -> None:
     assert failures(database) == [("n1", Reason.LOST)]
 
 
-def test_a_node_that_could_not_renew_while_the_service_was_away_is_not(database: Database) -> None:
-    """It stopped its ranks at their fence, and nobody missed it: every node tells the same."""
+def test_a_node_that_could_not_renew_in_an_outage_has_no_failure(database: Database) -> None:
+    """It stopped its ranks at their fence. The outage is the same for every node."""
     claimed = scenes.run(database, retry={"max": 0})
     scenes.end(database, claimed, Reason.CUT_OFF)
     assert scenes.state_of(database, claimed.job_id) is JobState.QUEUED
     assert failures(database) == []
 
 
-def test_a_success_on_the_node_forgives_it_and_no_other(database: Database) -> None:
+def test_a_success_clears_only_the_failures_of_its_node(database: Database) -> None:
     scenes.end(database, scenes.run(database), Reason.STORAGE, node_failed=True)
     scenes.add_node(database, "n2")
     job = scenes.submit(database)
@@ -71,7 +71,7 @@ def test_a_success_on_the_node_forgives_it_and_no_other(database: Database) -> N
     assert failures(database) == [("n2", Reason.LAUNCH_FAILED)]
 
 
-def test_one_job_is_kept_once_however_often_it_fails(database: Database) -> None:
+def test_a_job_that_fails_repeatedly_is_recorded_once(database: Database) -> None:
     claimed = scenes.run(database)
     for _ in range(3):
         scenes.end(database, claimed, Reason.STORAGE, node_failed=True)
@@ -88,7 +88,7 @@ def test_a_failure_of_long_ago_counts_no_more(database: Database) -> None:
     assert failures(database) == []
 
 
-def test_a_quarantined_node_is_given_nothing_and_keeps_what_it_has(database: Database) -> None:
+def test_a_quarantined_node_gets_no_work_and_keeps_its_jobs(database: Database) -> None:
     running = scenes.run(database)
     with database.jobs() as session:
         assert nodes.quarantine(session, "n1", "it failed")
@@ -100,7 +100,7 @@ def test_a_quarantined_node_is_given_nothing_and_keeps_what_it_has(database: Dat
     assert scenes.renew(database, running) == {running.assignment_id: None}
 
 
-def test_the_jobs_that_a_quarantined_node_failed_are_told_once_and_no_other(
+def test_only_jobs_that_a_quarantined_node_failed_get_one_event(
     database: Database,
 ) -> None:
     failed, sound = scenes.run(database), scenes.submit(database)
@@ -132,7 +132,7 @@ def test_a_quarantine_outlives_a_restart_of_the_agent(database: Database) -> Non
         assert nodes.quarantined(session) == {"n1"}
 
 
-def test_a_person_lifts_it_and_the_node_begins_with_a_clean_record(database: Database) -> None:
+def test_a_resumed_node_begins_without_failures(database: Database) -> None:
     scenes.end(database, scenes.run(database), Reason.STORAGE, node_failed=True)
     with database.jobs() as session:
         nodes.quarantine(session, "n1", "it failed")

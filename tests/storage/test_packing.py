@@ -1,4 +1,4 @@
-"""The bytes of a chunk: every bit comes back, and no program takes one form for another."""
+"""Bytes of a chunk: every bit is restored, and the two formats are never confused."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_every_bit_comes_back(bits: list[tuple[int, int, int]], times: int, comp
 
 
 @given(st.lists(st.tuples(WORD, WORD, WORD), min_size=1, max_size=8), st.integers(20, 60))
-def test_a_program_that_knows_only_raw_chunks_refuses_compressed_ones(
+def test_an_older_program_refuses_compressed_chunks(
     bits: list[tuple[int, int, int]], times: int
 ) -> None:
     packed = pack(points_of_bits(bits * times), compress=True)
@@ -54,7 +54,7 @@ def test_a_program_that_knows_only_raw_chunks_refuses_compressed_ones(
     third = len(packed) // 3
     with pytest.raises(
         ValueError, match="not a multiple of item size"
-    ):  # as the version before reads
+    ):  # as the previous version reads
         array("q").frombytes(packed[:third])
 
 
@@ -106,7 +106,7 @@ def test_a_full_chunk_of_a_usual_series_takes_few_bytes_a_point(
         st.tuples(st.integers(0, 2**62), st.floats(0, 4e9), st.floats()), min_size=32, max_size=32
     )
 )
-def test_a_summary_says_what_its_buckets_say(rows: list[tuple[int, float, float]]) -> None:
+def test_a_summary_agrees_with_its_buckets(rows: list[tuple[int, float, float]]) -> None:
     points = Points()
     for row in [*rows, (1, 1.0, 0.5), *rows[:31]]:
         points.add(*row)

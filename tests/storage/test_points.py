@@ -1,5 +1,4 @@
-"""Points and buckets: no extreme, no NaN and no end is lost, whichever buckets are made of
-which."""
+"""Points and buckets: no extreme, NaN or end is lost in any reduction to fewer buckets."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ def test_buckets_keep_every_extreme_every_nan_and_each_end(rows: Rows, size: int
 @given(
     st.lists(st.lists(POINT, min_size=1, max_size=9), min_size=1, max_size=12), st.integers(1, 14)
 )
-def test_fewer_buckets_say_what_the_points_in_them_say(parts: list[Rows], buckets_max: int) -> None:
+def test_fewer_buckets_agree_with_their_points(parts: list[Rows], buckets_max: int) -> None:
     buckets = Buckets.of(points_of(part).bucket() for part in parts)
     few = buckets.reduced(buckets_max)
     rows = [row for part in parts for row in part]

@@ -1,5 +1,7 @@
-"""Races, run for real: threads with a session each. Whoever loses is told so, and nothing is
-written twice."""
+"""Real races: threads with a session each.
+
+The loser gets an error, and no row is written twice.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,7 @@ def test_a_cancel_that_races_the_end_leaves_one_terminal_event(
         scenes.release(database, claimed)
         told = [kind for kind in scenes.kinds(database, claimed.job_id) if kind in ENDS]
         state = scenes.state_of(database, claimed.job_id)
-        assert state in TERMINAL  # whichever came first: a cancel is not lost in a requeue
+        assert state in TERMINAL  # in either order, a cancel is not lost in a requeue
         assert told == [state.value]
 
 
@@ -160,7 +162,7 @@ def _end(database: Database, claimed: Claim, reason: Reason) -> bool:
         )
 
 
-def test_one_of_several_schedulers_takes_the_pass(database: Database) -> None:
+def test_one_of_several_schedulers_takes_the_lease(database: Database) -> None:
     def take(owner: str) -> bool:
         with database.jobs() as session:
             return scheduler_lease.take(session, owner, ttl_seconds=60) is not None

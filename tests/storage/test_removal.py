@@ -1,5 +1,4 @@
-"""Deleting a job: everything of it goes, nothing of others does, and what must not be deleted is
-refused."""
+"""Deletion of a job: all its data, no data of others, and refusals."""
 
 from __future__ import annotations
 
@@ -30,7 +29,10 @@ def blobs(tmp_path: Path) -> BlobStore:
 
 
 def lived(database: Database, blobs: BlobStore, folder: Path, **changes: object) -> Claim:
-    """A job with points, lines, another source and a checkpoint, that has ended and is cleared away."""
+    """Create a job with points, lines, another source and a checkpoint.
+
+    It has ended and is released.
+    """
     claim = scenes.run(database, idempotency=("key", "print"), **changes)
     with database.series() as session:
         records = [StepValues(step, float(step), {"train/loss": 1.0}) for step in range(1, 1_500)]
@@ -74,7 +76,7 @@ def lived(database: Database, blobs: BlobStore, folder: Path, **changes: object)
 
 
 def rows(database: Database) -> dict[str, int]:
-    """How many rows each table has, in both databases."""
+    """Return the number of rows of each table, in both databases."""
     found = {}
     for base, reading in ((JobsBase, database.read_jobs), (SeriesBase, database.read_series)):
         with reading() as session:
@@ -105,7 +107,7 @@ def test_a_deleted_job_leaves_nothing_and_another_keeps_everything(
     assert not blobs.exists(f"jobs/{claim.job_id}/1/step-00000005")
     assert not (tmp_path / "store/jobs" / claim.job_id).exists()
     assert scenes.job_of(database, other).name == "other"
-    removal.remove(database, blobs, claim.job_id)  # once more is as good as once
+    removal.remove(database, blobs, claim.job_id)  # a second call changes nothing
     assert rows(database) == after
 
 
@@ -137,7 +139,7 @@ def test_a_job_another_one_begins_from_is_not_deleted(
     removal.remove(database, blobs, claim.job_id)
 
 
-def test_an_interrupted_deletion_goes_on_where_it_stopped(
+def test_an_interrupted_deletion_continues(
     database: Database, blobs: BlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim = lived(database, blobs, tmp_path)
@@ -156,7 +158,7 @@ def test_an_interrupted_deletion_goes_on_where_it_stopped(
     assert rows(database)["series_chunks"] == 0
 
 
-def test_what_is_written_late_for_a_deleted_job_is_refused(
+def test_late_writes_for_a_deleted_job_are_refused(
     database: Database, blobs: BlobStore, tmp_path: Path
 ) -> None:
     claim = lived(database, blobs, tmp_path)

@@ -1,5 +1,4 @@
-"""Git repositories: a ref is the commit that git says it is, and a commit's files are the ones it
-was made of."""
+"""Git repositories: a ref resolves as in git, and a commit's files are its own."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ def repository(tmp_path: Path) -> Repository:
     return Repository(tmp_path / "repository")
 
 
-def test_branches_tags_and_head_are_the_commits_that_git_says(repository: Repository) -> None:
+def test_branches_tags_and_head_resolve_as_in_git(repository: Repository) -> None:
     first = repository.commit(train="1")
     repository.git("tag", "light")
     repository.git("tag", "--annotate", "heavy", "--message", "x")
@@ -38,7 +37,7 @@ def test_branches_tags_and_head_are_the_commits_that_git_says(repository: Reposi
     )
 
 
-def test_where_a_tag_and_a_branch_have_one_name_it_is_the_tag_as_for_git_itself(
+def test_a_tag_takes_precedence_over_a_branch_as_in_git(
     repository: Repository,
 ) -> None:
     first = repository.commit(train="1")
@@ -59,11 +58,11 @@ def test_a_name_is_not_taken_for_the_end_of_another(repository: Repository) -> N
         repositories.commit_of(repository.url, "fix")
 
 
-def test_a_whole_commit_id_is_taken_without_asking_anybody() -> None:
+def test_a_full_commit_id_is_accepted_without_a_request() -> None:
     assert repositories.commit_of("https://nowhere.invalid/x", "0" * 40) == "0" * 40
 
 
-def test_a_repository_that_does_not_answer_is_said_with_gits_own_reason(tmp_path: Path) -> None:
+def test_a_repository_without_answer_is_reported_with_gits_reason(tmp_path: Path) -> None:
     with pytest.raises(RepositoryUnreachableError, match="does not appear to be a git repository"):
         repositories.commit_of(f"file://{tmp_path}/none", "main")
 
@@ -75,7 +74,7 @@ def test_another_transport_is_refused_by_git_itself(tmp_path: Path) -> None:
     assert not mark.exists()
 
 
-def test_the_files_of_a_commit_come_also_when_no_ref_names_it_and_without_its_history(
+def test_a_commit_without_a_ref_is_fetched_without_its_history(
     repository: Repository, tmp_path: Path
 ) -> None:
     first = repository.commit(train="1", gone="x")
@@ -92,9 +91,7 @@ def test_the_files_of_a_commit_come_also_when_no_ref_names_it_and_without_its_hi
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-def test_a_commit_that_the_repository_does_not_have_is_an_error_that_does_not_pass(
-    repository: Repository, tmp_path: Path
-) -> None:
+def test_a_missing_commit_is_a_permanent_error(repository: Repository, tmp_path: Path) -> None:
     repository.commit(train="1")
     with pytest.raises(RepositoryError, match="has no commit 0000"):
         repositories.bring(repository.url, "0" * 40, tmp_path / "code")
@@ -104,7 +101,7 @@ def test_a_commit_that_the_repository_does_not_have_is_an_error_that_does_not_pa
 @pytest.mark.parametrize(
     ("limit", "value"), [("UPLOAD_FILES_MAX", 1), ("UPLOAD_UNPACKED_BYTES_MAX", 5)]
 )
-def test_a_commit_larger_than_an_archive_may_be_is_refused_before_it_is_written(
+def test_a_commit_over_the_limit_is_refused_before_it_is_written(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
     found = repository.commit(train="123", more="456")

@@ -1,5 +1,4 @@
-"""Points and lines that a job keeps for some days only: what goes, when, what stays, and who is
-told."""
+"""Points and lines with limited retention: time of the deletion, remaining data, and events."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ LINES = 700
 
 
 def wrote(database: Database, *, line_count: int = LINES, **changes: Any) -> Claim:
-    """A job that runs, and has written three chunks of points and two of lines."""
+    """Create a running job that has written three chunks of points and two of lines."""
     claim = scenes.run(database, **changes)
     with database.series() as session:
         assert series.append(
@@ -57,7 +56,7 @@ def wrote(database: Database, *, line_count: int = LINES, **changes: Any) -> Cla
 
 
 def ended(database: Database, days_ago: float = 0.0, **changes: Any) -> Claim:
-    """Such a job, so long after its end."""
+    """Create such a job that ended this long ago."""
     claim = wrote(database, **changes)
     scenes.end(database, claim, Reason.SUCCEEDED)
     scenes.seal(database, claim)
@@ -122,7 +121,7 @@ def test_a_job_that_has_not_ended_keeps_everything(database: Database) -> None:
     assert due(database) == []
 
 
-def test_who_asks_for_nothing_keeps_everything(database: Database) -> None:
+def test_without_a_limit_everything_is_kept(database: Database) -> None:
     ended(database, 36_500)
     assert due(database) == []
 
@@ -148,7 +147,7 @@ def test_points_go_and_the_last_values_stay(database: Database) -> None:
     assert due(database) == []
 
 
-def test_in_place_of_the_lines_one_says_what_became_of_them(database: Database) -> None:
+def test_one_line_in_place_of_the_deleted_ones_explains_the_deletion(database: Database) -> None:
     claim = ended(database, 1.5, retention={"logs_days": 1})
     (one,) = due(database)
     assert retention.expire(database, one)
@@ -180,7 +179,7 @@ def test_a_single_line_is_not_called_lines(database: Database) -> None:
     )
 
 
-def test_it_is_told_once_however_often_it_is_done(database: Database) -> None:
+def test_a_repeated_expiry_has_one_event(database: Database) -> None:
     claim = ended(database, 9, retention={"logs_days": 1})
     (one,) = due(database)
     assert scenes.at_once(*[lambda: retention.expire(database, one)] * 2).count(True) == 1
@@ -189,7 +188,9 @@ def test_it_is_told_once_however_often_it_is_done(database: Database) -> None:
     assert len(lines(database, claim)) == 1
 
 
-def test_what_was_interrupted_goes_on(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_expiry_continues(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(removal, "CHUNKS_AT_ONCE", 1)
     claim = ended(database, 9, retention={"metrics_days": 1})
     (one,) = due(database)
@@ -203,7 +204,7 @@ def test_what_was_interrupted_goes_on(database: Database, monkeypatch: pytest.Mo
     assert len(told(database, claim)) == 1
 
 
-def test_a_chart_that_is_open_goes_on(database: Database) -> None:
+def test_an_open_chart_continues(database: Database) -> None:
     claim = ended(database, 9, retention={"metrics_days": 1})
     with database.read_series() as session:
         _curves, cursor, _complete = tails.read(session, claim.job_id, since=None)

@@ -1,5 +1,4 @@
-"""Metric series: stored exactly once, read back as they were, reduced without losing what
-matters."""
+"""Metric series: stored exactly once, read back unchanged, reduced without losing extremes."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from tests.storage import scenes
 
 
 class Shipper:
-    """Appends batches one after the other, as a node does."""
+    """Sender that appends batches one after the other, as a node does."""
 
     def __init__(self, database: Database, claimed: Claim) -> None:
         self.database, self.claimed, self.offset = database, claimed, 0
@@ -108,7 +107,7 @@ def test_every_line_of_a_spool_reads_back_equal(
 
 
 def _new_claim(database: Database) -> Claim:
-    """A claim without a job behind it: the series database asks only for the stream."""
+    """Return a claim without a job: the series database only checks the stream."""
     with database.read_series() as session:
         number = session.execute(select(func.count()).select_from(streams.StreamRow)).scalar_one()
     name = f"{number:036d}"
@@ -141,7 +140,7 @@ def test_a_batch_sent_again_is_stored_once(shipper: Shipper) -> None:
     shipper.offset = 0
     assert not shipper.ship(_loss(1.0))
     shipper.offset = 20
-    assert not shipper.ship(_loss(3.0, first=3))  # one before it is missing
+    assert not shipper.ship(_loss(3.0, first=3))  # the one before it is missing
     shipper.offset = 10
     assert shipper.ship(_loss(2.0, first=2))
     [view] = _read(shipper)
@@ -155,7 +154,7 @@ def test_a_batch_sent_twice_at_once_is_stored_once(shipper: Shipper) -> None:
     assert _read(shipper)[0].count == 2
 
 
-def test_a_batch_whose_transaction_fails_leaves_nothing(shipper: Shipper) -> None:
+def test_a_batch_whose_transaction_fails_leaves_no_row(shipper: Shipper) -> None:
     def break_off(_session: object) -> None:
         raise RuntimeError("the connection broke")
 
@@ -187,7 +186,7 @@ def _second_attempt(shipper: Shipper) -> Shipper:
     return Shipper(shipper.database, scenes.start(shipper.database, shipper.claimed.job_id))
 
 
-def test_a_new_attempts_stream_fences_the_old_one_that_nobody_sealed(shipper: Shipper) -> None:
+def test_a_new_stream_fences_an_unsealed_old_one(shipper: Shipper) -> None:
     shipper.ship(_loss(1.0))
     new = _second_attempt(shipper)
     assert not shipper.ship(_loss(9.0, first=2))
@@ -196,12 +195,12 @@ def test_a_new_attempts_stream_fences_the_old_one_that_nobody_sealed(shipper: Sh
         assert not streams.open_stream(session, scenes.writer_of(shipper.claimed))
 
 
-def test_a_new_attempt_hides_what_it_trains_again(shipper: Shipper) -> None:
+def test_a_new_attempt_hides_repeated_steps(shipper: Shipper) -> None:
     shipper.ship(_loss(1.0, 2.0, 3.0, 4.0))
     shipper.ship([StepValues(2, 1.0, {"eval/loss": 5.0}), StepValues(4, 1.0, {"eval/loss": 6.0})])
     new = _second_attempt(shipper)
     evaluated, loss = _read(shipper)
-    assert loss.value == [1.0, 2.0, 3.0, 4.0]  # nothing is hidden before there is something instead
+    assert loss.value == [1.0, 2.0, 3.0, 4.0]  # no point is hidden before its replacement exists
     new.ship(_loss(30.0, 40.0, first=3))
     evaluated, loss = _read(shipper)
     assert (loss.step, loss.value, loss.attempt, loss.count) == (
@@ -258,16 +257,14 @@ def _spiky(count: int) -> Iterator[float]:
 
 
 @pytest.mark.parametrize("max_points", [1, 7, 100])
-def test_no_spike_and_no_nan_vanishes_however_few_points_are_asked_for(
-    shipper: Shipper, max_points: int
-) -> None:
+def test_spikes_and_nans_remain_in_every_reduction(shipper: Shipper, max_points: int) -> None:
     shipper.ship(_loss(*_spiky(6000)))
     [view] = _read(shipper, max_points=max_points)
     assert view.count == 6000
     assert 1 <= len(view.step) <= max_points
     assert math.inf in view.max
     assert min(view.min) == -99.0
-    if max_points > 1:  # one bucket has one largest value, and that is the infinite one
+    if max_points > 1:  # one bucket has one largest value, which is the infinite one
         assert max(value for value in view.max if math.isfinite(value)) == 99.0
     assert sum(map(math.isnan, view.value)) == 1
     assert view.step[-1] == 6000
@@ -322,7 +319,7 @@ def test_names_beyond_the_limit_are_dropped_and_counted(
     assert state.points_dropped == 2
 
 
-def test_a_stream_says_where_to_go_on(shipper: Shipper) -> None:
+def test_a_stream_reports_its_offset(shipper: Shipper) -> None:
     claimed = shipper.claimed
     shipper.ship(_loss(1.0, 2.0))
     with shipper.database.series() as session:
@@ -362,7 +359,7 @@ def test_a_chunk_is_compressed_once_it_holds_much(shipper: Shipper) -> None:
     assert _read(shipper)[0].step == list(range(1, 828))
 
 
-def test_a_job_that_has_all_the_points_it_may_have_keeps_its_newest_values(
+def test_a_job_at_its_limit_of_points_keeps_its_newest_values(
     shipper: Shipper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "METRIC_POINTS_PER_JOB_MAX", 3)

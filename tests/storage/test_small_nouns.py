@@ -1,4 +1,4 @@
-"""Nodes, events, checkpoints, tokens, passes and the clock."""
+"""Nodes, events, checkpoints, tokens, the scheduler's lease and the clock."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from lockstep.storage.db.tables import EventRow, SchedulerLeaseRow, TokenRow
 from tests.storage import scenes
 
 
-def test_the_databases_clock_counts_seconds_since_the_epoch_and_goes_on_in_a_transaction(
+def test_the_clock_counts_seconds_since_the_epoch_also_in_a_transaction(
     database: Database,
 ) -> None:
     with database.jobs() as session:
         first = now(session)
-        time.sleep(0.02)  # the thing under test is that this is seen
+        time.sleep(0.02)  # detection of this is the subject of the test
         assert now(session) > first
     assert first == pytest.approx(time.time(), abs=5)
 
@@ -43,7 +43,7 @@ def test_a_registered_node_reads_back_with_its_devices_and_their_jobs(database: 
     assert attempt.device_kind == "cuda"
 
 
-def test_registering_again_keeps_draining_and_what_is_held(database: Database) -> None:
+def test_a_new_registration_keeps_drain_and_held_devices(database: Database) -> None:
     claimed = scenes.run(database)
     with database.jobs() as session:
         nodes.set_draining(session, "n1", True)
@@ -59,7 +59,7 @@ def test_registering_again_keeps_draining_and_what_is_held(database: Database) -
     ]
 
 
-def test_a_device_that_disappeared_is_not_free_and_counts_for_the_largest_ever(
+def test_a_missing_device_is_not_free_but_counts_for_the_largest(
     database: Database,
 ) -> None:
     with database.read_jobs() as session:
@@ -109,7 +109,7 @@ def test_events_are_paged_in_either_order_beyond_the_last_one_seen(database: Dat
         assert seen == expected
 
 
-def test_what_happens_meanwhile_is_ahead_of_who_reads_forward_and_behind_who_reads_back(
+def test_a_new_event_is_in_forward_pages_and_not_in_backward_ones(
     database: Database,
 ) -> None:
     job_id = scenes.submit(database)
@@ -163,7 +163,7 @@ def _publish(
         )
 
 
-def test_a_new_attempt_goes_on_from_the_newest_checkpoint(database: Database) -> None:
+def test_a_new_attempt_resumes_from_the_newest_checkpoint(database: Database) -> None:
     claimed = scenes.run(database)
     assert _publish(database, claimed, 10)
     assert _publish(database, claimed, 20)
@@ -214,7 +214,7 @@ def test_a_token_is_valid_until_revoked_and_not_stored(database: Database) -> No
         assert tokens.verify(session, "secret") is None
 
 
-def test_a_pass_is_held_until_given_back_or_its_time_is_over(database: Database) -> None:
+def test_a_lease_is_held_until_released_or_expired(database: Database) -> None:
     with database.jobs() as session:
         assert scheduler_lease.take(session, "a", ttl_seconds=60)
         assert not scheduler_lease.take(session, "b", ttl_seconds=60)
@@ -224,7 +224,7 @@ def test_a_pass_is_held_until_given_back_or_its_time_is_over(database: Database)
         assert scheduler_lease.take(session, "b", ttl_seconds=60)
 
 
-def test_a_bell_during_a_pass_asks_for_another(database: Database) -> None:
+def test_a_notification_during_a_cycle_requests_another(database: Database) -> None:
     with database.jobs() as session:
         scheduler_lease.take(session, "a", ttl_seconds=60)
         scheduler_lease.mark_dirty(session)
@@ -233,7 +233,7 @@ def test_a_bell_during_a_pass_asks_for_another(database: Database) -> None:
         assert not scheduler_lease.give_back(session, "a")
 
 
-def test_the_gap_is_counted_from_the_end_of_the_last_pass(database: Database) -> None:
+def test_the_gap_is_measured_from_the_end_of_the_last_cycle(database: Database) -> None:
     with database.jobs() as session:
         assert scheduler_lease.gap_seconds(session) == 0.0
         scheduler_lease.take(session, "a", ttl_seconds=60)

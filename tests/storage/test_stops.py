@@ -1,4 +1,4 @@
-"""Grace of a requested stop: from the last save of the job, on any of its attempts."""
+"""Grace of a requested stop: from the last save of the job, in any of its attempts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def cancel(database: Database, claimed: Claim, *, now: bool = False) -> Grace:
         return Grace.model_validate(job.stop_grace)
 
 
-def test_a_cancel_states_the_grace_and_a_second_one_with_now_ends_it(
+def test_a_cancel_states_the_grace_and_a_second_one_ends_it(
     database: Database, claimed: Claim
 ) -> None:
     assert terms(database, claimed) == stops.StopTerms(None, None)

@@ -1,5 +1,4 @@
-"""Who may open a stream, and when nobody may any more: the jobs database decides, though the stream
-lies in the other (P2)."""
+"""Right to open a stream: the jobs database decides, although the other one has the stream (P2)."""
 
 from __future__ import annotations
 
@@ -21,12 +20,12 @@ from tests.storage import scenes
 
 @pytest.fixture
 def claimed(database: Database) -> Claim:
-    """An attempt that has not opened its stream."""
+    """Return an attempt that has not opened its stream."""
     scenes.add_node(database)
     return _claim(database, scenes.submit(database))
 
 
-def test_only_who_holds_a_claimed_part_is_a_writer(database: Database) -> None:
+def test_only_the_holder_of_a_claimed_part_is_a_writer(database: Database) -> None:
     scenes.add_node(database)
     placed = scenes.place(database, scenes.submit(database))
     assert placed is not None
@@ -42,10 +41,10 @@ def test_only_who_holds_a_claimed_part_is_a_writer(database: Database) -> None:
     assert _writer(database, claim) is None
 
 
-def test_a_lost_attempt_that_never_opened_its_stream_cannot_open_it_once_it_is_sealed(
+def test_a_lost_attempt_cannot_open_its_stream_after_the_seal(
     database: Database, claimed: Claim
 ) -> None:
-    """It asked while it was right, stood still for longer than its lease, and goes on."""
+    """It asked while it had the right, stood still for longer than its lease, and continues."""
     writer = _writer(database, claimed)
     assert writer is not None
     scenes.expire(database, claimed.assignment_id)
@@ -90,7 +89,7 @@ def test_an_opening_and_a_seal_at_once_leave_a_sealed_stream(database: Database)
         assert not _append(database, claim)
 
 
-def test_a_sealed_stream_that_was_never_opened_hides_nothing_of_the_attempt_before(
+def test_a_sealed_stream_without_points_hides_no_earlier_attempt(
     database: Database, claimed: Claim
 ) -> None:
     scenes.open_stream(database, claimed)
@@ -104,10 +103,8 @@ def test_a_sealed_stream_that_was_never_opened_hides_nothing_of_the_attempt_befo
         assert [view.value for view in series_query.read(session, claimed.job_id)] == [[1.0]]
 
 
-def test_a_decision_made_before_another_attempt_places_nothing(
-    database: Database, claimed: Claim
-) -> None:
-    """A scheduler that stood still since does not know whether that attempt's stream is sealed."""
+def test_an_outdated_decision_places_no_job(database: Database, claimed: Claim) -> None:
+    """A scheduler that stood still since then has no information about that attempt's stream."""
     scenes.end(database, claimed, Reason.KILLED)
     scenes.release(database, claimed)
     with database.jobs() as session:

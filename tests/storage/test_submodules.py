@@ -40,7 +40,7 @@ def test_submodules_of_submodules_are_fetched_at_their_commits(tmp_path: Path) -
         ("https://ada:secret1@host/x", "contains a password"),
     ],
 )
-def test_an_address_that_a_job_may_not_have_is_refused_with_the_submodules_name(
+def test_a_forbidden_address_is_refused_with_the_name_of_the_submodule(
     tmp_path: Path, address: str, told: str
 ) -> None:
     top, inner = Repository(tmp_path / "top"), Repository(tmp_path / "inner")
@@ -51,7 +51,7 @@ def test_an_address_that_a_job_may_not_have_is_refused_with_the_submodules_name(
     assert not (tmp_path / "code").exists()
 
 
-def test_a_submodule_that_does_not_answer_is_named_and_may_pass(tmp_path: Path) -> None:
+def test_a_submodule_without_answer_is_a_temporary_error_with_its_name(tmp_path: Path) -> None:
     top, inner = Repository(tmp_path / "top"), Repository(tmp_path / "inner")
     inner.commit(deep="1")
     commit = _with_submodule(top, inner, f"file://{tmp_path}/gone")

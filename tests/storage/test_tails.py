@@ -1,5 +1,4 @@
-"""Following series: who keeps what came and goes on from a cursor has what counting the raw points
-says, at every moment."""
+"""Followed series: points kept from a cursor on equal a count of the raw points at every moment."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ ATTEMPTS: tuple[Attempts, ...] = ("current", "all")
 
 @dataclass
 class Follower:
-    """Keeps what came, as the answers say to."""
+    """Client that keeps the received points as the answers request."""
 
     attempts: Attempts = "current"
     names: tuple[str, ...] | None = None
@@ -51,8 +50,8 @@ class Follower:
         if answer.complete:
             self.kept = {}
         for curve in answer.curves:
-            # A curve of "current" runs through the attempts, each going on where the one before it
-            # is hidden from.
+            # A curve of "current" covers all attempts. Each continues where the previous one begins
+            # to be hidden.
             self.kept.setdefault(
                 (curve.name, curve.attempt if self.attempts == "all" else 0), []
             ).append(curve)
@@ -88,7 +87,7 @@ COLUMNS = ("step", "time", "value", "min", "max")
     sizes=st.lists(st.lists(st.integers(1, 900), min_size=1, max_size=6), min_size=1, max_size=3),
     looks=st.lists(st.booleans(), min_size=18, max_size=18),
 )
-def test_a_follower_has_every_point_once_whatever_was_stored_between_two_looks(
+def test_a_follower_gets_every_point_once(
     database: Database, seed: int, sizes: list[list[int]], looks: list[bool]
 ) -> None:
     job_id = str(uuid.uuid4())
@@ -154,7 +153,7 @@ def _losses(first: int, last: int, *names: str) -> list[StepValues]:
     ]
 
 
-def test_what_a_later_attempt_trains_again_is_given_anew_and_what_it_goes_on_with_is_not(
+def test_a_follower_gets_only_repeated_steps_again(
     job: Writing,
 ) -> None:
     follower = Follower()
@@ -202,7 +201,7 @@ def test_many_series_are_followed_in_one_answer(job: Writing) -> None:
     assert len(answer.cursor) <= tails.CURSOR_LENGTH_MAX
 
 
-def test_what_came_since_is_put_into_buckets_where_it_is_much(job: Writing) -> None:
+def test_many_new_points_come_in_buckets(job: Writing) -> None:
     job.begin()
     job.write(*_losses(1, 700))
     with job.database.read_series() as session:
@@ -237,7 +236,7 @@ def test_following_opens_no_chunk_that_was_read(
     assert sum(headers) <= 2, "the work is that of the new points, not of the series"
 
 
-def test_a_cursor_is_as_it_is_described_however_many_series_there_are(job: Writing) -> None:
+def test_the_format_of_a_cursor_does_not_depend_on_the_series(job: Writing) -> None:
     job.begin()
     for count in range(8):
         with job.database.read_series() as session:
@@ -249,7 +248,7 @@ def test_a_cursor_is_as_it_is_described_however_many_series_there_are(job: Writi
 
 
 @pytest.mark.parametrize("cursor", ["", "a", "!", "é", "A" * 10, "A" * 13, "AAAA=AAA"])
-def test_what_is_no_cursor_is_refused(job: Writing, cursor: str) -> None:
+def test_an_invalid_cursor_is_refused(job: Writing, cursor: str) -> None:
     with (
         job.database.read_series() as session,
         pytest.raises(LockstepError, match="is not a cursor of a job's series"),
@@ -257,12 +256,12 @@ def test_what_is_no_cursor_is_refused(job: Writing, cursor: str) -> None:
         tails.read(session, job.job_id, since=cursor)
 
 
-def test_a_database_that_is_younger_than_the_cursor_is_read_anew(job: Writing) -> None:
+def test_a_database_older_than_the_cursor_is_read_again(job: Writing) -> None:
     follower = Follower()
     job.begin()
     job.write(*_losses(1, 9))
     follower.look(job.database, job.job_id)
-    with job.database.series() as session:  # as a backup that was put back knows it
+    with job.database.series() as session:  # from the view of a restored backup
         for table in (SeriesChunkRow, SeriesLatestRow):
             session.execute(delete(table).where(table.job_id == job.job_id))
     job.write(*_losses(1, 4))

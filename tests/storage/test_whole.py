@@ -46,7 +46,7 @@ def test_a_database_without_a_key_refuses_reads_and_writes(
         assert refused.value.same_server
 
 
-def test_a_write_is_not_committed_if_a_key_is_gone_at_its_end(opened: Database) -> None:
+def test_a_write_is_not_committed_if_a_key_disappeared(opened: Database) -> None:
     """The check before it may be a second old."""
 
     def write() -> None:
@@ -63,7 +63,7 @@ def test_a_write_is_not_committed_if_a_key_is_gone_at_its_end(opened: Database) 
 def test_another_server_is_not_the_one_that_had_the_database(
     postgres_server: PostgresServer,
 ) -> None:
-    """A program that has never seen the database whole cannot tell, either."""
+    """A program that has never seen the complete database cannot detect this either."""
     name = postgres_server.create()
     empty = Database(postgres_server.url(name), postgres_server.url(name))
     with pytest.raises(NotWholeError) as refused, empty.jobs():
@@ -73,8 +73,8 @@ def test_another_server_is_not_the_one_that_had_the_database(
     assert not refused.value.same_server
 
 
-def test_a_database_that_was_dumped_and_restored_is_in_another_place(database: Database) -> None:
-    """Here the row of the backup is written: see ``tests.faults.restores`` for real ones."""
+def test_a_dumped_and_restored_database_is_detected(database: Database) -> None:
+    """The test writes the row of the backup: see ``tests.faults.restores`` for real backups."""
     with database.jobs() as session:
         assert not scheduler_lease.was_restored(session)
     with database.jobs() as session:

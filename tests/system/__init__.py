@@ -1,1 +1,1 @@
-"""Tests of the room ``system``."""
+"""Tests of ``system``."""

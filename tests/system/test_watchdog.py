@@ -1,4 +1,4 @@
-"""A program whose loop ended or stands still ends; one that was asked to end does not."""
+"""A program whose loop ended or stands still ends; one with a requested stop does not."""
 
 from __future__ import annotations
 

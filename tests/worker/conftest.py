@@ -1,4 +1,4 @@
-"""Nodes for tests: one that a module's tests share, on both databases, and ones of a test's own."""
+"""Nodes for tests: one per module, on both databases, and others for a single test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.worker.node import SLOW, Node
 def shared_urls(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Urls]:
-    """A migrated pair of databases for a whole module."""
+    """Return a migrated pair of databases for a whole module."""
     if request.param == "sqlite":
         folder = tmp_path_factory.mktemp("databases")
         urls = (f"sqlite:///{folder}/jobs.db", f"sqlite:///{folder}/series.db")
@@ -32,7 +32,7 @@ def shared_urls(
 
 @pytest.fixture(scope="module")
 def node(shared_urls: Urls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    """A running agent without a broker: starting one takes longer than most tests."""
+    """Return a running agent without a broker, because a start takes longer than most tests."""
     folder = tmp_path_factory.mktemp("node")
     database = Database(*shared_urls)
     made = Node(folder, database, shared_urls, f"redis+socket://{folder}/no-broker.sock")
@@ -44,7 +44,7 @@ def node(shared_urls: Urls, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture
 def own_node(tmp_path: Path, sqlite_urls: Urls) -> Iterator[Node]:
-    """A node for a test that starts and kills its agent itself."""
+    """Return a node for a test that starts and kills its agent itself."""
     database = Database(*sqlite_urls)
     made = Node(tmp_path, database, sqlite_urls, f"redis+socket://{tmp_path}/no-broker.sock")
     yield made
@@ -66,8 +66,10 @@ def _restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 
 @pytest.fixture
 def mortal(_restarted: Node) -> Node:
-    """A node whose agent may be killed and started again; a test finds it running, and slow enough
-    for that."""
+    """Return a node whose agent may be killed and started again.
+
+    It runs at the start of a test, and its timings are slow enough for that.
+    """
     if not _restarted.runs:
         _restarted.start()
     return _restarted

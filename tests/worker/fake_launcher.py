@@ -1,9 +1,8 @@
-"""A stand-in for ``python -m lockstep.engine.launcher FOLDER`` that keeps the folder's contract and
-runs no ranks.
+"""Fake of ``python -m lockstep.engine.launcher FOLDER`` that obeys the folder's contract.
 
-What it does is the job's own: the first word of a script's command is Python source, run with the
-functions below. So a test says in its job what the launcher, the ranks and their children do,
-without torch and within milliseconds.
+It runs no ranks. The job determines its actions: the first word of a script's command is Python
+source, which runs with the functions below. So each test defines in its job the behaviour of the
+launcher, the ranks and their children, without torch and within milliseconds.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def _write(name: str, document: object) -> None:
 
 
 def ranks() -> None:
-    """All ranks were started."""
+    """Report that all ranks were started."""
     _write("ranks.json", {"ranks": [{"rank": 0, "pid": os.getpid()}]})
 
 
@@ -39,7 +38,7 @@ def log(text: str, segment: int = 0, rank: int = 0) -> None:
 
 
 def metric(line: object) -> None:
-    """One spool line: an object, or text as it is."""
+    """Write one spool line: an object, or unchanged text."""
     with (folder / "spool/metrics.jsonl").open("a") as file:
         file.write((line if isinstance(line, str) else json.dumps(line)) + "\n")
 
@@ -80,7 +79,7 @@ def fenced() -> bool:
 
 
 def until_told(each=lambda turn: None) -> None:
-    """Run on until a stop or the fence, calling ``each`` with a growing number."""
+    """Run until a stop or the fence, and call ``each`` with an increasing number."""
     turn = 0
     while True:
         if stop := asked_to_stop():
@@ -93,7 +92,7 @@ def until_told(each=lambda turn: None) -> None:
 
 
 def stubborn_child() -> int:
-    """A process in a session of its own that ignores SIGTERM."""
+    """Start a process in a session of its own that ignores SIGTERM."""
     source = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); "
         "time.sleep(600)"

@@ -1,4 +1,4 @@
-"""The agent of the tests, on a node whose disk always has too little free."""
+"""The agent of the tests, on a node whose disk always has too little free space."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import runpy
 
 from lockstep.worker.launch import preparing
 
-preparing.DISK_FREE_BYTES_MIN = 2**60  # type: ignore[misc]  # the disk stays as it is, the limit moves
+preparing.DISK_FREE_BYTES_MIN = 2**60  # type: ignore[misc]  # only the limit changes
 runpy.run_module("tests.worker.agent", run_name="__main__")

@@ -1,5 +1,4 @@
-"""A node agent process for a test, and the part of the control plane that it answers to: placing,
-and looking."""
+"""A node agent process for a test, with its part of the control plane: placement and reads."""
 
 from __future__ import annotations
 
@@ -31,16 +30,16 @@ NAME = "node-under-test"
 SCALE = 0.1
 """Heartbeat 0.5 s, fence 5 s, lease 6 s, grace 0.5 s."""
 RARE = 15.0
-"""Heartbeat 75 s, lease 15 min: what happens within the minute of ``until`` waited for neither."""
+"""Heartbeat 75 s, lease 15 min: an effect within the minute of ``until`` has another cause."""
 SLOW = 0.3
 """Fence 15 s: an agent is killed and started again within it, also on a busy machine."""
 START_SECONDS = 180.0
-"""For a program that starts on a busy machine."""
+"""Deadline for a program that starts on a busy machine."""
 T = TypeVar("T")
 
 
 def until(ask: Callable[[], T | None], seconds: float = 60.0, what: str = "") -> T:
-    """Ask until the answer is true; fail after ``seconds``."""
+    """Poll until the answer is true; fail after ``seconds``."""
     deadline = time.monotonic() + seconds
     while True:
         answer = ask()
@@ -56,8 +55,10 @@ def alive(pid: int) -> bool:
 
 
 class Node:
-    """One node: its folder, its agent, its database. Several share database and store, and have
-    names of their own."""
+    """One node: its folder, its agent, its database.
+
+    Several nodes may have one database and store, with different names.
+    """
 
     def __init__(
         self,
@@ -83,7 +84,7 @@ class Node:
     def start(
         self, *, launcher: list[str] = FAKE_LAUNCHER, scale: float | None = None, **settings: str
     ) -> None:
-        """Start an agent and wait until the node is registered by it."""
+        """Start an agent and wait until it has registered the node."""
         self.started(lambda: self.spawn(launcher=launcher, scale=scale, **settings))
 
     def start_rarely_beating(self, source: str, **spec: Any) -> str:
@@ -100,7 +101,7 @@ class Node:
         return job_id
 
     def started(self, spawn: Callable[[], subprocess.Popen[bytes]]) -> None:
-        """Let ``spawn`` start the agent, and wait until the node is registered by it."""
+        """Start an agent with ``spawn``, and wait until it has registered the node."""
         before = self.said("registered")
         self.agent = spawn()
         until(
@@ -118,7 +119,7 @@ class Node:
         module: str = "tests.worker.agent",
         **settings: str,
     ) -> subprocess.Popen[bytes]:
-        """Start an agent. ``launcher`` are the words that its module takes."""
+        """Start an agent. ``launcher`` is the command line of its module."""
         environment = {
             **{
                 name: value
@@ -150,14 +151,14 @@ class Node:
         return self.agent is not None and self.agent.poll() is None
 
     def said(self, what: str) -> int:
-        """How often the agents of this node have logged it."""
+        """Return the number of times that the agents of this node have logged it."""
         return self.log.read_text().count(what) if self.log.exists() else 0
 
     def _died(self) -> bool:
         return self.agent is not None and self.agent.poll() is not None
 
     def kill(self) -> None:
-        """SIGKILL the agent alone."""
+        """SIGKILL the agent only."""
         assert self.agent is not None
         self.agent.kill()
         self.agent.wait()
@@ -169,7 +170,7 @@ class Node:
         return self.agent.wait(seconds)
 
     def close(self) -> None:
-        """End the agent and everything that it started."""
+        """End the agent and all its processes."""
         if self.runs:
             self.kill()
         for path in self.dir.iterdir() if self.dir.is_dir() else ():
@@ -187,10 +188,13 @@ class Node:
             processes.send(process.key, signal.SIGKILL)
         return not found
 
-    # What the api and the scheduler would do.
+    # Actions of the api and the scheduler.
 
     def submit(self, source: str, *, devices: int = 1, place: bool = True, **spec: Any) -> str:
-        """A script job whose launcher does what ``source`` says; placed at once. Returns its id."""
+        """Submit a script job whose launcher runs ``source``, and place it at once.
+
+        Returns the job's id.
+        """
         document = {"name": "test", "kind": "script", "script": {"command": [source]}, **spec}
         document["resources"] = {"gpus": devices}
         with self.database.jobs() as session:
@@ -208,8 +212,10 @@ class Node:
         return job_id
 
     def place(self, job_id: str, *, devices: int = 1) -> str:
-        """Place a queued job on the first free devices, as soon as it may be. Returns the
-        assignment's id."""
+        """Place a queued job on the first free devices as soon as possible.
+
+        Returns the assignment's id.
+        """
 
         def placed() -> attempts.PlacedAttempt | None:
             with self.database.jobs() as session:
@@ -226,12 +232,12 @@ class Node:
             jobs.cancel(session, job_id, "test")
 
     def checkpoints(self, job_id: str) -> list[int]:
-        """Steps of the published checkpoints, newest first."""
+        """Return the steps of the published checkpoints, newest first."""
         with self.database.read_jobs() as session:
             return [row.step for row in checkpoints.of_job(session, job_id)]
 
     def child(self, job_id: str) -> int:
-        """Pid of the child that the job started."""
+        """Return the pid of the child that the job started."""
         file = self.folder(job_id) / "child"
         return int(until(lambda: file.read_text() if file.exists() else None))
 
@@ -243,7 +249,7 @@ class Node:
             return row
 
     def wait(self, job_id: str, *states: str, seconds: float = 60.0) -> JobRow:
-        """The job, once it is in one of these states."""
+        """Return the job as soon as it is in one of these states."""
         try:
             return until(
                 lambda: row if (row := self.job(job_id)).state.value in states else None, seconds
@@ -261,7 +267,7 @@ class Node:
             )
 
     def assignment(self, job_id: str) -> AssignmentRow:
-        """The newest."""
+        """Return the newest assignment."""
         with self.database.read_jobs() as session:
             return (
                 session.query(AssignmentRow)

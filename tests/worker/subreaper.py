@@ -1,5 +1,7 @@
-"""Tests that act as an agent, each in a process of its own: an agent is a subreaper and kills
-orphans, and pytest's own process has other children (database servers).
+"""Tests that act as an agent, each in a process of its own.
+
+An agent is a subreaper and kills orphans, and pytest's process has other children (database
+servers).
 
 Not here: whole agents (``node``).
 """
@@ -24,7 +26,7 @@ def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
 
 
 def as_agent(test: Callable[[Path, Children], None]) -> Callable[[Path], None]:
-    """Run a test in a process that is a subreaper."""
+    """Return the test, to run in a process that is a subreaper."""
 
     def isolated(tmp_path: Path) -> None:
         pid = os.fork()
@@ -37,7 +39,7 @@ def as_agent(test: Callable[[Path, Children], None]) -> Callable[[Path], None]:
                 children.leave()
                 until(lambda: children.sweep_orphans() == 0)
                 code = 0
-            except BaseException:  # noqa: BLE001 - a fork must not go on into pytest
+            except BaseException:  # noqa: BLE001 - a fork must not return into pytest
                 traceback.print_exc()
             finally:
                 os._exit(code)

@@ -1,4 +1,4 @@
-"""Where other nodes reach this one, and that nobody takes the port in between."""
+"""Addresses for other nodes, and a reservation of the port in the meantime."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_without_one_it_is_the_address_that_the_database_is_reached_from() -> No
         ("10.0.0.7", False),
     ],
 )
-def test_a_loopback_is_known_by_number_and_by_name(address: str, loops: bool) -> None:
+def test_a_loopback_is_recognized_by_number_and_by_name(address: str, loops: bool) -> None:
     assert is_loopback(address) is loops
 
 
@@ -49,7 +49,7 @@ def test_the_interface_is_the_one_that_has_the_address() -> None:
     assert interface_of("192.0.2.1") is None
 
 
-def test_a_reserved_port_is_nobody_elses_but_torchs(reservation: Reservation) -> None:
+def test_a_reserved_port_is_available_only_to_torch(reservation: Reservation) -> None:
     with socket.socket() as other, pytest.raises(OSError, match="in use"):
         other.bind(("", reservation.port))
     with socket.socket() as store:

@@ -1,7 +1,7 @@
-"""One attempt on a real node agent process, with a fake launcher that does what each job says. On
-both databases.
+"""One attempt on a real node agent process, with a fake launcher that runs each job's code.
 
-No broker is running in this module: bells are lost, and heartbeats find everything.
+On both databases. No broker is running in this module: notifications are lost, and heartbeats find
+all the work.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.worker.node import Node, alive, until
 SUCCEED = "ranks(); finish()"
 
 
-def test_a_job_that_ends_well_succeeds_and_its_devices_and_folder_are_given_back(
+def test_a_job_that_ends_well_succeeds_and_releases_devices_and_folder(
     node: Node,
 ) -> None:
     job_id = node.submit(SUCCEED, devices=2)
@@ -76,7 +76,7 @@ def test_a_metrics_line_without_a_step_takes_the_next_one(node: Node) -> None:
     assert node.series(job_id)["loss"].step == [1, 7, 8]
 
 
-def test_the_launcher_is_told_what_is_stored_and_segments_stay_for_a_restore(node: Node) -> None:
+def test_the_launcher_reads_the_offset_and_segments_stay_for_a_restore(node: Node) -> None:
     job_id = node.submit(
         "ranks(); log('a', segment=0); log('b', segment=1); log('c', segment=2); until_told()"
     )
@@ -88,7 +88,7 @@ def test_the_launcher_is_told_what_is_stored_and_segments_stay_for_a_restore(nod
     assert len(list(logs.glob("*.jsonl"))) == 3
 
 
-def test_a_checkpoint_is_stored_published_and_pruned_and_the_next_attempt_resumes_from_it(
+def test_a_checkpoint_is_published_pruned_and_resumed_by_the_next_attempt(
     node: Node,
 ) -> None:
     source = (
@@ -175,7 +175,7 @@ def test_a_result_that_cannot_be_read_ends_the_attempt(node: Node) -> None:
 
 
 def failures(node: Node) -> list[tuple[str, str]]:
-    """Job and reason of each failure that counts against the node."""
+    """Return job and reason of each failure that counts against the node."""
     with node.database.read_jobs() as session:
         return [(failure.job_id, failure.reason.value) for failure in nodes.failures(session)]
 
@@ -183,14 +183,14 @@ def failures(node: Node) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     "reason", ["storage", "launch_failed", "diverged", "host_out_of_memory", "lost", "unanswered"]
 )
-def test_a_failure_that_the_job_could_have_written_does_not_count_against_the_node(
+def test_failures_that_the_job_could_write_do_not_count_against_nodes(
     node: Node, reason: str
 ) -> None:
     job_id = node.submit(f"ranks(); finish({reason!r}, 'written by the job')", retry={"max": 1})
     outcome = node.wait(job_id, "queued").outcome
     node.released(job_id)
     assert outcome["reason"] == reason
-    assert node.job(job_id).avoid_nodes == [node.name]  # the retry still goes elsewhere
+    assert node.job(job_id).avoid_nodes == [node.name]  # the retry still runs elsewhere
     assert failures(node) == []
 
 
@@ -199,7 +199,7 @@ def test_a_failure_that_the_job_could_have_written_does_not_count_against_the_no
     ["raise SystemExit(3)", "ranks(); (folder / 'result.json').mkdir(); time.sleep(600)"],
     ids=["dead launcher", "damaged result"],
 )
-def test_a_launcher_that_the_job_could_have_stopped_does_not_count_against_the_node(
+def test_launchers_that_the_job_could_stop_do_not_count_against_nodes(
     node: Node, source: str
 ) -> None:
     job_id = node.submit(source, retry={"max": 0})

@@ -1,7 +1,7 @@
-"""What a node survives: the death of its agent, of a launcher, of a lease. Each test has an agent
-of its own.
+"""Faults of a node: the death of its agent, of a launcher, the end of a lease.
 
-No broker is running in this module, and the launcher is a fake that does what each job says.
+Each test has an agent of its own. No broker is running in this module, and the launcher is a fake
+that runs each job's code.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ until_told(each)
 
 
 def take_away(node: Node, job_id: str) -> None:
-    """What the scheduler does when a lease has run out: the attempt is lost, and its stream is
-    sealed."""
+    """Act as the scheduler after the end of a lease: the attempt is lost, its stream is sealed."""
     assignment = node.assignment(job_id)
     with node.database.jobs() as session:
         session.get_one(AssignmentRow, assignment.id).lease_expires_at = 0.0
@@ -45,7 +44,7 @@ def take_away(node: Node, job_id: str) -> None:
         streams.seal(session, assignment.id, job_id=job_id, attempt=node.job(job_id).attempt_count)
 
 
-def test_a_dead_launcher_is_noticed_before_any_heartbeat_and_what_it_left_is_killed(
+def test_a_dead_launcher_is_detected_at_once_and_its_processes_are_killed(
     own_node: Node,
 ) -> None:
     node = own_node
@@ -58,9 +57,9 @@ def test_a_dead_launcher_is_noticed_before_any_heartbeat_and_what_it_left_is_kil
     node.wait(job_id, "running")
     os.kill(launcher, signal.SIGKILL)
     job = node.wait(job_id, "queued")
-    assert job.outcome["reason"] == "killed"  # it had launched: that is not the node's failure
+    assert job.outcome["reason"] == "killed"  # it had launched, so this is not the node's failure
     assert "signal 9" in job.outcome["message"]
-    assert job.outcome["log_excerpt"].endswith("[rank 1] there")  # shipped segments are gone
+    assert job.outcome["log_excerpt"].endswith("[rank 1] there")  # uploaded segments are deleted
     assert not alive(child)
 
 
@@ -83,7 +82,7 @@ def test_a_lost_lease_kills_at_once_and_nothing_more_is_written(mortal: Node) ->
     assert [row.outcome["reason"] for row in node.attempts(job_id)] == ["lost"]
 
 
-def test_the_first_fence_and_every_renewal_keep_the_ranks_alive_beyond_one_fence(
+def test_renewals_keep_the_ranks_alive_beyond_one_fence(
     own_node: Node,
 ) -> None:
     node = own_node
@@ -98,7 +97,7 @@ def test_the_first_fence_and_every_renewal_keep_the_ranks_alive_beyond_one_fence
     assert node.wait(job_id, "succeeded").outcome["reason"] == "succeeded"
 
 
-def test_a_killed_agent_disturbs_nothing_and_the_next_one_ships_every_line_once(
+def test_after_a_killed_agent_the_next_one_uploads_every_line_once(
     mortal: Node,
 ) -> None:
     node = mortal
@@ -132,7 +131,7 @@ def test_a_restarted_agent_adopts_and_renews_at_once(own_node: Node) -> None:
     until(lambda: node.said("adopting") == 1)
     fence = node.folder(job_id) / "fence"
     fence_seconds = Timings().scaled(RARE).fence_seconds
-    # Before its second heartbeat, which comes 75 s after it has registered.
+    # Before its second heartbeat, 75 s after the registration.
     until(lambda: json.loads(fence.read_text())["deadline_boottime"] > killed_at + fence_seconds)
     assert node.job(job_id).state.value == "running"
 
@@ -141,7 +140,7 @@ def _boottime() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def test_a_job_that_ended_while_no_agent_ran_is_finished_by_the_next(mortal: Node) -> None:
+def test_a_job_that_ended_without_agent_is_finished_by_the_next(mortal: Node) -> None:
     node = mortal
     job_id = node.submit(TALK)
     node.wait(job_id, "running")
@@ -156,7 +155,7 @@ def test_a_job_that_ended_while_no_agent_ran_is_finished_by_the_next(mortal: Nod
     node.released(job_id)
 
 
-def test_a_launcher_that_died_while_no_agent_ran_is_noticed_and_its_children_killed(
+def test_a_launcher_that_died_without_agent_is_detected_by_the_next(
     mortal: Node,
 ) -> None:
     node = mortal
@@ -172,7 +171,7 @@ def test_a_launcher_that_died_while_no_agent_ran_is_noticed_and_its_children_kil
     assert not alive(child)
 
 
-def test_an_attempt_that_was_being_prepared_when_the_agent_died_is_requeued_uncharged(
+def test_an_attempt_in_preparation_at_the_agents_death_is_requeued_uncharged(
     mortal: Node,
 ) -> None:
     node = mortal
@@ -180,7 +179,7 @@ def test_an_attempt_that_was_being_prepared_when_the_agent_died_is_requeued_unch
     job_id = node.submit("ranks(); finish()", retry={"max": 0}, place=False)
     assignment_id = node.place(job_id)
     with node.database.jobs() as session:
-        # The agent died right after this was committed.
+        # The agent died directly after this commit.
         assert attempts.claim(
             session, assignment_id, node.name, lease_seconds=60, rendezvous_port=1
         )
@@ -190,7 +189,7 @@ def test_an_attempt_that_was_being_prepared_when_the_agent_died_is_requeued_unch
     node.wait(job_id, "succeeded")
 
 
-def test_an_attempt_that_was_ended_but_not_released_is_released_by_the_next_agent(
+def test_an_ended_attempt_is_released_by_the_next_agent(
     mortal: Node,
 ) -> None:
     node = mortal
@@ -205,7 +204,7 @@ def test_an_attempt_that_was_ended_but_not_released_is_released_by_the_next_agen
     until(lambda: not folder.exists())
 
 
-def test_a_folder_that_nobody_holds_is_emptied_of_processes_and_deleted(mortal: Node) -> None:
+def test_an_unheld_folder_is_emptied_of_processes_and_deleted(mortal: Node) -> None:
     node = mortal
     job_id = node.submit("ranks(); stubborn_child(); time.sleep(600)")
     child, folder = node.child(job_id), node.folder(job_id)
@@ -233,7 +232,7 @@ def test_sigterm_leaves_training_running(mortal: Node) -> None:
     node.wait(job_id, "succeeded")
 
 
-def test_sigterm_stops_the_jobs_uncharged_where_the_setting_says_so(own_node: Node) -> None:
+def test_sigterm_stops_the_jobs_uncharged_with_that_setting(own_node: Node) -> None:
     node = own_node
     node.start(LOCKSTEP_STOP_JOBS_ON_EXIT="on")
     source = (
@@ -253,7 +252,7 @@ def test_sigterm_stops_the_jobs_uncharged_where_the_setting_says_so(own_node: No
     assert node.assignment(job_id).state.value == "released"
 
 
-def test_a_stop_that_was_asked_while_no_agent_ran_is_carried_out_by_the_next(mortal: Node) -> None:
+def test_a_stop_requested_without_agent_is_executed_by_the_next(mortal: Node) -> None:
     node = mortal
     job_id = node.submit("ranks(); until_told()")
     node.wait(job_id, "running")
@@ -273,7 +272,7 @@ def test_ranks_end_by_their_fence_when_no_agent_comes_back(own_node: Node) -> No
     until(lambda: not alive(launcher), 60)
 
 
-def test_a_second_agent_on_the_same_folder_waits_for_the_first_to_end(mortal: Node) -> None:
+def test_a_second_agent_on_one_folder_waits_for_the_first(mortal: Node) -> None:
     node = mortal
     first = node.agent
     assert first is not None
@@ -292,16 +291,16 @@ def test_a_second_agent_on_the_same_folder_waits_for_the_first_to_end(mortal: No
 
 
 def move_away(path: Path) -> Callable[[], object]:
-    """Move a database away and return a function that puts it back atomically.
+    """Move a database away and return a function that moves it back atomically.
 
-    Meanwhile its path is a link into a missing folder. SQLite cannot open or create that.
+    Meanwhile its path is a link into a missing folder, which SQLite can neither open nor create.
     """
     away = path.rename(path.with_suffix(".away"))
     path.symlink_to(path.parent / "missing" / path.name)
     return lambda: away.rename(path)
 
 
-def test_an_agent_whose_database_is_away_registers_when_it_is_back(own_node: Node) -> None:
+def test_an_agent_registers_after_a_database_outage(own_node: Node) -> None:
     node = own_node
     path = Path(node.urls[0].removeprefix("sqlite:///"))
     bring_back = move_away(path)
@@ -311,7 +310,7 @@ def test_an_agent_whose_database_is_away_registers_when_it_is_back(own_node: Nod
     until(lambda: node.said("registered") == 1)
 
 
-def test_a_series_database_that_is_away_keeps_no_job_from_being_stopped(own_node: Node) -> None:
+def test_a_job_is_stopped_without_the_series_database(own_node: Node) -> None:
     node = own_node
     path = Path(node.urls[1].removeprefix("sqlite:///"))
     bring_back = move_away(path)
@@ -370,15 +369,15 @@ def test_two_jobs_that_a_full_disk_failed_count_against_the_node(own_node: Node)
     assert {failure.job_id for failure in found} == set(failed)
 
 
-def test_a_cancel_whose_bell_was_lost_is_read_in_time_for_grace_and_kill(own_node: Node) -> None:
+def test_a_cancel_without_notification_is_read_in_time(own_node: Node) -> None:
     node = own_node
     job_id = node.start_rarely_beating("ranks(); until_told()")
     node.wait(job_id, "running")
     node.cancel(job_id)
-    node.wait(job_id, "cancelled")  # the next heartbeat is later than this waits
+    node.wait(job_id, "cancelled")  # the next heartbeat is later than this deadline
 
 
-def test_a_spec_of_a_newer_version_is_given_back_and_is_not_called_bad(own_node: Node) -> None:
+def test_a_spec_of_a_newer_version_is_returned_and_not_refused(own_node: Node) -> None:
     node = own_node
     node.start()
     job_id = node.submit("pass", place=False)
@@ -408,8 +407,10 @@ def state(node: Node) -> str:
 
 
 def place_now(node: Node, job_id: str) -> bool:
-    """What the scheduler does in a pass, which looks at the nodes first, and at them again while it
-    writes."""
+    """Place as the scheduler does in a cycle.
+
+    It reads the nodes first, and again during the write.
+    """
     with node.database.jobs() as session:
         seen = {each.name: each for each in scheduling.cluster(session, lease_seconds=600)}[
             node.name

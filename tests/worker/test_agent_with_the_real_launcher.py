@@ -1,5 +1,7 @@
-"""The agent with ``engine.launcher``: script jobs through torch elastic. What the fake launcher
-cannot vouch for."""
+"""The agent with ``engine.launcher``: script jobs through torch elastic.
+
+These properties cannot be tested with the fake launcher.
+"""
 
 from __future__ import annotations
 
@@ -82,9 +84,7 @@ def test_the_exit_code_of_a_program_decides(node: Node, tmp_path: Path) -> None:
     assert (outcome["reason"], outcome["exit_code"], outcome["rank"]) == ("user_error", 3, 0)
 
 
-def test_jobs_that_raise_a_full_disk_are_tried_elsewhere_and_do_not_count_against_the_node(
-    node: Node, tmp_path: Path
-) -> None:
+def test_jobs_that_raise_a_full_disk_are_retried_elsewhere(node: Node, tmp_path: Path) -> None:
     command = [sys.executable, "-c", "raise OSError(28, 'No space left on device')"]
     for _ in range(2):
         job_id = _submit(node, command, tmp_path, retry={"max": 1})
@@ -96,9 +96,7 @@ def test_jobs_that_raise_a_full_disk_are_tried_elsewhere_and_do_not_count_agains
         assert nodes.failures(session) == []
 
 
-def test_nothing_of_a_cancelled_job_lives_10_s_after_the_agent_has_read_of_it(
-    node: Node, tmp_path: Path
-) -> None:
+def test_a_cancelled_job_has_no_process_after_10_s(node: Node, tmp_path: Path) -> None:
     (tmp_path / "stubborn.py").write_text(STUBBORN)
     job_id = _submit(node, ["stubborn.py", str(tmp_path / "pid")], tmp_path, ranks=2)
     pid = int(until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), 60))
@@ -131,7 +129,7 @@ def test_a_killed_agent_loses_and_doubles_no_line_of_any_rank(node: Node, tmp_pa
     assert loss.step == list(range(1, len([line for line in lines if line.rank == 0])))
 
 
-def test_a_script_that_is_silent_gets_one_event_although_its_agent_is_restarted(
+def test_a_silent_script_gets_one_event_despite_an_agent_restart(
     node: Node, tmp_path: Path
 ) -> None:
     (tmp_path / "train.py").write_text("import time\ndef wait():\n    time.sleep(600)\nwait()")
@@ -146,7 +144,7 @@ def test_a_script_that_is_silent_gets_one_event_although_its_agent_is_restarted(
     node.start(launcher=[])
     node.cancel(job_id)
     node.wait(job_id, "cancelled", seconds=60)
-    # On a busy machine a silence of one second may end and begin again, which is told, too.
+    # On a busy machine a silence of one second may end and begin again, which is reported, too.
     message, *more = told()
     assert len(more) == len(told("output_again"))
     assert "rank 0 is at train.py line 3 in wait. The log has the stacks." in message

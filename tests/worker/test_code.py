@@ -1,4 +1,4 @@
-"""Bringing a job's code to the node."""
+"""Transfer of a job's code to the node."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _upload(blobs: BlobStore, archive: Path) -> UploadedCode:
 
 @pytest.fixture(params=["by Python's own rules", "by ours"])
 def _both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python before 3.11.4 has no rules of its own for what an archive may do."""
+    """Python before 3.11.4 has no filters for archives."""
     if request.param == "by ours":
         monkeypatch.delattr(tarfile, "data_filter", raising=False)
     elif not hasattr(tarfile, "data_filter"):
@@ -76,7 +76,9 @@ def test_remains_of_an_interrupted_unpacking_are_not_taken_for_the_code(
     assert (tmp_path / "code/train.py").read_bytes() == b"whole"
 
 
-def test_a_blob_that_is_not_what_its_name_says_is_refused(tmp_path: Path, blobs: BlobStore) -> None:
+def test_a_blob_whose_content_differs_from_its_digest_is_refused(
+    tmp_path: Path, blobs: BlobStore
+) -> None:
     archive = _archive(tmp_path / "a.tar.gz", [(_file("train.py"), b"1")])
     blobs.put_file(archive, f"uploads/{'0' * 64}.tar.gz")
     with pytest.raises(code.CodeUnavailableError, match="damaged: sha256"):
@@ -84,7 +86,7 @@ def test_a_blob_that_is_not_what_its_name_says_is_refused(tmp_path: Path, blobs:
     assert not (tmp_path / "code").exists()
 
 
-def test_an_upload_that_is_gone_is_named(tmp_path: Path, blobs: BlobStore) -> None:
+def test_a_missing_upload_is_named(tmp_path: Path, blobs: BlobStore) -> None:
     with pytest.raises(code.CodeUnavailableError, match="no longer in the store"):
         code.bring(UploadedCode(upload="1" * 64), tmp_path / "code", blobs)
 
@@ -107,7 +109,7 @@ def test_a_member_that_leads_out_is_refused(tmp_path: Path, member: tarfile.TarI
     target = tmp_path / "inside" / "code"
     target.parent.mkdir()
     if member.name.startswith("/"):
-        # The data filter makes absolute names relative, ours refuses them: nothing may appear
+        # The data filter makes absolute names relative, ours refuses them: no file may appear
         # outside.
         with suppress(code.CodeUnavailableError):
             code.unpack(archive, target)
@@ -175,7 +177,7 @@ def test_a_truncated_archive_is_refused(tmp_path: Path) -> None:
         code.unpack(archive, tmp_path / "code")
 
 
-def test_a_folder_on_the_node_is_run_in_place(tmp_path: Path, blobs: BlobStore) -> None:
+def test_a_folder_on_the_node_is_used_without_a_copy(tmp_path: Path, blobs: BlobStore) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/train.py").write_text("1")
     code.bring(PathCode(path=str(tmp_path / "mine")), tmp_path / "code", blobs)
@@ -187,17 +189,13 @@ def test_a_folder_that_is_not_on_the_node_is_named(tmp_path: Path, blobs: BlobSt
         code.bring(PathCode(path=str(tmp_path / "absent")), tmp_path / "code", blobs)
 
 
-def test_a_job_without_code_works_in_an_empty_folder_and_not_among_the_attempts_files(
-    tmp_path: Path, blobs: BlobStore
-) -> None:
+def test_a_job_without_code_works_in_an_empty_folder(tmp_path: Path, blobs: BlobStore) -> None:
     for _ in range(2):
         code.bring(None, tmp_path / "code", blobs)
     assert list((tmp_path / "code").iterdir()) == []
 
 
-def test_code_from_git_is_the_commit_of_the_spec_wherever_the_branch_is_now(
-    tmp_path: Path, blobs: BlobStore
-) -> None:
+def test_code_from_git_is_the_commit_of_the_spec(tmp_path: Path, blobs: BlobStore) -> None:
     repository = Repository(tmp_path / "repository")
     first = repository.commit(train="1")
     repository.commit(train="2")
@@ -205,7 +203,7 @@ def test_code_from_git_is_the_commit_of_the_spec_wherever_the_branch_is_now(
     assert (tmp_path / "code/train.py").read_text() == "1"
 
 
-def test_a_commit_that_is_gone_ends_the_attempt_and_a_repository_that_is_away_may_pass(
+def test_a_missing_commit_is_permanent_and_a_missing_repository_temporary(
     tmp_path: Path, blobs: BlobStore
 ) -> None:
     repository = Repository(tmp_path / "repository")

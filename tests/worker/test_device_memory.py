@@ -1,5 +1,7 @@
-"""A device is given back with its memory. The numbers come from here, except where a GPU is at
-hand."""
+"""Release of a device only after its memory is free.
+
+The numbers are simulated, except on a machine with a GPU.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from lockstep.worker.devices.drivers import DRIVERS, used_bytes
 GIB = 2**30
 
 
-def test_it_is_waited_until_the_memory_is_what_it_was() -> None:
+def test_a_release_waits_until_the_memory_is_free() -> None:
     answers = [
         {0: 9 * GIB, 1: GIB},
         {0: GIB + SLACK_BYTES + 1, 1: GIB},
@@ -36,7 +38,7 @@ def test_it_is_waited_until_the_memory_is_what_it_was() -> None:
     assert asked == [[0, 1]] * 3
 
 
-def test_memory_that_another_program_took_is_not_waited_for_for_ever(
+def test_the_wait_for_memory_of_another_program_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waits = MemoryReclaim(lambda: {0: GIB}, lambda devices: dict.fromkeys(devices, 40 * GIB))
@@ -53,7 +55,7 @@ def test_where_no_driver_answers_nothing_is_waited_for(before: Used) -> None:
     assert MemoryReclaim(lambda: before, lambda _: {}).over()
 
 
-def test_what_was_used_before_survives_the_agent(tmp_path: Path) -> None:
+def test_the_baseline_survives_the_agent(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "0000-attempt")
     folder.create()
     assert folder.memory_before() == {}
@@ -65,7 +67,7 @@ def test_what_was_used_before_survives_the_agent(tmp_path: Path) -> None:
 @pytest.mark.skipif(
     not torch.cuda.is_available(), reason="NOT RUN: this machine has no CUDA device"
 )
-def test_a_gpu_tells_what_is_used() -> None:
+def test_a_gpu_reports_its_used_memory() -> None:
     before = used_bytes([0])[0]
     held = torch.empty(GIB, dtype=torch.uint8, device="cuda")
     assert used_bytes([0])[0] >= before + GIB

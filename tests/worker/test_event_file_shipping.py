@@ -1,5 +1,7 @@
-"""TensorBoard event files of a script, each scalar exactly once. Real databases of both kinds; no
-agent."""
+"""TensorBoard event files of a script, each scalar exactly once.
+
+Real databases of both kinds; no agent.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,7 @@ def _points(database: Database) -> dict[str, list[int]]:
 
 
 def _run(shipper: EventFilesShipper, *, last: bool = True) -> None:
-    """Steps until nothing moves, as a pump does it."""
+    """Run steps until there is no progress, as an upload loop does."""
     for _ in range(200):
         try:
             if not shipper.step(last):
@@ -101,7 +103,7 @@ def test_a_file_that_grows_byte_by_byte_is_stored_once(
     shipper = _shipper(faulty, folder, told)
     for start in range(0, len(data), 7):
         _append(path, data[start : start + 7])
-        # Every third look is a new agent's.
+        # Every third read is by a new agent.
         shipper = _shipper(faulty, folder, told) if start % 3 == 0 else shipper
         shipper.step(False)
     _run(_shipper(faulty, folder, told))
@@ -109,7 +111,7 @@ def test_a_file_that_grows_byte_by_byte_is_stored_once(
     assert told == []
 
 
-def test_a_commit_whose_answer_was_lost_doubles_nothing_and_one_that_failed_loses_nothing(
+def test_lost_answers_of_commits_double_nothing_and_failures_lose_nothing(
     faulty: Faulty, folder: Folder, told: list[str]
 ) -> None:
     _append(_path(folder), _records(range(1, 6)))
@@ -135,7 +137,7 @@ def test_two_agents_store_each_scalar_once(faulty: Faulty, folder: Folder, told:
     assert _points(faulty) == {"loss": list(range(40))}
 
 
-def test_a_damaged_file_is_left_from_there_and_named_once_by_all_agents_together(
+def test_a_damaged_file_is_abandoned_and_named_once_by_all_agents(
     faulty: Faulty, folder: Folder, told: list[str]
 ) -> None:
     good = _records(range(3))
@@ -192,7 +194,7 @@ def test_names_that_are_no_metrics_are_left_out_and_named_once(
     assert "'Loss (train)'" in told[0]
 
 
-def test_no_more_files_are_read_than_the_limit_and_those_begun_go_on(
+def test_the_number_of_files_is_limited_and_begun_ones_continue(
     faulty: Faulty, folder: Folder, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "TENSORBOARD_FILES_MAX", 2)
@@ -230,13 +232,13 @@ def test_a_flood_of_scalars_is_thinned_and_its_newest_step_kept(
         _append(path, _records(range(turn * 2000, (turn + 1) * 2000)))
         _run(shipper, last=False)
     steps = _points(faulty)["loss"]
-    # Of the first ten seconds all is stored: only then is it known how fast it writes.
+    # All of the first ten seconds is stored, because only then is the rate of writing known.
     assert {step for step in steps if step >= 2000 and step % 2} <= {3999, 5999}
     assert steps[-1] == 5999
     assert told[0].startswith("metrics limited")
 
 
-def test_scalars_of_event_files_do_not_move_the_step_of_lines_without_one(
+def test_event_files_do_not_change_the_step_of_other_lines(
     faulty: Faulty, folder: Folder, told: list[str]
 ) -> None:
     _append(_path(folder), _records(range(50, 60)))

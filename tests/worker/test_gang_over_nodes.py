@@ -1,9 +1,8 @@
-"""One job over two nodes: two real agents, real launchers, and the scheduler's real pass. The ranks
-are scripts.
+"""One job over two nodes: two real agents and launchers, and the scheduler's real cycle.
 
-The nodes are two on one machine. What a rank is told about the others, and what happens when one of
-them goes, does not depend on that; which address the others reach it by does, and is tested by
-itself.
+The ranks are scripts. The two nodes are on one machine. The information that a rank gets about the
+others, and the effect of the loss of a node, do not depend on that. The address for the other nodes
+does, and has tests of its own.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ while not stop and not os.path.exists(done):
 
 
 class Cluster:
-    """Two nodes with two devices each, and a scheduler's pass that the test makes again and again."""
+    """Two nodes with two devices each, and a scheduler's cycle that the test runs repeatedly."""
 
     def __init__(self, folder: Path):
         urls = (f"sqlite:///{folder}/jobs.db", f"sqlite:///{folder}/series.db")
@@ -121,7 +120,7 @@ class Cluster:
             return job.id
 
     def parts(self, job_id: str, attempt: int | None = None) -> list[AssignmentRow]:
-        """Of the newest attempt, by node rank."""
+        """Return the parts of the newest attempt, by node rank."""
         with self.database.read_jobs() as session:
             found = (
                 session.query(AssignmentRow)
@@ -135,7 +134,7 @@ class Cluster:
         return [self.folder / part.node_name / part.id for part in self.parts(job_id)]
 
     def running(self, job_id: str, attempt: int = 1) -> dict[int, int]:
-        """Pids of all ranks, once all have said what they are."""
+        """Return the pids of all ranks, after all have reported them."""
 
         def told() -> dict[int, int] | None:
             if self.a.job(job_id).attempt_count < attempt:
@@ -187,7 +186,7 @@ def _cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def cluster(_cluster: Cluster) -> Cluster:
-    """Both agents run, whatever the test before this one did."""
+    """Return the cluster with both agents running, after any earlier test."""
     _cluster.start()
     return _cluster
 
@@ -228,7 +227,7 @@ def test_two_nodes_form_one_gang_and_its_metrics_are_rank_0s(cluster: Cluster) -
     cluster.released(job_id, 60)
 
 
-def test_a_killed_rank_ends_both_parts_and_is_named_though_the_other_node_spoke_first(
+def test_a_killed_rank_ends_both_parts_and_is_named_as_cause(
     cluster: Cluster,
 ) -> None:
     job_id = cluster.submit("killed", retry={"max": 1})
@@ -260,7 +259,7 @@ def test_a_cancel_stops_both_parts(cluster: Cluster) -> None:
     cluster.released(job_id, 60)
 
 
-def test_the_end_of_one_agent_stops_the_other_nodes_part_in_order_and_charges_nothing(
+def test_the_end_of_one_agent_stops_the_other_part_uncharged(
     cluster: Cluster,
 ) -> None:
     job_id = cluster.submit("moved")
@@ -268,18 +267,18 @@ def test_the_end_of_one_agent_stops_the_other_nodes_part_in_order_and_charges_no
     assert cluster.b.terminate() == 0
     until(lambda: cluster.a.attempts(job_id)[0].outcome, 60, "the attempt has ended")
     assert cluster.a.attempts(job_id)[0].outcome["reason"] == "shutdown"
-    # A script's ranks leave at once, and node a may have lost them before it heard why: the stop is
-    # the cause all the same.
+    # A script's ranks leave at once, and node a may have lost them before it read the cause. The
+    # stop is the cause in any case.
     assert cluster.a.job(job_id).charged_attempts == 0, [
         one.outcome for one in cluster.a.attempts(job_id)
     ]
-    # It may have been given to the node again, which has not been silent for long.
+    # It may have been placed on the node again, which has not been silent for long.
     cluster.a.cancel(job_id)
     cluster.a.wait(job_id, "cancelled")
     cluster.released(job_id, 60)
 
 
-def test_a_node_that_is_gone_ends_the_gang_which_waits_whole_and_is_placed_again_when_it_can(
+def test_a_lost_node_ends_the_gang_until_it_fits_again(
     cluster: Cluster,
 ) -> None:
     job_id = cluster.submit("lost")

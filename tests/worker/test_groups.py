@@ -1,4 +1,4 @@
-"""An attempt's control group: nobody in it escapes, whatever it did to leave the process tree."""
+"""An attempt's control group: no process in it escapes, however it left the process tree."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 """
-"""Leaves a grandchild that nobody started: without parent, session, group or environment of the
-attempt."""
+"""Leaves a grandchild without parent, session, group or environment of the attempt."""
 
 
 @pytest.fixture
@@ -46,7 +45,7 @@ def group(tmp_path: Path) -> Iterator[ControlGroup]:
     found.remove()
 
 
-def test_who_left_tree_session_and_environment_is_in_the_group_and_is_killed(
+def test_a_process_outside_tree_and_session_is_killed_by_its_group(
     group: ControlGroup, tmp_path: Path
 ) -> None:
     mark = tmp_path / "pid"

@@ -1,4 +1,4 @@
-"""The weights to start from and the checkpoint to go on from, brought into the attempt's folder."""
+"""First weights and the checkpoint to resume from, copied into the attempt's folder."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def blobs(tmp_path: Path) -> BlobStore:
 
 
 def publish(blobs: BlobStore, made: Path, step: int) -> Published:
-    """A checkpoint of the second job, in the store and as its row has it."""
+    """Publish a checkpoint of the second job, in the store and with its row."""
     folder = made / f"step-{step:08d}"
     folder.mkdir(parents=True)
     (folder / "weights").write_text(f"of step {step}")
@@ -88,14 +88,14 @@ def folder(tmp_path: Path) -> Folder:
 def test_another_jobs_checkpoint_is_brought_before_the_launch(
     folder: Folder, blobs: BlobStore
 ) -> None:
-    for _ in range(2):  # Preparing is repeated after a failure.
+    for _ in range(2):  # Preparation is repeated after a failure.
         prepare(folder, claim("job:first@10", init=SOURCE), blobs, Timings())
     assert (folder.path / "init/manifest.json").read_text() == SOURCE
     assert not (folder.path / "resume").exists()
     assert folder.assignment() is not None
 
 
-def test_a_job_that_goes_on_brings_its_own_newest_checkpoint_alone(
+def test_a_resumed_job_gets_only_its_own_newest_checkpoint(
     folder: Folder, blobs: BlobStore, tmp_path: Path
 ) -> None:
     published = [publish(blobs, tmp_path / "made", step) for step in (5, 3)]
@@ -105,12 +105,12 @@ def test_a_job_that_goes_on_brings_its_own_newest_checkpoint_alone(
     assert (folder.path / "spool/events.jsonl").read_text() == ""
 
 
-def test_a_damaged_checkpoint_is_passed_over_and_told_once(
+def test_a_damaged_checkpoint_is_skipped_with_one_event(
     folder: Folder, blobs: BlobStore, tmp_path: Path
 ) -> None:
     published = [publish(blobs, tmp_path / "made", step) for step in (5, 3)]
     (tmp_path / "store" / published[0].location / "weights").write_text("of step 6")
-    for _ in range(2):  # Preparing is repeated after a failure.
+    for _ in range(2):  # Preparation is repeated after a failure.
         prepare(folder, claim(None, published=published), blobs, Timings())
     assert (folder.path / "resume/weights").read_text() == "of step 3"
     (told,) = (folder.path / "spool/events.jsonl").read_text().splitlines()
@@ -137,7 +137,7 @@ def test_a_checkpoint_that_was_damaged_on_its_way_is_fetched_again(
     assert len(fetched) == 2
 
 
-def test_a_job_none_of_whose_checkpoints_is_whole_does_not_begin_anew(
+def test_a_job_without_an_intact_checkpoint_does_not_start_over(
     folder: Folder, blobs: BlobStore, tmp_path: Path
 ) -> None:
     published = [publish(blobs, tmp_path / "made", step) for step in (5, 3)]
@@ -156,7 +156,7 @@ def test_a_path_is_the_engines_to_open(folder: Folder, blobs: BlobStore) -> None
     assert not (folder.path / "init").exists()
 
 
-def test_a_checkpoint_that_is_gone_is_named_and_nothing_is_launched(
+def test_a_missing_checkpoint_is_named_and_nothing_is_launched(
     folder: Folder, blobs: BlobStore
 ) -> None:
     with pytest.raises(InitUnavailableError, match="job:first@best no longer exists"):
@@ -164,13 +164,15 @@ def test_a_checkpoint_that_is_gone_is_named_and_nothing_is_launched(
     assert folder.assignment() is None
 
 
-def test_a_store_that_lost_it_is_a_failure_that_may_pass(folder: Folder, blobs: BlobStore) -> None:
+def test_a_checkpoint_missing_in_the_store_is_a_temporary_failure(
+    folder: Folder, blobs: BlobStore
+) -> None:
     with pytest.raises(FileNotFoundError):
         prepare(folder, claim("job:first", init="jobs/first/1/step-00000099"), blobs, Timings())
     assert not (folder.path / "init").exists()
 
 
-def test_a_job_whose_first_weights_are_gone_fails_with_the_reason(node: Node) -> None:
+def test_a_job_whose_first_weights_are_missing_fails_with_the_reason(node: Node) -> None:
     document = {**TRAIN, "train": {**TRAIN["train"], "init_from": "job:0192@7"}}
     with node.database.jobs() as session:
         job, _ = jobs.create(
@@ -183,7 +185,7 @@ def test_a_job_whose_first_weights_are_gone_fails_with_the_reason(node: Node) ->
     assert "job:0192@7 no longer exists" in outcome["message"]
 
 
-def test_a_disk_with_too_little_free_is_refused_before_anything_of_the_job_is_on_it(
+def test_a_nearly_full_disk_is_refused_before_any_file_is_written(
     tmp_path: Path, blobs: BlobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preparing, "DISK_FREE_BYTES_MIN", 2**60)
@@ -206,17 +208,17 @@ def test_a_disk_with_too_little_free_is_refused_before_anything_of_the_job_is_on
         ValueError("x"),
     ],
 )
-def test_an_error_of_what_the_job_brings_is_no_disk_failure(error: Exception) -> None:
+def test_an_error_in_the_jobs_files_is_no_disk_failure(error: Exception) -> None:
     assert not is_disk_failure(error)
 
 
-def test_large_files_that_git_keeps_elsewhere_are_told_once(
+def test_large_files_outside_git_give_one_event(
     folder: Folder, blobs: BlobStore, tmp_path: Path
 ) -> None:
     repository = Repository(tmp_path / "code-of-job")
     ref = repository.commit(train="1", weights="version https://git-lfs.github.com/spec/v1\n")
     code = {"git": repository.url, "ref": ref}
-    for _ in range(2):  # Preparing is repeated after a failure.
+    for _ in range(2):  # Preparation is repeated after a failure.
         prepare(folder, claim(None, spec={**TRAIN, "code": code}), blobs, Timings())
     (told,) = (folder.path / "spool/events.jsonl").read_text().splitlines()
     assert json.loads(told)["kind"] == "code_incomplete"

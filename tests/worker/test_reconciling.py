@@ -1,5 +1,4 @@
-"""Rows and store disagree after a restore: which checkpoints count, and which one an attempt goes
-on from."""
+"""Differences between rows and store after a restore: valid checkpoints, and the one to resume."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ class World:
         return Stream(claim.assignment_id, claim.job_id, claim.attempt_number, claim.token)
 
     def store(self, step: int) -> tuple[str, Note]:
-        """Put a checkpoint into the store, which nothing else is told of."""
+        """Put a checkpoint into the store, without any row."""
         folder = self.home / "made"
         folder.mkdir()
         (folder / "weights").write_text(f"of step {step}")
@@ -80,14 +79,14 @@ def world(database: Database, tmp_path: Path) -> World:
 
 
 def again(world: World) -> None:
-    """The next attempt at the job."""
+    """Start the next attempt at the job."""
     scenes.end(world.database, world.claim, Reason.KILLED)
     scenes.release(world.database, world.claim)
     scenes.skip_backoff(world.database, world.claim.job_id)
     world.claim = scenes.start(world.database, world.claim.job_id)
 
 
-def test_rows_are_those_that_were_lost_and_name_nothing_that_is_gone(world: World) -> None:
+def test_restored_rows_are_the_lost_ones_and_name_existing_files(world: World) -> None:
     world.publish(50)
     backup = Backup(world.database)
     world.publish(60)
@@ -109,14 +108,14 @@ def test_rows_are_those_that_were_lost_and_name_nothing_that_is_gone(world: Worl
 
 
 def test_nothing_is_forgotten_where_the_store_has_nothing_of_the_job(world: World) -> None:
-    """It may not be mounted."""
+    """The store may not be mounted."""
     world.publish(50)
     shutil.move(world.home / "store", world.home / "elsewhere")
     found = reconcile(world.database, world.blobs, world.stream)
     assert [each.step for each in found.published] == world.steps() == [50]
 
 
-def test_what_was_never_published_is_the_last_resort_and_gets_no_row(world: World) -> None:
+def test_an_unpublished_checkpoint_is_the_last_choice_and_gets_no_row(world: World) -> None:
     world.publish(50)
     world.store(60)
     found = reconcile(world.database, world.blobs, world.stream)
@@ -124,7 +123,7 @@ def test_what_was_never_published_is_the_last_resort_and_gets_no_row(world: Worl
     assert [each.step for each in found.others] == [60]
 
 
-def test_what_was_never_published_is_nothing_to_begin_from(world: World) -> None:
+def test_an_unpublished_checkpoint_is_no_source_of_first_weights(world: World) -> None:
     world.store(60)
     assert reconcile(world.database, world.blobs, world.stream) == ([], [])
 
@@ -182,7 +181,7 @@ ranks()
 TWO = "checkpoint(10); checkpoint(20); finish('killed', 'for the test')"
 
 
-def test_an_attempt_goes_on_from_the_newest_in_the_store_whatever_the_rows_name(node: Node) -> None:
+def test_an_attempt_resumes_from_the_newest_checkpoint_in_the_store(node: Node) -> None:
     """Retention keeps one: the row names step 10, and the store has step 20."""
     once = "if not resumed.exists(): " + TWO + "\nfinish()"
     job_id = node.submit(SOURCE.format(then=once))
@@ -207,8 +206,8 @@ def test_an_attempt_goes_on_from_the_newest_in_the_store_whatever_the_rows_name(
     )
 
 
-def test_a_job_without_a_row_goes_on_from_the_store(node: Node) -> None:
-    """The backup was made before its first attempt."""
+def test_a_job_without_a_row_resumes_from_the_store(node: Node) -> None:
+    """The backup was made before the job's first attempt."""
     once = "if not resumed.exists(): " + TWO + "\nfinish()"
     job_id = node.submit(SOURCE.format(then=once))
     node.wait(job_id, "queued")
@@ -221,7 +220,7 @@ def test_a_job_without_a_row_goes_on_from_the_store(node: Node) -> None:
     assert [line.text for line in node.logs(job_id)] == ["from nothing", "from weights of 20"]
 
 
-def test_a_job_goes_on_from_what_was_never_published_rather_than_fail(node: Node) -> None:
+def test_a_job_resumes_from_an_unpublished_checkpoint_instead_of_failing(node: Node) -> None:
     once = "if not resumed.exists(): " + TWO + "\nfinish()"
     job_id = node.submit(SOURCE.format(then=once))
     node.wait(job_id, "queued")

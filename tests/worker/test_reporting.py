@@ -1,4 +1,4 @@
-"""What the engine's events do, when something is in their way. Real databases; no agent."""
+"""Effects of the engine's events under faults. Real databases; no agent."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from lockstep.worker.upload.shipping import Stream
 
 
 class EndpointError(Exception):
-    """As a library of a remote store raises it: no OSError."""
+    """Error as a library of a remote store raises it: not an OSError."""
 
 
 class RefusingStore(BlobStore):
-    """A store that takes nothing."""
+    """Store that refuses all writes."""
 
     def __init__(self, url: str, error: Exception):
         super().__init__(url)
@@ -36,7 +36,7 @@ class RefusingStore(BlobStore):
 
 @pytest.fixture
 def stream(database: Database) -> Stream:
-    """A claimed attempt with an open stream."""
+    """Return a claimed attempt with an open stream."""
     document = {"name": "test", "kind": "script", "script": {"command": ["true"]}}
     with database.jobs() as session:
         nodes.register(session, "n", [nodes.DeviceInfo(0, "cpu", "cpu")], version="1", boot_id="b")
@@ -108,7 +108,7 @@ def test_events_carried_out_twice_publish_a_checkpoint_once(
     _save(folder, 5)
     _reporter(database, blobs, folder, stream).step(False)
     with database.series() as session:
-        # As if the agent had died before it noted the event as done.
+        # As if the agent had died before it recorded the event as done.
         row = session.get(streams.StreamRow, stream.assignment_id)
         assert row is not None
         row.events_offset = 0
@@ -119,7 +119,7 @@ def test_events_carried_out_twice_publish_a_checkpoint_once(
 @pytest.mark.parametrize(
     "error", [OSError(28, "No space left on device"), EndpointError("No answer from the store")]
 )
-def test_a_store_that_refuses_for_too_long_loses_that_checkpoint_and_nothing_else(
+def test_a_store_that_refuses_for_too_long_loses_only_that_checkpoint(
     database: Database,
     folder: Folder,
     stream: Stream,
@@ -204,7 +204,7 @@ def test_the_best_checkpoint_stays_in_the_store(
     assert [step for step in range(1, 7) if blobs.exists(f"{key}{step:08d}")] == [2, 4, 5, 6]
 
 
-def test_where_the_first_weights_came_from_is_told(
+def test_the_source_of_the_first_weights_is_reported(
     database: Database, folder: Folder, stream: Stream, tmp_path: Path
 ) -> None:
     _say(folder, "initialized", **{"from": "job:0192@best"})
@@ -212,7 +212,7 @@ def test_where_the_first_weights_came_from_is_told(
     assert "Training starts with the weights of job:0192@best." in _messages(database, stream)
 
 
-def test_a_warning_that_the_database_refuses_does_not_hold_up_what_follows(
+def test_a_refused_warning_does_not_delay_later_events(
     database: Database, folder: Folder, stream: Stream, tmp_path: Path
 ) -> None:
     reporter = _reporter(database, BlobStore(str(tmp_path / "store")), folder, stream)
@@ -240,7 +240,7 @@ def test_a_warning_that_the_database_refuses_does_not_hold_up_what_follows(
         ),
     ],
 )
-def test_what_training_took_is_told_next_to_the_forecast(
+def test_the_measured_memory_is_reported_with_the_forecast(
     database: Database,
     folder: Folder,
     stream: Stream,

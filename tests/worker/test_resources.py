@@ -1,4 +1,4 @@
-"""What an agent holds does not grow with what it has done: files, threads, memory."""
+"""Resources of an agent do not grow with its work: files, threads, memory."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ import pytest
 from tests.worker.node import Node, until
 
 SLOTS = 4
-"""Devices of the node: so many attempts run at once."""
+"""Devices of the node, which is the number of concurrent attempts."""
 GROWTH_BYTES_MAX = 24 * 1024 * 1024
-"""Caches fill and the allocator keeps what it had at the peak. A leak of one stream's buffers would
-be ten times as much."""
+"""Caches fill, and the allocator keeps the memory of the peak.
+
+A leak of one stream's buffers is ten times as much.
+"""
 
 
 class Held:
-    """What a process holds at one moment."""
+    """Resources of a process at one moment."""
 
     def __init__(self, pid: int) -> None:
         proc = Path(f"/proc/{pid}")
@@ -27,9 +29,9 @@ class Held:
 
 
 def _run(node: Node, count: int) -> None:
-    """Attempts, as many at a time as the node has devices.
+    """Run attempts, as many at a time as the node has devices.
 
-    Each with metrics, a log and an event.
+    Each has metrics, a log and an event.
     """
     source = (
         "ranks(); event('running'); log('a line'); [metric({'step': s, 'loss': 1.0}) for s in "
@@ -46,9 +48,7 @@ def _run(node: Node, count: int) -> None:
 
 
 @pytest.mark.parametrize("attempts", [40, pytest.param(200, marks=pytest.mark.drill)])
-def test_after_many_attempts_an_agent_holds_what_it_held_after_a_few(
-    own_node: Node, attempts: int
-) -> None:
+def test_resources_of_an_agent_do_not_grow_with_attempts(own_node: Node, attempts: int) -> None:
     node = own_node
     node.start()
     assert node.agent is not None
@@ -65,8 +65,8 @@ def test_after_many_attempts_an_agent_holds_what_it_held_after_a_few(
         what="the folders are gone",
     )
     until(lambda: Held(pid).threads <= before.threads, what=f"threads are back at {before.threads}")
-    # The pool of connections may have opened one more for each attempt that ran at once: two files
-    # each, and their -shm.
+    # The pool of connections may have opened one more for each concurrent attempt: two files each,
+    # and their -shm.
     until(
         lambda: Held(pid).descriptors <= before.descriptors + 6 * SLOTS, what="descriptors are back"
     )

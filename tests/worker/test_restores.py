@@ -20,7 +20,7 @@ def test_an_assignment_without_a_row_ends_at_its_fence() -> None:
     assert not seen.in_doubt(set())
 
 
-def test_an_assignment_whose_row_is_back_is_in_no_doubt() -> None:
+def test_an_assignment_whose_row_is_back_is_not_in_doubt() -> None:
     seen = Restores()
     assert not seen.is_over("a", fence_deadline=50.0, now=10.0)
     seen.present("a")

@@ -1,6 +1,6 @@
 """Metrics files that their writer truncates, rewrites or replaces, and steps that repeat.
 
-Every point that could be read is stored once. Real databases of both kinds; no agent.
+Every readable point is stored once. Real databases of both kinds; no agent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _lines(*steps: int, of: float = 0.5) -> str:
 
 
 class World:
-    """An attempt's file, and the agent's shipper of it."""
+    """An attempt's file, and the agent's uploader of it."""
 
     def __init__(self, database: Database, tmp_path: Path):
         self.database = database
@@ -74,7 +74,7 @@ def _rewritten(world: World) -> list[str]:
 
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("newline", ["\n", ""])
-def test_a_file_opened_with_w_for_each_step_is_read_again_each_time(
+def test_a_file_that_each_step_truncates_is_read_again(
     world: World, newline: str, restart: bool
 ) -> None:
     for step in range(1, 7):
@@ -95,7 +95,7 @@ def test_a_file_opened_with_w_for_each_step_is_read_again_each_time(
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("size", ["shorter", "equal", "longer"])
 @pytest.mark.parametrize("how", ["truncated", "replaced", "deleted"])
-def test_another_content_is_stored_whole_and_told_once(
+def test_new_content_is_stored_completely_with_one_event(
     world: World, how: str, size: str, restart: bool
 ) -> None:
     world.write(_lines(10, 11, 12))
@@ -126,14 +126,14 @@ def test_lines_written_just_before_a_rotation_are_stored_too(world: World) -> No
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_a_history_written_again_at_each_step_is_stored_once_without_an_event(
+def test_a_history_rewritten_at_each_step_is_stored_once_without_event(
     world: World, restart: bool
 ) -> None:
     for step in range(1, 9):
         if step % 2:
             world.write(_lines(*range(1, step + 1)), "w")
         else:
-            # The agent looks while the file is being written.
+            # The agent reads while the file is being written.
             world.write(_lines(*range(1, step // 2 + 1)), "w")
             world.look()
             world.write(_lines(*range(step // 2 + 1, step + 1)))
@@ -158,13 +158,13 @@ def test_a_file_cut_back_to_a_checkpoint_continues_from_there(world: World) -> N
     assert len(_rewritten(world)) == 1
 
 
-def test_a_restored_database_gets_what_the_present_file_has(world: World) -> None:
+def test_a_restored_database_gets_the_content_of_the_current_file(world: World) -> None:
     world.write(_lines(1, 2))
     world.look()
     world.write(_lines(5, 6, 7, 8), "w")
     world.look()
     with world.database.series() as session:
-        # As a backup from before the rewriting, and then one from after it.
+        # As from a backup before the rewrite, and then from one after it.
         session.connection().exec_driver_sql("UPDATE streams SET metrics_offset = 10")
         session.connection().exec_driver_sql("DELETE FROM series_chunks")
         session.connection().exec_driver_sql("DELETE FROM series_latest")
@@ -179,7 +179,7 @@ def _repeated(world: World) -> list[str]:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_repeated_steps_are_told_once_for_each_series_by_name(world: World, ranks: int) -> None:
+def test_repeated_steps_give_one_event_per_series(world: World, ranks: int) -> None:
     world.restart_agent(ranks=ranks)
     for epoch in range(3):
         world.write(_lines(1, 2, 3) + json.dumps({"step": epoch, "val": 1.0}) + "\n")

@@ -1,5 +1,4 @@
-"""What an attempt takes of its node, against what processes of the test's own are known to take;
-and a driver that is none."""
+"""Use of the node by an attempt, compared with test processes of known use; invalid drivers."""
 
 from __future__ import annotations
 
@@ -52,7 +51,7 @@ def folder(tmp_path: Path) -> Folder:
 
 @pytest.fixture
 def rank() -> Iterator[subprocess.Popen[bytes]]:
-    """A rank whose only child holds 64 MiB, and computes when it is told."""
+    """Start a rank whose only child holds 64 MiB, and computes on request."""
     process = subprocess.Popen(
         [sys.executable, "-c", RANK], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -96,7 +95,7 @@ def test_a_rank_is_its_whole_tree_of_processes(
     percent = sampler.sample()["system/rank3/cpu_percent"]
     after = child.cpu_times()
     burnt = after.user + after.system - before.user - before.system
-    # The kernel counts in hundredths of a second; the parent passes a line on.
+    # The kernel counts in hundredths of a second; the parent forwards a line.
     assert percent == pytest.approx(100 * burnt / 2.0, abs=5.0)
     assert burnt > 0.05
 
@@ -114,7 +113,7 @@ def test_a_rank_that_has_ended_has_no_more_points(
     assert "system/rank1/rss_bytes" in values
 
 
-def test_the_machine_is_measured_under_the_nodes_rank_and_rates_from_the_second_sample(
+def test_the_machine_is_measured_by_node_rank_with_rates_after_one_sample(
     folder: Folder,
 ) -> None:
     now = [0.0]
@@ -123,7 +122,7 @@ def test_the_machine_is_measured_under_the_nodes_rank_and_rates_from_the_second_
     assert set(first) == {"system/node2/memory_bytes", "system/node2/disk_free_bytes"}
     assert 0 < first["system/node2/memory_bytes"] < psutil.virtual_memory().total
     while psutil.cpu_times() == psutil.cpu_times():
-        pass  # A tick of the kernel's clock: only then is there a share to take.
+        pass  # A tick of the kernel's clock. Before it, a rate is zero.
     now[0] += 1.0
     second = sampler.sample()
     assert set(second) - set(first) == {
@@ -153,7 +152,7 @@ def test_the_loopback_is_no_network(folder: Folder, monkeypatch: pytest.MonkeyPa
     assert values["system/node0/network_sent_bytes_per_second"] == 800
 
 
-def test_each_rank_has_the_numbers_of_its_own_gpu_and_what_a_gpu_does_not_answer_is_left_out(
+def test_each_rank_has_the_available_numbers_of_its_own_gpu(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def power(gpu: int) -> int:
@@ -187,7 +186,7 @@ def test_each_rank_has_the_numbers_of_its_own_gpu_and_what_a_gpu_does_not_answer
     assert all(NAME.fullmatch(name) and unit_of(name) for name in values)
 
 
-def test_a_node_without_a_driver_has_no_series_of_gpus_and_no_error(
+def test_a_node_without_a_driver_has_no_series_of_gpus(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def none() -> None:
@@ -201,7 +200,7 @@ def test_a_node_without_a_driver_has_no_series_of_gpus_and_no_error(
 @pytest.mark.parametrize(
     "text", ["", "[]", '{"ranks": 1}', '{"ranks": [{"rank": "x", "pid": 1}]}', "\xff"]
 )
-def test_what_user_code_put_in_the_ranks_file_disturbs_nobody(folder: Folder, text: str) -> None:
+def test_invalid_content_in_the_ranks_file_has_no_effect(folder: Folder, text: str) -> None:
     folder.file("ranks.json").write_bytes(text.encode("latin-1"))
     assert "system/node0/memory_bytes" in Sampler(folder, _assignment()).sample()
 

@@ -1,7 +1,6 @@
-"""The database is restored from a backup while an attempt goes on: its agent sends again what is
-missing there.
+"""Restore of the database during an attempt: its agent sends the missing data again.
 
-Real databases of both kinds; no agent, except where the supervisor's loop is the point.
+Real databases of both kinds; no agent, except if the supervisor's loop is the subject.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ from tests.faults.processes import frozen, signalled
 from tests.rows import Backup
 from tests.storage import scenes
 from tests.worker.node import Node, until
-from tests.worker.test_outflow import outflow_of
+from tests.worker.test_upload_loops import upload_loops_of
 
 SCRIPT = {"kind": "script", "script": {"command": ["true"]}}
 
 
 class Job:
-    """A running attempt's files, and what is stored of them."""
+    """A running attempt's files, and the stored data."""
 
     def __init__(self, database: Database, home: Path) -> None:
         claim = scenes.run(database)
@@ -64,7 +63,7 @@ class Job:
         return shipper
 
     def write(self, steps: range, *, padding: str = "") -> None:
-        """A point and a line of each step; each ten lines are a segment."""
+        """Write a point and a line of each step; each ten lines are a segment."""
         with self.folder.file(attempt.METRICS).open("a") as file:
             file.writelines(
                 json.dumps({"step": step, "loss": step / 2}) + padding + "\n" for step in steps
@@ -106,7 +105,7 @@ def ship(*shippers: MetricsShipper | LogShipper, last: bool = False) -> None:
             pass
 
 
-def test_what_a_restored_database_lacks_is_sent_again_once(job: Job) -> None:
+def test_data_missing_after_a_restore_is_sent_again_once(job: Job) -> None:
     shippers = job.metrics(), job.logs()
     job.write(range(25))
     ship(*shippers)
@@ -122,8 +121,8 @@ def test_what_a_restored_database_lacks_is_sent_again_once(job: Job) -> None:
     assert job.warnings == []
 
 
-def test_a_restore_just_before_the_end_is_noticed(job: Job) -> None:
-    """Nothing more is written that could be refused."""
+def test_a_restore_just_before_the_end_is_detected(job: Job) -> None:
+    """No later write exists that the database could refuse."""
     shippers = job.metrics(), job.logs()
     job.write(range(5))
     ship(*shippers)
@@ -171,8 +170,8 @@ def test_a_database_that_is_empty_for_a_moment_is_waited_for(job: Job) -> None:
     assert job.lines() == [str(step) for step in range(30)]
 
 
-def test_the_place_of_a_backup_may_be_this_one(job: Job) -> None:
-    """Refused by an empty database, and then the place is right: no reason to stop."""
+def test_the_offset_of_a_backup_may_be_the_current_one(job: Job) -> None:
+    """An empty database refuses it, and then the offset is right: no reason to stop."""
     shipper = job.metrics()
     job.write(range(5))
     ship(shipper)
@@ -192,7 +191,7 @@ def test_the_place_of_a_backup_may_be_this_one(job: Job) -> None:
     assert job.steps() == list(range(10))
 
 
-def test_log_segments_that_are_gone_are_named_where_they_were(
+def test_missing_log_segments_are_named_at_their_offset(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shipper = job.logs()
@@ -212,7 +211,7 @@ def test_log_segments_that_are_gone_are_named_where_they_were(
     assert job.warnings == ["about 4.0 MiB of the log are missing: they are no longer on the node"]
 
 
-def test_metrics_that_are_gone_are_named(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_metrics_are_named(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     shipper = job.metrics()
     shipper._file.spool._piece_bytes = 1
     job.write(range(5))
@@ -233,7 +232,7 @@ def test_metrics_that_are_gone_are_named(job: Job, monkeypatch: pytest.MonkeyPat
     assert warning.endswith(" KiB of the metrics are missing: they are no longer on the node")
 
 
-def test_room_is_made_of_what_is_stored_before_anything_else_is_left_out(
+def test_stored_bytes_are_freed_before_any_point_is_dropped(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shipper = job.metrics()
@@ -241,7 +240,7 @@ def test_room_is_made_of_what_is_stored_before_anything_else_is_left_out(
     ship(shipper)
     size = job.folder.file(attempt.METRICS).stat().st_size
     assert size > 2_000_000
-    # Half of it is behind, and it may take as much.
+    # Half of it is stored, and the other half is within the limit.
     monkeypatch.setattr(limits, "METRIC_SPOOL_BYTES_MAX", size + 100_000)
     job.write(range(20_000, 25_000), padding=" " * 100)
     ship(shipper)
@@ -276,7 +275,7 @@ def test_events_are_carried_out_again_and_rows_agree_with_the_store(
     ]
 
 
-def test_rows_of_checkpoints_that_are_gone_do_not_wait_for_the_next_one(
+def test_rows_of_missing_checkpoints_are_removed_without_a_new_checkpoint(
     job: Job, tmp_path: Path
 ) -> None:
     store = BlobStore(str(tmp_path / "store"))
@@ -297,7 +296,7 @@ def test_rows_of_checkpoints_that_are_gone_do_not_wait_for_the_next_one(
 
 
 def save(job: Job, step: int) -> None:
-    """As the engine does it."""
+    """Save as the engine does it."""
     target = job.folder.file(attempt.CHECKPOINTS) / f"step-{step:08d}"
     target.mkdir()
     (target / attempt.MANIFEST).write_text(f"manifest of step {step}")
@@ -326,7 +325,7 @@ def run(reporter: EventUploader, *, last: bool = False) -> None:
 
 
 def rows(job: Job) -> list[dict[str, object]]:
-    """What the rows of the job's checkpoints say, newest first."""
+    """Return the values in the rows of the job's checkpoints, newest first."""
     with job.database.read_jobs() as session:
         found = checkpoints.of_job(session, job.stream.job_id)
     names = ("attempt", "step", "location", "bytes", "sha256", "value", "final")
@@ -335,14 +334,14 @@ def rows(job: Job) -> list[dict[str, object]]:
 
 @pytest.fixture
 def uploaders(job: Job) -> Iterator[Uploaders]:
-    made = outflow_of(job.database, job.folder.path.parent, SCRIPT, job.stream)
+    made = upload_loops_of(job.database, job.folder.path.parent, SCRIPT, job.stream)
     yield made
     made.stop()
     made.join(60)
 
 
 def test_a_job_that_writes_nothing_more_is_whole_again(job: Job, uploaders: Uploaders) -> None:
-    """Samples of its node are refused, and let every sender look where it is."""
+    """Samples of its node are refused, which makes every uploader read its offset again."""
     job.write(range(5))
     uploaders.start()
     until(lambda: job.steps() == list(range(5)) and len(job.lines()) == 5, 60, "the first steps")
@@ -372,10 +371,10 @@ def test_a_node_that_the_backup_does_not_have_is_registered_again(own_node: Node
     own_node.wait(job_id, "succeeded", seconds=60)
 
 
-def test_an_attempt_that_the_backup_has_as_unclaimed_goes_on(
+def test_an_attempt_that_is_unclaimed_in_the_backup_continues(
     own_node: Node, tmp_path: Path
 ) -> None:
-    """Its claim, its stream and that it runs came after the backup."""
+    """Its claim, its stream and its start came after the backup."""
     job_id = own_node.submit("ranks(); metric({'step': 1, 'loss': 1.0}); until_told()", place=False)
     own_node.start()
     until(lambda: len(all_nodes(own_node)) == 1, 60, "the node")

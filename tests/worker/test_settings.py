@@ -1,4 +1,4 @@
-"""Settings, the inventory, and folders that are kept."""
+"""Settings, the inventory of devices, and folders that are kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Each line exactly once, whatever fails in between. Real databases of both kinds; no agent."""
+"""Uploads of lines: each exactly once, despite all faults.
+
+Real databases of both kinds; no agent.
+"""
 
 from __future__ import annotations
 
@@ -86,12 +89,12 @@ def _texts(database: Database) -> list[str]:
 
 
 def _run(shipper: MetricsShipper | LogShipper, *, last: bool = True) -> None:
-    """Steps until nothing moves, as a pump does it."""
+    """Run steps until there is no progress, as an upload loop does."""
     for _ in range(100):
         try:
             if not shipper.step(last):
                 return
-        except Exception:  # noqa: BLE001 - the pump logs it and goes on
+        except Exception:  # noqa: BLE001 - the upload loop logs it and continues
             continue
     raise AssertionError("it never came to its end")
 
@@ -152,7 +155,7 @@ def test_an_attempt_with_another_token_can_add_nothing(faulty: Faulty, folder: F
     assert _steps(faulty) == []
 
 
-def test_a_batch_that_the_database_refuses_is_left_out_and_named_and_the_next_arrives(
+def test_a_refused_batch_is_dropped_by_name_and_the_next_arrives(
     faulty: Faulty, folder: Folder
 ) -> None:
     warnings: list[str] = []
@@ -166,7 +169,7 @@ def test_a_batch_that_the_database_refuses_is_left_out_and_named_and_the_next_ar
     assert warnings == ["3 records were rejected by the database and are dropped"]
 
 
-def test_a_database_that_is_away_is_never_taken_for_a_bad_batch(
+def test_an_unavailable_database_never_counts_as_a_bad_batch(
     faulty: Faulty, folder: Folder
 ) -> None:
     _write_metrics(folder, range(1, 4))
@@ -190,7 +193,7 @@ def test_log_segments_follow_each_other_without_a_gap(
     assert [path.name for path in folder.file("logs").glob("*.jsonl")] == [segment_name(2)]
 
 
-def test_a_log_line_that_a_killed_launcher_left_half_written_is_left_out(
+def test_a_half_written_log_line_of_a_killed_launcher_is_dropped(
     faulty: Faulty, folder: Folder
 ) -> None:
     _write_logs(folder, 0, ["whole"])
@@ -200,7 +203,7 @@ def test_a_log_line_that_a_killed_launcher_left_half_written_is_left_out(
     assert _texts(faulty) == ["whole"]
 
 
-def test_a_job_that_makes_a_folder_of_its_metrics_file_ends_and_is_told(
+def test_a_folder_in_place_of_the_metrics_file_gives_a_warning(
     faulty: Faulty, folder: Folder
 ) -> None:
     warnings: list[str] = []
@@ -209,7 +212,7 @@ def test_a_job_that_makes_a_folder_of_its_metrics_file_ends_and_is_told(
     assert warnings == ["$LOCKSTEP_METRICS is not a regular file; expected a file of JSON lines"]
 
 
-def test_a_bad_value_is_named_once_and_the_good_ones_of_its_line_arrive(
+def test_a_bad_value_is_named_once_and_the_others_are_stored(
     faulty: Faulty, folder: Folder
 ) -> None:
     warnings: list[str] = []
@@ -232,9 +235,7 @@ def test_a_bad_value_is_named_once_and_the_good_ones_of_its_line_arrive(
     ]
 
 
-def test_a_job_with_ever_new_bad_names_is_not_warned_about_each(
-    faulty: Faulty, folder: Folder
-) -> None:
+def test_many_bad_names_give_a_bounded_number_of_warnings(faulty: Faulty, folder: Folder) -> None:
     warnings: list[str] = []
     lines = [{"step": step, "loss": 1.0, f"note {step}": "x" * 1000} for step in range(1, 101)]
     folder.file("spool/metrics.jsonl").write_text(
@@ -249,7 +250,7 @@ def test_a_job_with_ever_new_bad_names_is_not_warned_about_each(
     assert max(map(len, warnings)) < 500
 
 
-def test_the_longest_line_arrives_also_where_json_takes_six_bytes_for_each_of_its_own(
+def test_the_longest_line_is_stored_also_with_six_escaped_bytes_each(
     faulty: Faulty, folder: Folder
 ) -> None:
     longest = "\x00" * limits.LOG_LINE_BYTES_MAX
@@ -276,7 +277,7 @@ def test_on_a_full_disk_stored_segments_are_deleted_first(
     assert not (folder.file("logs") / segment_name(0)).exists()
 
 
-def test_what_a_job_has_no_room_for_is_said_once_for_each_limit_also_where_the_answer_was_lost(
+def test_each_limit_gives_one_warning_also_after_a_lost_answer(
     faulty: Faulty, folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "METRIC_NAMES_PER_JOB_MAX", 1)

@@ -1,4 +1,4 @@
-"""What the supervisor's own loop must not get wrong. No agent process and no broker."""
+"""Invariants of the supervisor's own loop. No agent process and no broker."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tests.databases import Urls
 from tests.worker.node import Node
 
 
-def test_an_attempt_whose_thread_cannot_be_started_is_not_taken_for_one_that_runs(
+def test_an_attempt_without_thread_does_not_count_as_running(
     tmp_path: Path, sqlite_urls: Urls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is not renewed for ever, and the next look adopts it."""
+    """It is not renewed forever, and the next cycle adopts it."""
     database = Database(*sqlite_urls)
     node = Node(tmp_path, database, sqlite_urls, "redis://nobody")
     settings = AgentSettings(

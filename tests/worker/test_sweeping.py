@@ -1,4 +1,4 @@
-"""Ending every process of an attempt. Real processes: each test starts what it kills."""
+"""End of every process of an attempt. Real processes: each test starts those that it kills."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_grandchild_in_its_own_session_that_ignores_sigterm_is_killed(
 
 
 @as_agent
-def test_what_a_killed_launcher_leaves_becomes_the_agents_and_is_swept(
+def test_processes_of_a_killed_launcher_are_adopted_and_swept(
     tmp_path: Path, children: Children
 ) -> None:
     _, launcher, grandchild = _start(children, tmp_path, LAUNCHER)
@@ -86,13 +86,13 @@ def test_a_live_launcher_is_no_orphan(tmp_path: Path, children: Children) -> Non
 
 
 @as_agent
-def test_descendants_seen_earlier_are_killed_when_the_launcher_is_gone(
+def test_known_descendants_are_killed_after_the_launchers_death(
     tmp_path: Path, children: Children
 ) -> None:
     _, launcher, grandchild = _start(children, tmp_path, LAUNCHER)
     tree = ProcessTree(
         tmp_path / "another-name", launcher
-    )  # so that the mark in the environment finds nothing
+    )  # so that a search for the mark in the environment finds no process
     tree.remember(ProcessSnapshot.take())
     processes.send(launcher, signal.SIGKILL)
     until(lambda: children.exit_status(launcher.pid) is not None)
@@ -112,7 +112,7 @@ def test_processes_started_for_a_folder_are_found_without_any_memory_of_them(
     assert not processes.is_alive(grandchild)
 
 
-def test_a_program_that_only_looks_into_the_folder_is_not_killed(tmp_path: Path) -> None:
+def test_a_program_that_only_reads_the_folder_is_not_killed(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "0000-attempt")
     folder.create()
     looker = subprocess.Popen(
@@ -141,9 +141,7 @@ def test_a_pid_given_to_another_process_is_not_signalled() -> None:
         other.wait()
 
 
-def test_the_end_of_a_process_is_told_when_it_comes_and_at_once_for_one_whose_pid_is_anothers() -> (
-    None
-):
+def test_the_end_of_a_process_is_reported_also_for_a_reused_pid() -> None:
     other = subprocess.Popen(["sleep", "600"])
     ended, gone = threading.Event(), threading.Event()
     try:

@@ -1,5 +1,7 @@
-"""An attempt's samples, each exactly once, beside the job's own numbers and without touching them.
-Real databases."""
+"""An attempt's samples: each exactly once, beside the job's own series and independent of them.
+
+Real databases.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ NODE = "system/node0/cpu_percent"
 
 
 class World:
-    """A clock, a sampler that counts, and the shippers of one attempt."""
+    """A clock, a sampler that counts, and the uploaders of one attempt."""
 
     def __init__(self, database: Faulty, folder: Folder):
         self.database, self.folder = database, folder
@@ -34,7 +36,7 @@ class World:
         self.system = self.agent()
 
     def agent(self) -> SystemShipper:
-        """The shipper of a new agent."""
+        """Return the uploader of a new agent."""
         return SystemShipper(
             self.database,
             self.folder,
@@ -55,7 +57,7 @@ class World:
             pass
 
     def wait(self) -> None:
-        """Ten seconds go by: a sample is taken and stored."""
+        """Let ten seconds pass: a sample is taken and stored."""
         self.now += 10.0
         while self.system.step(False):
             pass
@@ -104,7 +106,7 @@ def test_samples_are_no_progress_and_leave_the_jobs_own_steps_alone(world: World
     assert world.points("loss") == [(1, 1.0)]
 
 
-def test_samples_hide_nothing_of_an_earlier_attempt_and_are_hidden_with_its_steps(
+def test_samples_are_hidden_with_steps_and_hide_no_others(
     world: World,
 ) -> None:
     world.train({"step": 5, "loss": 1.0})
@@ -125,7 +127,7 @@ def test_samples_hide_nothing_of_an_earlier_attempt_and_are_hidden_with_its_step
     )
     world.system.step(False)
     assert world.points("loss") == [(5, 1.0), (9, 0.5)]
-    # It begins where it resumed, although its job has once been further.
+    # It begins at the resumed step, although its job has once been further.
     assert world.points() == [(5, 1.0), (9, 2.0), (6, 100.0)]
     world.own = MetricsShipper(world.database, world.folder, second, world.told.append)
     world.train({"step": 7, "loss": 0.75})
@@ -165,7 +167,7 @@ def test_a_sample_that_fails_keeps_nothing_from_being_sent(
     assert broken.step(True) is False
 
 
-def test_system_series_take_no_room_of_the_jobs_names_nor_the_other_way_round(
+def test_system_series_and_job_series_have_separate_limits(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "METRIC_NAMES_PER_JOB_MAX", 2)
@@ -179,7 +181,7 @@ def test_system_series_take_no_room_of_the_jobs_names_nor_the_other_way_round(
     assert world.points() == [(0, 1.0), (1, 2.0)]
 
 
-def test_a_job_cannot_write_what_the_node_measures(world: World) -> None:
+def test_a_job_cannot_write_the_nodes_series(world: World) -> None:
     world.train({"step": 1, "loss": 1.0, NODE: 5.0}, {"step": 2, NODE: 5.0})
     assert world.points("loss") == [(1, 1.0)]
     assert world.points() == []
@@ -201,7 +203,7 @@ def test_a_line_that_is_no_sample_is_left_out(world: World, text: bytes) -> None
         assert series_query.read(session, STREAM.job_id) == []
 
 
-def test_what_is_measured_while_the_database_is_away_is_stored_when_it_is_back(
+def test_samples_during_a_database_outage_are_stored_after_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.train({"step": 7, "loss": 1.0})

@@ -1,4 +1,4 @@
-"""Reading whole lines of a growing file."""
+"""Reads of whole lines of a growing file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_line_without_its_newline_is_left_for_later(tmp_path: Path) -> None:
     assert _texts(path, found.offset) == [b"three"]
 
 
-def test_a_line_without_its_newline_counts_once_its_writer_is_gone(tmp_path: Path) -> None:
+def test_a_line_without_newline_counts_after_the_end_of_its_writer(tmp_path: Path) -> None:
     path = tmp_path / "spool"
     path.write_bytes(b"one\ntwo")
     found = whole_lines(path, 0, last=True)
@@ -37,7 +37,7 @@ def test_a_file_that_is_not_there_yet_has_no_lines(tmp_path: Path) -> None:
     assert (found.lines, found.offset) == ([], 7)
 
 
-def test_batches_of_any_size_give_the_same_lines_at_the_same_places(tmp_path: Path) -> None:
+def test_batches_of_any_size_give_the_same_lines_at_equal_offsets(tmp_path: Path) -> None:
     path = tmp_path / "spool"
     content = b"".join(b"%d " % number + b"x" * (number % 37) + b"\n" for number in range(200))
     path.write_bytes(content)
@@ -72,7 +72,7 @@ def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
-def test_what_is_no_file_has_no_lines_and_keeps_nobody_waiting(
+def test_a_path_that_is_no_file_has_no_lines_and_never_blocks(
     tmp_path: Path, make: Callable[[Path], None]
 ) -> None:
     make(tmp_path / "spool")

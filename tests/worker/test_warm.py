@@ -75,9 +75,7 @@ def _lives(pid: int) -> bool:
 
 
 @as_agent
-def test_a_forked_launcher_is_what_a_started_one_would_be(
-    tmp_path: Path, children: Children
-) -> None:
+def test_a_forked_launcher_equals_a_started_one(tmp_path: Path, children: Children) -> None:
     warm, folder = _warm(), _folder(tmp_path)
     launcher = _launch(folder, children, warm)
     assert not folder.file("executed").exists()
@@ -107,7 +105,7 @@ def test_a_forked_launcher_is_what_a_started_one_would_be(
 
 
 @as_agent
-def test_a_killed_forked_launcher_takes_its_ranks_along_and_the_warm_process_stays(
+def test_a_killed_forked_launcher_ends_its_ranks_and_not_the_warm_process(
     tmp_path: Path, children: Children
 ) -> None:
     warm, folder = _warm(), _folder(tmp_path)
@@ -140,13 +138,13 @@ def test_without_a_warm_process_a_launcher_is_started_by_its_command(
     os.kill(_pid_of(warm), signal.SIGKILL)
     until(lambda: not _lives(_pid_of(warm)))
     second = _folder(tmp_path, "0001-attempt")
-    _launch(second, children, warm)  # died meanwhile
+    _launch(second, children, warm)  # died in the meantime
     until(second.file("executed").exists)
     warm.close()
 
 
 @as_agent
-def test_one_that_does_not_answer_is_ended_and_so_is_what_it_may_have_forked(
+def test_a_warm_process_without_answer_is_ended_with_its_forks(
     tmp_path: Path, children: Children
 ) -> None:
     warm, folder = _warm(), _folder(tmp_path)
@@ -167,7 +165,7 @@ def test_one_that_does_not_answer_is_ended_and_so_is_what_it_may_have_forked(
 
 
 @as_agent
-def test_it_leaves_when_its_agent_is_gone_and_its_launchers_stay(
+def test_the_warm_process_ends_with_its_agent_and_launchers_remain(
     tmp_path: Path, children: Children
 ) -> None:
     reader, writer = os.pipe()

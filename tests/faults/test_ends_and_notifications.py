@@ -1,5 +1,7 @@
-"""The end of a job, met by cancels at random moments (F24) and by bells that ring three times,
-early and late (F10, F11)."""
+"""End of a job with cancels at random moments (F24), and repeated notifications (F10, F11).
+
+Each notification comes three times, early and late.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ REASONS: Final = (
     Reason.CANCELLED,
 )
 APART_SECONDS: Final = 0.004
-"""About as long as either of the two takes."""
+"""About the duration of either of the two."""
 
 
 def test_a_cancel_around_the_end_leaves_one_end(service: Service, drill: Drill) -> None:
@@ -49,37 +51,35 @@ def test_a_thousand_cancels_around_the_end_leave_one_end_each(
     cancel_around_the_end(service, drill, times=1000, seed=random.SystemRandom().randrange(2**32))
 
 
-def test_bells_that_ring_three_times_start_a_job_once(service: Service, drill: Drill) -> None:
-    ring_three_times(service, drill, rounds=1, seed=SEED)
+def test_tripled_notifications_start_a_job_once(service: Service, drill: Drill) -> None:
+    send_three_times(service, drill, rounds=1, seed=SEED)
 
 
 @pytest.mark.drill
 @pytest.mark.timeout(600)
-def test_bells_that_ring_three_times_start_each_of_many_jobs_once(
-    service: Service, drill: Drill
-) -> None:
-    ring_three_times(service, drill, rounds=25, seed=random.SystemRandom().randrange(2**32))
+def test_tripled_notifications_start_each_of_many_jobs_once(service: Service, drill: Drill) -> None:
+    send_three_times(service, drill, rounds=25, seed=random.SystemRandom().randrange(2**32))
 
 
-def ring_three_times(service: Service, drill: Drill, *, rounds: int, seed: int) -> None:
-    what = f"{service.kind}: each bell three times, in any order"
+def send_three_times(service: Service, drill: Drill, *, rounds: int, seed: int) -> None:
+    what = f"{service.kind}: each notification three times, in any order"
     chance = drill.begin("F10/11", what, seed=seed)
     for _round in range(rounds):
-        drill.injected += ring_all(service, chance)
+        drill.injected += deliver_all(service, chance)
         service.wipe()
 
 
-def ring_all(service: Service, chance: random.Random) -> int:
-    """Run a few jobs, and replay what rang for them; how many bells were delivered."""
+def deliver_all(service: Service, chance: random.Random) -> int:
+    """Run some jobs, and replay their notifications; return the number of deliveries."""
     service.register("n1", DEVICES)
     ids = [submit(service) for _job in range(DEVICES + 2)]  # two of them have to wait
     heard: list[Message] = []
     claims: list[Claim] = []
-    while service.bells.rung:
-        bells, service.bells.rung = service.bells.rung * 3, []
-        chance.shuffle(bells)
-        heard += bells
-        claims += [claim for notifier in bells for claim in deliver(service, notifier)]
+    while service.notifications.sent:
+        notifications, service.notifications.sent = service.notifications.sent * 3, []
+        chance.shuffle(notifications)
+        heard += notifications
+        claims += [claim for notifier in notifications for claim in deliver(service, notifier)]
     started = service.look()
     assert Counter(claim.job_id for claim in claims) == dict.fromkeys(ids[:DEVICES], 1)
     assert [row.number for row in started.attempts] == [1] * DEVICES
@@ -94,9 +94,9 @@ def ring_all(service: Service, chance: random.Random) -> int:
     ]
     chance.shuffle(heard)
     for notifier in heard:
-        if not isinstance(notifier, WakeScheduler):  # that one may place the two that wait
+        if not isinstance(notifier, WakeScheduler):  # so that one can place the two that wait
             assert deliver(service, notifier) == []
-    assert what_is(service.look()) == what_is(ended)
+    assert affected_state(service.look()) == affected_state(ended)
     late = [notifier for notifier in heard if isinstance(notifier, WakeScheduler)]
     assert [claim for notifier in late for claim in deliver(service, notifier)] == []
     final = service.look()
@@ -112,9 +112,11 @@ def cancel_around_the_end(service: Service, drill: Drill, *, times: int, seed: i
     ends: Counter[str] = Counter()
     for _round in range(times // DEVICES):
         ids = [submit(service) for _job in range(DEVICES)]
-        service.make_pass("one")
-        claims = [claim for notifier in service.bells.rung for claim in deliver(service, notifier)]
-        service.bells.rung.clear()
+        service.run_one_cycle("one")
+        claims = [
+            claim for notifier in service.notifications.sent for claim in deliver(service, notifier)
+        ]
+        service.notifications.sent.clear()
         assert {claim.job_id for claim in claims} == set(ids)
         for claim in claims:
             race(service, claim, chance, ends)
@@ -131,12 +133,12 @@ def cancel_around_the_end(service: Service, drill: Drill, *, times: int, seed: i
 
 
 def race(service: Service, claim: Claim, chance: random.Random, ends: Counter[str]) -> None:
-    """A cancel and the job's own end, a moment apart."""
+    """Send a cancel and end the job, a moment apart."""
     reason = chance.choice(REASONS)
     apart = chance.uniform(-APART_SECONDS, APART_SECONDS)
 
     def cancel() -> Any:
-        time.sleep(max(0.0, apart))  # the moment is what is varied
+        time.sleep(max(0.0, apart))  # the interval is varied
         return service.http.post(f"/v1/jobs/{claim.job_id}/cancel")
 
     def finish() -> Any:
@@ -162,9 +164,9 @@ def submit(service: Service) -> str:
 
 
 def deliver(service: Service, notifier: Message) -> list[Claim]:
-    """What whoever hears it does; the claims that came of it."""
+    """Act as the receiver of a notification; return the resulting claims."""
     if isinstance(notifier, WakeScheduler):
-        service.make_pass("one")
+        service.run_one_cycle("one")
         return []
     if isinstance(notifier, StopAssignment):
         with service.database.read_jobs() as session:
@@ -202,8 +204,8 @@ def clear(service: Service, claim: Claim) -> None:
         assert attempts.release(session, claim.assignment_id, claim.node_name)
 
 
-def what_is(look: Look) -> Any:
-    """All that a bell could have changed."""
+def affected_state(look: Look) -> Any:
+    """Return all state that a notification could have changed."""
     jobs = {job.id: (job.state, job.version) for job in look.jobs.values()}
     parts = {part.id: (part.state, part.token) for part in look.parts.values()}
     return jobs, parts, look.events, look.holders, [(row.id, row.state) for row in look.attempts]

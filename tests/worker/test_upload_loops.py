@@ -1,5 +1,7 @@
-"""The pumps of an attempt together: an end that no driver can hold up, and numbers that come before
-their checkpoint."""
+"""The upload loops of an attempt together: an end despite a driver that hangs, and order of data.
+
+Numbers are stored before the checkpoint that follows them.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,13 @@ from tests.storage import scenes
 from tests.worker.node import until
 
 
-def outflow_of(database: Database, home: Path, what: dict[str, Any], stream: Stream) -> Uploaders:
-    """The pumps of a claimed attempt on one rank, of which ``what`` is the spec beyond its name;
-    not started."""
+def upload_loops_of(
+    database: Database, home: Path, what: dict[str, Any], stream: Stream
+) -> Uploaders:
+    """Return the upload loops of a claimed attempt on one rank, not started.
+
+    ``what`` is the spec without its name.
+    """
     folder = Folder(home / stream.assignment_id)
     folder.create()
     spec = read_spec({"name": "x", "resources": {"gpus": 1}, **what})
@@ -70,7 +76,7 @@ def test_a_driver_that_does_not_answer_keeps_no_job_from_its_end(
     monkeypatch.setattr(uploaders, "SYSTEM_PATIENCE_SECONDS", 0.2)
     claim = scenes.run(database)
     stream = Stream(claim.assignment_id, claim.job_id, claim.attempt_number, claim.token)
-    made = outflow_of(
+    made = upload_loops_of(
         database, tmp_path, {"kind": "script", "script": {"command": ["true"]}}, stream
     )
     made.start()
@@ -83,20 +89,20 @@ def test_a_driver_that_does_not_answer_keeps_no_job_from_its_end(
 
 
 class Spools:
-    """What the ranks of a claimed training job have written, and what is stored of it."""
+    """Files of the ranks of a claimed training job, and the stored data."""
 
     def __init__(self, database: Database, home: Path):
         claim = scenes.run(database)
         self._database = database
         self.job_id = claim.job_id
         stream = Stream(claim.assignment_id, claim.job_id, claim.attempt_number, claim.token)
-        self.uploaders = outflow_of(
+        self.uploaders = upload_loops_of(
             database, home, {"kind": "train", "train": scenes.document()["train"]}, stream
         )
         self._folder = Folder(home / claim.assignment_id)
 
     def trained(self, steps: int) -> None:
-        """So many steps, and a checkpoint of the last, as the engine writes them down."""
+        """Write this many steps and a checkpoint of the last, as the engine does."""
         name = f"step-{steps:08d}"
         saved = self._folder.file(attempt.CHECKPOINTS) / name
         saved.mkdir(parents=True)
@@ -131,7 +137,7 @@ def spools(database: Database, tmp_path: Path) -> Iterator[Spools]:
 def test_a_checkpoint_counts_only_once_the_numbers_before_it_are_stored(
     spools: Spools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise a job that goes on elsewhere after the loss of this node has a gap in its curves."""
+    """Otherwise a job that loses this node and resumes elsewhere has a gap in its curves."""
     seen: list[int] = []
     publish, append = checkpoints.publish, series.append
 

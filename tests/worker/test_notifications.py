@@ -1,4 +1,4 @@
-"""The agent and a real broker: bells make it quick, and it needs none of them."""
+"""The agent and a real broker: notifications make it fast, and it needs none of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def broker() -> Iterator[Broker]:
 def node(
     request: pytest.FixtureRequest, tmp_path: Path, sqlite_urls: Urls, broker: Broker
 ) -> Iterator[Node]:
-    """An agent with a broker; ``scale`` of its timings is ``RARE`` unless a test gives another."""
+    """Return an agent with a broker; ``scale`` of its timings is ``RARE`` by default."""
     database = Database(*sqlite_urls)
     made = Node(tmp_path, database, sqlite_urls, broker.url, scale=getattr(request, "param", RARE))
     made.start()
@@ -37,12 +37,12 @@ def node(
 
 
 def _consumers(broker: Broker) -> int:
-    """Connections that wait in BRPOP."""
+    """Return the connections that wait in BRPOP."""
     with broker.client() as client:
         return sum(1 for each in client.client_list() if each["cmd"] == "brpop")
 
 
-def test_bells_start_and_stop_a_job_before_the_next_heartbeat_and_devices_that_come_free_ring_back(
+def test_notifications_start_and_stop_a_job_before_the_next_heartbeat(
     node: Node, broker: Broker
 ) -> None:
     publisher = Publisher(broker.url)
@@ -57,12 +57,12 @@ def test_bells_start_and_stop_a_job_before_the_next_heartbeat_and_devices_that_c
     publisher.publish(StopAssignment(assignment_id, node.name))
     node.wait(job_id, "cancelled")
     with broker.client() as client:
-        until(lambda: client.llen(f"lockstep:{CONTROL}") == 1, 60, "the scheduler's bell")
+        until(lambda: client.llen(f"lockstep:{CONTROL}") == 1, 60, "the scheduler's notification")
     publisher.close()
     assert len(node.attempts(job_id)) == 1
 
 
-def test_an_agent_drops_what_is_no_bell_and_hears_the_next_one(node: Node, broker: Broker) -> None:
+def test_an_agent_drops_invalid_messages_and_receives_the_next(node: Node, broker: Broker) -> None:
     assert node.agent is not None
     before = node.agent.pid
     with broker.client() as client:
@@ -80,7 +80,7 @@ def test_an_agent_drops_what_is_no_bell_and_hears_the_next_one(node: Node, broke
 
 
 @pytest.mark.parametrize("node", [0.3], indirect=True)
-def test_an_agent_without_its_broker_goes_on_and_hears_bells_again_when_it_is_back(
+def test_an_agent_survives_a_broker_outage_and_receives_notifications_again(
     node: Node, broker: Broker
 ) -> None:
     broker.kill()
@@ -93,10 +93,10 @@ def test_an_agent_without_its_broker_goes_on_and_hears_bells_again_when_it_is_ba
     publisher.publish(StartAssignment(node.place(job_id), node.name))
     publisher.close()
     with broker.client() as client:
-        # Nobody else takes a message from this queue.
+        # No other program takes a message from this queue.
         until(
             lambda: client.llen(f"lockstep:{node_queue(node.name)}") == 0,
-            what="the agent takes the bell",
+            what="the agent takes the notification",
         )
     node.wait(job_id, "succeeded")
 

@@ -1,4 +1,4 @@
-"""What a pass does to the job database. Both databases; no broker, no Celery, no process."""
+"""Effect of a cycle on the job database. Both databases; no broker, no Celery, no process."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.placement.decide import place
 from lockstep.scheduler import cycle as cycle_module
-from lockstep.scheduler import reconcile as passes_module
+from lockstep.scheduler import reconcile
 from lockstep.scheduler.report import CycleReport
 from lockstep.storage.attempts import attempts, nodes
 from lockstep.storage.control import scheduler_lease
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import EventRow, JobRow
 from lockstep.storage.jobs import jobs, retention
-from tests.scheduler.world import Bells, World
+from tests.scheduler.world import Notifications, World
 
 # -- placing
 # --------------------------------------------------------------------------------------------------
 
 
-def test_a_queued_job_is_placed_and_its_node_rung_after_the_commit(world: World) -> None:
+def test_a_queued_job_is_placed_and_its_node_notified_after_the_commit(world: World) -> None:
     world.node("n", 4)
     job = world.submit(2)
     report = world.run_one()
@@ -34,10 +34,10 @@ def test_a_queued_job_is_placed_and_its_node_rung_after_the_commit(world: World)
     assert report.placed == 1
     assert world.state(job) is JobState.STARTING
     assert (part.node_name, part.device_indices) == ("n", [0, 1])
-    assert world.bells.take() == [StartAssignment(part.id, "n")]
+    assert world.notifications.take() == [StartAssignment(part.id, "n")]
 
 
-def test_a_gang_that_does_not_fit_takes_no_device_and_says_what_it_waits_for(world: World) -> None:
+def test_a_gang_that_does_not_fit_takes_no_device(world: World) -> None:
     world.node("n", 4)
     first, second = world.submit(2), world.submit(4)
     world.run_one()
@@ -52,14 +52,14 @@ def test_a_gang_that_does_not_fit_takes_no_device_and_says_what_it_waits_for(wor
     assert len(world.held()) == 2
 
 
-def test_without_a_node_a_job_waits_and_says_so(world: World) -> None:
+def test_without_a_node_a_job_waits_with_a_reason(world: World) -> None:
     job = world.submit()
     report = world.run_one()
     assert (report.placed, report.waiting) == (0, 1)
     assert world.job(job).wait_reason == "no node is registered yet"
 
 
-def test_a_job_is_never_spread_over_nodes_unless_it_asked_for_them(world: World) -> None:
+def test_a_job_is_spread_over_nodes_only_on_request(world: World) -> None:
     world.node("a", 2)
     world.node("b", 2)
     job = world.submit(4)
@@ -67,7 +67,7 @@ def test_a_job_is_never_spread_over_nodes_unless_it_asked_for_them(world: World)
     assert world.job(job).wait_reason == "needs 4 devices on one node; the largest ready now has 2"
 
 
-def test_a_node_not_heard_for_a_lease_gets_no_work(world: World) -> None:
+def test_a_node_without_heartbeat_for_a_lease_gets_no_work(world: World) -> None:
     world.node("n")
     world.silence("n", 61)
     job = world.submit()
@@ -87,7 +87,7 @@ def test_a_draining_node_gets_no_work(world: World) -> None:
     assert world.state(job) is JobState.QUEUED
 
 
-def test_places_in_the_queue_are_written_only_where_they_changed(world: World) -> None:
+def test_positions_in_the_queue_are_written_only_if_they_changed(world: World) -> None:
     job = world.submit()
     world.run_one()
     version = world.job(job).version
@@ -95,7 +95,7 @@ def test_places_in_the_queue_are_written_only_where_they_changed(world: World) -
     assert world.job(job).version == version
 
 
-def test_a_job_cancelled_between_the_look_and_the_write_is_not_placed(
+def test_a_job_cancelled_between_the_read_and_the_write_is_not_placed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.node("n")
@@ -111,7 +111,7 @@ def test_a_job_cancelled_between_the_look_and_the_write_is_not_placed(
     monkeypatch.setattr(cycle_module, "place", cancelled_meanwhile)
     assert world.run_one().placed == 0
     assert world.state(job) is JobState.CANCELLED
-    assert world.bells.take() == []
+    assert world.notifications.take() == []
     assert world.held() == []
 
 
@@ -124,7 +124,7 @@ def test_a_job_that_cannot_be_placed_does_not_keep_others_waiting(
 
     def fails_for_one(session: object, job_id: str, *args: object, **options: object) -> object:
         if job_id == bad:
-            raise RuntimeError("a row that nobody thought of")
+            raise RuntimeError("an unexpected row")
         return real(session, job_id, *args, **options)  # type: ignore[arg-type]  # passed on as they came
 
     monkeypatch.setattr(attempts, "place", fails_for_one)
@@ -134,17 +134,17 @@ def test_a_job_that_cannot_be_placed_does_not_keep_others_waiting(
 
 
 def test_two_schedulers_at_once_place_every_job_once(world: World) -> None:
-    """They do not even take turns: each writes as if it alone had the pass (F25)."""
+    """The two do not take turns: each writes as if it alone held the lease (F25)."""
     for name in "abc":
         world.node(name, 4)
     queued = [world.submit(2) for _ in range(8)]
-    bells = [Bells(), Bells(), Bells()]
+    notifiers = [Notifications(), Notifications(), Notifications()]
     start = threading.Barrier(3)
 
     def schedule(number: int) -> None:
         one = cycle_module.Cycle(
             world.database,
-            bells[number],
+            notifiers[number],
             world.timings,
             lambda: False,
             writing=world.database.jobs,
@@ -166,15 +166,17 @@ def test_two_schedulers_at_once_place_every_job_once(world: World) -> None:
     assert len(placed) == 6
     assert all(len(world.assignments(job)) == (1 if job in placed else 0) for job in queued)
     assert len(world.held()) == 12
-    rung = [message for notifier in bells for message in notifier.rung] + world.bells.rung
-    assert len(rung) == 6
+    sent = [
+        message for notifier in notifiers for message in notifier.sent
+    ] + world.notifications.sent
+    assert len(sent) == 6
 
 
-# -- whose pass it is
-# ------------------------------------------------------------------------------------------------
+# -- lease of the cycle
+# --------------------------------------------------------------------------------------------------
 
 
-def test_a_pass_that_another_scheduler_has_is_left_to_it_and_a_bell_is_passed_on(
+def test_a_notification_is_forwarded_to_the_holder_of_the_lease(
     world: World,
 ) -> None:
     world.node("n")
@@ -184,10 +186,10 @@ def test_a_pass_that_another_scheduler_has_is_left_to_it_and_a_bell_is_passed_on
     assert world.run_one("one", woken=True) == CycleReport(held=False)
     assert world.state(job) is JobState.QUEUED
     with world.database.jobs() as session:
-        assert scheduler_lease.give_back(session, "two")  # asked to look again
+        assert scheduler_lease.give_back(session, "two")  # notified
 
 
-def test_a_pass_that_time_alone_asked_for_is_not_passed_on(world: World) -> None:
+def test_a_cycle_without_notification_is_not_forwarded(world: World) -> None:
     with world.database.jobs() as session:
         scheduler_lease.take(session, "two", ttl_seconds=10)
     world.run_one("one")
@@ -195,7 +197,7 @@ def test_a_pass_that_time_alone_asked_for_is_not_passed_on(world: World) -> None
         assert not scheduler_lease.give_back(session, "two")
 
 
-def test_a_bell_during_a_pass_is_answered_by_another(
+def test_a_notification_during_a_cycle_starts_another(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decide = place
@@ -208,28 +210,28 @@ def test_a_bell_during_a_pass_is_answered_by_another(
     assert world.run_one("one").again
 
 
-def test_a_scheduler_that_died_in_its_pass_holds_others_up_for_ten_seconds_at_most(
+def test_a_dead_scheduler_delays_others_ten_seconds_at_most(
     world: World,
 ) -> None:
     with world.database.jobs() as session:
-        scheduler_lease.take(session, "dead", ttl_seconds=passes_module.HOLD_SECONDS)
-    assert passes_module.HOLD_SECONDS <= 10
+        scheduler_lease.take(session, "dead", ttl_seconds=reconcile.HOLD_SECONDS)
+    assert reconcile.HOLD_SECONDS <= 10
     with world.database.jobs() as session:
         session.execute(text("UPDATE passes SET expires_at = expires_at - 10.001"))
     assert world.run_one("one").held
 
 
-def test_a_scheduler_that_died_before_the_databases_clock_was_set_back_holds_nobody_up(
+def test_a_lease_from_before_the_clock_was_set_back_delays_no_scheduler(
     world: World,
 ) -> None:
     with world.database.jobs() as session:
-        scheduler_lease.take(session, "dead", ttl_seconds=passes_module.HOLD_SECONDS)
-    with world.database.jobs() as session:  # as an hour less on the clock shows it
+        scheduler_lease.take(session, "dead", ttl_seconds=reconcile.HOLD_SECONDS)
+    with world.database.jobs() as session:  # as if the clock showed an hour less
         session.execute(text("UPDATE passes SET expires_at = expires_at + 3600"))
     assert world.run_one("one").held
 
 
-def test_a_pass_gives_itself_back_also_when_it_fails(
+def test_a_cycle_releases_its_lease_also_after_a_failure(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_args: object, **_options: object) -> None:
@@ -243,7 +245,7 @@ def test_a_pass_gives_itself_back_also_when_it_fails(
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNAVAILABLE, ErrorCode.STORAGE_FULL])
-def test_a_database_that_is_away_or_full_ends_the_pass_and_the_next_one_places_what_waited(
+def test_after_a_database_error_the_next_cycle_places_the_waiting_jobs(
     world: World, monkeypatch: pytest.MonkeyPatch, code: ErrorCode
 ) -> None:
     world.node("n", 2)
@@ -264,7 +266,7 @@ def test_a_database_that_is_away_or_full_ends_the_pass_and_the_next_one_places_w
     assert (world.state(first), world.state(second)) == (JobState.STARTING, JobState.STARTING)
 
 
-def test_a_pass_whose_time_is_over_stops_and_asks_for_another(world: World) -> None:
+def test_a_cycle_whose_time_is_over_stops_and_requests_another(world: World) -> None:
     world.node("n")
     first, second = world.submit(), world.submit()
     clock = iter([0.0, 0.0, 99.0, 99.0, 99.0, 99.0, 99.0])
@@ -275,7 +277,7 @@ def test_a_pass_whose_time_is_over_stops_and_asks_for_another(world: World) -> N
     assert world.state(second) is JobState.STARTING
 
 
-def test_a_scheduler_that_is_stopping_gives_the_pass_back_at_once(world: World) -> None:
+def test_a_scheduler_that_stops_releases_its_lease_at_once(world: World) -> None:
     world.node("n")
     job = world.submit()
     world.run_one("one", stopping=lambda: True)
@@ -306,7 +308,7 @@ def test_a_long_queue_is_written_in_short_transactions(
     assert [world.job(job).wait_position for job in queued] == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_who_only_moves_up_is_told_when_it_is_time_and_who_knows_nothing_at_once(
+def test_a_changed_position_is_written_late_and_a_new_one_at_once(
     world: World,
 ) -> None:
     first, second = world.submit(), world.submit()
@@ -325,7 +327,7 @@ def test_who_only_moves_up_is_told_when_it_is_time_and_who_knows_nothing_at_once
         jobs.cancel(session, new, "somebody")
     world.run_one(renumber=False)
     assert [world.job(job).wait_position for job in (second, third)] == [2, 3], (
-        "both have moved, nobody was told"
+        "both have moved, no row was written"
     )
     world.run_one()
     assert [world.job(job).wait_position for job in (second, third)] == [1, 2]
@@ -339,8 +341,8 @@ def test_priority_goes_before_age(world: World) -> None:
     assert [world.job(job).wait_position for job in (old, urgent)] == [2, 1]
 
 
-# -- what is kept no longer
-# ------------------------------------------------------------------------------------------
+# -- removal of old rows
+# --------------------------------------------------------------------------------------------------
 
 
 def _ended_long_ago(world: World, **retention: int) -> str:
@@ -359,7 +361,7 @@ def _expired(world: World, job: str) -> list[str]:
         return sorted(event.data["what"] for event in found)
 
 
-def test_a_pass_deletes_what_is_kept_no_longer_and_tells_its_job(world: World) -> None:
+def test_a_cycle_deletes_expired_data_with_an_event_of_its_job(world: World) -> None:
     both, one, none = (
         _ended_long_ago(world, **asked)
         for asked in ({"logs_days": 1, "metrics_days": 9}, {"logs_days": 9}, {})
@@ -391,7 +393,7 @@ def test_one_that_cannot_be_deleted_does_not_keep_the_others(
     assert _expired(world, good) == ["logs"]
 
 
-def test_deleting_takes_a_part_of_a_pass_and_goes_on_in_the_next(
+def test_deletion_takes_a_part_of_a_cycle_and_continues_in_the_next(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs_due = [_ended_long_ago(world, logs_days=1) for _job in range(3)]
@@ -402,7 +404,7 @@ def test_deleting_takes_a_part_of_a_pass_and_goes_on_in_the_next(
         seconds += cycle_module.EXPIRE_SECONDS / 4
         return seconds
 
-    monkeypatch.setattr(passes_module, "WORK_SECONDS", 1e9)
+    monkeypatch.setattr(reconcile, "WORK_SECONDS", 1e9)
     counts = [world.run_one(clock=clock).expired for _pass in range(6)]
     assert max(counts) < 3
     assert sum(counts) == 3

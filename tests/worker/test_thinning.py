@@ -1,8 +1,7 @@
-"""One job's flood is that job's affair: it is thinned and told so, its spool stays small, and
-nothing else waits.
+"""A job that writes too much affects only itself: its points are thinned, with an event.
 
-The shippers are real, and so are the databases and the files; no agent, except where the other jobs
-of a node are the point.
+Its spool stays small, and no other job waits. The uploaders, databases and files are real. There is
+no agent, except if the other jobs of a node are the subject.
 """
 
 from __future__ import annotations
@@ -29,15 +28,14 @@ from tests.full_disk import full
 
 RATE = limits.METRIC_POINTS_PER_SECOND_MAX
 SMALL = 400
-"""The limit of the jobs here: what a real one has to write takes longer than the rest of these
-tests."""
+"""Limit for the jobs here. To write more than a real one takes longer than the other tests."""
 STREAM = Stream(assignment_id="assignment-1", job_id="job-1", attempt_number=1, token="token-1")
 LINE = '{"step": %d, "loss": 1.5, "lr": 0.125}\n'
 LINE_POINTS = 2
 
 
 class Clock:
-    """Time that stands still until a test moves it."""
+    """Clock that stands still until a test moves it."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -47,7 +45,7 @@ class Clock:
 
 
 class Job:
-    """A job that writes metrics, and the shipper of its node, driven as a pump drives it."""
+    """A job that writes metrics, and the uploader of its node, driven like an upload loop."""
 
     def __init__(self, database: Database, folder: Folder, clock: Clock):
         self.database, self.folder, self.clock = database, folder, clock
@@ -74,7 +72,7 @@ class Job:
             pass
 
     def run(self, seconds: int, points_per_second: int) -> None:
-        """Write at a rate, and ship once a second."""
+        """Write at a rate, and upload once per second."""
         for _ in range(seconds):
             self.clock.now += 1.0
             self.write(points_per_second // LINE_POINTS)
@@ -107,7 +105,7 @@ def job(database: Database, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def _rates(decimator: Decimator, clock: Clock, points_per_second: float, seconds: int) -> None:
-    """Let a spool of 10 bytes a point grow."""
+    """Let a spool of 10 bytes per point grow."""
     decimator.measured(1_000, 100)
     for second in range(seconds + 1):
         decimator.look(int(second * points_per_second * 10))
@@ -135,7 +133,7 @@ def test_of_so_many_steps_one_is_kept_that_the_rate_fits(
     assert len(said) == (keep_every > 1)
 
 
-def test_a_burst_of_ten_seconds_worth_is_stored_whole_and_a_point_more_is_not() -> None:
+def test_a_burst_of_ten_seconds_is_stored_completely_and_no_more() -> None:
     for points, keep_every in ((WINDOW_SECONDS * RATE, 1), (WINDOW_SECONDS * RATE + 1, 2)):
         clock = Clock()
         decimator = Decimator(lambda _text: None, clock=clock)
@@ -147,9 +145,7 @@ def test_a_burst_of_ten_seconds_worth_is_stored_whole_and_a_point_more_is_not() 
 
 
 @pytest.mark.row
-def test_a_flood_is_thinned_by_whole_steps_and_told_of_once_and_again_at_its_end(
-    job: Job, drill: Drill
-) -> None:
+def test_a_flood_is_thinned_by_whole_steps_with_two_events(job: Job, drill: Drill) -> None:
     drill.begin("F28", "metrics at 3.5 times the limit")
     drill.injected += 1
     job.run(14, 7 * SMALL // 2)
@@ -165,15 +161,15 @@ def test_a_flood_is_thinned_by_whole_steps_and_told_of_once_and_again_at_its_end
     assert stored == job.stored("lr") == sorted(set(stored))
     thinned = [step for step in stored if flooded // 2 < step <= flooded]
     assert len(thinned) < flooded // 2 / 4 + 20
-    # Of the steps that are kept every one is, and besides them the newest at each look.
+    # All points of the kept steps are stored, and in addition the newest step at each read.
     assert {step for step in range(flooded // 2 + 1, flooded + 1) if step % 4 == 0} <= set(thinned)
     assert flooded in stored
     assert stored[-1] == job.steps
-    # After its end nothing is left out any more.
+    # After its end no step is left out.
     assert set(range(job.steps - SMALL // 200 * 5, job.steps + 1)) <= set(stored)
 
 
-def test_the_newest_step_is_stored_whole_and_the_first_nan_of_a_piece_too(job: Job) -> None:
+def test_the_newest_step_and_the_first_nan_are_stored(job: Job) -> None:
     job.run(12, 7 * SMALL // 2)
     before = job.steps
     lines = [f'{{"step": {before + 1 + number // 2}, "loss" : {number}}}\n' for number in range(22)]
@@ -185,7 +181,7 @@ def test_the_newest_step_is_stored_whole_and_the_first_nan_of_a_piece_too(job: J
     assert [step for step in job.stored() if step > before + 8] == [before + 11, before + 11]
 
 
-def test_a_line_without_a_step_takes_the_next_also_where_others_are_left_out(job: Job) -> None:
+def test_a_line_without_a_step_gets_the_next_step_despite_thinning(job: Job) -> None:
     job.run(12, 7 * SMALL // 2)
     before = job.steps
     with job.path.open("a") as file:
@@ -196,17 +192,17 @@ def test_a_line_without_a_step_takes_the_next_also_where_others_are_left_out(job
 
 
 def test_a_backlog_of_a_calm_job_is_stored_whole(job: Job) -> None:
-    """A database that was away for hours leaves more behind than a flood writes in seconds."""
+    """A database that was unavailable for hours leaves a larger backlog than a flood of seconds."""
     job.write(20_000)
     job.shipper = (
         job.another_shipper()
-    )  # the agent was started again: all it sees is a large spool that grows slowly
+    )  # the agent was restarted: it only finds a large spool that grows slowly
     job.run(3, 20)
     assert job.stored() == list(range(1, job.steps + 1))
     assert job.said == []
 
 
-def test_what_is_stored_of_a_spool_is_given_back_to_the_disk(
+def test_stored_bytes_of_a_spool_are_freed_on_disk(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job.shipper._file.spool._piece_bytes = 100_000
@@ -219,7 +215,7 @@ def test_what_is_stored_of_a_spool_is_given_back_to_the_disk(
     size = job.path.stat().st_size
     assert size > 1_000_000
     assert taken < 350_000
-    job.shipper = job.another_shipper()  # a new agent goes on behind the holes
+    job.shipper = job.another_shipper()  # a new agent continues after the gaps
     job.write(10)
     job.ship()
     assert job.stored() == list(range(1, job.steps + 1))
@@ -278,7 +274,7 @@ def test_a_full_disk_of_the_database_delays_points_and_loses_none(job: Job) -> N
     assert job.said == []
 
 
-def test_a_hole_is_passed_over_whatever_lies_at_its_ends(tmp_path: Path) -> None:
+def test_a_hole_is_skipped_with_any_bytes_around_it(tmp_path: Path) -> None:
     path = tmp_path / "spool"
     lines = [json.dumps({"step": step}).encode() for step in range(1, 2_001)]
     path.write_bytes(b"\n".join(lines) + b"\n" + b'{"step": 20')
