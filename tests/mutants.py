@@ -2,9 +2,9 @@
 
     python -m tests.mutants [NAME …]
 
-``mutants.toml`` has the rules. Each is applied in a copy of the working tree, so the files here stay
-as they are. A mutant is killed if pytest ran and every one of its tests failed. The exit code is 1
-if a mutant survives, or if a test fails in the unchanged copy.
+``mutants.toml`` has the rules. Each is applied in a copy of the working tree, so the files here
+stay as they are. A mutant is killed if pytest ran and every one of its tests failed. The exit code
+is 1 if a mutant survives, or if a test fails in the unchanged copy.
 
 Not here: wrong rules that the engine's tests apply themselves (``tests.engine.mutants``).
 """
