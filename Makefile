@@ -132,6 +132,10 @@ contract: $(INSTALLED)  ## Run the engine's tests, note what they measure, and w
 	  $(BIN)/python -c 'import sys; from pathlib import Path; from tests.engine import contract; contract.gather(Path(sys.argv[1]))' $$folder && \
 	  $(BIN)/python docs/generate.py
 
+.PHONY: mutants
+mutants: $(INSTALLED)  ## Break 30 rules one at a time; their tests must fail (5 minutes)
+	@$(BIN)/python -m tests.mutants $(ARGS)
+
 .PHONY: test-gpu
 test-gpu: $(INSTALLED)  ## Run the tests that need a CUDA device
 	@$(BIN)/pytest -m gpu -rs tests

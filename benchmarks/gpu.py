@@ -326,7 +326,9 @@ def limited(bytes_held: float) -> Iterator[None]:
 
 
 def weights(trainer: Trainer) -> list[Tensor]:
-    return [parameter.detach().double().cpu() for parameter in trainer._parts.model.parameters()]
+    return [
+        parameter.detach().double().cpu() for parameter in trainer._parts.model.module.parameters()
+    ]
 
 
 def distance(ours: list[Tensor], theirs: list[Tensor]) -> float:

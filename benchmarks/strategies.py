@@ -159,7 +159,9 @@ def clock(section: dict[str, Any], ranks: Any, folder: Path) -> list[tuple[float
     at: list[tuple[float, int]] = []
 
     def note(optimizer: Any, *_: Any) -> None:
-        if optimizer is trainer._parts.optimizer.inner:  # Not one that another optimizer drives.
+        if (
+            optimizer is trainer._parts.step.optimizer.inner
+        ):  # Not one that another optimizer drives.
             at.append((time.perf_counter(), written()))
 
     hook = register_optimizer_step_post_hook(note)
@@ -195,7 +197,7 @@ def count(section: dict[str, Any], ranks: Any, folder: Path) -> dict[str, float]
     before, peaks = status("VmRSS"), []
 
     def note(optimizer: Any, *_: Any) -> None:
-        if optimizer is not trainer._parts.optimizer.inner:
+        if optimizer is not trainer._parts.step.optimizer.inner:
             return
         if not peaks:  # The task has been checked on copies, whose memory is freed now.
             gc.collect()

@@ -14,7 +14,7 @@ from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.engine.data.loader import RankBatch
 from lockstep.engine.loop.announcing import announce_plan
-from lockstep.engine.loop.assembly import Assembly
+from lockstep.engine.loop.parts import Assembly
 from lockstep.engine.memory.advice import ADVICE
 from lockstep.engine.model.normalization import has_single_samples
 from lockstep.engine.runtime.errors import EngineError
@@ -36,8 +36,10 @@ def halve(
         ``out_of_memory``: one sample at a time is too much, or two where BatchNorm needs them.
     """
     smaller = plan.halved()
-    if smaller is None or (parts.needs_several and has_single_samples(smaller, smaller.batch_size)):
-        fewest = "two samples" if parts.needs_several else "one sample"
+    if smaller is None or (
+        parts.found.needs_several and has_single_samples(smaller, smaller.batch_size)
+    ):
+        fewest = "two samples" if parts.found.needs_several else "one sample"
         raise EngineError(
             Reason.OUT_OF_MEMORY,
             f"step {step + 1} does not fit into memory with micro-batches of {fewest}: {ADVICE}",
@@ -47,10 +49,10 @@ def halve(
         f"{smaller.micro_batch_size} instead of {plan.micro_batch_size}; the batch stays "
         f"{smaller.batch_size}"
     )
-    parts.gradient.abandon(parts.masked)
-    parts.batches.replan(smaller, step)
+    parts.step.gradient.abandon(parts.data.masked)
+    parts.data.batches.replan(smaller, step)
     parts.state.replanned(smaller)
     announce_plan(parts, smaller, telemetry)
-    batch = parts.batches.take()
+    batch = parts.data.batches.take()
     assert batch is not None, "a repeated step has a batch"
-    return smaller, batch, parts.batches.take()
+    return smaller, batch, parts.data.batches.take()

@@ -17,8 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lockstep.engine.data.loader import RankBatch
+from lockstep.engine.loop.parts import Assembly
 from lockstep.engine.model.objective import WHOLE
-from lockstep.engine.runtime.control import Sums, numbers_of
+from lockstep.engine.runtime.control import StepDecision, Sums, numbers_of
 from lockstep.engine.runtime.device import module_of
 from lockstep.engine.runtime.flops import FlopCount
 from lockstep.engine.runtime.timeline import StepMarks
@@ -136,6 +138,29 @@ class StepReport:
     def _wait(self) -> None:
         if self._copied is not None:
             self._copied.synchronize()
+
+
+def report_of(
+    parts: Assembly,
+    batch: RankBatch,
+    divisors: tuple[float, ...],
+    decision: StepDecision,
+    flop_count: FlopCount | None,
+) -> StepReport:
+    """Return the report of the step that all ranks agreed on, before its update."""
+    step = parts.step
+    return StepReport(
+        step=batch.step + 1,
+        samples=batch.size,
+        terms=step.gradient.terms,
+        sums=decision.sums,
+        divisors=divisors,
+        lr=step.optimizer.rate(batch.step),
+        peak_bytes=max(decision.peak_bytes),
+        unit=step.strategy.objective.task.unit,
+        loss_scale=parts.model.precision.loss_scale,
+        flop_count=flop_count,
+    )
 
 
 def _copy(value: Tensor) -> Tensor:

@@ -3,8 +3,8 @@
 A step consists of the gradient of all micro-batches, reduced once (``engine.step.gradient``); the
 next batch, already fetched (``engine.data.loader``); one control operation
 (``engine.runtime.control``); the update (``engine.step.optimizer``); then evaluation, checkpoint
-and report if they are due. All decisions use numbers that are equal on every rank, so ranks never
-diverge.
+and report if they are due. The memory forecast is read between two steps. All decisions use numbers
+that are equal on every rank, so ranks never diverge.
 
 A batch of weight zero (every target masked, say) is consumed and counted, but updates nothing: no
 decay, no momentum.
@@ -30,7 +30,8 @@ from lockstep.engine.loop.assembly import assemble
 from lockstep.engine.loop.evaluation import evaluate
 from lockstep.engine.loop.non_finite import NonFinite
 from lockstep.engine.loop.oom_retry import halve
-from lockstep.engine.loop.report import StepReport
+from lockstep.engine.loop.parts import RunInputs
+from lockstep.engine.loop.report import StepReport, report_of
 from lockstep.engine.loop.reporter import StepReporter
 from lockstep.engine.memory.account import MemoryReport
 from lockstep.engine.model.normalization import average_statistics
@@ -103,9 +104,11 @@ class Trainer:
     ):
         self.train, self.plan, self.task, self.ranks, self.folder = train, plan, task, ranks, folder
         self.steps_done = 0
-        self._resumes, self._spec, self._code, self._order = resumes, spec, code, order
         self._heartbeat = heartbeat or Heartbeat.unseen()
         self._telemetry = Telemetry(folder, writes=ranks.first)
+        self._inputs = RunInputs(
+            train, plan, task, ranks, folder, self._telemetry, resumes, spec, code, order
+        )
         self._account = MemoryReport(train, ranks, self._telemetry, code)
         self._stopping = StopRequest(folder, looks=ranks.first, device=ranks.device)
         non_finite = NonFinite(train.non_finite, self._telemetry)
@@ -123,30 +126,19 @@ class Trainer:
         self._stopping.watch()
         try:
             self._telemetry.event("running")
-            self._parts = assemble(
-                self.train,
-                self.plan,
-                self.task,
-                self.ranks,
-                folder=self.folder,
-                telemetry=self._telemetry,
-                resumes=self._resumes,
-                spec=self._spec,
-                code=self._code,
-                order=self._order,
-            )
-            self.steps_done, self.plan = self._parts.steps_done, self._parts.plan
-            announce(self._parts, self.plan, self._telemetry)
-            self._reporter.begin(self._parts.length.steps)
-            self._account.begin(self.plan, self._parts.sample)
-            if self._parts.strategy.saves_together or not self._parts.strategy.replicated:
+            self._parts = parts = assemble(self._inputs)
+            self.steps_done, self.plan = parts.data.steps_done, parts.state.plan
+            announce(parts, self.plan, self._telemetry)
+            self._reporter.begin(parts.data.splits.length.steps)
+            self._account.begin(self.plan, parts.data.sample)
+            if parts.step.strategy.saves_together or not parts.step.strategy.replicated:
                 self._stopping.over()  # Rank 0 has nothing whole to save by itself.
             self._stopping.begin(self._save_alone)
             try:
                 stopped = self._train()
             except BaseException:
                 self._stopping.rescue()
-                self._parts.state.abandon()
+                parts.state.abandon()
                 raise
             self._reporter.write_pending()
             self._account.finish(self.plan)
@@ -156,8 +148,8 @@ class Trainer:
             self._stopping.over()
             self._account.close()
             self._telemetry.close()
-        self._parts.gradient.close()
-        saved = self._parts.state.newest
+        parts.step.gradient.close()
+        saved = parts.state.newest
         return TrainingResult(
             self.steps_done, stopped, self._reporter.loss, saved.folder if saved else None
         )
@@ -176,26 +168,29 @@ class Trainer:
 
         All ranks must call this.
         """
-        parts = self._parts
-        self._heartbeat.train_from(self.steps_done, parts.length.steps)
+        parts, length = self._parts, self._parts.data.splits.length
+        self._heartbeat.train_from(self.steps_done, length.steps)
         self._timeline = timeline_for(self.ranks.device, self._heartbeat)
-        parts.batches.request()
+        parts.data.batches.request()
         self._heartbeat.mark("data")
-        batch = parts.batches.take()
+        batch = parts.data.batches.take()
         self._following = (batch,)
-        decision = self._agree(Accumulated(parts.gradient.nothing))
+        decision = self._agree(Accumulated(parts.step.gradient.nothing))
         while batch is not None and not decision.flags.stop:
             with self._account.counting(batch):
                 batch, decision = self._step(batch, decision.next_divisors)
-            kill_if_ordered(self._order, step=self.steps_done, started_at=parts.steps_done)
+            self._add_forecast()
+            kill_if_ordered(
+                self._inputs.order, step=self.steps_done, started_at=parts.data.steps_done
+            )
             parts.state.report_forecast()
-        stopped = decision.flags.stop and self.steps_done < parts.length.steps
+        stopped = decision.flags.stop and self.steps_done < length.steps
         if self.steps_done and self._saved_step != self.steps_done:
             self._save({}, ends=True)
         self._heartbeat.mark("checkpoint")
         parts.state.finish()
         # Not in a finally: a rank that fails must be gone at once, and its workers die with it.
-        parts.batches.close()
+        parts.data.batches.close()
         return stopped
 
     def _step(
@@ -205,68 +200,73 @@ class Trainer:
 
         Returns the next batch and the result of the control operation.
         """
-        parts, timeline = self._parts, self._timeline
-        parts.batches.request()
-        timeline.mark("other", then="forward")
+        parts, gradient = self._parts, self._parts.step.gradient
+        parts.data.batches.request()
+        self._timeline.mark("other", then="forward")
         self._following = None
-        accumulated = parts.gradient.accumulate(batch, divisors, timeline)
-        decision = self._agree(accumulated)
-        while (
-            decision.flags.out_of_memory
-            or decision.flags.unreduced
-            or parts.precision.repeats(decision)
-        ):
-            if decision.flags.out_of_memory:
-                self.plan, batch, following = halve(parts, self.plan, batch.step, self._telemetry)
-                self._following = (following,)
-                timeline.mark("other")
-            elif decision.flags.unreduced:
-                parts.gradient.track_usage(parts.masked)
-                announce_usage(parts, self._telemetry)
-            else:
-                parts.gradient.discard()
-            accumulated = parts.gradient.accumulate(batch, divisors, timeline)
-            decision = self._agree(accumulated)
+        decision = self._agree(gradient.accumulate(batch, divisors, self._timeline))
+        while self._repeats(decision):
+            batch = self._prepare_again(batch, decision)
+            decision = self._agree(gradient.accumulate(batch, divisors, self._timeline))
         following = self._next()
-        report = StepReport(
-            step=batch.step + 1,
-            samples=batch.size,
-            terms=parts.gradient.terms,
-            sums=decision.sums,
-            divisors=divisors,
-            lr=parts.optimizer.rate(batch.step),
-            peak_bytes=max(decision.peak_bytes),
-            unit=self.task.unit,
-            loss_scale=parts.precision.loss_scale,
-            flop_count=self._account.flop_count,
-        )
         last = following is None
+        report = report_of(parts, batch, divisors, decision, self._account.flop_count)
         due = last or report.step % self.train.log_every_steps == 0
+        self._update(batch, report, due=due)
+        with self._account.uncounted():
+            self._finish_step(report, due=due, last=last, stop=decision.flags.stop)
+        return following, decision
+
+    def _repeats(self, decision: StepDecision) -> bool:
+        """Return whether the batch must run again. Equal on all ranks; call it once per run."""
+        flags, precision = decision.flags, self._parts.model.precision
+        return flags.out_of_memory or flags.unreduced or precision.repeats(decision)
+
+    def _prepare_again(self, batch: RankBatch, decision: StepDecision) -> RankBatch:
+        """Remove what prevented the step; return its batch, maybe in smaller micro-batches.
+
+        All ranks must call this.
+        """
+        parts = self._parts
+        if decision.flags.out_of_memory:
+            self.plan, batch, following = halve(parts, self.plan, batch.step, self._telemetry)
+            self._following = (following,)
+            self._timeline.mark("other")
+        elif decision.flags.unreduced:
+            parts.step.gradient.track_usage(parts.data.masked)
+            announce_usage(parts, self._telemetry)
+        else:
+            parts.step.gradient.discard()
+        return batch
+
+    def _update(self, batch: RankBatch, report: StepReport, *, due: bool) -> None:
+        """Update the parameters with the agreed gradient, and count the step.
+
+        All ranks must call this.
+        """
+        parts, step, replicas = self._parts, self._parts.step, self._parts.model.replicas
         parts.state.poll()
-        shard = sum(batch.weights()) / sum(divisors) if report.counted else 0.0
+        shard = sum(batch.weights()) / sum(report.divisors) if report.counted else 0.0
         if report.counted:
-            parts.gradient.require_kept()
-            report.norm = parts.optimizer.norm(shard)
+            step.gradient.require_kept()
+            report.norm = step.optimizer.norm(shard)
         self._weighed.judge(counted=report.counted)
         self._reporter.before_update(report)
         with self._stopping.update():
             refused: bool | Tensor = True
-            if report.norm is not None and parts.strategy.moves(shard):
-                refused = parts.optimizer.update(batch.step, decision.sums, report.norm)
-            parts.gradient.state.end(refused=refused)
-            parts.strategy.after_update(batch.step, shard, refused=refused)
+            if report.norm is not None and step.strategy.moves(shard):
+                refused = step.optimizer.update(batch.step, report.sums, report.norm)
+            step.gradient.state.end(refused=refused)
+            step.strategy.after_update(batch.step, shard, refused=refused)
             report.leave_device()
             self.steps_done = report.step
             self._reporter.updated(report, due=due)
-        parts.gradient.discard()
+        step.gradient.discard()
         self._heartbeat.step(report.step)
-        timeline.mark("optimizer")
-        if parts.replicas.due(report.step):
-            parts.replicas.compare(report.step)
-            timeline.mark("other")
-        with self._account.uncounted():
-            self._finish_step(report, due=due, last=last, stop=decision.flags.stop)
-        return following, decision
+        self._timeline.mark("optimizer")
+        if replicas.due(report.step):
+            replicas.compare(report.step)
+            self._timeline.mark("other")
 
     def _agree(self, accumulated: Accumulated) -> StepDecision:
         """The control operation of a step, or the one before the first.
@@ -275,7 +275,7 @@ class Trainer:
         """
         status = self._status(accumulated)
         self._timeline.mark("data", then="communication")
-        decision = self._parts.control.exchange(status)
+        decision = self._parts.step.control.exchange(status)
         self._timeline.mark("communication", then="optimizer")
         return decision
 
@@ -300,23 +300,17 @@ class Trainer:
         """The batch after this step's, fetched when it is first asked for."""
         if self._following is None:
             with self._account.uncounted():
-                self._following = (self._parts.batches.take(),)
+                self._following = (self._parts.data.batches.take(),)
         return self._following[0]
 
     def _finish_step(self, report: StepReport, *, due: bool, last: bool, stop: bool) -> None:
         """Evaluation, checkpoint and report, where they are due. All ranks must call this."""
         self._reporter.write_pending()
-        self._hear_forecast()
-        train = self.train
+        train, parts = self.train, self._parts
         if last:
-            self._parts.strategy.settle()
-        every = train.eval.every_steps
-        if (
-            self._parts.eval_dataset is not None
-            and every
-            and (last or report.step % every == 0)
-            and (last or not stop)
-        ):
+            parts.step.strategy.settle()
+        every = train.eval.every_steps if parts.data.splits.evaluation is not None else None
+        if every and (last or (report.step % every == 0 and not stop)):
             report.evaluated = self._evaluate()
             self._timeline.mark("eval")
             due = True
@@ -329,19 +323,21 @@ class Trainer:
         self._timeline.begin()
         self._reporter.finish(report, due=due, saved=saved)
 
-    def _hear_forecast(self) -> None:
+    def _add_forecast(self) -> None:
+        """Add the memory forecast to the plan, once it is there. Between steps; never waits."""
         plan = self._account.poll(self.plan)
         if plan is not self.plan:
             self.plan = plan
             report_plan(self._parts, plan, self._telemetry)
 
     def _evaluate(self) -> dict[str, float]:
-        assert self._parts.eval_dataset is not None
+        strategy, dataset = self._parts.step.strategy, self._parts.data.splits.evaluation
+        assert dataset is not None
         assert self.plan.micro_batch_size is not None
-        average_statistics(self._parts.strategy.model, self.ranks)
+        average_statistics(strategy.model, self.ranks)
         found = evaluate(
-            self._parts.strategy,
-            self._parts.eval_dataset,
+            strategy,
+            dataset,
             self.ranks,
             micro_batch_size=self.plan.micro_batch_size,
             seed=self.train.seed,
@@ -360,18 +356,20 @@ class Trainer:
         """
         parts = self._parts
         self._heartbeat.mark("checkpoint")
-        parts.replicas.compare(self.steps_done)  # A divergent model is not saved.
-        average_statistics(parts.strategy.model, self.ranks)
-        final = self.steps_done == parts.length.steps
-        held = parts.inventory.stored(self.ranks)  # Not under the lock: it waits for the others.
-        if unsaved := parts.inventory.newly_unsaved(held["unsaved"]):
+        parts.model.replicas.compare(self.steps_done)  # A divergent model is not saved.
+        average_statistics(parts.step.strategy.model, self.ranks)
+        final = self.steps_done == parts.data.splits.length.steps
+        held = parts.model.inventory.stored(
+            self.ranks
+        )  # Not under the lock: it waits for the others.
+        if unsaved := parts.model.inventory.newly_unsaved(held["unsaved"]):
             self._telemetry.warn(not_saved(unsaved))
         with self._stopping.save():
             self._saved_step = self.steps_done
             parts.state.save(
                 self.steps_done,
-                parts.strategy,
-                parts.optimizer.inner,
+                parts.step.strategy,
+                parts.step.optimizer.inner,
                 held=held,
                 ends=ends,
                 final=final,
@@ -384,14 +382,14 @@ class Trainer:
         Called on rank 0 by another thread, or on the way out.
         """
         parts = self._parts
-        if self.steps_done > max(self._saved_step, parts.steps_done):
+        if self.steps_done > max(self._saved_step, parts.data.steps_done):
             self._reporter.write_unwritten()
-            at_begin = parts.gradient.state.at_begin(self.steps_done)
+            at_begin = parts.step.gradient.state.at_begin(self.steps_done)
             parts.state.save(
                 self.steps_done,
-                parts.strategy,
-                parts.optimizer.inner,
-                held=parts.inventory.stored_alone(at_begin, self.ranks),
+                parts.step.strategy,
+                parts.step.optimizer.inner,
+                held=parts.model.inventory.stored_alone(at_begin, self.ranks),
                 buffers={} if at_begin is None else at_begin.own(),
                 ends=True,
                 final=False,

@@ -1,7 +1,8 @@
 """Report of a run's memory and FLOPs: the forecast when it arrives, and a comparison at the end.
 
 Only rank 0 reports. The forecast is computed beside the run (``engine.memory.forecast_process``)
-and arrives some seconds after the first steps; the plan is then announced again, with the forecast.
+and arrives some seconds after the first steps; the loop reads it between two steps, and announces
+the plan again, with the forecast.
 
 Forecast and measurement are the same quantity: the bytes that tensors hold. On CUDA torch's
 allocator has the peak of the whole run. On the CPU tensors are counted in the first two steps

@@ -76,7 +76,7 @@ def train(
     trainer._train = train_from_here  # type: ignore[method-assign] # micro-batches of the checks before it are left out
 
     def look(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        if not before_the_loop or optimizer is not trainer._parts.optimizer.inner:
+        if not before_the_loop or optimizer is not trainer._parts.step.optimizer.inner:
             return  # One of the checks, or one that a sharded optimizer drives inside.
         names = {id(parameter): name for name, parameter in task.built.named_parameters()}
         seen.rates.append(optimizer.param_groups[0]["lr"])

@@ -114,7 +114,7 @@ def train(
     told.steps_done, told.micro_batches = trainer.steps_done, task.micro_batches[4:]
     told.weights = {name: cases.whole(value) for name, value in task.built.state_dict().items()}
     if ranks.world_size == 1:
-        told.state = trainer._parts.optimizer.inner.state_dict()["state"]
+        told.state = trainer._parts.step.optimizer.inner.state_dict()["state"]
     return told
 
 

@@ -368,7 +368,7 @@ class Ended(NamedTuple):
 
 def ended(ranks: Ranks, kind: type[Line], folder: Path, more: dict[str, Any]) -> Ended:
     trainer = train(kind(), folder, ranks, **{"steps": 8, "checkpoint": {"every_steps": 4}, **more})
-    state = trainer._parts.strategy.model_state()
+    state = trainer._parts.step.strategy.model_state()
     names = ("weight", "bias", "count") if ranks.first else ()
     weights = {name: state[name].clone() for name in names if name in state}
     warnings = [event["message"] for event in events(folder, "warning")]

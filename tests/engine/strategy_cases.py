@@ -121,7 +121,7 @@ def moments(ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path) -> d
     folder.mkdir(parents=True, exist_ok=True)
     trainer = Trainer(spec, plan, toy_task(toy, folder), ranks, folder)
     trainer.run()
-    inner: Any = trainer._parts.optimizer.inner
+    inner: Any = trainer._parts.step.optimizer.inner
     return {
         "inside": sum(_numbers(state) for state in getattr(inner, "optim", inner).state.values()),
         "outside": sum(_numbers(state) for state in inner.state.values())
@@ -129,7 +129,7 @@ def moments(ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path) -> d
         else 0,
         "gathered": len(getattr(inner, "_all_state_dicts", [])),
         "parameters": sum(
-            parameter.numel() for parameter in trainer._parts.strategy.model.parameters()
+            parameter.numel() for parameter in trainer._parts.step.strategy.model.parameters()
         ),
     }
 

@@ -246,7 +246,7 @@ class OwnSettings(Line):
 
 def test_a_groups_own_settings_of_the_optimizer_hold(tmp_path: Path) -> None:
     trainer = train(OwnSettings(), tmp_path, optimizer={"name": "adamw", "lr": 0.1})
-    (state, *_) = trainer._parts.optimizer.inner.state.values()
+    (state, *_) = trainer._parts.step.optimizer.inner.state.values()
     assert state["max_exp_avg_sq"].abs().max() > 0
 
 

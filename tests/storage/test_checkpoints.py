@@ -91,6 +91,18 @@ def test_a_name_means_the_newest_a_step_or_the_best(database: Database) -> None:
     assert found(30) is None
 
 
+def test_a_checkpoint_of_a_later_attempt_is_newer_also_at_an_earlier_step(
+    database: Database,
+) -> None:
+    """A later attempt goes on from an earlier step if the newest checkpoint is damaged."""
+    claimed = scenes.run(database)
+    publish(database, claimed, 20)
+    claimed = again(database, claimed)
+    publish(database, claimed, 10)
+    claimed = again(database, claimed)
+    assert [one.step for one in claimed.published] == [10, 20]
+
+
 def test_without_values_there_is_no_best(database: Database) -> None:
     claimed = scenes.run(database)
     publish(database, claimed, 10)

@@ -195,6 +195,20 @@ def test_a_step_of_an_attempt_that_is_not_the_newest_is_refused(database: Databa
     assert scenes.state_of(database, claimed.job_id) is JobState.RUNNING
 
 
+def test_a_step_of_an_earlier_attempt_is_refused(database: Database) -> None:
+    first = scenes.run(database)
+    scenes.end(database, first, Reason.KILLED)
+    scenes.release(database, first)
+    scenes.skip_backoff(database, first.job_id)
+    scenes.start(database, first.job_id)
+    before = scenes.state_of(database, first.job_id)
+    with database.jobs() as session:
+        assert not transitions.take(
+            session, first.job_id, "fail", attempt=1, reason="late", actor="ada"
+        )
+    assert scenes.state_of(database, first.job_id) is before
+
+
 def test_a_queued_job_is_cancelled_at_once(database: Database) -> None:
     job_id = scenes.submit(database)
     with database.jobs() as session:

@@ -1,0 +1,123 @@
+"""Parts of one rank of one run: its model, its data, its step.
+
+Not here: their construction (``engine.loop.assembly``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from torch.utils.data import Dataset
+
+from lockstep.domain.spec.job import JobSpec
+from lockstep.domain.spec.train import Train
+from lockstep.domain.training.plan import BatchPlan
+from lockstep.domain.verify.orders import VerifyOrder
+from lockstep.engine.checkpoints.state import TrainingState
+from lockstep.engine.data.loader import Batches, RunLength
+from lockstep.engine.model.precision import Precision
+from lockstep.engine.preflight.additivity_check import Checked
+from lockstep.engine.runtime.control import Control
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.runtime.telemetry import Telemetry
+from lockstep.engine.state.inventory import Inventory
+from lockstep.engine.step.gradient import GradientStep
+from lockstep.engine.step.optimizer import Optimizer
+from lockstep.engine.step.replicas import ReplicaCheck
+from lockstep.engine.strategies.base import Strategy
+from lockstep.engine.task.interface import Batch, Task
+
+
+@dataclass(frozen=True)
+class RunInputs:
+    """Inputs of one rank of one run, as ``engine.loop.trainer.Trainer`` takes them."""
+
+    train: Train
+    plan: BatchPlan
+    """Its micro-batch may be open."""
+    task: Task
+    ranks: Ranks
+    folder: Path
+    telemetry: Telemetry
+    resumes: bool
+    spec: JobSpec | None
+    code: Path | None
+    order: VerifyOrder
+
+
+@dataclass(frozen=True)
+class Model:
+    """Model of the task, with all that belongs to it under any strategy."""
+
+    module: nn.Module
+    inventory: Inventory
+    precision: Precision
+    replicas: ReplicaCheck
+    parameters: int
+    """Numbers in its parameters, over all ranks once."""
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Datasets of the task."""
+
+    train: Dataset[Any]
+    size: int
+    """Samples of the training dataset."""
+    evaluation: Dataset[Any] | None
+    """None where nothing is evaluated."""
+    evaluation_size: int
+    length: RunLength
+
+
+@dataclass(frozen=True)
+class Found:
+    """Result of the checks of model and data before the first step."""
+
+    warnings: list[str]
+    """Reasons for a dependence of the run on its layout (``engine.preflight.repeatability``)."""
+    probed: Checked
+    """Result of the additivity check of the loss."""
+    moved: list[str]
+    """Names of parameters that a call of the loss changes."""
+    needs_several: bool
+    """True if no micro-batch may hold a single sample, because of BatchNorm."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Parts that compute a step."""
+
+    strategy: Strategy
+    gradient: GradientStep
+    optimizer: Optimizer
+    control: Control
+
+
+@dataclass(frozen=True)
+class Data:
+    """Samples of a run, and its loader."""
+
+    splits: Splits
+    sample: Any
+    """The first of the training dataset."""
+    masked: Batch
+    """That sample collated, for masked passes."""
+    batches: Batches
+    steps_done: int
+    """Steps of the checkpoint that the run resumes from; 0 at a fresh start."""
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """All parts of one rank of one run."""
+
+    model: Model
+    found: Found
+    step: Step
+    data: Data
+    state: TrainingState
+    """Has the plan, with a micro-batch."""
