@@ -1,4 +1,4 @@
-"""Tasks and runs for ``test_starts``, in a module that the pool's ranks can import."""
+"""Tasks and runs for ``tests.engine.loop.test_start``, in a module that the pool's ranks can import."""
 
 from __future__ import annotations
 

@@ -1,0 +1,49 @@
+"""What the ranks of the pool do for ``tests.engine.strategies.test_buckets``: train a toy, and note where the gradients lie
+at each update.
+
+Not here: what is expected (``tests.engine.strategies.test_buckets``).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from lockstep.engine.runtime.ranks import Ranks
+from tests.engine import cases
+from tests.engine.toy import Toy
+
+
+class Lies(NamedTuple):
+    """One step's gradients."""
+
+    count: int
+    storages: frozenset[int]
+    """Addresses of the memory that they are parts of."""
+
+
+def where_gradients_lie(
+    ranks: Ranks, settings: dict[str, Any], folder: Path
+) -> tuple[list[Lies], list[str]]:
+    """At each update; and the parameters that had a gradient at the end."""
+    found: list[Lies] = []
+
+    def look(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        gradients = [
+            p.grad
+            for group in optimizer.param_groups
+            for p in group["params"]
+            if p.grad is not None
+        ]
+        storages = {gradient.untyped_storage().data_ptr() for gradient in gradients}
+        found.append(Lies(len(gradients), frozenset(storages)))
+
+    hook = register_optimizer_step_pre_hook(look)
+    try:
+        seen = cases.train(ranks, Toy(), settings, folder)
+    finally:
+        hook.remove()
+    return found, seen.left_over
