@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
 from lockstep.worker.launch.fork_client import ForkServer
+from tests.engine import contract
 from tests.engine.launcher.attempts import until
 from tests.engine.pool import Pool
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Record the distances that a test of the contract measures (``make contract``)."""
+    with contract.recorded(item):
+        return (yield)
 
 
 @pytest.fixture(scope="session")

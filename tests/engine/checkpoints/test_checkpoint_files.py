@@ -49,8 +49,9 @@ def names(parent: Path) -> list[str]:
     return sorted(path.name for path in parent.iterdir())
 
 
+@pytest.mark.contract(28)
 @pytest.mark.parametrize("name", ["fsync", "open", "rename", "mkdir"])
-def test_c28_a_failure_at_any_file_operation_leaves_the_older_checkpoint(
+def test_a_failure_at_any_file_operation_leaves_the_older_checkpoint(
     tmp_path: Path, name: str
 ) -> None:
     saver(tmp_path).write(1, state(1.0))
@@ -94,9 +95,8 @@ def small_files() -> Iterator[None]:
     signal.signal(signal.SIGXFSZ, handler)
 
 
-def test_c28_a_file_that_cannot_grow_is_a_storage_failure(
-    tmp_path: Path, small_files: None
-) -> None:
+@pytest.mark.contract(28)
+def test_a_file_that_cannot_grow_is_a_storage_failure(tmp_path: Path, small_files: None) -> None:
     with pytest.raises(EngineError, match="step 3 could not be written") as caught:
         saver(tmp_path).write(3, state(3.0))
     assert caught.value.reason == "storage"
@@ -119,8 +119,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
+@pytest.mark.contract(28)
 @pytest.mark.row
-def test_c28_a_full_disk_costs_the_new_checkpoint_and_not_the_older_ones(
+def test_a_full_disk_costs_the_new_checkpoint_and_not_the_older_ones(
     small_disk: Path, drill: Drill
 ) -> None:
     drill.begin("F18", "no room for the next checkpoint")
@@ -139,6 +140,7 @@ def test_c28_a_full_disk_costs_the_new_checkpoint_and_not_the_older_ones(
     assert newest(small_disk) == 2.0
 
 
+@pytest.mark.contract(28)
 @pytest.mark.parametrize(
     ("damage", "why"),
     [
@@ -152,7 +154,7 @@ def test_c28_a_full_disk_costs_the_new_checkpoint_and_not_the_older_ones(
         ("foreign", "format 99"),
     ],
 )
-def test_c28_whatever_was_damaged_is_found_and_named(tmp_path: Path, damage: str, why: str) -> None:
+def test_whatever_was_damaged_is_found_and_named(tmp_path: Path, damage: str, why: str) -> None:
     folder = saver(tmp_path).write(1, state(1.0)).folder
     file, manifest = folder / "state.pt", folder / "manifest.json"
     content, document = bytearray(file.read_bytes()), json.loads(manifest.read_text())
@@ -176,7 +178,8 @@ def test_c28_whatever_was_damaged_is_found_and_named(tmp_path: Path, damage: str
         checkpoint.verify(folder)
 
 
-def test_c28_every_bit_of_a_checkpoint_counts(tmp_path: Path) -> None:
+@pytest.mark.contract(28)
+def test_every_bit_of_a_checkpoint_counts(tmp_path: Path) -> None:
     folder = saver(tmp_path).write(1, {"model": {"w": torch.ones(4)}}).folder
     file = folder / "state.pt"
     content = file.read_bytes()

@@ -74,8 +74,9 @@ def check_bitwise(
             assert values.get(name) == old[step].get(name)
 
 
+@pytest.mark.contract(26)
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
-def test_c26_stopped_after_any_step_a_run_ends_bitwise_equal_in_the_same_layout(
+def test_stopped_after_any_step_a_run_ends_bitwise_equal_in_the_same_layout(
     pool: Pool, tmp_path: Path, world_size: int
 ) -> None:
     options = OPTIONS | {
@@ -92,8 +93,9 @@ def test_c26_stopped_after_any_step_a_run_ends_bitwise_equal_in_the_same_layout(
         check_bitwise(whole, again, tmp_path / "whole", folder, step)
 
 
+@pytest.mark.contract(26)
 @pytest.mark.parametrize("name", ["ddp", "zero1"])
-def test_c26_a_run_whose_steps_are_one_micro_batch_ends_bitwise_equal_too(
+def test_a_run_whose_steps_are_one_micro_batch_ends_bitwise_equal_too(
     pool: Pool, tmp_path: Path, name: str
 ) -> None:
     """On three ranks, where a sum that is divided and a part that is multiplied by a third are
@@ -103,6 +105,7 @@ def test_c26_a_run_whose_steps_are_one_micro_batch_ends_bitwise_equal_too(
     check_bitwise(whole, again, tmp_path / "whole", tmp_path / "again", 8)
 
 
+@pytest.mark.contract(26)
 @pytest.mark.parametrize(
     "mutant",
     [
@@ -113,7 +116,7 @@ def test_c26_a_run_whose_steps_are_one_micro_batch_ends_bitwise_equal_too(
         mutants.buffers_not_restored,
     ],
 )
-def test_c26_dropping_any_restored_component_fails_this_check(
+def test_dropping_any_restored_component_fails_this_check(
     pool: Pool, tmp_path: Path, mutant: Any
 ) -> None:
     toy = dataclasses.replace(TOY, buffer=True)
@@ -122,7 +125,8 @@ def test_c26_dropping_any_restored_component_fails_this_check(
         check_bitwise(whole, again, tmp_path / "whole", tmp_path / "again", 8)
 
 
-def test_c26_buckets_that_are_built_anew_after_the_first_step_fail_this_check(
+@pytest.mark.contract(26)
+def test_buckets_that_are_built_anew_after_the_first_step_fail_this_check(
     pool: Pool, tmp_path: Path
 ) -> None:
     wide = Toy(items=33, double=False, width=512)
@@ -138,7 +142,8 @@ def test_c26_buckets_that_are_built_anew_after_the_first_step_fail_this_check(
     check_bitwise(whole, again, right / "whole", right / "again", 8)
 
 
-def test_c26_a_stop_saves_what_a_run_that_goes_on_saves_at_that_step(
+@pytest.mark.contract(26)
+def test_a_stop_saves_what_a_run_that_goes_on_saves_at_that_step(
     pool: Pool, tmp_path: Path
 ) -> None:
     options = OPTIONS | {"checkpoint": {"every_steps": 1, "keep_last": 100}}
@@ -158,7 +163,8 @@ def test_c26_a_stop_saves_what_a_run_that_goes_on_saves_at_that_step(
     assert len(stopped_after) == 3
 
 
-def test_c27_resumed_on_other_numbers_of_ranks_a_run_has_the_same_items_and_is_equal_to_rounding(
+@pytest.mark.contract(27)
+def test_resumed_on_other_numbers_of_ranks_a_run_has_the_same_items_and_is_equal_to_rounding(
     pool: Pool, tmp_path: Path
 ) -> None:
     toy = Toy(items=33, noise=True)
@@ -175,7 +181,8 @@ def test_c27_resumed_on_other_numbers_of_ranks_a_run_has_the_same_items_and_is_e
         assert [sorted(batch) for batch in mine] == [sorted(batch) for batch in items[step:]]
 
 
-def test_c30_a_run_resumed_at_step_10000_fetches_what_one_at_step_0_does_before_its_first_batch(
+@pytest.mark.contract(30)
+def test_a_run_resumed_at_step_10000_fetches_what_one_at_step_0_does_before_its_first_batch(
     pool: Pool, tmp_path: Path
 ) -> None:
     options = OPTIONS | {"steps": 10_002, "checkpoint": {"every_steps": None}, "eval": {}}

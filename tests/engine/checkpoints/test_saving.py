@@ -86,8 +86,9 @@ def check(rows: list[dict[str, Any]]) -> None:
         )
 
 
+@pytest.mark.contract(28)
 @pytest.mark.parametrize("how", ["background", "final", "replaced"])
-def test_c28_a_save_killed_at_any_file_operation_leaves_a_checkpoint_that_loads(
+def test_a_save_killed_at_any_file_operation_leaves_a_checkpoint_that_loads(
     how: str, quick_folder: Path
 ) -> None:
     rows = kills(how, quick_folder)
@@ -103,10 +104,9 @@ def test_c28_a_save_killed_at_any_file_operation_leaves_a_checkpoint_that_loads(
         assert published[-1] == [2.0]
 
 
+@pytest.mark.contract(28)
 @pytest.mark.parametrize("how", ["in_place", "pruned_first"])
-def test_c28_saving_in_place_or_deleting_first_fails_this_check(
-    how: str, quick_folder: Path
-) -> None:
+def test_saving_in_place_or_deleting_first_fails_this_check(how: str, quick_folder: Path) -> None:
     with pytest.raises(AssertionError):
         check(kills(how, quick_folder))
 
@@ -123,7 +123,8 @@ def tied_state(device: str = "cpu") -> dict[str, Any]:
     }
 
 
-def test_c29_a_copy_is_equal_shares_nothing_and_keeps_what_is_tied() -> None:
+@pytest.mark.contract(29)
+def test_a_copy_is_equal_shares_nothing_and_keeps_what_is_tied() -> None:
     given = tied_state()
     taken = HostCopy(torch.device("cpu")).take(given)
     assert taken["optimizer"]["lr"] == 0.1
@@ -137,7 +138,8 @@ def test_c29_a_copy_is_equal_shares_nothing_and_keeps_what_is_tied() -> None:
     assert taken["optimizer"]["state"][0]["step"] == 1
 
 
-def test_c29_the_same_memory_is_filled_again_and_again() -> None:
+@pytest.mark.contract(29)
+def test_the_same_memory_is_filled_again_and_again() -> None:
     copies = HostCopy(torch.device("cpu"))
 
     def places(taken: dict[str, Any]) -> list[int]:
@@ -159,8 +161,9 @@ def saved(folder: Path, step: int) -> dict[str, Any]:
     return checkpoint.load(folder / f"checkpoints/step-{step:08d}")
 
 
+@pytest.mark.contract(29)
 @pytest.mark.parametrize("world_size", [1, 2])
-def test_c29_a_checkpoint_begun_at_a_step_holds_that_step_while_training_goes_on(
+def test_a_checkpoint_begun_at_a_step_holds_that_step_while_training_goes_on(
     pool: Pool, tmp_path: Path, world_size: int
 ) -> None:
     blocking = OPTIONS | {"checkpoint": {"every_steps": 2, "keep_last": 10, "background": False}}
@@ -178,14 +181,16 @@ def test_c29_a_checkpoint_begun_at_a_step_holds_that_step_while_training_goes_on
     assert [event["step"] for event in events(tmp_path / "background", "checkpoint")] == [2, 4, 6]
 
 
-def test_c29_writing_the_live_state_fails_this_check(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(29)
+def test_writing_the_live_state_fails_this_check(pool: Pool, tmp_path: Path) -> None:
     blocking = OPTIONS | {"checkpoint": {"every_steps": 2, "keep_last": 10, "background": False}}
     pool.run(cases.train, Toy(), blocking, tmp_path / "blocking", world_size=1)
     pool.run(cases.train, Toy(), OPTIONS, tmp_path / "background", no_copy_is_made, world_size=1)
     assert not same(saved(tmp_path / "background", 2), saved(tmp_path / "blocking", 2))
 
 
-def test_c29_a_save_returns_before_it_is_written_and_says_so_once_it_is(tmp_path: Path) -> None:
+@pytest.mark.contract(29)
+def test_a_save_returns_before_it_is_written_and_says_so_once_it_is(tmp_path: Path) -> None:
     ready, told = threading.Event(), []
     given = saver(tmp_path)
     given._durable = told.append
@@ -201,7 +206,8 @@ def test_c29_a_save_returns_before_it_is_written_and_says_so_once_it_is(tmp_path
     assert checkpoint.verify(told[0].folder) == 1
 
 
-def test_c29_at_most_one_checkpoint_is_being_written_and_a_second_waits_for_it(
+@pytest.mark.contract(29)
+def test_at_most_one_checkpoint_is_being_written_and_a_second_waits_for_it(
     tmp_path: Path,
 ) -> None:
     ready, warnings = threading.Event(), []
@@ -219,7 +225,8 @@ def test_c29_at_most_one_checkpoint_is_being_written_and_a_second_waits_for_it(
     assert "raise checkpoint.every_steps" in warnings[0]
 
 
-def test_c29_what_fails_in_the_thread_is_raised_at_the_next_poll(tmp_path: Path) -> None:
+@pytest.mark.contract(29)
+def test_what_fails_in_the_thread_is_raised_at_the_next_poll(tmp_path: Path) -> None:
     given = saver(tmp_path / "missing")
     (tmp_path / "missing").touch()  # A file where the folder should be.
     given.begin(1, state(1.0))
@@ -230,7 +237,8 @@ def test_c29_what_fails_in_the_thread_is_raised_at_the_next_poll(tmp_path: Path)
     given.poll()  # Once.
 
 
-def test_c29_a_run_whose_checkpoint_fails_ends_with_the_reason_and_the_step(
+@pytest.mark.contract(29)
+def test_a_run_whose_checkpoint_fails_ends_with_the_reason_and_the_step(
     pool: Pool, tmp_path: Path
 ) -> None:
     (tmp_path / "run").mkdir()
@@ -240,7 +248,8 @@ def test_c29_a_run_whose_checkpoint_fails_ends_with_the_reason_and_the_step(
     assert caught.value.reason == "storage"
 
 
-def test_c29_without_memory_for_a_copy_training_waits_and_the_job_is_told(tmp_path: Path) -> None:
+@pytest.mark.contract(29)
+def test_without_memory_for_a_copy_training_waits_and_the_job_is_told(tmp_path: Path) -> None:
     warnings: list[str] = []
     given = saver(tmp_path)
     given._warn = warnings.append
@@ -255,7 +264,8 @@ def test_c29_without_memory_for_a_copy_training_waits_and_the_job_is_told(tmp_pa
     ]
 
 
-def test_c29_a_failing_step_leaves_the_checkpoint_that_was_being_written_a_moment(
+@pytest.mark.contract(29)
+def test_a_failing_step_leaves_the_checkpoint_that_was_being_written_a_moment(
     pool: Pool, tmp_path: Path
 ) -> None:
     options = OPTIONS | {"checkpoint": {"every_steps": 3}}
@@ -268,11 +278,12 @@ def test_c29_a_failing_step_leaves_the_checkpoint_that_was_being_written_a_momen
 # --- on a device
 
 
+@pytest.mark.contract(29)
 @pytest.mark.gpu
 @pytest.mark.skipif(
     not torch.cuda.is_available(), reason="NOT RUN: this machine has no CUDA device"
 )
-def test_c29_on_a_device_the_copy_is_that_of_its_step_though_the_update_is_queued_at_once() -> None:
+def test_on_a_device_the_copy_is_that_of_its_step_though_the_update_is_queued_at_once() -> None:
     device = torch.device("cuda")
     weights = torch.zeros(64, 1024, 1024, device=device)
     moments = torch.zeros(64, 1024, 1024, device=device)

@@ -64,10 +64,11 @@ def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 # --- C42
 
 
+@pytest.mark.contract(42)
 @pytest.mark.parametrize(
     "kind", ["folder", "state.pt", "safetensors", "state dict", "folder of weights", "job"]
 )
-def test_c42_the_weights_are_those_that_were_named_and_everything_else_begins_anew(
+def test_the_weights_are_those_that_were_named_and_everything_else_begins_anew(
     pool: Pool, tmp_path: Path, kind: str
 ) -> None:
     weights, final = trained(pool, tmp_path / "first")
@@ -102,7 +103,8 @@ def test_c42_the_weights_are_those_that_were_named_and_everything_else_begins_an
     assert events(tmp_path / "second", "resumed") == []
 
 
-def test_c42_a_run_from_given_weights_is_the_run_of_a_model_that_is_built_with_them(
+@pytest.mark.contract(42)
+def test_a_run_from_given_weights_is_the_run_of_a_model_that_is_built_with_them(
     pool: Pool, tmp_path: Path
 ) -> None:
     untrained = initial(TOY).state_dict()
@@ -115,7 +117,8 @@ def test_c42_a_run_from_given_weights_is_the_run_of_a_model_that_is_built_with_t
     assert equal(plain[0].weights, given[0].weights)
 
 
-def test_c42_a_run_that_goes_on_does_not_look_at_the_first_weights_again(
+@pytest.mark.contract(42)
+def test_a_run_that_goes_on_does_not_look_at_the_first_weights_again(
     pool: Pool, tmp_path: Path
 ) -> None:
     weights, final = trained(pool, tmp_path / "first")
@@ -125,8 +128,9 @@ def test_c42_a_run_that_goes_on_does_not_look_at_the_first_weights_again(
     assert equal(seen.weights, weights)
 
 
+@pytest.mark.contract(42)
 @pytest.mark.parametrize("world_size", [1, 2])
-def test_c42_a_mismatch_is_named_key_by_key_on_all_ranks(
+def test_a_mismatch_is_named_key_by_key_on_all_ranks(
     pool: Pool, tmp_path: Path, world_size: int
 ) -> None:
     weights = initial(TOY).state_dict()
@@ -144,14 +148,16 @@ def test_c42_a_mismatch_is_named_key_by_key_on_all_ranks(
     )
 
 
-def test_c42_many_mismatches_are_counted() -> None:
+@pytest.mark.contract(42)
+def test_many_mismatches_are_counted() -> None:
     there = {f"layer{index}": torch.zeros(1) for index in range(20)}
     found = fingerprint.sentence(fingerprint.differences(there, {}, formats=False))
     assert found.startswith("unexpected: layer0; unexpected: layer1; ")
     assert found.endswith("; and 12 more")
 
 
-def test_c42_numbers_are_converted_to_the_models_format(tmp_path: Path) -> None:
+@pytest.mark.contract(42)
+def test_numbers_are_converted_to_the_models_format(tmp_path: Path) -> None:
     weights = {
         name: value.to(torch.bfloat16) for name, value in nn.Linear(3, 3).state_dict().items()
     }
@@ -162,8 +168,9 @@ def test_c42_numbers_are_converted_to_the_models_format(tmp_path: Path) -> None:
     assert torch.equal(model.weight, weights["weight"].float())
 
 
+@pytest.mark.contract(42)
 @pytest.mark.parametrize("write", ["ours", "the library's"])
-def test_c42_tied_weights_need_be_there_under_one_name_only(tmp_path: Path, write: str) -> None:
+def test_tied_weights_need_be_there_under_one_name_only(tmp_path: Path, write: str) -> None:
     torch.manual_seed(1)
     first, second = Tied(), Tied()
     path = tmp_path / "tied.safetensors"
@@ -179,6 +186,7 @@ def test_c42_tied_weights_need_be_there_under_one_name_only(tmp_path: Path, writ
     assert second.out.weight is second.tokens.weight
 
 
+@pytest.mark.contract(42)
 @pytest.mark.parametrize(
     ("name", "content", "message", "reason"),
     [
@@ -196,7 +204,7 @@ def test_c42_tied_weights_need_be_there_under_one_name_only(tmp_path: Path, writ
         ),
     ],
 )
-def test_c42_what_holds_no_weights_is_refused_by_name(
+def test_what_holds_no_weights_is_refused_by_name(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     name: str,
@@ -222,6 +230,7 @@ def test_c42_what_holds_no_weights_is_refused_by_name(
 # --- C43
 
 
+@pytest.mark.contract(43)
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -238,7 +247,7 @@ def test_c42_what_holds_no_weights_is_refused_by_name(
         ),
     ],
 )
-def test_c43_a_checkpoint_of_another_model_or_dataset_is_refused_with_what_differs(
+def test_a_checkpoint_of_another_model_or_dataset_is_refused_with_what_differs(
     pool: Pool, tmp_path: Path, changed: dict[str, Any], message: str
 ) -> None:
     _, final = trained(pool, tmp_path / "first")
@@ -255,7 +264,8 @@ def test_c43_a_checkpoint_of_another_model_or_dataset_is_refused_with_what_diffe
     assert "the checkpoint resume belongs" in str(caught.value)
 
 
-def test_c43_parameters_in_another_order_are_refused_though_their_shapes_are_the_same(
+@pytest.mark.contract(43)
+def test_parameters_in_another_order_are_refused_though_their_shapes_are_the_same(
     pool: Pool, tmp_path: Path
 ) -> None:
     _, final = trained(pool, tmp_path / "first")
@@ -272,7 +282,8 @@ def test_c43_parameters_in_another_order_are_refused_though_their_shapes_are_the
     assert caught.value.reason == "bad_spec"
 
 
-def test_c43_a_dataset_that_is_another_each_time_is_a_warning(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(43)
+def test_a_dataset_that_is_another_each_time_is_a_warning(pool: Pool, tmp_path: Path) -> None:
     _, final = trained(pool, tmp_path / "first")
     shutil.copytree(final, tmp_path / "again/resume")
     pool.run(cases.train, TOY, OPTIONS, tmp_path / "again", mutants.items_of_chance, world_size=1)
@@ -288,6 +299,7 @@ def looks(value: Any) -> fingerprint.Samples:
     return {"0": fingerprint.look(value)}
 
 
+@pytest.mark.contract(43)
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -312,12 +324,13 @@ def looks(value: Any) -> fingerprint.Samples:
         (None, 0),
     ],
 )
-def test_c43_other_samples_look_different(one: Any, other: Any) -> None:
+def test_other_samples_look_different(one: Any, other: Any) -> None:
     assert fingerprint.other_samples(looks(one), looks(other))
     assert not fingerprint.other_samples(looks(one), looks(one))
 
 
-def test_c43_the_last_bits_of_a_decoder_do_not_count_and_another_picture_does() -> None:
+@pytest.mark.contract(43)
+def test_the_last_bits_of_a_decoder_do_not_count_and_another_picture_does() -> None:
     torch.manual_seed(0)
     picture = torch.randint(0, 255, (1, 3, 32, 32), dtype=torch.uint8)
     decoded = (picture.int() + torch.randint(0, 2, picture.shape)).clamp(0, 255).to(torch.uint8)
@@ -330,7 +343,8 @@ def test_c43_the_last_bits_of_a_decoder_do_not_count_and_another_picture_does() 
     assert fingerprint.other_samples(looks(picture / 255), looks(another / 255))
 
 
-def test_c43_what_is_remembered_is_plain_and_survives_the_checkpoint(tmp_path: Path) -> None:
+@pytest.mark.contract(43)
+def test_what_is_remembered_is_plain_and_survives_the_checkpoint(tmp_path: Path) -> None:
     sample = {
         "x": torch.rand(2, 3),
         "text": ["a", b"b", None, True],

@@ -70,9 +70,10 @@ def fetched(dataset: Augmented, size: int, workers: int = 0, epoch: int = 0) -> 
     ]
 
 
+@pytest.mark.contract(25)
 @pytest.mark.parametrize(("name", "draw"), DRAWS.items(), ids=DRAWS.keys())
 @pytest.mark.parametrize("drawing", [{0}, {17}, {5, 6, 23}, set(range(24))], ids=len)
-def test_c25_items_draw_the_same_in_whichever_micro_batch_the_first_draw_is(
+def test_items_draw_the_same_in_whichever_micro_batch_the_first_draw_is(
     name: str, draw: Callable[[], float], drawing: set[int]
 ) -> None:
     wanted = expected(draw, drawing)
@@ -81,29 +82,33 @@ def test_c25_items_draw_the_same_in_whichever_micro_batch_the_first_draw_is(
         assert fetched(Augmented(draw, drawing), size) == wanted
 
 
+@pytest.mark.contract(25)
 @pytest.mark.parametrize("workers", [1, 2])
-def test_c25_items_draw_the_same_in_worker_processes(workers: int) -> None:
+def test_items_draw_the_same_in_worker_processes(workers: int) -> None:
     for drawing in ({17}, {2, 20}):
         assert fetched(Augmented(np.random.rand, drawing), 3, workers) == expected(
             np.random.rand, drawing
         )
 
 
-def test_c25_the_epoch_is_part_of_the_seed() -> None:
+@pytest.mark.contract(25)
+def test_the_epoch_is_part_of_the_seed() -> None:
     one, two = (fetched(Augmented(random.random, {3}), 4, epoch=epoch) for epoch in (0, 1))
     assert one == expected(random.random, {3}, 0)
     assert two == expected(random.random, {3}, 1)
     assert one[3] != two[3]
 
 
-def test_c25_only_the_micro_batch_of_the_first_draw_is_fetched_again() -> None:
+@pytest.mark.contract(25)
+def test_only_the_micro_batch_of_the_first_draw_is_fetched_again() -> None:
     dataset = Augmented(random.random, {9, 13})
     fetched(dataset, 4)
     # Once to see whether it was its items that drew, and once with their seeds.
     assert dataset.fetched == {index: 3 if 8 <= index < 12 else 1 for index in range(24)}
 
 
-def test_c25_items_that_draw_nothing_are_never_seeded(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.contract(25)
+def test_items_that_draw_nothing_are_never_seeded(monkeypatch: pytest.MonkeyPatch) -> None:
     seeded: list[int] = []
     monkeypatch.setattr(ItemSeeds, "seed", lambda _, epoch, index: seeded.append(index))
     dataset = Augmented(random.random, set())
@@ -112,7 +117,8 @@ def test_c25_items_that_draw_nothing_are_never_seeded(monkeypatch: pytest.Monkey
     assert seeded == []
 
 
-def test_c25_draws_of_others_in_between_are_not_taken_for_an_items() -> None:
+@pytest.mark.contract(25)
+def test_draws_of_others_in_between_are_not_taken_for_an_items() -> None:
     seeds = ItemSeeds(3)
     for draw in DRAWS.values():
         draw()
@@ -120,7 +126,8 @@ def test_c25_draws_of_others_in_between_are_not_taken_for_an_items() -> None:
     assert not seeds.draws
 
 
-def test_c25_draws_of_others_cost_one_fetch_in_all() -> None:
+@pytest.mark.contract(25)
+def test_draws_of_others_cost_one_fetch_in_all() -> None:
     seeds, fetches = ItemSeeds(3), []
     for _ in range(5):
         random.random()
@@ -130,7 +137,8 @@ def test_c25_draws_of_others_cost_one_fetch_in_all() -> None:
     )  # The first draw is behind the first settling, so the second is looked into.
 
 
-def test_c25_draws_while_collating_are_repeatable_too() -> None:
+@pytest.mark.contract(25)
+def test_draws_while_collating_are_repeatable_too() -> None:
     def make(samples: list[float]) -> list[float]:
         return [sample + random.random() for sample in samples]
 
@@ -142,7 +150,8 @@ def test_c25_draws_while_collating_are_repeatable_too() -> None:
     assert found[0] == found[1]
 
 
-def test_c25_an_item_that_fails_by_an_unseeded_draw_is_tried_with_its_own() -> None:
+@pytest.mark.contract(25)
+def test_an_item_that_fails_by_an_unseeded_draw_is_tried_with_its_own() -> None:
     def fragile(seeded: bool) -> float:
         drawn = random.random()
         if not seeded:
@@ -152,7 +161,8 @@ def test_c25_an_item_that_fails_by_an_unseeded_draw_is_tried_with_its_own() -> N
     assert 0 <= ItemSeeds(3).fetch(fragile) < 1
 
 
-def test_c25_an_items_own_error_comes_through() -> None:
+@pytest.mark.contract(25)
+def test_an_items_own_error_comes_through() -> None:
     def failing(_: bool) -> Any:
         raise KeyError("no such file")
 
@@ -171,7 +181,8 @@ class Slow(Augmented):
         return index + first + self.draw()
 
 
-def test_c25_a_replan_does_not_draw_beside_what_is_still_being_fetched() -> None:
+@pytest.mark.contract(25)
+def test_a_replan_does_not_draw_beside_what_is_still_being_fetched() -> None:
     plan, _ = planned(
         {"batch": {"size": 8, "micro_size": 4}, "optimizer": {"name": "sgd"}, "steps": 40}, 1
     )
@@ -205,7 +216,8 @@ def test_c25_a_replan_does_not_draw_beside_what_is_still_being_fetched() -> None
     loader.close()
 
 
-def test_c25_a_generator_is_put_back_where_it_was() -> None:
+@pytest.mark.contract(25)
+def test_a_generator_is_put_back_where_it_was() -> None:
     before = randomness.host_state()
     with randomness.unchanged_generators(torch.device("cpu")):
         for draw in DRAWS.values():
@@ -214,8 +226,9 @@ def test_c25_a_generator_is_put_back_where_it_was() -> None:
     assert randomness.host_state() == before
 
 
+@pytest.mark.contract(25)
 @pytest.mark.parametrize(("name", "draw"), DRAWS.items(), ids=DRAWS.keys())
-def test_c25_every_kind_of_draw_shows_in_the_state(name: str, draw: Callable[[], float]) -> None:
+def test_every_kind_of_draw_shows_in_the_state(name: str, draw: Callable[[], float]) -> None:
     before = randomness.host_state()
     draw()
     assert randomness.host_state() != before

@@ -87,8 +87,9 @@ def items(loader: Batches) -> list[list[int]]:
     return found
 
 
+@pytest.mark.contract(7)
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
-def test_c07_every_item_comes_once_per_epoch_for_every_size(world_size: int) -> None:
+def test_every_item_comes_once_per_epoch_for_every_size(world_size: int) -> None:
     for size in range(1, 51):
         batch, micro = 1 + size % 7, 1 + size % 3
         shares = [
@@ -99,8 +100,9 @@ def test_c07_every_item_comes_once_per_epoch_for_every_size(world_size: int) -> 
         assert seen == dict.fromkeys(range(size), 2), (size, batch, micro)
 
 
+@pytest.mark.contract(7)
 @pytest.mark.parametrize("workers", [0, 1, 2])
-def test_c07_threads_and_worker_processes_bring_the_same_items_in_the_same_order(
+def test_threads_and_worker_processes_bring_the_same_items_in_the_same_order(
     workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -113,7 +115,8 @@ def test_c07_threads_and_worker_processes_bring_the_same_items_in_the_same_order
     )
 
 
-def test_c07_a_thread_that_starts_in_the_middle_fetches_the_next_batches_once(
+@pytest.mark.contract(7)
+def test_a_thread_that_starts_in_the_middle_fetches_the_next_batches_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("lockstep.engine.data.loader._IN_LINE_SECONDS", 0.0)
@@ -134,7 +137,8 @@ def test_c07_a_thread_that_starts_in_the_middle_fetches_the_next_batches_once(
     loader.close()
 
 
-def test_c07_a_new_plan_discards_the_fetched_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.contract(7)
+def test_a_new_plan_discards_the_fetched_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lockstep.engine.data.loader._IN_LINE_SECONDS", 0.0)
     monkeypatch.setattr("lockstep.engine.data.loader._IN_LINE_TRIES", 1)
     loader = batches(Numbers(24), 8, 4, 1, 0, epochs=1, in_line=False)
@@ -147,8 +151,9 @@ def test_c07_a_new_plan_discards_the_fetched_batches(monkeypatch: pytest.MonkeyP
     assert items(loader) == whole
 
 
+@pytest.mark.contract(7)
 @pytest.mark.parametrize("workers", [0, 2])
-def test_c07_every_item_is_fetched_and_trained_on_once(
+def test_every_item_is_fetched_and_trained_on_once(
     pool: Pool, tmp_path: Path, workers: int
 ) -> None:
     log = tmp_path / "fetched"
@@ -174,7 +179,8 @@ def test_c07_every_item_is_fetched_and_trained_on_once(
     assert Counter(item for batch in run for item in batch) == Counter(range(37))
 
 
-def test_c07_a_run_over_a_hundred_million_items_starts_at_once_at_any_step() -> None:
+@pytest.mark.contract(7)
+def test_a_run_over_a_hundred_million_items_starts_at_once_at_any_step() -> None:
     dataset = Numbers(10**8)
     loader = None
 
@@ -192,7 +198,8 @@ def test_c07_a_run_over_a_hundred_million_items_starts_at_once_at_any_step() -> 
     loader.close()
 
 
-def test_c08_the_items_of_a_step_are_the_same_for_every_layout() -> None:
+@pytest.mark.contract(8)
+def test_the_items_of_a_step_are_the_same_for_every_layout() -> None:
     # 13 items in batches of 5: batches run across the ends of epochs.
     expected = [sorted(ids) for ids in items(batches(Numbers(13), 5, 5, 1, 0, steps=9))]
     for world_size in (1, 2, 3, 4):
@@ -206,7 +213,8 @@ def test_c08_the_items_of_a_step_are_the_same_for_every_layout() -> None:
             ] == expected
 
 
-def test_c08_the_order_is_a_function_of_the_seed_and_the_epoch() -> None:
+@pytest.mark.contract(8)
+def test_the_order_is_a_function_of_the_seed_and_the_epoch() -> None:
     def order(seed: int) -> list[int]:
         return list(
             chain.from_iterable(items(batches(Numbers(30), 10, 10, 1, 0, epochs=2, seed=seed)))
@@ -218,7 +226,8 @@ def test_c08_the_order_is_a_function_of_the_seed_and_the_epoch() -> None:
     assert sorted(order(1)[:30]) == sorted(order(1)[30:]) == list(range(30))
 
 
-def test_c08_what_an_item_draws_depends_on_seed_epoch_and_item_alone(
+@pytest.mark.contract(8)
+def test_what_an_item_draws_depends_on_seed_epoch_and_item_alone(
     pool: Pool, tmp_path: Path
 ) -> None:
     toy = Toy(items=11, noise=True, weigh="samples")

@@ -76,9 +76,10 @@ def check_skipped(told: list[Told], expected: Expected, folder: Path, step: int)
     assert f"step {step + 1} " in warning
 
 
+@pytest.mark.contract(17)
 @pytest.mark.parametrize("like", ["host", "device"])
 @pytest.mark.parametrize(("world_size", "micro", "start"), [(1, 4, 8), (2, 2, 0), (2, 2, 10)])
-def test_c17_a_step_with_a_nan_is_skipped_as_if_its_batch_had_no_weight(
+def test_a_step_with_a_nan_is_skipped_as_if_its_batch_had_no_weight(
     pool: Pool,
     tmp_path: Path,
     batches: list[list[int]],
@@ -96,9 +97,10 @@ def test_c17_a_step_with_a_nan_is_skipped_as_if_its_batch_had_no_weight(
     assert records(tmp_path)[3]["train/loss"] == "NaN"
 
 
+@pytest.mark.contract(17)
 @pytest.mark.parametrize("like", ["host", "device"])
 @pytest.mark.parametrize("name", ["manual", "zero1", "fsdp"])
-def test_c17_no_strategy_moves_what_it_shards_by_a_nan(
+def test_no_strategy_moves_what_it_shards_by_a_nan(
     pool: Pool, tmp_path: Path, batches: list[list[int]], name: str, like: str
 ) -> None:
     odd = Odd(nan=(once_in(batches, 0),), steep=(once_in(batches, 2),))
@@ -111,8 +113,9 @@ def test_c17_no_strategy_moves_what_it_shards_by_a_nan(
         assert distance(one.weights, expected.weights) <= 1e-12
 
 
+@pytest.mark.contract(17)
 @pytest.mark.parametrize("like", ["host", "device"])
-def test_c17_a_skipped_step_leaves_the_models_buffers_as_they_were(
+def test_a_skipped_step_leaves_the_models_buffers_as_they_were(
     pool: Pool, tmp_path: Path, batches: list[list[int]], like: str
 ) -> None:
     odd = Odd(nan=(once_in(batches, 2),))
@@ -122,7 +125,8 @@ def test_c17_a_skipped_step_leaves_the_models_buffers_as_they_were(
         assert float(one.weights["calls"]) == (STEPS - 1) * BATCH / 2 / 2
 
 
-def test_c17_an_update_all_the_same_fails_this_check(
+@pytest.mark.contract(17)
+def test_an_update_all_the_same_fails_this_check(
     pool: Pool, tmp_path: Path, batches: list[list[int]]
 ) -> None:
     odd = Odd(nan=(once_in(batches, 2),))
@@ -133,8 +137,9 @@ def test_c17_an_update_all_the_same_fails_this_check(
         check_skipped(told, without(batches, 2), tmp_path, 2)
 
 
+@pytest.mark.contract(17)
 @pytest.mark.parametrize("like", ["host", "device"])
-def test_c17_a_gradient_that_is_nan_is_skipped_though_its_loss_is_finite(
+def test_a_gradient_that_is_nan_is_skipped_though_its_loss_is_finite(
     pool: Pool, tmp_path: Path, batches: list[list[int]], like: str
 ) -> None:
     odd = Odd(steep=(once_in(batches, 3),))
@@ -144,8 +149,9 @@ def test_c17_a_gradient_that_is_nan_is_skipped_though_its_loss_is_finite(
     assert math.isfinite(records(tmp_path)[4]["train/loss"])
 
 
+@pytest.mark.contract(17)
 @pytest.mark.parametrize("like", ["host", "device"])
-def test_c17_a_step_that_is_neither_clipped_nor_logged_is_looked_at_too(
+def test_a_step_that_is_neither_clipped_nor_logged_is_looked_at_too(
     pool: Pool, tmp_path: Path, batches: list[list[int]], like: str
 ) -> None:
     odd = Odd(steep=(once_in(batches, 2),))
@@ -158,7 +164,8 @@ def test_c17_a_step_that_is_neither_clipped_nor_logged_is_looked_at_too(
     assert records(tmp_path)[3]["train/grad_norm"] == "NaN"
 
 
-def test_c17_stop_ends_all_ranks_before_the_update_with_the_real_value_in_the_log(
+@pytest.mark.contract(17)
+def test_stop_ends_all_ranks_before_the_update_with_the_real_value_in_the_log(
     pool: Pool, tmp_path: Path, batches: list[list[int]]
 ) -> None:
     odd = Odd(nan=(once_in(batches, 2, 6),))
@@ -171,7 +178,8 @@ def test_c17_stop_ends_all_ranks_before_the_update_with_the_real_value_in_the_lo
     assert records(tmp_path)[3]["train/loss"] == "NaN"
 
 
-def test_c17_on_a_device_stop_comes_one_step_late_and_the_weights_have_never_seen_it(
+@pytest.mark.contract(17)
+def test_on_a_device_stop_comes_one_step_late_and_the_weights_have_never_seen_it(
     pool: Pool, tmp_path: Path, batches: list[list[int]]
 ) -> None:
     odd = Odd(nan=(once_in(batches, 2, 6),))
@@ -206,9 +214,10 @@ def test_c17_on_a_device_stop_comes_one_step_late_and_the_weights_have_never_see
     assert records(tmp_path / "late")[3]["train/loss"] == "NaN"
 
 
+@pytest.mark.contract(17)
 @pytest.mark.parametrize("like", ["host", "device"])
 @pytest.mark.parametrize("optimizer", [ADAMW, SGD], ids=["adamw", "sgd"])
-def test_c17_a_skipped_first_step_leaves_weights_moments_and_counters_as_they_were(
+def test_a_skipped_first_step_leaves_weights_moments_and_counters_as_they_were(
     pool: Pool, tmp_path: Path, batches: list[list[int]], optimizer: dict[str, Any], like: str
 ) -> None:
     odd = Odd(nan=(once_in(batches, 0),))
@@ -220,8 +229,9 @@ def test_c17_a_skipped_first_step_leaves_weights_moments_and_counters_as_they_we
     assert all(not value.any() for state in told.state.values() for value in state.values())
 
 
+@pytest.mark.contract(17)
 @pytest.mark.parametrize("world_size", [1, 2])
-def test_c17_a_nan_in_the_first_batch_names_the_step_on_all_ranks(
+def test_a_nan_in_the_first_batch_names_the_step_on_all_ranks(
     pool: Pool, tmp_path: Path, batches: list[list[int]], world_size: int
 ) -> None:
     odd = Odd(nan=(once_in(batches, 0),))
@@ -234,7 +244,8 @@ def test_c17_a_nan_in_the_first_batch_names_the_step_on_all_ranks(
     assert len(told) == world_size
 
 
-def test_c17_skipping_says_so_ever_more_rarely_and_ends_when_it_does_not_help(
+@pytest.mark.contract(17)
+def test_skipping_says_so_ever_more_rarely_and_ends_when_it_does_not_help(
     pool: Pool, tmp_path: Path
 ) -> None:
     odd = Odd(nan=tuple(range(40)))

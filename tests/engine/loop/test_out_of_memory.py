@@ -40,6 +40,7 @@ def undisturbed(
     return pool.run(cases.train, toy, options, folder, world_size=world_size)
 
 
+@pytest.mark.contract(36)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize(
     ("world_size", "rank", "only_last", "after"),
@@ -52,7 +53,7 @@ def undisturbed(
         (3, None, True, 2),
     ],
 )
-def test_c36_the_run_ends_as_if_nothing_had_happened(
+def test_the_run_ends_as_if_nothing_had_happened(
     pool: Pool,
     tmp_path: Path,
     place: str,
@@ -77,7 +78,8 @@ def test_c36_the_run_ends_as_if_nothing_had_happened(
     assert sorted(records(tmp_path / "short")) == [1, 2, 3, 4]
 
 
-def test_c36_from_the_first_step_on_it_is_bitwise_a_run_that_was_started_at_that_size(
+@pytest.mark.contract(36)
+def test_from_the_first_step_on_it_is_bitwise_a_run_that_was_started_at_that_size(
     pool: Pool, tmp_path: Path
 ) -> None:
     toy = Toy(items=60, width=200, double=False, noise=True, dropout=0.2, buffer=True)
@@ -90,7 +92,8 @@ def test_c36_from_the_first_step_on_it_is_bitwise_a_run_that_was_started_at_that
         assert records(tmp_path / "short")[step]["train/loss"] == values["train/loss"]
 
 
-def test_c36_the_batch_is_the_references_whatever_fitted(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(36)
+def test_the_batch_is_the_references_whatever_fitted(pool: Pool, tmp_path: Path) -> None:
     short = partial(shortage, "backward", rank=0, samples=1, after=3)
     seen = pool.run(
         cases.train, TOY, OPTIONS | {"clip_grad_norm": None}, tmp_path, short, world_size=2
@@ -109,7 +112,8 @@ def test_c36_the_batch_is_the_references_whatever_fitted(pool: Pool, tmp_path: P
     assert distance(seen[0].weights, expected.weights) <= 1e-12
 
 
-def test_c36_the_plan_is_announced_again_and_a_warning_says_why(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(36)
+def test_the_plan_is_announced_again_and_a_warning_says_why(pool: Pool, tmp_path: Path) -> None:
     pool.run(
         cases.train,
         TOY,
@@ -131,8 +135,9 @@ def test_c36_the_plan_is_announced_again_and_a_warning_says_why(pool: Pool, tmp_
     )
 
 
+@pytest.mark.contract(36)
 @pytest.mark.parametrize("world_size", [1, 3])
-def test_c36_one_sample_that_does_not_fit_ends_all_ranks_with_advice(
+def test_one_sample_that_does_not_fit_ends_all_ranks_with_advice(
     pool: Pool, tmp_path: Path, world_size: int
 ) -> None:
     short = partial(shortage, "forward", rank=0, samples=0)
@@ -143,7 +148,8 @@ def test_c36_one_sample_that_does_not_fit_ends_all_ranks_with_advice(
     assert caught.value.reason == "out_of_memory"
 
 
-def test_c36_a_checkpoint_after_it_resumes_bitwise(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(36)
+def test_a_checkpoint_after_it_resumes_bitwise(pool: Pool, tmp_path: Path) -> None:
     options = OPTIONS | {"steps": 8, "checkpoint": {"every_steps": 4, "keep_last": 5}}
     short = partial(shortage, "mid_backward", rank=1, samples=3, after=4)
     whole = pool.run(cases.train, TOY, options, tmp_path / "whole", short, world_size=2)
@@ -155,8 +161,9 @@ def test_c36_a_checkpoint_after_it_resumes_bitwise(pool: Pool, tmp_path: Path) -
         assert torch.equal(value, again[0].weights[name]), name
 
 
+@pytest.mark.contract(36)
 @pytest.mark.parametrize("place", PLACES)
-def test_c36_gradients_of_two_formats_do_not_keep_a_rank_from_saying_so(
+def test_gradients_of_two_formats_do_not_keep_a_rank_from_saying_so(
     pool: Pool, tmp_path: Path, place: str
 ) -> None:
     short = partial(shortage, place, rank=1, samples=3, after=3, only_last=True)
@@ -171,7 +178,8 @@ def test_c36_gradients_of_two_formats_do_not_keep_a_rank_from_saying_so(
         assert distance(one.weights, other.weights) <= 1e-6
 
 
-def test_c36_an_item_that_does_not_fit_is_not_counted_as_a_micro_batch(
+@pytest.mark.contract(36)
+def test_an_item_that_does_not_fit_is_not_counted_as_a_micro_batch(
     pool: Pool, tmp_path: Path
 ) -> None:
     options: dict[str, Any] = {

@@ -63,8 +63,9 @@ def without_times(folder: Path) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.contract(37, 38)
 @pytest.mark.parametrize(("world_size", "workers"), [(1, 0), (2, 0), (3, 2), (4, 0)])
-def test_c37_c38_two_identical_runs_are_equal_bit_by_bit(
+def test_two_identical_runs_are_equal_bit_by_bit(
     pool: Pool, tmp_path: Path, world_size: int, workers: int
 ) -> None:
     loader = {"workers": workers}
@@ -81,7 +82,8 @@ def test_c37_c38_two_identical_runs_are_equal_bit_by_bit(
     assert {line["step"] for line in written[0]} == set(range(1, 9))
 
 
-def test_c37_worker_processes_change_nothing(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(37)
+def test_worker_processes_change_nothing(pool: Pool, tmp_path: Path) -> None:
     # Without a model that draws on the host: with workers it has the generators to itself.
     toy = Toy(items=33, double=False, noise=True, own_dropout=0.2)
     one, other = (
@@ -91,13 +93,15 @@ def test_c37_worker_processes_change_nothing(pool: Pool, tmp_path: Path) -> None
     assert without_times(tmp_path / "0") == without_times(tmp_path / "2")
 
 
-def test_c38_another_seed_shows_in_the_metrics(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(38)
+def test_another_seed_shows_in_the_metrics(pool: Pool, tmp_path: Path) -> None:
     train(pool, tmp_path / "one", 1)
     train(pool, tmp_path / "two", 1, seed=8)
     assert without_times(tmp_path / "one") != without_times(tmp_path / "two")
 
 
-def test_c38_what_may_differ_is_declared_and_nothing_else_is() -> None:
+@pytest.mark.contract(38)
+def test_what_may_differ_is_declared_and_nothing_else_is() -> None:
     timed = {metric.name for metric in metrics.METRICS if metrics.of_the_machine(metric.name)}
     kept = {metric.name for metric in metrics.METRICS} - timed
     assert kept == {
@@ -120,11 +124,12 @@ CADENCES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.contract(41)
 @pytest.mark.parametrize(
     "toy", [TOY, Toy(items=33, double=False, noise=True)], ids=["model draws", "items draw"]
 )
 @pytest.mark.parametrize("workers", [0, 2])
-def test_c41_evaluation_logging_and_checkpoints_change_no_weight(
+def test_evaluation_logging_and_checkpoints_change_no_weight(
     pool: Pool, tmp_path: Path, toy: Toy, workers: int
 ) -> None:
     loader = {"workers": workers}
@@ -136,8 +141,9 @@ def test_c41_evaluation_logging_and_checkpoints_change_no_weight(
         assert all(torch.equal(value, other[name]) for name, value in one.items())
 
 
+@pytest.mark.contract(39)
 @pytest.mark.parametrize("weigh", ["tokens", "samples", "terms"])
-def test_c39_every_number_follows_from_the_raw_log(pool: Pool, tmp_path: Path, weigh: str) -> None:
+def test_every_number_follows_from_the_raw_log(pool: Pool, tmp_path: Path, weigh: str) -> None:
     toy = Toy(items=33, weigh=weigh)
     train(pool, tmp_path, toy=toy)
     (plan,) = events(tmp_path, "plan")
@@ -176,7 +182,8 @@ def test_c39_every_number_follows_from_the_raw_log(pool: Pool, tmp_path: Path, w
             )
 
 
-def test_c39_what_is_said_is_what_is_written(
+@pytest.mark.contract(39)
+def test_what_is_said_is_what_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cases.train(Ranks(), TOY, OPTIONS | {"eval": {"every_steps": 8}}, tmp_path)
@@ -201,7 +208,8 @@ def finished(account: MemoryReport, plan: BatchPlan) -> dict[str, float]:
     return account.flop_count.rates(samples_per_second=100.0)
 
 
-def test_c39_rates_of_computation_follow_from_what_the_run_says_of_itself(tmp_path: Path) -> None:
+@pytest.mark.contract(39)
+def test_rates_of_computation_follow_from_what_the_run_says_of_itself(tmp_path: Path) -> None:
     plan, spec = cases.planned(OPTIONS, 1)
     with contextlib.closing(Telemetry(tmp_path, writes=True)) as telemetry:
         account = MemoryReport(spec, Ranks(), telemetry, None)

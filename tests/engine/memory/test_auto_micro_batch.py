@@ -222,7 +222,8 @@ def test_a_run_with_auto_settles_its_plan_and_trains_what_a_run_of_that_size_tra
     assert found[0].weights == named[0].weights
 
 
-def test_c26_a_resumed_run_takes_its_checkpoints_size_instead_of_searching(
+@pytest.mark.contract(26)
+def test_a_resumed_run_takes_its_checkpoints_size_instead_of_searching(
     pool: Pool, tmp_path: Path
 ) -> None:
     first = partial(auto_micro_batch_cases.train_with_auto, steps=2)

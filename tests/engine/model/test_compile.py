@@ -45,8 +45,9 @@ def run(
     return found
 
 
+@pytest.mark.contract(44)
 @pytest.mark.parametrize("world_size", [1, 2])
-def test_c44_slots_that_synchronise_and_slots_that_do_not_share_one_graph(
+def test_slots_that_synchronise_and_slots_that_do_not_share_one_graph(
     pool: Pool, tmp_path: Path, world_size: int
 ) -> None:
     options = spec(12 * world_size, 4, eval={"every_steps": 2}, checkpoint={"every_steps": 3})
@@ -62,7 +63,8 @@ def test_c44_slots_that_synchronise_and_slots_that_do_not_share_one_graph(
         assert distance(one.weights, expected.weights) <= 1e-12
 
 
-def test_c44_ragged_slots_are_compiled_once_more_for_all_sizes(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(44)
+def test_ragged_slots_are_compiled_once_more_for_all_sizes(pool: Pool, tmp_path: Path) -> None:
     # Slots of 4, 4, 3 samples in most steps; of 3 and 2 in the last one, which is smaller.
     toy, options = Toy(items=38), spec(11, 4, epochs=1) | {"steps": None}
     found = run(pool, tmp_path, 1, options, toy)
@@ -77,14 +79,16 @@ def test_c44_ragged_slots_are_compiled_once_more_for_all_sizes(pool: Pool, tmp_p
     assert distance(found[0].seen.weights, expected.weights) <= 1e-12
 
 
-def test_c44_an_empty_slot_compiles_nothing(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(44)
+def test_an_empty_slot_compiles_nothing(pool: Pool, tmp_path: Path) -> None:
     # Shares of 3, 2, 2 samples in slots of one: two ranks have an empty slot at the end.
     found = run(pool, tmp_path, 3, spec(7, 1))
     assert {tuple(one.graphs) for one in found} == {(1,) * STEPS}
 
 
+@pytest.mark.contract(44)
 @pytest.mark.parametrize("name", ["manual", "zero1", "fsdp"])
-def test_c44_every_strategy_compiles_once_also_blocks_that_are_computed_again(
+def test_every_strategy_compiles_once_also_blocks_that_are_computed_again(
     pool: Pool, tmp_path: Path, name: str
 ) -> None:
     toy, options = (
@@ -100,7 +104,8 @@ def test_c44_every_strategy_compiles_once_also_blocks_that_are_computed_again(
         assert distance(one.seen.weights, expected.weights) <= 1e-12
 
 
-def test_c44_a_warm_up_that_is_compiled_too_fails_this_check(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(44)
+def test_a_warm_up_that_is_compiled_too_fails_this_check(pool: Pool, tmp_path: Path) -> None:
     (found,) = pool.run(
         compile_cases.train,
         Toy(),
@@ -125,8 +130,9 @@ def test_a_compiled_run_saves_the_models_own_names_and_another_goes_on_uncompile
     assert distance(plain.weights, found.seen.weights) <= 1e-12
 
 
+@pytest.mark.contract(44)
 @pytest.mark.parametrize("checkpointed", [False, True], ids=["kept", "recomputed"])
-def test_c44_buckets_of_a_compiled_model_are_reduced_while_it_is_differentiated(
+def test_buckets_of_a_compiled_model_are_reduced_while_it_is_differentiated(
     pool: Pool, *, checkpointed: bool
 ) -> None:
     for plain, compiled in pool.run(compile_cases.launched_early, checkpointed, world_size=2):

@@ -32,8 +32,9 @@ OFTEN = OPTIONS | {"eval": {"every_steps": 2}, "checkpoint": {"every_steps": 3, 
 STATISTICS = ("norm.running_mean", "norm.running_var")
 
 
+@pytest.mark.contract(24)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
-def test_c24_statistics_become_the_mean_of_the_ranks(pool: Pool, dtype: torch.dtype) -> None:
+def test_statistics_become_the_mean_of_the_ranks(pool: Pool, dtype: torch.dtype) -> None:
     ranks = pool.run(normalization_cases.averaged, dtype, world_size=3)
     for name, after in ranks[0][1].items():
         before = [states[0][name] for states in ranks]
@@ -53,9 +54,8 @@ def test_c24_statistics_become_the_mean_of_the_ranks(pool: Pool, dtype: torch.dt
         )
 
 
-def test_c24_a_runs_statistics_are_the_mean_of_what_each_rank_saw(
-    pool: Pool, tmp_path: Path
-) -> None:
+@pytest.mark.contract(24)
+def test_a_runs_statistics_are_the_mean_of_what_each_rank_saw(pool: Pool, tmp_path: Path) -> None:
     found = [
         one.weights for one in pool.run(cases.train, TOY, OFTEN, tmp_path / "often", world_size=3)
     ]
@@ -83,7 +83,8 @@ def test_c24_a_runs_statistics_are_the_mean_of_what_each_rank_saw(
     assert all(torch.equal(saved[name], value) for name, value in found[0].items())
 
 
-def test_c24_an_evaluation_sees_the_mean(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(24)
+def test_an_evaluation_sees_the_mean(pool: Pool, tmp_path: Path) -> None:
     pool.run(cases.train, TOY, OFTEN, tmp_path / "often", world_size=3)
     pool.run(
         cases.train, TOY, OFTEN, tmp_path / "own", mutants.statistics_of_each_rank, world_size=3
@@ -93,7 +94,8 @@ def test_c24_an_evaluation_sees_the_mean(pool: Pool, tmp_path: Path) -> None:
     assert found[2]["train/loss"] == own[2]["train/loss"]
 
 
-def test_c24_batch_norm_that_is_not_declared_is_refused(tmp_path: Path) -> None:
+@pytest.mark.contract(24)
+def test_batch_norm_that_is_not_declared_is_refused(tmp_path: Path) -> None:
     plan, spec = cases.planned(OPTIONS, 1)
     with pytest.raises(
         EngineError,
@@ -102,7 +104,8 @@ def test_c24_batch_norm_that_is_not_declared_is_refused(tmp_path: Path) -> None:
         Trainer(spec, plan, ToyTask(TOY), Ranks(), tmp_path).run()
 
 
-def test_c24_the_built_in_tasks_have_no_batch_norm() -> None:
+@pytest.mark.contract(24)
+def test_the_built_in_tasks_have_no_batch_norm() -> None:
     for name, args in (("image_classification", {}), ("causal_lm", {"layers": 1})):
         assert not any(
             isinstance(module, _BatchNorm) for module in BUILT_IN[name](**args).model().modules()
@@ -121,7 +124,8 @@ class Looking(ToyTask):
         return super().evaluate(model, batch)
 
 
-def test_c24_an_evaluation_runs_the_model_without_its_wrapper(tmp_path: Path) -> None:
+@pytest.mark.contract(24)
+def test_an_evaluation_runs_the_model_without_its_wrapper(tmp_path: Path) -> None:
     task = Looking()
     plan, spec = cases.planned(OPTIONS | {"eval": {"every_steps": 2}}, 1)
     Trainer(spec, plan, task, Ranks(), tmp_path).run()

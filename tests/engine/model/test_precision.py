@@ -48,7 +48,8 @@ def one_step(micro_batches: int) -> dict[str, Any]:
     return spec(1, "bf16", batch=batch, steps=1, clip_grad_norm=None)
 
 
-def test_c12_256_micro_batches_in_bf16_add_up_as_in_float64(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(12)
+def test_256_micro_batches_in_bf16_add_up_as_in_float64(pool: Pool, tmp_path: Path) -> None:
     toy = Toy(double=False, items=300, weigh="tokens")
     ((seen, expected),) = pool.run(
         precision_cases.micro_gradients, toy, one_step(256), tmp_path, world_size=1
@@ -57,7 +58,8 @@ def test_c12_256_micro_batches_in_bf16_add_up_as_in_float64(pool: Pool, tmp_path
     assert distance(seen.gradients[0], expected) <= 1e-5
 
 
-def test_c12_gradients_of_bf16_parameters_fail_this_check(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(12)
+def test_gradients_of_bf16_parameters_fail_this_check(pool: Pool, tmp_path: Path) -> None:
     toy = Toy(double=False, items=300)
     ((seen, expected),) = pool.run(
         precision_cases.narrow_gradients, toy, one_step(256), tmp_path, world_size=1
@@ -65,7 +67,8 @@ def test_c12_gradients_of_bf16_parameters_fail_this_check(pool: Pool, tmp_path: 
     assert distance(seen.gradients[0], expected) > 1e-3
 
 
-def test_c12_trainable_parameters_in_bf16_are_refused_by_name() -> None:
+@pytest.mark.contract(12)
+def test_trainable_parameters_in_bf16_are_refused_by_name() -> None:
     model = initial(SINGLE)
     model.out.to(torch.bfloat16)
     with pytest.raises(
@@ -78,8 +81,9 @@ def test_c12_trainable_parameters_in_bf16_are_refused_by_name() -> None:
     require_wide_parameters(model, accumulates_in_float32=False)
 
 
+@pytest.mark.contract(12)
 @pytest.mark.parametrize("name", ["bf16", "fp16"])
-def test_c12_a_summed_cross_entropy_runs_in_float32_on_narrow_logits(name: Any) -> None:
+def test_a_summed_cross_entropy_runs_in_float32_on_narrow_logits(name: Any) -> None:
     layer = nn.Linear(8, 10)
     with Precision(name).autocast():
         logits = layer(torch.randn(4, 8))
@@ -145,7 +149,8 @@ def test_a_narrow_run_stays_near_the_float32_one(
 # runs are compared exactly.
 
 
-def test_c15_scaling_changes_neither_weights_nor_logged_norms(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(15)
+def test_scaling_changes_neither_weights_nor_logged_norms(pool: Pool, tmp_path: Path) -> None:
     seen = pool.run(cases.train, Toy(), spec(3, "fp16"), tmp_path, world_size=2)
     expected = reference(
         Toy(), spec(3, "fp16"), batches_of([one.micro_batches for one in seen], [BATCH] * STEPS, 3)
@@ -157,8 +162,9 @@ def test_c15_scaling_changes_neither_weights_nor_logged_norms(pool: Pool, tmp_pa
     assert {line["train/loss_scale"] for line in lines} == {Scaler.START}
 
 
+@pytest.mark.contract(15)
 @pytest.mark.parametrize("world_size", [1, 2])
-def test_c15_the_gradient_is_unscaled_once_per_step(
+def test_the_gradient_is_unscaled_once_per_step(
     pool: Pool, tmp_path: Path, world_size: int
 ) -> None:
     counts = pool.run(
@@ -167,8 +173,9 @@ def test_c15_the_gradient_is_unscaled_once_per_step(
     assert counts == [STEPS] * world_size
 
 
+@pytest.mark.contract(15)
 @pytest.mark.parametrize(("world_size", "victim"), [(1, 0), (2, 1), (3, 0)])
-def test_c15_an_infinity_on_one_rank_repeats_the_same_batch_on_all_at_half_the_scale(
+def test_an_infinity_on_one_rank_repeats_the_same_batch_on_all_at_half_the_scale(
     pool: Pool, tmp_path: Path, world_size: int, victim: int
 ) -> None:
     plain = pool.run(
@@ -194,10 +201,9 @@ def test_c15_an_infinity_on_one_rank_repeats_the_same_batch_on_all_at_half_the_s
     assert scales == [Scaler.START / factor for factor in (1, 8, 8, 16, 16, 16)]
 
 
+@pytest.mark.contract(15)
 @pytest.mark.parametrize("name", ["manual", "zero1", "fsdp"])
-def test_c15_every_strategy_repeats_an_overflowed_batch(
-    pool: Pool, tmp_path: Path, name: str
-) -> None:
+def test_every_strategy_repeats_an_overflowed_batch(pool: Pool, tmp_path: Path, name: str) -> None:
     options = spec(3, "fp16", strategy={"name": name})
     plain = pool.run(cases.train, Toy(), spec(3, "fp32"), tmp_path / "plain", world_size=2)
     seen = pool.run(
@@ -217,7 +223,8 @@ def test_c15_every_strategy_repeats_an_overflowed_batch(
         assert distance(one.weights, other.weights) <= 1e-12
 
 
-def test_c15_a_real_overflow_in_fp16_finds_the_scale_that_fits(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(15)
+def test_a_real_overflow_in_fp16_finds_the_scale_that_fits(pool: Pool, tmp_path: Path) -> None:
     odd = Odd(far=(7, 8, 9, 10))
     options = spec(3, "fp16", log_every_steps=1)
     told = pool.run(numerics.train, SINGLE, options, tmp_path, odd, world_size=2)
@@ -234,8 +241,9 @@ def test_c15_a_real_overflow_in_fp16_finds_the_scale_that_fits(pool: Pool, tmp_p
     ] == []
 
 
+@pytest.mark.contract(15)
 @pytest.mark.parametrize(("kind", "runs"), [("steep", 1 + Scaler.REPEATS_MAX), ("nan", 1)])
-def test_c15_what_no_scale_cures_is_repeated_20_times_at_most_and_a_nan_loss_never(
+def test_what_no_scale_cures_is_repeated_20_times_at_most_and_a_nan_loss_never(
     pool: Pool, tmp_path: Path, kind: str, runs: int
 ) -> None:
     (plain,) = pool.run(cases.train, Toy(), spec(BATCH, "fp32"), tmp_path / "plain", world_size=1)
@@ -269,7 +277,8 @@ def decision(*, overflow: bool, total: float = 1.0) -> StepDecision:
     )
 
 
-def test_c15_the_scale_grows_after_2000_good_steps_in_a_row() -> None:
+@pytest.mark.contract(15)
+def test_the_scale_grows_after_2000_good_steps_in_a_row() -> None:
     scaler = Scaler()
     assert [scaler.repeats(decision(overflow=False)) for _ in range(1999)] == [False] * 1999
     assert scaler.repeats(decision(overflow=True))
@@ -281,22 +290,25 @@ def test_c15_the_scale_grows_after_2000_good_steps_in_a_row() -> None:
     assert scaler.scale == 2.0**16
 
 
-def test_c15_the_scale_stays_a_power_of_two_and_is_put_back_when_20_halvings_do_not_help() -> None:
+@pytest.mark.contract(15)
+def test_the_scale_stays_a_power_of_two_and_is_put_back_when_20_halvings_do_not_help() -> None:
     scaler = Scaler()
     assert [scaler.repeats(decision(overflow=True)) for _ in range(21)] == [True] * 20 + [False]
     assert scaler.scale == Scaler.START
     assert not scaler.repeats(decision(overflow=True, total=float("nan")))
 
 
-def test_c15_a_gradient_that_did_not_reach_the_others_is_not_tried_again() -> None:
+@pytest.mark.contract(15)
+def test_a_gradient_that_did_not_reach_the_others_is_not_tried_again() -> None:
     scaler = Scaler()
     lost = StepDecision(Flags(overflow=True, unreduced=True), torch.ones(1), (1.0,), (0.0,))
     assert not scaler.repeats(lost)
     assert scaler.scale == Scaler.START
 
 
+@pytest.mark.contract(15)
 @pytest.mark.parametrize("restored", [True, False])
-def test_c15_scale_and_count_go_on_from_the_checkpoint_and_without_them_this_check_fails(
+def test_scale_and_count_go_on_from_the_checkpoint_and_without_them_this_check_fails(
     pool: Pool, tmp_path: Path, *, restored: bool
 ) -> None:
     options = spec(4, "fp16", steps=9, checkpoint={"every_steps": 4})

@@ -53,8 +53,9 @@ def refusal(task: Task, **more: Any) -> str:
     return str(caught.value)
 
 
+@pytest.mark.contract(40)
 @pytest.mark.parametrize("task", CORRECT)
-def test_c40_a_sum_passes_to_the_last_bits_of_float64(task: type[Task]) -> None:
+def test_a_sum_passes_to_the_last_bits_of_float64(task: type[Task]) -> None:
     for seed in range(5):
         found = probed(task(), seed=seed)
         assert found.note == ""
@@ -62,6 +63,7 @@ def test_c40_a_sum_passes_to_the_last_bits_of_float64(task: type[Task]) -> None:
         assert Distance(found.difference) <= 1e-12
 
 
+@pytest.mark.contract(40)
 @pytest.mark.parametrize(
     ("name", "args"),
     [
@@ -79,28 +81,31 @@ def test_c40_a_sum_passes_to_the_last_bits_of_float64(task: type[Task]) -> None:
         ("image_classification", {}),
     ],
 )
-def test_c40_the_built_in_tasks_pass(name: str, args: dict[str, Any]) -> None:
+def test_the_built_in_tasks_pass(name: str, args: dict[str, Any]) -> None:
     found = probed(BUILT_IN[name](**args))
     assert found.note == ""
     assert found.difference is not None
     assert Distance(found.difference) <= 1e-12
 
 
+@pytest.mark.contract(40)
 @pytest.mark.parametrize(("task", "message"), WRONG, ids=[task.__name__ for task, _ in WRONG])
-def test_c40_what_is_no_sum_is_refused_by_its_cause(task: type[Task], message: str) -> None:
+def test_what_is_no_sum_is_refused_by_its_cause(task: type[Task], message: str) -> None:
     for seed in range(5):
         said = refusal(task(), seed=seed)
         assert re.search(message, said), said
         assert said.startswith("train.py:Mine: ")
 
 
-def test_c40_the_error_names_the_line_in_the_persons_file() -> None:
+@pytest.mark.contract(40)
+def test_the_error_names_the_line_in_the_persons_file() -> None:
     line = Mean.loss.__code__.co_firstlineno
     assert f"loss() (loss_tasks.py, line {line}) is a mean" in refusal(Mean())
 
 
+@pytest.mark.contract(40)
 @pytest.mark.parametrize("wrong", [Mean, InBatchNegatives, BatchNormed, BatchNormOfVectors])
-def test_c40_a_task_that_declares_its_dependence_is_let_through_unprobed(wrong: type[Task]) -> None:
+def test_a_task_that_declares_its_dependence_is_let_through_unprobed(wrong: type[Task]) -> None:
     class Declared(wrong):  # type: ignore[misc, valid-type]
         batch_dependent: ClassVar[bool] = True
 
@@ -125,8 +130,9 @@ class Counting(Dropping):
         return super().loss(model, batch)
 
 
+@pytest.mark.contract(40)
 @pytest.mark.parametrize("free", [0.25, 0.0], ids=["on a copy", "in place"])
-def test_c40_the_probe_leaves_model_task_and_generators_as_they_were(
+def test_the_probe_leaves_model_task_and_generators_as_they_were(
     free: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(check_size, "_FREE", free)
@@ -149,7 +155,8 @@ def test_c40_the_probe_leaves_model_task_and_generators_as_they_were(
     assert all(module.training for module in model.modules())
 
 
-def test_c40_a_task_that_holds_its_model_is_probed_on_the_copy() -> None:
+@pytest.mark.contract(40)
+def test_a_task_that_holds_its_model_is_probed_on_the_copy() -> None:
     class Holding(Classify):
         def model(self) -> nn.Module:
             self.built = super().model()
@@ -184,14 +191,16 @@ class NoneWithWeight(FewWithWeight):
     weighty = 0
 
 
-def test_c40_samples_without_weight_are_passed_over() -> None:
+@pytest.mark.contract(40)
+def test_samples_without_weight_are_passed_over() -> None:
     found = probed(FewWithWeight())
     assert found.difference is not None
     assert Distance(found.difference) <= 1e-12
     assert "is a mean over the micro-batch" in refusal(FewWithMean())
 
 
-def test_c40_a_batch_without_any_weight_is_no_verdict() -> None:
+@pytest.mark.contract(40)
+def test_a_batch_without_any_weight_is_no_verdict() -> None:
     found = probed(NoneWithWeight())
     assert found.difference is None
     assert found.note.startswith(
@@ -219,7 +228,8 @@ class SinglePenalty(Single):
         return super().loss(model, batch) + 0.1 * sum(p.square().sum() for p in model.parameters())
 
 
-def test_c40_what_cannot_run_in_float64_is_probed_in_float32() -> None:
+@pytest.mark.contract(40)
+def test_what_cannot_run_in_float64_is_probed_in_float32() -> None:
     found = probed(Single())
     assert found.note == "the loss was checked to the precision of float32"
     assert found.difference is not None
@@ -238,7 +248,8 @@ class PartlySingleMean(PartlySingle):
         return super().loss(model, batch) / len(batch[0])
 
 
-def test_c40_rounding_inside_a_model_is_not_taken_for_a_wrong_loss() -> None:
+@pytest.mark.contract(40)
+def test_rounding_inside_a_model_is_not_taken_for_a_wrong_loss() -> None:
     notes = {probed(PartlySingle(), seed=seed).note for seed in range(8)}
     assert "the loss was checked to the precision of float32" in notes
     refusal(PartlySingleMean())
@@ -266,6 +277,7 @@ class Failing(Classify):
         raise KeyError("label")
 
 
+@pytest.mark.contract(40)
 @pytest.mark.parametrize(
     ("task", "note"),
     [
@@ -275,11 +287,12 @@ class Failing(Classify):
         (Failing, "it raised KeyError: 'label'"),
     ],
 )
-def test_c40_what_it_cannot_tell_it_says(task: type[Task], note: str) -> None:
+def test_what_it_cannot_tell_it_says(task: type[Task], note: str) -> None:
     assert probed(task()) == Checked(note=f"the loss was not checked: {note}")
 
 
-def test_c40_of_a_long_exception_it_says_the_first_line() -> None:
+@pytest.mark.contract(40)
+def test_of_a_long_exception_it_says_the_first_line() -> None:
     class Wordy(Failing):
         def loss(self, model: nn.Module, batch: Any) -> Any:
             raise NotImplementedError("no such kernel\n" + "CPU: registered\n" * 100)
@@ -287,7 +300,8 @@ def test_c40_of_a_long_exception_it_says_the_first_line() -> None:
     assert probed(Wordy()).note.endswith("it raised NotImplementedError: no such kernel")
 
 
-def test_c40_a_large_model_is_checked_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.contract(40)
+def test_a_large_model_is_checked_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_size, "_FREE", 0.0)
     for task in CORRECT:
         found = probed(task())
@@ -297,14 +311,16 @@ def test_c40_a_large_model_is_checked_in_place(monkeypatch: pytest.MonkeyPatch) 
     assert "is a mean over the micro-batch" in refusal(Mean())
 
 
-def test_c40_a_slow_model_is_checked_with_fewer_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.contract(40)
+def test_a_slow_model_is_checked_with_fewer_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(check_size.FLOPS_MAX, "cpu", 1.0)
     found = probed(Classify())
     assert found.samples == 4
     assert found.note.endswith("checked with 4 samples: 16 would take too long")
 
 
-def test_c40_a_shortage_of_memory_makes_the_check_smaller() -> None:
+@pytest.mark.contract(40)
+def test_a_shortage_of_memory_makes_the_check_smaller() -> None:
     tried: list[CheckSize] = []
 
     def outcome(size: CheckSize) -> Checked | Exception:
@@ -315,7 +331,8 @@ def test_c40_a_shortage_of_memory_makes_the_check_smaller() -> None:
     assert tried == [CheckSize(16, copies=True), CheckSize(16, False), CheckSize(8, False)]
 
 
-def test_c40_a_slow_dataset_is_scanned_for_a_short_time(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.contract(40)
+def test_a_slow_dataset_is_scanned_for_a_short_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chosen_samples, "SCAN_SECONDS_MAX", 0.0)
     assert probed(Classify()).samples == 4
     assert "is a mean over the micro-batch" in refusal(Mean())
@@ -334,7 +351,8 @@ class Popping(Classify):
         )
 
 
-def test_c40_a_collation_that_takes_its_samples_apart_is_probed() -> None:
+@pytest.mark.contract(40)
+def test_a_collation_that_takes_its_samples_apart_is_probed() -> None:
     class Fresh(Popping):
         def dataset(self, split: str) -> Any:
             samples = super().dataset(split)
@@ -353,7 +371,8 @@ def test_c40_a_collation_that_takes_its_samples_apart_is_probed() -> None:
     assert Distance(found.difference) <= 1e-12
 
 
-def test_c40_the_copies_are_not_counted_as_the_memory_of_training() -> None:
+@pytest.mark.contract(40)
+def test_the_copies_are_not_counted_as_the_memory_of_training() -> None:
     cpu = torch.device("cpu")
     held = torch.ones(50_000_000)  # 200 MB, as a probe's copy may have.
     at_most = telemetry.peak_bytes(cpu)

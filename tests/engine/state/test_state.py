@@ -41,8 +41,9 @@ def resumed(
     return whole, run("again", world_size, {**options, **more})
 
 
+@pytest.mark.contract(45)
 @pytest.mark.parametrize("kind", cases.SAVED)
-def test_c45_state_is_restored_bitwise_wherever_it_is_kept(kind: Any, tmp_path: Path) -> None:
+def test_state_is_restored_bitwise_wherever_it_is_kept(kind: Any, tmp_path: Path) -> None:
     whole, again = resumed(kind, tmp_path)
     (event,) = again.resumed
     assert apart(whole, again) == 0
@@ -50,9 +51,10 @@ def test_c45_state_is_restored_bitwise_wherever_it_is_kept(kind: Any, tmp_path: 
     assert not [each for each in again.warnings if "not exact" in each]
 
 
+@pytest.mark.contract(45)
 @pytest.mark.parametrize("kind", cases.SAVED)
 @pytest.mark.parametrize("change", ["micro", "ranks"])
-def test_c45_in_another_layout_it_makes_no_silent_difference(
+def test_in_another_layout_it_makes_no_silent_difference(
     kind: Any, change: str, pool: Pool, tmp_path: Path
 ) -> None:
     batch = {"batch": {"size": 4, "micro_size": 4}} if change == "micro" else {}
@@ -63,7 +65,8 @@ def test_c45_in_another_layout_it_makes_no_silent_difference(
     assert apart(whole, again) <= 1e-12 or named
 
 
-def test_c45_an_iterator_is_named_before_the_first_step(tmp_path: Path) -> None:
+@pytest.mark.contract(45)
+def test_an_iterator_is_named_before_the_first_step(tmp_path: Path) -> None:
     whole, again = resumed(cases.Iterating, tmp_path)
     assert any(
         "not saved, so a resumed run is not exact: task.numbers (an iterator, count)" in each
@@ -77,7 +80,8 @@ def test_c45_an_iterator_is_named_before_the_first_step(tmp_path: Path) -> None:
     )
 
 
-def test_c45_an_object_that_takes_the_place_of_another_is_named_at_the_next_checkpoint(
+@pytest.mark.contract(45)
+def test_an_object_that_takes_the_place_of_another_is_named_at_the_next_checkpoint(
     tmp_path: Path,
 ) -> None:
     whole, again = resumed(cases.Phases, tmp_path)
@@ -86,8 +90,9 @@ def test_c45_an_object_that_takes_the_place_of_another_is_named_at_the_next_chec
     assert again.resumed[0]["exact"] is False
 
 
+@pytest.mark.contract(45)
 @pytest.mark.parametrize("strategy", ["ddp", "zero1", "fsdp"])
-def test_c45_each_rank_gets_its_own_state_back(strategy: str, pool: Pool, tmp_path: Path) -> None:
+def test_each_rank_gets_its_own_state_back(strategy: str, pool: Pool, tmp_path: Path) -> None:
     whole, again = resumed(
         cases.OwnPerRank, tmp_path, pool, world_size=2, strategy={"name": strategy}
     )
@@ -95,7 +100,8 @@ def test_c45_each_rank_gets_its_own_state_back(strategy: str, pool: Pool, tmp_pa
     assert again.resumed[0]["exact"] is True
 
 
-def test_c45_state_that_differs_by_rank_is_named_on_another_number_of_ranks(
+@pytest.mark.contract(45)
+def test_state_that_differs_by_rank_is_named_on_another_number_of_ranks(
     pool: Pool, tmp_path: Path
 ) -> None:
     _, again = resumed(cases.OwnPerRank, tmp_path, pool, world_size=1, first=2)
@@ -103,9 +109,10 @@ def test_c45_state_that_differs_by_rank_is_named_on_another_number_of_ranks(
     assert named == {"count", "task.last"}
 
 
+@pytest.mark.contract(45)
 @pytest.mark.parametrize("strategy", ["zero1", "fsdp"])
 @pytest.mark.parametrize("kind", [cases.Counted, cases.Volatile, cases.DictOfTensors])
-def test_c45_sharded_strategies_restore_it_too(
+def test_sharded_strategies_restore_it_too(
     kind: Any, strategy: str, pool: Pool, tmp_path: Path
 ) -> None:
     whole, again = resumed(kind, tmp_path, pool, world_size=2, strategy={"name": strategy})
@@ -113,7 +120,8 @@ def test_c45_sharded_strategies_restore_it_too(
     assert again.resumed[0]["exact"] is True
 
 
-def test_c45_a_number_that_a_person_changed_stays_changed_and_is_named(
+@pytest.mark.contract(45)
+def test_a_number_that_a_person_changed_stays_changed_and_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended(Ranks(), cases.Edited, tmp_path / "whole", {})
@@ -143,7 +151,8 @@ class Misdeclared(cases.Counted):
     not_state = ("calls",)
 
 
-def test_c45_what_the_task_declares_to_be_no_state_is_left_out(tmp_path: Path) -> None:
+@pytest.mark.contract(45)
+def test_what_the_task_declares_to_be_no_state_is_left_out(tmp_path: Path) -> None:
     whole, again = resumed(Logged, tmp_path)
     assert again.resumed[0]["exact"] is True
     assert apart(whole, again) == 0
@@ -151,7 +160,8 @@ def test_c45_what_the_task_declares_to_be_no_state_is_left_out(tmp_path: Path) -
     assert not [name for name in state["held"]["entries"] if "log" in name]
 
 
-def test_c45_state_that_is_declared_not_to_be_and_that_the_loss_reads_is_reported(
+@pytest.mark.contract(45)
+def test_state_that_is_declared_not_to_be_and_that_the_loss_reads_is_reported(
     tmp_path: Path,
 ) -> None:
     _, again = resumed(Misdeclared, tmp_path)

@@ -50,20 +50,23 @@ def check_one_per_step(count: int) -> None:
     assert count == 2
 
 
+@pytest.mark.contract(9)
 @pytest.mark.parametrize("micro", [6, 3, 2, 1], ids=lambda micro: f"K={6 // micro}")
 @pytest.mark.parametrize("world_size", [2])
-def test_c09_a_step_has_one_reduction_and_one_control_operation_for_any_k(
+def test_a_step_has_one_reduction_and_one_control_operation_for_any_k(
     pool: Pool, tmp_path: Path, micro: int, world_size: int
 ) -> None:
     check_one_per_step(per_step(pool, tmp_path, micro, world_size=world_size))
 
 
-def test_c09_each_bucket_is_reduced_once(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(9)
+def test_each_bucket_is_reduced_once(pool: Pool, tmp_path: Path) -> None:
     # A cap of a few bytes gives each of the five parameters its own bucket.
     assert per_step(pool, tmp_path, 2, strategy={"bucket_cap_mb": 1e-6}) == 5 + 1
 
 
-def test_c10_several_forwards_and_methods_of_the_model_are_still_one_reduction(
+@pytest.mark.contract(10)
+def test_several_forwards_and_methods_of_the_model_are_still_one_reduction(
     pool: Pool, tmp_path: Path
 ) -> None:
     toy = Toy(
@@ -85,6 +88,7 @@ def test_c10_several_forwards_and_methods_of_the_model_are_still_one_reduction(
     check_one_per_step((many[0].all_reduces - few[0].all_reduces) // 4)
 
 
-def test_c10_a_forward_outside_no_sync_fails_this_check(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(10)
+def test_a_forward_outside_no_sync_fails_this_check(pool: Pool, tmp_path: Path) -> None:
     with pytest.raises(AssertionError):
         check_one_per_step(per_step(pool, tmp_path, 2, mutate=mutants.forward_outside_no_sync))

@@ -46,10 +46,9 @@ def on_device() -> Ranks:
     return Ranks(device=torch.device("cuda", 0))
 
 
+@pytest.mark.contract(17)
 @pytest.mark.parametrize("kind", ["nan", "steep"])
-def test_c17_a_step_skipped_on_the_device_is_one_skipped_on_the_host(
-    tmp_path: Path, kind: str
-) -> None:
+def test_a_step_skipped_on_the_device_is_one_skipped_on_the_host(tmp_path: Path, kind: str) -> None:
     plain = cases.train(Ranks(), Toy(), spec(), tmp_path / "plain")
     others = {
         number
@@ -79,7 +78,8 @@ def test_c17_a_step_skipped_on_the_device_is_one_skipped_on_the_host(
     assert records(tmp_path / "device")[2]["train/grad_norm"] == "NaN"
 
 
-def test_c17_stop_comes_one_step_late_with_weights_that_have_never_seen_it(tmp_path: Path) -> None:
+@pytest.mark.contract(17)
+def test_stop_comes_one_step_late_with_weights_that_have_never_seen_it(tmp_path: Path) -> None:
     told = numerics.train(on_device(), Toy(), spec(), tmp_path, Odd(nan=tuple(range(1, 40))))
     assert (told.error, told.steps_done) == ("non_finite: the loss of step 1 is nan", 2)
     weights = {name: value.cpu() for name, value in told.weights.items()}
@@ -98,7 +98,8 @@ def test_a_narrow_run_stays_near_the_float32_one_on_the_device(
     assert losses[precision] == pytest.approx(losses["fp32"], rel=2e-2)
 
 
-def test_c15_a_real_overflow_on_the_device_repeats_the_batch_at_a_scale_that_fits(
+@pytest.mark.contract(15)
+def test_a_real_overflow_on_the_device_repeats_the_batch_at_a_scale_that_fits(
     tmp_path: Path,
 ) -> None:
     odd = Odd(far=(7, 8, 9, 10))

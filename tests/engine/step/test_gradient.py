@@ -61,6 +61,7 @@ def check_weights(seen: list[Seen], expected: Expected, tolerance: float) -> Non
         assert distance(one.weights, expected.weights) <= tolerance
 
 
+@pytest.mark.contract(1)
 @settings(
     max_examples=200,
     deadline=None,
@@ -76,7 +77,7 @@ def check_weights(seen: list[Seen], expected: Expected, tolerance: float) -> Non
     weigh=st.sampled_from(["tokens", "samples", "terms"]),
     masked=st.sampled_from(["some", "some", "odd", "all"]),
 )
-def test_c01_the_gradient_is_the_whole_batchs_for_any_split(
+def test_the_gradient_is_the_whole_batchs_for_any_split(
     pool: Pool,
     tmp_path: Path,
     world_size: int,
@@ -93,8 +94,9 @@ def test_c01_the_gradient_is_the_whole_batchs_for_any_split(
     check_gradients(seen, expected, 1e-12 if double else 1e-5)
 
 
+@pytest.mark.contract(1)
 @pytest.mark.parametrize("mutant", [mutants.mean_of_means, mutants.divide_by_nominal_slots])
-def test_c01_a_mean_of_means_fails_this_check(pool: Pool, tmp_path: Path, mutant: Any) -> None:
+def test_a_mean_of_means_fails_this_check(pool: Pool, tmp_path: Path, mutant: Any) -> None:
     seen, expected = run(pool, tmp_path, Toy(), spec(23, 3, steps=1), 2, mutant)
     with pytest.raises(AssertionError):
         check_gradients(seen, expected, 1e-5)
@@ -111,10 +113,11 @@ OPTIMIZERS = {
 }
 
 
+@pytest.mark.contract(2)
 @pytest.mark.parametrize("double", [True, False], ids=["float64", "float32"])
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
 @pytest.mark.parametrize(("world_size", "micro"), [(1, 12), (1, 5), (2, 3), (3, 2), (4, 1), (4, 3)])
-def test_c02_fifty_steps_end_at_the_references_weights(
+def test_fifty_steps_end_at_the_references_weights(
     pool: Pool, tmp_path: Path, name: str, double: bool, world_size: int, micro: int
 ) -> None:
     options = spec(12, micro, **LONG) | {"optimizer": OPTIMIZERS[name]}
@@ -125,14 +128,16 @@ def test_c02_fifty_steps_end_at_the_references_weights(
     check_weights(seen, expected, 1e-12 if double else 1e-5)
 
 
+@pytest.mark.contract(3)
 @pytest.mark.parametrize("weigh", ["tokens", "samples", "terms"])
-def test_c03_the_weight_is_what_the_task_counts(pool: Pool, tmp_path: Path, weigh: str) -> None:
+def test_the_weight_is_what_the_task_counts(pool: Pool, tmp_path: Path, weigh: str) -> None:
     seen, expected = run(pool, tmp_path, Toy(weigh=weigh), spec(17, 2, steps=4), 3)
     check_gradients(seen, expected, 1e-12)
     assert seen[0].gradients[0].keys() == expected.gradients[0].keys()
 
 
-def test_c03_the_weightings_differ(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(3)
+def test_the_weightings_differ(pool: Pool, tmp_path: Path) -> None:
     by_samples, _ = run(pool, tmp_path / "a", Toy(weigh="samples"), spec(17, 2, steps=1), 3)
     _, by_tokens = run(pool, tmp_path / "b", Toy(weigh="tokens"), spec(17, 2, steps=1), 3)
     with pytest.raises(AssertionError):
@@ -146,7 +151,8 @@ def ragged(pool: Pool, folder: Path, mutant: Any = None) -> tuple[list[Seen], Ex
     )
 
 
-def test_c04_the_last_batch_of_an_epochs_run_is_the_mean_over_its_own_items(
+@pytest.mark.contract(4)
+def test_the_last_batch_of_an_epochs_run_is_the_mean_over_its_own_items(
     pool: Pool, tmp_path: Path
 ) -> None:
     seen, expected = ragged(pool, tmp_path)
@@ -155,9 +161,8 @@ def test_c04_the_last_batch_of_an_epochs_run_is_the_mean_over_its_own_items(
     check_gradients(seen, expected, 1e-12)
 
 
-def test_c04_dividing_by_k_fails_this_check_in_the_last_batch_alone(
-    pool: Pool, tmp_path: Path
-) -> None:
+@pytest.mark.contract(4)
+def test_dividing_by_k_fails_this_check_in_the_last_batch_alone(pool: Pool, tmp_path: Path) -> None:
     seen, expected = ragged(pool, tmp_path, mutants.divide_by_nominal_slots)
     full = [Seen(gradients=one.gradients[:1]) for one in seen]
     check_gradients(full, Expected(gradients=expected.gradients[:1]), 1e-12)
@@ -165,7 +170,8 @@ def test_c04_dividing_by_k_fails_this_check_in_the_last_batch_alone(
         check_gradients(seen, expected, 1e-2)
 
 
-def test_c05_a_slot_and_a_rank_of_weight_zero_add_nothing(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(5)
+def test_a_slot_and_a_rank_of_weight_zero_add_nothing(pool: Pool, tmp_path: Path) -> None:
     # Micro-batches of one: every other slot has no weight, and with 4 samples on 4 ranks whole
     # ranks have none.
     seen, expected = run(pool, tmp_path, Toy(masked="odd"), spec(4, 1, steps=20), 4)
@@ -175,7 +181,8 @@ def test_c05_a_slot_and_a_rank_of_weight_zero_add_nothing(pool: Pool, tmp_path: 
     check_weights(seen, expected, 1e-12)
 
 
-def test_c05_a_whole_batch_of_weight_zero_updates_nothing(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(5)
+def test_a_whole_batch_of_weight_zero_updates_nothing(pool: Pool, tmp_path: Path) -> None:
     from tests.engine.spool import records
 
     options = spec(4, 1, steps=6, schedule={"name": "linear"}) | {"optimizer": OPTIMIZERS["adamw"]}
@@ -193,7 +200,8 @@ def test_c05_a_whole_batch_of_weight_zero_updates_nothing(pool: Pool, tmp_path: 
     )
 
 
-def test_c05_a_hundred_batches_without_weight_end_the_run_on_every_rank(
+@pytest.mark.contract(5)
+def test_a_hundred_batches_without_weight_end_the_run_on_every_rank(
     pool: Pool, tmp_path: Path
 ) -> None:
     with pytest.raises(
@@ -202,7 +210,8 @@ def test_c05_a_hundred_batches_without_weight_end_the_run_on_every_rank(
         run(pool, tmp_path, Toy(masked="all"), spec(4, 1, steps=200), 2)
 
 
-def test_c05_batches_without_weight_between_others_leave_momentum_and_decay_alone(
+@pytest.mark.contract(5)
+def test_batches_without_weight_between_others_leave_momentum_and_decay_alone(
     pool: Pool, tmp_path: Path
 ) -> None:
     options = spec(2, 1, steps=30) | {"optimizer": OPTIMIZERS["sgd"]}
@@ -212,8 +221,9 @@ def test_c05_batches_without_weight_between_others_leave_momentum_and_decay_alon
     check_weights(seen, expected, 1e-12)
 
 
+@pytest.mark.contract(6)
 @pytest.mark.parametrize("world_size", [2, 3, 4])
-def test_c06_a_rank_with_an_empty_slot_takes_part_and_keeps_its_buffers(
+def test_a_rank_with_an_empty_slot_takes_part_and_keeps_its_buffers(
     pool: Pool, tmp_path: Path, world_size: int
 ) -> None:
     # World size + 1 samples, one at a time: rank 0 runs two, the others one and an empty slot.
@@ -243,7 +253,8 @@ def test_the_penalty_counts_once_per_step(pool: Pool, tmp_path: Path, world_size
         check_gradients(wrong, expected, 1e-5)
 
 
-def test_c06_ranks_without_a_sample_in_the_last_batch_count_the_penalty_too(
+@pytest.mark.contract(6)
+def test_ranks_without_a_sample_in_the_last_batch_count_the_penalty_too(
     pool: Pool, tmp_path: Path
 ) -> None:
     seen, expected = run(pool, tmp_path, Toy(penalty=0.3, items=18), spec(16, 4, epochs=1), 4)

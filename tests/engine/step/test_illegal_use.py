@@ -81,16 +81,18 @@ def step(task: Any, model: nn.Module, total: torch.Tensor) -> None:
 
 
 # The warm-up runs the loss twice, and a step has three micro-batches.
+@pytest.mark.contract(21)
 @pytest.mark.parametrize("first", [0, 3, 4], ids=["warm-up", "second micro-batch", "third"])
 @pytest.mark.parametrize("act", [backward, drop, zero, scale])
-def test_c21_a_loss_that_changes_gradients_is_refused(tmp_path: Path, act: Act, first: int) -> None:
+def test_a_loss_that_changes_gradients_is_refused(tmp_path: Path, act: Act, first: int) -> None:
     said = run(Meddling(act, first), tmp_path)
     assert (
         "the gradients changed while loss() ran, by backward(), zero_grad() or .grad: only return the loss"
     ) in said
 
 
-def test_c21_the_probe_says_so_too(tmp_path: Path) -> None:
+@pytest.mark.contract(21)
+def test_the_probe_says_so_too(tmp_path: Path) -> None:
     class Probed(Meddling):
         batch_dependent = False
 
@@ -98,25 +100,29 @@ def test_c21_the_probe_says_so_too(tmp_path: Path) -> None:
         assert "the gradients changed while loss() ran" in run(Probed(act, 1), tmp_path)
 
 
-def test_c21_a_backward_in_the_first_micro_batch_of_a_step_is_refused(tmp_path: Path) -> None:
+@pytest.mark.contract(21)
+def test_a_backward_in_the_first_micro_batch_of_a_step_is_refused(tmp_path: Path) -> None:
     assert "the gradients changed while loss() ran" in run(Meddling(backward, 2), tmp_path)
 
 
+@pytest.mark.contract(21)
 @pytest.mark.parametrize("first", [0, 2, 4])
-def test_c21_a_loss_that_changes_parameters_is_refused(tmp_path: Path, first: int) -> None:
+def test_a_loss_that_changes_parameters_is_refused(tmp_path: Path, first: int) -> None:
     assert "it changed parameters, which only the engine's optimizer may update" in run(
         Meddling(clamp, first), tmp_path
     )
 
 
-def test_c21_an_optimizer_step_inside_a_batch_is_refused(tmp_path: Path) -> None:
+@pytest.mark.contract(21)
+def test_an_optimizer_step_inside_a_batch_is_refused(tmp_path: Path) -> None:
     said = run(Meddling(step, 3), tmp_path)
     assert said.startswith(
         "an optimizer (SGD) of the task updated the model before the batch's gradient was complete"
     )
 
 
-def test_c21_an_optimizer_step_out_of_a_hook_in_backward_is_refused(tmp_path: Path) -> None:
+@pytest.mark.contract(21)
+def test_an_optimizer_step_out_of_a_hook_in_backward_is_refused(tmp_path: Path) -> None:
     class Fused(ToyTask):
         def model(self) -> nn.Module:
             model = super().model()
@@ -128,7 +134,8 @@ def test_c21_an_optimizer_step_out_of_a_hook_in_backward_is_refused(tmp_path: Pa
     assert "an optimizer (SGD) of the task" in run(Fused(Toy()), tmp_path)
 
 
-def test_c21_an_optimizer_of_another_model_may_step(tmp_path: Path) -> None:
+@pytest.mark.contract(21)
+def test_an_optimizer_of_another_model_may_step(tmp_path: Path) -> None:
     other = nn.Linear(1, 1)
     optimizer = torch.optim.SGD(other.parameters(), 0.1)
 
@@ -140,7 +147,8 @@ def test_c21_an_optimizer_of_another_model_may_step(tmp_path: Path) -> None:
     assert Trainer(spec, plan, Meddling(aside, 2), Ranks(), tmp_path).run().steps_done == 3
 
 
-def test_c21_gradients_dropped_before_the_update_are_missed(
+@pytest.mark.contract(21)
+def test_gradients_dropped_before_the_update_are_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = ToyTask(Toy())
@@ -155,7 +163,8 @@ def test_c21_gradients_dropped_before_the_update_are_missed(
     assert "removed or replaced between the last backward and the update" in run(task, tmp_path)
 
 
-def test_c21_a_batch_inside_of_a_batch_is_refused(
+@pytest.mark.contract(21)
+def test_a_batch_inside_of_a_batch_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     accumulate = GradientStep.accumulate
@@ -173,7 +182,8 @@ def test_c21_a_batch_inside_of_a_batch_is_refused(
     assert "a batch was started inside another one" in run(Meddling(again, 2), tmp_path)
 
 
-def test_c21_a_gradient_taken_without_touching_any_is_fine(tmp_path: Path) -> None:
+@pytest.mark.contract(21)
+def test_a_gradient_taken_without_touching_any_is_fine(tmp_path: Path) -> None:
     class Smooth(ToyTask):
         """With a gradient penalty of each sample."""
 
@@ -187,7 +197,8 @@ def test_c21_a_gradient_taken_without_touching_any_is_fine(tmp_path: Path) -> No
     assert Trainer(spec, plan, Smooth(Toy()), Ranks(), tmp_path).run().steps_done == 3
 
 
-def test_c21_a_run_that_failed_leaves_no_watch_behind(tmp_path: Path) -> None:
+@pytest.mark.contract(21)
+def test_a_run_that_failed_leaves_no_watch_behind(tmp_path: Path) -> None:
     run(Meddling(step, 3), tmp_path)
     model = nn.Linear(2, 2)
     window = GradientGuard(model)

@@ -64,8 +64,9 @@ def check_losses(expected: Expected, folder: Path) -> None:
     )
 
 
+@pytest.mark.contract(16, 18, 19)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_c16_c18_c19_norm_rate_and_loss_are_the_references_for_any_layout(
+def test_norm_rate_and_loss_are_the_references_for_any_layout(
     pool: Pool, tmp_path: Path, layout: tuple[int, int]
 ) -> None:
     seen, expected = run(pool, tmp_path, layout)
@@ -74,13 +75,15 @@ def test_c16_c18_c19_norm_rate_and_loss_are_the_references_for_any_layout(
     check_losses(expected, tmp_path)
 
 
-def test_c18_a_schedule_stepped_by_every_rank_fails_this_check(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(18)
+def test_a_schedule_stepped_by_every_rank_fails_this_check(pool: Pool, tmp_path: Path) -> None:
     seen, _ = run(pool, tmp_path, (2, 3), mutants.schedule_counts_every_rank)
     with pytest.raises(AssertionError):
         check_rates(seen, tmp_path)
 
 
-def test_c19_the_loss_of_rank_0_alone_fails_this_check(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(19)
+def test_the_loss_of_rank_0_alone_fails_this_check(pool: Pool, tmp_path: Path) -> None:
     _, expected = run(pool, tmp_path, (2, 3), mutants.loss_of_rank_0)
     with pytest.raises(AssertionError):
         check_losses(expected, tmp_path)

@@ -150,10 +150,11 @@ def test_a_gradient_below_the_limit_is_not_touched() -> None:
     multiply.assert_not_called()
 
 
+@pytest.mark.contract(17)
 @ALL
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("bad", ["loss", "norm"])
-def test_c17_the_fused_kernel_told_on_the_device_leaves_everything_as_it_was(
+def test_the_fused_kernel_told_on_the_device_leaves_everything_as_it_was(
     settings: dict[str, Any], bad: str, *, first: bool
 ) -> None:
     optimizer, model = built(settings)

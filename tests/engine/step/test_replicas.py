@@ -38,23 +38,24 @@ STARTS = {
 }
 
 
+@pytest.mark.contract(22)
 @pytest.mark.parametrize("kind", STARTS)
-def test_c22_ranks_that_start_with_different_models_are_refused_by_name(
-    pool: Pool, kind: str
-) -> None:
+def test_ranks_that_start_with_different_models_are_refused_by_name(pool: Pool, kind: str) -> None:
     with pytest.raises(EngineError, match=STARTS[kind]) as caught:
         pool.run(replica_cases.differing, kind, 2, world_size=3)
     assert caught.value.reason == "bad_spec"
 
 
-def test_c22_equal_models_pass(pool: Pool) -> None:
+@pytest.mark.contract(22)
+def test_equal_models_pass(pool: Pool) -> None:
     pool.run(replica_cases.differing, "none", 0, world_size=4)
 
 
 SQUARE = Toy(width=3, double=False)
 
 
-def test_c22_an_order_that_differs_is_seen_by_a_run(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(22)
+def test_an_order_that_differs_is_seen_by_a_run(pool: Pool, tmp_path: Path) -> None:
     with pytest.raises(
         EngineError, match=r"model\(\) builds different models on the ranks: parameter 2 is"
     ):
@@ -68,7 +69,8 @@ def test_c22_an_order_that_differs_is_seen_by_a_run(pool: Pool, tmp_path: Path) 
         )
 
 
-def test_c22_ddp_alone_mixes_up_layers_of_equal_shapes(pool: Pool) -> None:
+@pytest.mark.contract(22)
+def test_ddp_alone_mixes_up_layers_of_equal_shapes(pool: Pool) -> None:
     gradients = pool.run(replica_cases.under_ddp_alone, world_size=2)
     assert torch.equal(gradients[0]["b.weight"], gradients[1]["c.weight"])
     assert not torch.equal(gradients[0]["b.weight"], gradients[1]["b.weight"])
@@ -77,6 +79,7 @@ def test_c22_ddp_alone_mixes_up_layers_of_equal_shapes(pool: Pool) -> None:
 # --- C23
 
 
+@pytest.mark.contract(23)
 @pytest.mark.parametrize("double", [True, False])
 @pytest.mark.parametrize(
     ("world_size", "who"),
@@ -86,7 +89,7 @@ def test_c22_ddp_alone_mixes_up_layers_of_equal_shapes(pool: Pool) -> None:
         (4, "on rank 1 from the 3 others"),
     ],
 )
-def test_c23_one_bit_on_one_rank_is_reported_by_parameter_and_rank(
+def test_one_bit_on_one_rank_is_reported_by_parameter_and_rank(
     pool: Pool, tmp_path: Path, world_size: int, who: str, double: bool
 ) -> None:
     toy_run = Toy(double=double)
@@ -108,7 +111,8 @@ def test_c23_one_bit_on_one_rank_is_reported_by_parameter_and_rank(
     assert str(caught.value).endswith(f"differs, {who}")
 
 
-def test_c23_nothing_wrong_is_saved(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(23)
+def test_nothing_wrong_is_saved(pool: Pool, tmp_path: Path) -> None:
     options = OPTIONS | {"checkpoint": {"every_steps": 2}}
     with pytest.raises(
         EngineError, match=r"after step 4 .*: hidden\.bias differs, on rank 0 from the 2 others"
@@ -124,7 +128,8 @@ def test_c23_nothing_wrong_is_saved(pool: Pool, tmp_path: Path) -> None:
     assert [folder.name for folder in (tmp_path / "checkpoints").iterdir()] == ["step-00000002"]
 
 
-def test_c23_without_the_comparison_the_run_ends_as_if_all_were_well(
+@pytest.mark.contract(23)
+def test_without_the_comparison_the_run_ends_as_if_all_were_well(
     pool: Pool, tmp_path: Path
 ) -> None:
     one, other = pool.run(
@@ -146,9 +151,10 @@ FORMATS = [
 SHAPES = [(), (1,), (3,), (8,), (5, 3), (4, 6), (2, 3, 5), (7, 2, 2, 2), (1, 1)]
 
 
+@pytest.mark.contract(23)
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_c23_any_bit_of_any_number_changes_the_fingerprint(
+def test_any_bit_of_any_number_changes_the_fingerprint(
     dtype: torch.dtype, shape: tuple[int, ...]
 ) -> None:
     generator = torch.Generator().manual_seed(0)
@@ -162,7 +168,8 @@ def test_c23_any_bit_of_any_number_changes_the_fingerprint(
             bits[place] ^= 1 << bit
 
 
-def test_c23_a_fingerprint_is_of_the_numbers_and_not_of_their_place_in_memory() -> None:
+@pytest.mark.contract(23)
+def test_a_fingerprint_is_of_the_numbers_and_not_of_their_place_in_memory() -> None:
     values = torch.randn(4, 3, 2, 2)
     spread = torch.zeros(4, 3, 2, 4)[..., ::2].copy_(values)
     shifted = torch.zeros(49)[1:].view(4, 3, 2, 2).copy_(values)
@@ -171,12 +178,14 @@ def test_c23_a_fingerprint_is_of_the_numbers_and_not_of_their_place_in_memory() 
     assert fingerprints([torch.zeros(0, 4), torch.zeros(0)]).tolist() == [0, 0]
 
 
-def test_c23_rows_that_change_places_change_the_fingerprint() -> None:
+@pytest.mark.contract(23)
+def test_rows_that_change_places_change_the_fingerprint() -> None:
     values = torch.randn(6, 4)
     assert not torch.equal(fingerprints([values]), fingerprints([values.flip(0)]))
 
 
-def test_c23_comparing_takes_at_most_half_a_percent_and_ranks_agree_on_when(pool: Pool) -> None:
+@pytest.mark.contract(23)
+def test_comparing_takes_at_most_half_a_percent_and_ranks_agree_on_when(pool: Pool) -> None:
     # The second rank's clock is another one; rank 0's decides for both.
     one, other = pool.run(replica_cases.intervals, [1.0, 5.0], [0.0975, 3.0], world_size=2)
     assert one == other
@@ -185,12 +194,14 @@ def test_c23_comparing_takes_at_most_half_a_percent_and_ranks_agree_on_when(pool
     assert gaps == {20}, "0.0975 s in every 20 steps of 1 s is just below half a percent"
 
 
-def test_c23_what_costs_nothing_worth_mentioning_is_done_after_every_step(pool: Pool) -> None:
+@pytest.mark.contract(23)
+def test_what_costs_nothing_worth_mentioning_is_done_after_every_step(pool: Pool) -> None:
     found = pool.run(replica_cases.intervals, [1.0, 1.0], [0.001, 0.001], world_size=2)[0]
     assert found == [10, *range(20, 301)]
 
 
-def test_c23_a_single_rank_has_nothing_to_compare() -> None:
+@pytest.mark.contract(23)
+def test_a_single_rank_has_nothing_to_compare() -> None:
     check = ReplicaCheck(replica_cases.net(), Ranks())
     check.at_start()
     assert not any(check.due(step) for step in range(1, 100))

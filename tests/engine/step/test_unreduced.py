@@ -30,9 +30,10 @@ OPTIONS: dict[str, Any] = {
 TOY = Toy(width=200)
 
 
+@pytest.mark.contract(11)
 @pytest.mark.parametrize("parameter", ["hidden.weight", "out.weight", "scale"])
 @pytest.mark.parametrize("rank", [0, 1, None])
-def test_c11_a_parameter_without_gradient_in_the_last_slot_is_shared_all_the_same(
+def test_a_parameter_without_gradient_in_the_last_slot_is_shared_all_the_same(
     pool: Pool, tmp_path: Path, parameter: str, rank: int | None
 ) -> None:
     lacking = partial(unused, parameter, rank=rank, last=True)
@@ -45,7 +46,8 @@ def test_c11_a_parameter_without_gradient_in_the_last_slot_is_shared_all_the_sam
             assert distance(here, there) <= 1e-12
 
 
-def test_c11_a_parameter_without_gradient_in_an_earlier_slot_is_fine(
+@pytest.mark.contract(11)
+def test_a_parameter_without_gradient_in_an_earlier_slot_is_fine(
     pool: Pool, tmp_path: Path
 ) -> None:
     lacking = partial(unused, "out.weight", rank=1, last=False)
@@ -54,7 +56,8 @@ def test_c11_a_parameter_without_gradient_in_an_earlier_slot_is_fine(
         assert (seen[0].weights[name] == seen[1].weights[name]).all()
 
 
-def test_c11_without_the_check_the_ranks_part_ways(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(11)
+def test_without_the_check_the_ranks_part_ways(pool: Pool, tmp_path: Path) -> None:
     # Another check finds it, before the checkpoint: after the step.
     with pytest.raises(
         EngineError, match="after step 2 the model is no longer the same on all ranks"

@@ -50,9 +50,10 @@ def powersgd(start: int, **more: Any) -> dict[str, Any]:
     return compressed("powersgd", powersgd_start_step=start, **more)
 
 
+@pytest.mark.contract(20)
 @pytest.mark.parametrize("kind", ["fp16", "bf16"])
 @pytest.mark.parametrize(("world_size", "micro"), [(2, 6), (3, 1)])
-def test_c20_gradients_that_are_rounded_on_their_way_are_right_to_that_rounding(
+def test_gradients_that_are_rounded_on_their_way_are_right_to_that_rounding(
     pool: Pool, tmp_path: Path, kind: str, world_size: int, micro: int
 ) -> None:
     # With twelve slots as with two: what a rank accumulates stays float32.
@@ -67,8 +68,9 @@ def test_c20_gradients_that_are_rounded_on_their_way_are_right_to_that_rounding(
         assert distance(one.weights, rounded[0].weights) == 0
 
 
+@pytest.mark.contract(20)
 @pytest.mark.parametrize("kind", ["fp16", "bf16"])
-def test_c20_rounding_costs_no_more_operations(pool: Pool, tmp_path: Path, kind: str) -> None:
+def test_rounding_costs_no_more_operations(pool: Pool, tmp_path: Path, kind: str) -> None:
     counts = [
         pool.run(cases.train, WIDE, OPTIONS | more, tmp_path / str(i), None, True, world_size=2)[
             0
@@ -78,7 +80,8 @@ def test_c20_rounding_costs_no_more_operations(pool: Pool, tmp_path: Path, kind:
     assert counts[0] == counts[1]
 
 
-def test_c20_powersgd_before_its_start_is_the_plain_mean(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(20)
+def test_powersgd_before_its_start_is_the_plain_mean(pool: Pool, tmp_path: Path) -> None:
     toy = Toy(items=33, width=64)
     options = OPTIONS | {"steps": 5}
     plain = pool.run(cases.train, toy, options, tmp_path / "plain", world_size=3)
@@ -95,7 +98,8 @@ def test_c20_powersgd_before_its_start_is_the_plain_mean(pool: Pool, tmp_path: P
     assert "not the whole batch's" in warning
 
 
-def test_c20_every_rank_gets_the_same_gradient_from_powersgd(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(20)
+def test_every_rank_gets_the_same_gradient_from_powersgd(pool: Pool, tmp_path: Path) -> None:
     options = OPTIONS | powersgd(1, powersgd_rank=2, bucket_cap_mb=1e-4)
     seen = pool.run(cases.train, WIDE, options, tmp_path, world_size=4)
     for one in seen[1:]:
@@ -113,7 +117,8 @@ def relative(found: torch.Tensor, wanted: torch.Tensor) -> float:
     return float((found - wanted).norm() / wanted.norm())
 
 
-def test_c20_what_one_step_leaves_out_arrives_with_later_ones(pool: Pool) -> None:
+@pytest.mark.contract(20)
+def test_what_one_step_leaves_out_arrives_with_later_ones(pool: Pool) -> None:
     found = pool.run(steps, [1.0] * 60, world_size=2)[0]
     wanted = mean_gradient(2)
     assert relative(found[0], wanted) > 0.5, "one column cannot hold this matrix"
@@ -122,9 +127,10 @@ def test_c20_what_one_step_leaves_out_arrives_with_later_ones(pool: Pool) -> Non
     assert relative(torch.stack(without).mean(0), wanted) > 0.5
 
 
+@pytest.mark.contract(20)
 @pytest.mark.parametrize("rank", [1, 3])
 @pytest.mark.parametrize("bad", [0.0, float("nan"), float("inf")])
-def test_c20_a_gradient_of_zeros_or_without_numbers_does_not_end_what_powersgd_sends(
+def test_a_gradient_of_zeros_or_without_numbers_does_not_end_what_powersgd_sends(
     pool: Pool, bad: float, rank: int
 ) -> None:
     found = pool.run(steps, [bad, bad, *[1.0] * 40], rank, world_size=2)[0]
@@ -136,8 +142,9 @@ def test_c20_a_gradient_of_zeros_or_without_numbers_does_not_end_what_powersgd_s
         assert not relative(torch.stack(without[2:]).mean(0), mean_gradient(2)) < 0.3
 
 
+@pytest.mark.contract(20)
 @pytest.mark.parametrize("penalty", [0.0, 0.1])
-def test_c20_a_batch_of_weight_zero_leaves_the_memory_as_it_is(
+def test_a_batch_of_weight_zero_leaves_the_memory_as_it_is(
     pool: Pool, tmp_path: Path, penalty: float
 ) -> None:
     toy = Toy(items=48, double=False, width=64, penalty=penalty)
@@ -157,7 +164,8 @@ def test_c20_a_batch_of_weight_zero_leaves_the_memory_as_it_is(
         assert not same(after["error"], later["error"])
 
 
-def test_c20_a_skipped_step_leaves_the_memory_as_it_is(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(20)
+def test_a_skipped_step_leaves_the_memory_as_it_is(pool: Pool, tmp_path: Path) -> None:
     toy = Toy(items=48, double=False, width=64)
     every = {"steps": 4, "non_finite": "skip", "checkpoint": {"every_steps": 1, "keep_last": 10}}
     spoiling = partial(without_numbers, 2, batch_size=12, size=48)
@@ -197,6 +205,7 @@ def check_bitwise(whole: list[cases.Seen], again: list[cases.Seen], folder: Path
         assert values["train/loss"] == old[step]["train/loss"]
 
 
+@pytest.mark.contract(20)
 @pytest.mark.parametrize(
     ("section", "world_size"),
     [
@@ -216,7 +225,7 @@ def check_bitwise(whole: list[cases.Seen], again: list[cases.Seen], folder: Path
         "powersgd-static-views",
     ],
 )
-def test_c20_a_resumed_run_is_bitwise_equal(
+def test_a_resumed_run_is_bitwise_equal(
     pool: Pool, tmp_path: Path, section: dict[str, Any], world_size: int
 ) -> None:
     whole, again = whole_and_resumed(pool, tmp_path, RESUMED | section, world_size)
@@ -224,8 +233,9 @@ def test_c20_a_resumed_run_is_bitwise_equal(
 
 
 # Without its P, Q is drawn anew; with P alone torch would look for a Q that is not there.
+@pytest.mark.contract(20)
 @pytest.mark.parametrize("parts", [("error",), ("p", "q"), ("steps",)], ids="+".join)
-def test_c20_dropping_a_part_of_the_memory_fails_this_check(
+def test_dropping_a_part_of_the_memory_fails_this_check(
     pool: Pool, tmp_path: Path, parts: tuple[str, ...]
 ) -> None:
     options = RESUMED | powersgd(2, **SEVERAL_BUCKETS)
@@ -234,7 +244,8 @@ def test_c20_dropping_a_part_of_the_memory_fails_this_check(
         check_bitwise(whole, again, tmp_path)
 
 
-def test_c20_on_another_number_of_ranks_the_memory_is_left_out_and_said_so(
+@pytest.mark.contract(20)
+def test_on_another_number_of_ranks_the_memory_is_left_out_and_said_so(
     pool: Pool, tmp_path: Path
 ) -> None:
     options = RESUMED | powersgd(2)
@@ -251,7 +262,8 @@ def test_c20_on_another_number_of_ranks_the_memory_is_left_out_and_said_so(
         )
 
 
-def test_c20_other_buckets_leave_the_memory_out(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(20)
+def test_other_buckets_leave_the_memory_out(pool: Pool, tmp_path: Path) -> None:
     pool.run(cases.train, WIDE, RESUMED | powersgd(2), tmp_path / "whole", world_size=2)
     shutil.copytree(tmp_path / "whole/checkpoints/step-00000008", tmp_path / "again/resume")
     seen = pool.run(
@@ -269,9 +281,10 @@ def test_c20_other_buckets_leave_the_memory_out(pool: Pool, tmp_path: Path) -> N
 # --- steps that go wrong
 
 
+@pytest.mark.contract(36)
 @pytest.mark.parametrize("kind", ["fp16", "bf16"])
 @pytest.mark.parametrize("place", ["forward", "mid_backward"])
-def test_c36_a_step_that_ran_out_of_memory_is_repeated_under_rounding(
+def test_a_step_that_ran_out_of_memory_is_repeated_under_rounding(
     pool: Pool, tmp_path: Path, kind: str, place: str
 ) -> None:
     options = OPTIONS | compressed(kind, bucket_cap_mb=1e-4)
@@ -283,7 +296,8 @@ def test_c36_a_step_that_ran_out_of_memory_is_repeated_under_rounding(
         assert torch.equal(value, disturbed[0].weights[name]), name
 
 
-def test_c36_powersgd_says_that_it_cannot_repeat_a_step() -> None:
+@pytest.mark.contract(36)
+def test_powersgd_says_that_it_cannot_repeat_a_step() -> None:
     classes = {
         kind: strategy_for(Strategy.model_validate({"compression": kind}))
         for kind in ("none", "fp16", "bf16", "powersgd")
@@ -297,9 +311,10 @@ def test_c36_powersgd_says_that_it_cannot_repeat_a_step() -> None:
     assert classes["none"] is STRATEGIES["ddp"]
 
 
+@pytest.mark.contract(11)
 @pytest.mark.parametrize("section", [compressed("fp16"), powersgd(0)], ids=["fp16", "powersgd"])
 @pytest.mark.parametrize("rank", [0, None])
-def test_c11_an_incomplete_gradient_is_shared_without_compression(
+def test_an_incomplete_gradient_is_shared_without_compression(
     pool: Pool, tmp_path: Path, section: dict[str, Any], rank: int | None
 ) -> None:
     # Exactness is in test_conditional_models: here the first step is complete, and compressed.

@@ -32,6 +32,7 @@ SHARDED = {"strategy": {"name": "fsdp"}}
 DEEP = Toy(blocks=3, width=5)
 
 
+@pytest.mark.contract(1, 2, 6)
 @pytest.mark.parametrize(
     ("world_size", "size", "micro", "toy"),
     [
@@ -42,7 +43,7 @@ DEEP = Toy(blocks=3, width=5)
     ],
     ids=["plain", "terms", "empty", "float32"],
 )
-def test_c01_c02_c06_the_gradient_is_the_whole_batchs_through_blocks_that_are_gathered_one_at_a_time(
+def test_the_gradient_is_the_whole_batchs_through_blocks_that_are_gathered_one_at_a_time(
     pool: Pool, tmp_path: Path, world_size: int, size: int, micro: int, toy: Toy
 ) -> None:
     options = spec(size, micro, steps=8, **SHARDED) | {
@@ -64,7 +65,8 @@ def collectives(pool: Pool, folder: Path, micro: int, mutate: Any = None) -> dic
     ].collectives
 
 
-def test_c09_gradients_are_reduced_once_per_step_and_parameters_gathered_in_each_slot(
+@pytest.mark.contract(9)
+def test_gradients_are_reduced_once_per_step_and_parameters_gathered_in_each_slot(
     pool: Pool, tmp_path: Path
 ) -> None:
     one, four = collectives(pool, tmp_path, 4), collectives(pool, tmp_path, 1)
@@ -84,9 +86,10 @@ def test_each_rank_keeps_its_part_of_parameters_gradients_and_moments(pool: Pool
     assert max(kept for kept, _ in found) < 4 * whole * 0.27  # A quarter, and what does not divide.
 
 
+@pytest.mark.contract(11)
 @pytest.mark.parametrize("rank", [None, 1])
 @pytest.mark.parametrize("last", [True, False])
-def test_c11_a_parameter_that_a_slot_leaves_out_is_reduced_all_the_same(
+def test_a_parameter_that_a_slot_leaves_out_is_reduced_all_the_same(
     pool: Pool, tmp_path: Path, rank: int | None, last: bool
 ) -> None:
     # Six samples and three slots per rank. The same is left out under manual, which counts it as
@@ -116,7 +119,8 @@ RESUMED: dict[str, Any] = {
 }
 
 
-def test_c27_a_run_goes_on_on_other_numbers_of_ranks_and_under_other_strategies(
+@pytest.mark.contract(27)
+def test_a_run_goes_on_on_other_numbers_of_ranks_and_under_other_strategies(
     pool: Pool, tmp_path: Path
 ) -> None:
     toy = Toy(items=33, blocks=3, width=5)

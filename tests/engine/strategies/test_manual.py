@@ -44,10 +44,9 @@ def check_equal(seen: list[cases.Seen], other: list[cases.Seen]) -> None:
         assert distance(one.weights, two.weights) <= 1e-12
 
 
+@pytest.mark.contract(13)
 @pytest.mark.parametrize("world_size", [2, 3, 4])
-def test_c13_gradients_and_weights_are_torch_ddps(
-    pool: Pool, tmp_path: Path, world_size: int
-) -> None:
+def test_gradients_and_weights_are_torch_ddps(pool: Pool, tmp_path: Path, world_size: int) -> None:
     by_hand, ddp = (
         pool.run(
             cases.train,
@@ -66,7 +65,8 @@ def test_c13_gradients_and_weights_are_torch_ddps(
     )
 
 
-def test_c13_a_sum_that_is_not_divided_fails_this_check(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(13)
+def test_a_sum_that_is_not_divided_fails_this_check(pool: Pool, tmp_path: Path) -> None:
     plain = pool.run(
         cases.train, Toy(items=33), OPTIONS | section("ddp"), tmp_path / "ddp", world_size=2
     )
@@ -90,14 +90,16 @@ STARTS = {
 }
 
 
+@pytest.mark.contract(22)
 @pytest.mark.parametrize("kind", STARTS)
-def test_c22_the_wrapper_itself_refuses_models_that_differ(pool: Pool, kind: str) -> None:
+def test_the_wrapper_itself_refuses_models_that_differ(pool: Pool, kind: str) -> None:
     with pytest.raises(EngineError, match=STARTS[kind]) as caught:
         pool.run(strategy_cases.wrapped_by_hand, kind, 1, world_size=3)
     assert caught.value.reason == "bad_spec"
 
 
-def test_c22_the_wrapper_takes_models_that_are_equal(pool: Pool) -> None:
+@pytest.mark.contract(22)
+def test_the_wrapper_takes_models_that_are_equal(pool: Pool) -> None:
     pool.run(strategy_cases.wrapped_by_hand, "none", 0, world_size=3)
 
 
@@ -106,8 +108,9 @@ def test_buffers_are_rank_0s_at_the_start(pool: Pool, wrapper: Any) -> None:
     assert pool.run(strategy_cases.buffers_of_rank_0, wrapper, world_size=3) == [[0.0, 0.0]] * 3
 
 
+@pytest.mark.contract(11)
 @pytest.mark.parametrize("rank", [0, 1, None])
-def test_c11_a_parameter_without_gradient_is_sent_as_zeros_and_all_ranks_go_on_alike(
+def test_a_parameter_without_gradient_is_sent_as_zeros_and_all_ranks_go_on_alike(
     pool: Pool, tmp_path: Path, rank: int | None
 ) -> None:
     options = {
@@ -123,9 +126,10 @@ def test_c11_a_parameter_without_gradient_is_sent_as_zeros_and_all_ranks_go_on_a
         assert torch.equal(one["out.weight"], other["out.weight"])
 
 
+@pytest.mark.contract(36)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize(("world_size", "rank", "only_last"), [(2, 1, True), (3, None, False)])
-def test_c36_a_step_that_ran_out_of_memory_is_repeated(
+def test_a_step_that_ran_out_of_memory_is_repeated(
     pool: Pool, tmp_path: Path, place: str, world_size: int, rank: int | None, only_last: bool
 ) -> None:
     options = OPTIONS | {"batch": {"size": 24, "micro_size": 6}, "steps": 3} | section("manual")

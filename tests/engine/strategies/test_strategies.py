@@ -67,6 +67,7 @@ def section(name: str, **more: Any) -> dict[str, Any]:
     return {"strategy": STRATEGIES[name].section | more}
 
 
+@pytest.mark.contract(1)
 @every_strategy
 @pytest.mark.parametrize(
     ("world_size", "size", "micro", "toy"),
@@ -80,7 +81,7 @@ def section(name: str, **more: Any) -> dict[str, Any]:
     ],
     ids=["alone", "terms", "penalty", "penalty-in-an-empty-slot", "weightless", "float32"],
 )
-def test_c01_the_gradient_is_the_whole_batchs(
+def test_the_gradient_is_the_whole_batchs(
     pool: Pool, tmp_path: Path, name: str, world_size: int, size: int, micro: int, toy: Toy
 ) -> None:
     seen, expected = run(
@@ -93,8 +94,9 @@ def test_c01_the_gradient_is_the_whole_batchs(
     assert all(one.left_over == [] for one in seen)
 
 
+@pytest.mark.contract(4)
 @every_strategy
-def test_c04_the_last_batch_of_an_epochs_run_is_the_mean_over_its_own_items(
+def test_the_last_batch_of_an_epochs_run_is_the_mean_over_its_own_items(
     pool: Pool, tmp_path: Path, name: str
 ) -> None:
     seen, expected = run(pool, tmp_path, Toy(items=21), spec(8, 2, epochs=2, **section(name)), 2)
@@ -102,9 +104,10 @@ def test_c04_the_last_batch_of_an_epochs_run_is_the_mean_over_its_own_items(
     check_weights(seen, expected, 1e-12)
 
 
+@pytest.mark.contract(2)
 @every_strategy
 @pytest.mark.parametrize(("optimizer", "world_size", "micro"), [("sgd", 2, 3), ("adamw", 4, 1)])
-def test_c02_fifty_steps_end_at_the_references_weights(
+def test_fifty_steps_end_at_the_references_weights(
     pool: Pool, tmp_path: Path, name: str, optimizer: str, world_size: int, micro: int
 ) -> None:
     options = spec(12, micro, **LONG) | {"optimizer": OPTIMIZERS[optimizer]} | section(name)
@@ -118,8 +121,9 @@ def test_c02_fifty_steps_end_at_the_references_weights(
     assert norms == pytest.approx(expected.norms, rel=1e-9)
 
 
+@pytest.mark.contract(5)
 @every_strategy
-def test_c05_a_whole_batch_of_weight_zero_updates_nothing(
+def test_a_whole_batch_of_weight_zero_updates_nothing(
     pool: Pool, tmp_path: Path, name: str
 ) -> None:
     toy = Toy(masked="all")
@@ -130,8 +134,9 @@ def test_c05_a_whole_batch_of_weight_zero_updates_nothing(
         assert distance(one.weights, initial(toy).state_dict()) == 0
 
 
+@pytest.mark.contract(5)
 @every_strategy
-def test_c05_batches_without_weight_between_others_leave_momentum_and_decay_alone(
+def test_batches_without_weight_between_others_leave_momentum_and_decay_alone(
     pool: Pool, tmp_path: Path, name: str
 ) -> None:
     options = spec(2, 1, steps=20) | {"optimizer": OPTIMIZERS["sgd"]} | section(name)
@@ -140,8 +145,9 @@ def test_c05_batches_without_weight_between_others_leave_momentum_and_decay_alon
     check_weights(seen, expected, 1e-12)
 
 
+@pytest.mark.contract(6)
 @every_strategy
-def test_c06_a_rank_with_an_empty_slot_takes_part_and_keeps_its_buffers(
+def test_a_rank_with_an_empty_slot_takes_part_and_keeps_its_buffers(
     pool: Pool, tmp_path: Path, name: str
 ) -> None:
     seen, _ = run(pool, tmp_path, Toy(buffer=True), spec(4, 1, steps=5, **section(name)), 3)
@@ -150,9 +156,10 @@ def test_c06_a_rank_with_an_empty_slot_takes_part_and_keeps_its_buffers(
     assert all(one.left_over == [] for one in seen)
 
 
+@pytest.mark.contract(9)
 @every_strategy
 @pytest.mark.parametrize(("world_size", "micro"), [(2, 6), (3, 1)])
-def test_c09_what_ranks_send_in_a_step_does_not_depend_on_k(
+def test_what_ranks_send_in_a_step_does_not_depend_on_k(
     pool: Pool, tmp_path: Path, name: str, world_size: int, micro: int
 ) -> None:
     few, many = (
@@ -197,9 +204,10 @@ RESUMED: dict[str, Any] = {
 }
 
 
+@pytest.mark.contract(26)
 @every_strategy
 @pytest.mark.parametrize("world_size", [1, 3])
-def test_c26_a_resumed_run_is_bitwise_equal_in_the_same_layout(
+def test_a_resumed_run_is_bitwise_equal_in_the_same_layout(
     pool: Pool, tmp_path: Path, name: str, world_size: int
 ) -> None:
     options = RESUMED | section(name)
@@ -222,8 +230,9 @@ def test_c26_a_resumed_run_is_bitwise_equal_in_the_same_layout(
             assert values.get(metric) == old[step].get(metric)
 
 
+@pytest.mark.contract(27)
 @every_strategy
-def test_c27_a_run_goes_on_with_other_numbers_of_ranks_and_under_ddp(
+def test_a_run_goes_on_with_other_numbers_of_ranks_and_under_ddp(
     pool: Pool, tmp_path: Path, name: str
 ) -> None:
     toy = Toy(items=33)

@@ -46,8 +46,9 @@ def train(
     ].weights
 
 
+@pytest.mark.contract(25)
 @pytest.mark.parametrize("weigh", ["tokens", "terms"])
-def test_c25_weights_are_the_same_in_every_layout(pool: Pool, tmp_path: Path, weigh: str) -> None:
+def test_weights_are_the_same_in_every_layout(pool: Pool, tmp_path: Path, weigh: str) -> None:
     # A loss of two terms runs the model twice per micro-batch.
     toy = Toy(items=33, own_dropout=0.1, weigh=weigh)
     expected = train(pool, tmp_path / "whole", 1, 14, toy)
@@ -60,14 +61,16 @@ def test_c25_weights_are_the_same_in_every_layout(pool: Pool, tmp_path: Path, we
     )
 
 
-def test_c25_masks_that_belong_to_the_slot_fail_this_check(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(25)
+def test_masks_that_belong_to_the_slot_fail_this_check(pool: Pool, tmp_path: Path) -> None:
     mutate = mutants.masks_of_the_slot
     expected = train(pool, tmp_path / "whole", 1, 14, mutate=mutate)
     assert distance(train(pool, tmp_path / "split", 2, 2, mutate=mutate), expected) > 1e-4
 
 
+@pytest.mark.contract(25)
 @pytest.mark.parametrize(("world_size", "micro"), [(2, 2), (3, 4)])
-def test_c25_a_resumed_run_drops_the_same(
+def test_a_resumed_run_drops_the_same(
     pool: Pool, tmp_path: Path, world_size: int, micro: int
 ) -> None:
     whole = train(pool, tmp_path / "whole", 2, 2)
@@ -76,7 +79,8 @@ def test_c25_a_resumed_run_drops_the_same(
     assert distance(again, whole) <= (0.0 if (world_size, micro) == (2, 2) else 1e-12)
 
 
-def test_c25_a_step_that_is_repeated_in_smaller_micro_batches_drops_the_same(
+@pytest.mark.contract(25)
+def test_a_step_that_is_repeated_in_smaller_micro_batches_drops_the_same(
     pool: Pool, tmp_path: Path
 ) -> None:
     expected = train(pool, tmp_path / "whole", 1, 14)
@@ -85,15 +89,17 @@ def test_c25_a_step_that_is_repeated_in_smaller_micro_batches_drops_the_same(
     assert "ran out of memory" in events(tmp_path / "short", "warning")[0]["message"]
 
 
+@pytest.mark.contract(25)
 @pytest.mark.parametrize("strategy", ["manual", "zero1", "fsdp"])
-def test_c25_every_strategy_drops_the_same(pool: Pool, tmp_path: Path, strategy: str) -> None:
+def test_every_strategy_drops_the_same(pool: Pool, tmp_path: Path, strategy: str) -> None:
     expected = train(pool, tmp_path / "whole", 1, 14)
     options = OPTIONS | {"batch": {"size": 14, "micro_size": 3}, "strategy": {"name": strategy}}
     found = pool.run(cases.train, TOY, options, tmp_path / strategy, world_size=2)[0].weights
     assert distance(found, expected) <= 1e-12
 
 
-def test_c25_a_model_with_the_engines_dropout_draws_nothing_and_is_not_warned_about(
+@pytest.mark.contract(25)
+def test_a_model_with_the_engines_dropout_draws_nothing_and_is_not_warned_about(
     pool: Pool, tmp_path: Path
 ) -> None:
     train(pool, tmp_path / "own", 1, 4)
@@ -128,7 +134,8 @@ def dropped(
     return found
 
 
-def test_c25_a_mask_is_a_function_of_the_position_and_not_of_the_slot() -> None:
+@pytest.mark.contract(25)
+def test_a_mask_is_a_function_of_the_position_and_not_of_the_slot() -> None:
     whole = dropped(16, 37, step=5)
     for first, samples in ((0, 1), (3, 5), (8, 8), (15, 1)):
         assert torch.equal(
@@ -136,8 +143,9 @@ def test_c25_a_mask_is_a_function_of_the_position_and_not_of_the_slot() -> None:
         )
 
 
+@pytest.mark.contract(25)
 @pytest.mark.parametrize("p", [0.001, 0.1, 0.5, 0.9])
-def test_c25_activations_are_dropped_at_the_rate_and_the_rest_is_scaled(p: float) -> None:
+def test_activations_are_dropped_at_the_rate_and_the_rest_is_scaled(p: float) -> None:
     off = dropped(512, 1026, p=p).double()
     assert abs(off.mean() - p) < 5 * (p * (1 - p) / off.numel()) ** 0.5 + 1 / 65536
     model = Two(p)
@@ -160,16 +168,16 @@ def shifted() -> dict[str, tuple[Tensor, Tensor]]:
     return pairs
 
 
+@pytest.mark.contract(25)
 @pytest.mark.parametrize(("name", "pair"), shifted().items(), ids=shifted().keys())
-def test_c25_masks_of_different_places_are_independent(
-    name: str, pair: tuple[Tensor, Tensor]
-) -> None:
+def test_masks_of_different_places_are_independent(name: str, pair: tuple[Tensor, Tensor]) -> None:
     one, other = (mask.double() - 0.25 for mask in pair)
     correlation = float((one * other).mean()) / (0.25 * 0.75)
     assert abs(correlation) < 5 / one.numel() ** 0.5
 
 
-def test_c25_rates_vary_over_positions_and_elements_as_chance_has_it() -> None:
+@pytest.mark.contract(25)
+def test_rates_vary_over_positions_and_elements_as_chance_has_it() -> None:
     # Too much, and some places are dropped more often than others; too little, and masks are not
     # random.
     off = dropped(1024, 1024).double()[:, 0]
@@ -178,7 +186,8 @@ def test_c25_rates_vary_over_positions_and_elements_as_chance_has_it() -> None:
         assert abs(spread - 1) < 5 * (2 / len(rates)) ** 0.5
 
 
-def test_c25_no_two_activations_of_a_layer_share_a_word() -> None:
+@pytest.mark.contract(25)
+def test_no_two_activations_of_a_layer_share_a_word() -> None:
     # Gauss's reduction finds the shortest a, b with a * ROW + b * COLUMN = 0 mod 2**64.
     modulus = 1 << 64
     one, two = (1, -ROW * pow(COLUMN, -1, modulus) % modulus), (0, modulus)
@@ -193,7 +202,8 @@ def test_c25_no_two_activations_of_a_layer_share_a_word() -> None:
     assert min(map(abs, one)) > 950_000_000
 
 
-def test_c25_a_layer_used_twice_drops_differently_and_each_use_is_repeatable() -> None:
+@pytest.mark.contract(25)
+def test_a_layer_used_twice_drops_differently_and_each_use_is_repeatable() -> None:
     model = Dropout(0.5)
     masks = masks_of(model)
     found = []
@@ -235,22 +245,25 @@ def gradient_of(model: nn.Module) -> Tensor:
     return next(parameter.grad for parameter in model.parameters() if parameter.grad is not None)
 
 
+@pytest.mark.contract(25)
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_c25_a_layer_computed_again_in_backward_drops_the_same(reentrant: bool) -> None:
+def test_a_layer_computed_again_in_backward_drops_the_same(reentrant: bool) -> None:
     plain = Recomputed(uses=1, recompute=False)
     again = Recomputed(uses=1, recompute=True, reentrant=reentrant)
     again.load_state_dict(plain.state_dict())
     assert torch.equal(gradient_of(again), gradient_of(plain))
 
 
-def test_c25_a_layer_used_twice_and_computed_again_is_refused() -> None:
+@pytest.mark.contract(25)
+def test_a_layer_used_twice_and_computed_again_is_refused() -> None:
     with pytest.raises(
         EngineError, match="used 2 times in one micro-batch and recomputed in backward"
     ):
         gradient_of(Recomputed(uses=2, recompute=True))
 
 
-def test_c25_compiling_changes_no_mask_and_no_step_compiles_anew() -> None:
+@pytest.mark.contract(25)
+def test_compiling_changes_no_mask_and_no_step_compiles_anew() -> None:
     eager = Recomputed(uses=2, recompute=False)
     compiled = copy.deepcopy(eager)
     compiled.compile(backend="aot_eager")
@@ -268,15 +281,17 @@ def test_c25_compiling_changes_no_mask_and_no_step_compiles_anew() -> None:
     torch._dynamo.reset()
 
 
-def test_c25_the_number_format_of_autocast_stays() -> None:
+@pytest.mark.contract(25)
+def test_the_number_format_of_autocast_stays() -> None:
     model = nn.Sequential(nn.Linear(4, 4), Dropout(0.5))
     masks_of(model).begin_micro_batch(0, 0, 2)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert model(torch.ones(2, 4)).dtype == torch.bfloat16
 
 
+@pytest.mark.contract(25)
 @pytest.mark.parametrize("shape", [(9, 8, 4), (32, 4), (4, 8), ()])
-def test_c25_activations_whose_first_dimension_is_not_the_batch_are_refused(
+def test_activations_whose_first_dimension_is_not_the_batch_are_refused(
     shape: tuple[int, ...],
 ) -> None:
     model = Dropout(0.1)
@@ -287,14 +302,16 @@ def test_c25_activations_whose_first_dimension_is_not_the_batch_are_refused(
         model(torch.ones(shape))
 
 
-def test_c25_nothing_is_dropped_in_evaluation_or_at_rate_zero() -> None:
+@pytest.mark.contract(25)
+def test_nothing_is_dropped_in_evaluation_or_at_rate_zero() -> None:
     x = torch.ones(8, 5)
     for model in (Dropout(0.5).eval(), Dropout(0.0)):
         masks_of(model).begin_micro_batch(0, 0, 8)
         assert model(x) is x
 
 
-def test_c25_outside_of_a_slot_and_in_a_copy_it_is_torchs_dropout() -> None:
+@pytest.mark.contract(25)
+def test_outside_of_a_slot_and_in_a_copy_it_is_torchs_dropout() -> None:
     model = Dropout(0.5)
     masks = masks_of(model)
     masks.begin_micro_batch(0, 0, 8)
@@ -307,13 +324,15 @@ def test_c25_outside_of_a_slot_and_in_a_copy_it_is_torchs_dropout() -> None:
         assert torch.equal(one(torch.ones(3, 7)), expected)
 
 
+@pytest.mark.contract(25)
 @pytest.mark.parametrize("p", [-0.1, 1.0, 1.5, 0.999999])
-def test_c25_an_impossible_rate_is_refused(p: float) -> None:
+def test_an_impossible_rate_is_refused(p: float) -> None:
     with pytest.raises(ValueError, match="at least 0 and below 1"):
         Dropout(p)
 
 
-def test_c25_the_built_in_gpt_drops_by_sample() -> None:
+@pytest.mark.contract(25)
+def test_the_built_in_gpt_drops_by_sample() -> None:
     model = GPT(context=8, layers=2, heads=2, width=16, dropout=0.2)
     name_layers(model)
     masks, tokens = masks_of(model), torch.arange(32).view(4, 8)

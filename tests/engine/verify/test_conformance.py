@@ -85,7 +85,8 @@ def test_one_command_prints_one_table_in_which_lockstep_passes_every_item(
     }
 
 
-def test_c04_the_ragged_window_reads_1_here_and_one_half_in_the_usual_loop(
+@pytest.mark.contract(4)
+def test_the_ragged_window_reads_1_here_and_one_half_in_the_usual_loop(
     compared: tuple[dict[str, list[dict[str, Any]]], str],
 ) -> None:
     found, _ = compared
@@ -107,10 +108,11 @@ def test_the_kit_says_what_a_usual_loop_does_right_and_what_not(
     assert of(found["lockstep"], "C9")["measured"] == "2, 2"
 
 
+@pytest.mark.contract(4, 18)
 @pytest.mark.skipif(
     importlib.util.find_spec("accelerate") is None, reason="accelerate is not installed"
 )
-def test_c04_c18_accelerate_halves_the_ragged_window_and_steps_the_schedule_on_every_rank(
+def test_accelerate_halves_the_ragged_window_and_steps_the_schedule_on_every_rank(
     tmp_path: Path,
 ) -> None:
     found, _, _ = kit(
@@ -138,10 +140,11 @@ def test_c04_c18_accelerate_halves_the_ragged_window_and_steps_the_schedule_on_e
     ]
 
 
+@pytest.mark.contract(4, 17)
 @pytest.mark.skipif(
     importlib.util.find_spec("lightning") is None, reason="lightning is not installed"
 )
-def test_c04_c17_fabric_halves_the_ragged_window_too_and_refuses_a_norm_that_is_no_number(
+def test_fabric_halves_the_ragged_window_too_and_refuses_a_norm_that_is_no_number(
     tmp_path: Path,
 ) -> None:
     found, _, _ = kit(tmp_path, "--engine", "fabric", "--items", "C4,C17")

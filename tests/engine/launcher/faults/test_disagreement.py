@@ -26,6 +26,7 @@ MISMATCH = (
 )
 
 
+@pytest.mark.contract(34)
 @pytest.mark.parametrize(
     ("what", "one", "other"),
     [
@@ -34,7 +35,7 @@ MISMATCH = (
         pytest.param("number", "ALLREDUCE of [", "ALLREDUCE of [2]", marks=pytest.mark.drill),
     ],
 )
-def test_c34_in_debug_mode_both_sides_of_a_disagreement_are_named(
+def test_in_debug_mode_both_sides_of_a_disagreement_are_named(
     attempt: Attempt, what: str, one: str, other: str
 ) -> None:
     prepare(attempt, Fault("forward", f"disagree in {what}", rank=-1, at=5), debug=True).start()
@@ -51,13 +52,15 @@ def test_c34_in_debug_mode_both_sides_of_a_disagreement_are_named(
     assert outcome.last_step == 2
 
 
-def test_c34_a_disagreement_is_told_in_the_order_of_the_ranks() -> None:
+@pytest.mark.contract(34)
+def test_a_disagreement_is_told_in_the_order_of_the_ranks() -> None:
     assert disagreement(MISMATCH) == (
         "the ranks disagree: rank 0 entered BARRIER as collective 203, "
         "rank 1 entered BROADCAST of [2, 3] as collective 203"
     )
 
 
+@pytest.mark.contract(34)
 @pytest.mark.parametrize("text", [None, "", "RuntimeError: Rank 1 is running collective: lunch"])
-def test_c34_other_errors_are_no_disagreement(text: str | None) -> None:
+def test_other_errors_are_no_disagreement(text: str | None) -> None:
     assert disagreement(text) is None

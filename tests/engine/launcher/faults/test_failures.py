@@ -63,8 +63,9 @@ def fault_of(moment: str, cause: str) -> Fault:
     return Fault(fault.moment, cause, fault.rank, fault.at)
 
 
+@pytest.mark.contract(31)
 @pytest.mark.parametrize(("moment", "cause"), MATRIX)
-def test_c31_a_rank_that_ends_takes_its_gang_down_and_is_named(
+def test_a_rank_that_ends_takes_its_gang_down_and_is_named(
     attempt: Attempt, moment: str, cause: str
 ) -> None:
     fault = fault_of(moment, cause)
@@ -104,16 +105,18 @@ def restart(failed: Attempt, again: Attempt, moment: str, cause: str) -> None:
     assert (outcome.reason, outcome.last_step) == (Reason.SUCCEEDED, STEPS), (outcome, why(again))
 
 
-def test_c32_a_restart_after_a_failure_succeeds(
+@pytest.mark.contract(32)
+def test_a_restart_after_a_failure_succeeds(
     attempts: Callable[[Path], Attempt], tmp_path: Path
 ) -> None:
     restart(attempts(tmp_path / "failed"), attempts(tmp_path / "again"), "all-reduce", "kill")
 
 
+@pytest.mark.contract(32)
 @pytest.mark.drill
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("moment", list(MOMENTS))
-def test_c32_restarts_succeed_20_of_20_at_every_moment(
+def test_restarts_succeed_20_of_20_at_every_moment(
     attempts: Callable[[Path], Attempt], tmp_path: Path, moment: str
 ) -> None:
     causes = itertools.cycle(cause for cause in CAUSES if (moment, cause) != ("shutdown", "exit 0"))

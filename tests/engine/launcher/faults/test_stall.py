@@ -103,10 +103,11 @@ def stalled_after(stalls: StallDetector, pids: dict[int, int], *, begin: float) 
     return found
 
 
+@pytest.mark.contract(33)
 @pytest.mark.parametrize(
     ("phase", "limit_seconds"), [("backward", 100.0), ("communication", 100.0), ("data", 10.0)]
 )
-def test_c33_of_several_nodes_one_whose_ranks_may_all_wait_for_another_node_is_patient(
+def test_of_several_nodes_one_whose_ranks_may_all_wait_for_another_node_is_patient(
     tmp_path: Path, phase: str, limit_seconds: float
 ) -> None:
     """The other node's ranks may be saving or evaluating, which is not seen from here."""
@@ -123,7 +124,8 @@ def test_c33_of_several_nodes_one_whose_ranks_may_all_wait_for_another_node_is_p
     assert alone.limit_seconds() == 10.0
 
 
-def test_c33_the_limit_is_long_for_the_first_step_and_a_multiple_of_the_median_afterwards(
+@pytest.mark.contract(33)
+def test_the_limit_is_long_for_the_first_step_and_a_multiple_of_the_median_afterwards(
     tmp_path: Path,
 ) -> None:
     rank = Rank(tmp_path, 0, "setup")
@@ -144,10 +146,11 @@ def test_c33_the_limit_is_long_for_the_first_step_and_a_multiple_of_the_median_a
     assert stalls.limit_seconds() == 20.0
 
 
+@pytest.mark.contract(33)
 @pytest.mark.parametrize(
     ("phase", "limit"), [("eval", 100.0), ("checkpoint", 100.0), ("backward", 10.0)]
 )
-def test_c33_evaluation_and_checkpoints_may_take_longer_than_a_step(
+def test_evaluation_and_checkpoints_may_take_longer_than_a_step(
     tmp_path: Path, phase: str, limit: float
 ) -> None:
     ranks = [Rank(tmp_path, 0), Rank(tmp_path, 1)]
@@ -161,7 +164,8 @@ def test_c33_evaluation_and_checkpoints_may_take_longer_than_a_step(
     assert stalls.limit_seconds() == limit
 
 
-def test_c33_halfway_to_the_limit_a_warning_says_what_the_ranks_do(tmp_path: Path) -> None:
+@pytest.mark.contract(33)
+def test_halfway_to_the_limit_a_warning_says_what_the_ranks_do(tmp_path: Path) -> None:
     rank = Rank(tmp_path, 0, "data")
     Rank(tmp_path, 1, "communication")
     stalls = StallDetector(tmp_path, LIMITS, look_seconds=1.0)
@@ -178,7 +182,8 @@ def test_c33_halfway_to_the_limit_a_warning_says_what_the_ranks_do(tmp_path: Pat
     )
 
 
-def test_c33_a_machine_that_slept_has_not_stalled(tmp_path: Path) -> None:
+@pytest.mark.contract(33)
+def test_a_machine_that_slept_has_not_stalled(tmp_path: Path) -> None:
     Rank(tmp_path, 0)
     stalls = StallDetector(tmp_path, LIMITS, look_seconds=1.0)
     looks = [stalls.look({0: 1}, at) for at in (0.0, 1.0, 90_000.0, 90_001.0)]
@@ -186,7 +191,8 @@ def test_c33_a_machine_that_slept_has_not_stalled(tmp_path: Path) -> None:
     assert stalls.warning() is None
 
 
-def test_c33_a_rank_that_moves_while_it_is_asked_has_not_stalled(tmp_path: Path) -> None:
+@pytest.mark.contract(33)
+def test_a_rank_that_moves_while_it_is_asked_has_not_stalled(tmp_path: Path) -> None:
     rank = Rank(tmp_path, 0)
     limits = Stall(first_step_seconds=2.0, min_seconds=2.0, factor=1.0)
     stalls = StallDetector(tmp_path, limits, look_seconds=1.0)
@@ -208,8 +214,9 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stacks, "_STILL_SECONDS", 0.5)
 
 
+@pytest.mark.contract(33)
 @pytest.mark.usefixtures("patient")
-def test_c33_the_rank_that_does_not_wait_is_named_with_the_line_of_its_own_code(
+def test_the_rank_that_does_not_wait_is_named_with_the_line_of_its_own_code(
     tmp_path: Path, start: Callable[[int, str], int]
 ) -> None:
     waiting = """
@@ -239,8 +246,9 @@ def test_c33_the_rank_that_does_not_wait_is_named_with_the_line_of_its_own_code(
     assert found.quiet_seconds >= found.limit_seconds == 100.0
 
 
+@pytest.mark.contract(33)
 @pytest.mark.usefixtures("patient")
-def test_c33_stacks_come_from_a_rank_that_holds_the_interpreters_lock(
+def test_stacks_come_from_a_rank_that_holds_the_interpreters_lock(
     tmp_path: Path, start: Callable[[int, str], int]
 ) -> None:
     source = """
@@ -258,8 +266,9 @@ def test_c33_stacks_come_from_a_rank_that_holds_the_interpreters_lock(
     assert "at job.py line 7 in compute" in found.sentence()
 
 
+@pytest.mark.contract(33)
 @pytest.mark.usefixtures("patient")
-def test_c33_loader_workers_are_asked_too(tmp_path: Path, start: Callable[[int, str], int]) -> None:
+def test_loader_workers_are_asked_too(tmp_path: Path, start: Callable[[int, str], int]) -> None:
     source = """
         import job, os
         child = os.fork()
@@ -279,7 +288,8 @@ def test_c33_loader_workers_are_asked_too(tmp_path: Path, start: Callable[[int, 
     assert "of its process" in found.excerpt()
 
 
-def test_c33_a_stopped_process_is_the_one_that_the_others_wait_for(
+@pytest.mark.contract(33)
+def test_a_stopped_process_is_the_one_that_the_others_wait_for(
     tmp_path: Path, start: Callable[[int, str], int]
 ) -> None:
     pids = {rank: start(rank, "pulse.mark('communication')\ntime.sleep(600)") for rank in range(2)}
@@ -301,10 +311,11 @@ def test_a_process_without_a_handler_is_never_signalled() -> None:
         process.kill()
 
 
+@pytest.mark.contract(33)
 @pytest.mark.parametrize(
     ("entered", "culprits"), [((7, 9, 9), [0]), ((9, 9, 9), []), ((7, None, 9), [])]
 )
-def test_c33_where_all_wait_the_one_with_fewer_collectives_is_named(
+def test_where_all_wait_the_one_with_fewer_collectives_is_named(
     entered: tuple[int | None, ...], culprits: list[int]
 ) -> None:
     reading = HeartbeatReading(0.0, 0.0, 3, "communication", 9, 1, 0)
@@ -317,7 +328,8 @@ def test_c33_where_all_wait_the_one_with_fewer_collectives_is_named(
     assert culprits or "all of them wait in a collective" in stalled.sentence()
 
 
-def test_c33_a_whole_run_that_hangs_ends_with_the_culprits_name_and_all_stacks(
+@pytest.mark.contract(33)
+def test_a_whole_run_that_hangs_ends_with_the_culprits_name_and_all_stacks(
     attempt: Attempt,
 ) -> None:
     stall = {"first_step_seconds": 60, "min_seconds": 4, "factor": 5}
@@ -378,7 +390,8 @@ Drill.model = model
 """
 
 
-def test_c33_no_collective_gives_up_before_the_longest_limit_that_a_spec_may_have(
+@pytest.mark.contract(33)
+def test_no_collective_gives_up_before_the_longest_limit_that_a_spec_may_have(
     attempt: Attempt,
 ) -> None:
     """A rank that prepares data for an hour is waited for as long as ``stall`` says, not as long as

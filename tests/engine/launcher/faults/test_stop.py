@@ -50,11 +50,12 @@ HANGS = {
 ALWAYS = {"set-up", "data wait", "data wait of rank 0", "evaluation"}
 
 
+@pytest.mark.contract(35)
 @pytest.mark.parametrize(
     "moment",
     [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.drill) for name in HANGS],
 )
-def test_c35_what_hangs_is_abandoned_at_half_the_grace_and_the_last_step_is_saved(
+def test_what_hangs_is_abandoned_at_half_the_grace_and_the_last_step_is_saved(
     attempt: Attempt, moment: str
 ) -> None:
     fault, last_step = HANGS[moment]
@@ -75,7 +76,8 @@ def test_c35_what_hangs_is_abandoned_at_half_the_grace_and_the_last_step_is_save
     assert nobody_left(attempt)
 
 
-def test_c35_rank_0_saves_without_its_dead_peers(attempt: Attempt) -> None:
+@pytest.mark.contract(35)
+def test_rank_0_saves_without_its_dead_peers(attempt: Attempt) -> None:
     prepare(attempt, Fault("data", "hang", rank=1, at=23), **NO_CHECKPOINTS).start()
     struck(attempt)
     attempt.stop("cancelled", 60.0)
@@ -87,8 +89,9 @@ def test_c35_rank_0_saves_without_its_dead_peers(attempt: Attempt) -> None:
     assert outcome.last_step
 
 
+@pytest.mark.contract(35)
 @pytest.mark.drill
-def test_c35_a_stop_during_a_checkpoint_waits_for_it(attempt: Attempt) -> None:
+def test_a_stop_during_a_checkpoint_waits_for_it(attempt: Attempt) -> None:
     prepare(attempt, Fault("checkpoint", "slow", rank=0)).start()
     struck(attempt)
     attempt.stop("shutdown", 60.0)
@@ -98,8 +101,9 @@ def test_c35_a_stop_during_a_checkpoint_waits_for_it(attempt: Attempt) -> None:
     assert checkpoint.verify(checkpoints(attempt)[0]) == outcome.last_step
 
 
+@pytest.mark.contract(35)
 @pytest.mark.drill
-def test_c35_a_run_that_was_abandoned_goes_on_to_the_same_end(
+def test_a_run_that_was_abandoned_goes_on_to_the_same_end(
     attempt: Attempt, attempts: Callable[[Path], Attempt], tmp_path: Path
 ) -> None:
     prepare(attempt, Fault("forward", "hang", rank=1, at=6), **NO_CHECKPOINTS).start()
@@ -145,7 +149,8 @@ def _ask(folder: Path, grace_seconds: float) -> None:
     temporary.replace(folder / "stop")
 
 
-def test_c35_a_step_that_ends_in_time_is_not_abandoned(tmp_path: Path, leaving: list[int]) -> None:
+@pytest.mark.contract(35)
+def test_a_step_that_ends_in_time_is_not_abandoned(tmp_path: Path, leaving: list[int]) -> None:
     made = _stopping(tmp_path, lambda: None, grace_seconds=600.0)
     assert made.asked()
     made.over()
@@ -157,7 +162,8 @@ def test_c35_a_step_that_ends_in_time_is_not_abandoned(tmp_path: Path, leaving: 
     assert leaving == []
 
 
-def test_c35_nothing_is_saved_while_the_parameters_move(tmp_path: Path, leaving: list[int]) -> None:
+@pytest.mark.contract(35)
+def test_nothing_is_saved_while_the_parameters_move(tmp_path: Path, leaving: list[int]) -> None:
     order = []
     made = StopRequest(tmp_path, looks=True, device=torch.device("cpu"))
     with made.update():
@@ -170,7 +176,8 @@ def test_c35_nothing_is_saved_while_the_parameters_move(tmp_path: Path, leaving:
     assert (order, leaving) == (["moved", "saved"], [0])
 
 
-def test_c35_half_an_update_is_never_saved(tmp_path: Path, leaving: list[int]) -> None:
+@pytest.mark.contract(35)
+def test_half_an_update_is_never_saved(tmp_path: Path, leaving: list[int]) -> None:
     saved = []
     made = _stopping(tmp_path, lambda: saved.append(True), grace_seconds=2.0)
     with pytest.raises(ZeroDivisionError), made.update():
@@ -179,7 +186,8 @@ def test_c35_half_an_update_is_never_saved(tmp_path: Path, leaving: list[int]) -
     assert (saved, leaving) == ([], [1])
 
 
-def test_c35_a_checkpoint_that_cannot_be_written_does_not_keep_the_process(
+@pytest.mark.contract(35)
+def test_a_checkpoint_that_cannot_be_written_does_not_keep_the_process(
     tmp_path: Path, leaving: list[int]
 ) -> None:
     def save() -> None:
@@ -190,7 +198,8 @@ def test_c35_a_checkpoint_that_cannot_be_written_does_not_keep_the_process(
     assert leaving == [1]
 
 
-def test_c35_a_stop_by_hand_has_no_grace_and_waits_for_the_step(
+@pytest.mark.contract(35)
+def test_a_stop_by_hand_has_no_grace_and_waits_for_the_step(
     tmp_path: Path, leaving: list[int]
 ) -> None:
     made = StopRequest(tmp_path, looks=True, device=torch.device("cpu"))

@@ -62,9 +62,10 @@ def pretended(
     return seen, reference(toy, options, [ids[at : at + size] for at in range(0, len(ids), size)])
 
 
+@pytest.mark.contract(14)
 @pytest.mark.parametrize("gpus", [1, 2, 3])
 @pytest.mark.parametrize(("size", "micro"), [(8, 8), (9, 4), (7, 2), (3, 1)])
-def test_c14_the_gradient_is_the_whole_batchs(
+def test_the_gradient_is_the_whole_batchs(
     pool: Pool, tmp_path: Path, gpus: int, size: int, micro: int
 ) -> None:
     # With micro-batches of one sample, some GPUs have none.
@@ -77,15 +78,17 @@ def test_c14_the_gradient_is_the_whole_batchs(
     check_gradients(seen, expected, 1e-12)
 
 
-def test_c14_twenty_steps_end_at_the_references_weights(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(14)
+def test_twenty_steps_end_at_the_references_weights(pool: Pool, tmp_path: Path) -> None:
     options = spec(12, 5, **LONG) | {"optimizer": OPTIMIZERS["adamw"], "steps": 20} | SECTION
     toy = Toy(masked="odd")
     seen, expected = pretended(pool, tmp_path, toy, options, partial(pretended_gpus, 2))
     check_weights(seen, expected, 1e-12)
 
 
+@pytest.mark.contract(14)
 @pytest.mark.parametrize("mutant", [averaged_copies, penalty_in_every_copy])
-def test_c14_a_mean_of_the_copies_or_a_penalty_in_each_fails_this_check(
+def test_a_mean_of_the_copies_or_a_penalty_in_each_fails_this_check(
     pool: Pool, tmp_path: Path, mutant: Any
 ) -> None:
     seen, expected = pretended(pool, tmp_path, PENALIZED, spec(8, 4, steps=1, **SECTION), mutant)
@@ -93,7 +96,8 @@ def test_c14_a_mean_of_the_copies_or_a_penalty_in_each_fails_this_check(
         check_gradients(seen, expected, 1e-5)
 
 
-def test_c14_a_step_that_ran_out_of_memory_is_repeated(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(14)
+def test_a_step_that_ran_out_of_memory_is_repeated(pool: Pool, tmp_path: Path) -> None:
     options = spec(8, 8, steps=2, **SECTION)
 
     plain = pool.run(
@@ -109,8 +113,9 @@ def test_c14_a_step_that_ran_out_of_memory_is_repeated(pool: Pool, tmp_path: Pat
         assert distance(found, wanted) <= 1e-12
 
 
+@pytest.mark.contract(14)
 @pytest.mark.parametrize("world_size", [1, 2])
-def test_c14_it_is_refused_on_the_cpu_with_what_to_write_instead(
+def test_it_is_refused_on_the_cpu_with_what_to_write_instead(
     pool: Pool, tmp_path: Path, world_size: int
 ) -> None:
     with pytest.raises(
@@ -122,7 +127,8 @@ def test_c14_it_is_refused_on_the_cpu_with_what_to_write_instead(
     assert caught.value.reason == "bad_spec"
 
 
-def test_c14_several_ranks_are_refused_on_gpus() -> None:
+@pytest.mark.contract(14)
+def test_several_ranks_are_refused_on_gpus() -> None:
     objective = Objective(toy_task(Toy()), initial(Toy()))
     ranks = Ranks(world_size=2, device=torch.device("cuda", 0))
     with pytest.raises(EngineError, match="one process on one node, and 2 were started") as caught:
@@ -153,11 +159,12 @@ def test_a_dropout_that_belongs_to_samples_is_refused() -> None:
         _require_no_sample_dropout(nn.Sequential(Dropout(0.1)))
 
 
+@pytest.mark.contract(14)
 @pytest.mark.gpu
 @pytest.mark.skipif(
     not torch.cuda.is_available(), reason="NOT RUN: this machine has no CUDA device"
 )
-def test_c14_on_gpus_the_gradient_is_the_cpus() -> None:
+def test_on_gpus_the_gradient_is_the_cpus() -> None:
     toy = Toy(weigh="terms", penalty=0.3)
     task = toy_task(toy)
     batch = torch.utils.data.default_collate([task.dataset("train")[index] for index in range(8)])

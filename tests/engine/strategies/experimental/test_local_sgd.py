@@ -44,6 +44,7 @@ def local(every: int, **more: Any) -> dict[str, Any]:
     return {"strategy": {"name": "local_sgd", "sync_every_steps": every, **more}}
 
 
+@pytest.mark.contract(20)
 @pytest.mark.parametrize(
     "more", [{}, {"name": "diloco", "outer_lr": 1.0, "outer_momentum": 0.0}], ids=["mean", "outer"]
 )
@@ -58,7 +59,7 @@ def local(every: int, **more: Any) -> dict[str, Any]:
     ],
     ids=["tokens", "penalty", "penalty-in-an-empty-slot", "weightless", "samples"],
 )
-def test_c20_meeting_after_every_step_is_ddp_for_plain_sgd(
+def test_meeting_after_every_step_is_ddp_for_plain_sgd(
     pool: Pool,
     tmp_path: Path,
     world_size: int,
@@ -74,14 +75,16 @@ def test_c20_meeting_after_every_step_is_ddp_for_plain_sgd(
     check_weights(seen, expected, 1e-12)
 
 
-def test_c20_ranks_that_all_count_the_same_fail_this_check(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(20)
+def test_ranks_that_all_count_the_same_fail_this_check(pool: Pool, tmp_path: Path) -> None:
     options = spec(9, 2, steps=12, **local(1)) | {"optimizer": PLAIN}
     seen, expected = run(pool, tmp_path, Toy(), options, 2, mutants.ranks_count_the_same)
     with pytest.raises(AssertionError):
         check_weights(seen, expected, 1e-5)
 
 
-def test_c20_with_adamw_the_promise_is_lost_and_the_run_says_so(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(20)
+def test_with_adamw_the_promise_is_lost_and_the_run_says_so(pool: Pool, tmp_path: Path) -> None:
     options = spec(12, 3, steps=20, **local(1)) | {"optimizer": OPTIMIZERS["adamw"]}
     seen, expected = run(pool, tmp_path, Toy(), options, 2)
     assert distance(seen[0].weights, expected.weights) > 1e-3
@@ -164,11 +167,12 @@ def meetings(
     return {name: value.detach() for name, value in replicas[0].model.state_dict().items()}
 
 
+@pytest.mark.contract(20)
 @both
 @pytest.mark.parametrize(
     ("world_size", "every", "masked"), [(2, 4, "some"), (3, 3, "odd"), (4, 100, "some")]
 )
-def test_c20_ranks_go_where_the_paper_says(
+def test_ranks_go_where_the_paper_says(
     pool: Pool, tmp_path: Path, section: dict[str, Any], world_size: int, every: int, masked: str
 ) -> None:
     toy = Toy(masked=masked)
@@ -194,8 +198,9 @@ def test_ranks_are_one_at_the_end_bit_by_bit(
     assert all(torch.equal(saved["model"][name], value) for name, value in seen[0].weights.items())
 
 
+@pytest.mark.contract(5)
 @both
-def test_c05_batches_without_weight_move_nothing(
+def test_batches_without_weight_move_nothing(
     pool: Pool, tmp_path: Path, section: dict[str, Any]
 ) -> None:
     toy = Toy(masked="all")
@@ -204,9 +209,8 @@ def test_c05_batches_without_weight_move_nothing(
     assert all(distance(one.weights, initial(toy).state_dict()) == 0 for one in seen)
 
 
-def test_c09_between_meetings_nothing_but_control_and_norm_is_sent(
-    pool: Pool, tmp_path: Path
-) -> None:
+@pytest.mark.contract(9)
+def test_between_meetings_nothing_but_control_and_norm_is_sent(pool: Pool, tmp_path: Path) -> None:
     counts = []
     for steps in (4, 12):
         options = spec(12, 2, steps=steps, **local(4))
@@ -221,7 +225,8 @@ def test_c09_between_meetings_nothing_but_control_and_norm_is_sent(
     }.keys() == {"gloo:all_reduce"}
 
 
-def test_c16_the_logged_norm_is_the_ranks_mean_square_by_weight(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.contract(16)
+def test_the_logged_norm_is_the_ranks_mean_square_by_weight(pool: Pool, tmp_path: Path) -> None:
     toy = Toy()
     options = spec(12, 2, steps=6, **local(4)) | {"optimizer": PLAIN}
     seen = pool.run(cases.train, toy, options, tmp_path, world_size=3)
@@ -259,8 +264,9 @@ OFTEN = {"checkpoint": {"every_steps": 4}, "eval": {"every_steps": 2}}
 NOISY = Toy(items=33, double=False, noise=True, dropout=0.3)
 
 
+@pytest.mark.contract(41)
 @both
-def test_c41_how_often_is_evaluated_and_saved_changes_no_weight(
+def test_how_often_is_evaluated_and_saved_changes_no_weight(
     pool: Pool, tmp_path: Path, section: dict[str, Any]
 ) -> None:
     options = LONG | local(3, **section)
@@ -270,9 +276,10 @@ def test_c41_how_often_is_evaluated_and_saved_changes_no_weight(
         assert all(torch.equal(value, other.weights[name]) for name, value in one.weights.items())
 
 
+@pytest.mark.contract(26)
 @both
 @pytest.mark.parametrize("mutant", [None, mutants.own_state_forgotten], ids=["", "forgetful"])
-def test_c26_a_run_goes_on_bit_by_bit_from_between_two_meetings(
+def test_a_run_goes_on_bit_by_bit_from_between_two_meetings(
     pool: Pool, tmp_path: Path, section: dict[str, Any], mutant: Any
 ) -> None:
     options = LONG | OFTEN | local(3, **section)
@@ -292,8 +299,9 @@ def test_c26_a_run_goes_on_bit_by_bit_from_between_two_meetings(
     assert (equal and all(logged)) is (mutant is None)
 
 
+@pytest.mark.contract(27)
 @both
-def test_c27_a_checkpoint_between_meetings_is_what_a_meeting_would_make(
+def test_a_checkpoint_between_meetings_is_what_a_meeting_would_make(
     pool: Pool, tmp_path: Path, section: dict[str, Any]
 ) -> None:
     toy = Toy(items=33)
@@ -324,8 +332,9 @@ def test_c27_a_checkpoint_between_meetings_is_what_a_meeting_would_make(
             assert distance(onward["optimizer"]["state"][index], values) <= 1e-12
 
 
+@pytest.mark.contract(36)
 @both
-def test_c36_a_step_that_does_not_fit_is_repeated_by_all(
+def test_a_step_that_does_not_fit_is_repeated_by_all(
     pool: Pool, tmp_path: Path, section: dict[str, Any]
 ) -> None:
     options = spec(24, 6, steps=4, **local(3, **section)) | {"optimizer": OPTIMIZERS["adamw"]}
