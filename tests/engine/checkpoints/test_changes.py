@@ -88,7 +88,7 @@ def test_a_document_of_another_version_is_read() -> None:
     assert changes(document, train) == []
 
 
-def test_the_sentence_is_bounded() -> None:
+def test_the_message_has_a_bounded_length() -> None:
     own = {"task": "task.py:Fit"}
     _, before = cases.planned(
         OPTIONS | own | {"task_args": {f"a{i}": "x" * 1000 for i in range(20)}}, 1

@@ -154,7 +154,7 @@ def test_a_full_disk_costs_the_new_checkpoint_and_not_the_older_ones(
         ("foreign", "format 99"),
     ],
 )
-def test_whatever_was_damaged_is_found_and_named(tmp_path: Path, damage: str, why: str) -> None:
+def test_each_damage_is_found_and_named(tmp_path: Path, damage: str, why: str) -> None:
     folder = saver(tmp_path).write(1, state(1.0)).folder
     file, manifest = folder / "state.pt", folder / "manifest.json"
     content, document = bytearray(file.read_bytes()), json.loads(manifest.read_text())
@@ -193,7 +193,7 @@ def test_every_bit_of_a_checkpoint_counts(tmp_path: Path) -> None:
     assert checkpoint.verify(folder) == 1
 
 
-def test_an_unfinished_deletion_leaves_nothing_that_has_a_checkpoints_name(tmp_path: Path) -> None:
+def test_an_unfinished_deletion_leaves_no_checkpoint_name(tmp_path: Path) -> None:
     saver(tmp_path).write(1, state(1.0))
     with (
         mock.patch("os.unlink", side_effect=KeyboardInterrupt),
@@ -205,7 +205,7 @@ def test_an_unfinished_deletion_leaves_nothing_that_has_a_checkpoints_name(tmp_p
     assert names(tmp_path) == ["step-00000002"]
 
 
-def test_older_checkpoints_that_cannot_be_deleted_are_a_warning_and_no_failure(
+def test_older_checkpoints_that_cannot_be_deleted_are_a_warning(
     tmp_path: Path,
 ) -> None:
     warnings: list[str] = []
@@ -240,13 +240,13 @@ def save_all(parent: Path, values: list[float | None], keep_last: int) -> list[i
         ([5.0, None, 4.0, None, None], [3, 4, 5]),
     ],
 )
-def test_the_best_survives_and_of_equals_the_earliest(
+def test_the_best_is_kept_and_of_equal_ones_the_earliest(
     tmp_path: Path, values: list[float | None], left: list[int]
 ) -> None:
     assert save_all(tmp_path, values, keep_last=2) == left
 
 
-def test_the_value_is_in_the_manifest_also_where_it_is_no_number(tmp_path: Path) -> None:
+def test_the_value_is_in_the_manifest_even_if_it_is_nan(tmp_path: Path) -> None:
     save_all(tmp_path, [1.5, math.nan, None], keep_last=3)
     metrics = [
         json.loads((path / "manifest.json").read_text())["metric"]
@@ -262,7 +262,7 @@ def test_the_best_by_another_metric_does_not_count(tmp_path: Path) -> None:
     assert names(tmp_path) == ["step-00000002"]
 
 
-def test_what_claims_to_be_later_than_what_is_saved_was_damaged_and_goes(tmp_path: Path) -> None:
+def test_a_folder_newer_than_the_saved_step_is_deleted_as_damaged(tmp_path: Path) -> None:
     given = saver(tmp_path, keep_last=2)
     for step in (1, 2, 3, 4):
         given.write(step, state(step))
@@ -273,7 +273,7 @@ def test_what_claims_to_be_later_than_what_is_saved_was_damaged_and_goes(tmp_pat
     assert newest(tmp_path) == 2.5
 
 
-def test_the_newest_is_the_newest_also_from_the_ninth_digit_on(tmp_path: Path) -> None:
+def test_steps_of_nine_digits_are_ordered_by_number(tmp_path: Path) -> None:
     given = saver(tmp_path, keep_last=2)
     for step in (9_999_999, 99_999_999, 100_000_000):
         given.write(step, state(float(step)))

@@ -36,7 +36,7 @@ def steps_left(folder: Path) -> list[int]:
 
 
 @pytest.mark.parametrize(("metric", "world_size"), [("train/loss", 1), ("eval/loss", 2)])
-def test_the_best_by_a_number_of_the_run_is_kept_beside_the_newest(
+def test_the_best_by_a_metric_is_kept_beside_the_newest(
     pool: Pool, tmp_path: Path, metric: str, world_size: int
 ) -> None:
     options = OPTIONS | {"checkpoint": {"every_steps": 1, "keep_last": 1, "keep_best": metric}}
@@ -55,7 +55,9 @@ def test_the_best_by_a_number_of_the_run_is_kept_beside_the_newest(
 
 
 @pytest.mark.parametrize("metric", ["eval/accuracy", "train/bleu"])
-def test_a_number_that_never_appears_is_told_once(pool: Pool, tmp_path: Path, metric: str) -> None:
+def test_a_metric_that_never_appears_is_reported_once(
+    pool: Pool, tmp_path: Path, metric: str
+) -> None:
     options = OPTIONS | {"checkpoint": {"every_steps": 1, "keep_last": 2, "keep_best": metric}}
     pool.run(cases.train, Toy(items=20), options, tmp_path, world_size=1)
     (warning,) = warnings(tmp_path)

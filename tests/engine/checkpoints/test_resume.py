@@ -76,7 +76,7 @@ def check_bitwise(
 
 @pytest.mark.contract(26)
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
-def test_stopped_after_any_step_a_run_ends_bitwise_equal_in_the_same_layout(
+def test_a_run_stopped_after_any_step_ends_bitwise_equal(
     pool: Pool, tmp_path: Path, world_size: int
 ) -> None:
     options = OPTIONS | {
@@ -95,7 +95,7 @@ def test_stopped_after_any_step_a_run_ends_bitwise_equal_in_the_same_layout(
 
 @pytest.mark.contract(26)
 @pytest.mark.parametrize("name", ["ddp", "zero1"])
-def test_a_run_whose_steps_are_one_micro_batch_ends_bitwise_equal_too(
+def test_a_run_with_one_micro_batch_per_step_ends_bitwise_equal(
     pool: Pool, tmp_path: Path, name: str
 ) -> None:
     """On three ranks, where a sum that is divided and a part that is multiplied by a third are
@@ -126,9 +126,7 @@ def test_dropping_any_restored_component_fails_this_check(
 
 
 @pytest.mark.contract(26)
-def test_buckets_that_are_built_anew_after_the_first_step_fail_this_check(
-    pool: Pool, tmp_path: Path
-) -> None:
+def test_buckets_rebuilt_after_the_first_step_fail_this_check(pool: Pool, tmp_path: Path) -> None:
     wide = Toy(items=33, double=False, width=512)
     # Views of buckets would be replaced under the loss's feet, which ends such a run at once.
     copies = OPTIONS | {"strategy": {"gradient_as_bucket_view": False}}
@@ -143,9 +141,7 @@ def test_buckets_that_are_built_anew_after_the_first_step_fail_this_check(
 
 
 @pytest.mark.contract(26)
-def test_a_stop_saves_what_a_run_that_goes_on_saves_at_that_step(
-    pool: Pool, tmp_path: Path
-) -> None:
+def test_a_stop_saves_the_state_that_an_uninterrupted_run_saves(pool: Pool, tmp_path: Path) -> None:
     options = OPTIONS | {"checkpoint": {"every_steps": 1, "keep_last": 100}}
     toy = Toy(items=33)
     pool.run(cases.train, toy, options, tmp_path / "whole", world_size=2)
@@ -164,9 +160,7 @@ def test_a_stop_saves_what_a_run_that_goes_on_saves_at_that_step(
 
 
 @pytest.mark.contract(27)
-def test_resumed_on_other_numbers_of_ranks_a_run_has_the_same_items_and_is_equal_to_rounding(
-    pool: Pool, tmp_path: Path
-) -> None:
+def test_a_run_resumed_on_other_ranks_is_equal_to_rounding(pool: Pool, tmp_path: Path) -> None:
     toy = Toy(items=33, noise=True)
     whole = pool.run(cases.train, toy, OPTIONS, tmp_path / "whole", world_size=2)
     items = batches_of([one.micro_batches for one in whole], [14] * 12, 2)
@@ -182,9 +176,7 @@ def test_resumed_on_other_numbers_of_ranks_a_run_has_the_same_items_and_is_equal
 
 
 @pytest.mark.contract(30)
-def test_a_run_resumed_at_step_10000_fetches_what_one_at_step_0_does_before_its_first_batch(
-    pool: Pool, tmp_path: Path
-) -> None:
+def test_a_run_resumed_at_step_10000_fetches_nothing_twice(pool: Pool, tmp_path: Path) -> None:
     options = OPTIONS | {"steps": 10_002, "checkpoint": {"every_steps": None}, "eval": {}}
     (tmp_path / "short").mkdir()
     stopping = Toy(items=33, stop_after=76)
@@ -247,9 +239,7 @@ def test_a_stop_before_the_first_step_ends_without_one(pool: Pool, tmp_path: Pat
     assert not (tmp_path / "checkpoints").exists()
 
 
-def test_a_run_that_resumes_at_its_end_publishes_its_result_once_more(
-    pool: Pool, tmp_path: Path
-) -> None:
+def test_a_run_resumed_at_its_end_publishes_its_result_again(pool: Pool, tmp_path: Path) -> None:
     whole = pool.run(cases.train, TOY, OPTIONS, tmp_path / "whole", world_size=2)
     shutil.copytree(tmp_path / "whole/checkpoints/step-00000012", tmp_path / "again/resume")
     again = pool.run(cases.train, TOY, OPTIONS, tmp_path / "again", world_size=2)
@@ -304,7 +294,7 @@ def test_a_damaged_checkpoint_is_refused_by_name(pool: Pool, tmp_path: Path, dam
         (8, "copy of the checkpoint is damaged", ""),
     ],
 )
-def test_nodes_whose_copies_of_the_checkpoint_differ_do_not_train(
+def test_nodes_with_different_copies_of_a_checkpoint_do_not_train(
     pool: Pool, tmp_path: Path, step: int, wanted: str, reason: str
 ) -> None:
     pool.run(cases.train, TOY, OPTIONS, tmp_path / "whole", world_size=1)
@@ -322,7 +312,7 @@ def test_nodes_whose_copies_of_the_checkpoint_differ_do_not_train(
     assert caught.value.reason == reason or not reason
 
 
-def test_nodes_whose_copies_are_the_same_go_on(pool: Pool, tmp_path: Path) -> None:
+def test_nodes_with_equal_copies_resume(pool: Pool, tmp_path: Path) -> None:
     pool.run(cases.train, TOY, OPTIONS, tmp_path / "whole", world_size=1)
     for node in (0, 1):
         shutil.copytree(
@@ -332,7 +322,7 @@ def test_nodes_whose_copies_are_the_same_go_on(pool: Pool, tmp_path: Path) -> No
     assert [one.steps_done for one in seen] == [12, 12]
 
 
-def test_a_checkpoint_of_another_run_is_refused_with_what_differs(
+def test_a_checkpoint_of_another_run_is_refused_with_the_differences(
     pool: Pool, tmp_path: Path
 ) -> None:
     pool.run(cases.train, TOY, OPTIONS, tmp_path / "whole", world_size=1)

@@ -43,9 +43,7 @@ def replace_by_text(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [tear, replace_by_text])
-def test_a_run_goes_on_from_the_newest_checkpoint_that_can_be_read(
-    tmp_path: Path, damage: Any
-) -> None:
+def test_a_run_resumes_from_the_newest_readable_checkpoint(tmp_path: Path, damage: Any) -> None:
     run(tmp_path)
     damage(tmp_path / "checkpoints/step-00000004")
     run(tmp_path)
@@ -54,7 +52,7 @@ def test_a_run_goes_on_from_the_newest_checkpoint_that_can_be_read(
 
 
 @pytest.mark.parametrize("damage", [tear, replace_by_text])
-def test_a_run_whose_checkpoints_are_all_damaged_does_not_begin_again_in_silence(
+def test_a_run_with_only_damaged_checkpoints_does_not_start_over(
     tmp_path: Path, damage: Any
 ) -> None:
     run(tmp_path)
@@ -109,7 +107,7 @@ def test_extra_state_of_another_length_is_given_to_the_module(tmp_path: Path) ->
     assert again.layer.given == saved.tolist() != []
 
 
-def test_extra_state_that_no_resume_could_read_is_refused_before_the_first_step(
+def test_unreadable_extra_state_is_refused_before_the_first_step(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(EngineError, match="get_extra_state") as refused:

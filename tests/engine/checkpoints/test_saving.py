@@ -124,7 +124,7 @@ def tied_state(device: str = "cpu") -> dict[str, Any]:
 
 
 @pytest.mark.contract(29)
-def test_a_copy_is_equal_shares_nothing_and_keeps_what_is_tied() -> None:
+def test_a_copy_is_equal_and_separate_and_keeps_ties() -> None:
     given = tied_state()
     taken = HostCopy(torch.device("cpu")).take(given)
     assert taken["optimizer"]["lr"] == 0.1
@@ -139,7 +139,7 @@ def test_a_copy_is_equal_shares_nothing_and_keeps_what_is_tied() -> None:
 
 
 @pytest.mark.contract(29)
-def test_the_same_memory_is_filled_again_and_again() -> None:
+def test_copies_reuse_the_same_memory() -> None:
     copies = HostCopy(torch.device("cpu"))
 
     def places(taken: dict[str, Any]) -> list[int]:
@@ -163,7 +163,7 @@ def saved(folder: Path, step: int) -> dict[str, Any]:
 
 @pytest.mark.contract(29)
 @pytest.mark.parametrize("world_size", [1, 2])
-def test_a_checkpoint_begun_at_a_step_holds_that_step_while_training_goes_on(
+def test_a_checkpoint_holds_its_step_while_training_continues(
     pool: Pool, tmp_path: Path, world_size: int
 ) -> None:
     blocking = OPTIONS | {"checkpoint": {"every_steps": 2, "keep_last": 10, "background": False}}
@@ -190,7 +190,7 @@ def test_writing_the_live_state_fails_this_check(pool: Pool, tmp_path: Path) -> 
 
 
 @pytest.mark.contract(29)
-def test_a_save_returns_before_it_is_written_and_says_so_once_it_is(tmp_path: Path) -> None:
+def test_a_save_returns_before_the_write_and_reports_it_later(tmp_path: Path) -> None:
     ready, told = threading.Event(), []
     given = saver(tmp_path)
     given._durable = told.append
@@ -207,7 +207,7 @@ def test_a_save_returns_before_it_is_written_and_says_so_once_it_is(tmp_path: Pa
 
 
 @pytest.mark.contract(29)
-def test_at_most_one_checkpoint_is_being_written_and_a_second_waits_for_it(
+def test_a_second_checkpoint_waits_for_the_first_write(
     tmp_path: Path,
 ) -> None:
     ready, warnings = threading.Event(), []
@@ -226,7 +226,7 @@ def test_at_most_one_checkpoint_is_being_written_and_a_second_waits_for_it(
 
 
 @pytest.mark.contract(29)
-def test_what_fails_in_the_thread_is_raised_at_the_next_poll(tmp_path: Path) -> None:
+def test_a_failure_in_the_thread_is_raised_at_the_next_poll(tmp_path: Path) -> None:
     given = saver(tmp_path / "missing")
     (tmp_path / "missing").touch()  # A file where the folder should be.
     given.begin(1, state(1.0))
@@ -249,7 +249,7 @@ def test_a_run_whose_checkpoint_fails_ends_with_the_reason_and_the_step(
 
 
 @pytest.mark.contract(29)
-def test_without_memory_for_a_copy_training_waits_and_the_job_is_told(tmp_path: Path) -> None:
+def test_without_memory_for_a_copy_training_waits_with_a_warning(tmp_path: Path) -> None:
     warnings: list[str] = []
     given = saver(tmp_path)
     given._warn = warnings.append
@@ -265,9 +265,7 @@ def test_without_memory_for_a_copy_training_waits_and_the_job_is_told(tmp_path: 
 
 
 @pytest.mark.contract(29)
-def test_a_failing_step_leaves_the_checkpoint_that_was_being_written_a_moment(
-    pool: Pool, tmp_path: Path
-) -> None:
+def test_a_failing_step_lets_the_current_write_finish(pool: Pool, tmp_path: Path) -> None:
     options = OPTIONS | {"checkpoint": {"every_steps": 3}}
     with pytest.raises(EngineError, match="the loss of step 4 is nan"):
         pool.run(cases.train, Toy(), options, tmp_path, written_only_after_a_failure, world_size=2)
@@ -283,7 +281,7 @@ def test_a_failing_step_leaves_the_checkpoint_that_was_being_written_a_moment(
 @pytest.mark.skipif(
     not torch.cuda.is_available(), reason="NOT RUN: this machine has no CUDA device"
 )
-def test_on_a_device_the_copy_is_that_of_its_step_though_the_update_is_queued_at_once() -> None:
+def test_on_a_device_the_copy_precedes_the_next_update() -> None:
     device = torch.device("cuda")
     weights = torch.zeros(64, 1024, 1024, device=device)
     moments = torch.zeros(64, 1024, 1024, device=device)

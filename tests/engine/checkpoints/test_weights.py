@@ -68,9 +68,7 @@ def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 @pytest.mark.parametrize(
     "kind", ["folder", "state.pt", "safetensors", "state dict", "folder of weights", "job"]
 )
-def test_the_weights_are_those_that_were_named_and_everything_else_begins_anew(
-    pool: Pool, tmp_path: Path, kind: str
-) -> None:
+def test_a_run_starts_from_the_named_weights_alone(pool: Pool, tmp_path: Path, kind: str) -> None:
     weights, final = trained(pool, tmp_path / "first")
     source = {
         "folder": final,
@@ -104,9 +102,7 @@ def test_the_weights_are_those_that_were_named_and_everything_else_begins_anew(
 
 
 @pytest.mark.contract(42)
-def test_a_run_from_given_weights_is_the_run_of_a_model_that_is_built_with_them(
-    pool: Pool, tmp_path: Path
-) -> None:
+def test_given_weights_equal_a_model_built_with_them(pool: Pool, tmp_path: Path) -> None:
     untrained = initial(TOY).state_dict()
     torch.save(untrained, tmp_path / "untrained.pt")
     plain = pool.run(cases.train, TOY, OPTIONS, tmp_path / "plain", world_size=2)
@@ -118,9 +114,7 @@ def test_a_run_from_given_weights_is_the_run_of_a_model_that_is_built_with_them(
 
 
 @pytest.mark.contract(42)
-def test_a_run_that_goes_on_does_not_look_at_the_first_weights_again(
-    pool: Pool, tmp_path: Path
-) -> None:
+def test_a_resumed_run_does_not_read_the_initial_weights(pool: Pool, tmp_path: Path) -> None:
     weights, final = trained(pool, tmp_path / "first")
     shutil.copytree(final, tmp_path / "again/resume")
     options = OPTIONS | {"init_from": str(tmp_path / "gone")}
@@ -157,7 +151,7 @@ def test_many_mismatches_are_counted() -> None:
 
 
 @pytest.mark.contract(42)
-def test_numbers_are_converted_to_the_models_format(tmp_path: Path) -> None:
+def test_numbers_are_converted_to_the_format_of_the_model(tmp_path: Path) -> None:
     weights = {
         name: value.to(torch.bfloat16) for name, value in nn.Linear(3, 3).state_dict().items()
     }
@@ -170,7 +164,7 @@ def test_numbers_are_converted_to_the_models_format(tmp_path: Path) -> None:
 
 @pytest.mark.contract(42)
 @pytest.mark.parametrize("write", ["ours", "the library's"])
-def test_tied_weights_need_be_there_under_one_name_only(tmp_path: Path, write: str) -> None:
+def test_tied_weights_are_needed_under_one_name_only(tmp_path: Path, write: str) -> None:
     torch.manual_seed(1)
     first, second = Tied(), Tied()
     path = tmp_path / "tied.safetensors"
@@ -204,7 +198,7 @@ def test_tied_weights_need_be_there_under_one_name_only(tmp_path: Path, write: s
         ),
     ],
 )
-def test_what_holds_no_weights_is_refused_by_name(
+def test_a_file_without_weights_is_refused_by_name(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     name: str,
@@ -247,7 +241,7 @@ def test_what_holds_no_weights_is_refused_by_name(
         ),
     ],
 )
-def test_a_checkpoint_of_another_model_or_dataset_is_refused_with_what_differs(
+def test_a_checkpoint_of_another_model_or_dataset_is_refused(
     pool: Pool, tmp_path: Path, changed: dict[str, Any], message: str
 ) -> None:
     _, final = trained(pool, tmp_path / "first")
@@ -265,7 +259,7 @@ def test_a_checkpoint_of_another_model_or_dataset_is_refused_with_what_differs(
 
 
 @pytest.mark.contract(43)
-def test_parameters_in_another_order_are_refused_though_their_shapes_are_the_same(
+def test_parameters_in_another_order_are_refused_even_with_equal_shapes(
     pool: Pool, tmp_path: Path
 ) -> None:
     _, final = trained(pool, tmp_path / "first")
@@ -283,7 +277,7 @@ def test_parameters_in_another_order_are_refused_though_their_shapes_are_the_sam
 
 
 @pytest.mark.contract(43)
-def test_a_dataset_that_is_another_each_time_is_a_warning(pool: Pool, tmp_path: Path) -> None:
+def test_a_dataset_that_changes_at_each_read_is_a_warning(pool: Pool, tmp_path: Path) -> None:
     _, final = trained(pool, tmp_path / "first")
     shutil.copytree(final, tmp_path / "again/resume")
     pool.run(cases.train, TOY, OPTIONS, tmp_path / "again", mutants.items_of_chance, world_size=1)
@@ -324,13 +318,13 @@ def looks(value: Any) -> fingerprint.Samples:
         (None, 0),
     ],
 )
-def test_other_samples_look_different(one: Any, other: Any) -> None:
+def test_other_samples_have_another_fingerprint(one: Any, other: Any) -> None:
     assert fingerprint.other_samples(looks(one), looks(other))
     assert not fingerprint.other_samples(looks(one), looks(one))
 
 
 @pytest.mark.contract(43)
-def test_the_last_bits_of_a_decoder_do_not_count_and_another_picture_does() -> None:
+def test_rounding_of_a_decoder_does_not_change_the_fingerprint() -> None:
     torch.manual_seed(0)
     picture = torch.randint(0, 255, (1, 3, 32, 32), dtype=torch.uint8)
     decoded = (picture.int() + torch.randint(0, 2, picture.shape)).clamp(0, 255).to(torch.uint8)
@@ -344,7 +338,7 @@ def test_the_last_bits_of_a_decoder_do_not_count_and_another_picture_does() -> N
 
 
 @pytest.mark.contract(43)
-def test_what_is_remembered_is_plain_and_survives_the_checkpoint(tmp_path: Path) -> None:
+def test_fingerprints_are_plain_values_and_survive_the_checkpoint(tmp_path: Path) -> None:
     sample = {
         "x": torch.rand(2, 3),
         "text": ["a", b"b", None, True],
@@ -360,9 +354,7 @@ def test_what_is_remembered_is_plain_and_survives_the_checkpoint(tmp_path: Path)
 # --- the export
 
 
-def test_the_final_checkpoint_has_the_model_and_its_spec_and_others_do_not(
-    pool: Pool, tmp_path: Path
-) -> None:
+def test_only_the_final_checkpoint_has_the_model_and_spec(pool: Pool, tmp_path: Path) -> None:
     options = OPTIONS | {"checkpoint": {"every_steps": 1}}
     seen = pool.run(cases.train, TOY, options, tmp_path, world_size=2)
     names = {
@@ -430,7 +422,7 @@ def test_views_empty_and_strided_tensors_are_exported_with_their_values(tmp_path
     assert equal(load_file(tmp_path / "m.safetensors"), given)
 
 
-def test_a_model_that_the_format_cannot_hold_is_a_warning_and_the_checkpoint_is_there(
+def test_an_unexportable_model_is_a_warning_beside_the_checkpoint(
     pool: Pool, tmp_path: Path
 ) -> None:
     with pytest.raises(export.NotExportableError, match="w is a sparse_coo tensor"):

@@ -73,7 +73,7 @@ def fetched(dataset: Augmented, size: int, workers: int = 0, epoch: int = 0) -> 
 @pytest.mark.contract(25)
 @pytest.mark.parametrize(("name", "draw"), DRAWS.items(), ids=DRAWS.keys())
 @pytest.mark.parametrize("drawing", [{0}, {17}, {5, 6, 23}, set(range(24))], ids=len)
-def test_items_draw_the_same_in_whichever_micro_batch_the_first_draw_is(
+def test_items_draw_the_same_wherever_the_first_draw_is(
     name: str, draw: Callable[[], float], drawing: set[int]
 ) -> None:
     wanted = expected(draw, drawing)
@@ -118,7 +118,7 @@ def test_items_that_draw_nothing_are_never_seeded(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.contract(25)
-def test_draws_of_others_in_between_are_not_taken_for_an_items() -> None:
+def test_draws_by_other_code_are_not_attributed_to_an_item() -> None:
     seeds = ItemSeeds(3)
     for draw in DRAWS.values():
         draw()
@@ -127,7 +127,7 @@ def test_draws_of_others_in_between_are_not_taken_for_an_items() -> None:
 
 
 @pytest.mark.contract(25)
-def test_draws_of_others_cost_one_fetch_in_all() -> None:
+def test_draws_by_other_code_cost_one_fetch_in_total() -> None:
     seeds, fetches = ItemSeeds(3), []
     for _ in range(5):
         random.random()
@@ -138,7 +138,7 @@ def test_draws_of_others_cost_one_fetch_in_all() -> None:
 
 
 @pytest.mark.contract(25)
-def test_draws_while_collating_are_repeatable_too() -> None:
+def test_draws_in_the_collation_are_repeatable() -> None:
     def make(samples: list[float]) -> list[float]:
         return [sample + random.random() for sample in samples]
 
@@ -151,7 +151,7 @@ def test_draws_while_collating_are_repeatable_too() -> None:
 
 
 @pytest.mark.contract(25)
-def test_an_item_that_fails_by_an_unseeded_draw_is_tried_with_its_own() -> None:
+def test_an_item_that_fails_without_its_seed_is_fetched_with_it() -> None:
     def fragile(seeded: bool) -> float:
         drawn = random.random()
         if not seeded:
@@ -162,7 +162,7 @@ def test_an_item_that_fails_by_an_unseeded_draw_is_tried_with_its_own() -> None:
 
 
 @pytest.mark.contract(25)
-def test_an_items_own_error_comes_through() -> None:
+def test_an_error_of_an_item_is_raised() -> None:
     def failing(_: bool) -> Any:
         raise KeyError("no such file")
 
@@ -182,7 +182,7 @@ class Slow(Augmented):
 
 
 @pytest.mark.contract(25)
-def test_a_replan_does_not_draw_beside_what_is_still_being_fetched() -> None:
+def test_a_replan_waits_for_the_fetch_that_still_draws() -> None:
     plan, _ = planned(
         {"batch": {"size": 8, "micro_size": 4}, "optimizer": {"name": "sgd"}, "steps": 40}, 1
     )
@@ -217,7 +217,7 @@ def test_a_replan_does_not_draw_beside_what_is_still_being_fetched() -> None:
 
 
 @pytest.mark.contract(25)
-def test_a_generator_is_put_back_where_it_was() -> None:
+def test_a_generator_is_restored() -> None:
     before = randomness.host_state()
     with randomness.unchanged_generators(torch.device("cpu")):
         for draw in DRAWS.values():
@@ -228,7 +228,9 @@ def test_a_generator_is_put_back_where_it_was() -> None:
 
 @pytest.mark.contract(25)
 @pytest.mark.parametrize(("name", "draw"), DRAWS.items(), ids=DRAWS.keys())
-def test_every_kind_of_draw_shows_in_the_state(name: str, draw: Callable[[], float]) -> None:
+def test_every_kind_of_draw_changes_the_generator_state(
+    name: str, draw: Callable[[], float]
+) -> None:
     before = randomness.host_state()
     draw()
     assert randomness.host_state() != before

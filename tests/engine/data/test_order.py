@@ -102,7 +102,7 @@ def test_every_item_comes_once_per_epoch_for_every_size(world_size: int) -> None
 
 @pytest.mark.contract(7)
 @pytest.mark.parametrize("workers", [0, 1, 2])
-def test_threads_and_worker_processes_bring_the_same_items_in_the_same_order(
+def test_threads_and_worker_processes_keep_the_order_of_items(
     workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -180,7 +180,7 @@ def test_every_item_is_fetched_and_trained_on_once(
 
 
 @pytest.mark.contract(7)
-def test_a_run_over_a_hundred_million_items_starts_at_once_at_any_step() -> None:
+def test_a_run_over_many_items_starts_at_once_at_any_step() -> None:
     dataset = Numbers(10**8)
     loader = None
 
@@ -227,9 +227,7 @@ def test_the_order_is_a_function_of_the_seed_and_the_epoch() -> None:
 
 
 @pytest.mark.contract(8)
-def test_what_an_item_draws_depends_on_seed_epoch_and_item_alone(
-    pool: Pool, tmp_path: Path
-) -> None:
+def test_draws_of_an_item_depend_on_seed_epoch_and_item_alone(pool: Pool, tmp_path: Path) -> None:
     toy = Toy(items=11, noise=True, weigh="samples")
     base = {
         "batch": {"size": 6, "micro_size": 6},

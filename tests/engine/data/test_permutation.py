@@ -62,7 +62,7 @@ def test_any_seed_and_epoch_permutes(size: int, seed: int, epoch: int) -> None:
 
 @given(st.integers(0, 2**63 - 1), st.sets(st.integers(0, HUGE - 1), min_size=50, max_size=100))
 @settings(max_examples=30, deadline=None)
-def test_a_hundred_million_samples_are_in_range_and_never_meet(
+def test_a_hundred_million_samples_are_in_range_and_distinct(
     seed: int, positions: set[int]
 ) -> None:
     order = EpochOrder(HUGE, seed, epoch=1)
@@ -89,7 +89,7 @@ def test_epochs_and_seeds_have_orders_of_their_own() -> None:
     assert len(orders) == 400
 
 
-def test_a_neighbouring_seed_is_no_shifted_epoch() -> None:
+def test_a_neighbouring_seed_is_not_a_shifted_epoch() -> None:
     # With a key such as seed + epoch, job 1's epoch 1 would be job 2's epoch 0.
     for seed in range(10):
         for epoch in range(1, 10):
@@ -116,7 +116,7 @@ def test_each_sample_is_equally_likely_at_each_position() -> None:
     assert _chi_square(counts, size * size, size * epochs) < free + 5 * (2 * free) ** 0.5
 
 
-def test_what_follows_what_is_equally_likely_too() -> None:
+def test_each_pair_of_neighbours_is_equally_likely() -> None:
     # Ordered pairs of neighbours: 12 × 11 cells. Catches a permutation that keeps neighbours
     # together.
     size, epochs = 12, 4_000
@@ -143,7 +143,7 @@ def test_epochs_lie_end_to_end(size: int, start: int, length: int, seed: int) ->
     assert samples(start, start + length, size=size, seed=seed) == line[start : start + length]
 
 
-def test_ten_batches_across_epoch_ends_use_every_sample_of_each_epoch_once() -> None:
+def test_batches_across_epoch_ends_use_every_sample_once() -> None:
     size, batch = 7, 14
     seen = Counter(
         pair
@@ -156,7 +156,7 @@ def test_ten_batches_across_epoch_ends_use_every_sample_of_each_epoch_once() -> 
 
 @given(st.integers(1, 10**12), st.integers(0, 2**63 - 1), st.integers(0, 10**6), st.data())
 @settings(deadline=None)
-def test_every_block_holds_what_its_positions_hold_one_by_one(
+def test_a_block_equals_its_positions_one_by_one(
     size: int, seed: int, epoch: int, data: st.DataObject
 ) -> None:
     start = data.draw(st.integers(0, size - 1))

@@ -33,7 +33,5 @@ def test_ranks_with_other_data_are_named_on_every_rank(
 
 
 @pytest.mark.parametrize("kind", ["whole", "random"])
-def test_the_same_data_and_what_nobody_can_compare_are_taken(
-    pool: Pool, tmp_path: Path, kind: str
-) -> None:
+def test_equal_and_incomparable_data_are_accepted(pool: Pool, tmp_path: Path, kind: str) -> None:
     assert pool.run(trained, kind, tmp_path, world_size=2) == [2, 2]

@@ -107,7 +107,7 @@ def failure(act: Callable[[], object], *, workers: int = 1) -> Exception:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
-def test_an_error_in_a_worker_keeps_its_reason_and_its_words(
+def test_an_error_in_a_worker_keeps_its_reason_and_message(
     error: Exception, reason: Reason, told: str
 ) -> None:
     for workers in (1, 2):
@@ -170,7 +170,7 @@ def test_the_traceback_of_a_worker_is_in_that_of_the_rank() -> None:
 
 
 @pytest.mark.parametrize("code", [3, 0])
-def test_a_worker_that_exits_is_told_by_its_code(code: int) -> None:
+def test_a_worker_that_exits_is_reported_by_its_code(code: int) -> None:
     found = failure(lambda: os._exit(code))
     assert (reason_of(found), describe(found)) == (
         Reason.USER_ERROR,
@@ -178,7 +178,7 @@ def test_a_worker_that_exits_is_told_by_its_code(code: int) -> None:
     )
 
 
-def test_a_worker_in_which_something_calls_exit_is_told_by_its_code() -> None:
+def test_a_worker_that_calls_exit_is_reported_by_its_code() -> None:
     assert describe(failure(lambda: sys.exit(3))) == "a loader worker exited with code 3"
 
 
@@ -190,14 +190,14 @@ def test_a_worker_that_is_killed_is_a_kill() -> None:
     )
 
 
-def test_torchs_own_word_of_a_killed_worker_is_a_kill_wherever_the_rank_was() -> None:
+def test_torchs_signal_about_a_killed_worker_is_a_kill_anywhere() -> None:
     """Its handler of SIGCHLD raises in the midst of whatever the rank does."""
     killed = RuntimeError("DataLoader worker (pid 1908) is killed by signal: Killed. ")
     exited = RuntimeError("DataLoader worker (pid 1908) exited unexpectedly with exit code 3.")
     assert (reason_of(killed), reason_of(exited)) == (Reason.KILLED, Reason.USER_ERROR)
 
 
-def test_an_error_of_the_rank_itself_while_it_waits_for_a_worker_is_left_as_it_is() -> None:
+def test_an_error_of_the_waiting_rank_itself_is_unchanged() -> None:
     class Unreadable:
         def __reduce__(self) -> tuple[object, tuple[str]]:
             return int, ("no number",)
@@ -207,7 +207,7 @@ def test_an_error_of_the_rank_itself_while_it_waits_for_a_worker_is_left_as_it_i
         next(micro_batches(fetcher, [[(0, 0)]], workers=1, ahead=2, pin=False))
 
 
-def test_an_error_passes_unharmed_where_batches_are_pinned() -> None:
+def test_an_error_is_unchanged_with_pinned_batches() -> None:
     """torch's thread pins whatever a worker sent."""
     from lockstep.engine.data.fetching import _Failed
 

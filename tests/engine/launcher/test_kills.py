@@ -53,7 +53,7 @@ def _hidden_pid(attempt: Attempt) -> int:
     return int(next(line for line in attempt.lines() if line.startswith("hidden")).split()[1])
 
 
-def test_a_grandchild_that_forked_twice_and_ignores_sigterm_is_gone_after_success(
+def test_a_daemon_that_ignores_sigterm_is_gone_after_success(
     attempt: Attempt,
 ) -> None:
     outcome = attempt.script(HIDING).start().outcome()
@@ -61,7 +61,7 @@ def test_a_grandchild_that_forked_twice_and_ignores_sigterm_is_gone_after_succes
     assert not is_alive(_hidden_pid(attempt))
 
 
-def test_a_grandchild_that_forked_twice_and_ignores_sigterm_is_gone_after_a_stop(
+def test_a_daemon_that_ignores_sigterm_is_gone_after_a_stop(
     attempt: Attempt,
 ) -> None:
     attempt.script(HIDING + "time.sleep(600)").start()
@@ -91,7 +91,7 @@ def test_ranks_are_killed_at_the_fence_without_any_agent(attempt: Attempt) -> No
     assert attempt.outcome().reason is Reason.CUT_OFF
 
 
-def test_a_launcher_that_was_frozen_past_its_fence_kills_before_anything_else(
+def test_a_launcher_frozen_past_its_fence_kills_first(
     attempt: Attempt,
 ) -> None:
     source = WAIT.replace("time.sleep(600)", "time.sleep(20)")
@@ -110,14 +110,14 @@ def test_a_hanging_start_of_ranks_does_not_outlive_the_fence(attempt: Attempt) -
     assert attempt.script(WAIT).start(hanging=True).outcome(seconds=60).reason is Reason.CUT_OFF
 
 
-def test_a_launcher_whose_result_the_disk_refuses_ends_all_the_same(attempt: Attempt) -> None:
+def test_a_launcher_that_cannot_write_its_result_ends(attempt: Attempt) -> None:
     (attempt.folder / "result.json").mkdir()
     attempt.fence(0.5)
     attempt.script(WAIT).start(hanging=True)
     until(attempt.process_ended, seconds=60, what="the launcher has ended")
 
 
-def test_a_launcher_whose_stop_file_the_disk_refuses_stops_all_the_same(attempt: Attempt) -> None:
+def test_a_launcher_that_cannot_write_the_stop_file_stops(attempt: Attempt) -> None:
     attempt.script(WAIT).start()
     attempt.saw("up")
     (attempt.folder / "stop").mkdir()
@@ -126,7 +126,7 @@ def test_a_launcher_whose_stop_file_the_disk_refuses_stops_all_the_same(attempt:
     assert attempt.outcome(seconds=60).reason is Reason.SHUTDOWN
 
 
-def test_a_process_that_may_not_be_killed_does_not_save_those_after_it(
+def test_a_process_that_cannot_be_killed_does_not_protect_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     killed = []
@@ -142,7 +142,7 @@ def test_a_process_that_may_not_be_killed_does_not_save_those_after_it(
     assert killed == [12]
 
 
-def test_a_fence_that_has_passed_already_starts_nothing(attempt: Attempt) -> None:
+def test_after_its_fence_an_attempt_starts_no_rank(attempt: Attempt) -> None:
     attempt.fence(-1.0)
     outcome = attempt.script("open('started', 'w')").start().outcome()
     assert outcome.reason is Reason.CUT_OFF
@@ -169,7 +169,7 @@ def test_a_script_gets_sigterm_and_its_grace_when_it_is_stopped(attempt: Attempt
     assert attempt.lines() == ["up", "saved"]
 
 
-def test_what_ignores_the_stop_is_killed_after_the_grace(attempt: Attempt) -> None:
+def test_a_process_that_ignores_the_stop_is_killed(attempt: Attempt) -> None:
     attempt.script(DEAF, ranks=2).start()
     ranks = attempt.ranks()
     attempt.saw("up")
@@ -193,14 +193,14 @@ def test_a_stop_that_replaces_another_ends_its_grace(attempt: Attempt) -> None:
     assert attempt.outcome().reason is Reason.CANCELLED
 
 
-def test_a_stop_before_the_start_starts_nothing(attempt: Attempt) -> None:
+def test_a_stop_before_the_start_prevents_it(attempt: Attempt) -> None:
     attempt.stop("cancelled", grace_seconds=5.0)
     outcome = attempt.script("open('started', 'w')").start().outcome()
     assert outcome.reason is Reason.CANCELLED
     assert not (attempt.folder / "code" / "started").exists()
 
 
-def test_sigterm_to_the_launcher_is_a_shutdown_that_train_ranks_can_see(attempt: Attempt) -> None:
+def test_sigterm_to_the_launcher_is_a_shutdown_for_train_ranks(attempt: Attempt) -> None:
     attempt.script(WAIT).start()
     attempt.ranks()
     assert attempt.process is not None
@@ -224,7 +224,7 @@ def test_signals_of_a_closed_terminal_do_not_end_training(
     assert attempt.outcome().reason is Reason.SUCCEEDED
 
 
-def test_ranks_that_do_not_follow_one_that_left_are_an_exit_stall(attempt: Attempt) -> None:
+def test_ranks_that_do_not_exit_after_another_are_an_exit_stall(attempt: Attempt) -> None:
     source = "import os, time\nif os.environ['RANK'] == '1': time.sleep(600)"
     outcome = attempt.script(source, ranks=2, exit_stall_seconds=0.5).start().outcome()
     assert outcome.reason is Reason.EXIT_STALL
@@ -244,7 +244,7 @@ def test_a_script_that_had_ended_before_the_stop_has_succeeded(attempt: Attempt)
     assert attempt.outcome().reason is Reason.SUCCEEDED
 
 
-def test_a_process_is_there_as_long_as_any_of_its_threads() -> None:
+def test_a_process_exists_as_long_as_any_of_its_threads() -> None:
     leave = 60 if os.uname().machine == "x86_64" else 93  # the system call that ends one thread
     source = (
         f"import ctypes, threading; threading.Thread(target=input).start(); "
@@ -263,7 +263,7 @@ def test_a_process_is_there_as_long_as_any_of_its_threads() -> None:
     assert started.pid not in processes.living_descendants(os.getpid())
 
 
-def test_the_end_of_one_of_several_children_ends_the_wait_and_a_reaped_one_does_too() -> None:
+def test_the_end_or_reaping_of_one_child_ends_the_wait() -> None:
     living = subprocess.Popen(["sleep", "600"])
     ending = subprocess.Popen(["sleep", "600"])
     try:

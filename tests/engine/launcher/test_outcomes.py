@@ -71,7 +71,7 @@ def test_the_last_lines_of_either_stream_are_in_the_outcome_and_bounded(attempt:
     assert len(outcome.log_excerpt) <= limits.EXCERPT_CHARS_MAX
 
 
-def test_a_scripts_exception_is_read_from_its_stderr(attempt: Attempt) -> None:
+def test_the_exception_of_a_script_is_read_from_its_stderr(attempt: Attempt) -> None:
     outcome = (
         attempt.script("def inner():\n    raise ValueError('lr must be positive')\ninner()")
         .start()
@@ -127,7 +127,7 @@ def test_a_killed_rank_takes_its_gang_down_and_is_named(attempt: Attempt) -> Non
     assert (outcome.rank, outcome.signal) == (1, "SIGKILL")
 
 
-def test_the_rank_that_raised_is_named_and_not_the_peer_that_lost_it(attempt: Attempt) -> None:
+def test_the_rank_that_raised_is_named_instead_of_its_peer(attempt: Attempt) -> None:
     source = GLOO.replace(
         "while True:", "if dist.get_rank() == 1: raise KeyError('layer.3')\nwhile True:"
     )
@@ -136,7 +136,7 @@ def test_the_rank_that_raised_is_named_and_not_the_peer_that_lost_it(attempt: At
     assert (outcome.rank, outcome.exception) == (1, "KeyError: 'layer.3'")
 
 
-def test_a_rank_that_does_not_act_on_sigterm_is_killed_with_its_gang(attempt: Attempt) -> None:
+def test_a_rank_that_ignores_sigterm_is_killed_with_its_gang(attempt: Attempt) -> None:
     source = """
         import os, signal, sys, time
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -155,13 +155,13 @@ def test_a_rank_that_does_not_act_on_sigterm_is_killed_with_its_gang(attempt: At
     assert attempt.outcome().exit_code == 9
 
 
-def test_a_program_that_is_not_there_is_named(attempt: Attempt) -> None:
+def test_a_missing_program_is_named(attempt: Attempt) -> None:
     outcome = attempt.command("no-such-program", "--lr", "1").start().outcome()
     assert outcome.reason is Reason.BAD_SPEC
     assert "'no-such-program' was not found on PATH" in outcome.message
 
 
-def test_a_script_that_is_not_there_is_named(attempt: Attempt) -> None:
+def test_a_missing_script_is_named(attempt: Attempt) -> None:
     outcome = attempt.command("trian.py").start().outcome()
     assert outcome.reason is Reason.BAD_SPEC
     assert "'trian.py' was not found" in outcome.message
@@ -175,16 +175,14 @@ def taken_port() -> Iterator[int]:
         yield other.getsockname()[1]
 
 
-def test_one_node_starts_although_somebody_took_its_rendezvous_port(
+def test_one_node_starts_although_its_rendezvous_port_is_taken(
     attempt: Attempt, taken_port: int
 ) -> None:
     outcome = attempt.command("true", rendezvous_port=taken_port).start().outcome()
     assert outcome.reason is Reason.SUCCEEDED
 
 
-def test_node_rank_0_whose_port_was_taken_says_so_at_once_and_names_it(
-    attempt: Attempt, taken_port: int
-) -> None:
+def test_a_taken_port_of_node_rank_0_is_named_at_once(attempt: Attempt, taken_port: int) -> None:
     outcome = (
         attempt.command("true", rendezvous_port=taken_port, node_count=2, world_size=2)
         .start()
@@ -197,7 +195,7 @@ def test_node_rank_0_whose_port_was_taken_says_so_at_once_and_names_it(
 
 
 @pytest.mark.parametrize("node_rank", [0, 1])
-def test_a_node_whose_peers_do_not_come_fails_by_network_and_says_which(
+def test_missing_peers_are_a_network_failure_that_names_them(
     attempt: Attempt, node_rank: int
 ) -> None:
     gang = {"node_rank": node_rank, "node_count": 2, "world_size": 2}

@@ -31,7 +31,7 @@ def _code(code: int, **more: Any) -> Exit:
 
 
 @pytest.mark.parametrize("number", [1, 2, 4, 6, 7, 8, 9, 11, 13, 14, 15, 24])
-def test_128_and_a_signal_is_that_signal_with_the_rules_of_the_signal(number: int) -> None:
+def test_exit_code_128_plus_a_signal_is_that_signal(number: int) -> None:
     direct, wrapped = _decide(_code(-number)), _decide(_code(128 + number))
     assert wrapped.reason is direct.reason is Reason.KILLED
     assert wrapped.signal == direct.signal == signal.Signals(number).name
@@ -41,12 +41,12 @@ def test_128_and_a_signal_is_that_signal_with_the_rules_of_the_signal(number: in
 
 
 @pytest.mark.parametrize("code", [1, 128, 145, 146, 151, 156, 160, 192, 200, 255])
-def test_another_exit_code_is_no_signal(code: int) -> None:
+def test_another_exit_code_is_not_a_signal(code: int) -> None:
     outcome = _decide(_code(code), kills=1)
     assert (outcome.reason, outcome.signal) == (Reason.USER_ERROR, None)
 
 
-def test_an_exit_code_of_the_engine_is_no_signal() -> None:
+def test_an_exit_code_of_the_engine_is_not_a_signal() -> None:
     assert signal_in(137, wrapped=False) is None
 
 
@@ -77,7 +77,7 @@ def test_a_wrapper_that_the_launcher_ended_is_not_the_first_failure() -> None:
     assert (_decide(ended, _code(7)).rank, _decide(ended, _code(7)).exit_code) == (0, 7)
 
 
-def test_a_crash_names_the_native_code_and_no_sender() -> None:
+def test_a_crash_names_the_native_code() -> None:
     for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS):
         outcome = _decide(_code(-number))
         assert "crashed in native code" in outcome.message
@@ -113,7 +113,7 @@ def test_a_crash_is_placed_by_the_stack_of_faulthandler(attempt: Attempt) -> Non
     ],
     ids=["python", "torch", "chained", "message"],
 )
-def test_a_port_in_use_is_named_and_tried_again(attempt: Attempt, source: str) -> None:
+def test_a_port_in_use_is_named_and_retried(attempt: Attempt, source: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
         outcome = attempt.script(source.format(port=port)).start().outcome()
@@ -122,7 +122,7 @@ def test_a_port_in_use_is_named_and_tried_again(attempt: Attempt, source: str) -
     assert "MASTER_PORT" in outcome.advice
 
 
-def test_a_port_in_use_that_the_program_passed_over_is_not_the_end() -> None:
+def test_a_port_in_use_that_the_program_handled_is_not_the_cause() -> None:
     text = (
         "port 80: Address already in use; taking another\n"
         "Traceback (most recent call last):\n  File ...\nValueError: lr"

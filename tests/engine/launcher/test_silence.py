@@ -79,7 +79,7 @@ def test_after_a_silence_that_ended_by_itself_the_limit_doubles(script: Script) 
     assert [event.kind for event in script.pass_seconds(60)] == ["silent"]
 
 
-def test_busy_devices_are_no_silence_and_end_one(script: Script) -> None:
+def test_busy_devices_end_a_silence(script: Script) -> None:
     script.busy = True
     assert script.pass_seconds(2000) == []
     script.busy = False
@@ -103,7 +103,7 @@ def test_a_machine_that_slept_does_not_make_a_script_silent(script: Script) -> N
     assert script.pass_seconds(10, each=3600.0) == []
 
 
-def test_gpus_are_idle_by_the_agents_samples(tmp_path: Path) -> None:
+def test_gpus_count_as_idle_by_the_samples_of_the_agent(tmp_path: Path) -> None:
     spool = tmp_path / files.SYSTEM
     spool.parent.mkdir()
     use = DeviceUse(tmp_path, device_kind="cuda")
@@ -153,7 +153,7 @@ wait_for("end")
 """
 
 
-def test_a_script_that_waits_is_reported_with_the_stacks_of_its_ranks_and_goes_on(
+def test_a_waiting_script_is_reported_with_stacks_and_continues(
     attempt: Attempt,
 ) -> None:
     _start(attempt, WAITS, ranks=2)
@@ -193,7 +193,7 @@ def test_a_script_that_shows_any_life_is_not_silent(attempt: Attempt, source: st
     assert not (attempt.folder / files.EVENTS).exists()
 
 
-def test_stacks_are_not_written_into_a_file_that_got_the_number_of_theirs(
+def test_stacks_are_not_written_into_a_reused_descriptor(
     attempt: Attempt,
 ) -> None:
     """As after a daemon has closed its descriptors. This script also ends while it is silent."""
@@ -211,7 +211,7 @@ def test_without_a_limit_nothing_is_reported(attempt: Attempt) -> None:
     assert not (attempt.folder / files.EVENTS).exists()
 
 
-def test_a_shell_around_a_python_has_its_stacks_and_a_program_has_none(
+def test_stacks_of_python_behind_a_shell_are_reported(
     attempt: Attempt,
 ) -> None:
     attempt.script(WAITS)

@@ -76,13 +76,13 @@ def test_a_rank_that_lost_its_peer_first_yields_to_the_peer() -> None:
     assert outcome.signal is None
 
 
-def test_the_signal_of_the_tear_down_is_never_the_outcome() -> None:
+def test_the_signal_of_the_shutdown_is_never_the_outcome() -> None:
     exits = (_exit(0, -signal.SIGTERM, time=9.0, torn_down=True), _exit(1, 7, time=10.0))
     outcome = _decide(*exits)
     assert (outcome.rank, outcome.exit_code) == (1, 7)
 
 
-def test_of_two_that_raised_the_earlier_counts_by_its_own_time() -> None:
+def test_of_two_exceptions_the_earlier_is_the_outcome() -> None:
     evidence = {
         0: Evidence(reason=Reason.USER_ERROR, exception="later", time=5.5),
         1: Evidence(reason=Reason.NON_FINITE, exception="earlier", time=5.0),
@@ -93,7 +93,7 @@ def test_of_two_that_raised_the_earlier_counts_by_its_own_time() -> None:
     assert (outcome.rank, outcome.reason) == (1, Reason.NON_FINITE)
 
 
-def test_where_every_rank_lost_the_others_it_is_the_network() -> None:
+def test_if_every_rank_lost_the_others_the_network_is_the_cause() -> None:
     exits = (_exit(0, 1), _exit(1, 1, time=11.0, torn_down=True))
     outcome = _decide(*exits, evidence={0: LOST_PEER, 1: LOST_PEER})
     assert (outcome.reason, outcome.rank) == (Reason.NETWORK, 0)
@@ -109,20 +109,20 @@ def test_a_rank_that_nccls_watchdog_aborted_has_lost_the_others() -> None:
     assert (outcome.reason, outcome.rank, outcome.signal) == (Reason.NETWORK, 0, "SIGABRT")
 
 
-def test_a_rank_that_left_with_code_0_is_blamed_for_the_peer_that_lost_it() -> None:
+def test_a_rank_that_left_with_code_0_is_the_cause() -> None:
     outcome = _decide(_exit(1, 0), _exit(0, 1, time=11.0), evidence={0: LOST_PEER})
     assert (outcome.reason, outcome.rank, outcome.exit_code) == (Reason.USER_ERROR, 1, 0)
     assert "rank 1 exited with code 0 before the others" in outcome.message
 
 
-def test_a_rank_of_the_engine_that_left_with_code_0_before_the_end_is_the_failure() -> None:
+def test_a_rank_that_left_early_with_code_0_failed() -> None:
     early = Exit(1, 0, 10.0, torn_down=False, early=True)
     outcome = _decide(early, _exit(0, 1, time=10.5, torn_down=True), evidence={0: LOST_PEER})
     assert (outcome.reason, outcome.rank, outcome.exit_code) == (Reason.USER_ERROR, 1, 0)
     assert outcome.message == "rank 1 exited with code 0 before the end of the run"
 
 
-def test_an_abort_while_the_interpreter_ends_is_not_run_again() -> None:
+def test_an_abort_at_the_end_of_the_interpreter_is_not_retried() -> None:
     said = Evidence(traceback="loss 0.1\nterminate called without an active exception")
     by_word = _decide(_exit(0, -signal.SIGABRT), evidence={0: said})
     by_order = _decide(_exit(1, 0), _exit(0, -signal.SIGABRT, time=11.0))
@@ -132,7 +132,7 @@ def test_an_abort_while_the_interpreter_ends_is_not_run_again() -> None:
         assert "import torch.distributed.nn before" in outcome.advice
 
 
-def test_an_abort_in_the_middle_is_a_crash_that_may_pass() -> None:
+def test_an_abort_during_a_run_is_a_crash_that_may_be_retried() -> None:
     assert _decide(_exit(0, -signal.SIGABRT)).reason is Reason.KILLED
     raised = Evidence(
         exception="ValueError: lr", traceback="terminate called without an active exception"
@@ -140,7 +140,7 @@ def test_an_abort_in_the_middle_is_a_crash_that_may_pass() -> None:
     assert _decide(_exit(0, -signal.SIGABRT), evidence={0: raised}).reason is Reason.KILLED
 
 
-def test_a_stall_names_its_culprit_and_one_without_says_how_to_find_it() -> None:
+def test_a_stall_names_its_cause_or_the_way_to_find_it() -> None:
     def stalled(*phases: str) -> Outcome:
         views = tuple(
             RankProgress(
@@ -166,7 +166,7 @@ def test_a_stall_names_its_culprit_and_one_without_says_how_to_find_it() -> None
     assert "train.debug: true" in unnamed.advice
 
 
-def test_a_run_whose_last_evaluation_was_abandoned_for_a_stop_has_not_succeeded() -> None:
+def test_a_run_with_an_abandoned_last_evaluation_has_not_succeeded() -> None:
     stop = StopFile(reason="preempted", grace_seconds=1.0)
     abandoned = Exit(0, 0, 10.0, torn_down=True, early=True)
     outcome = _decide(
@@ -175,7 +175,7 @@ def test_a_run_whose_last_evaluation_was_abandoned_for_a_stop_has_not_succeeded(
     assert outcome.reason is Reason.PREEMPTED
 
 
-def test_a_stop_says_that_ranks_were_left_behind() -> None:
+def test_a_stop_reports_ranks_that_remained() -> None:
     exits = (_exit(0, 0, torn_down=True), _exit(1, -signal.SIGKILL, torn_down=True))
     facts = Facts(ranks=(0, 1), exits=list(exits), cause="stop", left_behind=True)
     facts.stop = StopFile(reason="preempted", grace_seconds=5.0)
@@ -189,7 +189,7 @@ def test_a_stop_says_that_ranks_were_left_behind() -> None:
     )
 
 
-def test_a_stop_of_a_single_rank_speaks_of_no_others() -> None:
+def test_a_stop_of_a_single_rank_mentions_no_others() -> None:
     abandoned = Exit(0, 0, 10.0, torn_down=True, early=True)
     facts = Facts(ranks=(0,), exits=[abandoned], cause="stop", left_behind=True)
     facts.stop = StopFile(reason="preempted", grace_seconds=5.0)
@@ -199,18 +199,18 @@ def test_a_stop_of_a_single_rank_speaks_of_no_others() -> None:
     assert outcome.message.endswith("rank 0 saved the last completed step and exited")
 
 
-def test_a_rank_that_left_with_code_0_is_not_blamed_for_a_peers_own_error() -> None:
+def test_an_own_error_of_a_peer_precedes_an_exit_with_code_0() -> None:
     outcome = _decide(_exit(1, 0), _exit(0, 1, time=11.0), evidence={0: RAISED})
     assert (outcome.rank, outcome.exception) == (0, "ValueError: lr")
 
 
-def test_a_kill_while_the_node_ran_out_of_memory_says_so() -> None:
+def test_a_kill_by_memory_of_the_node_is_reported_as_such() -> None:
     assert _decide(_exit(0, -signal.SIGKILL), memory_kills=1).reason is Reason.HOST_OUT_OF_MEMORY
     assert _decide(_exit(0, -signal.SIGKILL), memory_kills=0).reason is Reason.KILLED
     assert _decide(_exit(0, -signal.SIGSEGV), memory_kills=1).reason is Reason.KILLED
 
 
-def test_a_loader_worker_that_was_killed_is_a_kill_or_the_nodes_memory() -> None:
+def test_a_killed_loader_worker_is_a_kill_or_a_memory_failure() -> None:
     evidence = {
         0: Evidence(Reason.KILLED, "a loader worker was killed by signal 9 (Killed)", "tb", 3, 1.0)
     }
@@ -223,15 +223,13 @@ def test_a_loader_worker_that_was_killed_is_a_kill_or_the_nodes_memory() -> None
 
 
 @pytest.mark.parametrize(("last", "advised"), [(None, False), (1, False), (2, True)])
-def test_a_number_that_is_not_finite_before_any_update_is_not_put_down_to_the_learning_rate(
-    last: int | None, advised: bool
-) -> None:
+def test_advice_before_any_update_omits_the_learning_rate(last: int | None, advised: bool) -> None:
     evidence = {0: Evidence(Reason.NON_FINITE, "the loss is nan", "tb", None, 1.0)}
     outcome = _decide(_exit(0, 1), evidence=evidence, last_step=last)
     assert ("learning rate" in outcome.advice) is advised
 
 
-def test_a_signal_without_a_name_is_given_by_number() -> None:
+def test_a_signal_without_a_name_is_reported_by_number() -> None:
     assert _decide(_exit(0, -40)).signal == "SIG40"
 
 
@@ -249,7 +247,7 @@ def test_a_stop_does_not_undo_a_run_that_reached_its_last_step(
 @pytest.mark.parametrize(
     ("last", "reason"), [(19, Reason.SHUTDOWN), (None, Reason.SHUTDOWN), (200, Reason.SUCCEEDED)]
 )
-def test_ranks_that_left_for_a_stop_before_the_watch_saw_it_have_not_succeeded(
+def test_ranks_that_left_for_an_unseen_stop_have_not_succeeded(
     last: int | None, reason: Reason
 ) -> None:
     train = {"task": "causal_lm", "batch": {"size": 4, "micro_size": 2}, "steps": 200}
@@ -267,7 +265,7 @@ def test_a_failure_that_came_before_the_stop_is_the_outcome() -> None:
     assert _decide(_exit(0, 3), stop=stop).reason is Reason.USER_ERROR
 
 
-def test_the_engines_error_file_is_better_than_torchs_and_torchs_better_than_stderr(
+def test_error_files_have_precedence_over_stderr(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "errors").mkdir()
@@ -289,7 +287,7 @@ def test_the_engines_error_file_is_better_than_torchs_and_torchs_better_than_std
 @pytest.mark.parametrize(
     "content", ["", "[]", '{"reason": "no such", "time": "x"}', '{"reason": ["stall"]}', "\xff"]
 )
-def test_a_damaged_error_file_is_no_reason_to_fail(tmp_path: Path, content: str) -> None:
+def test_a_damaged_error_file_is_ignored(tmp_path: Path, content: str) -> None:
     (tmp_path / "errors").mkdir()
     error_file(tmp_path, 0).write_text(content, encoding="latin-1")
     assert gather(tmp_path, 0, "").reason is None
@@ -309,7 +307,7 @@ def test_the_last_exception_on_stderr_is_found(text: str, exception: str | None)
     assert exception_in(text) == exception
 
 
-def test_the_last_step_is_found_behind_lines_that_are_no_metrics(tmp_path: Path) -> None:
+def test_the_last_step_is_found_after_lines_without_metrics(tmp_path: Path) -> None:
     spool = tmp_path / "metrics.jsonl"
     assert last_step(spool) is None
     spool.write_text(
@@ -333,7 +331,7 @@ def test_half_a_surrogate_pair_in_an_exception_does_not_hide_it(tmp_path: Path) 
     assert found.exception == "ValueError: no such image: caf\\udce9.png"
 
 
-def test_an_exception_is_told_by_its_first_words_and_a_traceback_by_its_last(
+def test_long_exceptions_keep_their_start_and_tracebacks_their_end(
     tmp_path: Path,
 ) -> None:
     long = "cannot run\n" + "x" * 20_000
@@ -356,7 +354,7 @@ def test_an_exception_is_told_by_its_first_words_and_a_traceback_by_its_last(
     assert (recorded.traceback or "").startswith("xxx")
 
 
-def test_a_syntax_error_is_told_by_what_it_is_and_where(tmp_path: Path) -> None:
+def test_a_syntax_error_is_reported_with_its_place(tmp_path: Path) -> None:
     with pytest.raises(SyntaxError) as caught:
         compile("class T(T:\n  pass\n", "/code/my_task.py", "exec")
     write_error(tmp_path, 0, caught.value, step=0)
@@ -365,7 +363,7 @@ def test_a_syntax_error_is_told_by_what_it_is_and_where(tmp_path: Path) -> None:
     assert "class T(T:" in (outcome.traceback or "")
 
 
-def test_a_failure_that_the_engine_knows_is_told_without_the_name_of_its_class(
+def test_a_failure_of_the_engine_is_reported_without_its_class(
     tmp_path: Path,
 ) -> None:
     write_error(tmp_path, 0, EngineError(Reason.BAD_SPEC, "toy: weight() returned nan"), step=0)
@@ -386,7 +384,7 @@ def test_the_outcome_carries_the_last_lines_of_the_rank_that_it_names() -> None:
     assert (outcome.rank, outcome.log_excerpt) == (1, "loading\ncannot open /data")
 
 
-def test_an_end_that_names_no_rank_quotes_none() -> None:
+def test_an_outcome_without_a_rank_quotes_no_lines() -> None:
     facts = Facts(ranks=(0, 1), exits=[], cause="fence")
     assignment = assignment_of(ranks_here=2, world_size=2, devices=[0, 1])
     outcome = decide(facts, {}, assignment, last_step=None, steps=None, last_lines={0: "a", 1: "b"})

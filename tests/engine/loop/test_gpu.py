@@ -74,7 +74,7 @@ def distance(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> fl
     return (square / sum((value**2).sum().item() for value in other.values())) ** 0.5
 
 
-def test_twenty_steps_on_the_device_follow_the_cpus(tmp_path: Path) -> None:
+def test_twenty_steps_on_the_device_equal_those_on_the_cpu(tmp_path: Path) -> None:
     device, host = (
         train(tmp_path, "device", steps=20),
         train(tmp_path, "host", steps=20, cuda=False),
@@ -87,7 +87,7 @@ def test_twenty_steps_on_the_device_follow_the_cpus(tmp_path: Path) -> None:
     assert distance(model(device, 5), model(host, 5)) < 1e-3
 
 
-def test_the_micro_batch_does_not_move_the_weights_on_the_device(tmp_path: Path) -> None:
+def test_the_micro_batch_does_not_change_the_weights_on_the_device(tmp_path: Path) -> None:
     one, eight = (
         train(tmp_path, "one", steps=5, micro_size=64),
         train(tmp_path, "eight", steps=5, micro_size=8),

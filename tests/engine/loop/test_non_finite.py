@@ -79,7 +79,7 @@ def check_skipped(told: list[Told], expected: Expected, folder: Path, step: int)
 @pytest.mark.contract(17)
 @pytest.mark.parametrize("like", ["host", "device"])
 @pytest.mark.parametrize(("world_size", "micro", "start"), [(1, 4, 8), (2, 2, 0), (2, 2, 10)])
-def test_a_step_with_a_nan_is_skipped_as_if_its_batch_had_no_weight(
+def test_a_step_with_a_nan_counts_as_one_without_weight(
     pool: Pool,
     tmp_path: Path,
     batches: list[list[int]],
@@ -100,7 +100,7 @@ def test_a_step_with_a_nan_is_skipped_as_if_its_batch_had_no_weight(
 @pytest.mark.contract(17)
 @pytest.mark.parametrize("like", ["host", "device"])
 @pytest.mark.parametrize("name", ["manual", "zero1", "fsdp"])
-def test_no_strategy_moves_what_it_shards_by_a_nan(
+def test_no_strategy_moves_its_shards_by_a_nan(
     pool: Pool, tmp_path: Path, batches: list[list[int]], name: str, like: str
 ) -> None:
     odd = Odd(nan=(once_in(batches, 0),), steep=(once_in(batches, 2),))
@@ -115,7 +115,7 @@ def test_no_strategy_moves_what_it_shards_by_a_nan(
 
 @pytest.mark.contract(17)
 @pytest.mark.parametrize("like", ["host", "device"])
-def test_a_skipped_step_leaves_the_models_buffers_as_they_were(
+def test_a_skipped_step_restores_the_buffers_of_the_model(
     pool: Pool, tmp_path: Path, batches: list[list[int]], like: str
 ) -> None:
     odd = Odd(nan=(once_in(batches, 2),))
@@ -126,7 +126,7 @@ def test_a_skipped_step_leaves_the_models_buffers_as_they_were(
 
 
 @pytest.mark.contract(17)
-def test_an_update_all_the_same_fails_this_check(
+def test_an_update_in_spite_of_a_nan_fails_this_check(
     pool: Pool, tmp_path: Path, batches: list[list[int]]
 ) -> None:
     odd = Odd(nan=(once_in(batches, 2),))
@@ -151,7 +151,7 @@ def test_a_gradient_that_is_nan_is_skipped_though_its_loss_is_finite(
 
 @pytest.mark.contract(17)
 @pytest.mark.parametrize("like", ["host", "device"])
-def test_a_step_that_is_neither_clipped_nor_logged_is_looked_at_too(
+def test_a_step_that_is_neither_clipped_nor_logged_is_checked(
     pool: Pool, tmp_path: Path, batches: list[list[int]], like: str
 ) -> None:
     odd = Odd(steep=(once_in(batches, 2),))
@@ -165,7 +165,7 @@ def test_a_step_that_is_neither_clipped_nor_logged_is_looked_at_too(
 
 
 @pytest.mark.contract(17)
-def test_stop_ends_all_ranks_before_the_update_with_the_real_value_in_the_log(
+def test_stop_ends_all_ranks_before_the_update(
     pool: Pool, tmp_path: Path, batches: list[list[int]]
 ) -> None:
     odd = Odd(nan=(once_in(batches, 2, 6),))
@@ -179,7 +179,7 @@ def test_stop_ends_all_ranks_before_the_update_with_the_real_value_in_the_log(
 
 
 @pytest.mark.contract(17)
-def test_on_a_device_stop_comes_one_step_late_and_the_weights_have_never_seen_it(
+def test_on_a_device_stop_comes_one_step_late_without_an_update(
     pool: Pool, tmp_path: Path, batches: list[list[int]]
 ) -> None:
     odd = Odd(nan=(once_in(batches, 2, 6),))
@@ -217,7 +217,7 @@ def test_on_a_device_stop_comes_one_step_late_and_the_weights_have_never_seen_it
 @pytest.mark.contract(17)
 @pytest.mark.parametrize("like", ["host", "device"])
 @pytest.mark.parametrize("optimizer", [ADAMW, SGD], ids=["adamw", "sgd"])
-def test_a_skipped_first_step_leaves_weights_moments_and_counters_as_they_were(
+def test_a_skipped_first_step_changes_no_state(
     pool: Pool, tmp_path: Path, batches: list[list[int]], optimizer: dict[str, Any], like: str
 ) -> None:
     odd = Odd(nan=(once_in(batches, 0),))
@@ -245,7 +245,7 @@ def test_a_nan_in_the_first_batch_names_the_step_on_all_ranks(
 
 
 @pytest.mark.contract(17)
-def test_skipping_says_so_ever_more_rarely_and_ends_when_it_does_not_help(
+def test_skipped_steps_are_reported_ever_more_rarely_and_limited(
     pool: Pool, tmp_path: Path
 ) -> None:
     odd = Odd(nan=tuple(range(40)))

@@ -79,9 +79,7 @@ def test_the_run_ends_as_if_nothing_had_happened(
 
 
 @pytest.mark.contract(36)
-def test_from_the_first_step_on_it_is_bitwise_a_run_that_was_started_at_that_size(
-    pool: Pool, tmp_path: Path
-) -> None:
+def test_the_run_equals_one_started_at_the_smaller_size(pool: Pool, tmp_path: Path) -> None:
     toy = Toy(items=60, width=200, double=False, noise=True, dropout=0.2, buffer=True)
     short = partial(shortage, "mid_backward", rank=1, samples=3)
     disturbed = pool.run(cases.train, toy, OPTIONS, tmp_path / "short", short, world_size=3)
@@ -93,7 +91,7 @@ def test_from_the_first_step_on_it_is_bitwise_a_run_that_was_started_at_that_siz
 
 
 @pytest.mark.contract(36)
-def test_the_batch_is_the_references_whatever_fitted(pool: Pool, tmp_path: Path) -> None:
+def test_the_batch_is_that_of_the_reference_for_any_size(pool: Pool, tmp_path: Path) -> None:
     short = partial(shortage, "backward", rank=0, samples=1, after=3)
     seen = pool.run(
         cases.train, TOY, OPTIONS | {"clip_grad_norm": None}, tmp_path, short, world_size=2
@@ -113,7 +111,7 @@ def test_the_batch_is_the_references_whatever_fitted(pool: Pool, tmp_path: Path)
 
 
 @pytest.mark.contract(36)
-def test_the_plan_is_announced_again_and_a_warning_says_why(pool: Pool, tmp_path: Path) -> None:
+def test_the_plan_is_announced_again_with_a_warning(pool: Pool, tmp_path: Path) -> None:
     pool.run(
         cases.train,
         TOY,
@@ -163,7 +161,7 @@ def test_a_checkpoint_after_it_resumes_bitwise(pool: Pool, tmp_path: Path) -> No
 
 @pytest.mark.contract(36)
 @pytest.mark.parametrize("place", PLACES)
-def test_gradients_of_two_formats_do_not_keep_a_rank_from_saying_so(
+def test_a_shortage_with_gradients_of_two_formats_is_reported(
     pool: Pool, tmp_path: Path, place: str
 ) -> None:
     short = partial(shortage, place, rank=1, samples=3, after=3, only_last=True)
@@ -179,9 +177,7 @@ def test_gradients_of_two_formats_do_not_keep_a_rank_from_saying_so(
 
 
 @pytest.mark.contract(36)
-def test_an_item_that_does_not_fit_is_not_counted_as_a_micro_batch(
-    pool: Pool, tmp_path: Path
-) -> None:
+def test_memory_of_an_item_is_not_counted_as_a_micro_batch(pool: Pool, tmp_path: Path) -> None:
     options: dict[str, Any] = {
         "batch": {"size": 12, "micro_size": 2},
         "optimizer": {"name": "sgd"},

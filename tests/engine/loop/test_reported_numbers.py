@@ -101,7 +101,7 @@ def test_another_seed_shows_in_the_metrics(pool: Pool, tmp_path: Path) -> None:
 
 
 @pytest.mark.contract(38)
-def test_what_may_differ_is_declared_and_nothing_else_is() -> None:
+def test_only_declared_metrics_may_differ() -> None:
     timed = {metric.name for metric in metrics.METRICS if metrics.of_the_machine(metric.name)}
     kept = {metric.name for metric in metrics.METRICS} - timed
     assert kept == {
@@ -143,7 +143,7 @@ def test_evaluation_logging_and_checkpoints_change_no_weight(
 
 @pytest.mark.contract(39)
 @pytest.mark.parametrize("weigh", ["tokens", "samples", "terms"])
-def test_every_number_follows_from_the_raw_log(pool: Pool, tmp_path: Path, weigh: str) -> None:
+def test_every_number_is_derived_from_the_raw_log(pool: Pool, tmp_path: Path, weigh: str) -> None:
     toy = Toy(items=33, weigh=weigh)
     train(pool, tmp_path, toy=toy)
     (plan,) = events(tmp_path, "plan")
@@ -183,7 +183,7 @@ def test_every_number_follows_from_the_raw_log(pool: Pool, tmp_path: Path, weigh
 
 
 @pytest.mark.contract(39)
-def test_what_is_said_is_what_is_written(
+def test_reported_numbers_are_the_written_ones(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cases.train(Ranks(), TOY, OPTIONS | {"eval": {"every_steps": 8}}, tmp_path)
@@ -209,7 +209,7 @@ def finished(account: MemoryReport, plan: BatchPlan) -> dict[str, float]:
 
 
 @pytest.mark.contract(39)
-def test_rates_of_computation_follow_from_what_the_run_says_of_itself(tmp_path: Path) -> None:
+def test_rates_of_computation_are_derived_from_reported_numbers(tmp_path: Path) -> None:
     plan, spec = cases.planned(OPTIONS, 1)
     with contextlib.closing(Telemetry(tmp_path, writes=True)) as telemetry:
         account = MemoryReport(spec, Ranks(), telemetry, None)

@@ -58,7 +58,7 @@ def test_a_random_split_leaks_no_item_of_the_eval_split_into_training(
     assert sorted(task.items["train"] + task.items["eval"]) == list(range(12))
 
 
-def test_a_random_split_depends_on_the_seed_and_not_on_the_size_of_the_model(
+def test_a_random_split_depends_on_the_seed_alone(
     tmp_path: Path,
 ) -> None:
     tasks = [Divided(), Wider(), Divided()]
@@ -75,7 +75,7 @@ def test_a_random_split_is_the_same_on_all_ranks(pool: Pool, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("given", [StreamWithLength, NoItems])
-def test_a_dataset_without_items_by_number_is_refused_by_name(
+def test_a_dataset_without_numbered_items_is_refused_by_name(
     tmp_path: Path, given: type[Any]
 ) -> None:
     class Streaming(Line):
@@ -101,13 +101,13 @@ def test_sparse_gradients_are_refused_by_name(pool: Pool, tmp_path: Path, task: 
         pool.run(trained_on, task, tmp_path / "two", world_size=2)
 
 
-def test_a_first_sample_that_does_not_fit_says_what_to_do(tmp_path: Path) -> None:
+def test_a_first_sample_that_does_not_fit_is_refused_with_advice(tmp_path: Path) -> None:
     found = refusal(TooLarge(), tmp_path)
     assert "micro-batches of one sample" in found
     assert "activation_checkpointing: true" in found
 
 
-def test_batch_norm_over_one_value_per_channel_trains_as_the_plain_loop_does(
+def test_batch_norm_over_one_value_per_channel_equals_the_plain_loop(
     tmp_path: Path,
 ) -> None:
     task = Watched()
@@ -129,7 +129,7 @@ def test_batch_norm_over_one_value_per_channel_trains_on_two_ranks(
     assert torch.equal(found[0]["0.weight"], found[1]["0.weight"])
 
 
-def test_the_copies_in_an_empty_slot_have_masks_of_their_own(pool: Pool, tmp_path: Path) -> None:
+def test_copies_in_an_empty_micro_batch_have_masks_of_their_own(pool: Pool, tmp_path: Path) -> None:
     """Two copies pass through BatchNorm, so lockstep.Dropout must expect two samples."""
     toy = Toy(batch_norm=True, own_dropout=0.5)
     options = OPTIONS | {"batch": {"size": 3, "micro_size": 1}}
@@ -140,7 +140,7 @@ def test_the_copies_in_an_empty_slot_have_masks_of_their_own(pool: Pool, tmp_pat
     assert torch.equal(found[0].weights["out.weight"], found[1].weights["out.weight"])
 
 
-def test_micro_batches_of_one_sample_under_such_a_batch_norm_are_refused_before_the_first_step(
+def test_single_samples_under_such_a_batch_norm_are_refused(
     tmp_path: Path,
 ) -> None:
     found = refusal(Normed(), tmp_path, batch={"size": 5, "micro_size": 2})
@@ -152,7 +152,7 @@ def test_micro_batches_of_one_sample_under_such_a_batch_norm_are_refused_before_
     assert "micro-batches of one sample" in last
 
 
-def test_the_search_for_a_micro_batch_leaves_out_single_samples_under_such_a_batch_norm(
+def test_the_search_omits_single_samples_under_such_a_batch_norm(
     tmp_path: Path,
 ) -> None:
     plan, spec = planned(OPTIONS, 1)

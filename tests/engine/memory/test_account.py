@@ -74,7 +74,7 @@ def _beside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(account, "PredictionProcess", Arrives)
 
 
-def test_the_plan_gets_its_forecast_when_it_comes(
+def test_the_plan_gets_its_forecast_when_it_arrives(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     of = Of(tmp_path)
@@ -88,7 +88,7 @@ def test_the_plan_gets_its_forecast_when_it_comes(
     of.telemetry.close()
 
 
-def test_a_forecast_for_another_micro_batch_is_not_the_plans(tmp_path: Path) -> None:
+def test_a_forecast_for_another_micro_batch_is_not_used(tmp_path: Path) -> None:
     of = Of(tmp_path)
     of.account.begin(PLAN, sample=1)
     halved = PLAN.settled(4)
@@ -98,7 +98,7 @@ def test_a_forecast_for_another_micro_batch_is_not_the_plans(tmp_path: Path) -> 
     of.telemetry.close()
 
 
-def test_where_there_is_no_forecast_the_log_says_why(
+def test_without_a_forecast_the_log_has_the_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Arrives, "answer", StartForecast(why="the loss reads a value"))
@@ -113,7 +113,7 @@ def test_where_there_is_no_forecast_the_log_says_why(
 @pytest.mark.parametrize(
     ("ranks", "code"), [(Ranks(rank=1, world_size=2), Path()), (Ranks(), None)]
 )
-def test_only_rank_0_asks_and_only_with_the_jobs_code(
+def test_only_rank_0_requests_a_forecast_and_only_with_code(
     tmp_path: Path, ranks: Ranks, code: Path | None
 ) -> None:
     of = Of(tmp_path, ranks, code)
@@ -134,7 +134,7 @@ def counted_step(of: Of, step: int, held_bytes: int) -> None:
 @pytest.mark.parametrize(
     ("plan", "forecast"), [(PLAN, None), (PLAN.model_copy(update={"memory": MEMORY}), 7 * MIB)]
 )
-def test_on_the_cpu_the_tensors_of_the_second_step_are_what_training_took(
+def test_on_the_cpu_the_second_step_is_measured(
     tmp_path: Path, plan: BatchPlan, forecast: int | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     of = Of(tmp_path)
@@ -161,7 +161,7 @@ def test_on_the_cpu_the_tensors_of_the_second_step_are_what_training_took(
     ],
     ids=["ended before", "resumed", "halved", "compiled"],
 )
-def test_what_was_not_counted_has_no_number_and_says_why(
+def test_an_uncounted_value_has_a_reason_and_no_number(
     tmp_path: Path,
     settings: dict[str, Any],
     steps: list[int],
@@ -180,7 +180,7 @@ def test_what_was_not_counted_has_no_number_and_says_why(
     assert why in found["measure"]
 
 
-def test_a_forecast_that_has_not_come_is_given_up_with_the_run(tmp_path: Path) -> None:
+def test_a_pending_forecast_is_cancelled_at_the_end_of_the_run(tmp_path: Path) -> None:
     of = Of(tmp_path)
     of.account.begin(PLAN, sample=1)
     beside: Any = of.account._prediction
@@ -197,7 +197,9 @@ class Second:
 
 
 @pytest.mark.parametrize(("peak", "mfu"), [(None, None), (1e12, 0.064)])
-def test_a_steps_rates_follow_from_its_throughput(peak: float | None, mfu: float | None) -> None:
+def test_rates_of_a_step_are_derived_from_its_throughput(
+    peak: float | None, mfu: float | None
+) -> None:
     report = StepReport(
         step=1,
         samples=64,
@@ -237,7 +239,7 @@ print(faults())
 """
 
 
-def test_what_a_step_frees_is_there_for_the_next() -> None:
+def test_memory_freed_by_a_step_is_free_for_the_next() -> None:
     kept, given_back = (
         int(
             subprocess.run(

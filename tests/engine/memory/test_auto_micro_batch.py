@@ -46,7 +46,7 @@ class Device:
 
 
 @given(shard=st.integers(1, 100_000))
-def test_candidates_are_what_halving_leads_to_and_few(shard: int) -> None:
+def test_candidates_are_found_by_halving_and_are_few(shard: int) -> None:
     sizes = candidates(shard)
     assert sizes == sorted(set(sizes))
     assert (sizes[0], sizes[-1]) == (1, shard)
@@ -63,9 +63,7 @@ def test_candidates_are_what_halving_leads_to_and_few(shard: int) -> None:
 
 
 @given(shard=st.integers(1, 5000), limit=st.integers(0, 60_000))
-def test_on_a_device_the_largest_size_that_leaves_the_headroom_is_taken(
-    shard: int, limit: int
-) -> None:
+def test_on_a_device_the_largest_size_within_the_headroom_is_taken(shard: int, limit: int) -> None:
     sizes = candidates(shard)
     device = Device(room=limit / 0.85)
     found = largest(device, sizes, limit_bytes=limit)
@@ -74,13 +72,13 @@ def test_on_a_device_the_largest_size_that_leaves_the_headroom_is_taken(
     assert len(device.tried) == len(set(device.tried)) <= math.log2(shard) + 2
 
 
-def test_sizes_that_the_first_two_show_to_be_hopeless_are_not_tried() -> None:
+def test_sizes_predicted_not_to_fit_are_not_tried() -> None:
     device = Device(room=FIXED + 100 * PER_SAMPLE)
     assert largest(device, candidates(4096), limit_bytes=device.room) == 64
     assert device.tried == [1, 2, 64]
 
 
-def test_where_memory_grows_faster_than_predicted_the_next_smaller_size_is_tried() -> None:
+def test_a_wrong_prediction_leads_to_the_next_smaller_size() -> None:
     class Steeper(Device):
         def __call__(self, size: int) -> Trial | OutOfMemory:
             found = super().__call__(size)
@@ -126,14 +124,14 @@ def test_a_larger_size_that_is_slower_is_not_taken() -> None:
     assert fastest(device, candidates(8), fits=always) == 2
 
 
-def test_what_would_not_fit_into_the_host_is_not_tried() -> None:
+def test_a_size_beyond_the_memory_of_the_host_is_not_tried() -> None:
     device = Device(seconds={size: 1 / size for size in (1, 2, 4, 8, 16)})
     assert fastest(device, candidates(16), fits=lambda size: size <= 4) == 4
     assert device.tried == [1, 2, 4]
     assert fastest(device, candidates(16), fits=lambda size: False) is None
 
 
-def test_a_containers_limit_counts_where_it_is_lower_than_what_the_host_has(tmp_path: Path) -> None:
+def test_a_lower_limit_of_the_container_takes_precedence(tmp_path: Path) -> None:
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal:  16000 kB\nMemAvailable:    8000 kB\n")
     assert available_bytes(meminfo, tmp_path) == 8000 * 1024
@@ -148,7 +146,7 @@ def test_a_containers_limit_counts_where_it_is_lower_than_what_the_host_has(tmp_
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
-def test_every_rank_takes_the_same_size_and_no_collective_runs_inside_a_trial(
+def test_every_rank_takes_the_same_size_without_collectives_in_trials(
     pool: Pool, world_size: int
 ) -> None:
     found = pool.run(auto_micro_batch_cases.choose_on_rank, world_size=world_size)
@@ -165,7 +163,7 @@ def test_the_search_leaves_no_trace(pool: Pool, world_size: int) -> None:
         assert one.changed == []
 
 
-def test_weights_after_a_search_are_bitwise_those_of_a_run_without(pool: Pool) -> None:
+def test_weights_after_a_search_equal_those_without_it(pool: Pool) -> None:
     searched, plain = (
         pool.run(auto_micro_batch_cases.weights_after_steps, search, world_size=3)
         for search in (True, False)
@@ -183,7 +181,7 @@ def test_a_size_that_fails_on_one_rank_has_failed_on_all(pool: Pool) -> None:
     assert all(one.changed == [] for one in found)
 
 
-def test_where_not_even_one_sample_fits_the_error_says_what_to_change(pool: Pool) -> None:
+def test_one_sample_that_does_not_fit_is_refused_with_advice(pool: Pool) -> None:
     with pytest.raises(EngineError, match="one sample per micro-batch does not fit") as raised:
         pool.run(
             auto_micro_batch_cases.choose_on_rank, {"fails_on": 0, "fails_from": 1}, world_size=2
@@ -191,15 +189,13 @@ def test_where_not_even_one_sample_fits_the_error_says_what_to_change(pool: Pool
     assert raised.value.reason is Reason.OUT_OF_MEMORY
 
 
-def test_another_error_in_a_trial_is_raised_as_it_is(pool: Pool) -> None:
+def test_another_error_in_a_trial_is_raised_unchanged(pool: Pool) -> None:
     options: dict[str, Any] = {"fails_on": 0, "fails_from": 1, "message": "no such luck"}
     with pytest.raises(RuntimeError, match="no such luck"):
         pool.run(auto_micro_batch_cases.choose_on_rank, options, world_size=1)
 
 
-def test_a_run_with_auto_settles_its_plan_and_trains_what_a_run_of_that_size_trains(
-    pool: Pool, tmp_path: Path
-) -> None:
+def test_a_run_with_auto_equals_a_run_of_that_size(pool: Pool, tmp_path: Path) -> None:
     found = pool.run(
         partial(auto_micro_batch_cases.train_with_auto, steps=3), tmp_path / "auto", world_size=2
     )
@@ -223,9 +219,7 @@ def test_a_run_with_auto_settles_its_plan_and_trains_what_a_run_of_that_size_tra
 
 
 @pytest.mark.contract(26)
-def test_a_resumed_run_takes_its_checkpoints_size_instead_of_searching(
-    pool: Pool, tmp_path: Path
-) -> None:
+def test_a_resumed_run_uses_the_size_in_its_checkpoint(pool: Pool, tmp_path: Path) -> None:
     first = partial(auto_micro_batch_cases.train_with_auto, steps=2)
     size = pool.run(first, tmp_path / "cut", world_size=2)[0].micro_batch_size
     more = partial(auto_micro_batch_cases.train_with_auto, steps=4, resumes=True, refuse=True)

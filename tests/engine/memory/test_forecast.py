@@ -58,7 +58,7 @@ def test_the_forecast_is_within_5_percent_of_the_measured_peak(
 @pytest.mark.parametrize(("views", "buckets"), [(None, 0), (False, 1)], ids=["views", "copies"])
 @pytest.mark.parametrize("size", [64, 128], ids=["one slot", "two slots"])
 @pytest.mark.parametrize("name", TASKS)
-def test_the_forecast_knows_the_buckets_of_ddp(
+def test_the_forecast_includes_the_buckets_of_ddp(
     pool: Pool, name: str, size: int, views: bool | None, buckets: int
 ) -> None:
     task, train = TASKS[name](), train_of(size, strategy={"gradient_as_bucket_view": views})
@@ -68,7 +68,7 @@ def test_the_forecast_knows_the_buckets_of_ddp(
     assert abs(found.peak - measured) <= TOLERANCE * measured
 
 
-def test_the_parts_are_where_the_memory_is() -> None:
+def test_the_parts_of_the_forecast_match_the_model() -> None:
     task = Wide(1024)
     parameters = 1024 * 1024 + 1024 + 10 * 1024 + 10
     found = predicted(task, train_of(16), 8)
@@ -142,7 +142,7 @@ class Raises(Wide):
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Task) else "",
 )
-def test_what_needs_values_has_no_forecast_and_says_why(task: Task, why: str) -> None:
+def test_a_model_that_needs_values_has_a_reason_and_no_forecast(task: Task, why: str) -> None:
     with pytest.raises(NoForecastError, match=why):
         predicted(task, train_of(8), 4)
 
@@ -154,7 +154,7 @@ def test_a_strategy_without_a_rule_has_no_forecast() -> None:
         )
 
 
-def test_fsdp_shares_out_weights_gradients_and_the_optimizers_state() -> None:
+def test_fsdp_shards_weights_gradients_and_optimizer_state() -> None:
     whole, half = (
         predicted(Wide(1024), train_of(8, strategy={"name": name}), 4, 2)
         for name in ("ddp", "fsdp")
@@ -194,7 +194,7 @@ def test_the_measured_peak_is_what_was_held_at_one_moment() -> None:
     assert count_of(run, CPU) == (4 * ((1 << 20) + (1 << 18)), 0)
 
 
-def test_a_release_that_was_missed_is_left_at_the_end() -> None:
+def test_a_missed_release_remains_at_the_end() -> None:
     def release() -> None:
         held.clear()
 
@@ -209,7 +209,7 @@ def test_a_release_that_was_missed_is_left_at_the_end() -> None:
     assert count_of(run, CPU).left == 4 << 20
 
 
-def test_the_sentence_names_what_matters_largest_first() -> None:
+def test_the_sentence_names_the_largest_part_first() -> None:
     gib = 2**30
     found = MemoryForecast(
         weights=gib // 2,

@@ -90,9 +90,7 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("forks", [True, False], ids=["forked", "started"])
-def test_a_task_of_its_own_file_gets_its_forecast_and_its_arithmetic(
-    code: Path, forks: bool
-) -> None:
+def test_a_task_of_a_user_gets_its_forecast_and_flops(code: Path, forks: bool) -> None:
     train = train_of()
     sample = load_task(train.task, train.task_args, code).dataset("train")[0]
     found = awaited(begun(code, train, sample, forks=forks))
@@ -112,7 +110,7 @@ def test_a_task_of_its_own_file_gets_its_forecast_and_its_arithmetic(
     ],
     ids=["raises", "dies"],
 )
-def test_a_task_that_fails_there_has_no_forecast_and_the_reason_is_told(
+def test_a_task_that_fails_there_has_a_reason_and_no_forecast(
     code: Path, args: Any, why: str
 ) -> None:
     train = train_of(**args)
@@ -122,13 +120,13 @@ def test_a_task_that_fails_there_has_no_forecast_and_the_reason_is_told(
     assert why in (found.why or "")
 
 
-def test_a_sample_that_cannot_be_sent_is_a_reason_at_once(code: Path) -> None:
+def test_a_sample_that_cannot_be_pickled_is_a_reason_at_once(code: Path) -> None:
     found = begun(code, train_of(), lambda: None).arrived()
     assert found is not None
     assert "cannot be pickled" in (found.why or "")
 
 
-def test_a_sample_that_is_a_view_is_sent_without_what_it_is_a_view_of(
+def test_a_sample_that_is_a_view_is_sent_without_its_base(
     code: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
@@ -143,7 +141,7 @@ def test_a_sample_that_is_a_view_is_sent_without_what_it_is_a_view_of(
 
 
 @pytest.mark.parametrize("forks", [True, False], ids=["forked", "started"])
-def test_the_process_ends_when_it_is_given_up(code: Path, forks: bool) -> None:
+def test_the_process_ends_when_it_is_cancelled(code: Path, forks: bool) -> None:
     aside = begun(code, train_of(), (torch.ones(16),), forks=forks)
     process = aside._process
     assert process is not None

@@ -15,7 +15,7 @@ from tests.engine.memory.memory_cases import CPU
 KIB = 1024
 
 
-def test_the_peak_of_a_step_is_the_profilers() -> None:
+def test_the_peak_of_a_step_equals_that_of_the_profiler() -> None:
     model = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     samples = torch.randn(64, 256)
@@ -37,7 +37,7 @@ def test_the_peak_of_a_step_is_the_profilers() -> None:
     assert count.peak_bytes == before + count_of(step, CPU).peak
 
 
-def test_a_view_holds_nothing_and_what_is_freed_in_a_thread_is_gone() -> None:
+def test_views_and_tensors_freed_in_a_thread_hold_nothing() -> None:
     held: list[torch.Tensor] = []
     with TensorCount() as count:
         held.append(torch.ones(KIB // 4))
@@ -51,7 +51,7 @@ def test_a_view_holds_nothing_and_what_is_freed_in_a_thread_is_gone() -> None:
     assert count.peak_bytes == KIB
 
 
-def test_a_storage_that_is_resized_holds_what_it_has_now() -> None:
+def test_a_resized_storage_holds_its_new_size() -> None:
     with TensorCount() as count:
         tensor = torch.ones(KIB // 4)
         tensor.untyped_storage().resize_(0)
@@ -62,7 +62,7 @@ def test_a_storage_that_is_resized_holds_what_it_has_now() -> None:
     del other
 
 
-def test_what_is_ignored_or_made_in_a_pause_does_not_count() -> None:
+def test_ignored_tensors_and_those_made_in_a_pause_do_not_count() -> None:
     waiting = torch.ones(KIB)
     count = TensorCount()
     count.ignore([waiting])

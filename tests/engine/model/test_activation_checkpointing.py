@@ -33,7 +33,7 @@ def spec(micro: int, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("world_size", "micro"), [(1, 12), (1, 5), (2, 2), (3, 4)])
-def test_the_gradient_is_that_of_a_run_that_keeps_its_activations(
+def test_the_gradient_equals_that_of_a_run_that_keeps_activations(
     pool: Pool, tmp_path: Path, world_size: int, micro: int
 ) -> None:
     toy = Toy(blocks=3, penalty=0.01)
@@ -178,7 +178,7 @@ def test_without_a_gradient_nothing_is_computed_again() -> None:
     ],
     ids=["layers", "one block", "one layer"],
 )
-def test_a_model_without_blocks_is_refused_with_what_to_do(model: nn.Module) -> None:
+def test_a_model_without_blocks_is_refused_with_advice(model: nn.Module) -> None:
     with pytest.raises(
         EngineError, match=rf"a {type(model).__name__}, has no blocks.*nn\.ModuleList"
     ) as caught:

@@ -47,7 +47,7 @@ def run(
 
 @pytest.mark.contract(44)
 @pytest.mark.parametrize("world_size", [1, 2])
-def test_slots_that_synchronise_and_slots_that_do_not_share_one_graph(
+def test_synchronising_and_local_micro_batches_share_one_graph(
     pool: Pool, tmp_path: Path, world_size: int
 ) -> None:
     options = spec(12 * world_size, 4, eval={"every_steps": 2}, checkpoint={"every_steps": 3})
@@ -64,7 +64,9 @@ def test_slots_that_synchronise_and_slots_that_do_not_share_one_graph(
 
 
 @pytest.mark.contract(44)
-def test_ragged_slots_are_compiled_once_more_for_all_sizes(pool: Pool, tmp_path: Path) -> None:
+def test_ragged_micro_batches_are_compiled_once_more_for_all_sizes(
+    pool: Pool, tmp_path: Path
+) -> None:
     # Slots of 4, 4, 3 samples in most steps; of 3 and 2 in the last one, which is smaller.
     toy, options = Toy(items=38), spec(11, 4, epochs=1) | {"steps": None}
     found = run(pool, tmp_path, 1, options, toy)
@@ -80,7 +82,7 @@ def test_ragged_slots_are_compiled_once_more_for_all_sizes(pool: Pool, tmp_path:
 
 
 @pytest.mark.contract(44)
-def test_an_empty_slot_compiles_nothing(pool: Pool, tmp_path: Path) -> None:
+def test_an_empty_micro_batch_compiles_nothing(pool: Pool, tmp_path: Path) -> None:
     # Shares of 3, 2, 2 samples in slots of one: two ranks have an empty slot at the end.
     found = run(pool, tmp_path, 3, spec(7, 1))
     assert {tuple(one.graphs) for one in found} == {(1,) * STEPS}
@@ -88,7 +90,7 @@ def test_an_empty_slot_compiles_nothing(pool: Pool, tmp_path: Path) -> None:
 
 @pytest.mark.contract(44)
 @pytest.mark.parametrize("name", ["manual", "zero1", "fsdp"])
-def test_every_strategy_compiles_once_also_blocks_that_are_computed_again(
+def test_every_strategy_compiles_once_with_recomputed_blocks_too(
     pool: Pool, tmp_path: Path, name: str
 ) -> None:
     toy, options = (
@@ -117,9 +119,7 @@ def test_a_warm_up_that_is_compiled_too_fails_this_check(pool: Pool, tmp_path: P
     assert found.graphs[0] > 1
 
 
-def test_a_compiled_run_saves_the_models_own_names_and_another_goes_on_uncompiled(
-    pool: Pool, tmp_path: Path
-) -> None:
+def test_a_compiled_run_saves_the_names_of_the_uncompiled_model(pool: Pool, tmp_path: Path) -> None:
     options = spec(12, 4, checkpoint={"every_steps": 2})
     (found,) = run(pool, tmp_path / "compiled", 1, options)
     shutil.copytree(tmp_path / "compiled/checkpoints/step-00000002", tmp_path / "plain/resume")
@@ -132,7 +132,7 @@ def test_a_compiled_run_saves_the_models_own_names_and_another_goes_on_uncompile
 
 @pytest.mark.contract(44)
 @pytest.mark.parametrize("checkpointed", [False, True], ids=["kept", "recomputed"])
-def test_buckets_of_a_compiled_model_are_reduced_while_it_is_differentiated(
+def test_buckets_of_a_compiled_model_are_reduced_during_backward(
     pool: Pool, *, checkpointed: bool
 ) -> None:
     for plain, compiled in pool.run(compile_cases.launched_early, checkpointed, world_size=2):
@@ -143,9 +143,7 @@ def test_buckets_of_a_compiled_model_are_reduced_while_it_is_differentiated(
         assert distance(after, before) <= 1e-5
 
 
-def test_a_model_that_cannot_be_compiled_is_refused_with_what_to_change(
-    pool: Pool, tmp_path: Path
-) -> None:
+def test_a_model_that_cannot_be_compiled_is_refused_with_advice(pool: Pool, tmp_path: Path) -> None:
     with pytest.raises(
         EngineError, match=r"No working C\+\+ compiler found.*compile: false"
     ) as caught:
@@ -153,7 +151,7 @@ def test_a_model_that_cannot_be_compiled_is_refused_with_what_to_change(
     assert caught.value.reason == "bad_spec"
 
 
-def test_an_error_of_the_model_itself_is_not_taken_for_the_compilers(
+def test_an_error_of_the_model_is_not_attributed_to_the_compiler(
     pool: Pool, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match="boom"):
@@ -167,7 +165,7 @@ def test_an_error_of_the_model_itself_is_not_taken_for_the_compilers(
         ("/train/strategy/bucket_cap_mb", {"name": "ddp", "bucket_cap_mb": 0.5}),
     ],
 )
-def test_what_torch_cannot_compile_is_refused_before_it_runs(
+def test_code_that_torch_cannot_compile_is_refused_before_it_runs(
     pointer: str, strategy: dict[str, Any]
 ) -> None:
     document = changed(

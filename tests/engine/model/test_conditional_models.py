@@ -55,7 +55,7 @@ def batches() -> list[list[int]]:
     return [indices[start : start + BATCH] for start in range(0, len(indices), BATCH)]
 
 
-def test_the_data_has_batches_without_each_rare_key() -> None:
+def test_the_data_has_batches_without_a_rare_key() -> None:
     held = [{conditional_cases.key(index) for index in batch} for batch in batches()]
     for key in (2, 3):
         assert any(key in keys for keys in held)
@@ -68,7 +68,7 @@ def test_the_data_has_batches_without_each_rare_key() -> None:
     "kind",
     ["Experts", "LayerDrop", "Skipped", "Heads", "OwnParameters", "ChannelsLast", "Transposed"],
 )
-def test_weights_are_those_of_a_plain_loop(
+def test_weights_equal_those_of_a_plain_loop(
     pool: Pool, tmp_path: Path, kind: str, strategy: str, world_size: int
 ) -> None:
     options = settings(strategy)
@@ -99,7 +99,7 @@ def test_momentum_and_clipping_leave_unused_parameters_alone_too(
 
 
 @pytest.mark.parametrize("world_size", [1, 2])
-def test_weights_with_gaps_in_memory_are_moved_like_others(
+def test_weights_with_gaps_in_memory_are_updated_like_others(
     pool: Pool, tmp_path: Path, world_size: int
 ) -> None:
     expected = conditional_cases.reference("Strided", settings("ddp"), batches())
@@ -142,9 +142,7 @@ def test_a_task_that_declares_itself_conditional_trains(
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "manual", "zero1"])
-def test_a_part_that_is_first_left_out_in_the_middle_of_the_run_is_no_difference(
-    pool: Pool, tmp_path: Path, strategy: str
-) -> None:
+def test_a_part_may_be_unused_late_in_the_run(pool: Pool, tmp_path: Path, strategy: str) -> None:
     expected = conditional_cases.reference("Late", settings(strategy), batches())
     for found in pool.run(
         conditional_cases.train, "Late", settings(strategy), tmp_path, world_size=3
@@ -155,7 +153,7 @@ def test_a_part_that_is_first_left_out_in_the_middle_of_the_run_is_no_difference
 
 
 @pytest.mark.parametrize("option", [{"static_graph": True}, {"gradient_as_bucket_view": False}])
-def test_options_of_ddp_make_no_difference(
+def test_options_of_ddp_change_no_weight(
     pool: Pool, tmp_path: Path, option: dict[str, Any]
 ) -> None:
     options = settings("ddp")
@@ -166,7 +164,7 @@ def test_options_of_ddp_make_no_difference(
 
 
 @pytest.mark.parametrize("name", ["bf16", "powersgd"])
-def test_compression_is_left_out_for_a_conditional_model(
+def test_compression_is_disabled_for_a_conditional_model(
     pool: Pool, tmp_path: Path, name: str
 ) -> None:
     options = settings("ddp")
@@ -185,7 +183,7 @@ def test_compression_is_left_out_for_a_conditional_model(
         ("OwnParameters", "fsdp"),
     ],
 )
-def test_a_resumed_run_is_bitwise_equal_and_goes_on_on_other_numbers_of_ranks(
+def test_a_conditional_run_resumes_bitwise_and_on_other_ranks(
     pool: Pool, tmp_path: Path, kind: str, strategy: str
 ) -> None:
     options = settings(strategy, checkpoint={"every_steps": 4, "keep_last": 9})
@@ -206,7 +204,7 @@ def test_a_resumed_run_is_bitwise_equal_and_goes_on_on_other_numbers_of_ranks(
 @pytest.mark.parametrize(
     ("strategy", "world_size"), [("ddp", 1), ("ddp", 2), ("zero1", 2), ("manual", 2)]
 )
-def test_a_run_goes_on_with_weights_in_another_memory_layout(
+def test_a_run_resumes_with_weights_in_another_memory_layout(
     pool: Pool, tmp_path: Path, first: str, then: str, strategy: str, world_size: int
 ) -> None:
     options = settings(strategy, checkpoint={"every_steps": 6, "keep_last": 9})
@@ -239,7 +237,7 @@ def test_a_moment_in_another_layout_than_its_parameter_is_refused() -> None:
         layout.require_agreement([("conv.weight", parameter)])
 
 
-def test_fsdp_refuses_a_block_that_one_rank_skips_on_any_number_of_ranks(tmp_path: Path) -> None:
+def test_fsdp_refuses_a_block_that_one_rank_skips(tmp_path: Path) -> None:
     # No single sample shows it at the start: only the processes that wait for each other can show
     # the deadlock.
     for world_size in (1, 2):

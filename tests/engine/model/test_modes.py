@@ -40,7 +40,7 @@ def test_a_frozen_backbone_stays_in_evaluation_mode_in_every_layout(
         assert distance(other, found[0]) <= 1e-12
 
 
-def test_a_model_that_is_loaded_in_evaluation_mode_is_trained_as_a_whole(
+def test_a_model_loaded_in_evaluation_mode_is_trained_as_a_whole(
     pool: Pool, tmp_path: Path
 ) -> None:
     modes, weights = pool.run(mode_cases.run, Loaded, tmp_path, {}, world_size=1)[0]
@@ -55,7 +55,7 @@ def test_trainable_weights_in_evaluation_mode_are_reported(pool: Pool, tmp_path:
     assert warning.startswith("model() leaves 0 in evaluation mode with trainable weights, so dr")
 
 
-def test_an_evaluation_gives_each_module_its_own_mode_back() -> None:
+def test_an_evaluation_restores_the_mode_of_each_module() -> None:
     model = layers()
     model[0][2].eval()
     set_to_train(model)

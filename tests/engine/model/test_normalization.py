@@ -55,7 +55,7 @@ def test_statistics_become_the_mean_of_the_ranks(pool: Pool, dtype: torch.dtype)
 
 
 @pytest.mark.contract(24)
-def test_a_runs_statistics_are_the_mean_of_what_each_rank_saw(pool: Pool, tmp_path: Path) -> None:
+def test_statistics_of_a_run_are_the_mean_over_its_ranks(pool: Pool, tmp_path: Path) -> None:
     found = [
         one.weights for one in pool.run(cases.train, TOY, OFTEN, tmp_path / "often", world_size=3)
     ]
@@ -84,7 +84,7 @@ def test_a_runs_statistics_are_the_mean_of_what_each_rank_saw(pool: Pool, tmp_pa
 
 
 @pytest.mark.contract(24)
-def test_an_evaluation_sees_the_mean(pool: Pool, tmp_path: Path) -> None:
+def test_an_evaluation_uses_the_mean(pool: Pool, tmp_path: Path) -> None:
     pool.run(cases.train, TOY, OFTEN, tmp_path / "often", world_size=3)
     pool.run(
         cases.train, TOY, OFTEN, tmp_path / "own", mutants.statistics_of_each_rank, world_size=3

@@ -122,7 +122,7 @@ def test_training_and_evaluation_compute_in_the_same_format_in_any_thread() -> N
     assert formats == [torch.bfloat16] * 4
 
 
-def test_a_sum_that_was_made_in_a_narrow_format_is_refused_with_what_to_write() -> None:
+def test_a_sum_in_a_narrow_format_is_refused_with_advice() -> None:
     task = SumsInBf16(SINGLE)
     with pytest.raises(
         EngineError, match=r"torch\.bfloat16.*\.float\(\) before \.sum\(\)"
@@ -134,7 +134,7 @@ def test_a_sum_that_was_made_in_a_narrow_format_is_refused_with_what_to_write() 
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_a_narrow_run_stays_near_the_float32_one(
+def test_a_narrow_run_stays_close_to_the_float32_run(
     pool: Pool, tmp_path: Path, precision: str
 ) -> None:
     losses = {}
@@ -175,7 +175,7 @@ def test_the_gradient_is_unscaled_once_per_step(
 
 @pytest.mark.contract(15)
 @pytest.mark.parametrize(("world_size", "victim"), [(1, 0), (2, 1), (3, 0)])
-def test_an_infinity_on_one_rank_repeats_the_same_batch_on_all_at_half_the_scale(
+def test_an_infinity_on_one_rank_repeats_the_batch_on_all(
     pool: Pool, tmp_path: Path, world_size: int, victim: int
 ) -> None:
     plain = pool.run(
@@ -243,7 +243,7 @@ def test_a_real_overflow_in_fp16_finds_the_scale_that_fits(pool: Pool, tmp_path:
 
 @pytest.mark.contract(15)
 @pytest.mark.parametrize(("kind", "runs"), [("steep", 1 + Scaler.REPEATS_MAX), ("nan", 1)])
-def test_what_no_scale_cures_is_repeated_20_times_at_most_and_a_nan_loss_never(
+def test_an_overflow_at_every_scale_is_repeated_20_times(
     pool: Pool, tmp_path: Path, kind: str, runs: int
 ) -> None:
     (plain,) = pool.run(cases.train, Toy(), spec(BATCH, "fp32"), tmp_path / "plain", world_size=1)
@@ -291,7 +291,7 @@ def test_the_scale_grows_after_2000_good_steps_in_a_row() -> None:
 
 
 @pytest.mark.contract(15)
-def test_the_scale_stays_a_power_of_two_and_is_put_back_when_20_halvings_do_not_help() -> None:
+def test_the_scale_is_restored_after_20_halvings() -> None:
     scaler = Scaler()
     assert [scaler.repeats(decision(overflow=True)) for _ in range(21)] == [True] * 20 + [False]
     assert scaler.scale == Scaler.START
@@ -299,7 +299,7 @@ def test_the_scale_stays_a_power_of_two_and_is_put_back_when_20_halvings_do_not_
 
 
 @pytest.mark.contract(15)
-def test_a_gradient_that_did_not_reach_the_others_is_not_tried_again() -> None:
+def test_an_unreduced_gradient_is_not_retried() -> None:
     scaler = Scaler()
     lost = StepDecision(Flags(overflow=True, unreduced=True), torch.ones(1), (1.0,), (0.0,))
     assert not scaler.repeats(lost)
@@ -308,7 +308,7 @@ def test_a_gradient_that_did_not_reach_the_others_is_not_tried_again() -> None:
 
 @pytest.mark.contract(15)
 @pytest.mark.parametrize("restored", [True, False])
-def test_scale_and_count_go_on_from_the_checkpoint_and_without_them_this_check_fails(
+def test_scale_and_count_are_restored_from_the_checkpoint(
     pool: Pool, tmp_path: Path, *, restored: bool
 ) -> None:
     options = spec(4, "fp16", steps=9, checkpoint={"every_steps": 4})
@@ -346,7 +346,7 @@ def test_scale_and_count_go_on_from_the_checkpoint_and_without_them_this_check_f
 @pytest.mark.skipif(
     not torch.cuda.is_available(), reason="NOT RUN: this machine has no CUDA device"
 )
-def test_tf32_is_really_off_unless_asked_for() -> None:
+def test_tf32_is_off_unless_requested() -> None:
     device = torch.device("cuda")
     one = torch.randn(512, 512, device=device)
     exact = one.double() @ one.double()
@@ -357,13 +357,13 @@ def test_tf32_is_really_off_unless_asked_for() -> None:
     assert errors[False] < 1e-6 < errors[True]
 
 
-def test_tf32_is_left_alone_where_there_is_no_cuda() -> None:
+def test_tf32_is_unchanged_without_cuda() -> None:
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     use_tf32(torch.device("cpu"), on=True)
     assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == before
 
 
-def test_tf32_settings_agree_with_what_compilation_reads() -> None:
+def test_tf32_settings_agree_with_those_that_compilation_reads() -> None:
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     try:
         for on in (True, False):

@@ -90,7 +90,7 @@ def test_the_built_in_tasks_pass(name: str, args: dict[str, Any]) -> None:
 
 @pytest.mark.contract(40)
 @pytest.mark.parametrize(("task", "message"), WRONG, ids=[task.__name__ for task, _ in WRONG])
-def test_what_is_no_sum_is_refused_by_its_cause(task: type[Task], message: str) -> None:
+def test_a_loss_that_is_not_a_sum_is_refused_by_cause(task: type[Task], message: str) -> None:
     for seed in range(5):
         said = refusal(task(), seed=seed)
         assert re.search(message, said), said
@@ -98,14 +98,14 @@ def test_what_is_no_sum_is_refused_by_its_cause(task: type[Task], message: str) 
 
 
 @pytest.mark.contract(40)
-def test_the_error_names_the_line_in_the_persons_file() -> None:
+def test_the_error_names_the_line_in_the_users_file() -> None:
     line = Mean.loss.__code__.co_firstlineno
     assert f"loss() (loss_tasks.py, line {line}) is a mean" in refusal(Mean())
 
 
 @pytest.mark.contract(40)
 @pytest.mark.parametrize("wrong", [Mean, InBatchNegatives, BatchNormed, BatchNormOfVectors])
-def test_a_task_that_declares_its_dependence_is_let_through_unprobed(wrong: type[Task]) -> None:
+def test_a_task_that_declares_its_dependence_is_not_checked(wrong: type[Task]) -> None:
     class Declared(wrong):  # type: ignore[misc, valid-type]
         batch_dependent: ClassVar[bool] = True
 
@@ -132,7 +132,7 @@ class Counting(Dropping):
 
 @pytest.mark.contract(40)
 @pytest.mark.parametrize("free", [0.25, 0.0], ids=["on a copy", "in place"])
-def test_the_probe_leaves_model_task_and_generators_as_they_were(
+def test_the_check_leaves_model_task_and_generators_unchanged(
     free: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(check_size, "_FREE", free)
@@ -156,7 +156,7 @@ def test_the_probe_leaves_model_task_and_generators_as_they_were(
 
 
 @pytest.mark.contract(40)
-def test_a_task_that_holds_its_model_is_probed_on_the_copy() -> None:
+def test_a_task_that_holds_its_model_is_checked_on_the_copy() -> None:
     class Holding(Classify):
         def model(self) -> nn.Module:
             self.built = super().model()
@@ -192,7 +192,7 @@ class NoneWithWeight(FewWithWeight):
 
 
 @pytest.mark.contract(40)
-def test_samples_without_weight_are_passed_over() -> None:
+def test_samples_without_weight_are_skipped() -> None:
     found = probed(FewWithWeight())
     assert found.difference is not None
     assert Distance(found.difference) <= 1e-12
@@ -200,7 +200,7 @@ def test_samples_without_weight_are_passed_over() -> None:
 
 
 @pytest.mark.contract(40)
-def test_a_batch_without_any_weight_is_no_verdict() -> None:
+def test_a_batch_without_any_weight_gives_no_result() -> None:
     found = probed(NoneWithWeight())
     assert found.difference is None
     assert found.note.startswith(
@@ -229,7 +229,7 @@ class SinglePenalty(Single):
 
 
 @pytest.mark.contract(40)
-def test_what_cannot_run_in_float64_is_probed_in_float32() -> None:
+def test_a_model_that_cannot_run_in_float64_is_checked_in_float32() -> None:
     found = probed(Single())
     assert found.note == "the loss was checked to the precision of float32"
     assert found.difference is not None
@@ -249,7 +249,7 @@ class PartlySingleMean(PartlySingle):
 
 
 @pytest.mark.contract(40)
-def test_rounding_inside_a_model_is_not_taken_for_a_wrong_loss() -> None:
+def test_rounding_inside_a_model_is_not_a_wrong_loss() -> None:
     notes = {probed(PartlySingle(), seed=seed).note for seed in range(8)}
     assert "the loss was checked to the precision of float32" in notes
     refusal(PartlySingleMean())
@@ -287,12 +287,12 @@ class Failing(Classify):
         (Failing, "it raised KeyError: 'label'"),
     ],
 )
-def test_what_it_cannot_tell_it_says(task: type[Task], note: str) -> None:
+def test_an_undecided_check_is_reported(task: type[Task], note: str) -> None:
     assert probed(task()) == Checked(note=f"the loss was not checked: {note}")
 
 
 @pytest.mark.contract(40)
-def test_of_a_long_exception_it_says_the_first_line() -> None:
+def test_the_first_line_of_a_long_exception_is_reported() -> None:
     class Wordy(Failing):
         def loss(self, model: nn.Module, batch: Any) -> Any:
             raise NotImplementedError("no such kernel\n" + "CPU: registered\n" * 100)
@@ -352,7 +352,7 @@ class Popping(Classify):
 
 
 @pytest.mark.contract(40)
-def test_a_collation_that_takes_its_samples_apart_is_probed() -> None:
+def test_a_collation_that_changes_its_samples_is_checked() -> None:
     class Fresh(Popping):
         def dataset(self, split: str) -> Any:
             samples = super().dataset(split)
@@ -372,7 +372,7 @@ def test_a_collation_that_takes_its_samples_apart_is_probed() -> None:
 
 
 @pytest.mark.contract(40)
-def test_the_copies_are_not_counted_as_the_memory_of_training() -> None:
+def test_copies_of_the_check_do_not_count_as_training_memory() -> None:
     cpu = torch.device("cpu")
     held = torch.ones(50_000_000)  # 200 MB, as a probe's copy may have.
     at_most = telemetry.peak_bytes(cpu)

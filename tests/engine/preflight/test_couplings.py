@@ -83,12 +83,12 @@ def test_a_coupling_is_refused_in_place_and_in_float32(
 
 
 @pytest.mark.parametrize("micro_size", [None, 8, 1])
-def test_the_verdict_does_not_depend_on_the_micro_batch(micro_size: int | None) -> None:
+def test_the_result_does_not_depend_on_the_micro_batch(micro_size: int | None) -> None:
     with pytest.raises(EngineError, match="from 7 samples on"):
         checked(tasks.Top(6), micro_size=micro_size)
 
 
-def test_a_rule_from_20_samples_on_is_seen_with_larger_micro_batches() -> None:
+def test_a_rule_above_20_samples_is_found_with_larger_micro_batches() -> None:
     assert checked(tasks.OutliersCut()).difference is not None
     with pytest.raises(EngineError, match="from 20 samples on"):
         checked(tasks.OutliersCut(), micro_size=32)
@@ -120,7 +120,7 @@ KINDS: list[tuple[Callable[[], Task], str]] = [
 
 
 @pytest.mark.parametrize(("task", "cause"), KINDS)
-def test_every_layout_has_the_same_verdict(
+def test_every_layout_has_the_same_result(
     pool: Pool, tmp_path: Path, task: Callable[[], Task], cause: str
 ) -> None:
     found = []
@@ -133,7 +133,7 @@ def test_every_layout_has_the_same_verdict(
 
 
 @pytest.mark.parametrize("scan_seconds", [(60.0, 0.0), (0.0, 60.0)])
-def test_ranks_that_fetch_at_other_speeds_compare_the_same_samples(
+def test_ranks_with_different_fetch_times_compare_the_same_samples(
     pool: Pool, tmp_path: Path, scan_seconds: tuple[float, float]
 ) -> None:
     one, two = pool.run(tasks.said_on, tasks.Maximum, 8, tmp_path, scan_seconds, world_size=2)
@@ -141,7 +141,7 @@ def test_ranks_that_fetch_at_other_speeds_compare_the_same_samples(
     assert re.search(OTHERS, one[0])
 
 
-def test_a_loss_that_raises_on_one_rank_keeps_no_other_rank_waiting(pool: Pool) -> None:
+def test_a_loss_that_raises_on_one_rank_blocks_no_other(pool: Pool) -> None:
     zero, one = pool.run(tasks.note_of_one_rank, world_size=2)
     assert one == "the loss was not checked: it raised RuntimeError: the labels are damaged"
     assert "not checked" not in zero

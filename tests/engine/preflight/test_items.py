@@ -92,7 +92,7 @@ def warnings_of(items: Dataset[Any]) -> list[str]:
         (SystemRandomness, "a separate generator, the clock or the system"),
     ],
 )
-def test_an_item_that_is_no_function_of_its_index_has_a_warning(
+def test_an_item_that_depends_on_more_than_its_index_has_a_warning(
     items: type[Dataset[Any]], said: str
 ) -> None:
     (warning,) = warnings_of(items())
@@ -101,6 +101,6 @@ def test_an_item_that_is_no_function_of_its_index_has_a_warning(
 
 
 @pytest.mark.parametrize("items", [Items, KeptDecoding, SeededByTheEngine])
-def test_an_item_that_is_one_has_none(items: type[Dataset[Any]]) -> None:
+def test_an_item_that_depends_on_its_index_has_no_warning(items: type[Dataset[Any]]) -> None:
     assert warnings_of(items()) == []
     assert get_worker_info() is None

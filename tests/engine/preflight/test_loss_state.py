@@ -187,6 +187,6 @@ def test_a_large_frozen_tensor_that_changes_in_place_is_named(
     assert warning.startswith("loss() changes base.weight, and the check")
 
 
-def test_a_call_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_does_not_end_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fast_forward, "SECONDS_MAX", 0.2)
     assert [str(each) for each in checked(Hanging()).read] == ["task.calls, read after 100 calls"]

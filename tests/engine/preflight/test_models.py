@@ -61,7 +61,7 @@ def test_samples_that_are_not_finite_are_named_and_left_out() -> None:
     assert "samples of the dataset whose loss or gradient is not finite: " in found.note
 
 
-def test_amplified_rounding_is_not_taken_for_a_coupling(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_amplified_rounding_is_not_a_coupling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_size, "_FREE", 0.0)
     found = checked(additive_tasks.Amplifying())
     assert "its rounding" in found.note
@@ -85,7 +85,7 @@ def test_hooks_on_parameters_are_no_part_of_the_loss(
     assert float(hooked.grad.abs().max()) == pytest.approx(0.1)
 
 
-def test_a_mode_that_the_model_keeps_itself_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mode_that_the_model_keeps_itself_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_size, "_FREE", 0.0)
     task = additive_tasks.OwnMode()
     model: Any = task.model()

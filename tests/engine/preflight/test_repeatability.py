@@ -78,7 +78,7 @@ LAYOUT = "so the run depends on micro_size and on the ranks"
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_dataset_that_draws_by_itself_is_warned_about(
+def test_a_dataset_that_draws_from_its_own_generator_has_a_warning(
     tmp_path: Path, items: Dataset[Any], named: str
 ) -> None:
     (warning,) = warnings_of(Given(items), tmp_path)
@@ -88,7 +88,7 @@ def test_a_dataset_that_draws_by_itself_is_warned_about(
 
 
 @pytest.mark.parametrize("items", [Items, SeededByTheEngine, ReseededPerItem, SpawnedPerItem])
-def test_a_dataset_whose_items_are_functions_of_their_number_is_not(
+def test_a_dataset_whose_items_depend_on_their_index_has_none(
     tmp_path: Path, items: type[Dataset[Any]]
 ) -> None:
     assert warnings_of(Given(items()), tmp_path) == []
@@ -123,9 +123,7 @@ def test_a_dataset_whose_items_are_functions_of_their_number_is_not(
         (ClampedAfterwards, "parameters have gradient hooks (bias)"),
     ],
 )
-def test_state_outside_of_the_engine_is_named_and_not_taken_for_coupled_samples(
-    tmp_path: Path, task: type[Task], said: str
-) -> None:
+def test_state_outside_of_the_engine_is_named(tmp_path: Path, task: type[Task], said: str) -> None:
     warnings = [
         each for each in warnings_of(task(), tmp_path) if "the loss was not checked" not in each
     ]
@@ -135,7 +133,7 @@ def test_state_outside_of_the_engine_is_named_and_not_taken_for_coupled_samples(
     assert "the run depends on micro_size and on the ranks" in warning
 
 
-def test_state_that_no_attribute_holds_is_warned_about_and_not_taken_for_coupled_samples(
+def test_state_that_no_attribute_holds_has_a_warning(
     tmp_path: Path,
 ) -> None:
     warnings = warnings_of(CountingOutside(), tmp_path)
@@ -146,7 +144,7 @@ def test_state_that_no_attribute_holds_is_warned_about_and_not_taken_for_coupled
 
 
 @pytest.mark.parametrize("task", [Line, Logging, Caching, EngineDropout, Tied])
-def test_what_does_not_depend_on_the_layout_is_not_warned_about(
+def test_a_run_that_does_not_depend_on_its_layout_has_no_warning(
     tmp_path: Path, task: type[Task]
 ) -> None:
     assert warnings_of(task(), tmp_path) == []
@@ -207,7 +205,7 @@ def test_two_ranks_warn_once_under_every_strategy(
         Logging,
     ],
 )
-def test_the_checks_of_a_loss_leave_no_trace(task: type[Task]) -> None:
+def test_checks_of_a_loss_leave_no_trace(task: type[Task]) -> None:
     made: Any = task()
     model = made.model().train()
     before = copy.deepcopy((model.state_dict(), vars(model).get("calls")))
@@ -258,14 +256,14 @@ class MovedTeacher(Stopping):
         return model
 
 
-def test_the_warm_up_puts_a_teacher_back(tmp_path: Path) -> None:
+def test_the_warm_up_restores_a_teacher(tmp_path: Path) -> None:
     task = MovedTeacher()
     warnings_of(task, tmp_path)
     assert task.calls
     assert torch.equal(task.found, task.began)
 
 
-def test_the_warm_up_puts_buffers_and_generators_back() -> None:
+def test_the_warm_up_restores_buffers_and_generators() -> None:
     class Drawing(RunningMean):
         def loss(self, model: nn.Module, batch: Any) -> Any:
             x, y = batch
@@ -329,7 +327,7 @@ def test_the_term_at_fault_is_named(tmp_path: Path, task: type[Task], said: str)
     assert "'ce'" not in str(caught.value)
 
 
-def test_a_run_that_was_accepted_is_not_refused_when_it_goes_on(tmp_path: Path) -> None:
+def test_an_accepted_run_is_not_refused_at_its_resume(tmp_path: Path) -> None:
     """A teacher that equals its student looks as if it were no state; later it does not."""
     plan, spec = planned({**OPTIONS, "steps": 6}, 1)
     whole = Taught()
@@ -344,7 +342,7 @@ def test_a_run_that_was_accepted_is_not_refused_when_it_goes_on(tmp_path: Path) 
         )
 
 
-def test_a_loss_that_would_be_refused_now_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+def test_a_loss_that_would_be_refused_now_resumes(tmp_path: Path) -> None:
     class Becoming(Line):
         """Is a sum in its first attempt, and a mean in its second."""
 

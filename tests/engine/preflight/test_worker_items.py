@@ -118,7 +118,7 @@ class Reads(Line):
         ),
     ],
 )
-def test_items_that_are_others_in_a_worker_are_refused_with_their_cause(
+def test_items_that_differ_in_a_worker_are_refused_with_the_cause(
     tmp_path: Path, kind: Callable[[Path], Rows], words: str
 ) -> None:
     with closing(kind(tmp_path / "rows")) as rows, pytest.raises(EngineError) as refused:
@@ -138,7 +138,7 @@ def test_a_connection_is_reported_although_nothing_differs(tmp_path: Path) -> No
     )
 
 
-def test_a_file_that_each_process_opens_is_read_without_a_word(tmp_path: Path) -> None:
+def test_a_file_that_each_process_opens_has_no_warning(tmp_path: Path) -> None:
     train(Reads(Rows(tmp_path / "rows")), tmp_path, **WORKERS)
     assert events(tmp_path, "warning") == []
 
@@ -149,7 +149,7 @@ def test_without_workers_nothing_is_shared(tmp_path: Path) -> None:
     assert events(tmp_path, "warning") == []
 
 
-def test_closed_files_and_files_in_memory_are_no_handles(tmp_path: Path) -> None:
+def test_closed_files_and_files_in_memory_are_not_handles(tmp_path: Path) -> None:
     shared = Shared(tmp_path / "rows")
     assert list(handles(shared)) == ["dataset.file (an open file)"]
     shared.close()

@@ -121,7 +121,7 @@ def until(ask: Callable[[], Any], seconds: float, what: str) -> Any:
     return answer
 
 
-def test_torchrun_trains_stops_goes_on_and_ends_bitwise_where_an_undisturbed_run_does(
+def test_a_run_stopped_and_resumed_under_torchrun_ends_bitwise_equal(
     tmp_path: Path,
 ) -> None:
     whole = engine(job(tmp_path / "job"), "--out", tmp_path / "whole", ranks=2)
@@ -247,7 +247,7 @@ def test_loader_workers_are_gone_when_a_run_ends(tmp_path: Path) -> None:
         ({"precision": "fp8"}, "train.precision: expected fp32, bf16 or fp16, got 'fp8'"),
     ],
 )
-def test_a_file_that_cannot_be_run_is_refused_in_words(
+def test_a_file_that_cannot_be_run_is_refused_with_a_message(
     tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
     done = engine(job(tmp_path, **change))
@@ -286,7 +286,7 @@ def test_the_own_task_example_learns(tmp_path: Path) -> None:
     assert records(tmp_path)[400]["eval/loss"] < 0.03
 
 
-def test_a_step_of_many_micro_batches_opens_more_files_than_a_shell_allows_at_first(
+def test_many_micro_batches_may_open_more_files_than_the_soft_limit(
     tmp_path: Path,
 ) -> None:
     """Each tensor of a loader worker is a file while it lives, and two batches of them are there at

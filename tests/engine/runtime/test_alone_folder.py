@@ -83,9 +83,7 @@ def rank_processes(process: subprocess.Popen[str]) -> list[psutil.Process]:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_a_second_run_in_one_folder_is_refused_until_the_first_is_gone(
-    tmp_path: Path, ranks: int
-) -> None:
+def test_a_second_run_in_one_folder_is_refused(tmp_path: Path, ranks: int) -> None:
     file, out = endless(tmp_path / "job", loader={"workers": 1}), tmp_path / "out"
     with started(file, out) as first:
         refused = engine(file, "--out", out, ranks=ranks)
@@ -161,7 +159,7 @@ def test_ranks_die_with_a_torchrun_that_is_killed(tmp_path: Path) -> None:
         assert psutil.wait_procs(ranks, timeout=30)[1] == []
 
 
-def test_a_rank_whose_torchrun_was_gone_before_it_began_finds_no_torch_above_it() -> None:
+def test_a_process_without_torchrun_above_it_is_recognized() -> None:
     said = subprocess.run(
         ["sh", "-c", "sleep 600 >&- 2>&- & echo $!"], check=True, capture_output=True, text=True
     )
@@ -173,7 +171,7 @@ def test_a_rank_whose_torchrun_was_gone_before_it_began_finds_no_torch_above_it(
         orphan.kill()
 
 
-def test_sigterm_to_torchrun_saves_the_step_under_way_and_the_run_goes_on_from_there(
+def test_sigterm_to_torchrun_saves_the_current_step_for_the_resume(
     tmp_path: Path,
 ) -> None:
     out = tmp_path / "out"
@@ -214,7 +212,7 @@ def test_sigterm_to_one_rank_stops_all_of_them_at_one_step(tmp_path: Path) -> No
     assert not (out / "errors").exists()
 
 
-def test_sigterm_again_ends_a_run_that_is_stuck(tmp_path: Path) -> None:
+def test_a_second_sigterm_ends_a_run_that_is_stuck(tmp_path: Path) -> None:
     file = job(tmp_path / "job", args={"touch": str(tmp_path / "stuck")}, steps=100)
     task = tmp_path / "job/task.py"
     task.write_text(
@@ -243,7 +241,7 @@ def test_the_lock_names_its_holder(tmp_path: Path) -> None:
     )
 
 
-def test_relative_paths_are_those_of_the_start_whatever_folder_the_task_changes_to(
+def test_relative_paths_are_resolved_at_the_start(
     tmp_path: Path,
 ) -> None:
     file = job(tmp_path / "job", steps=2, init_from="first.pt")

@@ -38,7 +38,7 @@ def formula() -> float:
 
 
 @pytest.mark.parametrize("backend", [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH])
-def test_a_gpt_takes_what_the_formula_says_whatever_its_attention_runs_on(
+def test_flops_of_a_gpt_equal_the_formula_for_any_attention(
     backend: SDPBackend,
 ) -> None:
     assert gpt_flops_per_token(backend) == pytest.approx(formula(), rel=0.02)
@@ -50,15 +50,13 @@ def test_the_count_needs_no_values() -> None:
     assert found == gpt_flops_per_token(SDPBackend.FLASH_ATTENTION)
 
 
-def test_a_product_counts_twice_its_multiplications_in_forward_and_again_for_each_gradient() -> (
-    None
-):
+def test_a_product_counts_in_forward_and_for_each_gradient() -> None:
     linear = nn.Linear(32, 16, bias=False)
     rows = torch.zeros(8, 32, requires_grad=True)
     assert count(lambda: linear(rows).sum().backward()) == 3 * 2 * 8 * 32 * 16
 
 
-def test_keys_that_several_heads_share_count_once_per_query() -> None:
+def test_keys_of_several_heads_count_once_per_query() -> None:
     query = torch.zeros(2, 8, 16, 4, requires_grad=True)
     shared = torch.zeros(2, 2, 16, 4)
     whole = torch.zeros(2, 8, 16, 4)

@@ -220,7 +220,7 @@ def through_a_file(document: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_snapshot_puts_everything_back(kind: type[Held]) -> None:
+def test_a_snapshot_restores_everything(kind: type[Held]) -> None:
     task, inventory = built(kind)
     before = mark(copy.deepcopy(task.read()))
     snapshot = inventory.snapshot()
@@ -234,7 +234,7 @@ def test_a_snapshot_puts_everything_back(kind: type[Held]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_stored_makes_a_new_task_equal(kind: type[Held]) -> None:
+def test_stored_state_makes_a_new_task_equal(kind: type[Held]) -> None:
     task, inventory = built(kind)
     for _ in range(3):
         task.move()
@@ -247,7 +247,7 @@ def test_what_is_stored_makes_a_new_task_equal(kind: type[Held]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_rank_alone_saves_the_state_of_the_steps_begin(kind: type[Held]) -> None:
+def test_one_rank_alone_saves_the_state_before_the_step(kind: type[Held]) -> None:
     task, inventory = built(kind)
     state = StepState(inventory)
     with state.warm_up():
@@ -281,7 +281,9 @@ class Large(Held):
         self.doubled[object()] = torch.ones(1)
 
 
-def test_what_cannot_be_saved_is_named_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_that_cannot_be_saved_is_named_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(inventory_module, "STORED_BYTES_MAX", 100)
     task, inventory = built(Large)
     task.move()
@@ -331,7 +333,7 @@ def test_an_object_of_another_class_and_another_function_are_named() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["cache", None, 3])
-def test_not_state_that_is_no_tuple_is_refused(wrong: Any) -> None:
+def test_not_state_must_be_a_tuple(wrong: Any) -> None:
     class Mistaken(Task):
         not_state = wrong
 
@@ -349,7 +351,7 @@ class Tables(Held):
         self.count += 1
 
 
-def test_what_is_too_large_to_copy_is_watched_and_refused_if_it_changes(
+def test_a_change_of_state_too_large_to_copy_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(snapshot_module, "COPIES_BYTES_MAX", 500)

@@ -43,7 +43,7 @@ def resumed(
 
 @pytest.mark.contract(45)
 @pytest.mark.parametrize("kind", cases.SAVED)
-def test_state_is_restored_bitwise_wherever_it_is_kept(kind: Any, tmp_path: Path) -> None:
+def test_state_is_restored_bitwise_from_every_place(kind: Any, tmp_path: Path) -> None:
     whole, again = resumed(kind, tmp_path)
     (event,) = again.resumed
     assert apart(whole, again) == 0
@@ -54,7 +54,7 @@ def test_state_is_restored_bitwise_wherever_it_is_kept(kind: Any, tmp_path: Path
 @pytest.mark.contract(45)
 @pytest.mark.parametrize("kind", cases.SAVED)
 @pytest.mark.parametrize("change", ["micro", "ranks"])
-def test_in_another_layout_it_makes_no_silent_difference(
+def test_state_in_another_layout_makes_no_silent_difference(
     kind: Any, change: str, pool: Pool, tmp_path: Path
 ) -> None:
     batch = {"batch": {"size": 4, "micro_size": 4}} if change == "micro" else {}
@@ -81,7 +81,7 @@ def test_an_iterator_is_named_before_the_first_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.contract(45)
-def test_an_object_that_takes_the_place_of_another_is_named_at_the_next_checkpoint(
+def test_an_object_that_replaces_another_is_named_at_the_next_checkpoint(
     tmp_path: Path,
 ) -> None:
     whole, again = resumed(cases.Phases, tmp_path)
@@ -112,7 +112,7 @@ def test_state_that_differs_by_rank_is_named_on_another_number_of_ranks(
 @pytest.mark.contract(45)
 @pytest.mark.parametrize("strategy", ["zero1", "fsdp"])
 @pytest.mark.parametrize("kind", [cases.Counted, cases.Volatile, cases.DictOfTensors])
-def test_sharded_strategies_restore_it_too(
+def test_sharded_strategies_restore_state_too(
     kind: Any, strategy: str, pool: Pool, tmp_path: Path
 ) -> None:
     whole, again = resumed(kind, tmp_path, pool, world_size=2, strategy={"name": strategy})
@@ -121,7 +121,7 @@ def test_sharded_strategies_restore_it_too(
 
 
 @pytest.mark.contract(45)
-def test_a_number_that_a_person_changed_stays_changed_and_is_named(
+def test_a_number_that_the_user_changed_is_kept_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended(Ranks(), cases.Edited, tmp_path / "whole", {})
@@ -152,7 +152,7 @@ class Misdeclared(cases.Counted):
 
 
 @pytest.mark.contract(45)
-def test_what_the_task_declares_to_be_no_state_is_left_out(tmp_path: Path) -> None:
+def test_attributes_declared_as_no_state_are_left_out(tmp_path: Path) -> None:
     whole, again = resumed(Logged, tmp_path)
     assert again.resumed[0]["exact"] is True
     assert apart(whole, again) == 0
@@ -161,7 +161,7 @@ def test_what_the_task_declares_to_be_no_state_is_left_out(tmp_path: Path) -> No
 
 
 @pytest.mark.contract(45)
-def test_state_that_is_declared_not_to_be_and_that_the_loss_reads_is_reported(
+def test_declared_no_state_that_the_loss_reads_is_reported(
     tmp_path: Path,
 ) -> None:
     _, again = resumed(Misdeclared, tmp_path)

@@ -58,7 +58,7 @@ def buffers(model: Model) -> StepState:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_masked_pass_leaves_no_trace_whether_it_ends_or_fails(
+def test_a_masked_pass_leaves_no_trace_even_if_it_fails(
     model: Model, buffers: StepState, fails: bool
 ) -> None:
     before = values(model)
@@ -71,7 +71,7 @@ def test_a_masked_pass_leaves_no_trace_whether_it_ends_or_fails(
 
 
 @pytest.mark.parametrize("refused", [False, True, torch.tensor(0.0), torch.tensor(1.0)], ids=str)
-def test_a_step_counts_once_however_often_it_is_tried_and_not_at_all_where_it_is_refused(
+def test_a_repeated_step_counts_once_and_a_refused_one_never(
     model: Model, buffers: StepState, refused: bool | torch.Tensor
 ) -> None:
     for number in (1, 2):

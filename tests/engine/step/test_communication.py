@@ -66,9 +66,7 @@ def test_each_bucket_is_reduced_once(pool: Pool, tmp_path: Path) -> None:
 
 
 @pytest.mark.contract(10)
-def test_several_forwards_and_methods_of_the_model_are_still_one_reduction(
-    pool: Pool, tmp_path: Path
-) -> None:
+def test_several_forwards_and_methods_need_one_reduction(pool: Pool, tmp_path: Path) -> None:
     toy = Toy(
         weigh="terms", penalty=0.1
     )  # Two forwards per loss, and a method of the model in the penalty.

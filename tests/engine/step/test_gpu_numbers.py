@@ -79,7 +79,7 @@ def test_a_step_skipped_on_the_device_is_one_skipped_on_the_host(tmp_path: Path,
 
 
 @pytest.mark.contract(17)
-def test_stop_comes_one_step_late_with_weights_that_have_never_seen_it(tmp_path: Path) -> None:
+def test_stop_comes_one_step_late_without_an_update(tmp_path: Path) -> None:
     told = numerics.train(on_device(), Toy(), spec(), tmp_path, Odd(nan=tuple(range(1, 40))))
     assert (told.error, told.steps_done) == ("non_finite: the loss of step 1 is nan", 2)
     weights = {name: value.cpu() for name, value in told.weights.items()}
@@ -99,7 +99,7 @@ def test_a_narrow_run_stays_near_the_float32_one_on_the_device(
 
 
 @pytest.mark.contract(15)
-def test_a_real_overflow_on_the_device_repeats_the_batch_at_a_scale_that_fits(
+def test_an_overflow_on_the_device_repeats_the_batch(
     tmp_path: Path,
 ) -> None:
     odd = Odd(far=(7, 8, 9, 10))
@@ -131,9 +131,7 @@ def synchronisations(folder: Path, **more: Any) -> int:
 
 
 @pytest.mark.parametrize(("precision", "each"), [("fp32", 0), ("bf16", 0), ("fp16", 1)])
-def test_c9_the_host_waits_for_no_step_and_once_for_one_that_is_scaled(
-    tmp_path: Path, precision: str, each: int
-) -> None:
+def test_the_host_waits_only_for_a_scaled_step(tmp_path: Path, precision: str, each: int) -> None:
     counts = [
         synchronisations(
             tmp_path / str(steps), precision=precision, steps=steps, log_every_steps=100
@@ -143,7 +141,7 @@ def test_c9_the_host_waits_for_no_step_and_once_for_one_that_is_scaled(
     assert counts[1] - counts[0] == 10 * each
 
 
-def test_the_kernel_on_the_device_is_the_one_that_masks(tmp_path: Path) -> None:
+def test_the_kernel_on_the_device_masks_skipped_steps(tmp_path: Path) -> None:
     masks: list[bool] = []
     update = Optimizer.update
 

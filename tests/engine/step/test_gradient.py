@@ -77,7 +77,7 @@ def check_weights(seen: list[Seen], expected: Expected, tolerance: float) -> Non
     weigh=st.sampled_from(["tokens", "samples", "terms"]),
     masked=st.sampled_from(["some", "some", "odd", "all"]),
 )
-def test_the_gradient_is_the_whole_batchs_for_any_split(
+def test_the_gradient_equals_that_of_the_whole_batch_for_any_split(
     pool: Pool,
     tmp_path: Path,
     world_size: int,
@@ -117,7 +117,7 @@ OPTIMIZERS = {
 @pytest.mark.parametrize("double", [True, False], ids=["float64", "float32"])
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
 @pytest.mark.parametrize(("world_size", "micro"), [(1, 12), (1, 5), (2, 3), (3, 2), (4, 1), (4, 3)])
-def test_fifty_steps_end_at_the_references_weights(
+def test_fifty_steps_end_at_the_weights_of_the_reference(
     pool: Pool, tmp_path: Path, name: str, double: bool, world_size: int, micro: int
 ) -> None:
     options = spec(12, micro, **LONG) | {"optimizer": OPTIMIZERS[name]}
@@ -130,7 +130,9 @@ def test_fifty_steps_end_at_the_references_weights(
 
 @pytest.mark.contract(3)
 @pytest.mark.parametrize("weigh", ["tokens", "samples", "terms"])
-def test_the_weight_is_what_the_task_counts(pool: Pool, tmp_path: Path, weigh: str) -> None:
+def test_the_mean_is_weighted_by_the_count_of_the_task(
+    pool: Pool, tmp_path: Path, weigh: str
+) -> None:
     seen, expected = run(pool, tmp_path, Toy(weigh=weigh), spec(17, 2, steps=4), 3)
     check_gradients(seen, expected, 1e-12)
     assert seen[0].gradients[0].keys() == expected.gradients[0].keys()
@@ -152,9 +154,7 @@ def ragged(pool: Pool, folder: Path, mutant: Any = None) -> tuple[list[Seen], Ex
 
 
 @pytest.mark.contract(4)
-def test_the_last_batch_of_an_epochs_run_is_the_mean_over_its_own_items(
-    pool: Pool, tmp_path: Path
-) -> None:
+def test_the_smaller_last_batch_is_the_mean_over_its_items(pool: Pool, tmp_path: Path) -> None:
     seen, expected = ragged(pool, tmp_path)
     assert len(expected.gradients) == 6
     assert sum(len(micro_batch) for one in seen for micro_batch in one.micro_batches) == 42
@@ -162,7 +162,7 @@ def test_the_last_batch_of_an_epochs_run_is_the_mean_over_its_own_items(
 
 
 @pytest.mark.contract(4)
-def test_dividing_by_k_fails_this_check_in_the_last_batch_alone(pool: Pool, tmp_path: Path) -> None:
+def test_division_by_k_fails_this_check_in_the_last_batch(pool: Pool, tmp_path: Path) -> None:
     seen, expected = ragged(pool, tmp_path, mutants.divide_by_nominal_slots)
     full = [Seen(gradients=one.gradients[:1]) for one in seen]
     check_gradients(full, Expected(gradients=expected.gradients[:1]), 1e-12)
@@ -171,7 +171,7 @@ def test_dividing_by_k_fails_this_check_in_the_last_batch_alone(pool: Pool, tmp_
 
 
 @pytest.mark.contract(5)
-def test_a_slot_and_a_rank_of_weight_zero_add_nothing(pool: Pool, tmp_path: Path) -> None:
+def test_a_micro_batch_and_a_rank_of_weight_zero_add_nothing(pool: Pool, tmp_path: Path) -> None:
     # Micro-batches of one: every other slot has no weight, and with 4 samples on 4 ranks whole
     # ranks have none.
     seen, expected = run(pool, tmp_path, Toy(masked="odd"), spec(4, 1, steps=20), 4)
@@ -211,7 +211,7 @@ def test_a_hundred_batches_without_weight_end_the_run_on_every_rank(
 
 
 @pytest.mark.contract(5)
-def test_batches_without_weight_between_others_leave_momentum_and_decay_alone(
+def test_batches_without_weight_change_neither_momentum_nor_weights(
     pool: Pool, tmp_path: Path
 ) -> None:
     options = spec(2, 1, steps=30) | {"optimizer": OPTIMIZERS["sgd"]}
@@ -223,7 +223,7 @@ def test_batches_without_weight_between_others_leave_momentum_and_decay_alone(
 
 @pytest.mark.contract(6)
 @pytest.mark.parametrize("world_size", [2, 3, 4])
-def test_a_rank_with_an_empty_slot_takes_part_and_keeps_its_buffers(
+def test_a_rank_with_an_empty_micro_batch_keeps_its_buffers(
     pool: Pool, tmp_path: Path, world_size: int
 ) -> None:
     # World size + 1 samples, one at a time: rank 0 runs two, the others one and an empty slot.
@@ -254,9 +254,7 @@ def test_the_penalty_counts_once_per_step(pool: Pool, tmp_path: Path, world_size
 
 
 @pytest.mark.contract(6)
-def test_ranks_without_a_sample_in_the_last_batch_count_the_penalty_too(
-    pool: Pool, tmp_path: Path
-) -> None:
+def test_ranks_without_a_sample_count_the_penalty(pool: Pool, tmp_path: Path) -> None:
     seen, expected = run(pool, tmp_path, Toy(penalty=0.3, items=18), spec(16, 4, epochs=1), 4)
     check_gradients(seen, expected, 1e-12)
     check_weights(seen, expected, 1e-12)

@@ -92,7 +92,7 @@ def test_a_loss_that_changes_gradients_is_refused(tmp_path: Path, act: Act, firs
 
 
 @pytest.mark.contract(21)
-def test_the_probe_says_so_too(tmp_path: Path) -> None:
+def test_the_additivity_check_refuses_it_too(tmp_path: Path) -> None:
     class Probed(Meddling):
         batch_dependent = False
 
@@ -122,7 +122,7 @@ def test_an_optimizer_step_inside_a_batch_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.contract(21)
-def test_an_optimizer_step_out_of_a_hook_in_backward_is_refused(tmp_path: Path) -> None:
+def test_an_optimizer_step_in_a_hook_of_backward_is_refused(tmp_path: Path) -> None:
     class Fused(ToyTask):
         def model(self) -> nn.Module:
             model = super().model()
@@ -148,7 +148,7 @@ def test_an_optimizer_of_another_model_may_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.contract(21)
-def test_gradients_dropped_before_the_update_are_missed(
+def test_gradients_dropped_before_the_update_are_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = ToyTask(Toy())
@@ -183,7 +183,7 @@ def test_a_batch_inside_of_a_batch_is_refused(
 
 
 @pytest.mark.contract(21)
-def test_a_gradient_taken_without_touching_any_is_fine(tmp_path: Path) -> None:
+def test_a_gradient_that_is_not_accumulated_is_accepted(tmp_path: Path) -> None:
     class Smooth(ToyTask):
         """With a gradient penalty of each sample."""
 
@@ -198,7 +198,7 @@ def test_a_gradient_taken_without_touching_any_is_fine(tmp_path: Path) -> None:
 
 
 @pytest.mark.contract(21)
-def test_a_run_that_failed_leaves_no_watch_behind(tmp_path: Path) -> None:
+def test_a_failed_run_removes_its_guard(tmp_path: Path) -> None:
     run(Meddling(step, 3), tmp_path)
     model = nn.Linear(2, 2)
     window = GradientGuard(model)

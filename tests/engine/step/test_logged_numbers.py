@@ -66,7 +66,7 @@ def check_losses(expected: Expected, folder: Path) -> None:
 
 @pytest.mark.contract(16, 18, 19)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_norm_rate_and_loss_are_the_references_for_any_layout(
+def test_norm_rate_and_loss_equal_the_reference_for_any_layout(
     pool: Pool, tmp_path: Path, layout: tuple[int, int]
 ) -> None:
     seen, expected = run(pool, tmp_path, layout)
@@ -122,7 +122,7 @@ def test_only_every_nth_step_and_the_last_are_logged(pool: Pool, tmp_path: Path)
     assert sorted(records(tmp_path)) == [5, 10, 12]
 
 
-def test_evaluation_counts_every_item_once_on_any_number_of_ranks_and_changes_no_weight(
+def test_evaluation_counts_every_item_once_and_changes_no_weight(
     pool: Pool, tmp_path: Path
 ) -> None:
     toy = Toy(items=3)  # Fewer items than ranks: the fourth rank has nothing to evaluate.
@@ -146,7 +146,7 @@ def test_evaluation_counts_every_item_once_on_any_number_of_ranks_and_changes_no
     assert found == pytest.approx([wanted.item()] * 3, rel=1e-10)
 
 
-def test_the_plan_event_has_what_the_engine_did(pool: Pool, tmp_path: Path) -> None:
+def test_the_plan_event_matches_the_run(pool: Pool, tmp_path: Path) -> None:
     pool.run(
         cases.train,
         Toy(items=31),
@@ -168,9 +168,7 @@ def test_the_plan_event_has_what_the_engine_did(pool: Pool, tmp_path: Path) -> N
     assert len(events(tmp_path, "running")) == 1
 
 
-def test_a_loss_that_is_no_number_stops_all_ranks_before_the_update(
-    pool: Pool, tmp_path: Path
-) -> None:
+def test_a_nan_loss_stops_all_ranks_before_the_update(pool: Pool, tmp_path: Path) -> None:
     from lockstep.engine.runtime.errors import EngineError
 
     options = OPTIONS | {

@@ -70,7 +70,7 @@ def test_weights_are_moved_by_the_fused_kernel(settings: dict[str, Any], *, doub
 
 @ALL
 @pytest.mark.parametrize("double", [True, False], ids=["float64", "float32"])
-def test_state_that_is_there_from_the_start_gives_the_bits_of_state_made_at_the_first_step(
+def test_state_allocated_at_the_start_gives_the_same_bits(
     settings: dict[str, Any], *, double: bool
 ) -> None:
     toy = Toy(double=double)
@@ -108,7 +108,9 @@ def test_all_state_is_allocated_before_the_first_step() -> None:
 
 
 @ALL
-def test_the_kernel_is_this_runs_choice_and_not_the_checkpoints(settings: dict[str, Any]) -> None:
+def test_the_kernel_is_chosen_by_the_run_instead_of_the_checkpoint(
+    settings: dict[str, Any],
+) -> None:
     there, model = built(settings)
     run(there, model, 2)
     state = copy.deepcopy(there.inner.state_dict())
@@ -127,7 +129,7 @@ def test_the_kernel_is_this_runs_choice_and_not_the_checkpoints(settings: dict[s
 
 @pytest.mark.parametrize("limit", [0.5, 1e6])
 @pytest.mark.parametrize("dtypes", ["one", "two"])
-def test_norm_and_clipping_are_torchs(limit: float, dtypes: str) -> None:
+def test_norm_and_clipping_equal_those_of_torch(limit: float, dtypes: str) -> None:
     optimizer, model = built(PLAIN, clip_grad_norm=limit)
     if dtypes == "two":
         model.out.float()
@@ -154,7 +156,7 @@ def test_a_gradient_below_the_limit_is_not_touched() -> None:
 @ALL
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("bad", ["loss", "norm"])
-def test_the_fused_kernel_told_on_the_device_leaves_everything_as_it_was(
+def test_the_fused_kernel_skips_a_step_on_the_device(
     settings: dict[str, Any], bad: str, *, first: bool
 ) -> None:
     optimizer, model = built(settings)
@@ -186,7 +188,7 @@ def no_memory(*_: Any, **__: Any) -> Tensor:
     raise torch.OutOfMemoryError("CUDA out of memory")
 
 
-def test_state_that_does_not_fit_ends_the_run_before_it_trains_with_advice() -> None:
+def test_state_that_does_not_fit_ends_the_run_with_advice() -> None:
     with (
         mock.patch("torch.zeros_like", no_memory),
         pytest.raises(
@@ -197,7 +199,7 @@ def test_state_that_does_not_fit_ends_the_run_before_it_trains_with_advice() -> 
     assert caught.value.reason == "out_of_memory"
 
 
-def test_out_of_memory_in_the_update_names_the_step_and_says_that_the_state_is_void() -> None:
+def test_out_of_memory_in_the_update_names_the_step() -> None:
     optimizer, model = built(ADAMW)
     gradients(model, 0)
     with (
@@ -210,7 +212,7 @@ def test_out_of_memory_in_the_update_names_the_step_and_says_that_the_state_is_v
     assert caught.value.reason == "out_of_memory"
 
 
-def test_complex_parameters_are_moved_by_the_kernel_that_torch_chooses() -> None:
+def test_complex_parameters_use_the_kernel_that_torch_chooses() -> None:
     class Turns(ToyTask):
         def model(self) -> nn.Module:
             module = nn.Module()

@@ -47,7 +47,7 @@ def test_ranks_that_start_with_different_models_are_refused_by_name(pool: Pool, 
 
 
 @pytest.mark.contract(22)
-def test_equal_models_pass(pool: Pool) -> None:
+def test_equal_models_are_accepted(pool: Pool) -> None:
     pool.run(replica_cases.differing, "none", 0, world_size=4)
 
 
@@ -55,7 +55,7 @@ SQUARE = Toy(width=3, double=False)
 
 
 @pytest.mark.contract(22)
-def test_an_order_that_differs_is_seen_by_a_run(pool: Pool, tmp_path: Path) -> None:
+def test_a_run_detects_a_different_order_of_parameters(pool: Pool, tmp_path: Path) -> None:
     with pytest.raises(
         EngineError, match=r"model\(\) builds different models on the ranks: parameter 2 is"
     ):
@@ -112,7 +112,7 @@ def test_one_bit_on_one_rank_is_reported_by_parameter_and_rank(
 
 
 @pytest.mark.contract(23)
-def test_nothing_wrong_is_saved(pool: Pool, tmp_path: Path) -> None:
+def test_differing_parameters_are_not_saved(pool: Pool, tmp_path: Path) -> None:
     options = OPTIONS | {"checkpoint": {"every_steps": 2}}
     with pytest.raises(
         EngineError, match=r"after step 4 .*: hidden\.bias differs, on rank 0 from the 2 others"
@@ -129,9 +129,7 @@ def test_nothing_wrong_is_saved(pool: Pool, tmp_path: Path) -> None:
 
 
 @pytest.mark.contract(23)
-def test_without_the_comparison_the_run_ends_as_if_all_were_well(
-    pool: Pool, tmp_path: Path
-) -> None:
+def test_without_the_comparison_the_difference_goes_unnoticed(pool: Pool, tmp_path: Path) -> None:
     one, other = pool.run(
         cases.train, Toy(), OPTIONS, tmp_path, replica_cases.never_compared, world_size=2
     )
@@ -169,7 +167,7 @@ def test_any_bit_of_any_number_changes_the_fingerprint(
 
 
 @pytest.mark.contract(23)
-def test_a_fingerprint_is_of_the_numbers_and_not_of_their_place_in_memory() -> None:
+def test_a_fingerprint_does_not_depend_on_the_place_in_memory() -> None:
     values = torch.randn(4, 3, 2, 2)
     spread = torch.zeros(4, 3, 2, 4)[..., ::2].copy_(values)
     shifted = torch.zeros(49)[1:].view(4, 3, 2, 2).copy_(values)
@@ -185,7 +183,7 @@ def test_rows_that_change_places_change_the_fingerprint() -> None:
 
 
 @pytest.mark.contract(23)
-def test_comparing_takes_at_most_half_a_percent_and_ranks_agree_on_when(pool: Pool) -> None:
+def test_ranks_compare_at_agreed_steps_within_half_a_percent(pool: Pool) -> None:
     # The second rank's clock is another one; rank 0's decides for both.
     one, other = pool.run(replica_cases.intervals, [1.0, 5.0], [0.0975, 3.0], world_size=2)
     assert one == other
@@ -195,7 +193,7 @@ def test_comparing_takes_at_most_half_a_percent_and_ranks_agree_on_when(pool: Po
 
 
 @pytest.mark.contract(23)
-def test_what_costs_nothing_worth_mentioning_is_done_after_every_step(pool: Pool) -> None:
+def test_a_cheap_comparison_runs_after_every_step(pool: Pool) -> None:
     found = pool.run(replica_cases.intervals, [1.0, 1.0], [0.001, 0.001], world_size=2)[0]
     assert found == [10, *range(20, 301)]
 

@@ -15,7 +15,7 @@ def rates(steps: int, **schedule: object) -> list[float]:
     ]
 
 
-def test_the_warm_up_rises_by_equal_parts_and_ends_at_the_peak() -> None:
+def test_the_warm_up_rises_evenly_to_the_peak() -> None:
     assert rates(6, name="constant", warmup_steps=4) == pytest.approx([0.25, 0.5, 0.75, 1, 1, 1])
 
 
@@ -25,7 +25,7 @@ def test_a_line_falls_to_its_minimum_at_the_last_step() -> None:
     )
 
 
-def test_a_cosine_is_half_way_down_in_the_middle_and_at_its_minimum_at_the_last_step() -> None:
+def test_a_cosine_reaches_its_minimum_at_the_last_step() -> None:
     found = rates(5, name="cosine", min_lr=0.1)
     assert found[0] == 1
     assert found[2] == pytest.approx(0.55)

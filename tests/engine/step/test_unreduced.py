@@ -33,7 +33,7 @@ TOY = Toy(width=200)
 @pytest.mark.contract(11)
 @pytest.mark.parametrize("parameter", ["hidden.weight", "out.weight", "scale"])
 @pytest.mark.parametrize("rank", [0, 1, None])
-def test_a_parameter_without_gradient_in_the_last_slot_is_shared_all_the_same(
+def test_a_parameter_without_gradient_in_the_last_micro_batch_is_reduced(
     pool: Pool, tmp_path: Path, parameter: str, rank: int | None
 ) -> None:
     lacking = partial(unused, parameter, rank=rank, last=True)
@@ -47,7 +47,7 @@ def test_a_parameter_without_gradient_in_the_last_slot_is_shared_all_the_same(
 
 
 @pytest.mark.contract(11)
-def test_a_parameter_without_gradient_in_an_earlier_slot_is_fine(
+def test_a_parameter_without_gradient_in_an_earlier_micro_batch_is_accepted(
     pool: Pool, tmp_path: Path
 ) -> None:
     lacking = partial(unused, "out.weight", rank=1, last=False)
@@ -57,7 +57,7 @@ def test_a_parameter_without_gradient_in_an_earlier_slot_is_fine(
 
 
 @pytest.mark.contract(11)
-def test_without_the_check_the_ranks_part_ways(pool: Pool, tmp_path: Path) -> None:
+def test_without_the_check_the_ranks_diverge(pool: Pool, tmp_path: Path) -> None:
     # Another check finds it, before the checkpoint: after the step.
     with pytest.raises(
         EngineError, match="after step 2 the model is no longer the same on all ranks"

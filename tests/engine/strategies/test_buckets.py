@@ -56,7 +56,7 @@ def test_a_spec_may_want_copies(pool: Pool, tmp_path: Path, micro: int) -> None:
         ({"name": "fsdp", "gradient_as_bucket_view": False}, False),
     ],
 )
-def test_what_a_spec_asks_for(strategy: dict[str, object], held: bool) -> None:
+def test_a_spec_selects_buckets_or_copies(strategy: dict[str, object], held: bool) -> None:
     train = Train.model_validate(
         {"task": "causal_lm", "batch": {"size": 4}, "steps": 1, "strategy": strategy}
     )

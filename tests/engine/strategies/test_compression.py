@@ -53,7 +53,7 @@ def powersgd(start: int, **more: Any) -> dict[str, Any]:
 @pytest.mark.contract(20)
 @pytest.mark.parametrize("kind", ["fp16", "bf16"])
 @pytest.mark.parametrize(("world_size", "micro"), [(2, 6), (3, 1)])
-def test_gradients_that_are_rounded_on_their_way_are_right_to_that_rounding(
+def test_compressed_gradients_are_exact_to_their_rounding(
     pool: Pool, tmp_path: Path, kind: str, world_size: int, micro: int
 ) -> None:
     # With twelve slots as with two: what a rank accumulates stays float32.
@@ -118,7 +118,7 @@ def relative(found: torch.Tensor, wanted: torch.Tensor) -> float:
 
 
 @pytest.mark.contract(20)
-def test_what_one_step_leaves_out_arrives_with_later_ones(pool: Pool) -> None:
+def test_error_feedback_adds_the_rest_in_later_steps(pool: Pool) -> None:
     found = pool.run(steps, [1.0] * 60, world_size=2)[0]
     wanted = mean_gradient(2)
     assert relative(found[0], wanted) > 0.5, "one column cannot hold this matrix"
@@ -130,9 +130,7 @@ def test_what_one_step_leaves_out_arrives_with_later_ones(pool: Pool) -> None:
 @pytest.mark.contract(20)
 @pytest.mark.parametrize("rank", [1, 3])
 @pytest.mark.parametrize("bad", [0.0, float("nan"), float("inf")])
-def test_a_gradient_of_zeros_or_without_numbers_does_not_end_what_powersgd_sends(
-    pool: Pool, bad: float, rank: int
-) -> None:
+def test_powersgd_survives_gradients_of_zeros_and_nans(pool: Pool, bad: float, rank: int) -> None:
     found = pool.run(steps, [bad, bad, *[1.0] * 40], rank, world_size=2)[0]
     later = torch.stack(found[2:])
     assert torch.isfinite(later).all()
@@ -144,7 +142,7 @@ def test_a_gradient_of_zeros_or_without_numbers_does_not_end_what_powersgd_sends
 
 @pytest.mark.contract(20)
 @pytest.mark.parametrize("penalty", [0.0, 0.1])
-def test_a_batch_of_weight_zero_leaves_the_memory_as_it_is(
+def test_a_batch_of_weight_zero_keeps_the_error_feedback(
     pool: Pool, tmp_path: Path, penalty: float
 ) -> None:
     toy = Toy(items=48, double=False, width=64, penalty=penalty)
@@ -165,7 +163,7 @@ def test_a_batch_of_weight_zero_leaves_the_memory_as_it_is(
 
 
 @pytest.mark.contract(20)
-def test_a_skipped_step_leaves_the_memory_as_it_is(pool: Pool, tmp_path: Path) -> None:
+def test_a_skipped_step_keeps_the_error_feedback(pool: Pool, tmp_path: Path) -> None:
     toy = Toy(items=48, double=False, width=64)
     every = {"steps": 4, "non_finite": "skip", "checkpoint": {"every_steps": 1, "keep_last": 10}}
     spoiling = partial(without_numbers, 2, batch_size=12, size=48)
@@ -235,7 +233,7 @@ def test_a_resumed_run_is_bitwise_equal(
 # Without its P, Q is drawn anew; with P alone torch would look for a Q that is not there.
 @pytest.mark.contract(20)
 @pytest.mark.parametrize("parts", [("error",), ("p", "q"), ("steps",)], ids="+".join)
-def test_dropping_a_part_of_the_memory_fails_this_check(
+def test_dropping_a_part_of_the_error_feedback_fails_this_check(
     pool: Pool, tmp_path: Path, parts: tuple[str, ...]
 ) -> None:
     options = RESUMED | powersgd(2, **SEVERAL_BUCKETS)
@@ -245,7 +243,7 @@ def test_dropping_a_part_of_the_memory_fails_this_check(
 
 
 @pytest.mark.contract(20)
-def test_on_another_number_of_ranks_the_memory_is_left_out_and_said_so(
+def test_on_another_number_of_ranks_the_error_feedback_is_dropped(
     pool: Pool, tmp_path: Path
 ) -> None:
     options = RESUMED | powersgd(2)
@@ -263,7 +261,7 @@ def test_on_another_number_of_ranks_the_memory_is_left_out_and_said_so(
 
 
 @pytest.mark.contract(20)
-def test_other_buckets_leave_the_memory_out(pool: Pool, tmp_path: Path) -> None:
+def test_other_buckets_drop_the_error_feedback(pool: Pool, tmp_path: Path) -> None:
     pool.run(cases.train, WIDE, RESUMED | powersgd(2), tmp_path / "whole", world_size=2)
     shutil.copytree(tmp_path / "whole/checkpoints/step-00000008", tmp_path / "again/resume")
     seen = pool.run(
@@ -297,7 +295,7 @@ def test_a_step_that_ran_out_of_memory_is_repeated_under_rounding(
 
 
 @pytest.mark.contract(36)
-def test_powersgd_says_that_it_cannot_repeat_a_step() -> None:
+def test_powersgd_refuses_to_repeat_a_step() -> None:
     classes = {
         kind: strategy_for(Strategy.model_validate({"compression": kind}))
         for kind in ("none", "fp16", "bf16", "powersgd")
@@ -314,7 +312,7 @@ def test_powersgd_says_that_it_cannot_repeat_a_step() -> None:
 @pytest.mark.contract(11)
 @pytest.mark.parametrize("section", [compressed("fp16"), powersgd(0)], ids=["fp16", "powersgd"])
 @pytest.mark.parametrize("rank", [0, None])
-def test_an_incomplete_gradient_is_shared_without_compression(
+def test_an_incomplete_gradient_is_reduced_without_compression(
     pool: Pool, tmp_path: Path, section: dict[str, Any], rank: int | None
 ) -> None:
     # Exactness is in test_conditional_models: here the first step is complete, and compressed.

@@ -43,7 +43,7 @@ DEEP = Toy(blocks=3, width=5)
     ],
     ids=["plain", "terms", "empty", "float32"],
 )
-def test_the_gradient_is_the_whole_batchs_through_blocks_that_are_gathered_one_at_a_time(
+def test_blocks_gathered_one_at_a_time_have_the_batch_gradient(
     pool: Pool, tmp_path: Path, world_size: int, size: int, micro: int, toy: Toy
 ) -> None:
     options = spec(size, micro, steps=8, **SHARDED) | {
@@ -66,7 +66,7 @@ def collectives(pool: Pool, folder: Path, micro: int, mutate: Any = None) -> dic
 
 
 @pytest.mark.contract(9)
-def test_gradients_are_reduced_once_per_step_and_parameters_gathered_in_each_slot(
+def test_gradients_are_reduced_once_and_parameters_gathered_per_micro_batch(
     pool: Pool, tmp_path: Path
 ) -> None:
     one, four = collectives(pool, tmp_path, 4), collectives(pool, tmp_path, 1)
@@ -79,7 +79,7 @@ def test_gradients_are_reduced_once_per_step_and_parameters_gathered_in_each_slo
     assert always["gloo:all_reduce"] - four["gloo:all_reduce"] == 2 * 3 * 4
 
 
-def test_each_rank_keeps_its_part_of_parameters_gradients_and_moments(pool: Pool) -> None:
+def test_each_rank_holds_its_shard_of_parameters_gradients_and_moments(pool: Pool) -> None:
     found = pool.run(fsdp_cases.sizes, world_size=4)
     whole = found[0][1]
     assert sum(kept for kept, _ in found) == 4 * whole
@@ -89,7 +89,7 @@ def test_each_rank_keeps_its_part_of_parameters_gradients_and_moments(pool: Pool
 @pytest.mark.contract(11)
 @pytest.mark.parametrize("rank", [None, 1])
 @pytest.mark.parametrize("last", [True, False])
-def test_a_parameter_that_a_slot_leaves_out_is_reduced_all_the_same(
+def test_a_parameter_unused_in_a_micro_batch_is_reduced(
     pool: Pool, tmp_path: Path, rank: int | None, last: bool
 ) -> None:
     # Six samples and three slots per rank. The same is left out under manual, which counts it as
@@ -120,9 +120,7 @@ RESUMED: dict[str, Any] = {
 
 
 @pytest.mark.contract(27)
-def test_a_run_goes_on_on_other_numbers_of_ranks_and_under_other_strategies(
-    pool: Pool, tmp_path: Path
-) -> None:
+def test_a_run_resumes_on_other_ranks_and_strategies(pool: Pool, tmp_path: Path) -> None:
     toy = Toy(items=33, blocks=3, width=5)
     whole = pool.run(cases.train, toy, RESUMED, tmp_path / "whole", world_size=2)
     source = tmp_path / "whole"
@@ -143,7 +141,7 @@ def test_a_run_goes_on_on_other_numbers_of_ranks_and_under_other_strategies(
             source = folder
 
 
-def test_an_evaluation_counts_every_item_once_though_ranks_run_equally_many_forwards(
+def test_an_evaluation_with_equal_forwards_counts_every_item_once(
     pool: Pool, tmp_path: Path
 ) -> None:
     # Shares of 3, 2 and 2 items in micro-batches of 2: two on rank 0, one on the others, which run
@@ -160,9 +158,7 @@ def test_an_evaluation_counts_every_item_once_though_ranks_run_equally_many_forw
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 13])
 @pytest.mark.parametrize("micro", [1, 2, 5])
-def test_shares_of_an_evaluation_are_made_as_many_by_surplus_that_does_not_count(
-    size: int, micro: int
-) -> None:
+def test_shards_of_an_evaluation_are_padded_without_counting(size: int, micro: int) -> None:
     shares = [
         _Share(size, Ranks(rank=rank, world_size=4), micro, equally=True) for rank in range(4)
     ]
@@ -198,7 +194,7 @@ def test_parameters_are_sharded_again_after_an_evaluation(pool: Pool, tmp_path: 
         ("mixed", "parameters of one type"),
     ],
 )
-def test_what_cannot_be_sharded_is_refused_on_all_ranks_with_what_to_change(
+def test_an_unshardable_model_is_refused_on_all_ranks_with_advice(
     pool: Pool, what: str, words: str
 ) -> None:
     for found in pool.run(fsdp_cases.refusal, what, world_size=2):
@@ -229,7 +225,7 @@ class Tied(nn.Module):
         self.head[0].weight = self.embedding.weight
 
 
-def test_blocks_are_the_outermost_elements_of_lists_that_share_no_parameter() -> None:
+def test_blocks_are_the_outermost_list_elements_without_common_parameters() -> None:
     tied = Tied()
     assert list(blocks(tied).values()) == [tied.body[0], tied.body[2][0]]
     net = Net(DEEP)

@@ -46,7 +46,9 @@ def check_equal(seen: list[cases.Seen], other: list[cases.Seen]) -> None:
 
 @pytest.mark.contract(13)
 @pytest.mark.parametrize("world_size", [2, 3, 4])
-def test_gradients_and_weights_are_torch_ddps(pool: Pool, tmp_path: Path, world_size: int) -> None:
+def test_gradients_and_weights_equal_those_of_torch_ddp(
+    pool: Pool, tmp_path: Path, world_size: int
+) -> None:
     by_hand, ddp = (
         pool.run(
             cases.train,
@@ -99,18 +101,18 @@ def test_the_wrapper_itself_refuses_models_that_differ(pool: Pool, kind: str) ->
 
 
 @pytest.mark.contract(22)
-def test_the_wrapper_takes_models_that_are_equal(pool: Pool) -> None:
+def test_the_wrapper_accepts_models_that_are_equal(pool: Pool) -> None:
     pool.run(strategy_cases.wrapped_by_hand, "none", 0, world_size=3)
 
 
 @pytest.mark.parametrize("wrapper", [Manual, DDP, FSDP, LocalSGD])
-def test_buffers_are_rank_0s_at_the_start(pool: Pool, wrapper: Any) -> None:
+def test_buffers_are_those_of_rank_0_at_the_start(pool: Pool, wrapper: Any) -> None:
     assert pool.run(strategy_cases.buffers_of_rank_0, wrapper, world_size=3) == [[0.0, 0.0]] * 3
 
 
 @pytest.mark.contract(11)
 @pytest.mark.parametrize("rank", [0, 1, None])
-def test_a_parameter_without_gradient_is_sent_as_zeros_and_all_ranks_go_on_alike(
+def test_a_parameter_without_gradient_is_sent_as_zeros(
     pool: Pool, tmp_path: Path, rank: int | None
 ) -> None:
     options = {

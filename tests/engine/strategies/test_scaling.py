@@ -9,7 +9,7 @@ from lockstep.domain.training.scaling import COLLECTIVE_FORWARD
 from lockstep.engine.strategies import STRATEGIES
 
 
-def test_the_strategies_whose_forward_waits_are_known_to_the_advice() -> None:
+def test_the_advice_lists_strategies_with_collectives_in_forward() -> None:
     assert {
         name for name, strategy in STRATEGIES.items() if strategy.collective_forward
     } == COLLECTIVE_FORWARD

@@ -81,7 +81,7 @@ def section(name: str, **more: Any) -> dict[str, Any]:
     ],
     ids=["alone", "terms", "penalty", "penalty-in-an-empty-slot", "weightless", "float32"],
 )
-def test_the_gradient_is_the_whole_batchs(
+def test_the_gradient_equals_that_of_the_whole_batch(
     pool: Pool, tmp_path: Path, name: str, world_size: int, size: int, micro: int, toy: Toy
 ) -> None:
     seen, expected = run(
@@ -96,7 +96,7 @@ def test_the_gradient_is_the_whole_batchs(
 
 @pytest.mark.contract(4)
 @every_strategy
-def test_the_last_batch_of_an_epochs_run_is_the_mean_over_its_own_items(
+def test_the_smaller_last_batch_is_the_mean_over_its_items(
     pool: Pool, tmp_path: Path, name: str
 ) -> None:
     seen, expected = run(pool, tmp_path, Toy(items=21), spec(8, 2, epochs=2, **section(name)), 2)
@@ -107,7 +107,7 @@ def test_the_last_batch_of_an_epochs_run_is_the_mean_over_its_own_items(
 @pytest.mark.contract(2)
 @every_strategy
 @pytest.mark.parametrize(("optimizer", "world_size", "micro"), [("sgd", 2, 3), ("adamw", 4, 1)])
-def test_fifty_steps_end_at_the_references_weights(
+def test_fifty_steps_end_at_the_weights_of_the_reference(
     pool: Pool, tmp_path: Path, name: str, optimizer: str, world_size: int, micro: int
 ) -> None:
     options = spec(12, micro, **LONG) | {"optimizer": OPTIMIZERS[optimizer]} | section(name)
@@ -136,7 +136,7 @@ def test_a_whole_batch_of_weight_zero_updates_nothing(
 
 @pytest.mark.contract(5)
 @every_strategy
-def test_batches_without_weight_between_others_leave_momentum_and_decay_alone(
+def test_batches_without_weight_change_neither_momentum_nor_weights(
     pool: Pool, tmp_path: Path, name: str
 ) -> None:
     options = spec(2, 1, steps=20) | {"optimizer": OPTIMIZERS["sgd"]} | section(name)
@@ -147,7 +147,7 @@ def test_batches_without_weight_between_others_leave_momentum_and_decay_alone(
 
 @pytest.mark.contract(6)
 @every_strategy
-def test_a_rank_with_an_empty_slot_takes_part_and_keeps_its_buffers(
+def test_a_rank_with_an_empty_micro_batch_keeps_its_buffers(
     pool: Pool, tmp_path: Path, name: str
 ) -> None:
     seen, _ = run(pool, tmp_path, Toy(buffer=True), spec(4, 1, steps=5, **section(name)), 3)
@@ -159,7 +159,7 @@ def test_a_rank_with_an_empty_slot_takes_part_and_keeps_its_buffers(
 @pytest.mark.contract(9)
 @every_strategy
 @pytest.mark.parametrize(("world_size", "micro"), [(2, 6), (3, 1)])
-def test_what_ranks_send_in_a_step_does_not_depend_on_k(
+def test_collectives_of_a_step_do_not_depend_on_k(
     pool: Pool, tmp_path: Path, name: str, world_size: int, micro: int
 ) -> None:
     few, many = (
@@ -232,9 +232,7 @@ def test_a_resumed_run_is_bitwise_equal_in_the_same_layout(
 
 @pytest.mark.contract(27)
 @every_strategy
-def test_a_run_goes_on_with_other_numbers_of_ranks_and_under_ddp(
-    pool: Pool, tmp_path: Path, name: str
-) -> None:
+def test_a_run_resumes_on_other_ranks_and_under_ddp(pool: Pool, tmp_path: Path, name: str) -> None:
     toy = Toy(items=33)
     whole = pool.run(cases.train, toy, RESUMED | section("ddp"), tmp_path / "whole", world_size=2)
     for world_size, step, source, strategy in (

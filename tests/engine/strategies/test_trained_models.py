@@ -51,7 +51,7 @@ from tests.engine.strategies.trained_model_cases import (
         (Penalized, "zero1", ""),
     ],
 )
-def test_a_model_is_trained_or_refused_alike_on_any_number_of_ranks(
+def test_a_model_is_trained_or_refused_on_any_number_of_ranks(
     pool: Pool, tmp_path: Path, task: type[Line], strategy: str, cause: str, world_size: int
 ) -> None:
     found = pool.run(trained_model_cases.ended, task, tmp_path, strategy, world_size=world_size)

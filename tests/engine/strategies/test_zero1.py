@@ -31,7 +31,9 @@ TOY = Toy(items=33)
 
 @pytest.mark.parametrize("world_size", [2, 3, 4])
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
-def test_weights_are_ddps(pool: Pool, tmp_path: Path, world_size: int, optimizer: str) -> None:
+def test_weights_equal_those_of_ddp(
+    pool: Pool, tmp_path: Path, world_size: int, optimizer: str
+) -> None:
     # On four ranks some have no parameter of some group: there are five parameters in two groups.
     options = OPTIONS | (
         {} if optimizer == "adamw" else {"optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9}}
@@ -45,7 +47,7 @@ def test_weights_are_ddps(pool: Pool, tmp_path: Path, world_size: int, optimizer
         assert one.rates == other.rates
 
 
-def test_the_moments_are_shared_out_and_nobody_keeps_more(pool: Pool, tmp_path: Path) -> None:
+def test_each_rank_holds_only_its_shard_of_the_moments(pool: Pool, tmp_path: Path) -> None:
     wide = Toy(items=33, width=64)
     plain = pool.run(strategy_cases.moments, wide, OPTIONS, tmp_path / "ddp", world_size=2)
     shared = pool.run(
@@ -61,7 +63,7 @@ def test_the_moments_are_shared_out_and_nobody_keeps_more(pool: Pool, tmp_path: 
     )
 
 
-def test_after_a_resume_no_rank_keeps_the_parts_of_others(pool: Pool, tmp_path: Path) -> None:
+def test_after_a_resume_no_rank_holds_other_shards(pool: Pool, tmp_path: Path) -> None:
     import shutil
 
     pool.run(cases.train, TOY, OPTIONS | ZERO1, tmp_path / "whole", world_size=3)
@@ -71,7 +73,7 @@ def test_after_a_resume_no_rank_keeps_the_parts_of_others(pool: Pool, tmp_path: 
     assert [one["outside"] for one in again] == [0, 0]
 
 
-def test_the_saved_state_is_the_one_that_ddp_saves(pool: Pool, tmp_path: Path) -> None:
+def test_the_saved_state_equals_that_of_ddp(pool: Pool, tmp_path: Path) -> None:
     states = []
     for index, more in enumerate(({}, ZERO1)):
         pool.run(cases.train, TOY, OPTIONS | more, tmp_path / str(index), world_size=3)

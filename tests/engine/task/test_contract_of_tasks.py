@@ -229,7 +229,7 @@ class UnweighedEval(Line):
         return {"loss": (torch.zeros(()), 0.0)}
 
 
-def test_an_evaluation_in_which_nothing_counts_has_no_number_and_says_so_once(
+def test_an_evaluation_without_weight_has_no_number(
     tmp_path: Path,
 ) -> None:
     """Least of all a loss of 0, which would be the best of all checkpoints."""
@@ -244,7 +244,7 @@ class OwnSettings(Line):
         return [{"params": model.parameters(), "amsgrad": True}]
 
 
-def test_a_groups_own_settings_of_the_optimizer_hold(tmp_path: Path) -> None:
+def test_optimizer_settings_of_a_group_apply(tmp_path: Path) -> None:
     trainer = train(OwnSettings(), tmp_path, optimizer={"name": "adamw", "lr": 0.1})
     (state, *_) = trainer._parts.optimizer.inner.state.values()
     assert state["max_exp_avg_sq"].abs().max() > 0
@@ -263,7 +263,7 @@ X = torch.ones(3, 2)
         ("name", b"bytes", 7, None, object(), [], {"inner": {"deep": ("text", X)}}),
     ],
 )
-def test_samples_are_counted_by_the_first_tensor_wherever_it_is(batch: Any) -> None:
+def test_samples_are_counted_by_the_first_tensor(batch: Any) -> None:
     assert Line().weight(batch) == 3.0
 
 
@@ -275,7 +275,7 @@ def test_samples_are_counted_by_the_first_tensor_wherever_it_is(batch: Any) -> N
         (["a", torch.tensor(1.0), X], "the batch's first tensor has none: write weight"),
     ],
 )
-def test_samples_that_cannot_be_counted_are_told(batch: Any, message: str) -> None:
+def test_samples_that_cannot_be_counted_are_reported(batch: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
         Line().weight(batch)
 
@@ -310,7 +310,7 @@ def test_a_metric_with_an_impossible_name_is_refused(tmp_path: Path) -> None:
         train(OddMetric(), tmp_path, eval={"every_steps": 1})
 
 
-def test_a_method_that_was_not_written_says_what_it_must_return(tmp_path: Path) -> None:
+def test_a_missing_method_is_refused_with_its_return_value(tmp_path: Path) -> None:
     with pytest.raises(NotImplementedError, match="Unwritten must define model"):
         train(Unwritten(), tmp_path)
 
@@ -321,7 +321,7 @@ class OwnRate(Line):
         return [{"params": model.parameters(), "lr": 0.02}]
 
 
-def test_a_groups_own_rate_keeps_its_proportion_along_the_schedule(tmp_path: Path) -> None:
+def test_the_rate_of_a_group_keeps_its_proportion(tmp_path: Path) -> None:
     plain, own = OwnRate(), OwnRate()
     train(own, tmp_path / "own", schedule={"name": "linear", "warmup_steps": 1})
     train(
@@ -354,7 +354,7 @@ def test_prepare_runs_before_the_datasets_are_opened(tmp_path: Path) -> None:
     assert task.order == ["prepare", "train", "eval"]
 
 
-def test_a_model_that_draws_random_numbers_is_warned_about(tmp_path: Path) -> None:
+def test_a_model_that_draws_random_numbers_has_a_warning(tmp_path: Path) -> None:
     class Dropping(Line):
         def model(self) -> nn.Module:
             return nn.Sequential(nn.Dropout(0.5), nn.Linear(2, 1))
@@ -365,7 +365,7 @@ def test_a_model_that_draws_random_numbers_is_warned_about(tmp_path: Path) -> No
     assert events(tmp_path / "calm", "warning") == []
 
 
-def test_a_dropped_out_run_is_repeatable(tmp_path: Path) -> None:
+def test_a_run_with_dropout_is_repeatable(tmp_path: Path) -> None:
     class Dropping(Line):
         def model(self) -> nn.Module:
             self.built = nn.Sequential(nn.Dropout(0.5), nn.Linear(2, 1))
@@ -406,11 +406,11 @@ def test_a_dropped_out_run_is_repeatable(tmp_path: Path) -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_an_exception_is_sorted_into_its_reason(error: BaseException, reason: Reason) -> None:
+def test_an_exception_has_its_reason(error: BaseException, reason: Reason) -> None:
     assert reason_of(error) is reason
 
 
-def test_host_memory_that_torch_cannot_get_is_out_of_memory() -> None:
+def test_failed_host_allocations_of_torch_are_out_of_memory() -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**60, dtype=torch.uint8)
     assert reason_of(caught.value) is Reason.OUT_OF_MEMORY

@@ -62,7 +62,7 @@ def test_weights_are_the_same_in_every_layout(pool: Pool, tmp_path: Path, weigh:
 
 
 @pytest.mark.contract(25)
-def test_masks_that_belong_to_the_slot_fail_this_check(pool: Pool, tmp_path: Path) -> None:
+def test_masks_by_micro_batch_fail_this_check(pool: Pool, tmp_path: Path) -> None:
     mutate = mutants.masks_of_the_slot
     expected = train(pool, tmp_path / "whole", 1, 14, mutate=mutate)
     assert distance(train(pool, tmp_path / "split", 2, 2, mutate=mutate), expected) > 1e-4
@@ -99,9 +99,7 @@ def test_every_strategy_drops_the_same(pool: Pool, tmp_path: Path, strategy: str
 
 
 @pytest.mark.contract(25)
-def test_a_model_with_the_engines_dropout_draws_nothing_and_is_not_warned_about(
-    pool: Pool, tmp_path: Path
-) -> None:
+def test_a_model_with_the_dropout_of_the_engine_draws_nothing(pool: Pool, tmp_path: Path) -> None:
     train(pool, tmp_path / "own", 1, 4)
     train(pool, tmp_path / "torchs", 1, 4, Toy(items=33, dropout=0.1))
     assert events(tmp_path / "own", "warning") == []
@@ -135,7 +133,7 @@ def dropped(
 
 
 @pytest.mark.contract(25)
-def test_a_mask_is_a_function_of_the_position_and_not_of_the_slot() -> None:
+def test_a_mask_depends_on_the_position_instead_of_the_micro_batch() -> None:
     whole = dropped(16, 37, step=5)
     for first, samples in ((0, 1), (3, 5), (8, 8), (15, 1)):
         assert torch.equal(
@@ -177,7 +175,7 @@ def test_masks_of_different_places_are_independent(name: str, pair: tuple[Tensor
 
 
 @pytest.mark.contract(25)
-def test_rates_vary_over_positions_and_elements_as_chance_has_it() -> None:
+def test_rates_over_positions_and_elements_vary_as_expected() -> None:
     # Too much, and some places are dropped more often than others; too little, and masks are not
     # random.
     off = dropped(1024, 1024).double()[:, 0]
@@ -263,7 +261,7 @@ def test_a_layer_used_twice_and_computed_again_is_refused() -> None:
 
 
 @pytest.mark.contract(25)
-def test_compiling_changes_no_mask_and_no_step_compiles_anew() -> None:
+def test_compiling_changes_no_mask_and_runs_once() -> None:
     eager = Recomputed(uses=2, recompute=False)
     compiled = copy.deepcopy(eager)
     compiled.compile(backend="aot_eager")
@@ -282,7 +280,7 @@ def test_compiling_changes_no_mask_and_no_step_compiles_anew() -> None:
 
 
 @pytest.mark.contract(25)
-def test_the_number_format_of_autocast_stays() -> None:
+def test_the_number_format_of_autocast_is_kept() -> None:
     model = nn.Sequential(nn.Linear(4, 4), Dropout(0.5))
     masks_of(model).begin_micro_batch(0, 0, 2)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -311,7 +309,7 @@ def test_nothing_is_dropped_in_evaluation_or_at_rate_zero() -> None:
 
 
 @pytest.mark.contract(25)
-def test_outside_of_a_slot_and_in_a_copy_it_is_torchs_dropout() -> None:
+def test_outside_of_a_micro_batch_it_equals_the_dropout_of_torch() -> None:
     model = Dropout(0.5)
     masks = masks_of(model)
     masks.begin_micro_batch(0, 0, 8)

@@ -17,7 +17,7 @@ from lockstep.engine.task.loading import load_task
 from lockstep.engine.task.text import IGNORED, read_text, text_files
 
 
-def test_the_engines_tasks_are_the_domains() -> None:
+def test_the_tasks_of_engine_and_domain_are_the_same() -> None:
     assert BUILT_IN.keys() == names.BUILT_IN.keys()
     for name, schema in names.BUILT_IN.items():
         needed = {field: "x" for field, about in schema.model_fields.items() if about.is_required()}
@@ -64,7 +64,7 @@ def test_the_default_text_is_the_standard_library_and_deterministic() -> None:
     assert all(torch.equal(one[item][0], two[item][0]) for item in range(0, len(one), 50))
 
 
-def test_gpt_starts_at_the_entropy_of_a_uniform_guess_and_has_no_biases() -> None:
+def test_gpt_starts_at_uniform_entropy_and_has_no_biases() -> None:
     task = CausalLM(max_bytes=50_000, context=32, layers=2, heads=2, width=16)
     torch.manual_seed(0)
     model = task.model()
@@ -132,7 +132,7 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_persons_own_task_is_built_with_its_arguments_and_imports_its_neighbours(
+def test_a_task_of_a_user_gets_its_arguments_and_imports(
     code: Path,
 ) -> None:
     task = load_task("mine.py:Good", {"size": 5}, code)
@@ -163,7 +163,7 @@ def test_a_persons_own_task_is_built_with_its_arguments_and_imports_its_neighbou
         ),
     ],
 )
-def test_a_task_that_cannot_be_built_is_refused_with_what_is_there(
+def test_a_task_that_cannot_be_built_is_refused_with_alternatives(
     code: Path, name: str, args: dict[str, object], message: str
 ) -> None:
     with pytest.raises(EngineError, match=message) as caught:
@@ -171,7 +171,7 @@ def test_a_task_that_cannot_be_built_is_refused_with_what_is_there(
     assert caught.value.reason == "bad_spec"
 
 
-def test_what_a_constructor_raises_passes_through(code: Path) -> None:
+def test_an_exception_of_a_constructor_is_raised(code: Path) -> None:
     with pytest.raises(ValueError, match="size must not be negative, got -1"):
         load_task("mine.py:Careful", {"size": -1}, code)
 

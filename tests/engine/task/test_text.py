@@ -73,7 +73,7 @@ def trained(task: Any, folder: Path, **more: Any) -> dict[int, dict[str, float]]
     return records(folder)
 
 
-def test_one_file_is_mapped_and_equals_what_reading_it_gives(story: Path) -> None:
+def test_one_file_is_mapped_and_equals_its_content(story: Path) -> None:
     mapped = text.byte_tokens(story / "1.txt", "*", 500)
     assert mapped.tolist() == list((story / "1.txt").read_bytes()[:500])
     assert str(story / "1.txt") in Path("/proc/self/maps").read_text()
@@ -103,9 +103,7 @@ def test_a_tokenizer_encodes_the_whole_text_once(story: Path, tokenizer: Path, c
     assert len(list(cache.iterdir())) == 2, "a changed text must be encoded anew"
 
 
-def test_a_text_is_known_by_its_bytes_not_by_name_size_and_age(
-    tokenizer: Path, tmp_path: Path
-) -> None:
+def test_a_text_is_identified_by_its_bytes(tokenizer: Path, tmp_path: Path) -> None:
     """As uploaded code is unpacked: two jobs' texts have one relative name, one size and one time."""
     read = []
     for word in ("quick", "brown"):
@@ -118,7 +116,7 @@ def test_a_text_is_known_by_its_bytes_not_by_name_size_and_age(
     assert read[0] != read[1]
 
 
-def test_a_killed_encoding_is_begun_anew_and_leaves_nothing(
+def test_a_killed_encoding_is_restarted_and_leaves_no_files(
     story: Path, tokenizer: Path, cache: Path
 ) -> None:
     def task() -> CausalLM:
@@ -193,20 +191,22 @@ def test_causal_lm_learns_words(story: Path, tokenizer: Path, tmp_path: Path) ->
         ({"tokenizer": "/nowhere.json"}, "file /nowhere.json does not exist"),
     ],
 )
-def test_what_is_not_there_is_named(arguments: dict[str, str], message: str) -> None:
+def test_a_missing_file_is_named(arguments: dict[str, str], message: str) -> None:
     with pytest.raises(EngineError, match=message) as caught:
         CausalLM(**arguments).dataset("train")
     assert caught.value.reason == "bad_spec"
 
 
-def test_a_file_that_is_no_tokenizer_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_tokenizer_is_named(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers", reason="NOT RUN: the extra [hf] is not installed")
     (tmp_path / "odd.json").write_text("{}")
     with pytest.raises(EngineError, match=r"odd\.json is not a tokenizer file"):
         CausalLM(tokenizer=str(tmp_path / "odd.json")).model()
 
 
-def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_with_the_install_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(EngineError, match=r"pip install 'lockstep-jobs\[hf\]'"):
         CausalLM(tokenizer="x.json").dataset("train")
@@ -259,7 +259,7 @@ def test_a_model_of_transformers_is_fine_tuned_from_its_own_weights(
     assert (tmp_path / "run/checkpoints/step-00000012/state.pt").is_file()
 
 
-def test_its_loss_is_the_models_own_mean_times_the_tokens(pretrained: Path, story: Path) -> None:
+def test_its_loss_is_the_mean_of_the_model_times_tokens(pretrained: Path, story: Path) -> None:
     task = HfCausalLM(model=str(pretrained), path=str(story), context=16)
     model: nn.Module = task.model().eval()
     dataset = task.dataset("train")
@@ -277,7 +277,7 @@ def test_a_context_beyond_the_models_positions_is_refused(pretrained: Path, stor
         HfCausalLM(model=str(pretrained), path=str(story), context=64).model()
 
 
-def test_random_weights_of_the_models_shape_on_request(pretrained: Path, story: Path) -> None:
+def test_random_weights_are_used_on_request(pretrained: Path, story: Path) -> None:
     one = HfCausalLM(model=str(pretrained), path=str(story), context=16, from_scratch=True).model()
     two = HfCausalLM(model=str(pretrained), path=str(story), context=16).model()
     first = dict(one.named_parameters())["transformer.wte.weight"]

@@ -66,7 +66,7 @@ def compared(
     return found, table
 
 
-def test_one_command_prints_one_table_in_which_lockstep_passes_every_item(
+def test_one_command_prints_a_table_in_which_lockstep_passes(
     compared: tuple[dict[str, list[dict[str, Any]]], str],
 ) -> None:
     found, table = compared
@@ -86,7 +86,7 @@ def test_one_command_prints_one_table_in_which_lockstep_passes_every_item(
 
 
 @pytest.mark.contract(4)
-def test_the_ragged_window_reads_1_here_and_one_half_in_the_usual_loop(
+def test_the_usual_loop_halves_the_ragged_batch(
     compared: tuple[dict[str, list[dict[str, Any]]], str],
 ) -> None:
     found, _ = compared
@@ -94,7 +94,7 @@ def test_the_ragged_window_reads_1_here_and_one_half_in_the_usual_loop(
     assert of(found["raw"], "C4", "window")["value"] == pytest.approx(0.5, rel=1e-9)
 
 
-def test_the_kit_says_what_a_usual_loop_does_right_and_what_not(
+def test_the_kit_finds_correct_and_wrong_items_of_a_usual_loop(
     compared: tuple[dict[str, list[dict[str, Any]]], str],
 ) -> None:
     found, _ = compared
@@ -112,7 +112,7 @@ def test_the_kit_says_what_a_usual_loop_does_right_and_what_not(
 @pytest.mark.skipif(
     importlib.util.find_spec("accelerate") is None, reason="accelerate is not installed"
 )
-def test_accelerate_halves_the_ragged_window_and_steps_the_schedule_on_every_rank(
+def test_accelerate_halves_the_ragged_batch_and_multiplies_the_schedule(
     tmp_path: Path,
 ) -> None:
     found, _, _ = kit(
@@ -144,7 +144,7 @@ def test_accelerate_halves_the_ragged_window_and_steps_the_schedule_on_every_ran
 @pytest.mark.skipif(
     importlib.util.find_spec("lightning") is None, reason="lightning is not installed"
 )
-def test_fabric_halves_the_ragged_window_too_and_refuses_a_norm_that_is_no_number(
+def test_fabric_halves_the_ragged_batch_and_refuses_nan(
     tmp_path: Path,
 ) -> None:
     found, _, _ = kit(tmp_path, "--engine", "fabric", "--items", "C4,C17")
@@ -176,7 +176,7 @@ class FastSchedule(Lockstep):
     ("engine", "wrong", "right"),
     [("MeanOfMeans", {"C3", "C4"}, {"C8", "C18"}), ("FastSchedule", {"C18"}, {"C3", "C4", "C8"})],
 )
-def test_an_engine_that_breaks_a_rule_fails_the_row_of_that_rule_alone(
+def test_an_engine_that_breaks_a_rule_fails_its_row_alone(
     tmp_path: Path, engine: str, wrong: set[str], right: set[str]
 ) -> None:
     found, _, code = kit(tmp_path, "--engine", f"{HERE}:{engine}", "--items", "C3,C4,C8,C18")
@@ -219,7 +219,7 @@ def added(place: RankIdentity) -> float:
     return float(number)
 
 
-def test_a_rank_that_hangs_or_dies_is_named_and_one_that_fails_keeps_nobody_waiting(
+def test_a_rank_that_hangs_dies_or_fails_is_named(
     tmp_path: Path,
 ) -> None:
     assert RankPool(60.0).run(added, 2, tmp_path) == [3.0, 3.0]
@@ -319,7 +319,7 @@ class Broken(Idle):
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_of_an_engine_in_which_no_update_was_seen_no_row_passes(engine: Engine, note: str) -> None:
+def test_an_engine_without_an_observed_update_passes_no_row(engine: Engine, note: str) -> None:
     found = findings(engine, RankPool(SECONDS), (1, 2), ITEMS)
     assert [(one.verdict, one.note) for one in found] == [("fail", note)] * len(ITEMS)
 
@@ -334,7 +334,7 @@ class Careful(Once):
         super().train(case, place, observer)
 
 
-def test_an_engine_that_refuses_before_the_first_update_is_seen_by_its_other_runs() -> None:
+def test_an_engine_that_refuses_some_runs_is_observed_by_others() -> None:
     found = findings(
         Careful(),
         RankPool(SECONDS),
@@ -344,7 +344,7 @@ def test_an_engine_that_refuses_before_the_first_update_is_seen_by_its_other_run
     assert [(one.verdict, one.note) for one in found] == [("pass", "ValueError: not this one")] * 2
 
 
-def test_an_engine_is_found_by_name_or_by_its_class_and_nothing_else() -> None:
+def test_an_engine_is_found_by_name_or_class() -> None:
     assert {name: engine_named(name).name for name in ENGINES} == {name: name for name in ENGINES}
     assert isinstance(engine_named(f"{HERE}:Once"), Engine)
     for wrong in ("deepspeed", f"{HERE}:Nobody", "os:sep"):

@@ -124,7 +124,7 @@ def test_state_that_no_checkpoint_holds_is_found_by_the_kill(
     assert verdicts[2:] == ["within", "differs at step 4", "differs at step 4"]
 
 
-def test_ctrl_c_leaves_no_process_and_no_file(tmp_path: Path) -> None:
+def test_an_interrupt_leaves_no_process_and_no_file(tmp_path: Path) -> None:
     spec = document(tmp_path)
     (tmp_path / "job.json").write_text(json.dumps(spec))
     folders = tmp_path / "folders"
@@ -156,7 +156,7 @@ def test_ctrl_c_leaves_no_process_and_no_file(tmp_path: Path) -> None:
         ("bf16", torch.float32, 2.0**-7),
     ],
 )
-def test_the_twin_starts_one_unit_of_the_coarsest_format_away(
+def test_the_second_run_starts_one_rounding_unit_away(
     tmp_path: Path, precision: str, dtype: torch.dtype, unit: float
 ) -> None:
     model = nn.Linear(16, 16).to(dtype)

@@ -53,7 +53,7 @@ def test_in_debug_mode_both_sides_of_a_disagreement_are_named(
 
 
 @pytest.mark.contract(34)
-def test_a_disagreement_is_told_in_the_order_of_the_ranks() -> None:
+def test_a_disagreement_is_reported_in_the_order_of_ranks() -> None:
     assert disagreement(MISMATCH) == (
         "the ranks disagree: rank 0 entered BARRIER as collective 203, "
         "rank 1 entered BROADCAST of [2, 3] as collective 203"
@@ -62,5 +62,5 @@ def test_a_disagreement_is_told_in_the_order_of_the_ranks() -> None:
 
 @pytest.mark.contract(34)
 @pytest.mark.parametrize("text", [None, "", "RuntimeError: Rank 1 is running collective: lunch"])
-def test_other_errors_are_no_disagreement(text: str | None) -> None:
+def test_other_errors_are_not_a_disagreement(text: str | None) -> None:
     assert disagreement(text) is None

@@ -107,7 +107,7 @@ def stalled_after(stalls: StallDetector, pids: dict[int, int], *, begin: float) 
 @pytest.mark.parametrize(
     ("phase", "limit_seconds"), [("backward", 100.0), ("communication", 100.0), ("data", 10.0)]
 )
-def test_of_several_nodes_one_whose_ranks_may_all_wait_for_another_node_is_patient(
+def test_a_node_that_waits_for_another_node_uses_the_long_limit(
     tmp_path: Path, phase: str, limit_seconds: float
 ) -> None:
     """The other node's ranks may be saving or evaluating, which is not seen from here."""
@@ -125,7 +125,7 @@ def test_of_several_nodes_one_whose_ranks_may_all_wait_for_another_node_is_patie
 
 
 @pytest.mark.contract(33)
-def test_the_limit_is_long_for_the_first_step_and_a_multiple_of_the_median_afterwards(
+def test_after_the_first_step_the_limit_follows_the_median(
     tmp_path: Path,
 ) -> None:
     rank = Rank(tmp_path, 0, "setup")
@@ -165,7 +165,7 @@ def test_evaluation_and_checkpoints_may_take_longer_than_a_step(
 
 
 @pytest.mark.contract(33)
-def test_halfway_to_the_limit_a_warning_says_what_the_ranks_do(tmp_path: Path) -> None:
+def test_halfway_to_the_limit_a_warning_names_the_phase_of_ranks(tmp_path: Path) -> None:
     rank = Rank(tmp_path, 0, "data")
     Rank(tmp_path, 1, "communication")
     stalls = StallDetector(tmp_path, LIMITS, look_seconds=1.0)
@@ -192,7 +192,7 @@ def test_a_machine_that_slept_has_not_stalled(tmp_path: Path) -> None:
 
 
 @pytest.mark.contract(33)
-def test_a_rank_that_moves_while_it_is_asked_has_not_stalled(tmp_path: Path) -> None:
+def test_a_rank_that_moves_during_the_inspection_has_not_stalled(tmp_path: Path) -> None:
     rank = Rank(tmp_path, 0)
     limits = Stall(first_step_seconds=2.0, min_seconds=2.0, factor=1.0)
     stalls = StallDetector(tmp_path, limits, look_seconds=1.0)
@@ -216,7 +216,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.contract(33)
 @pytest.mark.usefixtures("patient")
-def test_the_rank_that_does_not_wait_is_named_with_the_line_of_its_own_code(
+def test_the_rank_that_does_not_wait_is_named_with_its_line(
     tmp_path: Path, start: Callable[[int, str], int]
 ) -> None:
     waiting = """
@@ -268,7 +268,7 @@ def test_stacks_come_from_a_rank_that_holds_the_interpreters_lock(
 
 @pytest.mark.contract(33)
 @pytest.mark.usefixtures("patient")
-def test_loader_workers_are_asked_too(tmp_path: Path, start: Callable[[int, str], int]) -> None:
+def test_loader_workers_write_stacks_too(tmp_path: Path, start: Callable[[int, str], int]) -> None:
     source = """
         import job, os
         child = os.fork()
@@ -289,7 +289,7 @@ def test_loader_workers_are_asked_too(tmp_path: Path, start: Callable[[int, str]
 
 
 @pytest.mark.contract(33)
-def test_a_stopped_process_is_the_one_that_the_others_wait_for(
+def test_a_stopped_process_is_named_as_the_cause(
     tmp_path: Path, start: Callable[[int, str], int]
 ) -> None:
     pids = {rank: start(rank, "pulse.mark('communication')\ntime.sleep(600)") for rank in range(2)}
@@ -315,7 +315,7 @@ def test_a_process_without_a_handler_is_never_signalled() -> None:
 @pytest.mark.parametrize(
     ("entered", "culprits"), [((7, 9, 9), [0]), ((9, 9, 9), []), ((7, None, 9), [])]
 )
-def test_where_all_wait_the_one_with_fewer_collectives_is_named(
+def test_if_all_wait_the_rank_with_fewer_collectives_is_named(
     entered: tuple[int | None, ...], culprits: list[int]
 ) -> None:
     reading = HeartbeatReading(0.0, 0.0, 3, "communication", 9, 1, 0)
@@ -329,7 +329,7 @@ def test_where_all_wait_the_one_with_fewer_collectives_is_named(
 
 
 @pytest.mark.contract(33)
-def test_a_whole_run_that_hangs_ends_with_the_culprits_name_and_all_stacks(
+def test_a_run_that_hangs_ends_with_the_cause_and_stacks(
     attempt: Attempt,
 ) -> None:
     stall = {"first_step_seconds": 60, "min_seconds": 4, "factor": 5}
@@ -391,7 +391,7 @@ Drill.model = model
 
 
 @pytest.mark.contract(33)
-def test_no_collective_gives_up_before_the_longest_limit_that_a_spec_may_have(
+def test_collectives_wait_as_long_as_the_longest_stall_limit(
     attempt: Attempt,
 ) -> None:
     """A rank that prepares data for an hour is waited for as long as ``stall`` says, not as long as
@@ -411,15 +411,15 @@ def test_no_collective_gives_up_before_the_longest_limit_that_a_spec_may_have(
 
 
 @pytest.mark.parametrize("work", [(0.5, 0.5, 0.59), (0.9, 0.9, 0.5), (0.5, 0.5)])
-def test_ranks_that_work_equally_long_are_no_stragglers(work: tuple[float, ...]) -> None:
+def test_ranks_that_work_equally_long_are_not_stragglers(work: tuple[float, ...]) -> None:
     assert slowest(*_mark_count(*work), bounds=Bounds()) is None
 
 
-def test_a_few_steps_say_nothing_about_a_rank() -> None:
+def test_a_few_steps_are_not_enough_to_name_a_rank() -> None:
     assert slowest(*_mark_count(0.5, 0.9, steps=5), bounds=Bounds()) is None
 
 
-def test_a_slow_rank_is_named_once_in_a_while(
+def test_a_slow_rank_is_named_at_long_intervals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 0.0
@@ -447,7 +447,7 @@ def test_a_slow_rank_is_named_once_in_a_while(
     assert [look for look, message in enumerate(told) if message] == [1, 5]
 
 
-def test_the_set_up_of_a_resumed_run_is_not_taken_for_its_steps(
+def test_the_set_up_of_a_resumed_run_does_not_count_as_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 0.0
@@ -462,7 +462,7 @@ def test_the_set_up_of_a_resumed_run_is_not_taken_for_its_steps(
 
 
 @pytest.mark.parametrize("phase", ["checkpoint", "eval"])
-def test_what_one_rank_does_for_all_of_them_does_not_make_it_slow(
+def test_work_of_one_rank_for_all_does_not_make_it_slow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str
 ) -> None:
     """Rank 0 alone writes checkpoints: that is no fault of its device, and the others wait for it

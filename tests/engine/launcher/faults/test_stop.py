@@ -55,9 +55,7 @@ ALWAYS = {"set-up", "data wait", "data wait of rank 0", "evaluation"}
     "moment",
     [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.drill) for name in HANGS],
 )
-def test_what_hangs_is_abandoned_at_half_the_grace_and_the_last_step_is_saved(
-    attempt: Attempt, moment: str
-) -> None:
+def test_a_hanging_step_is_abandoned_and_the_last_one_saved(attempt: Attempt, moment: str) -> None:
     fault, last_step = HANGS[moment]
     prepare(attempt, fault, eval={"every_steps": 3}, **NO_CHECKPOINTS).start()
     struck(attempt)
@@ -103,7 +101,7 @@ def test_a_stop_during_a_checkpoint_waits_for_it(attempt: Attempt) -> None:
 
 @pytest.mark.contract(35)
 @pytest.mark.drill
-def test_a_run_that_was_abandoned_goes_on_to_the_same_end(
+def test_an_abandoned_run_resumes_to_the_same_end(
     attempt: Attempt, attempts: Callable[[Path], Attempt], tmp_path: Path
 ) -> None:
     prepare(attempt, Fault("forward", "hang", rank=1, at=6), **NO_CHECKPOINTS).start()
@@ -163,7 +161,7 @@ def test_a_step_that_ends_in_time_is_not_abandoned(tmp_path: Path, leaving: list
 
 
 @pytest.mark.contract(35)
-def test_nothing_is_saved_while_the_parameters_move(tmp_path: Path, leaving: list[int]) -> None:
+def test_no_checkpoint_is_saved_during_an_update(tmp_path: Path, leaving: list[int]) -> None:
     order = []
     made = StopRequest(tmp_path, looks=True, device=torch.device("cpu"))
     with made.update():
@@ -187,7 +185,7 @@ def test_half_an_update_is_never_saved(tmp_path: Path, leaving: list[int]) -> No
 
 
 @pytest.mark.contract(35)
-def test_a_checkpoint_that_cannot_be_written_does_not_keep_the_process(
+def test_an_unwritable_checkpoint_does_not_delay_the_exit(
     tmp_path: Path, leaving: list[int]
 ) -> None:
     def save() -> None:
@@ -214,11 +212,11 @@ def test_a_stop_by_hand_has_no_grace_and_waits_for_the_step(
     assert leaving == []
 
 
-def test_only_rank_0_looks_for_a_stop(tmp_path: Path) -> None:
+def test_only_rank_0_reads_the_stop_file(tmp_path: Path) -> None:
     (tmp_path / "stop").touch()
     assert not StopRequest(tmp_path, looks=False, device=torch.device("cpu")).asked()
 
 
-def test_the_drills_run_ends_well_when_nothing_goes_wrong(attempt: Attempt) -> None:
+def test_the_run_of_the_drills_succeeds_without_a_fault(attempt: Attempt) -> None:
     outcome = prepare(attempt, Fault()).start().outcome(60)
     assert (outcome.reason, outcome.last_step) == (Reason.SUCCEEDED, STEPS), why(attempt)

@@ -43,9 +43,7 @@ def small_disk(tmp_path: Path) -> Iterator[Attempt]:
 
 
 @pytest.mark.row
-def test_a_rank_that_finds_the_disk_full_ends_its_attempt_for_want_of_storage(
-    small_disk: Attempt, drill: Drill
-) -> None:
+def test_a_full_disk_under_a_rank_is_a_storage_failure(small_disk: Attempt, drill: Drill) -> None:
     drill.begin("F18", "a rank finds its node's disk full")
     drill.injected += 1
     small_disk.script(FILL + "hog.write(b'x' * 4096)").start()
@@ -55,7 +53,7 @@ def test_a_rank_that_finds_the_disk_full_ends_its_attempt_for_want_of_storage(
     assert (outcome.rank, outcome.exit_code) == (0, 1)
 
 
-def test_a_log_that_finds_the_disk_full_counts_what_it_lost_and_the_ranks_train_on(
+def test_a_full_disk_under_the_log_does_not_stop_training(
     small_disk: Attempt,
 ) -> None:
     # There is room only when the file is closed, too.

@@ -51,7 +51,7 @@ def test_the_last_line_needs_no_newline(attempt: Attempt) -> None:
     assert attempt.lines(stream="stderr") == ["cause"]
 
 
-def test_what_a_child_behind_a_wrapper_still_writes_is_kept(attempt: Attempt) -> None:
+def test_late_output_of_a_child_behind_a_wrapper_is_kept(attempt: Attempt) -> None:
     attempt.command("sh", "-c", "(sleep 0.2; echo late) & echo early").start(linger_seconds=5)
     assert attempt.outcome().reason is Reason.SUCCEEDED
     assert attempt.lines() == ["early", "late"]
@@ -62,7 +62,7 @@ def test_bytes_that_are_not_utf8_are_replaced(attempt: Attempt) -> None:
     assert attempt.lines() == ["caf\ufffd €"]
 
 
-def test_a_long_line_is_cut_and_says_so(attempt: Attempt) -> None:
+def test_a_long_line_is_cut_and_marked(attempt: Attempt) -> None:
     attempt.script("print('x' * 200_000)\nprint('after')").start(line_bytes_max=1_000).outcome()
     assert attempt.lines() == [
         "x" * 1_000 + " [truncated: 199000 more bytes in this line]",
@@ -70,7 +70,7 @@ def test_a_long_line_is_cut_and_says_so(attempt: Attempt) -> None:
     ]
 
 
-def test_a_cut_inside_a_character_leaves_no_broken_one() -> None:
+def test_a_cut_does_not_split_a_character() -> None:
     assert LineCutter(4).feed("ab€uro\n".encode()) == ["ab [truncated: 4 more bytes in this line]"]
 
 
@@ -86,7 +86,7 @@ def _as_a_terminal_shows(line: bytes) -> str:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_of_a_line_that_is_rewritten_the_last_state_is_the_line_however_it_is_cut(
+def test_a_rewritten_line_keeps_its_last_state(
     seed: int,
 ) -> None:
     draw = random.Random(seed)
@@ -106,7 +106,7 @@ def test_of_a_line_that_is_rewritten_the_last_state_is_the_line_however_it_is_cu
     assert cutter.finish() == []
 
 
-def test_the_state_of_a_bar_is_told_when_it_has_changed_and_no_line_is_told_twice() -> None:
+def test_a_progress_bar_is_logged_only_when_it_changed() -> None:
     cutter = LineCutter(10)
     assert (cutter.feed(b"waiting"), cutter.state()) == (
         [],
@@ -124,7 +124,7 @@ def test_the_state_of_a_bar_is_told_when_it_has_changed_and_no_line_is_told_twic
     assert cutter.feed(b"0123456789abc\r1\n") == ["1"]
 
 
-def test_a_running_bar_is_seen_to_move_and_does_not_flood(attempt: Attempt) -> None:
+def test_a_running_progress_bar_is_logged_at_a_limited_rate(attempt: Attempt) -> None:
     source = """
         import sys, time
         for number in range(3_000):
@@ -141,7 +141,7 @@ def test_a_running_bar_is_seen_to_move_and_does_not_flood(attempt: Attempt) -> N
     assert numbers == sorted(set(numbers))
 
 
-def test_secrets_of_the_environment_are_not_in_the_log_nor_in_what_the_outcome_quotes(
+def test_secrets_of_the_environment_are_redacted_in_log_and_outcome(
     attempt: Attempt,
 ) -> None:
     source = """
@@ -164,7 +164,7 @@ def test_secrets_of_the_environment_are_not_in_the_log_nor_in_what_the_outcome_q
     assert not [value for value in ("correct horse", "from-the-node") if value in told]
 
 
-def test_a_full_disk_leaves_no_half_line_and_the_log_goes_on_afterwards(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_no_partial_line_in_the_log(tmp_path: Path) -> None:
     segments = Segments(tmp_path, Bounds())
     segments.write([LogFields(1.5, 0, "stdout", "before")])
     (log,) = (tmp_path / files.LOGS).iterdir()
@@ -186,7 +186,7 @@ def test_a_full_disk_leaves_no_half_line_and_the_log_goes_on_afterwards(tmp_path
     ]
 
 
-def test_a_log_goes_on_behind_the_segments_that_are_there(tmp_path: Path) -> None:
+def test_a_log_continues_after_existing_segments(tmp_path: Path) -> None:
     for text in ("before", "after"):
         segments = Segments(tmp_path, Bounds())
         segments.write([LogFields(1.5, 0, "stdout", text)])
@@ -195,7 +195,7 @@ def test_a_log_goes_on_behind_the_segments_that_are_there(tmp_path: Path) -> Non
     assert names == ["000000.jsonl", "000001.jsonl"]
 
 
-def test_what_is_unshipped_is_counted_from_the_shipped_place(tmp_path: Path) -> None:
+def test_unsent_bytes_are_counted_from_the_uploaded_offset(tmp_path: Path) -> None:
     segments = Segments(tmp_path, Bounds(segment_bytes=100, backlog_bytes_max=150))
     segments.write(
         [LogFields(1.5, 0, "stdout", "x" * 40) for _ in range(4)]

@@ -59,7 +59,7 @@ def test_a_window_takes_its_quota_and_not_a_line_more(lines: int, passed: int) -
     assert len(world.said) == (lines > passed)
 
 
-def test_the_newest_lines_follow_a_line_that_counts_what_is_missing() -> None:
+def test_the_newest_lines_follow_the_count_of_dropped_lines() -> None:
     world = World()
     world.write(1_000_020)
     assert world.write(1, start=2_000_000) == 0, "no line passes one that is held back"
@@ -82,14 +82,14 @@ def test_lines_held_back_for_a_moment_only_are_not_marked() -> None:
     assert world.release() == [f"{10:010d}", f"{11:010d}"]
 
 
-def test_a_quiet_rank_is_heard_through_the_flood_of_another() -> None:
+def test_lines_of_a_quiet_rank_pass_during_another_ranks_flood() -> None:
     world = World(streams=2, lines=20)
     assert world.write(100, flow=0) == 20
     assert world.write(10, flow=1) == 10, "its share of the quota, whoever used the rest"
     assert world.write(1, flow=1) == 0
 
 
-def test_what_cannot_be_shipped_is_held_until_there_is_room() -> None:
+def test_lines_are_held_until_there_is_room() -> None:
     world = World()
     assert world.write(5, full=True) == 0
     assert not world.later(full=True)
@@ -106,7 +106,7 @@ def test_what_cannot_be_shipped_is_held_until_there_is_room() -> None:
     )
 
 
-def test_a_flood_is_told_of_once_and_again_when_a_window_has_passed_without_it() -> None:
+def test_a_flood_is_reported_once_per_quiet_window() -> None:
     world = World()
     for _ in range(5):
         world.write(50)
@@ -125,7 +125,7 @@ def test_a_flood_is_told_of_once_and_again_when_a_window_has_passed_without_it()
     assert len(world.said) == 3
 
 
-def test_a_line_longer_than_what_is_held_is_still_the_newest() -> None:
+def test_a_line_longer_than_the_buffer_is_kept_as_newest() -> None:
     world = World(held_bytes=100)
     world.write(11)
     world.rate_limits.take(world.flows[0], [TimedLine(1.0, "x" * 1_000)], full=False)
@@ -133,7 +133,7 @@ def test_a_line_longer_than_what_is_held_is_still_the_newest() -> None:
     assert world.release()[1:] == ["x" * 1_000]
 
 
-def test_lines_passed_over_are_counted_and_the_last_ones_read_whole() -> None:
+def test_skipped_lines_are_counted_and_the_last_ones_are_whole() -> None:
     cutter = LineCutter(100)
     assert cutter.feed(b"begun") == []
     rest, lines, size = cutter.skip(b" before\n1\n2\n3\n4\nbegun", 2)
@@ -153,9 +153,7 @@ def _warnings(attempt: Attempt) -> list[str]:
 
 
 @pytest.mark.row
-def test_a_flood_from_two_ranks_ends_soon_with_its_head_its_tail_and_the_right_count(
-    attempt: Attempt, drill: Drill
-) -> None:
+def test_a_flood_from_two_ranks_keeps_head_tail_and_count(attempt: Attempt, drill: Drill) -> None:
     drill.begin("F29", "600,000 lines at once from two ranks")
     drill.injected += 1
     count = 300_000
@@ -182,7 +180,7 @@ def test_a_flood_from_two_ranks_ends_soon_with_its_head_its_tail_and_the_right_c
     ]
 
 
-def test_ranks_never_wait_for_a_log_that_nobody_ships_and_it_stays_bounded(
+def test_ranks_never_wait_for_a_log_that_is_not_uploaded(
     attempt: Attempt,
 ) -> None:
     source = "for number in range(200_000): print('flood', number)\nprint('last words')"
@@ -197,7 +195,7 @@ def test_ranks_never_wait_for_a_log_that_nobody_ships_and_it_stays_bounded(
     assert lines[-1] == "last words"
 
 
-def test_once_there_is_room_again_the_log_goes_on(attempt: Attempt) -> None:
+def test_the_log_continues_once_there_is_room_again(attempt: Attempt) -> None:
     source = """
 import pathlib, sys, time
 gate, over = map(pathlib.Path, sys.argv[1:])
@@ -228,7 +226,7 @@ for number in range(20): print("after", number)
     assert attempt.lines()[-20:] == [f"after {number}" for number in range(20)]
 
 
-def test_a_flood_without_any_newline_is_cut_and_holds_nothing_up(attempt: Attempt) -> None:
+def test_a_flood_without_newlines_is_cut(attempt: Attempt) -> None:
     attempt.script(
         "import os\nfor _ in range(400): os.write(1, b'x' * 65536)\nos.write(1, b'\\nend\\n')"
     )
@@ -242,7 +240,7 @@ def test_a_flood_without_any_newline_is_cut_and_holds_nothing_up(attempt: Attemp
     assert end == "end"
 
 
-def test_a_flood_does_not_keep_a_stop_waiting(attempt: Attempt) -> None:
+def test_a_flood_does_not_delay_a_stop(attempt: Attempt) -> None:
     attempt.command("yes").start(log_bytes_per_second=20_000)
     attempt.saw("logs limited")
     attempt.stop("cancelled", grace_seconds=0.5)

@@ -44,7 +44,7 @@ def _dump(attempt: Attempt, rank: int = 0) -> Any:
     return json.loads(line)
 
 
-def test_nothing_of_the_services_environment_reaches_a_rank(attempt: Attempt) -> None:
+def test_the_environment_of_the_service_does_not_reach_a_rank(attempt: Attempt) -> None:
     environ, _, path, _ = _dump(attempt.script(DUMP).start(environ=SECRETS))
     assert not [name for name, value in environ.items() if "secret" in value]
     assert not [place for place in path if "secret" in place]
@@ -58,7 +58,7 @@ def test_nothing_of_the_services_environment_reaches_a_rank(attempt: Attempt) ->
     }
 
 
-def test_a_rank_knows_its_gang_its_job_and_its_folder(attempt: Attempt) -> None:
+def test_a_rank_gets_its_gang_job_and_folder(attempt: Attempt) -> None:
     attempt.script(DUMP, "--lr", "3e-4 $x", ranks=2, env={"FLAVOUR": "sweet"}).start()
     environ, cwd, _, argv = _dump(attempt, rank=1)
     expected = {
@@ -98,13 +98,13 @@ def test_torchrun_started_once_makes_its_ranks_on_all_devices(attempt: Attempt) 
     assert sorted(attempt.lines()) == ["0/2", "1/2"]
 
 
-def test_a_rank_inherits_no_descriptor_beside_its_three_streams(attempt: Attempt) -> None:
+def test_a_rank_inherits_only_its_three_streams(attempt: Attempt) -> None:
     """The fourth is the listing's own, and a Python opens its file for stacks by itself."""
     attempt.command("sh", "-c", "ls /proc/self/fd | wc -l").start().outcome()
     assert attempt.lines() == ["4"]
 
 
-def test_a_scripts_own_paths_and_start_up_are_as_without_the_handler_of_stacks(
+def test_the_handler_of_stacks_does_not_change_a_scripts_start(
     attempt: Attempt,
 ) -> None:
     own = attempt.folder / "own"
@@ -115,27 +115,27 @@ def test_a_scripts_own_paths_and_start_up_are_as_without_the_handler_of_stacks(
     assert attempt.lines() == [f"{own}/sitecustomize.py []"]
 
 
-def test_a_script_whose_silence_is_not_reported_has_no_handler_of_stacks() -> None:
+def test_without_silence_reports_a_script_has_no_handler_of_stacks() -> None:
     spec = script_spec(("a.py",), ranks=1, env=None)
     spec["script"]["silence_seconds"] = None
     environ = rank_environment(assignment_of(spec=spec), Path("/attempt"), cores=1)
     assert not {"LOCKSTEP_STACKS", "PYTHONPATH"} & set(environ)
 
 
-def test_without_code_the_attempts_folder_is_the_working_folder(attempt: Attempt) -> None:
+def test_without_code_the_folder_of_the_attempt_is_the_working_folder(attempt: Attempt) -> None:
     attempt.command("sh", "-c", "pwd").start().outcome()
     assert attempt.lines() == [str(attempt.folder)]
 
 
 @pytest.mark.parametrize("name", ["engine", "domain"])
-def test_a_module_beside_a_script_wins_over_ours(attempt: Attempt, name: str) -> None:
+def test_a_module_beside_a_script_precedes_installed_ones(attempt: Attempt, name: str) -> None:
     attempt.script(f"import {name}\nprint({name}.WHOSE)")
     (attempt.folder / "code" / f"{name}.py").write_text("WHOSE = 'mine'")
     assert attempt.start().outcome().reason is Reason.SUCCEEDED
     assert attempt.lines() == ["mine"]
 
 
-def test_gpus_are_chosen_by_bus_number_and_threads_shared_between_ranks() -> None:
+def test_gpus_are_chosen_by_bus_number_and_threads_divided() -> None:
     assignment = assignment_of(ranks_here=2, devices=[5, 3], device_kind="cuda")
     environ = rank_environment(assignment, Path("/attempt"), cores=12)
     assert environ["CUDA_VISIBLE_DEVICES"] == "5,3"
@@ -145,7 +145,7 @@ def test_gpus_are_chosen_by_bus_number_and_threads_shared_between_ranks() -> Non
     assert rank_environment(assignment, Path("/attempt"), cores=128)["OMP_NUM_THREADS"] == "8"
 
 
-def test_ranks_of_several_nodes_look_for_each_other_where_the_node_is_reached(
+def test_ranks_of_several_nodes_use_the_address_of_the_node(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "ib0")  # what the node's own environment says stands
@@ -160,13 +160,13 @@ def test_ranks_of_several_nodes_look_for_each_other_where_the_node_is_reached(
     assert "GLOO_SOCKET_IFNAME" not in alone
 
 
-def test_the_jobs_own_thread_count_wins() -> None:
+def test_the_thread_count_of_the_job_takes_precedence() -> None:
     assignment = assignment_of(env={"OMP_NUM_THREADS": "3"})
     assert rank_environment(assignment, Path("/attempt"), cores=12)["OMP_NUM_THREADS"] == "3"
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
-def test_what_a_rank_sees_is_what_the_documentation_lists(
+def test_the_variables_of_a_rank_are_those_of_the_documentation(
     attempt: Attempt, tmp_path: Path, nodes: int
 ) -> None:
     """Real ranks on one node and on two: no variable is missing in the table, and none is in it
@@ -199,7 +199,7 @@ def test_what_a_rank_sees_is_what_the_documentation_lists(
 
 
 @pytest.mark.parametrize("variable", job_environment.SET, ids=lambda each: each.name)
-def test_a_jobs_env_replaces_what_the_documentation_says_and_no_more(
+def test_the_env_of_a_job_replaces_only_documented_variables(
     variable: job_environment.Variable,
 ) -> None:
     try:
@@ -211,7 +211,7 @@ def test_a_jobs_env_replaces_what_the_documentation_says_and_no_more(
     assert (found[variable.name] == "mine") == variable.can_be_replaced
 
 
-def test_scrubbing_keeps_what_a_program_needs_to_find_its_way() -> None:
+def test_scrubbing_keeps_the_variables_that_programs_need() -> None:
     environ = {
         **SECRETS,
         "PATH": "/bin",

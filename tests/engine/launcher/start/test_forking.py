@@ -93,7 +93,7 @@ def ended(attempt: Attempt) -> list[dict[str, Any]]:
     ]
 
 
-def test_a_forked_rank_finds_what_an_executed_one_finds_and_ends_with_the_same_weights(
+def test_a_forked_rank_equals_an_executed_one(
     tmp_path: Path,
 ) -> None:
     seen, weights, said = [], [], []
@@ -137,7 +137,7 @@ def test_a_forked_rank_finds_what_an_executed_one_finds_and_ends_with_the_same_w
     assert weights[0] == weights[1]
 
 
-def test_a_stop_that_comes_first_keeps_forked_ranks_from_beginning(attempt: Attempt) -> None:
+def test_an_earlier_stop_prevents_the_start_of_forked_ranks(attempt: Attempt) -> None:
     prepared(attempt, env={})
     attempt.stop("cancelled", 5.0)
     attempt.start()
@@ -147,7 +147,7 @@ def test_a_stop_that_comes_first_keeps_forked_ranks_from_beginning(attempt: Atte
     assert not (attempt.folder / files.CODE / "seen0.json").exists()
 
 
-def test_a_launcher_killed_before_its_ranks_have_begun_leaves_none(tmp_path: Path) -> None:
+def test_a_launcher_killed_before_its_ranks_start_leaves_none(tmp_path: Path) -> None:
     source = """
 import os, sys, time
 from pathlib import Path
@@ -193,7 +193,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_what_would_differ_is_not_forked(case: str, tmp_path: Path) -> None:
+def test_a_rank_that_would_differ_is_not_forked(case: str, tmp_path: Path) -> None:
     fields, file, reason = REFUSALS[case]
     if file is not None:
         (tmp_path / files.CODE).mkdir()

@@ -65,7 +65,7 @@ def pretended(
 @pytest.mark.contract(14)
 @pytest.mark.parametrize("gpus", [1, 2, 3])
 @pytest.mark.parametrize(("size", "micro"), [(8, 8), (9, 4), (7, 2), (3, 1)])
-def test_the_gradient_is_the_whole_batchs(
+def test_the_gradient_equals_that_of_the_whole_batch(
     pool: Pool, tmp_path: Path, gpus: int, size: int, micro: int
 ) -> None:
     # With micro-batches of one sample, some GPUs have none.
@@ -79,7 +79,7 @@ def test_the_gradient_is_the_whole_batchs(
 
 
 @pytest.mark.contract(14)
-def test_twenty_steps_end_at_the_references_weights(pool: Pool, tmp_path: Path) -> None:
+def test_twenty_steps_end_at_the_weights_of_the_reference(pool: Pool, tmp_path: Path) -> None:
     options = spec(12, 5, **LONG) | {"optimizer": OPTIMIZERS["adamw"], "steps": 20} | SECTION
     toy = Toy(masked="odd")
     seen, expected = pretended(pool, tmp_path, toy, options, partial(pretended_gpus, 2))
@@ -88,7 +88,7 @@ def test_twenty_steps_end_at_the_references_weights(pool: Pool, tmp_path: Path) 
 
 @pytest.mark.contract(14)
 @pytest.mark.parametrize("mutant", [averaged_copies, penalty_in_every_copy])
-def test_a_mean_of_the_copies_or_a_penalty_in_each_fails_this_check(
+def test_a_mean_over_copies_or_a_repeated_penalty_fails_this_check(
     pool: Pool, tmp_path: Path, mutant: Any
 ) -> None:
     seen, expected = pretended(pool, tmp_path, PENALIZED, spec(8, 4, steps=1, **SECTION), mutant)
@@ -115,7 +115,7 @@ def test_a_step_that_ran_out_of_memory_is_repeated(pool: Pool, tmp_path: Path) -
 
 @pytest.mark.contract(14)
 @pytest.mark.parametrize("world_size", [1, 2])
-def test_it_is_refused_on_the_cpu_with_what_to_write_instead(
+def test_data_parallel_on_the_cpu_is_refused_with_advice(
     pool: Pool, tmp_path: Path, world_size: int
 ) -> None:
     with pytest.raises(
@@ -144,7 +144,7 @@ def test_several_ranks_are_refused_on_gpus() -> None:
         ([torch.zeros(1, 3), ["a text"]], "str"),
     ],
 )
-def test_a_batch_whose_parts_are_no_rows_of_samples_is_refused(batch: Any, found: str) -> None:
+def test_a_batch_that_is_not_divided_into_samples_is_refused(batch: Any, found: str) -> None:
     with pytest.raises(EngineError, match=f"a batch of one sample has {found}"):
         require_samples_first(batch)
     require_samples_first(
@@ -152,7 +152,7 @@ def test_a_batch_whose_parts_are_no_rows_of_samples_is_refused(batch: Any, found
     )
 
 
-def test_a_dropout_that_belongs_to_samples_is_refused() -> None:
+def test_dropout_by_sample_is_refused() -> None:
     _require_no_sample_dropout(nn.Sequential(nn.Dropout(0.5), Dropout(0.0)))
     message = r"does not support lockstep\.Dropout.* or set strategy: \{name: ddp\}$"
     with pytest.raises(EngineError, match=message):
@@ -164,7 +164,7 @@ def test_a_dropout_that_belongs_to_samples_is_refused() -> None:
 @pytest.mark.skipif(
     not torch.cuda.is_available(), reason="NOT RUN: this machine has no CUDA device"
 )
-def test_on_gpus_the_gradient_is_the_cpus() -> None:
+def test_on_gpus_the_gradient_equals_that_on_the_cpu() -> None:
     toy = Toy(weigh="terms", penalty=0.3)
     task = toy_task(toy)
     batch = torch.utils.data.default_collate([task.dataset("train")[index] for index in range(8)])

@@ -59,7 +59,7 @@ def local(every: int, **more: Any) -> dict[str, Any]:
     ],
     ids=["tokens", "penalty", "penalty-in-an-empty-slot", "weightless", "samples"],
 )
-def test_meeting_after_every_step_is_ddp_for_plain_sgd(
+def test_averaging_after_every_step_equals_ddp_for_plain_sgd(
     pool: Pool,
     tmp_path: Path,
     world_size: int,
@@ -76,7 +76,7 @@ def test_meeting_after_every_step_is_ddp_for_plain_sgd(
 
 
 @pytest.mark.contract(20)
-def test_ranks_that_all_count_the_same_fail_this_check(pool: Pool, tmp_path: Path) -> None:
+def test_equally_weighted_ranks_fail_this_check(pool: Pool, tmp_path: Path) -> None:
     options = spec(9, 2, steps=12, **local(1)) | {"optimizer": PLAIN}
     seen, expected = run(pool, tmp_path, Toy(), options, 2, mutants.ranks_count_the_same)
     with pytest.raises(AssertionError):
@@ -84,7 +84,7 @@ def test_ranks_that_all_count_the_same_fail_this_check(pool: Pool, tmp_path: Pat
 
 
 @pytest.mark.contract(20)
-def test_with_adamw_the_promise_is_lost_and_the_run_says_so(pool: Pool, tmp_path: Path) -> None:
+def test_with_adamw_the_difference_from_ddp_is_reported(pool: Pool, tmp_path: Path) -> None:
     options = spec(12, 3, steps=20, **local(1)) | {"optimizer": OPTIMIZERS["adamw"]}
     seen, expected = run(pool, tmp_path, Toy(), options, 2)
     assert distance(seen[0].weights, expected.weights) > 1e-3
@@ -172,7 +172,7 @@ def meetings(
 @pytest.mark.parametrize(
     ("world_size", "every", "masked"), [(2, 4, "some"), (3, 3, "odd"), (4, 100, "some")]
 )
-def test_ranks_go_where_the_paper_says(
+def test_ranks_follow_the_algorithm_of_the_paper(
     pool: Pool, tmp_path: Path, section: dict[str, Any], world_size: int, every: int, masked: str
 ) -> None:
     toy = Toy(masked=masked)
@@ -187,7 +187,7 @@ def test_ranks_go_where_the_paper_says(
 
 
 @both
-def test_ranks_are_one_at_the_end_bit_by_bit(
+def test_ranks_are_bitwise_equal_at_the_end(
     pool: Pool, tmp_path: Path, section: dict[str, Any]
 ) -> None:
     options = spec(9, 2, steps=7, **local(3, **section)) | {"optimizer": OPTIMIZERS["adamw"]}
@@ -200,7 +200,7 @@ def test_ranks_are_one_at_the_end_bit_by_bit(
 
 @pytest.mark.contract(5)
 @both
-def test_batches_without_weight_move_nothing(
+def test_batches_without_weight_update_nothing(
     pool: Pool, tmp_path: Path, section: dict[str, Any]
 ) -> None:
     toy = Toy(masked="all")
@@ -210,7 +210,7 @@ def test_batches_without_weight_move_nothing(
 
 
 @pytest.mark.contract(9)
-def test_between_meetings_nothing_but_control_and_norm_is_sent(pool: Pool, tmp_path: Path) -> None:
+def test_between_averages_only_control_and_norm_are_sent(pool: Pool, tmp_path: Path) -> None:
     counts = []
     for steps in (4, 12):
         options = spec(12, 2, steps=steps, **local(4))
@@ -226,7 +226,7 @@ def test_between_meetings_nothing_but_control_and_norm_is_sent(pool: Pool, tmp_p
 
 
 @pytest.mark.contract(16)
-def test_the_logged_norm_is_the_ranks_mean_square_by_weight(pool: Pool, tmp_path: Path) -> None:
+def test_the_logged_norm_is_the_weighted_mean_square_over_ranks(pool: Pool, tmp_path: Path) -> None:
     toy = Toy()
     options = spec(12, 2, steps=6, **local(4)) | {"optimizer": PLAIN}
     seen = pool.run(cases.train, toy, options, tmp_path, world_size=3)
@@ -237,7 +237,7 @@ def test_the_logged_norm_is_the_ranks_mean_square_by_weight(pool: Pool, tmp_path
         assert records(tmp_path)[step + 1]["train/grad_norm"] == pytest.approx(wanted, rel=1e-12)
 
 
-def test_clipping_is_by_each_ranks_own_norm(pool: Pool, tmp_path: Path) -> None:
+def test_clipping_uses_the_norm_of_each_rank(pool: Pool, tmp_path: Path) -> None:
     options = spec(12, 2, steps=6, **local(4)) | {"optimizer": PLAIN}
     free = pool.run(cases.train, Toy(), options | {"steps": 1}, tmp_path / "free", world_size=3)
     clipped = pool.run(
@@ -266,7 +266,7 @@ NOISY = Toy(items=33, double=False, noise=True, dropout=0.3)
 
 @pytest.mark.contract(41)
 @both
-def test_how_often_is_evaluated_and_saved_changes_no_weight(
+def test_the_interval_of_evaluations_and_saves_changes_no_weight(
     pool: Pool, tmp_path: Path, section: dict[str, Any]
 ) -> None:
     options = LONG | local(3, **section)
@@ -279,7 +279,7 @@ def test_how_often_is_evaluated_and_saved_changes_no_weight(
 @pytest.mark.contract(26)
 @both
 @pytest.mark.parametrize("mutant", [None, mutants.own_state_forgotten], ids=["", "forgetful"])
-def test_a_run_goes_on_bit_by_bit_from_between_two_meetings(
+def test_a_run_resumes_bitwise_between_two_averages(
     pool: Pool, tmp_path: Path, section: dict[str, Any], mutant: Any
 ) -> None:
     options = LONG | OFTEN | local(3, **section)
@@ -301,7 +301,7 @@ def test_a_run_goes_on_bit_by_bit_from_between_two_meetings(
 
 @pytest.mark.contract(27)
 @both
-def test_a_checkpoint_between_meetings_is_what_a_meeting_would_make(
+def test_a_checkpoint_between_averages_holds_the_average(
     pool: Pool, tmp_path: Path, section: dict[str, Any]
 ) -> None:
     toy = Toy(items=33)
@@ -334,7 +334,7 @@ def test_a_checkpoint_between_meetings_is_what_a_meeting_would_make(
 
 @pytest.mark.contract(36)
 @both
-def test_a_step_that_does_not_fit_is_repeated_by_all(
+def test_a_step_that_does_not_fit_is_repeated_by_all_ranks(
     pool: Pool, tmp_path: Path, section: dict[str, Any]
 ) -> None:
     options = spec(24, 6, steps=4, **local(3, **section)) | {"optimizer": OPTIMIZERS["adamw"]}
