@@ -124,7 +124,7 @@ LIMITS = [
 
 
 class Running:
-    """The running test of the contract, by ``file::name``. Other tests are not recorded."""
+    """Name of the running test of the contract, as ``file::name``. Other tests are not recorded."""
 
     name: str | None = None
 

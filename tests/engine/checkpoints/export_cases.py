@@ -1,4 +1,4 @@
-"""A run whose task adds files to the export, as ranks of ``tests.engine.pool`` call it."""
+"""A run whose task adds files to the export, for ranks of ``tests.engine.pool``."""
 
 from __future__ import annotations
 

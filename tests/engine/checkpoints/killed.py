@@ -1,12 +1,12 @@
-"""A process that saves and kills itself at its n-th file operation, for every n, over and over.
+"""Process that saves and kills itself at its n-th file operation, for every n.
 
     python -m tests.engine.checkpoints.killed HOW FOLDER
 
-Prints one JSON object per kill: the operation it died before, and what is left. Each save runs in a
-fork, which is killed for real; torch is imported once. Operations are found by Python's profile
-hook, which sees every call into C.
+It prints one JSON object per kill: the operation before which it died, and the remaining
+checkpoints. Each save runs in a fork, which is killed for real; torch is imported once. Operations
+are found by Python's profile hook, which is called for every function in C.
 
-Not here: what must hold afterwards (``tests.engine.checkpoints.test_saving``).
+Not here: the conditions afterwards (``tests.engine.checkpoints.test_saving``).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def saver(folder: Path, keep_last: int = 1) -> Saver:
 
 
 def save(how: str, folder: Path) -> None:
-    """What is interrupted: the second save into a folder that has one checkpoint, of step 1 and
+    """Run the save that is interrupted: the second into a folder with a checkpoint of step 1 and
     value 1."""
     given = saver(folder)
     if how == "background":
@@ -67,13 +67,13 @@ def save(how: str, folder: Path) -> None:
     elif how == "in_place":  # A wrong rule: nothing has another name while it is written.
         with mock.patch.object(checkpoint, "_beside", lambda target, _: target):
             given.write(2, state(2.0))
-    elif how == "pruned_first":  # Another: older ones go before the new one is there.
+    elif how == "pruned_first":  # Another: older ones are deleted before the new one exists.
         shutil.rmtree(folder / checkpoint.folder_name(1))
         given.write(2, state(2.0))
 
 
 def die_before(operation: int, tell: int) -> None:
-    """Kill this process before the so-many-th file operation, and say which one it was."""
+    """Kill this process before its n-th file operation, and report the operation."""
     seen = 0
 
     def look(_: Any, event: str, what: Any) -> None:
@@ -90,9 +90,9 @@ def die_before(operation: int, tell: int) -> None:
 
 
 def left_in(folder: Path) -> dict[str, Any]:
-    """The checkpoints under their names, and the value of the newest.
+    """Return the names of the checkpoints and the value of the newest.
 
-    Raises if any is not whole.
+    Raises if one of them is incomplete.
     """
     values = {}
     for path in checkpoint.complete(folder):

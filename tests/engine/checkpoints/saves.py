@@ -1,7 +1,6 @@
-"""When a checkpoint is written in the background, as tests decide: after the next update, or after
-a failure.
+"""Control of the background write of a checkpoint: after the next update, or after a failure.
 
-Not here: what must hold then (``tests.engine.checkpoints.test_saving``).
+Not here: the conditions that must hold then (``tests.engine.checkpoints.test_saving``).
 """
 
 from __future__ import annotations
@@ -27,7 +26,8 @@ DEADLINE_SECONDS = 60.0
 
 @contextlib.contextmanager
 def held_until(ready: threading.Event) -> Iterator[list[int]]:
-    """Each write in the background waits for ``ready``; which steps are being written at once."""
+    """Delay each background write until ``ready``; yield the steps that are written at the same
+    time."""
     real, writing, most = checkpoint.save, [0], [0]
 
     def save(*arguments: Any, **options: Any) -> Any:
@@ -45,7 +45,7 @@ def held_until(ready: threading.Event) -> Iterator[list[int]]:
 
 @contextlib.contextmanager
 def written_after_the_next_update() -> Iterator[None]:
-    """Whatever is written in the background is written only when the parameters have moved on."""
+    """Delay each background write until the parameters have changed."""
     moved, wait = threading.Event(), Saver._wait_for_the_last
 
     def clear(self: Saver, step: int) -> None:
@@ -95,7 +95,7 @@ def fails_at_step(step: int) -> Iterator[None]:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two states are bitwise equal."""
+    """Return True if two states are bitwise equal."""
     if isinstance(one, torch.Tensor):
         return torch.equal(one, other)
     if isinstance(one, dict):

@@ -28,7 +28,7 @@ ADAMW = BASE["optimizer"]
 
 
 def resumed(pool: Pool, folder: Path, **options: Any) -> dict[str, Any]:
-    """The event of a run that resumes a checkpoint of ``BASE`` with other options."""
+    """Return the event of a run that resumes a checkpoint of ``BASE`` with other options."""
     toy = Toy(items=33)
     pool.run(cases.train, toy, BASE, folder / "first", world_size=1)
     shutil.copytree(folder / f"first/checkpoints/step-{STEP:08}", folder / "again/resume")
@@ -84,7 +84,7 @@ def test_a_document_of_another_version_is_read() -> None:
     document = training_fields(train)
     assert changes(None, train) == []
     assert changes({"from": "the future"}, train) == []
-    del document["tf32"]  # As a version without the field dumped it.
+    del document["tf32"]  # As written by a version without the field.
     assert changes(document, train) == []
 
 

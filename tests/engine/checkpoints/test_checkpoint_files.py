@@ -1,5 +1,4 @@
-"""Writing a checkpoint: whatever fails on the way, what was there before can still be loaded
-(contract C28)."""
+"""Writing of a checkpoint: after any failure, the previous checkpoints can be loaded."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from tests.engine.checkpoints.killed import saver
 from tests.faults.table import Drill
 
 WORDS = 50_000
-"""So that a checkpoint takes 200 kB."""
+"""So that a checkpoint has 200 kB."""
 
 
 def state(value: float) -> dict[str, Any]:
@@ -33,7 +32,7 @@ def state(value: float) -> dict[str, Any]:
 
 
 def newest(parent: Path) -> float:
-    """The value in the newest checkpoint that verifies."""
+    """Return the value in the newest valid checkpoint."""
     for folder in checkpoint.complete(parent):
         try:
             step = checkpoint.verify(folder)
@@ -86,7 +85,7 @@ def test_a_failure_at_any_file_operation_leaves_the_older_checkpoint(
 
 @pytest.fixture
 def small_files() -> Iterator[None]:
-    """Files cannot grow beyond 20,000 bytes, as on a full disk."""
+    """Limit files to 20,000 bytes, as on a full disk."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
@@ -105,7 +104,7 @@ def test_a_file_that_cannot_grow_is_a_storage_failure(tmp_path: Path, small_file
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 512 kB: there is room for two checkpoints, and not for three."""
+    """File system of 512 kB, with room for two checkpoints and not for three."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mounted = subprocess.run(
@@ -221,7 +220,7 @@ def test_older_checkpoints_that_cannot_be_deleted_are_a_warning(
 
 
 def save_all(parent: Path, values: list[float | None], keep_last: int) -> list[int]:
-    """Save steps 1, 2, … with these values of a metric; the steps that are left."""
+    """Save steps 1, 2, … with these values of a metric; return the steps that remain."""
     given = saver(parent, keep_last)
     for step, value in enumerate(values, start=1):
         given.write(step, {"model": {}}, measured=CheckpointMetric("eval/loss", value))
@@ -277,7 +276,7 @@ def test_steps_of_nine_digits_are_ordered_by_number(tmp_path: Path) -> None:
     given = saver(tmp_path, keep_last=2)
     for step in (9_999_999, 99_999_999, 100_000_000):
         given.write(step, state(float(step)))
-    (tmp_path / "step-by-step").mkdir()  # A person's own folder.
+    (tmp_path / "step-by-step").mkdir()  # A folder of the user.
     assert [folder.name for folder in checkpoint.complete(tmp_path)] == [
         "step-100000000",
         "step-99999999",

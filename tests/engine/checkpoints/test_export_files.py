@@ -24,7 +24,7 @@ LAST = "checkpoints/step-00000012"
 
 
 def manifest(folder: Path) -> set[str]:
-    """Names of a whole checkpoint's files."""
+    """Return the names of the files of a complete checkpoint."""
     assert checkpoint.damage_of(folder) == ""
     return set(read_manifest((folder / "manifest.json").read_bytes()).files)
 
@@ -69,7 +69,7 @@ def test_from_pretrained_loads_the_checkpoint(
 def test_the_configuration_states_the_type_of_the_trained_weights(
     pretrained: Path, tmp_path: Path, mixed: bool
 ) -> None:
-    """A type left over from the files that training started from makes from_pretrained round."""
+    """A type from the files of the initial weights would make from_pretrained round."""
     transformers = pytest.importorskip("transformers")
     auto = transformers.AutoModelForCausalLM
     auto.from_pretrained(pretrained, dtype="bfloat16").save_pretrained(tmp_path / "half")

@@ -1,4 +1,4 @@
-"""Which checkpoints a run keeps: the newest, and the best by one of its own numbers."""
+"""Retention of checkpoints: the newest, and the best by a metric of the run."""
 
 from __future__ import annotations
 

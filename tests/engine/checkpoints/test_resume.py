@@ -1,6 +1,6 @@
-"""A run that was stopped and went on ends like one that was not (contract C26, C27 and C30).
+"""A run that was stopped and resumed ends like one that was not.
 
-In new processes, with torch elastic between them: ``tests.engine.runtime.test_alone``.
+With new processes and torch elastic between them: ``tests.engine.runtime.test_alone``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OPTIONS: dict[str, Any] = {
     "steps": 12,
     "checkpoint": {"every_steps": 4},
     "eval": {"every_steps": 6},
-    # Several buckets, as a real model has: what is added up first depends on which bucket it is in.
+    # Several buckets, as in a real model: the order of additions depends on the bucket.
     "strategy": {"bucket_cap_mb": 1e-4},
 }
 TOY = Toy(items=33, double=False, noise=True, dropout=0.3)
@@ -48,7 +48,7 @@ def whole_and_resumed(
     options: dict[str, Any] = OPTIONS,
     toy: Toy = TOY,
 ) -> tuple[list[Seen], list[Seen]]:
-    """An uninterrupted run, and one that goes on from its checkpoint of step 4 or 8."""
+    """Train once without interruption, and once resumed from its checkpoint of step 4 or 8."""
     whole = pool.run(cases.train, toy, options, folder / "whole", mutate, world_size=world_size)
     shutil.copytree(folder / "whole/checkpoints/step-00000008", folder / "again/resume")
     again = pool.run(cases.train, toy, options, folder / "again", mutate, world_size=world_size)
@@ -59,7 +59,8 @@ def whole_and_resumed(
 def check_bitwise(
     whole: list[Seen], again: list[Seen], whole_folder: Path, folder: Path, step: int
 ) -> None:
-    """Weights, rates, items and metrics after ``step``, and the optimizer's state at the end."""
+    """Compare weights, rates, items and metrics after ``step``, and the optimizer's state at the
+    end."""
     for before, after in zip(whole, again, strict=True):
         assert before.micro_batches[-len(after.micro_batches) :] == after.micro_batches
         assert before.rates[step:] == after.rates
@@ -98,8 +99,8 @@ def test_a_run_stopped_after_any_step_ends_bitwise_equal(
 def test_a_run_with_one_micro_batch_per_step_ends_bitwise_equal(
     pool: Pool, tmp_path: Path, name: str
 ) -> None:
-    """On three ranks, where a sum that is divided and a part that is multiplied by a third are
-    rounded differently."""
+    """On three ranks, a sum that is divided and a part that is multiplied by a third round
+    differently."""
     options = OPTIONS | {"batch": {"size": 14, "micro_size": 5}, "strategy": {"name": name}}
     whole, again = whole_and_resumed(pool, tmp_path, 3, options=options)
     check_bitwise(whole, again, tmp_path / "whole", tmp_path / "again", 8)
@@ -128,7 +129,7 @@ def test_dropping_any_restored_component_fails_this_check(
 @pytest.mark.contract(26)
 def test_buckets_rebuilt_after_the_first_step_fail_this_check(pool: Pool, tmp_path: Path) -> None:
     wide = Toy(items=33, double=False, width=512)
-    # Views of buckets would be replaced under the loss's feet, which ends such a run at once.
+    # Views of buckets would be replaced during the loss, which ends such a run at once.
     copies = OPTIONS | {"strategy": {"gradient_as_bucket_view": False}}
     whole, again = whole_and_resumed(
         pool, tmp_path, 3, mutate=mutants.buckets_not_fixed, options=copies, toy=wide
@@ -146,7 +147,7 @@ def test_a_stop_saves_the_state_that_an_uninterrupted_run_saves(pool: Pool, tmp_
     toy = Toy(items=33)
     pool.run(cases.train, toy, options, tmp_path / "whole", world_size=2)
     stopped_after = set()
-    for fetched in (72, 87, 112):  # Items of rank 0, those of the checks at the start included.
+    for fetched in (72, 87, 112):  # Items of rank 0, with those of the checks at the start.
         folder = tmp_path / f"stop{fetched}"
         asking = dataclasses.replace(toy, stop_after=fetched)
         settings = options | {"checkpoint": {"every_steps": None}}
@@ -182,7 +183,7 @@ def test_a_run_resumed_at_step_10000_fetches_nothing_twice(pool: Pool, tmp_path:
     stopping = Toy(items=33, stop_after=76)
     pool.run(cases.train, stopping, options, tmp_path / "short", world_size=1)
     (short,) = (tmp_path / "short/checkpoints").iterdir()
-    # Training to step 10,000 would change the weights, and not what is fetched after it.
+    # Training to step 10,000 would change the weights, but not the items fetched after it.
     far = checkpoint.save(tmp_path / "far", 10_000, checkpoint.load(short)).folder
     fetched = {}
     for name, source in (("fresh", None), ("resumed", far)):
@@ -192,7 +193,7 @@ def test_a_run_resumed_at_step_10000_fetches_nothing_twice(pool: Pool, tmp_path:
         folder.mkdir(exist_ok=True)
         (
             folder / "stop"
-        ).touch()  # Honoured once the first batch is there, before it is trained on.
+        ).touch()  # Handled once the first batch is fetched, before it is trained on.
         toy = Toy(items=33, log_items=str(tmp_path / f"{name}.txt"))
         (seen,) = pool.run(cases.train, toy, options, folder, world_size=1)
         assert seen.stopped
@@ -214,7 +215,7 @@ def test_a_stop_ends_all_ranks_at_the_same_step_with_a_checkpoint(
         "checkpoint": {"every_steps": None},
         "schedule": {"name": "constant"},
     }
-    toy = Toy(items=33, stop_after=92)  # Rank 0 asks for it while it fetches some batch.
+    toy = Toy(items=33, stop_after=92)  # Rank 0 requests it while it fetches a batch.
     seen = pool.run(cases.train, toy, options, tmp_path, world_size=3)
     (step,) = {one.steps_done for one in seen}
     assert 1 <= step < 20
@@ -224,7 +225,7 @@ def test_a_stop_ends_all_ranks_at_the_same_step_with_a_checkpoint(
     assert (saved["step"], saved["final"]) == (step, False)
     assert max(records(tmp_path)) == step
 
-    # ... and the next attempt ends where an undisturbed run does, bit by bit.
+    # The next attempt ends bitwise equal to an undisturbed run.
     options = options | {"steps": step + 5}
     shutil.copytree(tmp_path / "checkpoints" / saved["folder"], tmp_path / "next/resume")
     resumed = pool.run(cases.train, Toy(items=33), options, tmp_path / "next", world_size=3)
@@ -307,8 +308,7 @@ def test_nodes_with_different_copies_of_a_checkpoint_do_not_train(
         (tmp_path / "again/node1/resume/state.pt").write_bytes(b"torn")
     with pytest.raises(EngineError, match=wanted) as caught:
         pool.run(cases.train_apart, TOY, OPTIONS, tmp_path / "again", world_size=2)
-    # Of a damaged copy each node says something else: whose it is, the store; the other one, the
-    # network.
+    # Nodes may report different sources of a damaged copy: one the store, the other the network.
     assert caught.value.reason == reason or not reason
 
 

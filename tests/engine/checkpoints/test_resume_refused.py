@@ -23,7 +23,7 @@ EVERY = {"steps": 4, "checkpoint": {"every_steps": 1, "keep_last": 3}}
 
 
 def run(folder: Path, task: Task | None = None) -> None:
-    """Train, or go on from the folder's own checkpoints."""
+    """Train, or resume from the folder's own checkpoints."""
     plan, spec = planned(OPTIONS | EVERY, 1)
     Trainer(spec, plan, task or Line(), Ranks(), folder, resumes=True).run()
 
@@ -34,7 +34,7 @@ def tear(folder: Path) -> None:
 
 
 def replace_by_text(folder: Path) -> None:
-    """A file that no program can read, with a manifest that says that it is whole."""
+    """Write a file that no program can read, with a manifest that declares it complete."""
     (folder / "state.pt").write_bytes(b"no state")
     manifest = json.loads((folder / "manifest.json").read_text())
     found = checkpoint.digest_of(folder / "state.pt")

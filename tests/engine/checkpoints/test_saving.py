@@ -1,5 +1,4 @@
-"""Killed at any file operation of a save, and saving while training goes on (contract C28 and
-C29)."""
+"""Kills at any file operation of a save, and saves during training."""
 
 from __future__ import annotations
 
@@ -41,12 +40,12 @@ OPTIONS: dict[str, Any] = {
     "checkpoint": {"every_steps": 2, "keep_last": 10},
 }
 
-# --- C28
+# --- kills
 
 
 @pytest.fixture
 def quick_folder(tmp_path: Path) -> Iterator[Path]:
-    """In memory where there is such a place: hundreds of syncs of a real disk take half a minute."""
+    """Folder in memory if possible: hundreds of syncs of a real disk take half a minute."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(
         dir=memory if os.access(memory, os.W_OK) else tmp_path
@@ -55,8 +54,7 @@ def quick_folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def kills(how: str, folder: Path) -> list[dict[str, Any]]:
-    """One row per kill; raises what the process said if something of a checkpoint's name was not
-    whole."""
+    """Return one row per kill; raise the output of the process if a checkpoint was incomplete."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.engine.checkpoints.killed", how, str(folder)],
         cwd=ROOT,
@@ -94,11 +92,9 @@ def test_a_save_killed_at_any_file_operation_leaves_a_checkpoint_that_loads(
     rows = kills(how, quick_folder)
     check(rows)
     published = [list(row["before"]["values"].values()) for row in rows]
-    if (
-        how != "replaced"
-    ):  # There the old one has no name of its own for a moment, until it is put back.
+    if how != "replaced":  # The old one has no name of its own for a moment, until it is put back.
         assert all(published)
-        # The old one goes only once the new one is there: they are seen together in between.
+        # The old one is deleted only after the new one exists: both are there in between.
         assert published[0] == [1.0]
         assert [2.0, 1.0] in published
         assert published[-1] == [2.0]
@@ -111,7 +107,7 @@ def test_saving_in_place_or_deleting_first_fails_this_check(how: str, quick_fold
         check(kills(how, quick_folder))
 
 
-# --- C29: what a copy is
+# --- the copy
 
 
 def tied_state(device: str = "cpu") -> dict[str, Any]:
@@ -154,7 +150,7 @@ def test_copies_reuse_the_same_memory() -> None:
     assert places(copies.take(tied_state())) == first
 
 
-# --- C29: the thread
+# --- the thread
 
 
 def saved(folder: Path, step: int) -> dict[str, Any]:
@@ -228,7 +224,7 @@ def test_a_second_checkpoint_waits_for_the_first_write(
 @pytest.mark.contract(29)
 def test_a_failure_in_the_thread_is_raised_at_the_next_poll(tmp_path: Path) -> None:
     given = saver(tmp_path / "missing")
-    (tmp_path / "missing").touch()  # A file where the folder should be.
+    (tmp_path / "missing").touch()  # A file in the place of the folder.
     given.begin(1, state(1.0))
     given._thread.join()
     with pytest.raises(EngineError, match="step 1 could not be written") as caught:

@@ -1,5 +1,5 @@
-"""Weights to start from, what a checkpoint knows of its model and dataset, and the exported model
-(C42, C43)."""
+"""Initial weights, the fingerprints of model and dataset in a checkpoint, and the exported
+model."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ OPTIONS: dict[str, Any] = {
 
 
 class Tied(nn.Module):
-    """An embedding that is also the output, as in most language models, and a counter that is no
-    float."""
+    """Embedding that is also the output, as in most language models, with an integer counter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +51,7 @@ class Tied(nn.Module):
 def trained(
     pool: Pool, folder: Path, toy: Toy = TOY, world_size: int = 1
 ) -> tuple[dict[str, torch.Tensor], Path]:
-    """Weights of a run, and its final checkpoint."""
+    """Return the weights of a run and its final checkpoint."""
     seen = pool.run(cases.train, toy, OPTIONS, folder, world_size=world_size)
     return seen[0].weights, folder / "checkpoints/step-00000003"
 
@@ -61,7 +60,7 @@ def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-# --- C42
+# --- initial weights
 
 
 @pytest.mark.contract(42)
@@ -86,7 +85,7 @@ def test_a_run_starts_from_the_named_weights_alone(pool: Pool, tmp_path: Path, k
     (tmp_path / "second").mkdir(exist_ok=True)
     (
         tmp_path / "second/stop"
-    ).touch()  # Before the first step: what it starts from is what it ends with.
+    ).touch()  # Before the first step: the final weights equal the initial ones.
     given = "job:0192@3" if kind == "job" else str(source)
     for world_size in (1, 2):
         seen = pool.run(
@@ -206,7 +205,7 @@ def test_a_file_without_weights_is_refused_by_name(
     message: str,
     reason: str,
 ) -> None:
-    monkeypatch.chdir(tmp_path)  # Relative paths begin where the job's code is.
+    monkeypatch.chdir(tmp_path)  # Relative paths begin at the folder of the job's code.
     if content == "folder":
         Path(name).mkdir()
     elif content == "checkpoint":
@@ -221,7 +220,7 @@ def test_a_file_without_weights_is_refused_by_name(
     assert caught.value.reason == reason
 
 
-# --- C43
+# --- fingerprints
 
 
 @pytest.mark.contract(43)
@@ -328,7 +327,7 @@ def test_rounding_of_a_decoder_does_not_change_the_fingerprint() -> None:
     torch.manual_seed(0)
     picture = torch.randint(0, 255, (1, 3, 32, 32), dtype=torch.uint8)
     decoded = (picture.int() + torch.randint(0, 2, picture.shape)).clamp(0, 255).to(torch.uint8)
-    # A tenth of the pixels one off, as between two versions of a decoder.
+    # A tenth of the pixels differ by one, as between two versions of a decoder.
     decoded = torch.where(torch.rand(picture.shape) < 0.1, decoded, picture)
     another = torch.randint(0, 255, (1, 3, 32, 32), dtype=torch.uint8)
     assert not fingerprint.other_samples(looks(picture), looks(decoded))

@@ -1,4 +1,4 @@
-"""A task whose dataset is, or is not, the same on every rank.
+"""Task whose dataset is, or is not, the same on every rank.
 
 Not here: the checks (``tests.engine.data.test_same_data``).
 """
@@ -21,7 +21,7 @@ X = torch.arange(40.0).view(20, 2) / 40
 
 
 class Sharing(Task):
-    """Cuts the dataset up itself, as a script does under torchrun."""
+    """Divides the dataset itself, as a script under torchrun does."""
 
     def __init__(self, ranks: Ranks, kind: str):
         self.ranks, self.kind = ranks, kind
@@ -44,7 +44,7 @@ class Sharing(Task):
 
 
 class Random(Dataset[Any]):
-    """Draws from a generator of its own, which is another in each process and at each look."""
+    """Draws from a generator of its own, which differs in each process and at each access."""
 
     def __init__(self) -> None:
         self._own = torch.Generator()

@@ -1,5 +1,5 @@
-"""Contract C25: what an item draws is a function of (seed, epoch, item), although items that draw
-nothing are not seeded."""
+"""Draws of an item are a function of (seed, epoch, item), although items that draw nothing are not
+seeded."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DRAWS: dict[str, Callable[[], float]] = {
 
 
 class Augmented(Dataset[float]):
-    """Only some items draw."""
+    """Only some items draw random numbers."""
 
     def __init__(self, draw: Callable[[], float], drawing: set[int]):
         self.draw, self.drawing = draw, drawing
@@ -49,7 +49,7 @@ class Augmented(Dataset[float]):
 
 
 def expected(draw: Callable[[], float], drawing: set[int], epoch: int = 0) -> list[float]:
-    """Each item with its own seed."""
+    """Return the items, each with its own seed."""
     found = []
     for index in range(24):
         randomness.seed_host(randomness.seed_of(randomness.ITEM, 3, epoch, index))
@@ -78,7 +78,7 @@ def test_items_draw_the_same_wherever_the_first_draw_is(
 ) -> None:
     wanted = expected(draw, drawing)
     for size in (1, 4, 7, 24):
-        random.seed(size)  # What others left in the generators must not matter.
+        random.seed(size)  # The previous state of the generators must not matter.
         assert fetched(Augmented(draw, drawing), size) == wanted
 
 
@@ -103,7 +103,7 @@ def test_the_epoch_is_part_of_the_seed() -> None:
 def test_only_the_micro_batch_of_the_first_draw_is_fetched_again() -> None:
     dataset = Augmented(random.random, {9, 13})
     fetched(dataset, 4)
-    # Once to see whether it was its items that drew, and once with their seeds.
+    # Once to detect draws of its items, and once with their seeds.
     assert dataset.fetched == {index: 3 if 8 <= index < 12 else 1 for index in range(24)}
 
 
@@ -134,7 +134,7 @@ def test_draws_by_other_code_cost_one_fetch_in_total() -> None:
         seeds.fetch(fetches.append)
     assert (
         fetches == [False] * 6
-    )  # The first draw is behind the first settling, so the second is looked into.
+    )  # The first draw comes after the first replan, so the second is tested.
 
 
 @pytest.mark.contract(25)
@@ -171,7 +171,7 @@ def test_an_error_of_an_item_is_raised() -> None:
 
 
 class Slow(Augmented):
-    """From some moment on, an item takes longer than anybody waits for the end of a thread."""
+    """From some moment on, an item takes longer than the wait for the end of a thread."""
 
     seconds = 0.0
 

@@ -1,5 +1,4 @@
-"""Contract C7, C8: every item once per epoch, and the same items in a step for every number of
-ranks."""
+"""Order of items: each once per epoch, and the same ones in a step for every number of ranks."""
 
 from __future__ import annotations
 
@@ -72,7 +71,7 @@ def batches(
 
 
 def items(loader: Batches) -> list[list[int]]:
-    """Ids by batch."""
+    """Return the ids by batch."""
     found = []
     while (batch := loader.take()) is not None:
         found.append(
@@ -200,7 +199,7 @@ def test_a_run_over_many_items_starts_at_once_at_any_step() -> None:
 
 @pytest.mark.contract(8)
 def test_the_items_of_a_step_are_the_same_for_every_layout() -> None:
-    # 13 items in batches of 5: batches run across the ends of epochs.
+    # 13 items in batches of 5: batches cross the ends of epochs.
     expected = [sorted(ids) for ids in items(batches(Numbers(13), 5, 5, 1, 0, steps=9))]
     for world_size in (1, 2, 3, 4):
         for micro in (1, 2, 3, 5):

@@ -1,5 +1,5 @@
-"""The order of samples: a permutation at every size, different in every epoch and for every seed,
-at once at any size."""
+"""Permutation of samples: valid at every size, different for every epoch and seed, and
+immediate."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ FIXED_HUGE = [24045780, 4313926, 90297696, 17394562]
 
 
 def whole(size: int, seed: int, epoch: int) -> list[int]:
-    """The order of one epoch."""
+    """Return the order of one epoch."""
     return EpochOrder(size, seed, epoch).samples(0, size)
 
 
 def one_by_one(size: int, seed: int, epoch: int, position: int) -> int:
-    """The same function with Python's numbers, which have no width: a second reading of the
-    construction."""
+    """Compute the same function with Python's integers: an independent implementation."""
     mask = 2**64 - 1
 
     def mix(value: int) -> int:
@@ -79,7 +78,7 @@ def test_the_order_of_a_trillion_samples_starts_at_once() -> None:
 
 
 def test_the_order_is_a_fixed_function_of_seed_and_epoch() -> None:
-    # Written down once: a change here breaks the resume of every job that is running.
+    # Fixed values: a change here breaks the resume of every running job.
     assert whole(10, 1337, 0) == FIXED_10
     assert EpochOrder(HUGE, 1337, 3).samples(0, 4) == FIXED_HUGE
 
@@ -90,7 +89,7 @@ def test_epochs_and_seeds_have_orders_of_their_own() -> None:
 
 
 def test_a_neighbouring_seed_is_not_a_shifted_epoch() -> None:
-    # With a key such as seed + epoch, job 1's epoch 1 would be job 2's epoch 0.
+    # With a key such as seed + epoch, epoch 1 of job 1 would be epoch 0 of job 2.
     for seed in range(10):
         for epoch in range(1, 10):
             assert whole(50, seed, epoch) != whole(50, seed + epoch, 0)
@@ -106,7 +105,7 @@ def _chi_square(counts: Counter[object], cells: int, total: int) -> float:
 
 
 def test_each_sample_is_equally_likely_at_each_position() -> None:
-    # 24 × 24 cells, of which 23 × 23 are free. The bound is the chi-square's mean plus five
+    # 24 × 24 cells, of which 23 × 23 are free. The bound is the mean of the chi-square plus five
     # standard deviations.
     size, epochs = 24, 4_000
     counts: Counter[object] = Counter()
@@ -117,7 +116,7 @@ def test_each_sample_is_equally_likely_at_each_position() -> None:
 
 
 def test_each_pair_of_neighbours_is_equally_likely() -> None:
-    # Ordered pairs of neighbours: 12 × 11 cells. Catches a permutation that keeps neighbours
+    # Ordered pairs of neighbours: 12 × 11 cells. This finds a permutation that keeps neighbours
     # together.
     size, epochs = 12, 4_000
     counts: Counter[object] = Counter()

@@ -1,5 +1,4 @@
-"""Every rank has the whole dataset, and the same: a run on ranks that do not is refused before its
-first step."""
+"""Every rank has the same whole dataset; other runs are refused before the first step."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What goes wrong in a process of ``loader.workers`` is told as if it had gone wrong in the rank.
+"""A failure in a process of ``loader.workers`` is reported like one of the rank.
 
-Not here: what an outcome makes of it (``tests/engine/launcher/test_verdict.py``).
+Not here: the outcome that follows (``tests.engine.launcher.test_verdict``).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ BAD = 5
 
 
 class TwoArgumentsError(Exception):
-    """One that pickle can write, and cannot read."""
+    """Exception that pickle can write and cannot read."""
 
     def __init__(self, item: int, what: str):
         super().__init__(f"item {item} is {what}")
 
 
 class Failing(Dataset[int]):
-    """One item does what it should not."""
+    """One item fails in a given way."""
 
     def __init__(self, act: Callable[[], object]):
         self.act = act
@@ -44,7 +44,7 @@ class Failing(Dataset[int]):
 
 
 class Unsendable:
-    """A sample that pickle refuses."""
+    """Sample that pickle refuses."""
 
     def __reduce__(self) -> str:
         raise TypeError("this sample holds an open file")
@@ -65,7 +65,7 @@ def raising(error: Exception) -> Callable[[], object]:
 
 
 def failure(act: Callable[[], object], *, workers: int = 1) -> Exception:
-    """What a rank gets to see."""
+    """Return the exception that a rank gets."""
     fetcher: Fetcher[list[int]] = Fetcher(Failing(act), list, seed=3)
     made = micro_batches(
         fetcher, [[(0, index)] for index in range(9)], workers=workers, ahead=2, pin=False
@@ -73,11 +73,11 @@ def failure(act: Callable[[], object], *, workers: int = 1) -> Exception:
     try:
         for index, batch in enumerate(
             made
-        ):  # A worker that dies takes some that it has made already with it.
+        ):  # A worker that dies loses some of its finished samples.
             assert batch == [index] != [BAD]
     except Exception as error:  # noqa: BLE001 - which one it is, is for the tests
-        # Kept by no frame of its own traceback, or the workers would live until some later
-        # collection.
+        # No frame of its own traceback keeps it: otherwise the workers would live until a later
+        # garbage collection.
         return error
     raise AssertionError("nothing was raised")
 
@@ -191,7 +191,7 @@ def test_a_worker_that_is_killed_is_a_kill() -> None:
 
 
 def test_torchs_signal_about_a_killed_worker_is_a_kill_anywhere() -> None:
-    """Its handler of SIGCHLD raises in the midst of whatever the rank does."""
+    """Torch's handler of SIGCHLD raises at any point of the rank's code."""
     killed = RuntimeError("DataLoader worker (pid 1908) is killed by signal: Killed. ")
     exited = RuntimeError("DataLoader worker (pid 1908) exited unexpectedly with exit code 3.")
     assert (reason_of(killed), reason_of(exited)) == (Reason.KILLED, Reason.USER_ERROR)
@@ -208,7 +208,7 @@ def test_an_error_of_the_waiting_rank_itself_is_unchanged() -> None:
 
 
 def test_an_error_is_unchanged_with_pinned_batches() -> None:
-    """torch's thread pins whatever a worker sent."""
+    """A thread of torch pins every object that a worker sends."""
     from lockstep.engine.data.fetching import _Failed
 
     failed = _Failed(Reason.STORAGE, "no space", "traceback")

@@ -1,6 +1,6 @@
-"""Stops, fences, stalls and kills: whatever ends an attempt, no process of it is left.
+"""After stops, fences, stalls and kills, no process of the attempt remains.
 
-Not here: ends that the ranks bring about themselves (``tests.engine.launcher.test_outcomes``).
+Not here: ends that the ranks cause themselves (``tests.engine.launcher.test_outcomes``).
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ def test_ranks_that_do_not_exit_after_another_are_an_exit_stall(attempt: Attempt
 
 
 def test_a_script_that_had_ended_before_the_stop_has_succeeded(attempt: Attempt) -> None:
-    """A child holds the pipe, so that the launcher is still there when the stop comes."""
+    """A child holds the pipe, so that the launcher still runs when the stop comes."""
     source = (
         "import subprocess, os\nos.set_inheritable(1, True)\nsubprocess.Popen(['sleep', '600'])"
     )

@@ -1,7 +1,8 @@
-"""How attempts end, with real launchers and ranks: the outcome names the first cause, and nothing
-is left behind.
+"""Ends of attempts with real launchers and ranks: the outcome names the first cause, and no process
+remains.
 
-Not here: stops, fences and kills (``tests.engine.launcher.test_kills``), logs (``tests.engine.launcher.output.test_logs``).
+Not here: stops, fences and kills (``tests.engine.launcher.test_kills``), logs
+(``tests.engine.launcher.output.test_logs``).
 """
 
 from __future__ import annotations
@@ -208,7 +209,7 @@ def test_missing_peers_are_a_network_failure_that_names_them(
 def test_a_stop_ends_the_wait_for_the_other_nodes_at_once(
     attempt: Attempt, taken_port: int, listening: bool
 ) -> None:
-    """Also where a stranger listens on the port, to which torch would wait for ever."""
+    """Also if another program listens on the port, for which torch would wait without an end."""
     port = taken_port if listening else free_port()
     attempt.command("true", node_rank=1, node_count=2, world_size=2, rendezvous_port=port).start()
     until(
@@ -225,7 +226,8 @@ def test_two_nodes_form_one_gang(attempt: Attempt, tmp_path: Path) -> None:
     other.folder.mkdir()
     port = free_port()
     source = GLOO.replace("while True:", "for _ in range(2):")
-    # Without destroy_process_group torch 2.13 on Gloo aborts now and then at the interpreter's end.
+    # Without destroy_process_group torch 2.13 on Gloo sometimes aborts at the end of the
+    # interpreter.
     source += "print(dist.get_rank(), dist.get_world_size())\ndist.destroy_process_group()\n"
     for node_rank, node in enumerate((attempt, other)):
         gang = {"node_rank": node_rank, "node_count": 2, "world_size": 2, "rendezvous_port": port}

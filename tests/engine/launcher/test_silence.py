@@ -20,11 +20,11 @@ from lockstep.engine.launcher.stall.silence import SilenceDetector, SilenceEvent
 from tests.engine.launcher.attempts import Attempt, script_spec, until
 
 GONE = 2**22 + 1
-"""A pid that no process has."""
+"""A pid without a process."""
 
 
 class Script:
-    """A script under a detector with a limit of 600 s, whose output and devices a test sets."""
+    """Script under a detector with a limit of 600 s, whose output and devices a test sets."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -122,7 +122,7 @@ def test_gpus_count_as_idle_by_the_samples_of_the_agent(tmp_path: Path) -> None:
 
 
 def _silent(attempt: Attempt, kind: str = "silent") -> dict[str, Any]:
-    """The first event of a kind, once it is in the spool."""
+    """Return the first event of a kind, once it is in the spool."""
 
     def found() -> list[dict[str, Any]]:
         path = attempt.folder / files.EVENTS

@@ -1,8 +1,8 @@
-"""Which of several failures is the outcome.
+"""Choice of the outcome among several failures.
 
 The rules of the verdict, one by one, without processes.
 
-Not here: that real gangs fall this way (``tests.engine.launcher.test_outcomes``).
+Not here: real gangs that fail this way (``tests.engine.launcher.test_outcomes``).
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def test_if_every_rank_lost_the_others_the_network_is_the_cause() -> None:
 
 
 def test_a_rank_that_nccls_watchdog_aborted_has_lost_the_others() -> None:
-    """It leaves no Python traceback; the ranks of another node are the cause, or the network is."""
+    """It leaves no Python traceback; the cause is a rank of another node, or the network."""
     said = Evidence(
         traceback="terminate called after throwing an instance of 'c10::DistBackendError'\n  what():  NCCL error: remote "
         "process exited or there was a network error\nncclRemoteError: A call failed possibly due to a network error"

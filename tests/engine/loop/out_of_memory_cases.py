@@ -17,7 +17,7 @@ from tests.engine.toy import Items, Toy
 
 
 def fails_to_fetch(ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path) -> None:
-    """The items of the third batch do not fit into memory on any rank."""
+    """Train with items of the third batch that do not fit into memory on any rank."""
     fetch, seen = Items.__getitem__, 0
 
     def short(self: Items, index: int) -> Any:
@@ -34,6 +34,6 @@ def fails_to_fetch(ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Pat
 def of_two_formats(
     ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path, mutate: Any
 ) -> Seen:
-    """A run whose model has parameters in float64 and one in float32."""
+    """Run a model with parameters in float64 and one in float32."""
     with two_formats():
         return cases.train(ranks, toy, settings, folder, mutate)

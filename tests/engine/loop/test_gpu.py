@@ -1,7 +1,7 @@
 """The engine on a CUDA device: the same training as on the CPU, and an exact resume.
 
-One device is enough; what needs several (NCCL between ranks) is not here, because NCCL refuses two
-ranks on one device.
+One device is enough. Tests that need several (NCCL between ranks) are not here, because NCCL
+refuses two ranks on one device.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ pytestmark = [
 def train(
     tmp_path: Path, name: str, *, steps: int, cuda: bool = True, micro_size: int = 8, into: str = ""
 ) -> Path:
-    """Digits on one rank; returns the run's folder."""
+    """Train digits on one rank; return the folder of the run."""
     (tmp_path / f"{name}.yaml").write_text(
         "name: digits\nkind: train\ntrain:\n"
         "  task: image_classification\n"

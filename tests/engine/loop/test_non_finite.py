@@ -1,5 +1,4 @@
-"""Contract C17: a loss or gradient that is not finite never reaches the weights, and all ranks know
-of it."""
+"""A loss or gradient that is not finite never reaches the weights, and all ranks detect it."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ ADAMW = {"name": "adamw", "lr": 1e-2, "weight_decay": 0.1, "betas": [0.9, 0.95]}
 SGD = {"name": "sgd", "lr": 0.05, "momentum": 0.9, "weight_decay": 1e-3}
 UNWEIGHTED = [0] * BATCH
 """Item 0 has no unmasked position: the reference makes no update for this batch, and its schedule
-goes on."""
+continues."""
 
 
 def spec(micro: int, policy: str = "skip", **more: Any) -> dict[str, Any]:
@@ -39,7 +38,7 @@ def spec(micro: int, policy: str = "skip", **more: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def batches(pool: Pool, tmp_path_factory: pytest.TempPathFactory) -> list[list[int]]:
-    """The items of each batch, which no layout changes."""
+    """Return the items of each batch, which are the same in every layout."""
     (seen,) = pool.run(
         cases.train, Toy(), spec(BATCH), tmp_path_factory.mktemp("plain"), world_size=1
     )
@@ -47,8 +46,8 @@ def batches(pool: Pool, tmp_path_factory: pytest.TempPathFactory) -> list[list[i
 
 
 def once_in(batches: list[list[int]], step: int, start: int = 0) -> int:
-    """An item with weight that is in this step's batch, at or behind ``start`` in it, and in no
-    other batch."""
+    """Return an item with weight that is in the batch of this step, at or after position ``start``,
+    and in no other batch."""
     others = {item for index, batch in enumerate(batches) if index != step for item in batch}
     return next(item for item in batches[step][start:] if item not in others and item % 6)
 
@@ -56,7 +55,7 @@ def once_in(batches: list[list[int]], step: int, start: int = 0) -> int:
 def without(batches: list[list[int]], *steps: int, upto: int = STEPS) -> Expected:
     settings = spec(BATCH)
     kept = [UNWEIGHTED if index in steps else batch for index, batch in enumerate(batches)][:upto]
-    # The schedule is that of the whole run, also where the run ended early.
+    # The schedule is that of the whole run, even if the run ended early.
     kept += [UNWEIGHTED] * (STEPS - len(kept))
     return reference(Toy(), settings, kept)
 
@@ -183,8 +182,7 @@ def test_on_a_device_stop_comes_one_step_late_without_an_update(
     pool: Pool, tmp_path: Path, batches: list[list[int]]
 ) -> None:
     odd = Odd(nan=(once_in(batches, 2, 6),))
-    # A checkpoint after every later step: none may be written of a step that is not known to be
-    # finite.
+    # A checkpoint after every later step: none may be written for a step that may not be finite.
     options = spec(2, "stop", checkpoint={"every_steps": 3})
     told = pool.run(
         numerics.train,

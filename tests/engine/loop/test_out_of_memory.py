@@ -1,5 +1,4 @@
-"""Contract C36: a step that does not fit is run again by all ranks in micro-batches of half the
-size."""
+"""A step that does not fit is repeated by all ranks in micro-batches of half the size."""
 
 from __future__ import annotations
 
@@ -28,8 +27,7 @@ OPTIONS: dict[str, Any] = {
     "optimizer": {"name": "adamw", "lr": 1e-2, "weight_decay": 0.1, "betas": [0.9, 0.95]},
     "strategy": {"bucket_cap_mb": 1e-3},
 }
-# Wide enough for several buckets: what is on its way already, and what is not, are then different
-# things.
+# Wide enough for several buckets: some are in flight already, and others are not.
 TOY = Toy(items=60, width=200)
 
 
@@ -83,7 +81,9 @@ def test_the_run_equals_one_started_at_the_smaller_size(pool: Pool, tmp_path: Pa
     toy = Toy(items=60, width=200, double=False, noise=True, dropout=0.2, buffer=True)
     short = partial(shortage, "mid_backward", rank=1, samples=3)
     disturbed = pool.run(cases.train, toy, OPTIONS, tmp_path / "short", short, world_size=3)
-    plain = undisturbed(pool, tmp_path / "plain", 3, 2, toy)  # Shares of 8 in slots of 4, halved.
+    plain = undisturbed(
+        pool, tmp_path / "plain", 3, 2, toy
+    )  # Shards of 8 in micro-batches of 4, halved.
     for name, value in plain[0].weights.items():
         assert torch.equal(value, disturbed[0].weights[name]), name
     for step, values in records(tmp_path / "plain").items():
@@ -96,7 +96,8 @@ def test_the_batch_is_that_of_the_reference_for_any_size(pool: Pool, tmp_path: P
     seen = pool.run(
         cases.train, TOY, OPTIONS | {"clip_grad_norm": None}, tmp_path, short, world_size=2
     )
-    # At one sample per slot the last step's ids are the last 12 slots of each rank.
+    # At one sample per micro-batch, the ids of the last step are those of the last 12 micro-batches
+    # of each rank.
     last = [
         index for one in seen for micro_batch in one.micro_batches[-12:] for index in micro_batch
     ]

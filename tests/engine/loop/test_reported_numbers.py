@@ -1,5 +1,4 @@
-"""Contract C37, C38, C39, C41: the same run twice is the same, looking at it changes nothing, and
-its numbers add up."""
+"""The same run twice is the same, observation changes nothing, and reported numbers add up."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ OPTIONS: dict[str, Any] = {
     "checkpoint": {"every_steps": 4},
 }
 TOY = Toy(items=33, double=False, noise=True, dropout=0.2)
-"""In float32, with items and a model that draw random numbers: the most that a run may depend
-on."""
+"""In float32, with items and a model that draw random numbers: a run depends on nothing else."""
 
 
 def train(pool: Pool, folder: Path, world_size: int = 2, toy: Toy = TOY, **more: Any) -> list[Seen]:
@@ -49,7 +47,7 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 
 
 def without_times(folder: Path) -> list[dict[str, Any]]:
-    """The metrics file, without what tells of the machine."""
+    """Return the metrics file without the fields that depend on the machine."""
     return [
         {
             "step": line["step"],
@@ -84,7 +82,7 @@ def test_two_identical_runs_are_equal_bit_by_bit(
 
 @pytest.mark.contract(37)
 def test_worker_processes_change_nothing(pool: Pool, tmp_path: Path) -> None:
-    # Without a model that draws on the host: with workers it has the generators to itself.
+    # Without a model that draws on the host: with workers it alone uses the generators.
     toy = Toy(items=33, double=False, noise=True, own_dropout=0.2)
     one, other = (
         train(pool, tmp_path / str(n), toy=toy, loader={"workers": n})[0].weights for n in (0, 2)
@@ -202,7 +200,7 @@ def test_reported_numbers_are_the_written_ones(
 
 
 def finished(account: MemoryReport, plan: BatchPlan) -> dict[str, float]:
-    """The rates of 100 samples per second, in a run that is over."""
+    """Return the rates of 100 samples per second, in a run that is over."""
     account.flop_count = FlopCount(flops_per_sample=3e9, peak=2e12)
     account.finish(plan)
     return account.flop_count.rates(samples_per_second=100.0)

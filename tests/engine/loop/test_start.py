@@ -1,4 +1,4 @@
-"""The start of a run: what it seeds, checks and puts back before the first step."""
+"""The start of a run: seeds, checks and restored state before the first step."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tests.engine.toy import Toy
 
 
 def refusal(task: Task, folder: Path, **more: Any) -> str:
-    """The message of the error that ends a run before its first step."""
+    """Return the message of the error that ends a run before its first step."""
     with pytest.raises(EngineError) as caught:
         train(task, folder, **more)
     assert records(folder) == {}

@@ -1,7 +1,6 @@
-"""What the ranks of the pool do in the tests of ``micro_size: auto``: search, and tell what changed
-meanwhile.
+"""Searches of the pool's ranks for ``micro_size: auto``, with the changes that they cause.
 
-Not here: what is expected of it (``tests.engine.memory.test_auto_micro_batch``).
+Not here: the required results (``tests.engine.memory.test_auto_micro_batch``).
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Draws(Net):
 
 
 class Task(ToyTask):
-    """Runs out of memory, or fails otherwise, where it is told to."""
+    """Runs out of memory, or fails otherwise, at a given point."""
 
     fails_on: int | None = None
     fails_from = 1
@@ -71,18 +70,18 @@ class Task(ToyTask):
 
 @dataclass
 class Found:
-    """What one rank saw of a search."""
+    """Observations of one rank in one search."""
 
     size: int = 0
     tried: list[int] = field(default_factory=list)
-    """Sizes of the batches that were made."""
+    """Sizes of the created batches."""
     changed: list[str] = field(default_factory=list)
-    """Names of what is not bitwise what it was before."""
+    """Names of the values that are not bitwise equal to those before."""
     collectives_in_trials: int = 0
 
 
 class Engine:
-    """The parts of a run that a search is given."""
+    """The parts of a run that a search gets."""
 
     def __init__(self, ranks: Ranks):
         self.ranks = ranks
@@ -128,9 +127,8 @@ def choose_on_rank(ranks: Ranks, options: dict[str, Any] | None = None) -> Found
     before, collectives = _state(engine), _sequence(ranks)
     try:
         found.size = engine.choose(found)
-        # The ranks agree after each trial and before the first, through object collectives: counted
-        # by a second search
-        # in which no batch is ever made. What is more than that happened inside trials.
+        # The ranks agree after each trial and before the first, through object collectives: a
+        # second search in which no batch is made counts these. All others ran inside trials.
         found.collectives_in_trials = _sequence(ranks) - collectives - _agreements(found, ranks)
         after = _state(engine)
         found.changed = [name for name in before if before[name] != after[name]]
@@ -140,7 +138,7 @@ def choose_on_rank(ranks: Ranks, options: dict[str, Any] | None = None) -> Found
 
 
 def weights_after_steps(ranks: Ranks, search: bool) -> list[bytes]:
-    """Parameters, bit by bit, after three steps with and without a search before them."""
+    """Return the parameters, bit by bit, after three steps with or without a search before them."""
     engine = Engine(ranks)
     torch.manual_seed(11)
     if search:
@@ -153,7 +151,7 @@ def weights_after_steps(ranks: Ranks, search: bool) -> list[bytes]:
 
 @dataclass
 class Run:
-    """What one rank saw of a whole run with ``micro_size: auto``."""
+    """Observations of one rank in a whole run with ``micro_size: auto``."""
 
     micro_batch_size: int | None = None
     weights: dict[str, bytes] = field(default_factory=dict)
@@ -206,7 +204,7 @@ def _refused(*_: Any, **__: Any) -> int:
 
 
 def _state(engine: Engine) -> dict[str, Any]:
-    """Everything that a search must not change."""
+    """Return all state that a search must not change."""
     state: dict[str, Any] = {
         "torch": torch.get_rng_state().numpy().tobytes(),
         "python": random.getstate(),
@@ -228,7 +226,7 @@ def _state(engine: Engine) -> dict[str, Any]:
 
 
 def _sequence(ranks: Ranks) -> int:
-    """Collectives that the group has run so far."""
+    """Return the number of collectives that the group has run."""
     return (
         int(ranks.device_group._get_sequence_number_for_group())
         if ranks.device_group is not None
@@ -237,12 +235,12 @@ def _sequence(ranks: Ranks) -> int:
 
 
 def _agreements(found: Found, ranks: Ranks) -> int:
-    """Collectives of one gather, times the gathers of a search: host names, what fits, and one per
-    trial."""
+    """Return the collectives of one gather, times the gathers of a search: host names, the fitting
+    sizes, and one per trial."""
     if ranks.device_group is None:
         return 0
     before = _sequence(ranks)
     ranks.gather(0)
     each = _sequence(ranks) - before
-    # Two batches are made to see how memory grows; every other one belongs to a trial.
+    # Two batches are made to measure the growth of memory; every other one belongs to a trial.
     return each * (2 + len(found.tried) - 2)

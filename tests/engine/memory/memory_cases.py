@@ -1,7 +1,6 @@
-"""What the tests of memory train: three shapes of model, and real steps of the engine whose tensors
-are counted.
+"""Models of the memory tests: three shapes, and real steps of the engine with counted tensors.
 
-Not here: what is expected of them (``tests.engine.memory.test_forecast``,
+Not here: the required results (``tests.engine.memory.test_forecast``,
 ``tests.engine.memory.test_auto_micro_batch``).
 """
 
@@ -32,7 +31,7 @@ CPU = torch.device("cpu")
 
 
 class Wide(Task):
-    """A wide MLP: its memory is in its weights, and its fullest moment in the optimizer."""
+    """Wide MLP: its memory is in its weights, and its peak in the optimizer."""
 
     def __init__(self, width: int = 512):
         self.width = width
@@ -79,7 +78,7 @@ def measured_on_rank(ranks: Ranks, name: str, train: Train, micro: int) -> int:
 
 
 def trained(ranks: Ranks, train: Train, micro: int, folder: Path) -> None:
-    """Make a whole run, as a job does."""
+    """Run a whole training, as a job does."""
     steps = accumulation_steps(train.batch.size, micro, ranks.world_size)
     plan = BatchPlan(
         batch_size=train.batch.size,

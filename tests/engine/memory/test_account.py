@@ -1,4 +1,4 @@
-"""What a run says about its memory and its arithmetic, and when."""
+"""Reports of a run about its memory and its FLOPs, and their moments."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MEMORY = MemoryForecast.model_validate(dict.fromkeys(MemoryForecast.model_fields
 
 
 class Arrives:
-    """Stands for the process beside the run: answers at the second look."""
+    """Replaces the forecast process: answers at the second poll."""
 
     answer = StartForecast(memory=MEMORY, flops_per_sample=1e9)
 
@@ -49,7 +49,7 @@ class Arrives:
 
 
 class Of:
-    """An account, and what it said."""
+    """An account and its reports."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ def test_a_pending_forecast_is_cancelled_at_the_end_of_the_run(tmp_path: Path) -
 
 
 class Second:
-    """A line of one second of forward, and one of evaluation."""
+    """Return a line of one second of forward, and one of evaluation."""
 
     def parts(self) -> Parts:
         return {"forward": 1.0, "eval": 1.0}
@@ -248,5 +248,5 @@ def test_memory_freed_by_a_step_is_free_for_the_next() -> None:
         )
         for how in ("kept", "given back")
     )
-    # 8 times 4 MiB, ten times, are 80,000 pages of 4 KiB.
+    # Ten times 8 times 4 MiB are 80,000 pages of 4 KiB.
     assert kept < 2000 < given_back

@@ -1,5 +1,4 @@
-"""``micro_size: auto``: which size is chosen, how many are tried, and that trying leaves no
-trace."""
+"""``micro_size: auto``: the chosen size, the number of trials, and the absence of side effects."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ FIXED, PER_SAMPLE = 1000.0, 10.0
 
 
 class Device:
-    """A device with so much memory; what is tried on it is noted."""
+    """Device with a given amount of memory that records its trials."""
 
     def __init__(self, room: float = math.inf, seconds: dict[int, float] | None = None):
         self.room, self.seconds = room, seconds or {}

@@ -1,5 +1,4 @@
-"""The memory forecast: held against what the profiler counted, and harmless whatever the task
-does."""
+"""Memory forecast: compared with the counts of the profiler, and harmless for any task."""
 
 from __future__ import annotations
 
@@ -78,7 +77,7 @@ def test_the_parts_of_the_forecast_match_the_model() -> None:
     )  # and a step counter per parameter
     assert (
         found.gradients == 4 * parameters
-    )  # The fullest moment is in the second slot: a whole gradient is there.
+    )  # The peak is in the second micro-batch: a whole gradient exists.
     assert found.peak == sum(value for name, value in found.model_dump().items() if name != "peak")
 
 

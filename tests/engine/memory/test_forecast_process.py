@@ -1,4 +1,4 @@
-"""The forecast beside a run: it arrives, or says why not, and does the run no harm."""
+"""Forecast in a process beside a run: it arrives or has a reason, and does not affect the run."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_task_of_a_user_gets_its_forecast_and_flops(code: Path, forks: bool) -
     assert found.memory.weights == 4 * 16 * 16
     assert (
         found.flops_per_sample == 2 * 2 * 16 * 16
-    )  # No gradient is asked for the samples: two products, not three.
+    )  # No gradient with respect to the samples is requested: two products, not three.
 
 
 @pytest.mark.parametrize(

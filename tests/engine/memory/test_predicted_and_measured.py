@@ -1,4 +1,4 @@
-"""Predicted memory is what a run on the CPU measures: both count what tensors hold."""
+"""Predicted memory equals the measurement of a run on the CPU: both count the bytes of tensors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TASKS: dict[str, dict[str, Any]] = {
     "image_classification": {"width": 16},
     "hf_causal_lm": {"context": 32, "from_scratch": True},
 }
-"""Without what the folder of a case adds."""
+"""Without the fields that the folder of a case adds."""
 
 
 def train_of(name: str, strategy: str, precision: str, args: dict[str, Any]) -> Train:
@@ -48,7 +48,7 @@ def measured(folder: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def language_model(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Arguments that name a tiny model of transformers, its tokenizer and a text."""
+    """Return arguments that name a tiny model of transformers, its tokenizer and a text."""
     transformers = pytest.importorskip(
         "transformers", reason="NOT RUN: the extra [hf] is not installed"
     )

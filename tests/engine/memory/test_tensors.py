@@ -1,5 +1,5 @@
-"""The count of what tensors hold: held against torch's profiler, and exact where storages are
-shared, resized or freed."""
+"""Count of the bytes of tensors: compared with torch's profiler, and exact for shared, resized and
+freed storages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_peak_of_a_step_equals_that_of_the_profiler() -> None:
         tensor.numel() * tensor.element_size() for tensor in (samples, *model.parameters(), *state)
     )
     count = TensorCount()
-    for _ in range(2):  # The second has seen all that was there before.
+    for _ in range(2):  # The second starts with all that the first left.
         with count:
             step()
     assert count.peak_bytes == before + count_of(step, CPU).peak

@@ -1,5 +1,4 @@
-"""What ranks are asked to do in tests about compiled models, with a backend that needs no compiler
-of C++."""
+"""Runs of compiled models on ranks, with a backend that needs no C++ compiler."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from tests.engine.toy import Net, Toy
 
 @contextlib.contextmanager
 def counting() -> Iterator[Any]:
-    """Compile afresh, with graphs as they are; gives dynamo's counters."""
+    """Compile from scratch, with graphs unchanged; return the counters of dynamo."""
     from torch._dynamo.utils import counters
 
     torch._dynamo.reset()
@@ -44,7 +43,7 @@ class Compiled:
 
     seen: Seen
     graphs: list[int] = field(default_factory=list)
-    """Compiled so far, at the end of each step."""
+    """Number of compiled graphs at the end of each step."""
 
 
 @contextlib.contextmanager
@@ -64,7 +63,7 @@ def train(
     folder: Path,
     mutate: Callable[[], contextlib.AbstractContextManager[None]] | None = None,
 ) -> Compiled:
-    """One run, with the graphs that were compiled until each step."""
+    """Train once; return the number of compiled graphs until each step."""
     finish, graphs = Trainer._finish_step, []
 
     def noting(self: Trainer, *arguments: Any, **options: Any) -> None:
@@ -80,7 +79,7 @@ def train(
 
 
 class Deep(Task):
-    """Six blocks of a MiB each, so that DDP has several buckets."""
+    """Six blocks of 1 MiB each, so that DDP has several buckets."""
 
     def model(self) -> nn.Module:
         torch.manual_seed(0)
@@ -95,10 +94,10 @@ class Deep(Task):
 
 
 def launched_early(ranks: Ranks, checkpointed: bool) -> tuple[list[int], list[int]]:
-    """Buckets that were launched before the first layer, which is differentiated last, had its
-    gradient.
+    """Count the buckets that were launched before the gradient of the first layer, which is
+    computed last.
 
-    Of two slots inside ``local`` and a last one: as it is, and compiled.
+    For two micro-batches inside ``local`` and a last one: uncompiled and compiled.
     """
     with counting():
         plain, _ = _launched_early(ranks, compiles=False, checkpointed=checkpointed)
@@ -107,7 +106,7 @@ def launched_early(ranks: Ranks, checkpointed: bool) -> tuple[list[int], list[in
 
 
 def gradients(ranks: Ranks, checkpointed: bool) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The same step's gradients, as it is and compiled."""
+    """Return the gradients of the same step, uncompiled and compiled."""
     with counting():
         _, plain = _launched_early(ranks, compiles=False, checkpointed=False)
         _, compiled = _launched_early(ranks, compiles=True, checkpointed=checkpointed)
@@ -155,7 +154,7 @@ def _launched_early(
 
 
 def refuses(ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path) -> None:
-    """A run whose compiler fails."""
+    """Run a model whose compiler fails."""
 
     def broken(*_: Any) -> Any:
         raise RuntimeError("No working C++ compiler found")
@@ -165,7 +164,7 @@ def refuses(ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path) -> N
 
 
 def raises(ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path) -> None:
-    """A run whose model raises, once it is compiled."""
+    """Run a model that raises once it is compiled."""
 
     def boom(*_: Any) -> None:
         raise ValueError("boom")

@@ -23,7 +23,7 @@ FEATURES, WIDTH, KEYS, ITEMS = 3, 6, 4, 40
 
 
 def key(index: int) -> int:
-    """Key of an item. Keys 2 and 3 are rare, so that whole batches do without them."""
+    """Return the key of an item. Keys 2 and 3 are rare, so that whole batches have none of them."""
     return {4: 2, 9: 3, 30: 2, 31: 3}.get(index, index % 2)
 
 
@@ -52,7 +52,7 @@ class Layer(nn.Module):
 
 
 class Net(nn.Module):
-    """Embeds, runs a body that subclasses choose, and reads a number out."""
+    """Embeds, runs a body that subclasses choose, and returns one number."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Net(nn.Module):
 
 
 class Experts(Net):
-    """Each sample goes to the expert of its key; experts without rows are not called."""
+    """Each sample uses the expert of its key; experts without rows are not called."""
 
     def body(self, keys: Tensor, hidden: Tensor) -> Tensor:
         result = hidden
@@ -83,7 +83,7 @@ class Experts(Net):
 
 
 class LayerDrop(Net):
-    """A layer is dropped for the samples of one key, and not called where that leaves no sample."""
+    """A layer is dropped for the samples of one key, and not called if no sample is left."""
 
     def body(self, keys: Tensor, hidden: Tensor) -> Tensor:
         for index, part in enumerate(self.parts):
@@ -108,7 +108,7 @@ class Skipped(Net):
 
 
 class Heads(Net):
-    """All heads are computed, and each sample's loss uses the one of its key: a head may lack a
+    """All heads are computed, and each sample's loss uses the head of its key: a head may have no
     backward."""
 
     def body(self, keys: Tensor, hidden: Tensor) -> Tensor:
@@ -130,8 +130,8 @@ class OwnParameters(Net):
 
 
 class Late(Net):
-    """All keys but 3 use the same parts: single samples at the start may not show that one is
-    special."""
+    """All keys but 3 use the same parts: single samples at the start may not reveal the special
+    one."""
 
     def body(self, keys: Tensor, hidden: Tensor) -> Tensor:
         plain = keys != 3
@@ -150,7 +150,7 @@ class Unused(Net):
 
 
 class ChannelsLast(Net):
-    """Convolutions with weights in the layout that is usual for them on GPUs."""
+    """Convolutions with weights in the usual layout for GPUs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -168,7 +168,7 @@ class Packed(ChannelsLast):
 
 
 class Strided(Net):
-    """A weight with gaps in memory: every second column of a larger tensor."""
+    """Weight with gaps in memory: every second column of a larger tensor."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -263,7 +263,7 @@ def train(
     declared: bool = False,
     resumes: bool = False,
 ) -> dict[str, Tensor]:
-    """Train through the engine; returns the whole weights."""
+    """Train through the engine; return the whole weights."""
     plan, spec = planned(settings, ranks.world_size)
     folder.mkdir(parents=True, exist_ok=True)
     task = Declared(kind) if declared else ConditionalTask(kind)

@@ -14,7 +14,7 @@ from tests.engine.start_cases import Line, train
 
 
 def layers() -> nn.Sequential:
-    """A backbone with statistics and dropout, and a head."""
+    """Return a backbone with statistics and dropout, and a head."""
     torch.manual_seed(5)
     backbone = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
     backbone[1].running_mean.fill_(0.25)
@@ -22,7 +22,7 @@ def layers() -> nn.Sequential:
 
 
 class Frozen(Line):
-    """A frozen backbone, which ``model()`` leaves in evaluation mode."""
+    """Frozen backbone, which ``model()`` leaves in evaluation mode."""
 
     def model(self) -> nn.Module:
         self.built = layers()
@@ -36,7 +36,7 @@ class Frozen(Line):
 
 
 class Trainable(Frozen):
-    """The same backbone, forgotten in evaluation mode."""
+    """The same backbone, trainable and left in evaluation mode by mistake."""
 
     def model(self) -> nn.Module:
         super().model()
@@ -44,7 +44,7 @@ class Trainable(Frozen):
 
 
 class Loaded(Frozen):
-    """A whole model in evaluation mode, as ``from_pretrained`` returns it."""
+    """Whole model in evaluation mode, as ``from_pretrained`` returns it."""
 
     batch_dependent = True
 
@@ -54,7 +54,7 @@ class Loaded(Frozen):
 
 
 class Kept(nn.Sequential):
-    """Keeps its first part in evaluation mode by itself."""
+    """Keeps its first part in evaluation mode itself."""
 
     def train(self, mode: bool = True) -> Kept:
         super().train(mode)
@@ -72,7 +72,7 @@ class ByItself(Frozen):
 def run(
     ranks: Ranks, kind: type[Frozen], folder: Path, more: dict[str, Any]
 ) -> tuple[list[bool], dict[str, Tensor]]:
-    """The modes in the last loss, and the final weights."""
+    """Return the modes in the last loss, and the final weights."""
     task = kind()
     train(task, folder, ranks, eval={"every_steps": 1}, **more)
     (last,) = checkpoint.complete(folder / "checkpoints")

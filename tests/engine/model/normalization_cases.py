@@ -1,4 +1,4 @@
-"""Running statistics that differ between ranks: what the pool runs for contract C24."""
+"""Running statistics that differ between ranks, for ranks of the pool."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lockstep.engine.runtime.ranks import Ranks
 
 
 def averaged(ranks: Ranks, dtype: torch.dtype) -> list[dict[str, torch.Tensor]]:
-    """The state before, after, and after once more."""
+    """Return the state before an average, after one, and after two."""
     generator = torch.Generator().manual_seed(ranks.rank)
     model: Any = nn.Sequential(
         nn.BatchNorm1d(3),

@@ -1,4 +1,4 @@
-"""What ranks are asked to do in tests about precision."""
+"""Runs of ranks for the tests of precision."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class NarrowTask(ToyTask):
 def micro_gradients(
     ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path, *, narrow: bool = False
 ) -> tuple[Seen, dict[str, Tensor]]:
-    """One step of the engine, and the float64 sum of the same micro-batches' gradients, each taken
-    on its own."""
+    """Run one step of the engine; return it with the float64 sum of the separate gradients of its
+    micro-batches."""
     task = NarrowTask(toy) if narrow else ToyTask(toy)
     with (
         mock.patch.object(cases, "toy_task", return_value=task),
-        # The narrow model is what the engine refuses; the probe's copy of it is not what is tested.
+        # The engine refuses the narrow model; the copy for the additivity check is not under test.
         mock.patch("lockstep.engine.loop.assembly.require_wide_parameters")
         if narrow
         else contextlib.nullcontext(),
@@ -70,19 +70,19 @@ def micro_gradients(
 def narrow_gradients(
     ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path
 ) -> tuple[Seen, dict[str, Tensor]]:
-    """The same of parameters in bfloat16, which the engine refuses."""
+    """Return the same for parameters in bfloat16, which the engine refuses."""
     return micro_gradients(ranks, toy, settings, folder, narrow=True)
 
 
 def scales_of(ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path, calls: int) -> int:
-    """How often a run of ``calls`` steps divides its gradient by the scale."""
+    """Count the divisions of the gradient by the scale in a run of ``calls`` steps."""
     with mock.patch.object(Scaler, "unscale", autospec=True, side_effect=Scaler.unscale) as unscale:
         cases.train(ranks, toy, settings, folder)
     return int(unscale.call_count)
 
 
 def own_part(parameter: nn.Parameter) -> Tensor:
-    """This rank's part of a gradient."""
+    """Return this rank's part of a gradient."""
     assert parameter.grad is not None
     return parameter.grad.to_local() if isinstance(parameter.grad, DTensor) else parameter.grad
 
@@ -106,7 +106,7 @@ def infinities(rank: int, at: dict[int, int]) -> Iterator[None]:
 def train_with_infinities(
     ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path, victim: int, at: dict[int, int]
 ) -> Seen:
-    """One run in which the gradient of one rank overflows where ``at`` says."""
+    """Train with a gradient that overflows on one rank at the unscalings in ``at``."""
     return cases.train(
         ranks, toy, settings, folder, lambda: infinities(abs(ranks.rank - victim), at)
     )
@@ -122,7 +122,7 @@ def train_scaled(
     start: float,
     mutate: Callable[[], contextlib.AbstractContextManager[None]] | None = None,
 ) -> numerics.Told:
-    """One run with another first scale, and another number of good steps before it grows."""
+    """Train with another first scale, and another number of good steps before it grows."""
     with (
         mock.patch.object(Scaler, "GROW_AFTER", grow_after),
         mock.patch.object(Scaler, "START", start),

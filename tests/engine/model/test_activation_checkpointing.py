@@ -1,4 +1,4 @@
-"""Activation checkpointing: the same gradient under the same names, out of less memory."""
+"""Activation checkpointing: the same gradient under the same names, with less memory."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_dropout_has_the_same_masks_in_backward(
 
 
 class Drops(nn.Module):
-    """A block that draws random numbers inside of what is computed again."""
+    """Block that draws random numbers inside the recomputed part."""
 
     def __init__(self, width: int, p: float):
         super().__init__()
@@ -123,7 +123,7 @@ def test_blocks_keep_their_names_types_and_copies() -> None:
 
 
 def peak_bytes(model: nn.Module, x: Tensor) -> int:
-    """Most memory of the CPU's allocator during a forward and a backward, beyond what was there
+    """Return the peak of the CPU allocator during a forward and a backward, above the level
     before."""
     model(x).square().sum().backward()
     return count_of(lambda: model(x).square().sum().backward(), torch.device("cpu")).peak

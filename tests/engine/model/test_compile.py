@@ -1,5 +1,4 @@
-"""Contract C44: a compiled model is compiled once, for all slots of a step, and trains as it does
-uncompiled."""
+"""A model is compiled once for all micro-batches of a step, and trains as it does uncompiled."""
 
 from __future__ import annotations
 
@@ -67,7 +66,7 @@ def test_synchronising_and_local_micro_batches_share_one_graph(
 def test_ragged_micro_batches_are_compiled_once_more_for_all_sizes(
     pool: Pool, tmp_path: Path
 ) -> None:
-    # Slots of 4, 4, 3 samples in most steps; of 3 and 2 in the last one, which is smaller.
+    # Micro-batches of 4, 4, 3 samples in most steps; of 3 and 2 in the last one, which is smaller.
     toy, options = Toy(items=38), spec(11, 4, epochs=1) | {"steps": None}
     found = run(pool, tmp_path, 1, options, toy)
     assert [len(micro_batch) for micro_batch in found[0].seen.micro_batches] == [4, 4, 3] * 3 + [
@@ -83,7 +82,7 @@ def test_ragged_micro_batches_are_compiled_once_more_for_all_sizes(
 
 @pytest.mark.contract(44)
 def test_an_empty_micro_batch_compiles_nothing(pool: Pool, tmp_path: Path) -> None:
-    # Shares of 3, 2, 2 samples in slots of one: two ranks have an empty slot at the end.
+    # Shards of 3, 2, 2 samples in micro-batches of one: two ranks have an empty one at the end.
     found = run(pool, tmp_path, 3, spec(7, 1))
     assert {tuple(one.graphs) for one in found} == {(1,) * STEPS}
 
@@ -176,10 +175,10 @@ def test_code_that_torch_cannot_compile_is_refused_before_it_runs(
     assert pointer in [field.pointer for field in caught.value.fields]
 
 
-# It compiles C++ for half a minute. The others run the same path with graphs as they are.
+# It compiles C++ for half a minute. The others run the same path with graphs unchanged.
 @pytest.mark.drill
 @pytest.mark.skipif(shutil.which("c++") is None, reason="NOT RUN: this machine has no C++ compiler")
-@pytest.mark.filterwarnings("ignore")  # The compiler's own.
+@pytest.mark.filterwarnings("ignore")  # From the compiler.
 def test_the_default_backend_trains_the_same_weights(tmp_path: Path) -> None:
     options = spec(6, 3, steps=2)
     compiled = cases.train(Ranks(), Toy(), options, tmp_path / "compiled")

@@ -1,8 +1,8 @@
-"""Models of which a batch uses a part only, and weights in unusual memory layouts, on any number of
+"""Models of which a batch uses only a part, and weights in unusual memory layouts, on any number of
 ranks.
 
-The rule: a parameter that no sample of a batch uses is left alone by that step, as in a plain loop
-on one device.
+The rule: a step does not change a parameter that no sample of its batch uses, as in a plain loop on
+one device.
 """
 
 from __future__ import annotations
@@ -238,8 +238,8 @@ def test_a_moment_in_another_layout_than_its_parameter_is_refused() -> None:
 
 
 def test_fsdp_refuses_a_block_that_one_rank_skips(tmp_path: Path) -> None:
-    # No single sample shows it at the start: only the processes that wait for each other can show
-    # the deadlock.
+    # No single sample reveals it at the start: only processes that wait for each other show the
+    # deadlock.
     for world_size in (1, 2):
         folder = tmp_path / str(world_size)
         folder.mkdir()

@@ -1,5 +1,4 @@
-"""Contract C24: BatchNorm is declared, and its statistics are one over the ranks wherever somebody
-looks at them."""
+"""BatchNorm is declared, and its statistics are the same on all ranks wherever they are used."""
 
 from __future__ import annotations
 
@@ -74,7 +73,7 @@ def test_statistics_of_a_run_are_the_mean_over_its_ranks(pool: Pool, tmp_path: P
         if name in STATISTICS:
             assert not torch.equal(own[0][name], own[1][name]), "ranks see different samples"
             expected = torch.stack([weights[name] for weights in own]).mean(0)
-            # However often it was taken in between: training does not read them.
+            # The number of averages in between does not matter: training does not read them.
             assert torch.allclose(found[0][name], expected, rtol=1e-12, atol=0)
         elif not name.endswith("num_batches_tracked"):
             assert torch.equal(found[0][name], own[0][name])
@@ -113,7 +112,7 @@ def test_the_built_in_tasks_have_no_batch_norm() -> None:
 
 
 class Looking(ToyTask):
-    """Notes what model an evaluation gets."""
+    """Records the model of each evaluation."""
 
     def __init__(self) -> None:
         super().__init__(Toy())

@@ -1,5 +1,4 @@
-"""Contract C12 and C15: what is computed in a narrow format is added up in float32, and no batch is
-lost to a scale."""
+"""Values computed in a narrow format are added up in float32, and no batch is lost to a scale."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ def spec(micro: int, precision: str, **more: Any) -> dict[str, Any]:
     }
 
 
-# --- C12
+# --- narrow formats
 
 
 def one_step(micro_batches: int) -> dict[str, Any]:
@@ -115,7 +114,7 @@ def test_training_and_evaluation_compute_in_the_same_format_in_any_thread() -> N
         objective(batch_of(SINGLE, 1, 2), {"loss": 1.0}, penalize=True)
         objective.evaluate(batch_of(SINGLE, 1, 2))
 
-    thread = threading.Thread(target=both)  # As nn.DataParallel calls it.
+    thread = threading.Thread(target=both)  # As in nn.DataParallel.
     thread.start()
     thread.join()
     both()
@@ -145,8 +144,8 @@ def test_a_narrow_run_stays_close_to_the_float32_run(
     assert losses[precision] == pytest.approx(losses["fp32"], rel=2e-2)
 
 
-# --- C15. In float64, which autocast leaves alone, scaling by powers of two changes no digit: so
-# runs are compared exactly.
+# --- loss scale. In float64, which autocast leaves alone, scaling by powers of two changes no
+# digit: runs are compared exactly.
 
 
 @pytest.mark.contract(15)
@@ -263,7 +262,7 @@ def test_an_overflow_at_every_scale_is_repeated_20_times(
         )
         assert told.micro_batches.count(plain.micro_batches[1]) == runs
         assert told.error.startswith("non_finite: ") == (policy == "stop")
-    # The scale that did not help is not kept.
+    # A scale that did not help is not kept.
     assert {line["train/loss_scale"] for line in records(tmp_path / "skip").values()} == {
         Scaler.START
     }

@@ -194,7 +194,7 @@ class LoggingAndCounting(Wide):
 
 
 class Teacher(Wide):
-    """The task holds a trainable teacher, which each call moves."""
+    """The task holds a trainable teacher, which each call updates."""
 
     def __init__(self) -> None:
         self.teacher = nn.Linear(4, CLASSES)
@@ -239,7 +239,7 @@ class AmplifyingMean(Amplifying):
 
 
 class OwnMode(Wide):
-    """Its model notes the mode in an attribute of its own, and draws in training mode."""
+    """Its model keeps the mode in an attribute of its own, and draws in training mode."""
 
     class Net(nn.Linear):
         noisy = True

@@ -29,7 +29,7 @@ WIDTH = 6
 
 
 class Sentences(Task):
-    """Token sequences of some lengths, padded with 0. Its loss sums over the tokens: correct."""
+    """Token sequences of several lengths, padded with 0. The loss sums over the tokens: correct."""
 
     def __init__(self, lengths: str = "unequal"):
         rare = [3 if place == 40 else 9 for place in range(ITEMS)]
@@ -71,7 +71,7 @@ class Sentences(Task):
 
 
 class MeanOfTokensTimesSamples(Sentences):
-    """As a model of transformers returns its loss, times the samples."""
+    """The loss of a model of transformers, times the samples."""
 
     def weight(self, batch: Tensor) -> float:
         return float(len(batch))
@@ -130,7 +130,7 @@ class Sorted(Classify):
 
 
 class SharedDropout(Classify):
-    """A block is skipped where no sample needs it, so the next use has another number."""
+    """A block is skipped if no sample needs it, so the next use has another number."""
 
     class Net(nn.Module):
         def __init__(self) -> None:
@@ -235,7 +235,7 @@ class Mixup(Wide):
 
 
 class NoiseByRow(Wide):
-    """The same noise in each call, by the place in the micro-batch."""
+    """The same noise in each call, by the position in the micro-batch."""
 
     def loss(self, model: nn.Module, batch: Any) -> Any:
         generator = torch.Generator().manual_seed(0)
@@ -344,7 +344,7 @@ class RaisesOnOneRank(Wide):
 
 
 def note_of_one_rank(ranks: Ranks) -> str:
-    """The note of the check on a rank, of a loss that raises on rank 1."""
+    """Return the note of the check on a rank, for a loss that raises on rank 1."""
     task = RaisesOnOneRank(ranks.rank)
     _, spec = planned({"batch": {"size": 8, "micro_size": 2}, "steps": 1}, ranks.world_size)
     model = task.model().train()

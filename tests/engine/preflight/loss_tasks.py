@@ -1,5 +1,4 @@
-"""Tasks whose loss is a sum over samples, and tasks whose loss is not: each wrong in a way of its
-own."""
+"""Tasks whose loss is a sum over samples, and tasks whose loss is not, each with one error."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ CLASSES = 3
 
 
 def settings(seed: int, batch: int, micro_size: int | None = None) -> Train:
-    """The settings of a run of ``train.py:Mine``."""
+    """Return the settings of a run of ``train.py:Mine``."""
     spec = {"batch": {"size": batch, "micro_size": micro_size or "auto"}, "steps": 1, "seed": seed}
     train = Train.model_validate({"task": "causal_lm", "task_args": {}} | spec)
     return train.model_copy(update={"task": "train.py:Mine"})
@@ -43,11 +42,11 @@ class Classify(Task):
         return F.cross_entropy(model(x), y, reduction="sum")
 
 
-# --- what passes
+# --- accepted
 
 
 class Tokens(Classify):
-    """Five predictions per sample, of which between none and five count."""
+    """Five predictions per sample, of which zero to five count."""
 
     def model(self) -> nn.Module:
         return nn.Sequential(nn.Embedding(9, 6), nn.Linear(6, CLASSES))
@@ -117,7 +116,7 @@ class DroppingByHand(Classify):
 
 
 class Images(Classify):
-    """GroupNorm looks at one sample at a time."""
+    """GroupNorm uses one sample at a time."""
 
     def model(self) -> nn.Module:
         return nn.Sequential(
@@ -164,7 +163,7 @@ CORRECT = [
 ]
 
 
-# --- what is refused
+# --- refused
 
 
 class Mean(Classify):
@@ -197,7 +196,7 @@ class ClassWeightedMean(Classify):
 
 
 class ClassWeightedMeanByWeight(WeightedSum):
-    """Its weight() counts what it divides by: only the division is too much."""
+    """Its weight() counts its divisor: only the division is too much."""
 
     def loss(self, model: nn.Module, batch: Any) -> Any:
         return super().loss(model, batch) / self.weight(batch)
@@ -219,7 +218,7 @@ class L1InTheLoss(Classify):
 
 
 class ConstantInTheLoss(Classify):
-    """Changes no gradient, but the loss that is shown."""
+    """Changes no gradient, but the reported loss."""
 
     def loss(self, model: nn.Module, batch: Any) -> Any:
         return super().loss(model, batch) + sum(

@@ -1,4 +1,4 @@
-"""Tasks with state outside of the engine, and tasks that only look as if they had some."""
+"""Tasks with state outside of the engine, and tasks that only seem to have some."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.engine.start_cases import Line, train
 
 
 class Items(Dataset[Any]):
-    """Twelve items with noise; subclasses draw it from somewhere."""
+    """Twelve items with noise; subclasses choose its source."""
 
     def __len__(self) -> int:
         return 12
@@ -98,14 +98,14 @@ class ReseededPerItem(TorchGenerator):
 
 
 class SpawnedPerItem(Items):
-    """As the documentation of ``Task.dataset`` advises."""
+    """As the documentation of ``Task.dataset`` recommends."""
 
     def noise(self, index: int) -> float:
         return float(np.random.default_rng(np.random.randint(2**31)).random())
 
 
 class Given(Line):
-    """Trains on a dataset that it is given."""
+    """Trains on a given dataset."""
 
     def __init__(self, items: Dataset[Any]):
         self.data = items
@@ -181,7 +181,7 @@ class OwnNoise(Line):
 
 
 class Taught(Line):
-    """A mean teacher inside the model, which begins as a copy of the student and is moved by the
+    """Mean teacher inside the model, which begins as a copy of the student and is updated by the
     loss."""
 
     def model(self) -> nn.Module:
@@ -206,7 +206,7 @@ class Taught(Line):
 
 
 class TaughtByData(Taught):
-    """Moves ``.data``, which no version counter shows."""
+    """Updates ``.data``, which no version counter records."""
 
     def move(self, teacher: nn.Module, student: nn.Module) -> None:
         for slow, fast in zip(teacher.parameters(), student.parameters(), strict=True):
@@ -214,7 +214,7 @@ class TaughtByData(Taught):
 
 
 class TaughtByTheTask(Line):
-    """The teacher is the task's, not the model's."""
+    """The teacher belongs to the task instead of the model."""
 
     def model(self) -> nn.Module:
         torch.manual_seed(3)
@@ -274,7 +274,7 @@ class ClampedAfterwards(Line):
         parameter.grad.clamp_(-0.1, 0.1)
 
 
-# --- what is no state of that kind
+# --- no such state
 
 
 class Logging(Line):
@@ -330,7 +330,7 @@ class Tied(Line):
 
 
 def warnings_of(task: Task, folder: Path, ranks: Ranks | None = None, **more: Any) -> list[str]:
-    """The warnings of a short run, those of one on rank 0."""
+    """Return the warnings of a short run, those of one on rank 0."""
     train(task, folder, ranks, **more)
     return [event["message"] for event in events(folder, "warning")]
 

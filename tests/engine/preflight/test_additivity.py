@@ -1,5 +1,5 @@
-"""Contract C40: a loss that is no sum over samples is refused before the first step, with its cause
-by name."""
+"""A loss that is not a sum over samples is refused before the first step, with its cause by
+name."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_task_that_declares_its_dependence_is_not_checked(wrong: type[Task]) -
     assert probed(Declared()) == Checked()
 
 
-# --- what it must not disturb, and what it cannot tell
+# --- side effects, and undecided cases
 
 
 class Counting(Dropping):
@@ -171,7 +171,7 @@ def test_a_task_that_holds_its_model_is_checked_on_the_copy() -> None:
 
 
 class FewWithWeight(Tokens):
-    """The first samples of the run are masked out."""
+    """The first samples of the run are masked."""
 
     weighty = 5
 
@@ -209,7 +209,7 @@ def test_a_batch_without_any_weight_gives_no_result() -> None:
 
 
 class Single(Classify):
-    """Insists on float32."""
+    """Requires float32."""
 
     def loss(self, model: nn.Module, batch: Any) -> Any:
         logits = model(batch[0])
@@ -339,7 +339,7 @@ def test_a_slow_dataset_is_scanned_for_a_short_time(monkeypatch: pytest.MonkeyPa
 
 
 class Popping(Classify):
-    """Changes what it is given, as some collations do."""
+    """Changes its argument, as some collations do."""
 
     def dataset(self, split: str) -> Any:
         tensors = super().dataset(split)
@@ -374,7 +374,7 @@ def test_a_collation_that_changes_its_samples_is_checked() -> None:
 @pytest.mark.contract(40)
 def test_copies_of_the_check_do_not_count_as_training_memory() -> None:
     cpu = torch.device("cpu")
-    held = torch.ones(50_000_000)  # 200 MB, as a probe's copy may have.
+    held = torch.ones(50_000_000)  # 200 MB, as the copy of a model may have.
     at_most = telemetry.peak_bytes(cpu)
     del held
     telemetry.forget_peak(cpu)

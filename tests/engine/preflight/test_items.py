@@ -30,7 +30,7 @@ class KeptAugmentation(Items):
 
 
 class KeptDecoding(Items):
-    """Correct: what it keeps is a function of the index."""
+    """Correct: its cached value is a function of the index."""
 
     def __init__(self) -> None:
         self.kept: dict[int, float] = {}

@@ -1,4 +1,5 @@
-"""State that a loss changes and reads is named before the first step, also where it acts late."""
+"""State that a loss changes and reads is named before the first step, even if its effect is
+late."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def transformer(kind: str) -> nn.Module:
         config = transformers.GPT2Config(vocab_size=11, n_embd=8, n_layer=2, n_head=2)
     elif kind == "llama":
         config = transformers.LlamaConfig(**sizes, intermediate_size=16)
-    elif kind == "bert":  # The true gradient of the bias of its keys is zero.
+    elif kind == "bert":  # The true gradient of the key bias is zero.
         return transformers.BertForMaskedLM(transformers.BertConfig(**sizes, intermediate_size=16))
     else:
         config = transformers.MixtralConfig(

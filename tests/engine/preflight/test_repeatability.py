@@ -1,5 +1,5 @@
-"""State outside of the engine makes a run depend on its layout: it is found before the first step,
-and named."""
+"""State outside of the engine, by which a run depends on its layout, is named before the first
+step."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def test_checks_of_a_loss_leave_no_trace(task: type[Task]) -> None:
 
 
 class Stopping(Taught):
-    """Notes its teacher as the first step finds it."""
+    """Records its teacher at the first step."""
 
     def __init__(self) -> None:
         self.calls, self.found = 0, torch.zeros(0)
@@ -246,7 +246,7 @@ class Stopping(Taught):
 
 
 class MovedTeacher(Stopping):
-    """Its teacher begins elsewhere, so that every masked pass moves it."""
+    """Its teacher begins elsewhere, so that every masked pass changes it."""
 
     def model(self) -> nn.Module:
         model: Any = super().model()
@@ -287,7 +287,7 @@ def test_the_warm_up_restores_buffers_and_generators() -> None:
         assert torch.equal(value, before[name])
 
 
-# --- the probe
+# --- the additivity check
 
 
 class Terms(Line):
@@ -328,7 +328,7 @@ def test_the_term_at_fault_is_named(tmp_path: Path, task: type[Task], said: str)
 
 
 def test_an_accepted_run_is_not_refused_at_its_resume(tmp_path: Path) -> None:
-    """A teacher that equals its student looks as if it were no state; later it does not."""
+    """A teacher that equals its student seems to be no state; later it differs."""
     plan, spec = planned({**OPTIONS, "steps": 6}, 1)
     whole = Taught()
     Trainer(spec, plan, whole, Ranks(), tmp_path / "whole").run()
@@ -344,7 +344,7 @@ def test_an_accepted_run_is_not_refused_at_its_resume(tmp_path: Path) -> None:
 
 def test_a_loss_that_would_be_refused_now_resumes(tmp_path: Path) -> None:
     class Becoming(Line):
-        """Is a sum in its first attempt, and a mean in its second."""
+        """A sum in its first attempt, and a mean in its second."""
 
         mean = False
 

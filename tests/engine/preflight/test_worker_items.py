@@ -1,4 +1,4 @@
-"""Datasets whose items are others in a loader worker: open files, connections, process numbers."""
+"""Datasets whose items differ in a loader worker: open files, connections, process ids."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WORKERS = {"loader": {"workers": 2}}
 
 
 class Rows(Dataset[Any]):
-    """Numbers of a file."""
+    """Numbers from a file."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -39,7 +39,7 @@ class Rows(Dataset[Any]):
             return self.read(file, index)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Close nothing: nothing is open."""
 
     def read(self, file: BinaryIO, index: int) -> Any:
         file.seek(24 * index)
@@ -63,7 +63,7 @@ class Shared(Rows):
 
 
 class Connected(Rows):
-    """Holds a connection that answers alike in every process."""
+    """Holds a connection that gives the same answers in every process."""
 
     def __init__(self, path: Path):
         super().__init__(path)
@@ -74,7 +74,7 @@ class Connected(Rows):
 
 
 class ByProcess(Rows):
-    """Adds the process's number."""
+    """Adds the process id."""
 
     def __getitem__(self, index: int) -> Any:
         x, y = super().__getitem__(index)
@@ -82,7 +82,7 @@ class ByProcess(Rows):
 
 
 class AtHome(Connected):
-    """Works in the process that built it only."""
+    """Works only in the process that built it."""
 
     def __init__(self, path: Path):
         super().__init__(path)

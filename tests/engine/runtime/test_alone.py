@@ -1,4 +1,4 @@
-"""The engine as a person starts it: real processes, from the command line."""
+"""The engine without the service: real processes, started from the command line."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_run_stopped_and_resumed_under_torchrun_ends_bitwise_equal(
     )
     assert 5 < done < 20
     (out / "stop").unlink()
-    # A torn checkpoint, newer than the good ones, is passed over.
+    # A torn checkpoint, newer than the complete ones, is skipped.
     shutil.copytree(out / f"checkpoints/step-{done:08d}", out / "checkpoints/step-00000019")
     (out / "checkpoints/step-00000019/state.pt").write_bytes(b"torn")
     went_on = engine(job(tmp_path / "job"), "--out", out, ranks=2)
@@ -164,7 +164,7 @@ def test_a_run_stopped_and_resumed_under_torchrun_ends_bitwise_equal(
 
 
 def attempt(folder: Path, *, world_size: int, **more: Any) -> Path:
-    """An attempt's folder as an agent prepares it."""
+    """Return the folder of an attempt as an agent prepares it."""
     document = json.loads(job(folder / "code", **more).read_text()) | {"code": {"upload": "0" * 64}}
     spec = read_spec(document | {"resources": {"gpus": world_size}})
     assignment = AssignmentFile(
@@ -194,9 +194,9 @@ def test_a_rank_that_raises_leaves_its_reason_and_the_last_step(tmp_path: Path) 
     assert error["reason"] == "user_error"
     assert error["exception"] == "RuntimeError: the labels of shard 7 are damaged"
     assert "in loss" in error["traceback"]
-    assert error["step"] == 6  # Two slots per step: the 13th call is in step 7.
+    assert error["step"] == 6  # Two micro-batches per step: the 13th call is in step 7.
     other = folder / "errors/rank0.json"
-    # torchrun may have ended rank 0 before it could say that its peer is gone.
+    # torchrun may have ended rank 0 before it could report the end of its peer.
     assert not other.exists() or json.loads(other.read_text())["reason"] == "network"
 
 
@@ -289,7 +289,7 @@ def test_the_own_task_example_learns(tmp_path: Path) -> None:
 def test_many_micro_batches_may_open_more_files_than_the_soft_limit(
     tmp_path: Path,
 ) -> None:
-    """Each tensor of a loader worker is a file while it lives, and two batches of them are there at
+    """Each tensor of a loader worker is a file while it lives, and two batches of them exist at
     once."""
     file = job(
         tmp_path / "job", batch={"size": 200, "micro_size": 1}, steps=2, loader={"workers": 1}

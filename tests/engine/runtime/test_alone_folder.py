@@ -1,5 +1,4 @@
-"""Runs without the service: who may use a folder, and how a run ends that its torchrun or a person
-ends.
+"""Runs without the service: the lock of a folder, and ends caused by torchrun or by a user.
 
 Real processes, as in ``tests.engine.runtime.test_alone``.
 """
@@ -32,7 +31,7 @@ DEADLINE_SECONDS = 120
 
 @contextlib.contextmanager
 def started(file: Path, out: Path, *, ranks: int = 1) -> Iterator[subprocess.Popen[str]]:
-    """A run, once its first step is done; ended with all its processes."""
+    """Yield a run after its first step; end it with all its processes."""
     command = [sys.executable, "-m", "lockstep.engine"]
     if ranks > 1:
         command = [
@@ -87,7 +86,7 @@ def test_a_second_run_in_one_folder_is_refused(tmp_path: Path, ranks: int) -> No
     file, out = endless(tmp_path / "job", loader={"workers": 1}), tmp_path / "out"
     with started(file, out) as first:
         refused = engine(file, "--out", out, ranks=ranks)
-        assert refused.returncode == (2 if ranks == 1 else 1)  # torchrun always leaves with 1.
+        assert refused.returncode == (2 if ranks == 1 else 1)  # torchrun always exits with 1.
         sentence = (
             f"{out} is in use by another run (process {first.pid} on {os.uname().nodename}): wait "
             "until it ends, stop it, or use another folder with --out"
@@ -95,7 +94,7 @@ def test_a_second_run_in_one_folder_is_refused(tmp_path: Path, ranks: int) -> No
         assert refused.stdout == ""
         if ranks == 1:
             assert refused.stderr == f"{sentence}\n"
-        else:  # Ours once, and torchrun's summary, which repeats it.
+        else:  # Once from the engine, and in the summary of torchrun, which repeats it.
             assert refused.stderr.count(sentence) == 2
             assert "engine/__main__.py" not in refused.stderr
         assert not (out / "errors").exists(), "it is the other run's folder"
@@ -122,7 +121,7 @@ def test_a_forked_child_does_not_keep_the_folder_locked(tmp_path: Path) -> None:
     )
     child = psutil.Process(int(done.stdout))
     try:
-        # Another open file of this process is another holder to flock.
+        # For flock, another open file of this process is another holder.
         with (tmp_path / folder_lock.FILE).open() as file:
             until(lambda: _locks(file.fileno()), 30, "the lock is free")
         assert child.is_running()

@@ -1,5 +1,5 @@
-"""What a run without the service prints when it fails: the reason once, last, and without the
-engine's frames.
+"""Failure of a run without the service: its reason is printed once, last, and without the engine's
+frames.
 
 Real processes, as in ``tests.engine.runtime.test_alone``.
 """
@@ -17,11 +17,11 @@ from tests.engine.runtime.test_alone import engine, job
 MISSING = "task.py has no class 'Missing'; its tasks: Fit"
 MEAN = "the mean of the micro-batch"
 TWO_RANKS_LINES_MAX = 60
-"""Of torchrun's own log, traceback and summary, with our lines among them."""
+"""From torchrun's log, traceback and summary, which contain lines of the engine."""
 
 
 def broken(folder: Path, old: str, new: str, **more: object) -> Path:
-    """A job whose task has one line changed."""
+    """Write a job whose task has one line changed."""
     file = job(folder, **more)
     task = folder / "task.py"
     assert old in task.read_text()
@@ -87,7 +87,7 @@ def test_a_rank_that_lost_a_silent_peer_prints_one_line(tmp_path: Path) -> None:
     done = engine(lost, "--out", tmp_path / "out", ranks=2)
     assert done.returncode == 1
     ours = [line for line in done.stderr.splitlines() if line.startswith("rank ")]
-    # torchrun may have ended rank 0 before it could say so.
+    # torchrun may have ended rank 0 before it could report that.
     assert len(ours) <= 1
     assert all(line.startswith("rank 0 lost the other ranks: RuntimeError: ") for line in ours)
     assert "engine/" not in done.stderr

@@ -1,4 +1,4 @@
-"""Model FLOPs: counted, and held against the formula of the papers."""
+"""Model FLOPs: counted, and compared with the formula of the papers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def gpt_flops_per_token(backend: SDPBackend) -> float:
 
 
 def formula() -> float:
-    """6 N + 12 L H Q T of PaLM's appendix B; N without what only looks up or normalises."""
+    """Return 6 N + 12 L H Q T of appendix B of PaLM; N without parameters for lookup or
+    normalisation alone."""
     model = CausalLM(context=CONTEXT, layers=LAYERS, heads=HEADS, width=WIDTH).model()
     products = sum(
         p.numel()

@@ -13,7 +13,7 @@ from lockstep.engine.runtime.spool import Spool
 
 
 class Disk:
-    """``os.write`` with a limit of space."""
+    """``os.write`` with limited space."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.free = 10**9

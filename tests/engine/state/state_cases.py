@@ -194,7 +194,7 @@ class Phase(Enum):
 
 
 class Containers(Stateful):
-    """A named tuple, a deque, a Counter, an order, numbers of numpy, an Enum, sets."""
+    """A named tuple, a deque, a Counter, an ordered dict, numbers of numpy, an Enum, sets."""
 
     def __init__(self) -> None:
         self.pair = Pair(0, torch.zeros(1))
@@ -345,7 +345,7 @@ SAVED = (
 
 
 class Edited(Counted):
-    """A number of the constructor that a person changes between two attempts."""
+    """A number of the constructor that the user changes between two attempts."""
 
     factor = 1.0
 

@@ -1,4 +1,4 @@
-"""The inventory of state puts back and restores whatever a task may hold, and runs none of its
+"""The inventory of state saves and restores all values that a task may hold, and runs none of its
 code."""
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ def test_stored_state_makes_a_new_task_equal(kind: type[Held]) -> None:
     again, other = built(kind)
     assert other.restore(document, Ranks()) == {}
     assert mark(again.read()) == mark(task.read())
-    # And the new task's own checkpoint holds the same.
+    # The new task's own checkpoint holds the same.
     assert mark(other.stored(Ranks())["entries"]) == mark(document["entries"])
 
 

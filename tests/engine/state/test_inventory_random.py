@@ -1,7 +1,7 @@
 """The inventory with random state: a resume is equal, shared objects included, or it is named.
 
-A seed makes a tree of containers, objects, tensors and arrays in which some values are shared.
-The reference is the tree's own picture: each object by the order of its first visit.
+A seed creates a tree of containers, objects, tensors and arrays in which some values are shared.
+The reference is a picture of the tree: each object by the order of its first visit.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Maker:
         return made
 
     def change(self, target: Any) -> None:
-        """Change one value in place; one that cannot change stays."""
+        """Change one value in place; an immutable one stays."""
         if isinstance(target, Tensor | np.ndarray):
             target += 1
         elif isinstance(target, Counter):
@@ -135,7 +135,7 @@ class Maker:
 
 
 class Picture:
-    """A value as text, where a second visit of an object is its number."""
+    """Represents a value as text, where a second visit of an object is its number."""
 
     def __init__(self) -> None:
         self._met: dict[int, int] = {}

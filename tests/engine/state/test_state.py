@@ -17,7 +17,7 @@ from tests.engine.state.state_cases import Ended, ended
 
 
 def apart(whole: Ended, again: Ended) -> float:
-    """Largest relative difference of the weights at the end."""
+    """Return the largest relative difference of the weights at the end."""
     return max(
         float((again.weights[name] - value).abs().max() / value.abs().max())
         for name, value in whole.weights.items()
@@ -27,7 +27,7 @@ def apart(whole: Ended, again: Ended) -> float:
 def resumed(
     kind: Any, folder: Path, pool: Pool | None = None, world_size: int = 1, **more: Any
 ) -> tuple[Ended, Ended]:
-    """A run of eight steps, and one that resumes from its checkpoint of step 4."""
+    """Run eight steps, and resume the checkpoint of step 4; return both ends."""
 
     def run(name: str, size: int, options: dict[str, Any]) -> Ended:
         if pool is None or size == 1:

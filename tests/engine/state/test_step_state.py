@@ -1,5 +1,4 @@
-"""The state of a step is put back whatever a pass did to them, and left alone where it did
-nothing."""
+"""The state of a step is restored after any change in a pass, and is not touched otherwise."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ def model() -> Model:
 
 @pytest.fixture
 def buffers(model: Model) -> StepState:
-    """Once the warm-up has been through the model."""
+    """Return the buffers after the warm-up."""
     before = values(model)
     kept = StepState(Inventory(model, Task()))
     with kept.warm_up():
@@ -81,7 +80,7 @@ def test_a_repeated_step_counts_once_and_a_refused_one_never(
         buffers.end(refused=refused if number == 2 else False)
     steps = 1 if refused else 2
     assert (model.added.tolist(), int(model.replaced)) == ([steps, steps], steps)
-    # Where only the device knows that the step was refused, numbers of the host stay.
+    # If only the device has the refusal of the step, numbers of the host stay.
     assert model.passes == (1 if refused is True else 2)
     assert int(model.inner.num_batches_tracked) == steps
     assert bool(model.inner.running_mean.isfinite().all()) == bool(refused)

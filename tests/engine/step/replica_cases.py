@@ -1,5 +1,4 @@
-"""Ranks that build or hold another model than the others: what the pool runs for contract C22 and
-C23."""
+"""Ranks that build or hold another model than the others, for ranks of the pool."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ def net(**changes: Any) -> nn.Module:
 
 
 def differing(ranks: Ranks, kind: str, odd: int) -> None:
-    """A start at which one rank has built something of its own."""
+    """Start with a different model on one rank."""
     changes: dict[str, Any] = {}
     if ranks.rank == odd:
         changes = {
@@ -46,7 +45,7 @@ def differing(ranks: Ranks, kind: str, odd: int) -> None:
 
 
 def under_ddp_alone(ranks: Ranks) -> dict[str, torch.Tensor]:
-    """The gradient of a model whose layers stand in another order on rank 1."""
+    """Return the gradient of a model whose layers have another order on rank 1."""
     model = net(order="acb" if ranks.rank else "abc")
     model.forward = lambda x: model["c"](model["b"](x)).sum()  # type: ignore[index, method-assign]
     model["a"].requires_grad_(False)  # type: ignore[index]
@@ -60,7 +59,7 @@ def under_ddp_alone(ranks: Ranks) -> dict[str, torch.Tensor]:
 
 
 def nudge(parameter: torch.Tensor) -> None:
-    """Move one number to its neighbour."""
+    """Change one number to its neighbour."""
     with torch.no_grad():
         first = parameter.view(-1)[:1]
         first.copy_(torch.nextafter(first, torch.full_like(first, math.inf)))
@@ -68,7 +67,7 @@ def nudge(parameter: torch.Tensor) -> None:
 
 @contextlib.contextmanager
 def swapped_on_the_last_rank() -> Iterator[None]:
-    """Two layers of equal shapes, registered in another order on one rank."""
+    """Two layers of equal shapes, registered in another order on the last rank."""
     initial, rank = toy.initial, torch.distributed.get_rank()
 
     def swapped(which: Toy) -> Any:
@@ -83,7 +82,7 @@ def swapped_on_the_last_rank() -> Iterator[None]:
 
 @contextlib.contextmanager
 def nudged(rank: int, step: int, name: str) -> Iterator[None]:
-    """One number of one rank moves to its neighbour after ``step``."""
+    """Change one number of one rank to its neighbour after ``step``."""
     counted = [0]
 
     def moved(optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -126,7 +125,7 @@ def never_compared() -> Iterator[None]:
 
 
 def intervals(ranks: Ranks, step_seconds: list[float], cost_seconds: list[float]) -> list[int]:
-    """Steps after which a run of 300 would compare, with a clock that a test moves."""
+    """Return the steps after which a run of 300 compares, with a clock that the test sets."""
     now = [0.0]
     check = ReplicaCheck(net(), ranks, clock=lambda: now[0])
     spent = replicas.fingerprints

@@ -1,4 +1,4 @@
-"""Contract C9, C10: number of collectives per step, counted by torch's profiler."""
+"""Number of collectives per step, counted by torch's profiler."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def per_step(
     toy: Toy = TOY,
     **more: Any,
 ) -> int:
-    """All-reduces that one more optimizer step costs: the difference between a run of 6 steps and
-    one of 2."""
+    """Return the all-reduces of one more optimizer step: the difference between a run of 6 steps
+    and one of 2."""
     counts = []
     for steps in (2, 6):
         options = {

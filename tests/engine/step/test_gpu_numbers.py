@@ -1,5 +1,5 @@
-"""Precision and non-finite steps on a CUDA device: masked there, read a step late, and the host
-never waits.
+"""Precision and non-finite steps on a CUDA device: masked there and read one step late, while the
+host never waits.
 
 One device is enough, and one rank in this process.
 """
@@ -110,7 +110,7 @@ def test_an_overflow_on_the_device_repeats_the_batch(
 
 
 class Quiet(ToyTask):
-    """Notes no ids, which it would have to read from the device."""
+    """Records no ids, which it would have to read from the device."""
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         loss: Tensor = ((model(batch[1]) - batch[2]) ** 2 * batch[3]).sum()
@@ -118,7 +118,7 @@ class Quiet(ToyTask):
 
 
 def synchronisations(folder: Path, **more: Any) -> int:
-    """Times that the host waited for the stream in a whole run."""
+    """Count the waits of the host for the stream in a whole run."""
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     with (
         mock.patch.object(cases, "toy_task", return_value=Quiet(Toy(double=False))),

@@ -1,5 +1,4 @@
-"""Contract C1–C6: the gradient and the weights are those of one process that ran the whole
-batch."""
+"""Gradient and weights equal those of one process that ran the whole batch."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ def spec(size: int, micro: int, **more: Any) -> dict[str, Any]:
 
 
 def sizes(options: dict[str, Any], toy: Toy) -> list[int]:
-    """Samples of each batch of a run."""
+    """Return the number of samples of each batch of a run."""
     size = options["batch"]["size"]
     if "steps" in options:
         return [size] * options["steps"]
@@ -41,7 +40,7 @@ def sizes(options: dict[str, Any], toy: Toy) -> list[int]:
 def run(
     pool: Pool, folder: Path, toy: Toy, options: dict[str, Any], world_size: int, mutate: Any = None
 ) -> tuple[list[Seen], Expected]:
-    """The engine's run, and the reference's on the same batches."""
+    """Run the engine, and the reference on the same batches."""
     seen = pool.run(cases.train, toy, options, folder, mutate, world_size=world_size)
     batches = batches_of(
         [one.micro_batches for one in seen], sizes(options, toy), options["batch"]["micro_size"]
@@ -172,7 +171,7 @@ def test_division_by_k_fails_this_check_in_the_last_batch(pool: Pool, tmp_path: 
 
 @pytest.mark.contract(5)
 def test_a_micro_batch_and_a_rank_of_weight_zero_add_nothing(pool: Pool, tmp_path: Path) -> None:
-    # Micro-batches of one: every other slot has no weight, and with 4 samples on 4 ranks whole
+    # Micro-batches of one: every second one has no weight, and with 4 samples on 4 ranks whole
     # ranks have none.
     seen, expected = run(pool, tmp_path, Toy(masked="odd"), spec(4, 1, steps=20), 4)
     counts = [sum(1 for one in seen if one.micro_batches[step][0] % 2) for step in range(20)]
@@ -226,7 +225,8 @@ def test_batches_without_weight_change_neither_momentum_nor_weights(
 def test_a_rank_with_an_empty_micro_batch_keeps_its_buffers(
     pool: Pool, tmp_path: Path, world_size: int
 ) -> None:
-    # World size + 1 samples, one at a time: rank 0 runs two, the others one and an empty slot.
+    # World size + 1 samples, one at a time: rank 0 runs two, the others one and an empty
+    # micro-batch.
     options = spec(world_size + 1, 1, steps=5)
     toy = Toy(buffer=True)
     seen, expected = run(pool, tmp_path, toy, options, world_size)

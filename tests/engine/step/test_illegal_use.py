@@ -1,4 +1,4 @@
-"""Contract C21: whoever steps, zeroes or differentiates while a batch is accumulated is told so."""
+"""An update, a zeroed gradient or a backward during the accumulation of a batch is an error."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ Act = Callable[[Any, nn.Module, torch.Tensor], None]
 
 
 class Meddling(ToyTask):
-    """Does something of its own in its loss, from the given micro-batch on."""
+    """Adds an operation of its own to its loss, from the given micro-batch on."""
 
-    batch_dependent = True  # Or the probe would find it out first.
+    batch_dependent = True  # Otherwise the additivity check would refuse it first.
 
     def __init__(self, act: Act, first: int):
         super().__init__(Toy())

@@ -1,5 +1,4 @@
-"""Contract C16, C18, C19: the logged norm, rate and loss are the whole batch's, and where the time
-went adds up."""
+"""The logged norm, rate and loss are those of the whole batch, and the times of a step add up."""
 
 from __future__ import annotations
 

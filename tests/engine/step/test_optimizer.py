@@ -1,5 +1,4 @@
-"""The optimizer: which kernel moves the weights, what state it starts with, and what happens when
-memory ends."""
+"""Optimizer: the kernel of the update, its initial state, and a shortage of memory."""
 
 from __future__ import annotations
 

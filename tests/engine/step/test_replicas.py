@@ -1,5 +1,4 @@
-"""Contract C22, C23: all ranks hold the same model, at the start and ever after, or the run ends
-with a name."""
+"""All ranks hold the same model, at the start and later, or the run ends with a name."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-# --- C22
+# --- at the start
 
 
 STARTS = {
@@ -76,7 +75,7 @@ def test_ddp_alone_mixes_up_layers_of_equal_shapes(pool: Pool) -> None:
     assert not torch.equal(gradients[0]["b.weight"], gradients[1]["b.weight"])
 
 
-# --- C23
+# --- during a run
 
 
 @pytest.mark.contract(23)
@@ -103,8 +102,8 @@ def test_one_bit_on_one_rank_is_reported_by_parameter_and_rank(
             world_size=world_size,
         )
     assert caught.value.reason == "diverged"
-    # One number moves the others in the steps up to the next comparison, in the order of the
-    # gradient's backward.
+    # One changed number changes the others in the steps until the next comparison, in the order of
+    # the gradient's backward.
     assert str(caught.value).startswith(
         "after step 20 the model is no longer the same on all ranks: "
     )
@@ -184,7 +183,7 @@ def test_rows_that_change_places_change_the_fingerprint() -> None:
 
 @pytest.mark.contract(23)
 def test_ranks_compare_at_agreed_steps_within_half_a_percent(pool: Pool) -> None:
-    # The second rank's clock is another one; rank 0's decides for both.
+    # The second rank has another clock; that of rank 0 decides for both.
     one, other = pool.run(replica_cases.intervals, [1.0, 5.0], [0.0975, 3.0], world_size=2)
     assert one == other
     assert one[:2] == [FIRST_STEPS, 2 * FIRST_STEPS]

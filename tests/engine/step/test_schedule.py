@@ -1,4 +1,4 @@
-"""The learning rate at the places where a schedule is easily off by one."""
+"""The learning rate at the steps where a schedule is easily off by one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Contract C11: a gradient that did not reach the other ranks is found before the optimizer moves.
+"""A gradient that did not reach the other ranks is found before the optimizer updates.
 
-torch's DDP lets such a step pass in silence, and the ranks part ways. The engine repeats the step
-with the gradients reduced after the last backward, where a rank may lack some of them.
+DDP of torch accepts such a step without an error, and the ranks diverge. The engine repeats the
+step with the gradients reduced after the last backward, where a rank may lack some of them.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ OPTIONS: dict[str, Any] = {
     "optimizer": {"name": "sgd", "lr": 0.1},
     "strategy": {"bucket_cap_mb": 1e-3},
 }
-# Wide enough for several buckets: what is on its way already, and what is not, are then different
-# things.
+# Wide enough for several buckets: some are in flight already, and others are not.
 TOY = Toy(width=200)
 
 
@@ -58,7 +57,7 @@ def test_a_parameter_without_gradient_in_an_earlier_micro_batch_is_accepted(
 
 @pytest.mark.contract(11)
 def test_without_the_check_the_ranks_diverge(pool: Pool, tmp_path: Path) -> None:
-    # Another check finds it, before the checkpoint: after the step.
+    # Another check finds it before the checkpoint: after the step.
     with pytest.raises(
         EngineError, match="after step 2 the model is no longer the same on all ranks"
     ) as caught:

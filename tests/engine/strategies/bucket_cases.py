@@ -1,7 +1,7 @@
-"""What the ranks of the pool do for ``tests.engine.strategies.test_buckets``: train a toy, and note where the gradients lie
-at each update.
+"""Runs of the pool's ranks for ``tests.engine.strategies.test_buckets``: a toy, with the addresses
+of the gradients at each update.
 
-Not here: what is expected (``tests.engine.strategies.test_buckets``).
+Not here: the required results (``tests.engine.strategies.test_buckets``).
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from tests.engine.toy import Toy
 
 
 class Lies(NamedTuple):
-    """One step's gradients."""
+    """Gradients of one step."""
 
     count: int
     storages: frozenset[int]
-    """Addresses of the memory that they are parts of."""
+    """Addresses of the storages that contain them."""
 
 
 def where_gradients_lie(
     ranks: Ranks, settings: dict[str, Any], folder: Path
 ) -> tuple[list[Lies], list[str]]:
-    """At each update; and the parameters that had a gradient at the end."""
+    """Return the addresses at each update, and the parameters that had a gradient at the end."""
     found: list[Lies] = []
 
     def look(optimizer: torch.optim.Optimizer, *_: Any) -> None:

@@ -1,5 +1,4 @@
-"""What ranks are asked to do about compressed gradients: one layer's, step by step, and memories
-that forget."""
+"""Runs of ranks with compressed gradients: one layer's, step by step, and lost error feedback."""
 
 from __future__ import annotations
 
@@ -34,8 +33,8 @@ def steps(
     forget: bool = False,
     mend: bool = True,
 ) -> list[torch.Tensor]:
-    """What PowerSGD makes of one layer's gradient; each step's is the same on its rank, times a
-    factor."""
+    """Return PowerSGD's results for one layer's gradient; each step's is the same on its rank,
+    times a factor."""
     layer = torch.nn.Linear(COLUMNS, ROWS, bias=False)
     torch.nn.init.zeros_(layer.weight)
     options = Strategy(compression="powersgd", powersgd_start_step=0, powersgd_rank=powersgd_rank)
@@ -57,7 +56,7 @@ def steps(
 
 @contextlib.contextmanager
 def not_restored(*parts: str) -> Iterator[None]:
-    """A run that resumes without some parts of the memory."""
+    """Resume a run without some parts of the error feedback."""
     load = PowerSGD.load_extra
 
     def partly(self: PowerSGD, state: dict[str, Any]) -> None:
@@ -68,7 +67,7 @@ def not_restored(*parts: str) -> Iterator[None]:
 
 
 def weightless(step: int, *, batch_size: int, size: int, seed: int = 1337) -> Any:
-    """A dataset in which every sample of one batch (``step`` counts from 0) is masked."""
+    """Dataset in which every sample of one batch (``step`` counts from 0) is masked."""
 
     def masked(x: Tensor, y: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return x, y, torch.zeros_like(mask)
@@ -77,7 +76,7 @@ def weightless(step: int, *, batch_size: int, size: int, seed: int = 1337) -> An
 
 
 def without_numbers(step: int, *, batch_size: int, size: int, seed: int = 1337) -> Any:
-    """A dataset in which the targets of one batch are NaN."""
+    """Dataset in which the targets of one batch are NaN."""
 
     def spoilt(x: Tensor, y: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return x, torch.full_like(y, math.nan), mask

@@ -1,5 +1,4 @@
-"""What the ranks of the pool are asked about shards: sizes, what is left whole, and what is
-refused."""
+"""Observations of shards on ranks of the pool: sizes, unsharded parameters, and refusals."""
 
 from __future__ import annotations
 
@@ -24,8 +23,8 @@ from tests.engine.toy import Toy, ToyTask
 
 
 def sizes(ranks: Ranks) -> tuple[int, int]:
-    """Numbers in this rank's parameters, gradients and moments after a step; and in the whole
-    model's parameters."""
+    """Return the numbers in this rank's parameters, gradients and moments after a step, and in the
+    whole model's parameters."""
     task = ToyTask(Toy(blocks=4, width=32))
     model = task.model()
     whole = sum(parameter.numel() for parameter in model.parameters())
@@ -44,8 +43,8 @@ def sizes(ranks: Ranks) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def left_out(name: str, *, rank: int | None, last: bool) -> Iterator[None]:
-    """The model of ``rank`` (None: of all) has no gradient for a parameter in its last slot of each
-    step, or in the others."""
+    """Leave the model of ``rank`` (None: of all) without a gradient for a parameter in its last
+    micro-batch of each step, or in the others."""
     forward = Objective.forward
 
     def partly(self: Objective, batch: Any, scales: Any, *, penalize: bool) -> Any:
@@ -61,7 +60,7 @@ def left_out(name: str, *, rank: int | None, last: bool) -> Iterator[None]:
 
 
 def left_whole(ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path) -> list[str]:
-    """Parameters that are not sharded after a run."""
+    """Return the parameters that are not sharded after a run."""
     built: list[nn.Module] = []
     build = ToyTask.model
 
@@ -75,7 +74,7 @@ def left_whole(ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path) -
 
 
 class Shrinking(ToyTask):
-    """With a penalty on all parameters, those of blocks too, which are sharded outside of the
+    """Has a penalty on all parameters, including those of blocks, which are sharded outside of the
     block's forward."""
 
     def penalty(self, model: nn.Module) -> torch.Tensor:
@@ -95,7 +94,7 @@ def penalized(ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path) ->
 
 
 def refusal(ranks: Ranks, what: str) -> str:
-    """What is said to a model or a task that cannot be sharded."""
+    """Return the refusal of a model or a task that cannot be sharded."""
     toy = Toy(blocks=2)
     task = Peeking(toy) if what == "peeking" else ToyTask(toy)
     model = task.model()

@@ -1,5 +1,5 @@
-"""What ranks are asked to do about particular strategies: models that differ, optimizers looked
-into, GPUs pretended."""
+"""Runs of ranks for particular strategies: models that differ, states of optimizers, simulated
+GPUs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.engine.toy import Net, Toy, toy_task
 
 
 def wrapped_by_hand(ranks: Ranks, kind: str, odd: int) -> None:
-    """A start at which one rank has built something of its own."""
+    """Start with a different model on one rank."""
     changes: dict[str, Any] = {}
     if ranks.rank == odd:
         changes = {
@@ -47,7 +47,7 @@ def wrapped_by_hand(ranks: Ranks, kind: str, odd: int) -> None:
 def buffers_of_rank_0(
     ranks: Ranks, wrapper: Callable[[Objective, Ranks, Strategy], Any]
 ) -> list[float]:
-    """A buffer that each rank starts with in its own way."""
+    """Start with a buffer that differs on each rank."""
     model = net()
     model.register_buffer("own", torch.full((2,), float(ranks.rank)))
     odd = {
@@ -70,8 +70,8 @@ def buffers_of_rank_0(
 
 
 def messages_of_a_step(ranks: Ranks) -> list[str]:
-    """Reduce gradients of two number formats, one of them missing; returns the formats of what was
-    sent."""
+    """Reduce gradients of two number formats, one of them missing; return the formats of the
+    messages."""
     wide, narrow = nn.Parameter(torch.ones(2, 3)), nn.Parameter(torch.ones(4, dtype=torch.float64))
     spare, idle = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(5))
     reduction = FlatReduction([wide, narrow, spare, idle], ranks)
@@ -98,7 +98,7 @@ def messages_of_a_step(ranks: Ranks) -> list[str]:
 
 @contextlib.contextmanager
 def sum_without_division() -> Iterator[None]:
-    """The sum over the ranks where the mean is due."""
+    """Sum over the ranks in place of the mean."""
     finish = Manual.finish_reduction
 
     def undivided(self: Manual) -> bool:
@@ -174,9 +174,9 @@ class _Chunks:
 
 @contextlib.contextmanager
 def pretended_gpus(count: int) -> Iterator[None]:
-    """Let data_parallel share a micro-batch out over so many copies on the CPU.
+    """Let data_parallel divide a micro-batch over a number of copies on the CPU.
 
-    Torch's own scatter decides what each copy gets. Copies share the parameters themselves, which
+    Torch's own scatter decides the part of each copy. Copies share the parameters themselves, which
     add up their gradients as the broadcast's backward does on devices.
     """
 
@@ -201,7 +201,7 @@ def pretended_gpus(count: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def averaged_copies() -> Iterator[None]:
-    """The mean of the copies' objectives, as a DataParallel of losses that are means has it."""
+    """Return the mean of the copies' objectives, as a DataParallel of mean losses has it."""
     gather = SummedDataParallel.gather
 
     def mean(self: SummedDataParallel, outputs: Any, device: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Where gradients lie under ``ddp`` and ``zero1``: in the buckets that are sent, unless a spec
-wants copies.
+"""Gradients under ``ddp`` and ``zero1`` lie in the buckets that are sent, unless a spec selects
+copies.
 
-Not here: that training is the same either way (``tests.engine.strategies.test_strategies``), and what it takes
+Not here: equal training with both (``tests.engine.strategies.test_strategies``), and their memory
 (``tests.engine.memory.test_forecast``).
 """
 

@@ -1,5 +1,4 @@
-"""Contract C20: what compression of gradients changes, and that its memory is part of a run's
-state."""
+"""Compression of gradients: its error, and its error feedback as a part of a run's state."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ OPTIONS: dict[str, Any] = {
     "clip_grad_norm": None,
 }
 WIDE = Toy(items=33, double=False, width=64)
-"""Its first layer is 64 × 3: large enough for a product of thin matrices to be smaller."""
+"""Its first layer is 64 × 3: large enough for a smaller product of thin matrices."""
 TOLERANCE = {"fp16": 1e-3, "bf16": 1e-2}
 """Of a gradient's 2-norm: two to three roundings to 11 and 8 binary digits."""
 
@@ -56,7 +55,7 @@ def powersgd(start: int, **more: Any) -> dict[str, Any]:
 def test_compressed_gradients_are_exact_to_their_rounding(
     pool: Pool, tmp_path: Path, kind: str, world_size: int, micro: int
 ) -> None:
-    # With twelve slots as with two: what a rank accumulates stays float32.
+    # With twelve micro-batches as with two: the accumulation of a rank stays in float32.
     options = OPTIONS | {"batch": {"size": 12, "micro_size": micro}, "steps": 1}
     plain = pool.run(cases.train, WIDE, options, tmp_path / "plain", world_size=world_size)
     rounded = pool.run(
@@ -106,7 +105,7 @@ def test_every_rank_gets_the_same_gradient_from_powersgd(pool: Pool, tmp_path: P
         assert distance(one.weights, seen[0].weights) == 0
 
 
-# --- the memory
+# --- error feedback
 
 
 def mean_gradient(world_size: int) -> torch.Tensor:
@@ -230,7 +229,7 @@ def test_a_resumed_run_is_bitwise_equal(
     check_bitwise(whole, again, tmp_path)
 
 
-# Without its P, Q is drawn anew; with P alone torch would look for a Q that is not there.
+# Without its P, Q is drawn again; with P alone torch would need a Q that does not exist.
 @pytest.mark.contract(20)
 @pytest.mark.parametrize("parts", [("error",), ("p", "q"), ("steps",)], ids="+".join)
 def test_dropping_a_part_of_the_error_feedback_fails_this_check(
@@ -276,7 +275,7 @@ def test_other_buckets_drop_the_error_feedback(pool: Pool, tmp_path: Path) -> No
     assert any("its gradients are in other buckets" in message for message in said)
 
 
-# --- steps that go wrong
+# --- steps that fail
 
 
 @pytest.mark.contract(36)

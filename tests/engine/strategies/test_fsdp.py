@@ -1,5 +1,5 @@
-"""Strategy fsdp beyond what every strategy must do: repeated blocks, shards, and forwards in which
-ranks meet."""
+"""Properties of fsdp beyond those of every strategy: repeated blocks, shards, and collectives in
+forward."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_blocks_gathered_one_at_a_time_have_the_batch_gradient(
 
 
 def collectives(pool: Pool, folder: Path, micro: int, mutate: Any = None) -> dict[str, int]:
-    """Of a run of two steps, by kind."""
+    """Return the collectives of a run of two steps, by kind."""
     options = spec(8, micro, steps=2, **SHARDED)
     return pool.run(cases.train, DEEP, options, folder / str(micro), mutate, True, world_size=2)[
         0
@@ -71,10 +71,11 @@ def test_gradients_are_reduced_once_and_parameters_gathered_per_micro_batch(
 ) -> None:
     one, four = collectives(pool, tmp_path, 4), collectives(pool, tmp_path, 1)
     assert one["gloo:all_reduce"] == four["gloo:all_reduce"]
-    # Three slots more in each of two steps: three blocks in forward and again in backward, and the
-    # rest once.
+    # Three micro-batches more in each of two steps: three blocks in forward and again in backward,
+    # and the rest once.
     assert four["gloo:all_gather"] - one["gloo:all_gather"] == 2 * 3 * (3 + 3 + 1)
-    # The check would find a reduction of the three blocks and the rest in each of these slots.
+    # The check would find a reduction of the three blocks and the rest in each of these
+    # micro-batches.
     always = collectives(pool, tmp_path / "always", 1, mutants.reduced_in_every_slot)
     assert always["gloo:all_reduce"] - four["gloo:all_reduce"] == 2 * 3 * 4
 
@@ -83,7 +84,9 @@ def test_each_rank_holds_its_shard_of_parameters_gradients_and_moments(pool: Poo
     found = pool.run(fsdp_cases.sizes, world_size=4)
     whole = found[0][1]
     assert sum(kept for kept, _ in found) == 4 * whole
-    assert max(kept for kept, _ in found) < 4 * whole * 0.27  # A quarter, and what does not divide.
+    assert (
+        max(kept for kept, _ in found) < 4 * whole * 0.27
+    )  # A quarter, and a remainder.
 
 
 @pytest.mark.contract(11)
@@ -92,8 +95,8 @@ def test_each_rank_holds_its_shard_of_parameters_gradients_and_moments(pool: Poo
 def test_a_parameter_unused_in_a_micro_batch_is_reduced(
     pool: Pool, tmp_path: Path, rank: int | None, last: bool
 ) -> None:
-    # Six samples and three slots per rank. The same is left out under manual, which counts it as
-    # zero by construction.
+    # Six samples and three micro-batches per rank. The same is left out under manual, which counts
+    # it as zero by construction.
     lacking = partial(fsdp_cases.left_out, "scale", rank=rank, last=last)
     options = spec(12, 2, steps=4) | {"optimizer": OPTIMIZERS["adamw"]}
     found = pool.run(
@@ -144,7 +147,7 @@ def test_a_run_resumes_on_other_ranks_and_strategies(pool: Pool, tmp_path: Path)
 def test_an_evaluation_with_equal_forwards_counts_every_item_once(
     pool: Pool, tmp_path: Path
 ) -> None:
-    # Shares of 3, 2 and 2 items in micro-batches of 2: two on rank 0, one on the others, which run
+    # Shards of 3, 2 and 2 items in micro-batches of 2: two on rank 0, one on the others, which run
     # one more.
     toy = Toy(items=7, blocks=2)
     options = spec(6, 2, steps=4, eval={"every_steps": 2}, **SHARDED)

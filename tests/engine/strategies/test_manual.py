@@ -1,5 +1,4 @@
-"""Contract C13: data parallelism by hand equals torch DDP; and what it does better with a gradient
-that does not come."""
+"""Data parallelism by hand equals torch DDP, and also handles a missing gradient."""
 
 from __future__ import annotations
 

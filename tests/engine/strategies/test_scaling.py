@@ -1,4 +1,4 @@
-"""What ``domain.training.scaling`` says of the strategies is what their classes say.
+"""``domain.training.scaling`` agrees with the classes of the strategies.
 
 Not here: the sentences (``tests.domain.test_scaling``).
 """

@@ -1,6 +1,6 @@
-"""What every strategy must do, and what each of them promises beyond that.
+"""Properties of every strategy, and the additional guarantees of each.
 
-A strategy joins by a line in ``STRATEGIES``: the tests then hold it to what the line says.
+A strategy is added by a line in ``STRATEGIES``: the tests then check the properties in that line.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from tests.engine.toy import Toy, initial
 
 @dataclass(frozen=True)
 class Kept:
-    """A strategy's section of the spec, and what it keeps of the contract."""
+    """A strategy's section of the spec, and the contract items that it keeps."""
 
     section: dict[str, Any]
     per_step: Callable[[int], dict[str, int]] = lambda world_size: {"gloo:all_reduce": 2}
-    """Collectives that one more step costs on so many ranks, by kind: gradients, control, and what
-    else there is."""
+    """Collectives of one more step on a number of ranks, by kind: gradients, control, and
+    others."""
     per_slot: dict[str, int] = field(default_factory=dict)
-    """... and those that each micro-batch costs."""
+    """The same for each micro-batch."""
     gradients: bool = True
-    """Whether every rank's optimizer gets the whole batch's gradient, of all parameters."""
+    """True if every rank's optimizer gets the whole batch's gradient, of all parameters."""
 
 
 STRATEGIES = {
@@ -54,8 +54,7 @@ STRATEGIES = {
     "zero1": Kept(
         {"name": "zero1"}, lambda world_size: {"gloo:all_reduce": 2, "gloo:broadcast": world_size}
     ),
-    # Gloo scatters what it has reduced as a whole. The third is the norm, of which each rank has a
-    # part.
+    # Gloo scatters a whole reduced tensor. The third is the norm, of which each rank has a part.
     "fsdp": Kept(
         {"name": "fsdp"}, lambda world_size: {"gloo:all_reduce": 3}, {"gloo:all_gather": 1}
     ),

@@ -1,4 +1,4 @@
-"""``zero1``: the optimizer's state is shared out, and nothing else about a run changes."""
+"""``zero1``: the optimizer's state is sharded, and nothing else about a run changes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_each_rank_holds_only_its_shard_of_the_moments(pool: Pool, tmp_path: Pat
     whole = plain[0]["inside"]
     assert whole == 2 * plain[0]["parameters"], "AdamW has two moments per parameter"
     assert sum(one["inside"] for one in shared) == whole
-    # Whole parameters are dealt out: the largest of them here is 60 % of the model.
+    # Whole parameters are assigned: the largest of them here is 60 % of the model.
     assert max(one["inside"] for one in shared) <= 0.62 * whole
     assert [one["gathered"] for one in shared] == [0, 0], (
         "what was gathered for a checkpoint is gone after it"

@@ -1,4 +1,5 @@
-"""Tasks for ``tests.engine.strategies.test_trained_models``, in a module that the pool's ranks can import."""
+"""Tasks for ``tests.engine.strategies.test_trained_models``, in a module that the pool's ranks can
+import."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ class WithEmpty(Scaled):
 
 
 class Empty(Line):
-    """A parameter without numbers, such as the embedding of no further tokens."""
+    """Parameter without numbers, such as the embedding of no additional tokens."""
 
     def model(self) -> nn.Module:
         return WithEmpty()
@@ -65,7 +66,7 @@ class Synchronised(Line):
 
 
 class Penalized(Line):
-    """A penalty on the gradient with respect to the inputs, through two blocks."""
+    """Penalty on the gradient with respect to the inputs, through two blocks."""
 
     def model(self) -> nn.Module:
         return nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))
@@ -96,7 +97,7 @@ class OwnHead(Line):
 
 
 class LateScale(Line):
-    """A scale that is made at the first call."""
+    """A scale that is created at the first call."""
 
     def loss(self, model: nn.Module, batch: Any) -> Any:
         x, y = batch
@@ -115,7 +116,7 @@ class KeepsInput(Line):
 
 
 class Adversary(OwnHead):
-    """A second model that the task trains by itself, inside loss()."""
+    """A second model that the task trains itself, inside loss()."""
 
     def loss(self, model: nn.Module, batch: Any) -> Any:
         x, y = batch
@@ -140,7 +141,7 @@ class FrozenBase(Line):
 
 
 class Pictures(Line):
-    """A convolution over pictures of 2 × 2."""
+    """Convolution over pictures of 2 × 2."""
 
     def __init__(self, layout: torch.memory_format) -> None:
         self.layout = layout
@@ -159,7 +160,7 @@ class Pictures(Line):
 def pictures(
     ranks: Ranks, layout: torch.memory_format, folder: Path, strategy: str
 ) -> dict[str, Tensor]:
-    """The final state of a run."""
+    """Return the final state of a run."""
     options = {
         "strategy": {"name": strategy},
         "optimizer": {"name": "adamw", "lr": 0.01},
@@ -172,7 +173,7 @@ def pictures(
 
 
 def ended(ranks: Ranks, task: type[Line], folder: Path, strategy: str) -> str:
-    """The refusal of a run; empty where it trains."""
+    """Return the refusal of a run; empty if it trains."""
     try:
         train(task(), folder, ranks, strategy={"name": strategy})
     except EngineError as error:

@@ -1,4 +1,4 @@
-"""What the engine tells a person whose task breaks the contract of ``Task``."""
+"""Messages of the engine for a task that breaks the contract of ``Task``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.engine.spool import events, records
 
 
 class Line(Task):
-    """A linear fit; subclasses break one thing each."""
+    """Linear fit; subclasses break one rule each."""
 
     def model(self) -> nn.Module:
         return nn.Linear(2, 1)
@@ -133,7 +133,7 @@ class Detached(Line):
 
 
 class OwnParameter(Line):
-    """A learned weight of the loss, which is kept on the task."""
+    """Learned weight of the loss, which is kept on the task."""
 
     def __init__(self) -> None:
         self.sigma = nn.Parameter(torch.zeros(()))
@@ -232,7 +232,7 @@ class UnweighedEval(Line):
 def test_an_evaluation_without_weight_has_no_number(
     tmp_path: Path,
 ) -> None:
-    """Least of all a loss of 0, which would be the best of all checkpoints."""
+    """In particular no loss of 0, which would be the best of all checkpoints."""
     train(UnweighedEval(), tmp_path, eval={"every_steps": 1})
     assert not any("eval/loss" in values for values in records(tmp_path).values())
     warnings = [each["message"] for each in events(tmp_path, "warning")]

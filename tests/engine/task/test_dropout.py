@@ -1,5 +1,5 @@
-"""Contract C25: the engine's dropout drops the same activations however a batch is split, resumed
-or computed again."""
+"""The engine's dropout drops the same activations in every division of a batch, after a resume, and
+in a recomputation."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_model_with_the_dropout_of_the_engine_draws_nothing(pool: Pool, tmp_pa
 
 
 class Two(nn.Module):
-    """Two dropouts in a row, whose masks show in the output."""
+    """Two dropouts in a row, whose masks are visible in the output."""
 
     def __init__(self, p: float = 0.25):
         super().__init__()
@@ -125,7 +125,8 @@ def masks_of(model: nn.Module, seed: int = 3) -> Masks:
 def dropped(
     samples: int, features: int, *, step: int = 0, position: int = 0, p: float = 0.25, seed: int = 3
 ) -> Tensor:
-    """Of a model of two layers: (samples, layers, features), true where an activation was dropped."""
+    """Return the mask of a model of two layers: (samples, layers, features), true where an
+    activation was dropped."""
     model = Two(p)
     masks_of(model, seed).begin_micro_batch(step, position, samples)
     found: Tensor = model(torch.ones(samples, features)) == 0
@@ -154,7 +155,7 @@ def test_activations_are_dropped_at_the_rate_and_the_rest_is_scaled(p: float) ->
 
 
 def shifted() -> dict[str, tuple[Tensor, Tensor]]:
-    """Pairs of masks that must have nothing to do with each other."""
+    """Return pairs of masks that must be independent."""
     here = dropped(512, 1024)
     pairs = {f"elements {d} apart": (here[..., d:], here[..., :-d]) for d in (1, 2, 3, 4, 5, 8, 64)}
     pairs |= {f"positions {d} apart": (here[d:], here[:-d]) for d in (1, 2, 4, 64)}
@@ -176,7 +177,7 @@ def test_masks_of_different_places_are_independent(name: str, pair: tuple[Tensor
 
 @pytest.mark.contract(25)
 def test_rates_over_positions_and_elements_vary_as_expected() -> None:
-    # Too much, and some places are dropped more often than others; too little, and masks are not
+    # Too much, and some positions are dropped more often than others; too little, and masks are not
     # random.
     off = dropped(1024, 1024).double()[:, 0]
     for rates, trials in ((off.mean(1), 1024), (off.mean(0), 1024)):

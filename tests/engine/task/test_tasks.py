@@ -1,4 +1,4 @@
-"""The built-in tasks, and finding a person's own one."""
+"""The built-in tasks, and the loading of a user's own task."""
 
 from __future__ import annotations
 

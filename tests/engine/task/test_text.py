@@ -1,4 +1,4 @@
-"""Text as tokens: mapped, encoded once, and trained on by the built-in tasks."""
+"""Text as tokens: mapped, encoded once, and used for training by the built-in tasks."""
 
 from __future__ import annotations
 
@@ -104,7 +104,8 @@ def test_a_tokenizer_encodes_the_whole_text_once(story: Path, tokenizer: Path, c
 
 
 def test_a_text_is_identified_by_its_bytes(tokenizer: Path, tmp_path: Path) -> None:
-    """As uploaded code is unpacked: two jobs' texts have one relative name, one size and one time."""
+    """As in unpacked uploads of code: the texts of two jobs have the same relative name, size and
+    time."""
     read = []
     for word in ("quick", "brown"):
         (tmp_path / "t.txt").write_text(f"{word}\n" * 100)
@@ -217,7 +218,7 @@ def test_a_missing_package_is_reported_with_the_install_command(
 
 @pytest.fixture
 def pretrained(tmp_path: Path, tokenizer: Path) -> Path:
-    """A tiny GPT-2 with its tokenizer, as ``save_pretrained`` leaves them."""
+    """A tiny GPT-2 with its tokenizer, as written by ``save_pretrained``."""
     transformers = pytest.importorskip(
         "transformers", reason="NOT RUN: the extra [hf] is not installed"
     )
@@ -267,7 +268,9 @@ def test_its_loss_is_the_mean_of_the_model_times_tokens(pretrained: Path, story:
     labels = torch.cat([tokens[:, :1], following], 1)
     extended = torch.cat([tokens, following[:, -1:]], 1)
     with torch.no_grad():
-        own = model(input_ids=extended, labels=labels).loss  # It shifts by itself, and means.
+        own = model(
+            input_ids=extended, labels=labels
+        ).loss  # It shifts the labels itself, and takes the mean.
         ours = task.loss(model, batch) / task.weight(batch)
     assert float(ours) == pytest.approx(float(own), rel=1e-5)
 

@@ -1,5 +1,4 @@
-"""The conformance kit: this engine passes every item, and the kit finds what is wrong in others,
-measured here and now."""
+"""Conformance kit: this engine passes every item, and the kit finds the errors of others."""
 
 from __future__ import annotations
 
@@ -27,14 +26,13 @@ from benchmarks.conformance.table import findings
 from tests.engine import mutants
 
 HERE = "tests.engine.verify.test_conformance"
-"""This module, for the command; pytest may know it by another name."""
+"""Name of this module for the command; pytest may use another one."""
 SECONDS = 240.0
-"""Deadline of one command: it is many times what it takes alone, because tests run beside
-others."""
+"""Deadline of one command: many times its time alone, because other tests run at the same time."""
 
 
 def kit(folder: Path, *arguments: str) -> tuple[dict[str, list[dict[str, Any]]], str, int]:
-    """What the command finds: engine → findings, and its table and exit code."""
+    """Run the command; return engine → findings, its table and its exit code."""
     file = folder / "found.json"
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.conformance", *arguments, "--json", str(file)],
@@ -50,7 +48,7 @@ def kit(folder: Path, *arguments: str) -> tuple[dict[str, list[dict[str, Any]]],
 
 
 def of(findings: list[dict[str, Any]], number: str, title: str = "") -> dict[str, Any]:
-    """One item's finding."""
+    """Return the finding of one item."""
     (found,) = [one for one in findings if one["item"] == number and title in one["title"]]
     return found
 
@@ -153,7 +151,7 @@ def test_fabric_halves_the_ragged_batch_and_refuses_nan(
 
 
 class MeanOfMeans(Lockstep):
-    """This engine with a mean per slot, over the number of slots."""
+    """This engine with a mean per micro-batch, over the number of micro-batches."""
 
     name = "mean-of-means"
 
@@ -190,7 +188,7 @@ def test_an_engine_that_breaks_a_rule_fails_its_row_alone(
 
 
 def silent(place: RankIdentity) -> int:
-    """Rank 0 never answers."""
+    """Rank 0 never responds."""
     while place.rank == 0:
         time.sleep(0.1)
     return place.rank
@@ -203,7 +201,7 @@ def gone(place: RankIdentity) -> int:
 
 
 def failed(place: RankIdentity) -> object:
-    """Rank 1 cannot go on; rank 0 waits for it in a collective, which fails when rank 1 is gone."""
+    """Rank 1 fails; rank 0 waits for it in a collective, which fails when rank 1 is gone."""
     if place.rank == 1:
         return Failed("cannot")
     try:
@@ -234,8 +232,8 @@ def test_a_rank_that_hangs_dies_or_fails_is_named(
 
 
 class Once(Engine):
-    """One update by hand, after a masked pass and a step without a gradient, as an engine may make
-    them to warm up."""
+    """Makes one update by hand, after a masked pass and a step without a gradient, as a warm-up of
+    an engine may."""
 
     name, page = "once", ""
 
@@ -264,7 +262,7 @@ def test_the_observer_counts_the_rows_of_real_passes_only(tmp_path: Path) -> Non
     runs.close()
 
 
-# --- an engine that the kit cannot watch
+# --- an engine that the kit cannot observe
 
 
 class Idle(Engine):
@@ -280,8 +278,8 @@ class Idle(Engine):
 
 
 class Blind(Idle):
-    """Trains by an optimizer of its own, which torch's hook does not see, on a gradient that is 17
-    times too large."""
+    """Trains with an optimizer of its own, which torch's hook does not observe, on a gradient that
+    is 17 times too large."""
 
     def train(self, case: Case, place: RankIdentity, observer: Observer) -> None:
         model = observer.model()
@@ -296,7 +294,7 @@ class Blind(Idle):
 
 
 class Broken(Idle):
-    """Does not even start."""
+    """Does not start."""
 
     def train(self, case: Case, place: RankIdentity, observer: Observer) -> None:
         raise ImportError("no module named fast")
@@ -325,8 +323,8 @@ def test_an_engine_without_an_observed_update_passes_no_row(engine: Engine, note
 
 
 class Careful(Once):
-    """Refuses what may be refused before the first update: a row that is no number, a part that not
-    every row uses."""
+    """Refuses all that may be refused before the first update: a NaN row, a part that not every row
+    uses."""
 
     def train(self, case: Case, place: RankIdentity, observer: Observer) -> None:
         if case.poisoned is not None or case.sparse:

@@ -77,7 +77,7 @@ def verify(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Callable[..., tuple[int, Any]]:
-    """The module with launchers that are forked, as an agent's are: its exit code and document."""
+    """Run the module with forked launchers, as an agent does; return its exit code and document."""
     monkeypatch.setattr(
         LocalRuns, "launch", lambda _, folder: Attempt(folder, warm).start().outcome()
     )

@@ -16,7 +16,7 @@ from tests.engine.launcher.attempts import Attempt
 
 @pytest.fixture
 def attempts(warm: ForkServer) -> Iterator[Callable[[Path], Attempt]]:
-    """Makes attempts in new folders, whose processes are gone after the test."""
+    """Factory of attempts in new folders, whose processes are killed after the test."""
     made: list[Attempt] = []
 
     def make(folder: Path) -> Attempt:
@@ -31,5 +31,5 @@ def attempts(warm: ForkServer) -> Iterator[Callable[[Path], Attempt]]:
 
 @pytest.fixture
 def attempt(attempts: Callable[[Path], Attempt], tmp_path: Path) -> Attempt:
-    """One of them, in an empty folder."""
+    """An attempt in an empty folder."""
     return attempts(tmp_path / "attempt")

@@ -1,10 +1,10 @@
-"""A train job that goes wrong at a chosen moment, under the real launcher.
+"""A train job that fails at a chosen moment, under the real launcher.
 
-The fault is in the job's own code, so that the engine and the launcher are the ones that people
-run. Where the moment is inside the engine, the task replaces a function of torch or of the system
-that the engine is known to call there.
+The fault is in the job's own code, so that engine and launcher are unchanged. If the moment is
+inside the engine, the task replaces a function of torch or of the system that the engine calls
+there.
 
-Not here: what must follow (``tests.engine.launcher.faults.test_failures`` and those after it).
+Not here: the required result (``tests.engine.launcher.faults.test_failures`` and its neighbours).
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Drill(Task):
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong where."""
+    """Kind and moment of a fault."""
 
     moment: str = "never"
     what: str = "nothing"
@@ -146,7 +146,8 @@ class Fault:
 
 
 def prepare(attempt: Attempt, fault: Fault, *, resume: Path | None = None, **train: Any) -> Attempt:
-    """A job of six steps on two ranks, two micro-batches each, with a checkpoint every second step."""
+    """Prepare a job of six steps on two ranks, two micro-batches each, with a checkpoint every
+    second step."""
     code = attempt.folder / files.CODE
     code.mkdir(parents=True)
     (code / "drill.py").write_text(TASK)
@@ -175,7 +176,7 @@ def prepare(attempt: Attempt, fault: Fault, *, resume: Path | None = None, **tra
 
 
 def struck(attempt: Attempt, seconds: float = 90.0) -> float:
-    """Wait for the fault; seconds since the epoch."""
+    """Wait for the fault; return its time in seconds since the epoch."""
     file = attempt.folder / files.CODE / "struck"
     until(lambda: file.exists() or attempt.process_ended(), seconds=seconds, what="the fault")
     assert file.exists(), why(attempt)
@@ -183,24 +184,24 @@ def struck(attempt: Attempt, seconds: float = 90.0) -> float:
 
 
 def everybody(attempt: Attempt) -> list[int]:
-    """The ranks' processes, and those that they and the forecast's left behind."""
+    """Return the processes of the ranks, and the children of ranks and forecast."""
     children = (attempt.folder / files.CODE).glob("child-*")
     return [*attempt.ranks().values(), *(int(child.read_text()) for child in children)]
 
 
 def nobody_left(attempt: Attempt) -> bool:
-    """Whether all of them are gone."""
+    """Return True if all of them have ended."""
     return not any(map(is_alive, everybody(attempt)))
 
 
 def checkpoints(attempt: Attempt) -> list[Path]:
-    """Complete checkpoints, the newest first."""
+    """Return the complete checkpoints, the newest first."""
     found = (attempt.folder / files.CHECKPOINTS).glob(f"step-*/{files.MANIFEST}")
     return sorted((manifest.parent for manifest in found), reverse=True)
 
 
 def why(attempt: Attempt) -> str:
-    """What to print when a test fails."""
+    """Return the text to print when a test fails."""
     errors = [file.read_text() for file in (attempt.folder / files.ERRORS).glob("*")]
     lines = [f"{record.rank} {record.stream}: {record.text}" for record in attempt.records()]
     return json.dumps(errors, indent=1) + os.linesep + os.linesep.join(lines[-60:])

@@ -1,7 +1,7 @@
-"""C34: ranks that disagree about a collective are both named, with what each of them did.
+"""Ranks that disagree about a collective are both named, each with its own call.
 
-Not here: replicas that differ at the start (C22), and ranks that hang because they disagree without
-``train.debug`` (``tests.engine.launcher.faults.test_stall``).
+Not here: replicas that differ at the start (``tests.engine.step.test_replicas``), and ranks that
+hang because they disagree without ``train.debug`` (``tests.engine.launcher.faults.test_stall``).
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""C31, C32: whatever ends a rank, at whatever moment: the gang is gone, the outcome names it, and a
-restart succeeds.
+"""After any end of a rank at any moment, the gang ends, the outcome names the rank, and a restart
+succeeds.
 
-The whole matrix takes minutes and runs with ``pytest -m drill``; a part that has every moment and
-every cause runs always.
+The whole matrix takes minutes and runs with ``pytest -m drill``; a part with every moment and every
+cause runs always.
 
-Not here: ranks that hang (``tests.engine.launcher.faults.test_stall``), stops (``tests.engine.launcher.faults.test_stop``).
+Not here: ranks that hang (``tests.engine.launcher.faults.test_stall``), stops
+(``tests.engine.launcher.faults.test_stop``).
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ MOMENTS = {
     "checkpoint": (Fault("checkpoint", rank=0), {2, 3, 4}),
     "shutdown": (Fault("shutdown"), {STEPS}),
 }
-"""Each with the last step that may be complete then: a rank may still finish what the other has
-begun to send, and trains on while its checkpoint is written."""
+"""Each moment with the last step that may be complete then: a rank may finish an operation that the
+other has begun, and trains on while its checkpoint is written."""
 CAUSES = ("raise", "exit 0", "exit 7", "kill")
 ALWAYS = {
     ("init", "exit 0"),
@@ -54,7 +55,7 @@ ALWAYS = {
 MATRIX = [
     pytest.param(moment, cause, marks=() if (moment, cause) in ALWAYS else pytest.mark.drill)
     for moment, cause in itertools.product(MOMENTS, CAUSES)
-    if (moment, cause) != ("shutdown", "exit 0")  # which is how a rank ends that has done its work
+    if (moment, cause) != ("shutdown", "exit 0")  # the normal end of a rank
 ]
 
 
@@ -90,12 +91,11 @@ def test_a_rank_that_ends_takes_its_gang_down_and_is_named(
 
 
 RESTARTS = 20
-"""In the long form, for each moment, the causes taking turns."""
+"""In the long form, the causes of each moment alternate."""
 
 
 def restart(failed: Attempt, again: Attempt, moment: str, cause: str) -> None:
-    """Let a run fail, and go on from what it left behind in a folder of its own, as the next
-    attempt does."""
+    """Let a run fail, and resume from its files in a new folder, as the next attempt does."""
     assert (
         prepare(failed, fault_of(moment, cause)).start().outcome(90).reason is not Reason.SUCCEEDED
     )

@@ -1,8 +1,7 @@
-"""C33: a gang that does not move is ended, and the rank that the others wait for is named with
-every rank's stack.
+"""A gang that does not move is ended; the rank for which the others wait is named, with every
+rank's stack.
 
-Most rules are shown on small processes that have a pulse and nothing else of a rank; one on a whole
-run.
+Most rules are tested on small processes that have only the heartbeat of a rank; one on a whole run.
 
 Not here: ranks that end (``tests.engine.launcher.faults.test_failures``).
 """
@@ -51,7 +50,7 @@ def compute():
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[[int, str], int]]:
-    """Starts a process that is a rank to those who watch it; it ends with the test."""
+    """Factory of processes that the watch treats as ranks; they end with the test."""
     running = []
 
     def begin(rank: int, source: str) -> int:
@@ -72,7 +71,7 @@ def start(tmp_path: Path) -> Iterator[Callable[[int, str], int]]:
 
 
 class Rank:
-    """A rank whose beats a test writes by itself."""
+    """Rank whose heartbeats are written by the test."""
 
     def __init__(self, folder: Path, rank: int, phase: str = "data"):
         self._memory = bytearray(4096)
@@ -89,7 +88,7 @@ class Rank:
 
 
 def stalled_after(stalls: StallDetector, pids: dict[int, int], *, begin: float) -> StallReport:
-    """Look on, a second of the watch's clock apart, until there is a stall; stacks take their own
+    """Check once per second of the watch's clock until there is a stall; stacks take their own
     time."""
     now = begin
 
@@ -110,7 +109,7 @@ def stalled_after(stalls: StallDetector, pids: dict[int, int], *, begin: float) 
 def test_a_node_that_waits_for_another_node_uses_the_long_limit(
     tmp_path: Path, phase: str, limit_seconds: float
 ) -> None:
-    """The other node's ranks may be saving or evaluating, which is not seen from here."""
+    """Ranks of the other node may be saving or evaluating, which is not visible from this node."""
     rank, other = Rank(tmp_path, 0), Rank(tmp_path, 1)
     several, alone = (
         StallDetector(tmp_path, LIMITS, look_seconds=1.0, nodes=nodes) for nodes in (2, 1)
@@ -208,8 +207,8 @@ def test_a_rank_that_moves_during_the_inspection_has_not_stalled(tmp_path: Path)
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for stacks as long as a busy machine takes to write them. Every process that is asked
-    writes some."""
+    """Wait for stacks as long as a busy machine needs to write them. Every signalled process writes
+    some."""
     monkeypatch.setattr(stacks, "_STACKS_SECONDS", 60.0)
     monkeypatch.setattr(stacks, "_STILL_SECONDS", 0.5)
 
@@ -394,8 +393,8 @@ Drill.model = model
 def test_collectives_wait_as_long_as_the_longest_stall_limit(
     attempt: Attempt,
 ) -> None:
-    """A rank that prepares data for an hour is waited for as long as ``stall`` says, not as long as
-    torch's default."""
+    """A rank that prepares data for an hour is given the time of ``stall`` instead of torch's
+    default."""
     prepare(attempt, Fault())
     with (attempt.folder / "code/drill.py").open("a") as task:
         task.write(GIVES_UP)
@@ -435,7 +434,7 @@ def test_a_slow_rank_is_named_at_long_intervals(
 
     def window(step: int) -> None:
         nonlocal now
-        ranks[0].mark("communication", step)  # in which it waits for rank 1
+        ranks[0].mark("communication", step)  # here it waits for rank 1
         now += 10.0
         ranks[0].mark("data", step)
         ranks[1].mark("data", step)
@@ -465,8 +464,8 @@ def test_the_set_up_of_a_resumed_run_does_not_count_as_steps(
 def test_work_of_one_rank_for_all_does_not_make_it_slow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str
 ) -> None:
-    """Rank 0 alone writes checkpoints: that is no fault of its device, and the others wait for it
-    at most in the next step."""
+    """Rank 0 alone writes checkpoints: its device is not slow, and the others wait for it at most
+    in the next step."""
     now = 0.0
     monkeypatch.setattr(heartbeat, "monotonic", lambda: now)
     stragglers = Stragglers(tmp_path, Bounds(straggler_steps_min=1))

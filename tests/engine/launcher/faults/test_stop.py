@@ -1,7 +1,7 @@
-"""C35: a stop at any moment ends the run within its grace, with a checkpoint of the last completed
-step.
+"""A stop at any moment ends the run within its grace, with a checkpoint of the last completed step.
 
-Not here: a stop of a run that trains on (``tests.engine.runtime.test_alone``), and scripts (``launcher``).
+Not here: a stop of a run that trains on (``tests.engine.runtime.test_alone``), and of scripts
+(``tests.engine.launcher.test_kills``).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ HANGS = {
     "mid-window of rank 0": (Fault("forward", "hang", rank=0, at=6), 2),
     "evaluation": (Fault("eval", "hang", rank=1), 3),
 }
-"""Each with the last step that is complete then."""
+"""Each moment with the last step that is complete then."""
 ALWAYS = {"set-up", "data wait", "data wait of rank 0", "evaluation"}
 
 
@@ -62,7 +62,7 @@ def test_a_hanging_step_is_abandoned_and_the_last_one_saved(attempt: Attempt, mo
     attempt.stop("preempted", GRACE_SECONDS)
     outcome = attempt.outcome()
     assert outcome.reason is Reason.PREEMPTED, (outcome, why(attempt))
-    # After the grace the launcher would have killed it, and would say so.
+    # After the grace the launcher would have killed it, and would report that.
     assert "rank 0 saved the last completed step and exited" in outcome.message
     assert outcome.last_step == last_step
     assert [checkpoint.verify(folder) for folder in checkpoints(attempt)] == (
@@ -138,8 +138,7 @@ def _stopping(
 
 
 def _ask(folder: Path, grace_seconds: float) -> None:
-    """Write the stop file at once, as the launcher does: the thread that looks for it must not read
-    half of it."""
+    """Write the stop file atomically, as the launcher does: its reader must not get half of it."""
     temporary = folder / "stop.tmp"
     temporary.write_text(
         StopFile(reason="cancelled", grace_seconds=grace_seconds).model_dump_json()

@@ -1,7 +1,7 @@
-"""The disk under an attempt is full: it ends with a result that says so, or goes on where only its
-log is concerned.
+"""With a full disk an attempt ends with that result; with a full disk under its log alone it
+continues.
 
-The disk is a small tmpfs, which takes root; without it the module is skipped, and says so.
+The disk is a small tmpfs, which needs root; otherwise the module is skipped with a message.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def test_a_full_disk_under_a_rank_is_a_storage_failure(small_disk: Attempt, dril
 def test_a_full_disk_under_the_log_does_not_stop_training(
     small_disk: Attempt,
 ) -> None:
-    # There is room only when the file is closed, too.
+    # There is room only after the file is closed.
     flood = "import sys\nfor number in range(5_000): print(number)\nsys.stdout.flush()\n"
     small_disk.script(FILL + flood + "os.unlink('hog'); hog.close(); print('room again')").start()
     assert small_disk.outcome().reason is Reason.SUCCEEDED

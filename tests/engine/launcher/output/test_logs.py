@@ -1,6 +1,7 @@
-"""What the ranks print arrives whole, in order, bounded, and stamped with rank and stream.
+"""Lines of the ranks arrive complete, in order, bounded, and stamped with rank and stream.
 
-Not here: more of it than can be stored (``tests.engine.launcher.output.test_rate_limit``), shipping it (``tests/worker``).
+Not here: more lines than can be stored (``tests.engine.launcher.output.test_rate_limit``), their
+upload (``tests/worker``).
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def test_a_line_is_put_together_from_any_pieces() -> None:
 
 
 def _as_a_terminal_shows(line: bytes) -> str:
-    """What is left of a line whose parts are written over each other."""
+    """Return the final state of a line whose parts are written over each other."""
     return ([part for part in line.split(b"\r") if part] or [b""])[-1].decode()
 
 

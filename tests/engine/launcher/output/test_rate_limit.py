@@ -1,5 +1,5 @@
-"""A flood of lines: bounded on the node, never waited for, its head and its tail kept, what is
-missing counted.
+"""A flood of lines is bounded on the node without delay; its head, its tail and the count of
+dropped lines are kept.
 
 Not here: ordinary output (``tests.engine.launcher.output.test_logs``).
 """
@@ -23,11 +23,11 @@ from tests.faults.table import Drill
 
 LEFT_OUT = re.compile(r"… ([\d,]+) lines \(.*\) left out: (.*) …")
 COST = 10 + limits.LOG_STAMP_BYTES
-"""What one of these tests' lines takes of the quota."""
+"""Bytes of the quota that one line of these tests uses."""
 
 
 class World:
-    """Floods with a clock, a quota of ten lines a window, and what was told."""
+    """Rate limit with a clock, a quota of ten lines per window, and its reports."""
 
     def __init__(self, streams: int = 1, lines: int = 10, **bounds: float) -> None:
         self.now = 100.0
@@ -40,7 +40,7 @@ class World:
         self.rate_limits.turn(full=False)
 
     def write(self, count: int, *, flow: int = 0, full: bool = False, start: int = 0) -> int:
-        """How many of ``count`` lines pass."""
+        """Write ``count`` lines; return the number that pass."""
         lines = [TimedLine(self.now, f"{number:010d}") for number in range(start, start + count)]
         return len(self.rate_limits.take(self.flows[flow], lines, full=full))
 
@@ -185,11 +185,11 @@ def test_ranks_never_wait_for_a_log_that_is_not_uploaded(
 ) -> None:
     source = "for number in range(200_000): print('flood', number)\nprint('last words')"
     attempt.script(source).start(backlog_bytes_max=200_000, segment_bytes=50_000)
-    # Nobody ships before the end: a rank that waited for that would wait longer than this does.
+    # Nothing is uploaded before the end: a rank that waited for that would exceed the time limit.
     assert attempt.outcome().reason is Reason.SUCCEEDED
     assert (
         _on_disk(attempt) < 200_000 + 65_536 * 10
-    )  # one read of 64 KiB of short lines may still go beyond
+    )  # one read of 64 KiB of short lines may still exceed it
     lines = attempt.lines()
     assert any("arrived faster than they could be stored" in line for line in lines)
     assert lines[-1] == "last words"
@@ -213,7 +213,8 @@ for number in range(20): print("after", number)
         log_bytes_per_second=10**9,
     )
     attempt.saw("logs limited: the job writes lines faster than they can be stored")
-    # The rest of the flood would fill what is now made free: nobody ships after the loop below.
+    # The rest of the flood would fill the space that is freed here: nothing is uploaded after the
+    # loop below.
     until(over.exists, seconds=60, what="end of the flood")
 
     def shipped() -> bool:

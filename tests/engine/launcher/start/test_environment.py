@@ -1,4 +1,4 @@
-"""What a rank finds around it: its place in the gang, the job's variables, its own code first, and
+"""Environment of a rank: its place in the gang, the variables of the job, its own code first, and
 no secret.
 
 Not here: the loop that uses it (``engine``).
@@ -99,7 +99,7 @@ def test_torchrun_started_once_makes_its_ranks_on_all_devices(attempt: Attempt) 
 
 
 def test_a_rank_inherits_only_its_three_streams(attempt: Attempt) -> None:
-    """The fourth is the listing's own, and a Python opens its file for stacks by itself."""
+    """The fourth belongs to the listing, and Python opens its file for stacks itself."""
     attempt.command("sh", "-c", "ls /proc/self/fd | wc -l").start().outcome()
     assert attempt.lines() == ["4"]
 
@@ -148,7 +148,7 @@ def test_gpus_are_chosen_by_bus_number_and_threads_divided() -> None:
 def test_ranks_of_several_nodes_use_the_address_of_the_node(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "ib0")  # what the node's own environment says stands
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "ib0")  # a value of the node's own environment is kept
     several = rank_environment(
         assignment_of(node_count=2, interface="eth1"), Path("/attempt"), cores=1
     )
@@ -169,8 +169,7 @@ def test_the_thread_count_of_the_job_takes_precedence() -> None:
 def test_the_variables_of_a_rank_are_those_of_the_documentation(
     attempt: Attempt, tmp_path: Path, nodes: int
 ) -> None:
-    """Real ranks on one node and on two: no variable is missing in the table, and none is in it
-    alone."""
+    """Real ranks on one node and on two: variables and table are the same set."""
     parts = [attempt, *(Attempt(tmp_path / "other") for _ in range(nodes - 1))]
     port = free_port()
     for node_rank, part in enumerate(parts):

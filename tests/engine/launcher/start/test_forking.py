@@ -1,4 +1,4 @@
-"""Ranks that are forked from the launcher: the same as ranks that are started by exec, or not
+"""Ranks that are forked from the launcher equal ranks that are started by exec, or are not
 forked."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lockstep.domain.training.plan import plan_of
 from tests.engine.launcher.attempts import Attempt, assignment_of, is_alive, until
 
 BY_EXEC = {"PYTHONHASHSEED": "0"}
-"""A variable that the interpreter reads at its start: with it a rank cannot be forked."""
+"""Variable that the interpreter reads at its start: with it a rank cannot be forked."""
 TASK = """
 import json, os, signal, sys
 from pathlib import Path
@@ -85,7 +85,7 @@ def prepared(attempt: Attempt, *, env: dict[str, str], ranks: int = 2) -> Attemp
 
 
 def ended(attempt: Attempt) -> list[dict[str, Any]]:
-    """What each rank saw of itself, once the job has succeeded."""
+    """Return the observations of each rank, once the job has succeeded."""
     assert attempt.outcome().reason is Reason.SUCCEEDED, attempt.outcome()
     return [
         json.loads((attempt.folder / files.CODE / f"seen{rank}.json").read_text())
@@ -111,7 +111,7 @@ def test_a_forked_rank_equals_an_executed_one(
         ), log
         for rank in ranks:
             assert rank["blocked"] == []
-            # torch sets the cache's folder by itself, at the latest when it is used.
+            # torch sets the folder of the cache itself, at its first use or before.
             for name in (*BY_EXEC, "TORCHINDUCTOR_CACHE_DIR"):
                 rank["environ"].pop(name, None)
             assert rank["environ"].pop("MASTER_PORT").isdigit()

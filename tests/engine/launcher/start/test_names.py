@@ -1,4 +1,4 @@
-"""Modules of a job's code may have any name, also those of Lockstep's folders."""
+"""Modules of a job's code may have any name, including those of Lockstep's folders."""
 
 from __future__ import annotations
 

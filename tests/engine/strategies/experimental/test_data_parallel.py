@@ -1,9 +1,8 @@
-"""Contract C14: one process that drives several GPUs has the same gradient, and is refused where
-there are none.
+"""One process that drives several GPUs has the same gradient, and is refused without GPUs.
 
-Copies of the model are pretended on the CPU: how a micro-batch is shared out and how the copies'
-terms become one are ours, and the same on devices. Torch's own copying is not run here; the last
-test needs a GPU.
+Copies of the model are simulated on the CPU: the division of a micro-batch and the sum of the
+copies' terms are the engine's code, and the same on devices. Torch's own copying is not run here;
+the last test needs a GPU.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ PENALIZED = Toy(penalty=0.3, weigh="terms")
 def pretended(
     pool: Pool, folder: Path, toy: Toy, options: dict[str, Any], condition: Callable[[], Any]
 ) -> tuple[list[Seen], Expected]:
-    """A run on copies, which each see a part of the micro-batch, and the reference's on the same
+    """Run with copies, which each get a part of the micro-batch, and the reference on the same
     batches."""
     seen = pool.run(cases.train, toy, options, folder, condition, world_size=1)
     ids = [index for micro_batch in seen[0].micro_batches for index in micro_batch]

@@ -1,8 +1,7 @@
-"""Contract C20: ranks that step on their own and meet now and then, and what of the rest of the
-contract they keep.
+"""Ranks that update on their own and average at intervals, and the contract items that they keep.
 
 The reference trains one model per rank in one process, with torch's own optimizers, and averages
-them as the papers say.
+them as in the papers.
 """
 
 from __future__ import annotations
@@ -106,7 +105,8 @@ def tokens(toy: Toy, ids: list[int]) -> float:
 
 
 def shares_of(seen: list[Seen], size: int, micro: int) -> list[list[list[int]]]:
-    """Each step's items of each rank, where every rank's share fills its slots."""
+    """Return the items of each rank in each step, where every rank's shard fills its
+    micro-batches."""
     per_step = math.ceil(size // len(seen) / micro)
     steps = len(seen[0].micro_batches) // per_step
     return [
@@ -129,8 +129,8 @@ def meetings(
     every: int,
     outer: dict[str, float] | None,
 ) -> dict[str, torch.Tensor]:
-    """Weights at the end, by the papers: local steps, then an average, which may be an outer
-    optimizer's gradient."""
+    """Return the final weights by the papers: local steps, then an average, which may be the
+    gradient of an outer optimizer."""
     replicas = [
         Replica(model, optimizer(model.parameters())) for model in (initial(toy) for _ in steps[0])
     ]
@@ -218,7 +218,7 @@ def test_between_averages_only_control_and_norm_are_sent(pool: Pool, tmp_path: P
             cases.train, Toy(), options, tmp_path / str(steps), None, True, world_size=2
         )
         counts.append(seen[0].collectives)
-    # A meeting sends the parameters, and how much weight each rank trained on.
+    # An average sends the parameters, and the weight on which each rank trained.
     assert counts[1]["gloo:all_reduce"] - counts[0]["gloo:all_reduce"] == 8 * 2 + 2 * 2
     assert {
         kind: count for kind, count in counts[1].items() if counts[0][kind] != count
@@ -260,7 +260,7 @@ LONG: dict[str, Any] = {
     "steps": 12,
 }
 OFTEN = {"checkpoint": {"every_steps": 4}, "eval": {"every_steps": 2}}
-"""With a meeting every 3 steps: the checkpoints of steps 4 and 8 are between two."""
+"""With an average every 3 steps, the checkpoints of steps 4 and 8 are between two of them."""
 NOISY = Toy(items=33, double=False, noise=True, dropout=0.3)
 
 
@@ -305,7 +305,7 @@ def test_a_checkpoint_between_averages_holds_the_average(
     pool: Pool, tmp_path: Path, section: dict[str, Any]
 ) -> None:
     toy = Toy(items=33)
-    # A run that ends there makes it.
+    # A run that ends there averages.
     options = LONG | {"steps": 8, "schedule": {"name": "constant"}}
     pool.run(
         cases.train, toy, options | OFTEN | local(3, **section), tmp_path / "constant", world_size=2
@@ -321,7 +321,7 @@ def test_a_checkpoint_between_averages_holds_the_average(
         records(tmp_path / "constant")[8]["eval/loss"]
         == records(tmp_path / "longer")[8]["eval/loss"]
     )
-    # ... and it is what other numbers of ranks, and other strategies, go on from.
+    # Other numbers of ranks, and other strategies, resume from the average.
     for world_size, strategy in ((3, local(3, **section)), (2, {"strategy": {"name": "ddp"}})):
         folder = tmp_path / str(world_size)
         shutil.copytree(tmp_path / "longer/checkpoints/step-00000008", folder / "resume")
