@@ -24,15 +24,15 @@ RECORD: Final = "LOCKSTEP_RECORD_CONTRACT"
 MARKER: Final = "pytest.mark.contract"
 
 ITEMS: Final = {
-    1: "The gradient is the whole batch's, for any split into ranks, slots and sizes",
+    1: "The gradient is the whole batch's, for any split into ranks, micro-batches and sizes",
     2: "Fifty optimizer steps end at the reference's weights, with clipping and schedule",
-    3: "The mean is weighted by what the task counts: unmasked tokens, samples, a divisor per term",
+    3: "The mean is weighted by the count of the task: unmasked tokens, samples, a divisor per term",
     4: "The smaller last batch of an epochs run is the mean over its own items",
-    5: "Slots, ranks and whole batches of weight zero: no NaN, no hang, nothing is updated",
-    6: "Shares differ by at most one sample; an empty last slot takes part and leaves no trace",
+    5: "Micro-batches, ranks and whole batches of weight zero: no NaN, no hang, nothing is updated",
+    6: "Shards differ by at most one sample; an empty last micro-batch leaves no trace",
     7: "Every item exactly once per epoch; the permutation needs no memory",
     8: "The items of a step are the same for every number of ranks and micro-batch",
-    9: "Gradients are reduced once per step, plus one control operation, whatever the accumulation",
+    9: "Gradients are reduced once per step, plus one control operation, for any accumulation",
     10: "Forward and backward of a micro-batch are in the same sync mode",
     11: "A gradient that did not reach the other ranks is named before the optimizer moves",
     12: "Reduced precision is autocast over float32 parameters; gradients add up in float32",
@@ -69,14 +69,14 @@ ITEMS: Final = {
     26: "A stopped run that goes on in the same layout is bitwise the uninterrupted one",
     27: "On another number of ranks it has the same items, and weights to rounding",
     28: (
-        "A checkpoint is whole or not there, whatever kills its writer; damage is found and skipped"
+        "A checkpoint is whole or absent after any kill of its writer; damage is found and skipped"
     ),
     29: "A checkpoint written in the background holds the state of its step",
     30: "Resuming far into a run fetches nothing twice",
     31: "A rank that ends in any way at any time takes the gang with it, and the outcome names it",
     32: "A restart after each of these succeeds",
     33: "A rank that never moves is named, with every rank's stack",
-    34: "Ranks that disagree are told apart: both sides are named",
+    34: "Of ranks that disagree, both sides are named",
     35: (
         "A stop at any moment leaves a loadable checkpoint of the last completed step, within the "
         "grace"
@@ -90,7 +90,7 @@ ITEMS: Final = {
     42: "A run may start from other weights; a mismatch is named key by key",
     43: "A checkpoint knows its model and its data; another's is refused",
     44: "Compiling recompiles nothing between synchronising and local micro-batches",
-    45: "State beside the weights is saved, or a resumed run names it and says that it is not exact",
+    45: "State beside the weights is saved, or a resumed run names it and reports that it is not exact",
 }
 
 
@@ -103,7 +103,7 @@ class Distance(float):
 
 
 LIMITS = [
-    "## What is saved, what is checked, and what cannot be seen",
+    "## Saved state, checked state, and state that cannot be found",
     "",
     "A checkpoint holds the model, the optimizer, and the state that a walk through model, task and "
     "the job's code finds",
@@ -112,7 +112,7 @@ LIMITS = [
     "unlike pieces, state is advanced by up to a million calls, and items are fetched again "
     "([checks.md](checks.md)).",
     "",
-    "Not seen: state that no attribute of Python holds (positions of files, extension modules, "
+    "Not found: state that no attribute of Python holds (positions of files, extension modules, "
     "environment variables, other",
     "processes); samples that are rarer than one in 64; rules that begin above 32 samples; a loss "
     "that changes after more calls",

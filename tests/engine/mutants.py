@@ -57,7 +57,7 @@ def mean_of_means() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def divide_by_nominal_slots() -> Iterator[None]:
+def divide_by_nominal_micro_batches() -> Iterator[None]:
     """Divide by the number of micro-batches of a full batch, K, also in the smaller last batch."""
     accumulate = GradientStep.accumulate
 
@@ -206,7 +206,7 @@ def not_exportable() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def penalty_in_every_slot() -> Iterator[None]:
+def penalty_in_every_micro_batch() -> Iterator[None]:
     forward = Objective.forward
 
     def every(self: Objective, batch: Any, scales: Any, *, penalize: bool) -> Any:
@@ -231,17 +231,17 @@ def buckets_not_fixed() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def masks_of_the_slot() -> Iterator[None]:
+def masks_by_micro_batch() -> Iterator[None]:
     """Drop by the position in the micro-batch, as a generator seeded once per micro-batch does.
 
     From the second step on: in the first, the check of the loss would find it.
     """
     begin_micro_batch = Masks.begin_micro_batch
 
-    def slot_only(self: Masks, step: int, position: int, samples: int) -> None:
+    def micro_batch_only(self: Masks, step: int, position: int, samples: int) -> None:
         begin_micro_batch(self, step, 0 if step else position, samples)
 
-    with mock.patch.object(Masks, "begin_micro_batch", slot_only):
+    with mock.patch.object(Masks, "begin_micro_batch", micro_batch_only):
         yield
 
 
@@ -265,7 +265,7 @@ def own_state_forgotten() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def reduced_in_every_slot() -> Iterator[None]:
+def reduced_in_every_micro_batch() -> Iterator[None]:
     """Reduce shards in each micro-batch, and add them up afterwards."""
     with mock.patch.object(FSDP, "local", return_value=contextlib.nullcontext()):
         yield

@@ -67,7 +67,7 @@ class OddTask(ToyTask):
 
 
 @dataclass
-class Told:
+class End:
     """The end of a run on one rank."""
 
     error: str = ""
@@ -86,7 +86,7 @@ def train(
     folder: Path,
     odd: Odd,
     mutate: Callable[[], contextlib.AbstractContextManager[None]] | None = None,
-) -> Told:
+) -> End:
     """Train once with unusual items.
 
     An error of the engine is returned, with the state of the model at that moment.
@@ -99,22 +99,22 @@ def train(
         start(self, *arguments, **options)
         trainers.append(self)
 
-    told = Told()
+    end = End()
     with (
         mock.patch.object(cases, "toy_task", return_value=task),
         mock.patch.object(Trainer, "__init__", noting),
         mutate() if mutate is not None else contextlib.nullcontext(),
     ):
         try:
-            told.seen = cases.train(ranks, toy, settings, folder)
+            end.seen = cases.train(ranks, toy, settings, folder)
         except EngineError as error:
-            told.error = f"{error.reason}: {error}"
+            end.error = f"{error.reason}: {error}"
     (trainer,) = trainers
-    told.steps_done, told.micro_batches = trainer.steps_done, task.micro_batches[4:]
-    told.weights = {name: cases.whole(value) for name, value in task.built.state_dict().items()}
+    end.steps_done, end.micro_batches = trainer.steps_done, task.micro_batches[4:]
+    end.weights = {name: cases.whole(value) for name, value in task.built.state_dict().items()}
     if ranks.world_size == 1:
-        told.state = trainer._parts.optimizer.inner.state_dict()["state"]
-    return told
+        end.state = trainer._parts.optimizer.inner.state_dict()["state"]
+    return end
 
 
 @contextlib.contextmanager

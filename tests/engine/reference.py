@@ -114,19 +114,19 @@ def batches_of(
     taken = [0] * world_size
     batches = []
     for size in sizes:
-        shares = [
+        shards = [
             len([i for i in range(size) if i % world_size == rank]) for rank in range(world_size)
         ]
-        micro_batches = max(1, math.ceil(max(shares) / min(micro_size, max(shares))))
+        micro_batches = max(1, math.ceil(max(shards) / min(micro_size, max(shards))))
         batch: list[int] = []
         for rank in range(world_size):
             mine = per_rank[rank][taken[rank] : taken[rank] + micro_batches]
             taken[rank] += micro_batches
             full = mine[
-                : shares[rank]
+                : shards[rank]
             ]  # A rank with fewer samples than micro-batches has empty ones at the end.
             assert all(len(micro_batch) <= micro_size for micro_batch in full)
-            assert sum(map(len, full)) == shares[rank]
+            assert sum(map(len, full)) == shards[rank]
             batch += [i for micro_batch in full for i in micro_batch]
         batches.append(batch)
     assert taken == [len(micro_batches) for micro_batches in per_rank]

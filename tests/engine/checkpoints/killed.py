@@ -72,21 +72,21 @@ def save(how: str, folder: Path) -> None:
         given.write(2, state(2.0))
 
 
-def die_before(operation: int, tell: int) -> None:
+def die_before(operation: int, report: int) -> None:
     """Kill this process before its n-th file operation, and report the operation."""
     seen = 0
 
-    def look(_: Any, event: str, what: Any) -> None:
+    def observe(_: Any, event: str, called: Any) -> None:
         nonlocal seen
-        if event == "c_call" and getattr(what, "__name__", "") in OPERATIONS:
+        if event == "c_call" and getattr(called, "__name__", "") in OPERATIONS:
             seen += 1
             if seen == operation:
                 sys.setprofile(None)
-                os.write(tell, what.__name__.encode())
+                os.write(report, called.__name__.encode())
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    threading.setprofile(look)
-    sys.setprofile(look)
+    threading.setprofile(observe)
+    sys.setprofile(observe)
 
 
 def left_in(folder: Path) -> dict[str, Any]:

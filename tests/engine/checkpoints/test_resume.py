@@ -152,7 +152,7 @@ def test_a_stop_saves_the_state_that_an_uninterrupted_run_saves(pool: Pool, tmp_
         asking = dataclasses.replace(toy, stop_after=fetched)
         settings = options | {"checkpoint": {"every_steps": None}}
         (seen, _) = pool.run(
-            cases.train, asking, settings, folder, cases.looks_in_every_step, world_size=2
+            cases.train, asking, settings, folder, cases.checks_in_every_step, world_size=2
         )
         name = f"checkpoints/step-{seen.steps_done:08d}"
         assert same(checkpoint.load(folder / name), checkpoint.load(tmp_path / "whole" / name))

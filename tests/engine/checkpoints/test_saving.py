@@ -78,7 +78,7 @@ def check(rows: list[dict[str, Any]]) -> None:
         assert 1.0 in row["after"]["values"].values() or 2.0 in row["after"]["values"].values(), (
             row["died_before"]
         )
-        assert row["after"]["hidden"] == [], "the next run clears away what was left half done"
+        assert row["after"]["hidden"] == [], "the next run removes partial folders"
         assert row["next"] == {"values": {"step-00000003": 3.0}, "hidden": []}, (
             "and saves as if nothing had happened"
         )
@@ -187,19 +187,19 @@ def test_writing_the_live_state_fails_this_check(pool: Pool, tmp_path: Path) -> 
 
 @pytest.mark.contract(29)
 def test_a_save_returns_before_the_write_and_reports_it_later(tmp_path: Path) -> None:
-    ready, told = threading.Event(), []
+    ready, reported = threading.Event(), []
     given = saver(tmp_path)
-    given._durable = told.append
+    given._durable = reported.append
     with held_until(ready):
         given.begin(1, state(1.0))
         given.poll()
-        assert told == []
+        assert reported == []
         assert given.newest is None
         assert list(checkpoint.complete(tmp_path)) == []
         ready.set()
         given.finish()
-    assert [one.step for one in told] == [1]
-    assert checkpoint.verify(told[0].folder) == 1
+    assert [one.step for one in reported] == [1]
+    assert checkpoint.verify(reported[0].folder) == 1
 
 
 @pytest.mark.contract(29)
@@ -217,7 +217,7 @@ def test_a_second_checkpoint_waits_for_the_first_write(
         given.finish()
     assert most == [1]
     assert [path.name[-1] for path in checkpoint.complete(tmp_path)] == ["4", "3", "2", "1"]
-    assert len(warnings) == 1, "told once"
+    assert len(warnings) == 1, "reported once"
     assert "raise checkpoint.every_steps" in warnings[0]
 
 

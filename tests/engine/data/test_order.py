@@ -91,11 +91,11 @@ def items(loader: Batches) -> list[list[int]]:
 def test_every_item_comes_once_per_epoch_for_every_size(world_size: int) -> None:
     for size in range(1, 51):
         batch, micro = 1 + size % 7, 1 + size % 3
-        shares = [
+        shards = [
             items(batches(Numbers(size), batch, micro, world_size, rank, epochs=2))
             for rank in range(world_size)
         ]
-        seen = Counter(item for shard in shares for ids in shard for item in ids)
+        seen = Counter(item for shard in shards for ids in shard for item in ids)
         assert seen == dict.fromkeys(range(size), 2), (size, batch, micro)
 
 
@@ -203,12 +203,12 @@ def test_the_items_of_a_step_are_the_same_for_every_layout() -> None:
     expected = [sorted(ids) for ids in items(batches(Numbers(13), 5, 5, 1, 0, steps=9))]
     for world_size in (1, 2, 3, 4):
         for micro in (1, 2, 3, 5):
-            shares = [
+            shards = [
                 items(batches(Numbers(13), 5, micro, world_size, rank, steps=9))
                 for rank in range(world_size)
             ]
             assert [
-                sorted(chain.from_iterable(step)) for step in zip(*shares, strict=True)
+                sorted(chain.from_iterable(step)) for step in zip(*shards, strict=True)
             ] == expected
 
 

@@ -83,7 +83,7 @@ def failure(act: Callable[[], object], *, workers: int = 1) -> Exception:
 
 
 @pytest.mark.parametrize(
-    ("error", "reason", "told"),
+    ("error", "reason", "text_of_error"),
     [
         (ValueError("item 138 is corrupt"), Reason.USER_ERROR, "ValueError: item 138 is corrupt"),
         (KeyError(7), Reason.USER_ERROR, "KeyError: 7"),
@@ -108,13 +108,13 @@ def failure(act: Callable[[], object], *, workers: int = 1) -> Exception:
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
 def test_an_error_in_a_worker_keeps_its_reason_and_message(
-    error: Exception, reason: Reason, told: str
+    error: Exception, reason: Reason, text_of_error: str
 ) -> None:
     for workers in (1, 2):
         found = failure(raising(error), workers=workers)
         assert (reason_of(found), describe(found)) == (
             reason,
-            f"item {BAD} of dataset('train'): {told}",
+            f"item {BAD} of dataset('train'): {text_of_error}",
         )
 
 
@@ -161,10 +161,15 @@ def test_the_first_sample_that_raises_is_named() -> None:
 
 
 def test_the_traceback_of_a_worker_is_in_that_of_the_rank() -> None:
-    told = "".join(traceback.format_exception(failure(raising(ValueError("item 138 is corrupt")))))
-    assert "in _received" in told
-    assert f'File "{__file__}", line' in told.rpartition("Traceback (most recent call last)")[2]
-    assert told.endswith(
+    text_of_error = "".join(
+        traceback.format_exception(failure(raising(ValueError("item 138 is corrupt"))))
+    )
+    assert "in _received" in text_of_error
+    assert (
+        f'File "{__file__}", line'
+        in text_of_error.rpartition("Traceback (most recent call last)")[2]
+    )
+    assert text_of_error.endswith(
         f"ValueError: item 138 is corrupt\nraised by item {BAD} of dataset('train')\n"
     )
 

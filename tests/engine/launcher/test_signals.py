@@ -57,18 +57,22 @@ def test_a_memory_kill_behind_a_wrapper_is_the_nodes_memory() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "exception_text",
     [
         "subprocess.CalledProcessError: Command 'x' died with <Signals.SIGKILL: 9>.",
         "torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated with signal SIGKILL",
         "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed. ",
     ],
 )
-def test_a_child_that_was_killed_counts_behind_its_parents_exception(said: str) -> None:
-    found = gather(Path("/nonexistent"), 0, f"Traceback (most recent call last):\n  File\n{said}")
+def test_a_child_that_was_killed_counts_behind_its_parents_exception(exception_text: str) -> None:
+    found = gather(
+        Path("/nonexistent"), 0, f"Traceback (most recent call last):\n  File\n{exception_text}"
+    )
     assert _decide(_code(1), found=found, kills=1).reason is Reason.HOST_OUT_OF_MEMORY
     assert _decide(_code(1), found=found).reason is Reason.KILLED
-    crashed = found._replace(exception=said.replace("KILL", "SEGV").replace("Killed", "Bus error"))
+    crashed = found._replace(
+        exception=exception_text.replace("KILL", "SEGV").replace("Killed", "Bus error")
+    )
     assert "sender" not in _decide(_code(1), found=crashed).advice
 
 
@@ -131,7 +135,7 @@ def test_a_port_in_use_that_the_program_handled_is_not_the_cause() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "mode", "told"),
+    ("text", "mode", "message"),
     [
         ("#!/bin/bash\r\necho x\r\n", 0o755, "has Windows line ends"),
         ("#!/no/such/python\nx\n", 0o755, "is run by '/no/such/python', which is not on this"),
@@ -142,11 +146,11 @@ def test_a_port_in_use_that_the_program_handled_is_not_the_cause() -> None:
     ],
 )
 def test_a_file_that_cannot_be_run_is_refused_with_its_cause(
-    attempt: Attempt, text: str, mode: int, told: str
+    attempt: Attempt, text: str, mode: int, message: str
 ) -> None:
     attempt.script(text, name="run.sh").command("./run.sh")
     (attempt.folder / "code/run.sh").write_bytes(text.encode("latin-1"))
     (attempt.folder / "code/run.sh").chmod(mode)
     outcome = attempt.start().outcome()
     assert outcome.reason is Reason.BAD_SPEC
-    assert told in (outcome.exception or "")
+    assert message in (outcome.exception or "")

@@ -41,14 +41,14 @@ class Script:
         )
 
     def pass_seconds(self, seconds: int, each: float = 1.0) -> list[SilenceEvent]:
-        told = []
+        reported = []
         for _ in range(seconds):
             self.now += each
-            told.append(self.detector.look({0: GONE, 1: GONE}, self.now))
+            reported.append(self.detector.look({0: GONE, 1: GONE}, self.now))
             asking = self.detector._asking
             if asking is not None:
                 asking.join()
-        return [event for event in told if event is not None]
+        return [event for event in reported if event is not None]
 
 
 @pytest.fixture
@@ -157,11 +157,11 @@ def test_a_waiting_script_is_reported_with_stacks_and_continues(
     attempt: Attempt,
 ) -> None:
     _start(attempt, WAITS, ranks=2)
-    told = _silent(attempt)
-    assert told["ranks"] == [0, 1]
-    assert "rank 0 is at train.py line 6 in wait_for; rank 1 is at train.py" in told["message"]
-    assert told["message"].endswith(" The log has the stacks.")
-    assert "main thread, innermost frame first:\n    File " in told["stacks"]
+    reported = _silent(attempt)
+    assert reported["ranks"] == [0, 1]
+    assert "rank 0 is at train.py line 6 in wait_for; rank 1 is at train.py" in reported["message"]
+    assert reported["message"].endswith(" The log has the stacks.")
+    assert "main thread, innermost frame first:\n    File " in reported["stacks"]
     assert any("in wait_for" in line for line in attempt.lines(1, "launcher"))
     (attempt.folder / "code" / "data").touch()
     assert "The script writes again after" in _silent(attempt, "output_again")["message"]
@@ -218,8 +218,8 @@ def test_stacks_of_python_behind_a_shell_are_reported(
     spec = script_spec(("bash", "-c", "python3 train.py; sleep 600"), ranks=1, env=None)
     spec["script"]["silence_seconds"] = 1.0
     attempt.assign(spec, ranks=1).start()
-    told = _silent(attempt)
-    assert "rank 0 is at train.py line 6 in wait_for" in told["message"]
+    reported = _silent(attempt)
+    assert "rank 0 is at train.py line 6 in wait_for" in reported["message"]
     for name in ("data", "end"):
         (attempt.folder / "code" / name).touch()
     until(

@@ -101,11 +101,11 @@ def test_if_every_rank_lost_the_others_the_network_is_the_cause() -> None:
 
 def test_a_rank_that_nccls_watchdog_aborted_has_lost_the_others() -> None:
     """It leaves no Python traceback; the cause is a rank of another node, or the network."""
-    said = Evidence(
+    aborted = Evidence(
         traceback="terminate called after throwing an instance of 'c10::DistBackendError'\n  what():  NCCL error: remote "
         "process exited or there was a network error\nncclRemoteError: A call failed possibly due to a network error"
     )
-    outcome = _decide(_exit(0, -6), evidence={0: said})
+    outcome = _decide(_exit(0, -6), evidence={0: aborted})
     assert (outcome.reason, outcome.rank, outcome.signal) == (Reason.NETWORK, 0, "SIGABRT")
 
 
@@ -123,8 +123,8 @@ def test_a_rank_that_left_early_with_code_0_failed() -> None:
 
 
 def test_an_abort_at_the_end_of_the_interpreter_is_not_retried() -> None:
-    said = Evidence(traceback="loss 0.1\nterminate called without an active exception")
-    by_word = _decide(_exit(0, -signal.SIGABRT), evidence={0: said})
+    aborted = Evidence(traceback="loss 0.1\nterminate called without an active exception")
+    by_word = _decide(_exit(0, -signal.SIGABRT), evidence={0: aborted})
     by_order = _decide(_exit(1, 0), _exit(0, -signal.SIGABRT, time=11.0))
     for outcome in (by_word, by_order):
         assert (outcome.reason, outcome.rank, outcome.signal) == (Reason.USER_ERROR, 0, "SIGABRT")
@@ -379,8 +379,10 @@ def test_the_outcome_carries_the_last_lines_of_the_rank_that_it_names() -> None:
         ranks=(0, 1), exits=[_exit(1, 3), _exit(0, 1, time=11.0, torn_down=True)], cause="failure"
     )
     assignment = assignment_of(ranks_here=2, world_size=2, devices=[0, 1])
-    told = {0: "peer gone", 1: "loading\ncannot open /data"}
-    outcome = decide(facts, {0: LOST_PEER}, assignment, last_step=None, steps=None, last_lines=told)
+    printed = {0: "peer gone", 1: "loading\ncannot open /data"}
+    outcome = decide(
+        facts, {0: LOST_PEER}, assignment, last_step=None, steps=None, last_lines=printed
+    )
     assert (outcome.rank, outcome.log_excerpt) == (1, "loading\ncannot open /data")
 
 
@@ -392,7 +394,7 @@ def test_an_outcome_without_a_rank_quotes_no_lines() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "is_memory"),
+    ("printed", "is_memory"),
     [
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", True),
         ("RuntimeError: CUDA error: out of memory", True),
@@ -403,10 +405,10 @@ def test_an_outcome_without_a_rank_quotes_no_lines() -> None:
 )
 @pytest.mark.parametrize("place", ["exception", "last lines"])
 def test_a_script_whose_device_is_full_is_advised_on_memory(
-    told: str, is_memory: bool, place: str
+    printed: str, is_memory: bool, place: str
 ) -> None:
-    evidence = {1: Evidence(exception=told)} if place == "exception" else {}
-    lines = {1: f"Traceback (most recent call last):\n{told}"} if place == "last lines" else {}
+    evidence = {1: Evidence(exception=printed)} if place == "exception" else {}
+    lines = {1: f"Traceback (most recent call last):\n{printed}"} if place == "last lines" else {}
     facts = Facts(ranks=(0, 1), exits=[_exit(1, 1)], cause="failure", stop=None, grace_over=False)
     outcome = decide(
         facts,

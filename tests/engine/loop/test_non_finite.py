@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.engine import cases, numerics
-from tests.engine.numerics import Odd, Told
+from tests.engine.numerics import End, Odd
 from tests.engine.pool import Pool
 from tests.engine.reference import Expected, batches_of, distance, rate, reference
 from tests.engine.spool import events, records
@@ -60,8 +60,8 @@ def without(batches: list[list[int]], *steps: int, upto: int = STEPS) -> Expecte
     return reference(Toy(), settings, kept)
 
 
-def check_skipped(told: list[Told], expected: Expected, folder: Path, step: int) -> None:
-    for one in told:
+def check_skipped(ends: list[End], expected: Expected, folder: Path, step: int) -> None:
+    for one in ends:
         assert (one.error, one.steps_done) == ("", STEPS)
         assert distance(one.weights, expected.weights) <= 1e-12
     lines = records(folder)
@@ -89,10 +89,10 @@ def test_a_step_with_a_nan_counts_as_one_without_weight(
 ) -> None:
     odd = Odd(nan=(once_in(batches, 2, start),))
     mutate = numerics.as_on_a_device if like == "device" else None
-    told = pool.run(
+    ends = pool.run(
         numerics.train, Toy(), spec(micro), tmp_path, odd, mutate, world_size=world_size
     )
-    check_skipped(told, without(batches, 2), tmp_path, 2)
+    check_skipped(ends, without(batches, 2), tmp_path, 2)
     assert records(tmp_path)[3]["train/loss"] == "NaN"
 
 
@@ -105,9 +105,9 @@ def test_no_strategy_moves_its_shards_by_a_nan(
     odd = Odd(nan=(once_in(batches, 0),), steep=(once_in(batches, 2),))
     mutate = numerics.as_on_a_device if like == "device" else None
     options = spec(3, strategy={"name": name})
-    told = pool.run(numerics.train, Toy(), options, tmp_path, odd, mutate, world_size=2)
+    ends = pool.run(numerics.train, Toy(), options, tmp_path, odd, mutate, world_size=2)
     expected = without(batches, 0, 2)
-    for one in told:
+    for one in ends:
         assert (one.error, one.steps_done) == ("", STEPS)
         assert distance(one.weights, expected.weights) <= 1e-12
 
@@ -119,8 +119,8 @@ def test_a_skipped_step_restores_the_buffers_of_the_model(
 ) -> None:
     odd = Odd(nan=(once_in(batches, 2),))
     mutate = numerics.as_on_a_device if like == "device" else None
-    told = pool.run(numerics.train, Toy(buffer=True), spec(2), tmp_path, odd, mutate, world_size=2)
-    for one in told:
+    ends = pool.run(numerics.train, Toy(buffer=True), spec(2), tmp_path, odd, mutate, world_size=2)
+    for one in ends:
         assert float(one.weights["calls"]) == (STEPS - 1) * BATCH / 2 / 2
 
 
@@ -129,11 +129,11 @@ def test_an_update_in_spite_of_a_nan_fails_this_check(
     pool: Pool, tmp_path: Path, batches: list[list[int]]
 ) -> None:
     odd = Odd(nan=(once_in(batches, 2),))
-    told = pool.run(
+    ends = pool.run(
         numerics.train, Toy(), spec(4), tmp_path, odd, numerics.update_anyway, world_size=2
     )
     with pytest.raises(AssertionError):
-        check_skipped(told, without(batches, 2), tmp_path, 2)
+        check_skipped(ends, without(batches, 2), tmp_path, 2)
 
 
 @pytest.mark.contract(17)
@@ -143,8 +143,8 @@ def test_a_gradient_that_is_nan_is_skipped_though_its_loss_is_finite(
 ) -> None:
     odd = Odd(steep=(once_in(batches, 3),))
     mutate = numerics.as_on_a_device if like == "device" else None
-    told = pool.run(numerics.train, Toy(), spec(3), tmp_path, odd, mutate, world_size=2)
-    check_skipped(told, without(batches, 3), tmp_path, 3)
+    ends = pool.run(numerics.train, Toy(), spec(3), tmp_path, odd, mutate, world_size=2)
+    check_skipped(ends, without(batches, 3), tmp_path, 3)
     assert math.isfinite(records(tmp_path)[4]["train/loss"])
 
 
@@ -156,8 +156,8 @@ def test_a_step_that_is_neither_clipped_nor_logged_is_checked(
     odd = Odd(steep=(once_in(batches, 2),))
     options = spec(3, "stop", clip_grad_norm=None, log_every_steps=STEPS)
     mutate = numerics.as_on_a_device if like == "device" else None
-    told = pool.run(numerics.train, Toy(), options, tmp_path, odd, mutate, world_size=2)
-    for one in told:
+    ends = pool.run(numerics.train, Toy(), options, tmp_path, odd, mutate, world_size=2)
+    for one in ends:
         assert "the norm of the gradient of step 3 is nan, though its loss is " in one.error
         assert all(torch.isfinite(value).all() for value in one.weights.values())
     assert records(tmp_path)[3]["train/grad_norm"] == "NaN"
@@ -168,9 +168,9 @@ def test_stop_ends_all_ranks_before_the_update(
     pool: Pool, tmp_path: Path, batches: list[list[int]]
 ) -> None:
     odd = Odd(nan=(once_in(batches, 2, 6),))
-    told = pool.run(numerics.train, Toy(), spec(2, "stop"), tmp_path, odd, world_size=2)
+    ends = pool.run(numerics.train, Toy(), spec(2, "stop"), tmp_path, odd, world_size=2)
     expected = without(batches, upto=2)
-    for one in told:
+    for one in ends:
         assert one.error == "non_finite: the loss of step 3 is nan"
         assert one.steps_done == 2
         assert distance(one.weights, expected.weights) <= 1e-12
@@ -184,7 +184,7 @@ def test_on_a_device_stop_comes_one_step_late_without_an_update(
     odd = Odd(nan=(once_in(batches, 2, 6),))
     # A checkpoint after every later step: none may be written for a step that may not be finite.
     options = spec(2, "stop", checkpoint={"every_steps": 3})
-    told = pool.run(
+    ends = pool.run(
         numerics.train,
         Toy(),
         options,
@@ -193,10 +193,10 @@ def test_on_a_device_stop_comes_one_step_late_without_an_update(
         numerics.as_on_a_device,
         world_size=2,
     )
-    assert {one.error for one in told} == {"non_finite: the loss of step 3 is nan"}
-    assert {one.steps_done for one in told} == {3}
+    assert {one.error for one in ends} == {"non_finite: the loss of step 3 is nan"}
+    assert {one.steps_done for one in ends} == {3}
     assert events(tmp_path / "saves", "checkpoint") == []
-    told = pool.run(
+    ends = pool.run(
         numerics.train,
         Toy(),
         spec(2, "stop"),
@@ -206,7 +206,7 @@ def test_on_a_device_stop_comes_one_step_late_without_an_update(
         world_size=2,
     )
     expected = without(batches, 2, upto=4)
-    for one in told:
+    for one in ends:
         assert (one.error, one.steps_done) == ("non_finite: the loss of step 3 is nan", 4)
         assert distance(one.weights, expected.weights) <= 1e-12
     assert records(tmp_path / "late")[3]["train/loss"] == "NaN"
@@ -221,10 +221,10 @@ def test_a_skipped_first_step_changes_no_state(
     odd = Odd(nan=(once_in(batches, 0),))
     mutate = numerics.as_on_a_device if like == "device" else None
     options = spec(4, optimizer=optimizer, steps=1)
-    (told,) = pool.run(numerics.train, Toy(), options, tmp_path, odd, mutate, world_size=1)
-    assert distance(told.weights, numerics.initial_weights(Toy())) <= 0
-    assert told.state, "there is state, and it was not touched"
-    assert all(not value.any() for state in told.state.values() for value in state.values())
+    (end,) = pool.run(numerics.train, Toy(), options, tmp_path, odd, mutate, world_size=1)
+    assert distance(end.weights, numerics.initial_weights(Toy())) <= 0
+    assert end.state, "there is state, and it was not touched"
+    assert all(not value.any() for state in end.state.values() for value in state.values())
 
 
 @pytest.mark.contract(17)
@@ -233,13 +233,13 @@ def test_a_nan_in_the_first_batch_names_the_step_on_all_ranks(
     pool: Pool, tmp_path: Path, batches: list[list[int]], world_size: int
 ) -> None:
     odd = Odd(nan=(once_in(batches, 0),))
-    told = pool.run(numerics.train, Toy(), spec(3, "stop"), tmp_path, odd, world_size=world_size)
-    for one in told:
+    ends = pool.run(numerics.train, Toy(), spec(3, "stop"), tmp_path, odd, world_size=world_size)
+    for one in ends:
         assert one.error.startswith(
             "non_finite: the loss of step 1 is nan, before any update: check"
         )
         assert one.steps_done == 0
-    assert len(told) == world_size
+    assert len(ends) == world_size
 
 
 @pytest.mark.contract(17)
@@ -247,12 +247,14 @@ def test_skipped_steps_are_reported_ever_more_rarely_and_limited(
     pool: Pool, tmp_path: Path
 ) -> None:
     odd = Odd(nan=tuple(range(40)))
-    told = pool.run(numerics.train, Toy(), spec(12, steps=500), tmp_path, odd, world_size=1)
-    assert told[0].error.startswith(
+    ends = pool.run(numerics.train, Toy(), spec(12, steps=500), tmp_path, odd, world_size=1)
+    assert ends[0].error.startswith(
         "non_finite: the loss of step 100 is nan, as in the previous 99 steps"
     )
-    said = [one["message"] for one in events(tmp_path, "warning") if "skipped" in one["message"]]
-    assert [text.split("the step is skipped, the ")[1].split()[0] for text in said] == [
+    messages = [
+        one["message"] for one in events(tmp_path, "warning") if "skipped" in one["message"]
+    ]
+    assert [text.split("the step is skipped, the ")[1].split()[0] for text in messages] == [
         "1st", "2nd", "4th", "8th", "16th", "32nd", "64th",
     ]  # fmt: skip
     assert sorted(records(tmp_path)) == list(range(1, 101))

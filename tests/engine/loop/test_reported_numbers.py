@@ -185,13 +185,13 @@ def test_reported_numbers_are_the_written_ones(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cases.train(Ranks(), TOY, OPTIONS | {"eval": {"every_steps": 8}}, tmp_path)
-    said = re.findall(
+    reported = re.findall(
         r"step (\d+)/8  loss ([\d.]+)  lr ([\d.e+-]+)  ([\d,.]+) samples/s(?:  eval/loss ([\d.]+))?",
         capsys.readouterr().out,
     )
     found = records(tmp_path)
-    assert {int(line[0]) for line in said} >= {1, 8}
-    for step, loss, lr, speed, evaluated in said:
+    assert {int(line[0]) for line in reported} >= {1, 8}
+    for step, loss, lr, speed, evaluated in reported:
         values = found[int(step)]
         assert loss == f"{values['train/loss']:.4f}"
         assert lr == f"{values['train/lr']:.3g}"
@@ -212,10 +212,10 @@ def test_rates_of_computation_are_derived_from_reported_numbers(tmp_path: Path) 
     with contextlib.closing(Telemetry(tmp_path, writes=True)) as telemetry:
         account = MemoryReport(spec, Ranks(), telemetry, None)
         rates = finished(account, plan)
-    (said,) = events(tmp_path, "memory")
+    (reported,) = events(tmp_path, "memory")
     assert rates["throughput/tflops_per_second"] == pytest.approx(
-        said["flops_per_sample"] * 100.0 / 1e12
+        reported["flops_per_sample"] * 100.0 / 1e12
     )
     assert rates["throughput/mfu"] == pytest.approx(
-        said["flops_per_sample"] * 100.0 / said["peak_flops"]
+        reported["flops_per_sample"] * 100.0 / reported["peak_flops"]
     )

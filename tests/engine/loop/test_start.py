@@ -135,7 +135,7 @@ def test_copies_in_an_empty_micro_batch_have_masks_of_their_own(pool: Pool, tmp_
     options = OPTIONS | {"batch": {"size": 3, "micro_size": 1}}
     found = pool.run(cases.train, toy, options, tmp_path, world_size=2)
     assert [len(seen.micro_batches) for seen in found] == [6, 6], (
-        "the second rank has 3 samples and 3 empty slots"
+        "the second rank has 3 samples and 3 empty micro-batches"
     )
     assert torch.equal(found[0].weights["out.weight"], found[1].weights["out.weight"])
 

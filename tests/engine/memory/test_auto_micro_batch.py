@@ -200,11 +200,11 @@ def test_a_run_with_auto_equals_a_run_of_that_size(pool: Pool, tmp_path: Path) -
     )
     size = found[0].micro_batch_size
     assert {one.micro_batch_size for one in found} == {size}
-    told = [
+    reported = [
         json.loads(line)
         for line in (tmp_path / "auto" / "spool" / "events.jsonl").read_text().splitlines()
     ]
-    plan = next(event["data"] for event in told if event["kind"] == "plan")
+    plan = next(event["data"] for event in reported if event["kind"] == "plan")
     assert (plan["micro_batch_size"], plan["accumulation_steps"]) == (
         size,
         accumulation_steps(24, size, 2),
@@ -226,10 +226,10 @@ def test_a_resumed_run_uses_the_size_in_its_checkpoint(pool: Pool, tmp_path: Pat
     assert {one.micro_batch_size for one in resumed} == {size}
     whole = partial(auto_micro_batch_cases.train_with_auto, steps=4, micro_size=size)
     assert resumed[0].weights == pool.run(whole, tmp_path / "whole", world_size=2)[0].weights
-    told = (tmp_path / "cut" / "spool" / "events.jsonl").read_text().splitlines()
+    lines = (tmp_path / "cut" / "spool" / "events.jsonl").read_text().splitlines()
     assert (
         next(
-            event["data"]["exact"] for event in map(json.loads, told) if event["kind"] == "resumed"
+            event["data"]["exact"] for event in map(json.loads, lines) if event["kind"] == "resumed"
         )
         is True
     )

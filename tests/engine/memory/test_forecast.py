@@ -55,7 +55,7 @@ def test_the_forecast_is_within_5_percent_of_the_measured_peak(
 
 
 @pytest.mark.parametrize(("views", "buckets"), [(None, 0), (False, 1)], ids=["views", "copies"])
-@pytest.mark.parametrize("size", [64, 128], ids=["one slot", "two slots"])
+@pytest.mark.parametrize("size", [64, 128], ids=["one micro-batch", "two micro-batches"])
 @pytest.mark.parametrize("name", TASKS)
 def test_the_forecast_includes_the_buckets_of_ddp(
     pool: Pool, name: str, size: int, views: bool | None, buckets: int

@@ -71,12 +71,12 @@ def begun(code: Path, train: Train, sample: Any, *, forks: bool = True) -> Predi
     )
 
 
-def awaited(aside: PredictionProcess) -> StartForecast:
+def awaited(forecast: PredictionProcess) -> StartForecast:
     deadline = time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < deadline:
-        found = aside.arrived()
+        found = forecast.arrived()
         if found is not None:
-            assert aside.arrived() is None  # once
+            assert forecast.arrived() is None  # once
             return found
         time.sleep(PATIENCE_SECONDS)
     raise AssertionError(f"no answer within {DEADLINE_SECONDS} s")
@@ -142,12 +142,12 @@ def test_a_sample_that_is_a_view_is_sent_without_its_base(
 
 @pytest.mark.parametrize("forks", [True, False], ids=["forked", "started"])
 def test_the_process_ends_when_it_is_cancelled(code: Path, forks: bool) -> None:
-    aside = begun(code, train_of(), (torch.ones(16),), forks=forks)
-    process = aside._process
+    forecast = begun(code, train_of(), (torch.ones(16),), forks=forks)
+    process = forecast._process
     assert process is not None
-    aside.close()
+    forecast.close()
     assert process.returncode == -signal.SIGKILL
-    assert aside.arrived() is None
+    assert forecast.arrived() is None
 
 
 @pytest.mark.parametrize("forks", [True, False], ids=["forked", "started"])
@@ -155,8 +155,8 @@ def test_the_process_ends_with_its_parent(code: Path, forks: bool) -> None:
     script = (
         "import sys, time; from pathlib import Path; from tests.engine.memory.test_forecast_process import "
         "begun, train_of\n"
-        "import torch; aside = begun(Path(sys.argv[1]), train_of(), (torch.ones(16),), "
-        "forks=sys.argv[2] == 'True'); print(aside._process.pid, flush=True)\n"
+        "import torch; forecast = begun(Path(sys.argv[1]), train_of(), (torch.ones(16),), "
+        "forks=sys.argv[2] == 'True'); print(forecast._process.pid, flush=True)\n"
         "time.sleep(600)"
     )
     root = Path(__file__).parents[3]

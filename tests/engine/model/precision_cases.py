@@ -121,7 +121,7 @@ def train_scaled(
     grow_after: int,
     start: float,
     mutate: Callable[[], contextlib.AbstractContextManager[None]] | None = None,
-) -> numerics.Told:
+) -> numerics.End:
     """Train with another first scale, and another number of good steps before it grows."""
     with (
         mock.patch.object(Scaler, "GROW_AFTER", grow_after),

@@ -135,7 +135,7 @@ def test_buckets_of_a_compiled_model_are_reduced_during_backward(
     pool: Pool, *, checkpointed: bool
 ) -> None:
     for plain, compiled in pool.run(compile_cases.launched_early, checkpointed, world_size=2):
-        assert plain[:2] == compiled[:2] == [0, 0], "slots that do not synchronise launch nothing"
+        assert plain[:2] == compiled[:2] == [0, 0], "local micro-batches launch nothing"
         assert plain[2] >= 4
         assert compiled[2] >= 4
     for before, after in pool.run(compile_cases.gradients, checkpointed, world_size=2):

@@ -111,7 +111,7 @@ def test_the_built_in_tasks_have_no_batch_norm() -> None:
         )
 
 
-class Looking(ToyTask):
+class Recording(ToyTask):
     """Records the model of each evaluation."""
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ class Looking(ToyTask):
 
 @pytest.mark.contract(24)
 def test_an_evaluation_runs_the_model_without_its_wrapper(tmp_path: Path) -> None:
-    task = Looking()
+    task = Recording()
     plan, spec = cases.planned(OPTIONS | {"eval": {"every_steps": 2}}, 1)
     Trainer(spec, plan, task, Ranks(), tmp_path).run()
     assert set(task.given) == {(True, False)}

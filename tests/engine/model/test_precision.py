@@ -226,8 +226,8 @@ def test_every_strategy_repeats_an_overflowed_batch(pool: Pool, tmp_path: Path, 
 def test_a_real_overflow_in_fp16_finds_the_scale_that_fits(pool: Pool, tmp_path: Path) -> None:
     odd = Odd(far=(7, 8, 9, 10))
     options = spec(3, "fp16", log_every_steps=1)
-    told = pool.run(numerics.train, SINGLE, options, tmp_path, odd, world_size=2)
-    for one in told:
+    ends = pool.run(numerics.train, SINGLE, options, tmp_path, odd, world_size=2)
+    for one in ends:
         assert (one.error, one.steps_done) == ("", STEPS)
         assert all(value.isfinite().all() for value in one.weights.values())
         assert len(one.micro_batches) > len(
@@ -257,16 +257,16 @@ def test_an_overflow_at_every_scale_is_repeated_20_times(
     odd = Odd(**{kind: (chosen,)})
     for policy in ("stop", "skip"):
         folder = tmp_path / policy
-        (told,) = pool.run(
+        (end,) = pool.run(
             numerics.train, Toy(), spec(BATCH, "fp16", non_finite=policy), folder, odd, world_size=1
         )
-        assert told.micro_batches.count(plain.micro_batches[1]) == runs
-        assert told.error.startswith("non_finite: ") == (policy == "stop")
+        assert end.micro_batches.count(plain.micro_batches[1]) == runs
+        assert end.error.startswith("non_finite: ") == (policy == "stop")
     # A scale that did not help is not kept.
     assert {line["train/loss_scale"] for line in records(tmp_path / "skip").values()} == {
         Scaler.START
     }
-    assert len(told.micro_batches) == STEPS - 1 + runs
+    assert len(end.micro_batches) == STEPS - 1 + runs
 
 
 def decision(*, overflow: bool, total: float = 1.0) -> StepDecision:
@@ -284,7 +284,7 @@ def test_the_scale_grows_after_2000_good_steps_in_a_row() -> None:
     assert scaler.scale == 2.0**15
     for _ in range(1999):
         scaler.repeats(decision(overflow=False))
-    assert scaler.scale == 2.0**15, "an overflow begins the count anew"
+    assert scaler.scale == 2.0**15, "an overflow resets the count"
     scaler.repeats(decision(overflow=False))
     assert scaler.scale == 2.0**16
 

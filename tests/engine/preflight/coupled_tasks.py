@@ -312,7 +312,7 @@ class SmallPenalty(Wide):
         return losses(model, batch).sum() + 1e-6 * sum(p.square().sum() for p in model.parameters())
 
 
-def said_on(
+def refusal_on(
     ranks: Ranks,
     task: Callable[[], Task],
     micro_size: int,

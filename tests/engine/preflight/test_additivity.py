@@ -39,7 +39,7 @@ from tests.engine.preflight.loss_tasks import (
 CLASSES = 3
 
 
-def probed(task: Task, *, model: nn.Module | None = None, seed: int = 3) -> Checked:
+def checked(task: Task, *, model: nn.Module | None = None, seed: int = 3) -> Checked:
     torch.manual_seed(1)
     dataset = task.dataset("train")
     model = task.model().train() if model is None else model
@@ -48,7 +48,7 @@ def probed(task: Task, *, model: nn.Module | None = None, seed: int = 3) -> Chec
 
 def refusal(task: Task, **more: Any) -> str:
     with pytest.raises(EngineError) as caught:
-        probed(task, **more)
+        checked(task, **more)
     assert caught.value.reason == "bad_spec"
     return str(caught.value)
 
@@ -57,7 +57,7 @@ def refusal(task: Task, **more: Any) -> str:
 @pytest.mark.parametrize("task", CORRECT)
 def test_a_sum_passes_to_the_last_bits_of_float64(task: type[Task]) -> None:
     for seed in range(5):
-        found = probed(task(), seed=seed)
+        found = checked(task(), seed=seed)
         assert found.note == ""
         assert found.difference is not None
         assert Distance(found.difference) <= 1e-12
@@ -82,7 +82,7 @@ def test_a_sum_passes_to_the_last_bits_of_float64(task: type[Task]) -> None:
     ],
 )
 def test_the_built_in_tasks_pass(name: str, args: dict[str, Any]) -> None:
-    found = probed(BUILT_IN[name](**args))
+    found = checked(BUILT_IN[name](**args))
     assert found.note == ""
     assert found.difference is not None
     assert Distance(found.difference) <= 1e-12
@@ -92,9 +92,9 @@ def test_the_built_in_tasks_pass(name: str, args: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("task", "message"), WRONG, ids=[task.__name__ for task, _ in WRONG])
 def test_a_loss_that_is_not_a_sum_is_refused_by_cause(task: type[Task], message: str) -> None:
     for seed in range(5):
-        said = refusal(task(), seed=seed)
-        assert re.search(message, said), said
-        assert said.startswith("train.py:Mine: ")
+        text = refusal(task(), seed=seed)
+        assert re.search(message, text), text
+        assert text.startswith("train.py:Mine: ")
 
 
 @pytest.mark.contract(40)
@@ -109,7 +109,7 @@ def test_a_task_that_declares_its_dependence_is_not_checked(wrong: type[Task]) -
     class Declared(wrong):  # type: ignore[misc, valid-type]
         batch_dependent: ClassVar[bool] = True
 
-    assert probed(Declared()) == Checked()
+    assert checked(Declared()) == Checked()
 
 
 # --- side effects, and undecided cases
@@ -166,7 +166,7 @@ def test_a_task_that_holds_its_model_is_checked_on_the_copy() -> None:
             return F.cross_entropy(self.built(batch[0]), batch[1], reduction="sum")
 
     task = Holding()
-    assert probed(task).difference is not None
+    assert checked(task).difference is not None
     assert all(parameter.grad is None for parameter in task.built.parameters())
 
 
@@ -193,7 +193,7 @@ class NoneWithWeight(FewWithWeight):
 
 @pytest.mark.contract(40)
 def test_samples_without_weight_are_skipped() -> None:
-    found = probed(FewWithWeight())
+    found = checked(FewWithWeight())
     assert found.difference is not None
     assert Distance(found.difference) <= 1e-12
     assert "is a mean over the micro-batch" in refusal(FewWithMean())
@@ -201,7 +201,7 @@ def test_samples_without_weight_are_skipped() -> None:
 
 @pytest.mark.contract(40)
 def test_a_batch_without_any_weight_gives_no_result() -> None:
-    found = probed(NoneWithWeight())
+    found = checked(NoneWithWeight())
     assert found.difference is None
     assert found.note.startswith(
         "weight() is 0 for the first 64 samples, so they do not contribute to training"
@@ -230,7 +230,7 @@ class SinglePenalty(Single):
 
 @pytest.mark.contract(40)
 def test_a_model_that_cannot_run_in_float64_is_checked_in_float32() -> None:
-    found = probed(Single())
+    found = checked(Single())
     assert found.note == "the loss was checked to the precision of float32"
     assert found.difference is not None
     assert found.difference <= 1e-5
@@ -250,7 +250,7 @@ class PartlySingleMean(PartlySingle):
 
 @pytest.mark.contract(40)
 def test_rounding_inside_a_model_is_not_a_wrong_loss() -> None:
-    notes = {probed(PartlySingle(), seed=seed).note for seed in range(8)}
+    notes = {checked(PartlySingle(), seed=seed).note for seed in range(8)}
     assert "the loss was checked to the precision of float32" in notes
     refusal(PartlySingleMean())
 
@@ -288,7 +288,7 @@ class Failing(Classify):
     ],
 )
 def test_an_undecided_check_is_reported(task: type[Task], note: str) -> None:
-    assert probed(task()) == Checked(note=f"the loss was not checked: {note}")
+    assert checked(task()) == Checked(note=f"the loss was not checked: {note}")
 
 
 @pytest.mark.contract(40)
@@ -297,14 +297,14 @@ def test_the_first_line_of_a_long_exception_is_reported() -> None:
         def loss(self, model: nn.Module, batch: Any) -> Any:
             raise NotImplementedError("no such kernel\n" + "CPU: registered\n" * 100)
 
-    assert probed(Wordy()).note.endswith("it raised NotImplementedError: no such kernel")
+    assert checked(Wordy()).note.endswith("it raised NotImplementedError: no such kernel")
 
 
 @pytest.mark.contract(40)
 def test_a_large_model_is_checked_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_size, "_FREE", 0.0)
     for task in CORRECT:
-        found = probed(task())
+        found = checked(task())
         assert found.note == "the loss was checked to the precision of float32"
         assert found.difference is not None
         assert found.difference <= 1e-5
@@ -314,7 +314,7 @@ def test_a_large_model_is_checked_in_place(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.contract(40)
 def test_a_slow_model_is_checked_with_fewer_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(check_size.FLOPS_MAX, "cpu", 1.0)
-    found = probed(Classify())
+    found = checked(Classify())
     assert found.samples == 4
     assert found.note.endswith("checked with 4 samples: 16 would take too long")
 
@@ -334,7 +334,7 @@ def test_a_shortage_of_memory_makes_the_check_smaller() -> None:
 @pytest.mark.contract(40)
 def test_a_slow_dataset_is_scanned_for_a_short_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chosen_samples, "SCAN_SECONDS_MAX", 0.0)
-    assert probed(Classify()).samples == 4
+    assert checked(Classify()).samples == 4
     assert "is a mean over the micro-batch" in refusal(Mean())
 
 
@@ -366,7 +366,7 @@ def test_a_collation_that_changes_its_samples_is_checked() -> None:
 
             return Copies()
 
-    found = probed(Fresh())
+    found = checked(Fresh())
     assert found.difference is not None
     assert Distance(found.difference) <= 1e-12
 

@@ -126,7 +126,7 @@ def test_every_layout_has_the_same_result(
     found = []
     for world_size, micro_size in LAYOUTS:
         folder = tmp_path / f"{world_size}x{micro_size}"
-        found.append(pool.run(tasks.said_on, task, micro_size, folder, world_size=world_size)[0])
+        found.append(pool.run(tasks.refusal_on, task, micro_size, folder, world_size=world_size)[0])
     refusal, warnings = found[0]
     assert all(each == found[0] for each in found)
     assert re.search(cause, refusal or warnings[0]), found[0]
@@ -136,7 +136,7 @@ def test_every_layout_has_the_same_result(
 def test_ranks_with_different_fetch_times_compare_the_same_samples(
     pool: Pool, tmp_path: Path, scan_seconds: tuple[float, float]
 ) -> None:
-    one, two = pool.run(tasks.said_on, tasks.Maximum, 8, tmp_path, scan_seconds, world_size=2)
+    one, two = pool.run(tasks.refusal_on, tasks.Maximum, 8, tmp_path, scan_seconds, world_size=2)
     assert one == two
     assert re.search(OTHERS, one[0])
 

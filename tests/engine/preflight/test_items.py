@@ -80,7 +80,7 @@ def warnings_of(items: Dataset[Any]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("items", "said"),
+    ("items", "message"),
     [
         (KeptAugmentation, "draws random numbers at its first fetch and not later"),
         (OfWorker, "in another order or as another worker"),
@@ -93,10 +93,10 @@ def warnings_of(items: Dataset[Any]) -> list[str]:
     ],
 )
 def test_an_item_that_depends_on_more_than_its_index_has_a_warning(
-    items: type[Dataset[Any]], said: str
+    items: type[Dataset[Any]], message: str
 ) -> None:
     (warning,) = warnings_of(items())
-    assert said in warning
+    assert message in warning
     assert "so the run depends on micro_size and on the ranks" in warning
 
 

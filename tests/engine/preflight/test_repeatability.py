@@ -95,7 +95,7 @@ def test_a_dataset_whose_items_depend_on_their_index_has_none(
 
 
 @pytest.mark.parametrize(
-    ("task", "said"),
+    ("task", "message"),
     [
         (
             Counting,
@@ -123,12 +123,14 @@ def test_a_dataset_whose_items_depend_on_their_index_has_none(
         (ClampedAfterwards, "parameters have gradient hooks (bias)"),
     ],
 )
-def test_state_outside_of_the_engine_is_named(tmp_path: Path, task: type[Task], said: str) -> None:
+def test_state_outside_of_the_engine_is_named(
+    tmp_path: Path, task: type[Task], message: str
+) -> None:
     warnings = [
         each for each in warnings_of(task(), tmp_path) if "the loss was not checked" not in each
     ]
     (warning,) = warnings
-    for part in said.split(".*"):
+    for part in message.split(".*"):
         assert part in warning
     assert "the run depends on micro_size and on the ranks" in warning
 
@@ -312,18 +314,18 @@ class Ranked(Line):
 
 
 @pytest.mark.parametrize(
-    ("task", "said"),
+    ("task", "message"),
     [
         (Terms, "in its term 'l1' is a mean over the micro-batch"),
         (Lightning, "in its term 'acc' is a mean over the micro-batch"),
         (Ranked, "in its term 'rank' depends for each sample on the others in its micro-batch"),
     ],
 )
-def test_the_term_at_fault_is_named(tmp_path: Path, task: type[Task], said: str) -> None:
+def test_the_term_at_fault_is_named(tmp_path: Path, task: type[Task], message: str) -> None:
     plan, spec = planned(OPTIONS, 1)
     with pytest.raises(EngineError) as caught:
         Trainer(spec, plan, task(), Ranks(), tmp_path).run()
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "'ce'" not in str(caught.value)
 
 

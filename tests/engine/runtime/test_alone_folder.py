@@ -159,10 +159,10 @@ def test_ranks_die_with_a_torchrun_that_is_killed(tmp_path: Path) -> None:
 
 
 def test_a_process_without_torchrun_above_it_is_recognized() -> None:
-    said = subprocess.run(
+    output = subprocess.run(
         ["sh", "-c", "sleep 600 >&- 2>&- & echo $!"], check=True, capture_output=True, text=True
     )
-    orphan = psutil.Process(int(said.stdout))
+    orphan = psutil.Process(int(output.stdout))
     try:
         assert torchrun._below_torch(os.getpid())
         assert not torchrun._below_torch(orphan.pid)
@@ -180,9 +180,9 @@ def test_sigterm_to_torchrun_saves_the_current_step_for_the_resume(
         process.terminate()
         assert process.wait(DEADLINE_SECONDS) != 0  # torchrun's own code: 1, or SIGABRT under load
         assert psutil.wait_procs(ranks, timeout=30)[1] == []
-    said = (tmp_path / "console.txt").read_text()
+    output = (tmp_path / "console.txt").read_text()
     assert (
-        said.count(
+        output.count(
             "SIGTERM: stopping after this step, with a checkpoint; send it again to end at once\n"
         )
         == 1
@@ -190,8 +190,8 @@ def test_sigterm_to_torchrun_saves_the_current_step_for_the_resume(
     (saved,) = checkpoint.complete(out / "checkpoints")
     step = checkpoint.verify(saved)
     assert step == max(records(out))
-    assert f"fit: stopped by SIGTERM after step {step}, loss " in said
-    assert "Error" not in said.partition("fit: stopped")[0]
+    assert f"fit: stopped by SIGTERM after step {step}, loss " in output
+    assert "Error" not in output.partition("fit: stopped")[0]
     assert not (out / "errors").exists()
     done = engine(job(tmp_path / "job", steps=step + 2), "--out", out, ranks=2)
     assert done.returncode == 0, done.stderr
@@ -204,10 +204,10 @@ def test_sigterm_to_one_rank_stops_all_of_them_at_one_step(tmp_path: Path) -> No
         last = max(rank_processes(process), key=lambda one: one.environ()["RANK"])
         last.terminate()
         assert process.wait(DEADLINE_SECONDS) == 1
-    said = (tmp_path / "console.txt").read_text()
+    output = (tmp_path / "console.txt").read_text()
     step = checkpoint.verify(next(checkpoint.complete(out / "checkpoints")))
-    assert f"fit: stopped by SIGTERM after step {step}, loss " in said
-    assert "exitcode  : 143" in said
+    assert f"fit: stopped by SIGTERM after step {step}, loss " in output
+    assert "exitcode  : 143" in output
     assert not (out / "errors").exists()
 
 

@@ -66,9 +66,9 @@ def test_the_peers_of_a_rank_that_raises_print_nothing(tmp_path: Path) -> None:
     done = engine(job(tmp_path / "job", args={"fail_at": 13}), "--out", out, ranks=2)
     assert done.returncode == 1
     ours, _, summary = done.stderr.partition("ChildFailedError")
-    _, _, told = ours.partition("Traceback (most recent call last):\n")
-    assert told.startswith(f'  File "{tmp_path}/job/task.py", line ')
-    assert told.split("\n")[2] == "RuntimeError: the labels of shard 7 are damaged"
+    _, _, frames = ours.partition("Traceback (most recent call last):\n")
+    assert frames.startswith(f'  File "{tmp_path}/job/task.py", line ')
+    assert frames.split("\n")[2] == "RuntimeError: the labels of shard 7 are damaged"
     assert "gloo" not in done.stderr.lower()
     assert "the labels of shard 7 are damaged" in summary.partition("Root Cause")[2]
     assert json.loads((out / "errors/rank1.json").read_text())["step"] == 6

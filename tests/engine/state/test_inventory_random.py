@@ -123,12 +123,12 @@ class Maker:
             target[self.draw.choice(["x", "y", "z", 1])] = self.value(2)
 
     def _change_sequence(self, target: Any) -> None:
-        what = self.draw.randrange(4)
-        if what == 0 or not target:
+        choice = self.draw.randrange(4)
+        if choice == 0 or not target:
             target.append(self.value(2))
-        elif what == 1:
+        elif choice == 1:
             target.pop()
-        elif what == 2:
+        elif choice == 2:
             target[self.draw.randrange(len(target))] = self.value(2)
         else:
             target.reverse()
@@ -138,16 +138,16 @@ class Picture:
     """Represents a value as text, where a second visit of an object is its number."""
 
     def __init__(self) -> None:
-        self._met: dict[int, int] = {}
+        self._visited: dict[int, int] = {}
         self._alive: list[Any] = []
 
     def of(self, value: Any) -> Any:
         if value is None or isinstance(value, int | float | str):
             return repr(value)
         if not isinstance(value, tuple):
-            if id(value) in self._met:
-                return f"#{self._met[id(value)]}"
-            self._met[id(value)] = len(self._met)
+            if id(value) in self._visited:
+                return f"#{self._visited[id(value)]}"
+            self._visited[id(value)] = len(self._visited)
             self._alive.append(value)
         kind = type(value).__name__
         if isinstance(value, Tensor | np.ndarray):

@@ -65,24 +65,24 @@ def test_a_step_skipped_on_the_device_is_one_skipped_on_the_host(tmp_path: Path,
             )
         }
     )
-    told = {}
+    ends = {}
     for name, ranks in (("host", Ranks()), ("device", on_device())):
-        told[name] = numerics.train(ranks, Toy(), spec(non_finite="skip"), tmp_path / name, odd)
-        assert (told[name].error, told[name].steps_done) == ("", STEPS)
+        ends[name] = numerics.train(ranks, Toy(), spec(non_finite="skip"), tmp_path / name, odd)
+        assert (ends[name].error, ends[name].steps_done) == ("", STEPS)
         assert (
             len([one for one in events(tmp_path / name, "warning") if "skipped" in one["message"]])
             == 1
         )
-    weights = {name: value.cpu() for name, value in told["device"].weights.items()}
-    assert distance(weights, told["host"].weights) <= 1e-10
+    weights = {name: value.cpu() for name, value in ends["device"].weights.items()}
+    assert distance(weights, ends["host"].weights) <= 1e-10
     assert records(tmp_path / "device")[2]["train/grad_norm"] == "NaN"
 
 
 @pytest.mark.contract(17)
 def test_stop_comes_one_step_late_without_an_update(tmp_path: Path) -> None:
-    told = numerics.train(on_device(), Toy(), spec(), tmp_path, Odd(nan=tuple(range(1, 40))))
-    assert (told.error, told.steps_done) == ("non_finite: the loss of step 1 is nan", 2)
-    weights = {name: value.cpu() for name, value in told.weights.items()}
+    end = numerics.train(on_device(), Toy(), spec(), tmp_path, Odd(nan=tuple(range(1, 40))))
+    assert (end.error, end.steps_done) == ("non_finite: the loss of step 1 is nan", 2)
+    weights = {name: value.cpu() for name, value in end.weights.items()}
     assert distance(weights, numerics.initial_weights(Toy())) <= 0
 
 
@@ -103,10 +103,10 @@ def test_an_overflow_on_the_device_repeats_the_batch(
     tmp_path: Path,
 ) -> None:
     odd = Odd(far=(7, 8, 9, 10))
-    told = numerics.train(on_device(), Toy(double=False), spec(precision="fp16"), tmp_path, odd)
-    assert (told.error, told.steps_done) == ("", STEPS)
+    end = numerics.train(on_device(), Toy(double=False), spec(precision="fp16"), tmp_path, odd)
+    assert (end.error, end.steps_done) == ("", STEPS)
     assert records(tmp_path)[STEPS]["train/loss_scale"] < Scaler.START
-    assert len(told.micro_batches) > len({tuple(micro_batch) for micro_batch in told.micro_batches})
+    assert len(end.micro_batches) > len({tuple(micro_batch) for micro_batch in end.micro_batches})
 
 
 class Quiet(ToyTask):

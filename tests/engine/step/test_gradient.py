@@ -94,7 +94,7 @@ def test_the_gradient_equals_that_of_the_whole_batch_for_any_split(
 
 
 @pytest.mark.contract(1)
-@pytest.mark.parametrize("mutant", [mutants.mean_of_means, mutants.divide_by_nominal_slots])
+@pytest.mark.parametrize("mutant", [mutants.mean_of_means, mutants.divide_by_nominal_micro_batches])
 def test_a_mean_of_means_fails_this_check(pool: Pool, tmp_path: Path, mutant: Any) -> None:
     seen, expected = run(pool, tmp_path, Toy(), spec(23, 3, steps=1), 2, mutant)
     with pytest.raises(AssertionError):
@@ -162,7 +162,7 @@ def test_the_smaller_last_batch_is_the_mean_over_its_items(pool: Pool, tmp_path:
 
 @pytest.mark.contract(4)
 def test_division_by_k_fails_this_check_in_the_last_batch(pool: Pool, tmp_path: Path) -> None:
-    seen, expected = ragged(pool, tmp_path, mutants.divide_by_nominal_slots)
+    seen, expected = ragged(pool, tmp_path, mutants.divide_by_nominal_micro_batches)
     full = [Seen(gradients=one.gradients[:1]) for one in seen]
     check_gradients(full, Expected(gradients=expected.gradients[:1]), 1e-12)
     with pytest.raises(AssertionError):
@@ -247,7 +247,7 @@ def test_the_penalty_counts_once_per_step(pool: Pool, tmp_path: Path, world_size
         toy,
         spec(9, 2, steps=3),
         world_size,
-        mutants.penalty_in_every_slot,
+        mutants.penalty_in_every_micro_batch,
     )
     with pytest.raises(AssertionError):
         check_gradients(wrong, expected, 1e-5)

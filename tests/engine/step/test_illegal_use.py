@@ -85,19 +85,19 @@ def step(task: Any, model: nn.Module, total: torch.Tensor) -> None:
 @pytest.mark.parametrize("first", [0, 3, 4], ids=["warm-up", "second micro-batch", "third"])
 @pytest.mark.parametrize("act", [backward, drop, zero, scale])
 def test_a_loss_that_changes_gradients_is_refused(tmp_path: Path, act: Act, first: int) -> None:
-    said = run(Meddling(act, first), tmp_path)
+    message = run(Meddling(act, first), tmp_path)
     assert (
         "the gradients changed while loss() ran, by backward(), zero_grad() or .grad: only return the loss"
-    ) in said
+    ) in message
 
 
 @pytest.mark.contract(21)
 def test_the_additivity_check_refuses_it_too(tmp_path: Path) -> None:
-    class Probed(Meddling):
+    class Checked(Meddling):
         batch_dependent = False
 
     for act in (backward, drop, zero):
-        assert "the gradients changed while loss() ran" in run(Probed(act, 1), tmp_path)
+        assert "the gradients changed while loss() ran" in run(Checked(act, 1), tmp_path)
 
 
 @pytest.mark.contract(21)
@@ -115,8 +115,8 @@ def test_a_loss_that_changes_parameters_is_refused(tmp_path: Path, first: int) -
 
 @pytest.mark.contract(21)
 def test_an_optimizer_step_inside_a_batch_is_refused(tmp_path: Path) -> None:
-    said = run(Meddling(step, 3), tmp_path)
-    assert said.startswith(
+    message = run(Meddling(step, 3), tmp_path)
+    assert message.startswith(
         "an optimizer (SGD) of the task updated the model before the batch's gradient was complete"
     )
 
@@ -139,12 +139,14 @@ def test_an_optimizer_of_another_model_may_step(tmp_path: Path) -> None:
     other = nn.Linear(1, 1)
     optimizer = torch.optim.SGD(other.parameters(), 0.1)
 
-    def aside(_: Any, model: nn.Module, total: torch.Tensor) -> None:
+    def separate_gradient(_: Any, model: nn.Module, total: torch.Tensor) -> None:
         other(torch.ones(1, 1)).sum().backward()
         optimizer.step()
 
     plan, spec = planned(OPTIONS, 1)
-    assert Trainer(spec, plan, Meddling(aside, 2), Ranks(), tmp_path).run().steps_done == 3
+    assert (
+        Trainer(spec, plan, Meddling(separate_gradient, 2), Ranks(), tmp_path).run().steps_done == 3
+    )
 
 
 @pytest.mark.contract(21)

@@ -110,8 +110,10 @@ def test_the_parts_of_a_step_add_up_and_give_its_throughput(pool: Pool, tmp_path
         assert math.fsum(parts.values()) == pytest.approx(whole, rel=1e-9)
         assert ("time/checkpoint_seconds" in parts) == (step in {4, 8, 12})
         assert ("time/eval_seconds" in parts) == (step in {6, 12})
-        aside = parts.get("time/checkpoint_seconds", 0) + parts.get("time/eval_seconds", 0)
-        assert values["throughput/samples_per_second"] == pytest.approx(14 / (whole - aside))
+        other_seconds = parts.get("time/checkpoint_seconds", 0) + parts.get("time/eval_seconds", 0)
+        assert values["throughput/samples_per_second"] == pytest.approx(
+            14 / (whole - other_seconds)
+        )
         assert {name for name in values if not name.startswith("eval/")} <= metrics.UNITS.keys()
         assert values["memory/peak_bytes"] > 1e7
 

@@ -81,7 +81,7 @@ def test_ddp_alone_mixes_up_layers_of_equal_shapes(pool: Pool) -> None:
 @pytest.mark.contract(23)
 @pytest.mark.parametrize("double", [True, False])
 @pytest.mark.parametrize(
-    ("world_size", "who"),
+    ("world_size", "ranks"),
     [
         (2, "between rank 0 and rank 1"),
         (3, "on rank 1 from the 2 others"),
@@ -89,7 +89,7 @@ def test_ddp_alone_mixes_up_layers_of_equal_shapes(pool: Pool) -> None:
     ],
 )
 def test_one_bit_on_one_rank_is_reported_by_parameter_and_rank(
-    pool: Pool, tmp_path: Path, world_size: int, who: str, double: bool
+    pool: Pool, tmp_path: Path, world_size: int, ranks: str, double: bool
 ) -> None:
     toy_run = Toy(double=double)
     with pytest.raises(EngineError) as caught:
@@ -107,7 +107,7 @@ def test_one_bit_on_one_rank_is_reported_by_parameter_and_rank(
     assert str(caught.value).startswith(
         "after step 20 the model is no longer the same on all ranks: "
     )
-    assert str(caught.value).endswith(f"differs, {who}")
+    assert str(caught.value).endswith(f"differs, {ranks}")
 
 
 @pytest.mark.contract(23)

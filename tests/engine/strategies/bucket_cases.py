@@ -17,7 +17,7 @@ from tests.engine import cases
 from tests.engine.toy import Toy
 
 
-class Lies(NamedTuple):
+class Gradients(NamedTuple):
     """Gradients of one step."""
 
     count: int
@@ -27,9 +27,9 @@ class Lies(NamedTuple):
 
 def where_gradients_lie(
     ranks: Ranks, settings: dict[str, Any], folder: Path
-) -> tuple[list[Lies], list[str]]:
+) -> tuple[list[Gradients], list[str]]:
     """Return the addresses at each update, and the parameters that had a gradient at the end."""
-    found: list[Lies] = []
+    found: list[Gradients] = []
 
     def look(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         gradients = [
@@ -39,7 +39,7 @@ def where_gradients_lie(
             if p.grad is not None
         ]
         storages = {gradient.untyped_storage().data_ptr() for gradient in gradients}
-        found.append(Lies(len(gradients), frozenset(storages)))
+        found.append(Gradients(len(gradients), frozenset(storages)))
 
     hook = register_optimizer_step_pre_hook(look)
     try:

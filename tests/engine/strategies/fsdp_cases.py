@@ -93,14 +93,14 @@ def penalized(ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path) ->
         return cases.train(ranks, toy, settings, folder)
 
 
-def refusal(ranks: Ranks, what: str) -> str:
+def refusal(ranks: Ranks, kind: str) -> str:
     """Return the refusal of a model or a task that cannot be sharded."""
     toy = Toy(blocks=2)
-    task = Peeking(toy) if what == "peeking" else ToyTask(toy)
+    task = Peeking(toy) if kind == "peeking" else ToyTask(toy)
     model = task.model()
-    if what == "scalar":
+    if kind == "scalar":
         model.scale = nn.Parameter(torch.ones((), dtype=toy.dtype))
-    elif what == "mixed":
+    elif kind == "mixed":
         model.out = model.out.float()
     try:
         strategy = FSDP(Objective(task, model), ranks, Section(name="fsdp"))

@@ -26,7 +26,7 @@ def settings(micro: int, **strategy: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("name", ["ddp", "zero1"])
-@pytest.mark.parametrize("micro", [6, 2], ids=["one slot", "three slots"])
+@pytest.mark.parametrize("micro", [6, 2], ids=["one micro-batch", "three micro-batches"])
 def test_gradients_lie_in_the_buckets(pool: Pool, tmp_path: Path, micro: int, name: str) -> None:
     for found, left_over in pool.run(
         where_gradients_lie, settings(micro, name=name), tmp_path, world_size=2
@@ -38,7 +38,7 @@ def test_gradients_lie_in_the_buckets(pool: Pool, tmp_path: Path, micro: int, na
         assert left_over == []
 
 
-@pytest.mark.parametrize("micro", [6, 2], ids=["one slot", "three slots"])
+@pytest.mark.parametrize("micro", [6, 2], ids=["one micro-batch", "three micro-batches"])
 def test_a_spec_may_want_copies(pool: Pool, tmp_path: Path, micro: int) -> None:
     wanted = settings(micro, name="ddp", gradient_as_bucket_view=False)
     for steps, _ in pool.run(where_gradients_lie, wanted, tmp_path, world_size=2):

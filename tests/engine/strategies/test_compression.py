@@ -253,9 +253,9 @@ def test_on_another_number_of_ranks_the_error_feedback_is_dropped(
         seen = pool.run(cases.train, WIDE, options, folder, world_size=world_size)
         assert seen[0].steps_done == 12
         assert all(torch.isfinite(value).all() for value in seen[0].weights.values())
-        said = [event["message"] for event in events(folder, "warning")]
+        warnings = [event["message"] for event in events(folder, "warning")]
         assert any(
-            f"2 ranks saved it, and the run now has {world_size}" in message for message in said
+            f"2 ranks saved it, and the run now has {world_size}" in message for message in warnings
         )
 
 
@@ -271,8 +271,8 @@ def test_other_buckets_drop_the_error_feedback(pool: Pool, tmp_path: Path) -> No
         world_size=2,
     )
     assert seen[0].steps_done == 12
-    said = [event["message"] for event in events(tmp_path / "again", "warning")]
-    assert any("its gradients are in other buckets" in message for message in said)
+    warnings = [event["message"] for event in events(tmp_path / "again", "warning")]
+    assert any("its gradients are in other buckets" in message for message in warnings)
 
 
 # --- steps that fail
@@ -320,5 +320,5 @@ def test_an_incomplete_gradient_is_reduced_without_compression(
     seen = pool.run(cases.train, WIDE, options, tmp_path, lacking, world_size=2)
     assert seen[0].steps_done == OPTIONS["steps"]
     assert all((seen[1].weights[name] == value).all() for name, value in seen[0].weights.items())
-    said = [event["message"] for event in events(tmp_path, "warning")]
-    assert not any("no longer the same" in message for message in said)
+    warnings = [event["message"] for event in events(tmp_path, "warning")]
+    assert not any("no longer the same" in message for message in warnings)

@@ -76,7 +76,7 @@ def test_gradients_are_reduced_once_and_parameters_gathered_per_micro_batch(
     assert four["gloo:all_gather"] - one["gloo:all_gather"] == 2 * 3 * (3 + 3 + 1)
     # The check would find a reduction of the three blocks and the rest in each of these
     # micro-batches.
-    always = collectives(pool, tmp_path / "always", 1, mutants.reduced_in_every_slot)
+    always = collectives(pool, tmp_path / "always", 1, mutants.reduced_in_every_micro_batch)
     assert always["gloo:all_reduce"] - four["gloo:all_reduce"] == 2 * 3 * 4
 
 
@@ -84,9 +84,7 @@ def test_each_rank_holds_its_shard_of_parameters_gradients_and_moments(pool: Poo
     found = pool.run(fsdp_cases.sizes, world_size=4)
     whole = found[0][1]
     assert sum(kept for kept, _ in found) == 4 * whole
-    assert (
-        max(kept for kept, _ in found) < 4 * whole * 0.27
-    )  # A quarter, and a remainder.
+    assert max(kept for kept, _ in found) < 4 * whole * 0.27  # A quarter, and a remainder.
 
 
 @pytest.mark.contract(11)
@@ -187,7 +185,7 @@ def test_parameters_are_sharded_again_after_an_evaluation(pool: Pool, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("what", "words"),
+    ("kind", "words"),
     [
         (
             "peeking",
@@ -198,9 +196,9 @@ def test_parameters_are_sharded_again_after_an_evaluation(pool: Pool, tmp_path: 
     ],
 )
 def test_an_unshardable_model_is_refused_on_all_ranks_with_advice(
-    pool: Pool, what: str, words: str
+    pool: Pool, kind: str, words: str
 ) -> None:
-    for found in pool.run(fsdp_cases.refusal, what, world_size=2):
+    for found in pool.run(fsdp_cases.refusal, kind, world_size=2):
         assert found.startswith("bad_spec: ")
         assert words in found
 

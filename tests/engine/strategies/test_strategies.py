@@ -37,7 +37,7 @@ class Kept:
     per_step: Callable[[int], dict[str, int]] = lambda world_size: {"gloo:all_reduce": 2}
     """Collectives of one more step on a number of ranks, by kind: gradients, control, and
     others."""
-    per_slot: dict[str, int] = field(default_factory=dict)
+    per_micro_batch: dict[str, int] = field(default_factory=dict)
     """The same for each micro-batch."""
     gradients: bool = True
     """True if every rank's optimizer gets the whole batch's gradient, of all parameters."""
@@ -78,7 +78,7 @@ def section(name: str, **more: Any) -> dict[str, Any]:
         (4, 4, 1, Toy(masked="odd")),
         (2, 9, 9, Toy(double=False)),
     ],
-    ids=["alone", "terms", "penalty", "penalty-in-an-empty-slot", "weightless", "float32"],
+    ids=["alone", "terms", "penalty", "penalty-in-an-empty-micro-batch", "weightless", "float32"],
 )
 def test_the_gradient_equals_that_of_the_whole_batch(
     pool: Pool, tmp_path: Path, name: str, world_size: int, size: int, micro: int, toy: Toy
@@ -185,7 +185,7 @@ def test_collectives_of_a_step_do_not_depend_on_k(
         }
         wanted, micro_batches = STRATEGIES[name], 12 // world_size // micro
         per_step = wanted.per_step(world_size) | {
-            kind: count * micro_batches for kind, count in wanted.per_slot.items()
+            kind: count * micro_batches for kind, count in wanted.per_micro_batch.items()
         }
         assert {kind: count for kind, count in extra.items() if count} == {
             k: n * 4 for k, n in per_step.items()

@@ -59,7 +59,7 @@ def test_each_rank_holds_only_its_shard_of_the_moments(pool: Pool, tmp_path: Pat
     # Whole parameters are assigned: the largest of them here is 60 % of the model.
     assert max(one["inside"] for one in shared) <= 0.62 * whole
     assert [one["gathered"] for one in shared] == [0, 0], (
-        "what was gathered for a checkpoint is gone after it"
+        "state gathered for a checkpoint is freed after it"
     )
 
 

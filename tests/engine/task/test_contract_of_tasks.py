@@ -381,11 +381,11 @@ def test_a_run_with_dropout_is_repeatable(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (ValueError("a person's own"), Reason.USER_ERROR),
+        (ValueError("an error of the user"), Reason.USER_ERROR),
         (RuntimeError("Connection to the label server was closed"), Reason.USER_ERROR),
         (FileNotFoundError(errno.ENOENT, "no such file"), Reason.USER_ERROR),
         (SystemExit(3), Reason.USER_ERROR),
-        (EngineError(Reason.BAD_SPEC, "said so"), Reason.BAD_SPEC),
+        (EngineError(Reason.BAD_SPEC, "as declared"), Reason.BAD_SPEC),
         (OSError(errno.ENOSPC, "no space left"), Reason.STORAGE),
         (MemoryError(), Reason.OUT_OF_MEMORY),
         (torch.OutOfMemoryError("CUDA out of memory"), Reason.OUT_OF_MEMORY),

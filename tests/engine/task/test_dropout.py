@@ -63,7 +63,7 @@ def test_weights_are_the_same_in_every_layout(pool: Pool, tmp_path: Path, weigh:
 
 @pytest.mark.contract(25)
 def test_masks_by_micro_batch_fail_this_check(pool: Pool, tmp_path: Path) -> None:
-    mutate = mutants.masks_of_the_slot
+    mutate = mutants.masks_by_micro_batch
     expected = train(pool, tmp_path / "whole", 1, 14, mutate=mutate)
     assert distance(train(pool, tmp_path / "split", 2, 2, mutate=mutate), expected) > 1e-4
 

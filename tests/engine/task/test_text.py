@@ -100,7 +100,7 @@ def test_a_tokenizer_encodes_the_whole_text_once(story: Path, tokenizer: Path, c
     assert [entry.stat().st_mtime_ns for entry in cache.iterdir()] == [written]
     (story / "2.txt").write_text("the bear\n")
     CausalLM(path=str(story), glob="*.txt", tokenizer=str(tokenizer), context=8).prepare()
-    assert len(list(cache.iterdir())) == 2, "a changed text must be encoded anew"
+    assert len(list(cache.iterdir())) == 2, "a changed text must be encoded again"
 
 
 def test_a_text_is_identified_by_its_bytes(tokenizer: Path, tmp_path: Path) -> None:

@@ -345,6 +345,6 @@ def test_an_engine_that_refuses_some_runs_is_observed_by_others() -> None:
 def test_an_engine_is_found_by_name_or_class() -> None:
     assert {name: engine_named(name).name for name in ENGINES} == {name: name for name in ENGINES}
     assert isinstance(engine_named(f"{HERE}:Once"), Engine)
-    for wrong in ("deepspeed", f"{HERE}:Nobody", "os:sep"):
+    for wrong in ("deepspeed", f"{HERE}:Missing", "os:sep"):
         with pytest.raises(ValueError, match="engine"):
             engine_named(wrong)

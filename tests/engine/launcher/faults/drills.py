@@ -34,27 +34,27 @@ from lockstep import Task
 RANK = int(os.environ["RANK"])
 
 
-def strike(what):
-    """What happens to the rank, at the moment and on the rank that the drill names."""
+def strike(cause):
+    """Apply the fault, at the moment and on the rank of the drill."""
     pathlib.Path("struck").touch()
-    if what == "raise":
+    if cause == "raise":
         raise RuntimeError("this is a drill")
-    if what.startswith("exit "):
-        os._exit(int(what.removeprefix("exit ")))
-    if what == "kill":
+    if cause.startswith("exit "):
+        os._exit(int(cause.removeprefix("exit ")))
+    if cause == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    if what == "hang":
+    if cause == "hang":
         while True:
             time.sleep(3600)
-    if what == "slow":
+    if cause == "slow":
         time.sleep(1.0)
-    if what == "disagree in shape":
+    if cause == "disagree in shape":
         dist.all_reduce(torch.ones(3 if RANK else 2))
-    if what == "disagree in order":
+    if cause == "disagree in order":
         steps = [lambda: dist.all_reduce(torch.ones(2)), lambda: dist.broadcast(torch.ones(2), 0)]
         for step in steps[::-1] if RANK else steps:
             step()
-    if what == "disagree in number" and RANK:
+    if cause == "disagree in number" and RANK:
         dist.all_reduce(torch.ones(2))
 
 
@@ -66,7 +66,7 @@ class Points(torch.utils.data.Dataset):
         return 40
 
     def __getitem__(self, item):
-        if self.task.passes >= 6:  # Set-up looks at samples too, before its four calls and two passes.
+        if self.task.passes >= 6:  # The set-up fetches samples before its four calls and two passes.
             self.fetched += 1
             if self.task.moment == "data" and self.fetched == self.task.at:
                 self.task.strike()
@@ -77,12 +77,12 @@ class Points(torch.utils.data.Dataset):
 class Drill(Task):
     not_state = ("passes", "itself")
 
-    def __init__(self, moment, what, rank, at):
-        self.moment, self.what, self.rank, self.at, self.calls = moment, what, rank, at, 0
+    def __init__(self, moment, cause, rank, at):
+        self.moment, self.cause, self.rank, self.at, self.calls = moment, cause, rank, at, 0
         self.passes = 0
-        self.itself = id(self)  # not of the copy on which the engine tries the loss
-        # A process that outlives its parent, unless somebody looks for it. Not only ranks come here: the process that
-        # works out the forecast makes a task too, and either may be killed while it writes.
+        self.itself = id(self)  # not that of the copy for the additivity check
+        # A process that outlives its parent unless it is searched for. The process of the forecast
+        # creates a task too, and it may be killed while it writes, as a rank may.
         child = subprocess.Popen(["sleep", "600"], start_new_session=True)
         written = pathlib.Path(f".child-{child.pid}")
         written.write_text(str(child.pid))
@@ -100,7 +100,7 @@ class Drill(Task):
 
     def strike(self):
         if self.rank in (RANK, -1):
-            strike(self.what)
+            strike(self.cause)
 
     def model(self):
         torch.manual_seed(1)
@@ -137,7 +137,7 @@ class Fault:
     """Kind and moment of a fault."""
 
     moment: str = "never"
-    what: str = "nothing"
+    cause: str = "nothing"
     rank: int = 1
     """-1: on every rank."""
     at: int = 0
@@ -183,15 +183,15 @@ def struck(attempt: Attempt, seconds: float = 90.0) -> float:
     return file.stat().st_mtime
 
 
-def everybody(attempt: Attempt) -> list[int]:
+def all_processes(attempt: Attempt) -> list[int]:
     """Return the processes of the ranks, and the children of ranks and forecast."""
     children = (attempt.folder / files.CODE).glob("child-*")
     return [*attempt.ranks().values(), *(int(child.read_text()) for child in children)]
 
 
-def nobody_left(attempt: Attempt) -> bool:
+def all_gone(attempt: Attempt) -> bool:
     """Return True if all of them have ended."""
-    return not any(map(is_alive, everybody(attempt)))
+    return not any(map(is_alive, all_processes(attempt)))
 
 
 def checkpoints(attempt: Attempt) -> list[Path]:

@@ -13,7 +13,7 @@ import pytest
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.launcher.evidence import disagreement
 from tests.engine.launcher.attempts import Attempt, until
-from tests.engine.launcher.faults.drills import Fault, nobody_left, prepare, struck, why
+from tests.engine.launcher.faults.drills import Fault, all_gone, prepare, struck, why
 
 MISMATCH = (
     "RuntimeError: Detected mismatch between collectives on ranks. Rank 1 is running collective: "
@@ -28,7 +28,7 @@ MISMATCH = (
 
 @pytest.mark.contract(34)
 @pytest.mark.parametrize(
-    ("what", "one", "other"),
+    ("kind", "one", "other"),
     [
         ("shape", "ALLREDUCE of [2]", "ALLREDUCE of [3]"),
         pytest.param("order", "ALLREDUCE of [2]", "BROADCAST of [2]", marks=pytest.mark.drill),
@@ -36,11 +36,11 @@ MISMATCH = (
     ],
 )
 def test_in_debug_mode_both_sides_of_a_disagreement_are_named(
-    attempt: Attempt, what: str, one: str, other: str
+    attempt: Attempt, kind: str, one: str, other: str
 ) -> None:
-    prepare(attempt, Fault("forward", f"disagree in {what}", rank=-1, at=5), debug=True).start()
+    prepare(attempt, Fault("forward", f"disagree in {kind}", rank=-1, at=5), debug=True).start()
     struck(attempt)
-    until(lambda: nobody_left(attempt), seconds=60, what="everybody is gone")
+    until(lambda: all_gone(attempt), seconds=60, what="all processes are gone")
     outcome = attempt.outcome()
     assert outcome.reason is Reason.USER_ERROR, (outcome, why(attempt))
     sides = (

@@ -21,9 +21,9 @@ from tests.engine.launcher.attempts import Attempt, is_alive, until
 from tests.engine.launcher.faults.drills import (
     STEPS,
     Fault,
+    all_gone,
+    all_processes,
     checkpoints,
-    everybody,
-    nobody_left,
     prepare,
     struck,
     why,
@@ -72,7 +72,7 @@ def test_a_rank_that_ends_takes_its_gang_down_and_is_named(
     fault = fault_of(moment, cause)
     prepare(attempt, fault).start()
     struck(attempt)
-    until(lambda: nobody_left(attempt), seconds=GONE_SECONDS, what="everybody is gone")
+    until(lambda: all_gone(attempt), seconds=GONE_SECONDS, what="all processes are gone")
     outcome = attempt.outcome()
     assert outcome.rank == fault.rank, (outcome, why(attempt))
     assert outcome.last_step in MOMENTS[moment][1], outcome
@@ -87,7 +87,7 @@ def test_a_rank_that_ends_takes_its_gang_down_and_is_named(
                 Reason.USER_ERROR,
                 int(cause.removeprefix("exit ")),
             )
-    assert not [pid for pid in everybody(attempt) if is_alive(pid)]
+    assert not [pid for pid in all_processes(attempt) if is_alive(pid)]
 
 
 RESTARTS = 20

@@ -30,7 +30,7 @@ from lockstep.engine.launcher.stall.stragglers import Stragglers, slowest
 from lockstep.engine.runtime import heartbeat
 from lockstep.engine.runtime.heartbeat import Heartbeat, HeartbeatReading
 from tests.engine.launcher.attempts import Attempt, until
-from tests.engine.launcher.faults.drills import Fault, nobody_left, prepare, why
+from tests.engine.launcher.faults.drills import Fault, all_gone, prepare, why
 
 LIMITS = Stall(first_step_seconds=100.0, min_seconds=10.0, factor=5.0)
 BEGIN = """
@@ -168,14 +168,14 @@ def test_halfway_to_the_limit_a_warning_names_the_phase_of_ranks(tmp_path: Path)
     rank = Rank(tmp_path, 0, "data")
     Rank(tmp_path, 1, "communication")
     stalls = StallDetector(tmp_path, LIMITS, look_seconds=1.0)
-    told = []
+    messages = []
     for at in range(70):
         if at == 60:
             rank.mark("forward")
         stalls.look({0: 1, 1: 1}, float(at))
-        told.append(stalls.warning())
-    assert [at for at, message in enumerate(told) if message] == [50]
-    assert told[50] == (
+        messages.append(stalls.warning())
+    assert [at for at, message in enumerate(messages) if message] == [50]
+    assert messages[50] == (
         "no rank has made progress for 50 s: rank 0 is in data, rank 1 is in communication; "
         "after 100 s the run is killed"
     )
@@ -341,17 +341,17 @@ def test_a_run_that_hangs_ends_with_the_cause_and_stacks(
     assert outcome.traceback is not None
     assert "drill.py" in outcome.traceback
     assert "rank 0, communication for " in outcome.traceback
-    told = {
+    messages = {
         record.rank
         for record in attempt.records()
         if record.stream == "launcher" and "File " in record.text
     }
-    assert told == {0, 1}
+    assert messages == {0, 1}
     traces = [
         json.loads((attempt.folder / f"stacks/rank{rank}.json").read_text()) for rank in (0, 1)
     ]
     assert all("missing" in trace or trace["entries"] for trace in traces)
-    assert nobody_left(attempt)
+    assert all_gone(attempt)
 
 
 # --- a rank that is slow
@@ -399,14 +399,16 @@ def test_collectives_wait_as_long_as_the_longest_stall_limit(
     with (attempt.folder / "code/drill.py").open("a") as task:
         task.write(GIVES_UP)
     assert attempt.start().outcome(seconds=120).reason is Reason.SUCCEEDED, why(attempt)
-    said = [line.split() for rank in (0, 1) for line in attempt.lines(rank) if "gives up" in line]
+    timeouts = [
+        line.split() for rank in (0, 1) for line in attempt.lines(rank) if "gives up" in line
+    ]
     (longest,) = (
         limit.le
         for limit in Stall.model_fields["first_step_seconds"].metadata
         if hasattr(limit, "le")
     )
-    assert said
-    assert all(float(line[-2]) > longest for line in said)
+    assert timeouts
+    assert all(float(line[-2]) > longest for line in timeouts)
 
 
 @pytest.mark.parametrize("work", [(0.5, 0.5, 0.59), (0.9, 0.9, 0.5), (0.5, 0.5)])
@@ -439,11 +441,11 @@ def test_a_slow_rank_is_named_at_long_intervals(
         ranks[0].mark("data", step)
         ranks[1].mark("data", step)
 
-    told = []
+    messages = []
     for look in range(8):
         window(look)
-        told.append(stragglers.look({0: 1, 1: 1}, 100.0 + 10.0 * look))
-    assert [look for look, message in enumerate(told) if message] == [1, 5]
+        messages.append(stragglers.look({0: 1, 1: 1}, 100.0 + 10.0 * look))
+    assert [look for look, message in enumerate(messages) if message] == [1, 5]
 
 
 def test_the_set_up_of_a_resumed_run_does_not_count_as_steps(

@@ -24,8 +24,8 @@ from tests.engine.launcher.attempts import Attempt, until
 from tests.engine.launcher.faults.drills import (
     STEPS,
     Fault,
+    all_gone,
     checkpoints,
-    nobody_left,
     prepare,
     struck,
     why,
@@ -71,7 +71,7 @@ def test_a_hanging_step_is_abandoned_and_the_last_one_saved(attempt: Attempt, mo
     if last_step:
         assert checkpoint.load(checkpoints(attempt)[0])["step"] == last_step
         assert sorted(records(attempt.folder)) == list(range(1, last_step + 1))
-    assert nobody_left(attempt)
+    assert all_gone(attempt)
 
 
 @pytest.mark.contract(35)

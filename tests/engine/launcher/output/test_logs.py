@@ -160,9 +160,9 @@ def test_secrets_of_the_environment_are_redacted_in_log_and_outcome(
     assert outcome.exit_code == 1
     assert attempt.lines()[-1] == "password is *** digits-of-pi"
     assert attempt.lines(stream="stderr") == ["refused: http://ada:***@proxy"]
-    told = outcome.model_dump_json() + "".join(record.text for record in attempt.records())
+    texts = outcome.model_dump_json() + "".join(record.text for record in attempt.records())
     assert "http://ada:***@proxy" in outcome.model_dump_json()
-    assert not [value for value in ("correct horse", "from-the-node") if value in told]
+    assert not [value for value in ("correct horse", "from-the-node") if value in texts]
 
 
 def test_a_full_disk_leaves_no_partial_line_in_the_log(tmp_path: Path) -> None:
@@ -206,5 +206,5 @@ def test_unsent_bytes_are_counted_from_the_uploaded_offset(tmp_path: Path) -> No
     assert segments.is_full()
     (tmp_path / files.SHIPPED).write_text(ShippedFile(segment=2, offset=sizes[2]).model_dump_json())
     assert not segments.is_full()
-    assert sorted(segments._sizes) == [2, 3], "of what is shipped nothing is kept in memory either"
+    assert sorted(segments._sizes) == [2, 3], "memory has no entry of uploaded segments either"
     segments.close()

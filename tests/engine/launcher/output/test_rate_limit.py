@@ -31,11 +31,11 @@ class World:
 
     def __init__(self, streams: int = 1, lines: int = 10, **bounds: float) -> None:
         self.now = 100.0
-        self.said: list[str] = []
+        self.messages: list[str] = []
         limited = Bounds(
             log_bytes_per_second=lines * COST, log_window_seconds=1.0, held_lines=3, **bounds
         )  # type: ignore[arg-type]  # sizes are whole
-        self.rate_limits = RateLimits(limited, self.said.append, clock=lambda: self.now)
+        self.rate_limits = RateLimits(limited, self.messages.append, clock=lambda: self.now)
         self.flows = [self.rate_limits.flow() for _ in range(streams)]
         self.rate_limits.turn(full=False)
 
@@ -56,7 +56,7 @@ class World:
 def test_a_window_takes_its_quota_and_not_a_line_more(lines: int, passed: int) -> None:
     world = World()
     assert world.write(lines) == passed
-    assert len(world.said) == (lines > passed)
+    assert len(world.messages) == (lines > passed)
 
 
 def test_the_newest_lines_follow_the_count_of_dropped_lines() -> None:
@@ -85,7 +85,7 @@ def test_lines_held_back_for_a_moment_only_are_not_marked() -> None:
 def test_lines_of_a_quiet_rank_pass_during_another_ranks_flood() -> None:
     world = World(streams=2, lines=20)
     assert world.write(100, flow=0) == 20
-    assert world.write(10, flow=1) == 10, "its share of the quota, whoever used the rest"
+    assert world.write(10, flow=1) == 10, "its share of the quota, for any use of the rest"
     assert world.write(1, flow=1) == 0
 
 
@@ -101,7 +101,7 @@ def test_lines_are_held_until_there_is_room() -> None:
         )
         or world.release() == []
     )
-    assert world.said[0].startswith(
+    assert world.messages[0].startswith(
         "logs limited: the job writes lines faster than they can be stored"
     )
 
@@ -112,17 +112,17 @@ def test_a_flood_is_reported_once_per_quiet_window() -> None:
         world.write(50)
         world.later()
         world.release()
-    assert len(world.said) == 1
-    assert world.said[0].startswith("logs limited: the job writes more than 1.1 KiB per second")
+    assert len(world.messages) == 1
+    assert world.messages[0].startswith("logs limited: the job writes more than 1.1 KiB per second")
     for _ in range(2):
         world.write(5)
         world.later()
-    assert world.said[1:] == ["logs no longer limited: 185 lines (1.8 KiB) were left out"]
+    assert world.messages[1:] == ["logs no longer limited: 185 lines (1.8 KiB) were left out"]
     world.write(50)
-    assert len(world.said) == 2, "one that comes and goes does not fill the page"
+    assert len(world.messages) == 2, "a repeated flood does not fill the page"
     world.now += Bounds().flood_silence_seconds
     world.write(50)
-    assert len(world.said) == 3
+    assert len(world.messages) == 3
 
 
 def test_a_line_longer_than_the_buffer_is_kept_as_newest() -> None:

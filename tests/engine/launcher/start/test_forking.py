@@ -49,7 +49,7 @@ class Seen(Task):
             "files": sorted(os.readlink(f"/proc/self/fd/{n}") for n in (0, 1, 2)),
             "handlers": {s.name: str(signal.getsignal(s)) for s in signal.Signals}, "blocked": blocked,
         }))
-        print("said by", RANK)
+        print("printed by", RANK)
         print("warned by", RANK, file=sys.stderr)
 
     def model(self):
@@ -96,7 +96,7 @@ def ended(attempt: Attempt) -> list[dict[str, Any]]:
 def test_a_forked_rank_equals_an_executed_one(
     tmp_path: Path,
 ) -> None:
-    seen, weights, said = [], [], []
+    seen, weights, printed = [], [], []
     for env in ({"MINE": "1"}, {"MINE": "1", **BY_EXEC}):
         folder = tmp_path / str(len(seen)) / "attempt"
         folder.mkdir(parents=True)
@@ -116,7 +116,7 @@ def test_a_forked_rank_equals_an_executed_one(
                 rank["environ"].pop(name, None)
             assert rank["environ"].pop("MASTER_PORT").isdigit()
         seen.append(json.loads(json.dumps(ranks).replace(str(folder), "FOLDER")))
-        said.append(
+        printed.append(
             sorted(
                 (record.rank, record.stream, record.text)
                 for record in attempt.records()
@@ -131,8 +131,8 @@ def test_a_forked_rank_equals_an_executed_one(
     assert forked[0]["environ"]["MINE"] == "1"
     assert f"LOCKSTEP_JOB_ID={forked[0]['environ']['LOCKSTEP_JOB_ID']}" in forked[0]["shown"]
     assert forked[0]["main"] == "lockstep.engine.__main__"
-    assert [stream for _, stream, _ in said[0]].count("stdout") == 2
-    assert said[0] == said[1]
+    assert [stream for _, stream, _ in printed[0]].count("stdout") == 2
+    assert printed[0] == printed[1]
     assert weights[0]
     assert weights[0] == weights[1]
 

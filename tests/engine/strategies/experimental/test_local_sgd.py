@@ -56,7 +56,7 @@ def local(every: int, **more: Any) -> dict[str, Any]:
         (4, 4, 1, Toy(masked="odd")),
         (2, 8, 4, Toy(weigh="samples")),
     ],
-    ids=["tokens", "penalty", "penalty-in-an-empty-slot", "weightless", "samples"],
+    ids=["tokens", "penalty", "penalty-in-an-empty-micro-batch", "weightless", "samples"],
 )
 def test_averaging_after_every_step_equals_ddp_for_plain_sgd(
     pool: Pool,
@@ -104,7 +104,7 @@ def tokens(toy: Toy, ids: list[int]) -> float:
     return float(sum(item(toy, index)[3].sum() for index in ids))
 
 
-def shares_of(seen: list[Seen], size: int, micro: int) -> list[list[list[int]]]:
+def shards_of(seen: list[Seen], size: int, micro: int) -> list[list[list[int]]]:
     """Return the items of each rank in each step, where every rank's shard fills its
     micro-batches."""
     per_step = math.ceil(size // len(seen) / micro)
@@ -122,7 +122,7 @@ def shares_of(seen: list[Seen], size: int, micro: int) -> list[list[list[int]]]:
     ]
 
 
-def meetings(
+def averaged(
     toy: Toy,
     steps: list[list[list[int]]],
     optimizer: Any,
@@ -141,9 +141,9 @@ def meetings(
     outer_sgd = torch.optim.SGD(
         globals_, lr=outer["outer_lr"] if outer else 1.0, momentum=momentum, nesterov=momentum > 0
     )
-    for step, shares in enumerate(steps):
-        whole = sum(tokens(toy, ids) for ids in shares)
-        for replica, ids in zip(replicas, shares, strict=True):
+    for step, shards in enumerate(steps):
+        whole = sum(tokens(toy, ids) for ids in shards)
+        for replica, ids in zip(replicas, shards, strict=True):
             loss = objective(toy, replica.model, ids)
             if loss is None:
                 continue
@@ -181,7 +181,7 @@ def test_ranks_follow_the_algorithm_of_the_paper(
     seen = pool.run(cases.train, toy, options, tmp_path, world_size=world_size)
     adamw = partial(torch.optim.AdamW, lr=1e-2, betas=(0.9, 0.95), weight_decay=0.0)
     outer = DILOCO if section is DILOCO else None
-    expected = meetings(toy, shares_of(seen, 12, 2), adamw, every, outer)
+    expected = averaged(toy, shards_of(seen, 12, 2), adamw, every, outer)
     for one in seen:
         assert distance(one.weights, expected) <= 1e-12
 
@@ -230,8 +230,8 @@ def test_the_logged_norm_is_the_weighted_mean_square_over_ranks(pool: Pool, tmp_
     toy = Toy()
     options = spec(12, 2, steps=6, **local(4)) | {"optimizer": PLAIN}
     seen = pool.run(cases.train, toy, options, tmp_path, world_size=3)
-    for step, shares in enumerate(shares_of(seen, 12, 2)):
-        weights = [tokens(toy, ids) for ids in shares]
+    for step, shards in enumerate(shards_of(seen, 12, 2)):
+        weights = [tokens(toy, ids) for ids in shards]
         squares = [sum(float((g**2).sum()) for g in one.gradients[step].values()) for one in seen]
         wanted = math.sqrt(sum(w * s for w, s in zip(weights, squares, strict=True)) / sum(weights))
         assert records(tmp_path)[step + 1]["train/grad_norm"] == pytest.approx(wanted, rel=1e-12)
