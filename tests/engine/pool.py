@@ -116,7 +116,7 @@ def fork(address: str, store: str) -> None:
         if os.fork() == 0:
             try:
                 serve(address, rank, store)
-            except BaseException:  # noqa: BLE001 - a fork must not go on into the other ranks' start
+            except BaseException:  # noqa: BLE001 - a fork must not start the other ranks
                 traceback.print_exc()
             finally:
                 os._exit(1)

@@ -26,14 +26,13 @@ DEADLINE_SECONDS = 60.0
 
 @contextlib.contextmanager
 def held_until(ready: threading.Event) -> Iterator[list[int]]:
-    """Delay each background write until ``ready``; yield the steps that are written at the same
-    time."""
+    """Delay each background write until ``ready``; yield the maximum of simultaneous writes."""
     real, writing, most = checkpoint.save, [0], [0]
 
     def save(*arguments: Any, **options: Any) -> Any:
         writing[0] += 1
         most[0] = max(most[0], writing[0])
-        assert ready.wait(DEADLINE_SECONDS), "nothing let the write go on"
+        assert ready.wait(DEADLINE_SECONDS), "the write was never released"
         try:
             return real(*arguments, **options)
         finally:

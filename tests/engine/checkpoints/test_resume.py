@@ -48,7 +48,7 @@ def whole_and_resumed(
     options: dict[str, Any] = OPTIONS,
     toy: Toy = TOY,
 ) -> tuple[list[Seen], list[Seen]]:
-    """Train once without interruption, and once resumed from its checkpoint of step 4 or 8."""
+    """Train once without interruption, and once resumed from its checkpoint of step 8."""
     whole = pool.run(cases.train, toy, options, folder / "whole", mutate, world_size=world_size)
     shutil.copytree(folder / "whole/checkpoints/step-00000008", folder / "again/resume")
     again = pool.run(cases.train, toy, options, folder / "again", mutate, world_size=world_size)

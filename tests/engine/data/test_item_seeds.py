@@ -49,7 +49,7 @@ class Augmented(Dataset[float]):
 
 
 def expected(draw: Callable[[], float], drawing: set[int], epoch: int = 0) -> list[float]:
-    """Return the items, each with its own seed."""
+    """Return the expected items, each drawn with its own seed."""
     found = []
     for index in range(24):
         randomness.seed_host(randomness.seed_of(randomness.ITEM, 3, epoch, index))

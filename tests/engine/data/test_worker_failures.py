@@ -75,7 +75,7 @@ def failure(act: Callable[[], object], *, workers: int = 1) -> Exception:
             made
         ):  # A worker that dies loses some of its finished samples.
             assert batch == [index] != [BAD]
-    except Exception as error:  # noqa: BLE001 - which one it is, is for the tests
+    except Exception as error:  # noqa: BLE001 - the error is the result
         # No frame of its own traceback keeps it: otherwise the workers would live until a later
         # garbage collection.
         return error

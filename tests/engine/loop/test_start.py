@@ -90,7 +90,7 @@ def test_a_dataset_without_numbered_items_is_refused_by_name(
 def test_a_default_weight_that_does_not_count_samples_asks_for_one(tmp_path: Path) -> None:
     found = refusal(TimeFirst(), tmp_path)
     assert "write weight(self, batch)" in found
-    assert "task.py" not in found, "the file is the engine's"
+    assert "task.py" not in found, "the file belongs to the engine"
 
 
 @pytest.mark.parametrize("task", [Sparse, SparseByHand])

@@ -227,7 +227,7 @@ libc.malloc.restype, libc.free.argtypes, libc.free.restype = ctypes.c_void_p, [c
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(10):
-        # Not tensors: a small object that torch makes between two of them may by chance lie on top and hold all of it.
+        # No tensors: a small object of torch between two of them may hold the whole arena.
         gradients = [libc.malloc(4 << 20) for _ in range(8)]
         for gradient in gradients:
             ctypes.memset(gradient, 1, 4 << 20)

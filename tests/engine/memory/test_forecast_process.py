@@ -33,7 +33,7 @@ def mask(n):
     return torch.ones(n)
 
 class Sample(tuple):
-    """A type of the task's own file."""
+    """A type from the file of the task."""
 
 class Mine(Task):
     def __init__(self, raises=False, dies=False):

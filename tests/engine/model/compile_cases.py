@@ -27,7 +27,7 @@ from tests.engine.toy import Net, Toy
 
 @contextlib.contextmanager
 def counting() -> Iterator[Any]:
-    """Compile from scratch, with graphs unchanged; return the counters of dynamo."""
+    """Compile from scratch, with graphs unchanged; yield the counters of dynamo."""
     from torch._dynamo.utils import counters
 
     torch._dynamo.reset()

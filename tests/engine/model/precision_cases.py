@@ -89,7 +89,7 @@ def own_part(parameter: nn.Parameter) -> Tensor:
 
 @contextlib.contextmanager
 def infinities(rank: int, at: dict[int, int]) -> Iterator[None]:
-    """Put an infinity into this rank's gradient at its n-th unscaling, as often as ``at`` says."""
+    """Put infinities into this rank's gradient; ``at`` maps the first unscaling to repetitions."""
     original, calls = Scaler.unscale, iter(range(10_000))
     chosen = {first + again for first, times in at.items() for again in range(times)}
 

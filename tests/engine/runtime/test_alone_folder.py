@@ -97,7 +97,7 @@ def test_a_second_run_in_one_folder_is_refused(tmp_path: Path, ranks: int) -> No
         else:  # Once from the engine, and in the summary of torchrun, which repeats it.
             assert refused.stderr.count(sentence) == 2
             assert "engine/__main__.py" not in refused.stderr
-        assert not (out / "errors").exists(), "it is the other run's folder"
+        assert not (out / "errors").exists(), "the folder belongs to the other run"
         os.kill(first.pid, signal.SIGKILL)
         first.wait()
         assert events(out, "resumed") == []

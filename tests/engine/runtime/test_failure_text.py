@@ -74,7 +74,7 @@ def test_the_peers_of_a_rank_that_raises_print_nothing(tmp_path: Path) -> None:
     assert json.loads((out / "errors/rank1.json").read_text())["step"] == 6
     again = engine(job(tmp_path / "job", steps=7), "--out", out, ranks=2)
     assert again.returncode == 0, again.stderr
-    assert list((out / "errors").iterdir()) == [], "they were of the run before"
+    assert list((out / "errors").iterdir()) == [], "they belonged to the previous run"
 
 
 def test_a_rank_that_lost_a_silent_peer_prints_one_line(tmp_path: Path) -> None:

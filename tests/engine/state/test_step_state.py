@@ -46,7 +46,7 @@ def model() -> Model:
 
 @pytest.fixture
 def buffers(model: Model) -> StepState:
-    """Return the buffers after the warm-up."""
+    """Return the state of a step after a warm-up, which must restore the buffers."""
     before = values(model)
     kept = StepState(Inventory(model, Task()))
     with kept.warm_up():

@@ -67,7 +67,7 @@ def nudge(parameter: torch.Tensor) -> None:
 
 @contextlib.contextmanager
 def swapped_on_the_last_rank() -> Iterator[None]:
-    """Two layers of equal shapes, registered in another order on the last rank."""
+    """Register two layers of equal shapes in another order on the last rank."""
     initial, rank = toy.initial, torch.distributed.get_rank()
 
     def swapped(which: Toy) -> Any:

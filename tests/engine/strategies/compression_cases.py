@@ -31,7 +31,7 @@ def steps(
     powersgd_rank: int = 1,
     *,
     forget: bool = False,
-    mend: bool = True,
+    repair: bool = True,
 ) -> list[torch.Tensor]:
     """Return PowerSGD's results for one layer's gradient; each step's is the same on its rank,
     times a factor."""
@@ -47,7 +47,7 @@ def steps(
         layer.weight.grad = None
         if forget:
             memory._inner.error_dict.clear()
-        with contextlib.nullcontext() if mend else mock.patch.object(_Memory, "_mend"):
+        with contextlib.nullcontext() if repair else mock.patch.object(_Memory, "_mend"):
             (wrapped(torch.eye(COLUMNS)).T * own_gradient(ranks.rank) * scale).sum().backward()
         assert layer.weight.grad is not None
         found.append(layer.weight.grad.clone())

@@ -30,7 +30,7 @@ from tests.engine.toy import Net, Toy, toy_task
 
 
 def wrapped_by_hand(ranks: Ranks, kind: str, odd: int) -> None:
-    """Start with a different model on one rank."""
+    """Wrap a model by hand, a different one on one rank."""
     changes: dict[str, Any] = {}
     if ranks.rank == odd:
         changes = {

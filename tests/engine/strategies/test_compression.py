@@ -135,7 +135,7 @@ def test_powersgd_survives_gradients_of_zeros_and_nans(pool: Pool, bad: float, r
     assert torch.isfinite(later).all()
     assert relative(later.mean(0), mean_gradient(2)) < 0.3
     if rank == 1:
-        without = pool.run(partial(steps, mend=False), [bad, bad, *[1.0] * 40], world_size=2)[0]
+        without = pool.run(partial(steps, repair=False), [bad, bad, *[1.0] * 40], world_size=2)[0]
         assert not relative(torch.stack(without[2:]).mean(0), mean_gradient(2)) < 0.3
 
 

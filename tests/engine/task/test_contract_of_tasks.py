@@ -156,7 +156,7 @@ class Frozen(Line):
 
 class Ragged(Line):
     def dataset(self, split: str) -> Dataset[Any]:
-        return [(torch.zeros(2 + index), torch.zeros(())) for index in range(10)]  # type: ignore[return-value] # as people do
+        return [(torch.zeros(2 + index), torch.zeros(())) for index in range(10)]  # type: ignore[return-value] # as users do
 
     def loss(self, model: nn.Module, batch: Any) -> Any:
         return super().loss(model, (batch[0][:, :2], batch[1]))
@@ -282,7 +282,7 @@ def test_samples_that_cannot_be_counted_are_reported(batch: Any, message: str) -
 
 class Named(Line):
     def dataset(self, split: str) -> Dataset[Any]:
-        return [(f"{index}.png", *sample) for index, sample in enumerate(super().dataset(split))]  # type: ignore[arg-type, return-value] # as people do
+        return [(f"{index}.png", *sample) for index, sample in enumerate(super().dataset(split))]  # type: ignore[arg-type, return-value] # as users do
 
     def loss(self, model: nn.Module, batch: Any) -> Any:
         return super().loss(model, batch[1:])

@@ -60,7 +60,7 @@ def compared(
     found, table, code = kit(
         tmp_path_factory.mktemp("kit"), "--engine", "raw", "--engine", "lockstep"
     )
-    assert code == 0, "a comparison is no verdict"
+    assert code == 0, "a comparison exits with 0 whatever it finds"
     return found, table
 
 
@@ -181,7 +181,7 @@ def test_an_engine_that_breaks_a_rule_fails_its_row_alone(
     (findings,) = found.values()
     assert {one["item"] for one in findings if one["verdict"] == "fail"} == wrong
     assert {one["item"] for one in findings if one["verdict"] == "pass"} >= right - wrong
-    assert code == 1, "of a single engine the exit code is the verdict"
+    assert code == 1, "for a single engine the exit code is the result"
 
 
 # --- the gang

@@ -108,7 +108,7 @@ class Drill(Task):
             self.strike()
         model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)).double()
         if self.moment == "all-reduce":
-            # The last layer's gradient is on its way already: each has a message of its own.
+            # The gradient of the last layer is in flight already: each has its own message.
             def dying(_):
                 if self.calls == self.at:
                     self.strike()

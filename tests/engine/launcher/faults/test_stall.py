@@ -44,7 +44,7 @@ def fetch():
     time.sleep(600)
 
 def compute():
-    ctypes.PyDLL(None).sleep(600)  # which keeps the interpreter's lock
+    ctypes.PyDLL(None).sleep(600)  # this holds the interpreter's lock
 """
 
 

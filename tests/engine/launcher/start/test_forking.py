@@ -41,7 +41,7 @@ class Seen(Task):
         blocked = sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
         seen = Path(f"seen{RANK}.json")
         if seen.exists():
-            return  # in the process beside rank 0 that predicts its memory
+            return  # in the process of the memory forecast
         seen.write_text(json.dumps({
             "environ": dict(os.environ), "shown": shown(), "argv": sys.argv, "path": sys.path[0], "cwd": os.getcwd(),
             "main": sys.modules["__main__"].__spec__.name, "threads": torch.get_num_threads(),
