@@ -1,6 +1,6 @@
 """Verification of a job: its layouts, its runs, and the rule for the tolerance.
 
-Not here: real runs (``tests.engine.test_verify``, ``tests.e2e.test_verify``).
+Not here: real runs (``tests.engine.verify.test_verify``, ``tests.e2e.test_verify``).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What the ranks of the pool are asked to do: train a toy through the engine, and tell what they
-saw from outside.
+"""Runs of a toy through the engine on ranks of the pool, with observations from outside.
 
-Gradients and rates are taken from torch's own hook before each optimizer step, so no part of the
-engine has to report on itself.
+Gradients and rates are read from torch's own hook before each optimizer step, so no part of the
+engine reports on itself.
 """
 
 from __future__ import annotations
@@ -27,27 +26,27 @@ from tests.engine.toy import Toy, toy_task
 
 @dataclass
 class Seen:
-    """What one rank saw of one run."""
+    """Observations of one rank in one run."""
 
     steps_done: int = 0
     stopped: bool = False
     weights: dict[str, torch.Tensor] = field(default_factory=dict)
     gradients: list[dict[str, torch.Tensor]] = field(default_factory=list)
-    """Before each optimizer step, as the optimizer gets them."""
+    """Before each optimizer step, as passed to the optimizer."""
     rates: list[float] = field(default_factory=list)
     micro_batches: list[list[int]] = field(default_factory=list)
-    """Ids of every micro-batch, the warm-up's left out."""
+    """Ids of every micro-batch, without those of the warm-up."""
     left_over: list[str] = field(default_factory=list)
     """Parameters that still had a gradient at the end."""
     all_reduces: int = 0
-    """Counted by torch's profiler, if asked for."""
+    """Counted by torch's profiler if requested."""
     collectives: dict[str, int] = field(default_factory=dict)
-    """Likewise, of each kind."""
+    """The same, for each kind."""
 
 
 @contextlib.contextmanager
-def looks_in_every_step() -> Iterator[None]:
-    """Rank 0 looks for a stop in every step, however fast they are."""
+def checks_in_every_step() -> Iterator[None]:
+    """Let rank 0 check for a stop in every step, however fast the steps are."""
     with mock.patch("lockstep.engine.runtime.stopping._LOOKS_APART_SECONDS", 0.0):
         yield
 
@@ -60,7 +59,7 @@ def train(
     mutate: Callable[[], contextlib.AbstractContextManager[None]] | None = None,
     count: bool = False,
 ) -> Seen:
-    """One run of the engine on these ranks."""
+    """Run the engine once on these ranks."""
     plan, spec = planned(settings, ranks.world_size)
     folder.mkdir(parents=True, exist_ok=True)
     task = toy_task(toy, folder)
@@ -107,7 +106,7 @@ def train(
     finally:
         hook.remove()
     seen.steps_done, seen.stopped = ending.steps_done, ending.stopped
-    # Only now: what a test asks the ranks for must not be counted.
+    # Only now: requests of a test to the ranks must not be counted.
     seen.gradients = [
         {name: whole(value) for name, value in each.items()} for each in seen.gradients
     ]
@@ -116,7 +115,7 @@ def train(
     seen.left_over = [
         name
         for name, parameter in task.built.named_parameters()
-        # Views of buckets are zeroed, not dropped, where micro-batches are added up.
+        # Views of buckets are zeroed instead of dropped where micro-batches are added up.
         if parameter.grad is not None
         and (not spec.strategy.buckets_hold_gradients or parameter.grad.any())
     ]
@@ -124,12 +123,12 @@ def train(
 
 
 def train_apart(ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path) -> Seen:
-    """The same with each rank on a node of its own, which has its own folder."""
+    """Train with each rank on a node of its own, with its own folder."""
     return train(replace(ranks, local_rank=0), toy, settings, folder / f"node{ranks.rank}")
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy of a tensor, put together where it is sharded: then all ranks must call this."""
+    """Return a copy of a tensor, gathered if it is sharded: then all ranks must call this."""
     found = tensor.detach()
     return found.full_tensor() if isinstance(found, DTensor) else found.clone()
 

@@ -1,36 +1,38 @@
-"""The engine's contract: what each item says, and which tests prove it with what numbers.
+"""The engine's contract: its items, the tests that prove each, and the measured distances.
 
-A test names its item (``test_c36_…``). Every comparison of a measured distance with its tolerance
-is noted while the tests run, and ``make contract`` keeps the worst of each; ``docs/generate.py``
-draws ``docs/contract.md`` from both.
+A test names its items in a marker: ``@pytest.mark.contract(36)``. While the tests run, each
+comparison of a measured distance with its tolerance is recorded, and ``make contract`` keeps the
+largest distance of each. ``docs/generate.py`` draws ``docs/contract.md`` from both.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 HERE: Final = Path(__file__).resolve().parent
 MEASURED: Final = HERE.parents[1] / "docs/contract.json"
 RECORD: Final = "LOCKSTEP_RECORD_CONTRACT"
-"""Environment variable: the folder where each test process leaves what it measured."""
-NAME: Final = re.compile(r"^test((?:_c\d\d)+)_(.+)$")
+"""Environment variable: the folder to which each test process writes its measurements."""
+MARKER: Final = "pytest.mark.contract"
 
 ITEMS: Final = {
-    1: "The gradient is the whole batch's, for any split into ranks, slots and sizes",
+    1: "The gradient is the whole batch's, for any split into ranks, micro-batches and sizes",
     2: "Fifty optimizer steps end at the reference's weights, with clipping and schedule",
-    3: "The mean is weighted by what the task counts: unmasked tokens, samples, a divisor per term",
+    3: "The mean is weighted by the count of the task: unmasked tokens, samples, a divisor per term",
     4: "The smaller last batch of an epochs run is the mean over its own items",
-    5: "Slots, ranks and whole batches of weight zero: no NaN, no hang, nothing is updated",
-    6: "Shares differ by at most one sample; an empty last slot takes part and leaves no trace",
+    5: "Micro-batches, ranks and whole batches of weight zero: no NaN, no hang, nothing is updated",
+    6: "Shards differ by at most one sample; an empty last micro-batch leaves no trace",
     7: "Every item exactly once per epoch; the permutation needs no memory",
     8: "The items of a step are the same for every number of ranks and micro-batch",
-    9: "Gradients are reduced once per step, plus one control operation, whatever the accumulation",
+    9: "Gradients are reduced once per step, plus one control operation, for any accumulation",
     10: "Forward and backward of a micro-batch are in the same sync mode",
     11: "A gradient that did not reach the other ranks is named before the optimizer moves",
     12: "Reduced precision is autocast over float32 parameters; gradients add up in float32",
@@ -67,14 +69,14 @@ ITEMS: Final = {
     26: "A stopped run that goes on in the same layout is bitwise the uninterrupted one",
     27: "On another number of ranks it has the same items, and weights to rounding",
     28: (
-        "A checkpoint is whole or not there, whatever kills its writer; damage is found and skipped"
+        "A checkpoint is whole or absent after any kill of its writer; damage is found and skipped"
     ),
     29: "A checkpoint written in the background holds the state of its step",
     30: "Resuming far into a run fetches nothing twice",
     31: "A rank that ends in any way at any time takes the gang with it, and the outcome names it",
     32: "A restart after each of these succeeds",
     33: "A rank that never moves is named, with every rank's stack",
-    34: "Ranks that disagree are told apart: both sides are named",
+    34: "Of ranks that disagree, both sides are named",
     35: (
         "A stop at any moment leaves a loadable checkpoint of the last completed step, within the "
         "grace"
@@ -88,20 +90,20 @@ ITEMS: Final = {
     42: "A run may start from other weights; a mismatch is named key by key",
     43: "A checkpoint knows its model and its data; another's is refused",
     44: "Compiling recompiles nothing between synchronising and local micro-batches",
-    45: "State beside the weights is saved, or a resumed run names it and says that it is not exact",
+    45: "State beside the weights is saved, or a resumed run names it and reports that it is not exact",
 }
 
 
 class Distance(float):
-    """‖a − b‖ / ‖b‖. Comparing it with a tolerance notes both for the running test."""
+    """‖a − b‖ / ‖b‖. A comparison with a tolerance records both for the running test."""
 
     def __le__(self, tolerance: float) -> bool:
-        note(float(self), float(tolerance))
+        record(float(self), float(tolerance))
         return float(self) <= tolerance
 
 
 LIMITS = [
-    "## What is saved, what is checked, and what cannot be seen",
+    "## Saved state, checked state, and state that cannot be found",
     "",
     "A checkpoint holds the model, the optimizer, and the state that a walk through model, task and "
     "the job's code finds",
@@ -110,7 +112,7 @@ LIMITS = [
     "unlike pieces, state is advanced by up to a million calls, and items are fetched again "
     "([checks.md](checks.md)).",
     "",
-    "Not seen: state that no attribute of Python holds (positions of files, extension modules, "
+    "Not found: state that no attribute of Python holds (positions of files, extension modules, "
     "environment variables, other",
     "processes); samples that are rarer than one in 64; rules that begin above 32 samples; a loss "
     "that changes after more calls",
@@ -121,19 +123,36 @@ LIMITS = [
 ]
 
 
-def note(value: float, tolerance: float) -> None:
-    """Keep the largest value that the running test compared with each tolerance."""
-    folder, test = os.environ.get(RECORD), os.environ.get("PYTEST_CURRENT_TEST", "")
-    match = re.search(r"::(test(?:_c\d\d)+_\w+)", test)
-    if folder is None or match is None or value > tolerance:
+class Running:
+    """Name of the running test of the contract, as ``file::name``. Other tests are not recorded."""
+
+    name: str | None = None
+
+
+@contextlib.contextmanager
+def recorded(item: pytest.Item) -> Iterator[None]:
+    """Record the distances of a test that has the marker, in its fixtures too."""
+    if item.get_closest_marker("contract") is not None:
+        Running.name = item.nodeid.partition("[")[0]
+    try:
+        yield
+    finally:
+        Running.name = None
+
+
+def record(value: float, tolerance: float) -> None:
+    """Write a value that the running test compared with a tolerance."""
+    folder = os.environ.get(RECORD)
+    if folder is None or Running.name is None or value > tolerance:
         return  # A check that is meant to fail is no measurement.
     path = Path(folder) / f"{os.getpid()}.jsonl"
+    entry = {"test": Running.name, "tolerance": tolerance, "value": value}
     with path.open("a") as file:
-        file.write(json.dumps({"test": match[1], "tolerance": tolerance, "value": value}) + "\n")
+        file.write(json.dumps(entry) + "\n")
 
 
 def gather(folder: Path) -> None:
-    """Write the worst of what the test processes left in ``folder`` to ``docs/contract.json``."""
+    """Write the largest distances of all test processes to ``docs/contract.json``."""
     worst: dict[str, dict[str, float]] = {}
     for path in sorted(folder.glob("*.jsonl")):
         for line in path.read_text().splitlines():
@@ -145,16 +164,27 @@ def gather(folder: Path) -> None:
 
 
 def tests() -> Iterator[tuple[int, str, str]]:
-    """(item, file, test) of every named test below this folder."""
+    """Yield (item, file, test) of every marker below this folder, without importing a test."""
     for path in sorted(HERE.rglob("test_*.py")):
+        file = path.relative_to(HERE.parents[1]).as_posix()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef) and (match := NAME.match(node.name)):
-                for number in re.findall(r"\d\d", match[1]):
-                    yield int(number), path.relative_to(HERE.parents[1]).as_posix(), node.name
+            if isinstance(node, ast.FunctionDef):
+                for number in numbers(node):
+                    yield number, file, node.name
+
+
+def numbers(function: ast.FunctionDef) -> list[int]:
+    """Return the items in a function's markers. They must be written as numbers."""
+    return [
+        ast.literal_eval(argument)
+        for mark in function.decorator_list
+        if isinstance(mark, ast.Call) and ast.unparse(mark.func) == MARKER
+        for argument in mark.args
+    ]
 
 
 def page() -> str:
-    """The contract as Markdown: item, tests, tolerance, measured."""
+    """Return the contract as Markdown: item, tests, tolerance, measured."""
     measured = json.loads(MEASURED.read_text()) if MEASURED.is_file() else {}
     by_item: dict[int, list[tuple[str, str]]] = {number: [] for number in ITEMS}
     for number, file, test in tests():
@@ -168,7 +198,7 @@ def page() -> str:
         "engine. All of it runs on CPU",
         "with Gloo and 1–4 processes. *exact* means that the test compares bit by bit, or "
         "behaviour rather than numbers.",
-        "`make contract` measures anew.",
+        "`make contract` measures again.",
         "",
     ]
     for number, text in ITEMS.items():
@@ -179,9 +209,9 @@ def page() -> str:
             "| --- | --- | --- |",
         ]
         for file, test in by_item[number]:
-            words = NAME.sub(r"\2", test).replace("_", " ")
+            words = test.removeprefix("test_").replace("_", " ")
             name = f"[{words}](../{file})"
-            found = measured.get(test, {})
+            found = measured.get(f"{file}::{test}", {})
             lines += [f"| {name} | {tolerance} | {value:g} |" for tolerance, value in found.items()]
             if not found:
                 lines.append(f"| {name} | exact | held |")

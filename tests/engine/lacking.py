@@ -1,4 +1,4 @@
-"""A parameter that a micro-batch leaves out, injected."""
+"""Injection of a micro-batch that leaves out a parameter."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from lockstep.engine.strategies.ddp import DDP
 
 @contextlib.contextmanager
 def unused(parameter: str, *, rank: int | None, last: bool) -> Iterator[None]:
-    """From the second step on, ``rank`` (None: all) does without a parameter in its last slot, or
-    in the others."""
+    """From the second step on, leave out a parameter on ``rank`` (None: all), in its last
+    micro-batch or in the others."""
     forward, steps = Objective.forward, 0
 
     def partly(self: Objective, batch: Any, scales: Any, *, penalize: bool) -> Any:
@@ -36,7 +36,7 @@ def unused(parameter: str, *, rank: int | None, last: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def unchecked(parameter: str) -> Iterator[None]:
-    """Believe that everything was reduced, as a plain loop over DDP does."""
+    """Skip the check that everything was reduced, as a plain loop over DDP does."""
     with (
         unused(parameter, rank=None, last=True),
         mock.patch.object(DDP, "finish_reduction", return_value=True),

@@ -1,4 +1,5 @@
-"""Wrong rules, swapped into the engine: each must make the check of its contract item fail."""
+"""Wrong rules that replace those of the engine: each must make the check of its contract item
+fail."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from tests.engine.toy import Items
 
 
 def _means(micro_batches: Any) -> Any:
-    """Each micro-batch's own mean, divided by a number of slots: how most loops do it."""
+    """Return each micro-batch's own mean, divided by a number of micro-batches, as in most
+    loops."""
 
     def forward(self: Objective, batch: Any, scales: Any, *, penalize: bool) -> Any:
         sums = as_terms(self.task.loss(self.model, batch))
@@ -39,7 +41,7 @@ def _means(micro_batches: Any) -> Any:
 
 @contextlib.contextmanager
 def mean_of_means() -> Iterator[None]:
-    """Divide by the number of slots that this batch has."""
+    """Divide by the number of micro-batches of this batch."""
     accumulate = GradientStep.accumulate
 
     def noting(self: GradientStep, batch: Any, *rest: Any) -> Any:
@@ -55,8 +57,8 @@ def mean_of_means() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def divide_by_nominal_slots() -> Iterator[None]:
-    """Divide by the number of slots that a full batch has, K, also in the ragged last batch."""
+def divide_by_nominal_micro_batches() -> Iterator[None]:
+    """Divide by the number of micro-batches of a full batch, K, also in the smaller last batch."""
     accumulate = GradientStep.accumulate
 
     def noting(self: GradientStep, batch: Any, *rest: Any) -> Any:
@@ -102,7 +104,7 @@ def forward_outside_no_sync() -> Iterator[None]:
 
 @contextlib.contextmanager
 def loss_of_rank_0() -> Iterator[None]:
-    """Log what rank 0 saw in its last slot."""
+    """Log the loss of the last micro-batch of rank 0."""
     in_order = GradientStep._in_order
 
     def last_only(self: GradientStep, sums: Any) -> list[torch.Tensor]:
@@ -169,7 +171,7 @@ def buffers_not_restored() -> Iterator[None]:
 
 @contextlib.contextmanager
 def parameters_in_another_order() -> Iterator[None]:
-    """A task whose groups have their parameters the other way round."""
+    """Reverse the parameters in the groups of the task."""
     param_groups = Task.param_groups
 
     def turned(self: Task, model: torch.nn.Module) -> Any:
@@ -184,7 +186,7 @@ def parameters_in_another_order() -> Iterator[None]:
 
 @contextlib.contextmanager
 def items_of_chance() -> Iterator[None]:
-    """A dataset that draws from a generator of its own, so that no item is twice the same."""
+    """Let items draw from a generator of their own, so that no item is the same twice."""
     fetch, chance = Items.__getitem__, torch.Generator()
 
     def disturbed(self: Items, index: int) -> Any:
@@ -204,7 +206,7 @@ def not_exportable() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def penalty_in_every_slot() -> Iterator[None]:
+def penalty_in_every_micro_batch() -> Iterator[None]:
     forward = Objective.forward
 
     def every(self: Objective, batch: Any, scales: Any, *, penalize: bool) -> Any:
@@ -216,7 +218,7 @@ def penalty_in_every_slot() -> Iterator[None]:
 
 @contextlib.contextmanager
 def buckets_not_fixed() -> Iterator[None]:
-    """Warm up without synchronising, so that DDP builds its buckets anew after the first step of
+    """Warm up without synchronisation, so that DDP rebuilds its buckets after the first step of
     every start."""
     warm_up = GradientStep.warm_up
 
@@ -229,23 +231,23 @@ def buckets_not_fixed() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def masks_of_the_slot() -> Iterator[None]:
-    """Drop by the place in the micro-batch, as a generator seeded once per slot does.
+def masks_by_micro_batch() -> Iterator[None]:
+    """Drop by the position in the micro-batch, as a generator seeded once per micro-batch does.
 
     From the second step on: in the first, the check of the loss would find it.
     """
     begin_micro_batch = Masks.begin_micro_batch
 
-    def slot_only(self: Masks, step: int, position: int, samples: int) -> None:
+    def micro_batch_only(self: Masks, step: int, position: int, samples: int) -> None:
         begin_micro_batch(self, step, 0 if step else position, samples)
 
-    with mock.patch.object(Masks, "begin_micro_batch", slot_only):
+    with mock.patch.object(Masks, "begin_micro_batch", micro_batch_only):
         yield
 
 
 @contextlib.contextmanager
 def ranks_count_the_same() -> Iterator[None]:
-    """Average ranks without regard to what they trained on."""
+    """Average ranks without their weights."""
     after_update = LocalSGD.after_update
 
     def alike(self: LocalSGD, step: int, shard: float, *, refused: Any) -> None:
@@ -257,28 +259,28 @@ def ranks_count_the_same() -> Iterator[None]:
 
 @contextlib.contextmanager
 def own_state_forgotten() -> Iterator[None]:
-    """Go on from the averages alone, on as many ranks too."""
+    """Resume from the averages alone, even on the same number of ranks."""
     with mock.patch.object(LocalSGD, "load_extra"), mock.patch.object(DiLoCo, "load_extra"):
         yield
 
 
 @contextlib.contextmanager
-def reduced_in_every_slot() -> Iterator[None]:
-    """Shards are reduced in each micro-batch, and added up afterwards."""
+def reduced_in_every_micro_batch() -> Iterator[None]:
+    """Reduce shards in each micro-batch, and add them up afterwards."""
     with mock.patch.object(FSDP, "local", return_value=contextlib.nullcontext()):
         yield
 
 
 @contextlib.contextmanager
 def statistics_of_each_rank() -> Iterator[None]:
-    """Evaluate and save whatever each rank's normalisation has seen."""
+    """Evaluate and save with the statistics of each rank."""
     with mock.patch("lockstep.engine.loop.trainer.average_statistics"):
         yield
 
 
 @contextlib.contextmanager
 def together(*changes: Callable[[], contextlib.AbstractContextManager[None]]) -> Iterator[None]:
-    """Several changes at once."""
+    """Apply several changes at once."""
     with contextlib.ExitStack() as stack:
         for change in changes:
             stack.enter_context(change())

@@ -1,5 +1,4 @@
-"""What ranks are asked to do in tests about numbers that are not finite: a toy with chosen items,
-and ends told as data."""
+"""Runs of ranks for the tests of non-finite numbers: a toy with chosen items, and ends as data."""
 
 from __future__ import annotations
 
@@ -27,12 +26,12 @@ from tests.engine.toy import Items, Net, Toy, ToyTask
 
 @dataclass(frozen=True)
 class Odd:
-    """Which items are out of the ordinary."""
+    """Items with unusual values."""
 
     nan: tuple[int, ...] = ()
     """Their loss is NaN."""
     steep: tuple[int, ...] = ()
-    """Their loss is that of any item, and its gradient NaN."""
+    """Their loss is ordinary, and its gradient NaN."""
     far: tuple[int, ...] = ()
     """Their targets are a thousand times larger: in fp16 the scaled gradient overflows."""
 
@@ -68,15 +67,15 @@ class OddTask(ToyTask):
 
 
 @dataclass
-class Told:
-    """How a run ended on one rank."""
+class End:
+    """The end of a run on one rank."""
 
     error: str = ""
     steps_done: int = 0
     weights: dict[str, Tensor] = field(default_factory=dict)
     micro_batches: list[list[int]] = field(default_factory=list)
     state: dict[Any, Any] = field(default_factory=dict)
-    """The optimizer's, of a run on one rank."""
+    """State of the optimizer, for a run on one rank."""
     seen: Seen | None = None
 
 
@@ -87,10 +86,10 @@ def train(
     folder: Path,
     odd: Odd,
     mutate: Callable[[], contextlib.AbstractContextManager[None]] | None = None,
-) -> Told:
-    """One run with odd items.
+) -> End:
+    """Train once with unusual items.
 
-    An error of the engine is told, with what the model was when it came.
+    An error of the engine is returned, with the state of the model at that moment.
     """
     task = OddTask(toy, folder, odd)
     trainers: list[Trainer] = []
@@ -100,27 +99,27 @@ def train(
         start(self, *arguments, **options)
         trainers.append(self)
 
-    told = Told()
+    end = End()
     with (
         mock.patch.object(cases, "toy_task", return_value=task),
         mock.patch.object(Trainer, "__init__", noting),
         mutate() if mutate is not None else contextlib.nullcontext(),
     ):
         try:
-            told.seen = cases.train(ranks, toy, settings, folder)
+            end.seen = cases.train(ranks, toy, settings, folder)
         except EngineError as error:
-            told.error = f"{error.reason}: {error}"
+            end.error = f"{error.reason}: {error}"
     (trainer,) = trainers
-    told.steps_done, told.micro_batches = trainer.steps_done, task.micro_batches[4:]
-    told.weights = {name: cases.whole(value) for name, value in task.built.state_dict().items()}
+    end.steps_done, end.micro_batches = trainer.steps_done, task.micro_batches[4:]
+    end.weights = {name: cases.whole(value) for name, value in task.built.state_dict().items()}
     if ranks.world_size == 1:
-        told.state = trainer._parts.step.optimizer.inner.state_dict()["state"]
-    return told
+        end.state = trainer._parts.step.optimizer.inner.state_dict()["state"]
+    return end
 
 
 @contextlib.contextmanager
 def as_on_a_device() -> Iterator[None]:
-    """Mask steps in the optimizer's kernel and read values a step late, as on CUDA."""
+    """Mask steps in the optimizer's kernel and read values one step late, as on CUDA."""
     make, start = Optimizer.__init__, StepReporter.__init__
 
     def masking(self: Optimizer, *arguments: Any, **options: Any) -> None:
@@ -139,7 +138,7 @@ def as_on_a_device() -> Iterator[None]:
 
 @contextlib.contextmanager
 def update_anyway() -> Iterator[None]:
-    """Move the weights whatever the loss and the gradient are."""
+    """Update the weights whatever the loss and the gradient are."""
     with mock.patch(
         "lockstep.engine.step.optimizer.math", SimpleNamespace(isfinite=lambda _: True)
     ):

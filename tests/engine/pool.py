@@ -1,10 +1,10 @@
-"""Four real gloo processes that stay up and are fed cases: importing torch four times per case
-would take a minute.
+"""Four real Gloo processes that run cases one after another: four imports of torch per case would
+take a minute.
 
-They are forked from one that has imported what cases need, as a launcher forks the ranks of a job.
-A case runs on the first W of them over a group of their own; the others wait.
+They are forked from a process that has imported the needed modules, as a launcher forks the ranks
+of a job. A case runs on the first W of them over a group of their own; the others wait.
 
-Not here: what a case does (``tests.engine.cases``).
+Not here: the cases (``tests.engine.cases``).
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ HEAVY = (
     "torch.profiler",
     "tests.engine.cases",
 )
-"""Imported before the fork: otherwise the first case of each world size does it, in every rank."""
+"""Imported before the fork: otherwise the first case of each world size imports them in every
+rank."""
 
 
 class Pool:
-    """The parent's side."""
+    """Parent's side of the pool."""
 
     def __init__(self, folder: Path):
         address = str(folder / "pool.sock")
@@ -47,7 +48,7 @@ class Pool:
             [sys.executable, "-c", START, address, str(folder / "store")],
             env=environment,
             cwd=Path(__file__).parents[2],
-            start_new_session=True,  # by which all of them are found
+            start_new_session=True,  # for a common process group
         )
         self._connections: dict[int, Connection] = {}
         for _ in range(SIZE):
@@ -55,8 +56,8 @@ class Pool:
             self._connections[receive(connection)] = connection
 
     def run(self, function: Callable[..., Any], *arguments: Any, world_size: int) -> list[Any]:
-        """``function(ranks, *arguments)`` on the first ``world_size`` ranks; their results in rank
-        order."""
+        """Run ``function(ranks, *arguments)`` on the first ``world_size`` ranks; return their
+        results in rank order."""
         for rank in range(world_size):
             send(self._connections[rank], (function, arguments, world_size))
         results = []
@@ -87,8 +88,8 @@ class Pool:
 
 
 def send(connection: Connection, value: Any) -> None:
-    """Plain pickle: the connection's own would pass tensors as file descriptors, which need an
-    authenticated server."""
+    """Send by plain pickle: that of the connection would pass tensors as file descriptors, which
+    need an authenticated server."""
     connection.send_bytes(pickle.dumps(value))
 
 
@@ -97,14 +98,15 @@ def receive(connection: Connection) -> Any:
 
 
 class Raised:
-    """What a rank raised instead of returning."""
+    """Exception of a rank, in place of a result."""
 
     def __init__(self, error: Exception):
         self.error, self.text = error, traceback.format_exc()
 
 
 def fork(address: str, store: str) -> None:
-    """The parent of the ranks, until all have ended. It has no threads: importing starts none."""
+    """Run the parent of the ranks until all have ended. It has no threads: importing starts
+    none."""
     import torch
 
     torch.set_num_threads(1)
@@ -114,7 +116,7 @@ def fork(address: str, store: str) -> None:
         if os.fork() == 0:
             try:
                 serve(address, rank, store)
-            except BaseException:  # noqa: BLE001 - a fork must not go on into the other ranks' start
+            except BaseException:  # noqa: BLE001 - a fork must not start the other ranks
                 traceback.print_exc()
             finally:
                 os._exit(1)
@@ -123,7 +125,7 @@ def fork(address: str, store: str) -> None:
 
 
 def serve(address: str, rank: int, store: str) -> None:
-    """The child's side: one rank."""
+    """Run the child's side: one rank."""
     import torch.distributed as dist
 
     from lockstep.engine.runtime.ranks import Ranks

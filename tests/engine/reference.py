@@ -1,8 +1,8 @@
-"""The independent reference: one process, the whole batch in one forward, plain PyTorch. No line of
+"""The independent reference: one process, the whole batch in one forward, plain PyTorch, no code of
 the engine.
 
-It is told which items each batch holds. Everything else (the mean, the schedule, clipping, what a
-batch without weight does) is written here from the contract.
+The items of each batch are its input. Everything else (the mean, the schedule, clipping, a batch
+without weight) is written here from the contract.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from tests.engine.toy import Toy, initial, item
 class Expected:
     weights: dict[str, torch.Tensor] = field(default_factory=dict)
     gradients: list[dict[str, torch.Tensor]] = field(default_factory=list)
-    """Of each updated step, after clipping."""
+    """Values of each updated step, after clipping."""
     norms: list[float] = field(default_factory=list)
     losses: list[float | None] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)
 
 
 def rate(settings: dict[str, Any], step: int, steps: int) -> float:
-    """The schedule in the words of the spec: step counts from 0."""
+    """Return the rate by the schedule of the spec: step counts from 0."""
     lr = settings["optimizer"]["lr"]
     schedule = settings.get("schedule", {"name": "constant"})
     warm, low = schedule.get("warmup_steps", 0), schedule.get("min_lr", 0.0)
@@ -46,7 +46,7 @@ OPTIMIZERS: dict[str, Any] = {"adamw": torch.optim.AdamW, "sgd": torch.optim.SGD
 
 
 def objective(toy: Toy, model: Any, ids: list[int]) -> torch.Tensor | None:
-    """The mean over the whole batch; None if nothing in it counts."""
+    """Return the mean over the whole batch; None if nothing in it counts."""
     rows = [item(toy, index) for index in ids]
     x, y, mask = (torch.stack([row[part] for row in rows]) for part in (1, 2, 3))
     fit = ((model(x) - y) ** 2 * mask).sum()
@@ -110,28 +110,28 @@ def distance(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) 
 def batches_of(
     per_rank: list[list[list[int]]], sizes: list[int], micro_size: int
 ) -> list[list[int]]:
-    """Which items each batch held, from the micro-batches that every rank ran.
+    """Return the items of each batch, from the micro-batches that every rank ran.
 
-    How many micro-batches a rank runs for a batch of a given size is worked out here by dealing
-    samples one by one.
+    The number of micro-batches of a rank for a batch of a given size is computed here by
+    distributing samples one by one.
     """
     world_size = len(per_rank)
     taken = [0] * world_size
     batches = []
     for size in sizes:
-        shares = [
+        shards = [
             len([i for i in range(size) if i % world_size == rank]) for rank in range(world_size)
         ]
-        micro_batches = max(1, math.ceil(max(shares) / min(micro_size, max(shares))))
+        micro_batches = max(1, math.ceil(max(shards) / min(micro_size, max(shards))))
         batch: list[int] = []
         for rank in range(world_size):
             mine = per_rank[rank][taken[rank] : taken[rank] + micro_batches]
             taken[rank] += micro_batches
             full = mine[
-                : shares[rank]
-            ]  # A rank with fewer samples than slots has empty ones at the end.
+                : shards[rank]
+            ]  # A rank with fewer samples than micro-batches has empty ones at the end.
             assert all(len(micro_batch) <= micro_size for micro_batch in full)
-            assert sum(map(len, full)) == shares[rank]
+            assert sum(map(len, full)) == shards[rank]
             batch += [i for micro_batch in full for i in micro_batch]
         batches.append(batch)
     assert taken == [len(micro_batches) for micro_batches in per_rank]

@@ -1,9 +1,9 @@
-"""Memory that runs short, injected: a micro-batch of more than so many samples does not fit on one
+"""Injected shortage of memory: a micro-batch of more than a number of samples does not fit on one
 rank.
 
-It needs no device. The error is the one that torch's allocator raises, and it comes where memory
-really runs out: in forward, at the start of backward, or in its middle, when some gradients are on
-their way to the other ranks already.
+It needs no device. The error is that of torch's allocator, and it is raised where memory really
+ends: in forward, at the start of backward, or in its middle, when some gradients are on their way
+to the other ranks already.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class _Fails(torch.autograd.Function):
 def shortage(
     place: str, *, rank: int | None, samples: int, after: int = 0, only_last: bool = False
 ) -> Iterator[None]:
-    """From its forward number ``after`` on, no micro-batch of more than ``samples`` fits on
+    """From its forward number ``after`` on, let no micro-batch of more than ``samples`` fit on
     ``rank`` (None: on any).
 
-    With ``only_last`` it is the slot that synchronises which does not fit.
+    With ``only_last``, only the micro-batch that synchronises does not fit.
     """
     forward, calls = Objective.forward, 0
 
@@ -55,8 +55,8 @@ def shortage(
             forward(self, batch, scales, penalize=penalize)
             raise torch.OutOfMemoryError("out of memory (injected)")
         if place == "mid_backward":
-            # The last layer's gradients are there, and their buckets launched, when the first
-            # layer's do not fit.
+            # The gradients of the last layer exist, and their buckets are launched, when those of
+            # the first do not fit.
             handle = self.model.hidden.register_forward_hook(
                 lambda _module, _input, output: _Fails.apply(output)
             )

@@ -1,4 +1,4 @@
-"""Reads an attempt's spools the way a person with a text editor would."""
+"""Reader of an attempt's spools that parses them as plain text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def records(folder: Path) -> dict[int, dict[str, Any]]:
-    """All values by step. A step may have several lines; no name comes twice."""
+    """Return all values by step. A step may have several lines; no name occurs twice."""
     found: dict[int, dict[str, Any]] = {}
     for line in (folder / "spool/metrics.jsonl").read_text().splitlines():
         document = json.loads(line)

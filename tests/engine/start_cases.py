@@ -1,4 +1,4 @@
-"""Tasks and runs for ``test_starts``, in a module that the pool's ranks can import."""
+"""Tasks and runs for ``tests.engine.loop.test_start``, in a module that the pool's ranks can import."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OPTIONS: dict[str, Any] = {
 
 
 class Line(Task):
-    """A linear fit."""
+    """Linear fit."""
 
     def model(self) -> nn.Module:
         return nn.Linear(2, 1)
@@ -162,7 +162,8 @@ class Normed(Line):
 
 
 def by_hand(batches: list[list[list[int]]]) -> dict[str, Tensor]:
-    """The same model trained by a plain loop on one rank: slots of each batch, by number of item."""
+    """Train the same model in a plain loop on one rank: micro-batches of each batch, by number of
+    item."""
     task = Normed()
     data: Any = task.dataset("train")
     model = task.model()
@@ -177,7 +178,7 @@ def by_hand(batches: list[list[list[int]]]) -> dict[str, Tensor]:
 
 
 class Watched(Normed):
-    """Notes the items of each micro-batch."""
+    """Records the items of each micro-batch."""
 
     def __init__(self) -> None:
         self.micro_batches: list[list[int]] = []

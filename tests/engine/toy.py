@@ -1,7 +1,7 @@
-"""A small task whose every sample and weight a test can work out by itself.
+"""A small task whose samples and weights a test can compute itself.
 
 Item i is a function of i: features, targets, and a mask that counts between none and all of its
-positions. A sample carries its id, and the task notes the ids of every micro-batch it is asked for.
+positions. A sample has its id, and the task records the ids of every micro-batch of its loss.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FEATURES = 3
 
 @dataclass(frozen=True)
 class Toy:
-    """What makes one toy task, for both the engine and the reference."""
+    """Parameters of one toy task, for both the engine and the reference."""
 
     items: int = 40
     double: bool = True
@@ -35,20 +35,20 @@ class Toy:
     penalty: float = 0.0
     buffer: bool = False
     noise: bool = False
-    """Whether an item has random noise drawn from the generator that the loader seeds."""
+    """True if items have random noise from the generator that the loader seeds."""
     dropout: float = 0.0
-    """Of torch's dropout."""
+    """Rate of torch's dropout."""
     own_dropout: float = 0.0
-    """Of the engine's dropout, in its place."""
+    """Rate of the engine's dropout, in its place."""
     batch_norm: bool = False
-    """Whether the hidden layer is normalised over the micro-batch; such a task declares it."""
+    """True if the hidden layer is normalised over the micro-batch; such a task declares it."""
     width: int = 4
     blocks: int = 0
     """Residual blocks between the two layers, in an ``nn.ModuleList``."""
     stop_after: int | None = None
-    """Ask for a stop after this many fetched items."""
+    """Request a stop after this number of fetched items."""
     log_items: str | None = None
-    """File that gets one line per fetched item."""
+    """File to which each fetched item adds a line."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -56,7 +56,7 @@ class Toy:
 
 
 def item(toy: Toy, index: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(id, features (T, F), targets (T,), mask (T,)) of one item."""
+    """Return (id, features (T, F), targets (T,), mask (T,)) of one item."""
     generator = torch.Generator().manual_seed(1000 + index)
     x = torch.randn(POSITIONS, FEATURES, dtype=toy.dtype, generator=generator)
     y = torch.randn(POSITIONS, dtype=toy.dtype, generator=generator)
@@ -101,7 +101,8 @@ class Block(nn.Module):
 
 
 class Net(nn.Module):
-    """Two layers and a scale that is used twice, so that gradients add up inside one backward too."""
+    """Two layers and a scale that is used twice, so that gradients add up inside one backward
+    too."""
 
     def __init__(self, toy: Toy):
         super().__init__()
@@ -127,12 +128,12 @@ class Net(nn.Module):
         return self.scale * self.out(self.dropout(hidden)).squeeze(-1)
 
     def size(self) -> Tensor:
-        """A method of the model that is not forward, as a task may call."""
+        """Return a number by a method other than forward, as a task may call."""
         return (self.out.weight**2).sum()
 
 
 def initial(toy: Toy) -> Net:
-    """The model before training: the same for the engine and the reference."""
+    """Return the model before training: the same for the engine and the reference."""
     torch.manual_seed(7)
     return Net(toy)
 
@@ -172,7 +173,7 @@ class ToyTask(Task):
 
 
 class PenalizedToyTask(ToyTask):
-    """With a penalty, which must be a method of the class for the engine to see it."""
+    """Has a penalty, which must be a method of the class for the engine to find it."""
 
     def penalty(self, model: nn.Module) -> Tensor:
         return self._penalty(model)

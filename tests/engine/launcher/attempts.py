@@ -1,7 +1,4 @@
-"""Attempt folders for the launcher's tests, and the launcher as a real process on them.
-
-Not here: the tests.
-"""
+"""Attempt folders for the launcher's tests, and the launcher as a real process on them."""
 
 from __future__ import annotations
 
@@ -45,7 +42,7 @@ run_attempt(pathlib.Path(sys.argv[1]), Bounds(stuck_seconds=0.2), Hanging())
 
 
 def until(answer: Callable[[], T], *, seconds: float, what: str) -> T:
-    """Ask until the answer is true, and fail by name when time is up."""
+    """Poll until the condition is true; fail with its name after the time limit."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         value = answer()
@@ -56,7 +53,7 @@ def until(answer: Callable[[], T], *, seconds: float, what: str) -> T:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process exists and is more than a zombie."""
+    """Return True if the process exists and is not a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -65,9 +62,9 @@ def is_alive(pid: int) -> bool:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 def script_spec(
@@ -86,7 +83,7 @@ def script_spec(
 def assignment_of(
     *, spec: dict[str, Any] | None = None, env: dict[str, str] | None = None, **fields: Any
 ) -> AssignmentFile:
-    """The assignment of one rank on a CPU slot, where ``fields`` do not say otherwise."""
+    """Return the assignment of one rank on a CPU slot, changed by ``fields``."""
     document = {
         "job_id": "0190-job",
         "attempt_number": 2,
@@ -106,14 +103,14 @@ def assignment_of(
 
 
 class Forked:
-    """A launcher that is nobody's child here, with what we need of ``Popen``."""
+    """Launcher that is not a child of this process, with the needed part of ``Popen``."""
 
     def __init__(self, pid: int):
         self.pid = pid
         self._descriptor = os.pidfd_open(pid)
 
     def poll(self) -> int | None:
-        """0 once it has ended: how, only its parent is told."""
+        """Return 0 once it has ended; only its parent gets its exit code."""
         return 0 if select.select([self._descriptor], [], [], 0)[0] else None
 
     def wait(self, timeout: float | None = None) -> int:
@@ -130,7 +127,7 @@ class Forked:
 
 
 class Attempt:
-    """One attempt's folder and, once started, its launcher: forked by a warm process if there is
+    """Folder of one attempt and, once started, its launcher: forked by a warm process if there is
     one, or by exec."""
 
     def __init__(self, folder: Path, warm: ForkServer | None = None):
@@ -139,7 +136,7 @@ class Attempt:
         self._warm = warm
 
     def script(self, source: str, *args: str, name: str = "train.py", **assignment: Any) -> Attempt:
-        """A script job whose code is one Python file."""
+        """Assign a script job whose code is one Python file."""
         code = self.folder / attempt.CODE
         code.mkdir(exist_ok=True)
         (code / name).write_text(source)
@@ -148,11 +145,11 @@ class Attempt:
     def command(
         self, *command: str, ranks: int = 1, env: dict[str, str] | None = None, **fields: Any
     ) -> Attempt:
-        """A script job that runs a command."""
+        """Assign a script job that runs a command."""
         return self.assign(script_spec(command, ranks=ranks, env=env), ranks=ranks, **fields)
 
     def assign(self, spec: dict[str, Any], *, ranks: int, **fields: Any) -> Attempt:
-        """Any job."""
+        """Assign any job."""
         gang = {"ranks_here": ranks, "world_size": ranks, "devices": list(range(ranks)), **fields}
         assignment = assignment_of(spec=spec, **gang)
         (self.folder / attempt.ASSIGNMENT).write_text(assignment.model_dump_json())
@@ -163,8 +160,8 @@ class Attempt:
     ) -> Attempt:
         """Start the launcher in a session of its own, as the agent does.
 
-        With ``hanging`` the way of starting ranks never returns; ``bounds`` replace the launcher's
-        own. A launcher that is not as it always is, or has another environment, is not forked.
+        With ``hanging`` the start of ranks never returns; ``bounds`` replace the launcher's own. A
+        launcher with such changes, or with another environment, is not forked.
         """
         command = (
             ["-c", _RUN.format(bounds=bounds)] if bounds else ["-m", "lockstep.engine.launcher"]
@@ -201,7 +198,7 @@ class Attempt:
         )
 
     def outcome(self, seconds: float = 60.0) -> Outcome:
-        """The outcome, once the launcher has written it and has gone."""
+        """Return the outcome, once the launcher has written it and exited."""
         assert self.process is not None
         result = self.folder / attempt.RESULT
         until(
@@ -217,13 +214,13 @@ class Attempt:
         return self.process is not None and self.process.poll() is not None
 
     def ranks(self) -> dict[int, int]:
-        """Pids by rank, once all ranks were started."""
+        """Return the pids by rank, once all ranks were started."""
         path = self.folder / attempt.RANKS
         until(path.exists, seconds=60, what="ranks.json")
         return {entry["rank"]: entry["pid"] for entry in json.loads(path.read_text())["ranks"]}
 
     def records(self) -> Iterator[LogRecord]:
-        """Those that are there whole: the last may be being written."""
+        """Return the complete records: the last one may be partially written."""
         for segment in sorted((self.folder / attempt.LOGS).glob("*.jsonl")):
             for line in segment.read_bytes().split(b"\n")[:-1]:
                 yield LogRecord.model_validate_json(line)
@@ -244,7 +241,7 @@ class Attempt:
         )
 
     def end(self) -> None:
-        """Leave nothing behind, whatever the test did."""
+        """Remove all processes and files of the attempt."""
         if self.process is None:
             return
         self.process.send_signal(signal.SIGCONT)

@@ -1,7 +1,4 @@
-"""Fixtures of the launcher's tests.
-
-Not here: what an attempt's folder holds (``attempts``).
-"""
+"""Fixtures of the launcher's tests."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from tests.engine.launcher.attempts import Attempt
 
 @pytest.fixture
 def attempt(tmp_path: Path) -> Iterator[Attempt]:
-    """An empty attempt folder, whose processes are gone after the test."""
+    """Empty attempt folder, whose processes are killed after the test."""
     folder = tmp_path / "attempt"
     folder.mkdir()
     made = Attempt(folder)

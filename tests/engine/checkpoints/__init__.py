@@ -1,0 +1,1 @@
+"""Checkpoints: writing, choosing, restoring, exporting."""

@@ -1,0 +1,1 @@
+"""Data: order of the items, their seeds, and loader workers."""

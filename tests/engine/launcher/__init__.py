@@ -1,0 +1,1 @@
+"""The launcher as a process, with real ranks."""

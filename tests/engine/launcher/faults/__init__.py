@@ -1,0 +1,1 @@
+"""Faults of ranks under a real launcher: ends, stalls, disagreements, stops."""

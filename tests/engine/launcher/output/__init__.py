@@ -1,0 +1,1 @@
+"""Output of ranks: streams, rate limit, full disk."""

@@ -1,0 +1,68 @@
+"""With a full disk an attempt ends with that result; with a full disk under its log alone it
+continues.
+
+The disk is a small tmpfs, which needs root; otherwise the module is skipped with a message.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lockstep.domain.life.outcomes import Reason
+from tests.engine.launcher.attempts import Attempt
+from tests.faults.table import Drill
+
+FILL = """
+import os
+hog = open("hog", "wb", buffering=0)
+try:
+    while True: hog.write(b"x" * 4096)
+except OSError: pass
+"""
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Attempt]:
+    """An attempt on a disk of two megabytes."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(disk)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        pytest.skip("NOT RUN: a small disk of its own takes root and tmpfs")
+    folder = disk / "attempt"
+    folder.mkdir()
+    made = Attempt(folder)
+    yield made
+    made.end()
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+@pytest.mark.row
+def test_a_full_disk_under_a_rank_is_a_storage_failure(small_disk: Attempt, drill: Drill) -> None:
+    drill.begin("F18", "a rank finds its node's disk full")
+    drill.injected += 1
+    small_disk.script(FILL + "hog.write(b'x' * 4096)").start()
+    outcome = small_disk.outcome()
+    assert outcome.reason is Reason.STORAGE
+    assert outcome.exception == "OSError: [Errno 28] No space left on device"
+    assert (outcome.rank, outcome.exit_code) == (0, 1)
+
+
+def test_a_full_disk_under_the_log_does_not_stop_training(
+    small_disk: Attempt,
+) -> None:
+    # There is room only after the file is closed.
+    flood = "import sys\nfor number in range(5_000): print(number)\nsys.stdout.flush()\n"
+    small_disk.script(FILL + flood + "os.unlink('hog'); hog.close(); print('room again')").start()
+    assert small_disk.outcome().reason is Reason.SUCCEEDED
+    stored = small_disk.lines()
+    assert stored[-1] == "room again"
+    lost = [
+        re.match(r"(\d+) lines of output were lost", record.text) for record in small_disk.records()
+    ]
+    assert len(stored) - 1 + sum(int(found[1]) for found in lost if found) == 5_000

@@ -1,0 +1,1 @@
+"""Start of ranks: environment, forking, import names."""

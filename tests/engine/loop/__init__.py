@@ -1,0 +1,1 @@
+"""The training loop: start, reports, non-finite steps, repeated steps."""

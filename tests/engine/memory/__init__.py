@@ -1,0 +1,1 @@
+"""Memory: forecast, measurement, and the automatic micro-batch."""

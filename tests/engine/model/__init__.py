@@ -1,0 +1,1 @@
+"""The model: precision, compiling, checkpointing of activations, normalization, modes."""

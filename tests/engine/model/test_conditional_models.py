@@ -1,0 +1,310 @@
+"""Models of which a batch uses only a part, and weights in unusual memory layouts, on any number of
+ranks.
+
+The rule: a step does not change a parameter that no sample of its batch uses, as in a plain loop on
+one device.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from lockstep.engine.data import order
+from lockstep.engine.model import layout
+from lockstep.engine.runtime.errors import EngineError
+from tests.engine.model import conditional_cases
+from tests.engine.pool import Pool
+from tests.engine.reference import distance
+
+TORCHRUN = Path(sys.executable).with_name("torchrun")
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+STRATEGIES = ["ddp", "manual", "zero1", "fsdp"]
+BATCH, STEPS = 5, 12
+OPTIMIZERS: dict[str, dict[str, Any]] = {
+    "adamw": {"name": "adamw", "lr": 0.03, "weight_decay": 0.2, "betas": [0.9, 0.95]},
+    "sgd": {"name": "sgd", "lr": 0.05, "momentum": 0.9, "weight_decay": 0.2},
+}
+
+
+def settings(strategy: str, optimizer: str = "adamw", **more: Any) -> dict[str, Any]:
+    return {
+        "batch": {"size": BATCH, "micro_size": 1},
+        "steps": STEPS,
+        "optimizer": OPTIMIZERS[optimizer],
+        "strategy": {"name": strategy},
+        "seed": 3,
+        "clip_grad_norm": None,
+        **more,
+    }
+
+
+def batches() -> list[list[int]]:
+    positions = order.samples(0, BATCH * STEPS, size=conditional_cases.ITEMS, seed=3)
+    indices = [index for _, index in positions]
+    return [indices[start : start + BATCH] for start in range(0, len(indices), BATCH)]
+
+
+def test_the_data_has_batches_without_a_rare_key() -> None:
+    held = [{conditional_cases.key(index) for index in batch} for batch in batches()]
+    for key in (2, 3):
+        assert any(key in keys for keys in held)
+        assert any(key not in keys for keys in held)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    "kind",
+    ["Experts", "LayerDrop", "Skipped", "Heads", "OwnParameters", "ChannelsLast", "Transposed"],
+)
+def test_weights_equal_those_of_a_plain_loop(
+    pool: Pool, tmp_path: Path, kind: str, strategy: str, world_size: int
+) -> None:
+    options = settings(strategy)
+    expected = conditional_cases.reference(kind, options, batches())
+    if strategy == "fsdp" and kind in {"ChannelsLast", "Transposed"}:
+        with pytest.raises(EngineError, match="strategy fsdp needs contiguous parameters"):
+            pool.run(conditional_cases.train, kind, options, tmp_path, world_size=world_size)
+        return
+    for found in pool.run(conditional_cases.train, kind, options, tmp_path, world_size=world_size):
+        assert distance(found, expected) <= 1e-12
+
+
+@pytest.mark.parametrize(
+    ("kind", "strategy"),
+    [
+        *((kind, strategy) for kind in ("Experts", "OwnParameters") for strategy in STRATEGIES),
+        *(("ChannelsLast", strategy) for strategy in STRATEGIES if strategy != "fsdp"),
+        ("Strided", "ddp"),
+    ],
+)
+def test_momentum_and_clipping_leave_unused_parameters_alone_too(
+    pool: Pool, tmp_path: Path, kind: str, strategy: str
+) -> None:
+    options = settings(strategy, "sgd", clip_grad_norm=0.5)
+    expected = conditional_cases.reference(kind, options, batches())
+    for found in pool.run(conditional_cases.train, kind, options, tmp_path, world_size=2):
+        assert distance(found, expected) <= 1e-12
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_weights_with_gaps_in_memory_are_updated_like_others(
+    pool: Pool, tmp_path: Path, world_size: int
+) -> None:
+    expected = conditional_cases.reference("Strided", settings("ddp"), batches())
+    for found in pool.run(
+        conditional_cases.train, "Strided", settings("ddp"), tmp_path, world_size=world_size
+    ):
+        assert distance(found, expected) <= 1e-12
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+@pytest.mark.parametrize("strategy", [*STRATEGIES, "local_sgd"])
+def test_a_parameter_that_no_sample_uses_is_refused_by_name(
+    pool: Pool, tmp_path: Path, strategy: str, world_size: int
+) -> None:
+    options = settings(strategy)
+    if strategy == "local_sgd":
+        options["strategy"]["sync_every_steps"] = 2
+    with pytest.raises(EngineError) as caught:
+        pool.run(conditional_cases.train, "Unused", options, tmp_path, world_size=world_size)
+    assert caught.value.reason == "bad_spec"
+    assert str(caught.value) == (
+        "the loss does not depend on spare in the first 40 samples: use these parameters in the "
+        "loss, freeze them with "
+        "requires_grad_(False), or declare conditional = True in the task if only other samples "
+        "use them"
+    )
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("kind", ["Unused", "Late"])
+def test_a_task_that_declares_itself_conditional_trains(
+    pool: Pool, tmp_path: Path, kind: str, strategy: str, world_size: int
+) -> None:
+    expected = conditional_cases.reference(kind, settings(strategy), batches())
+    for found in pool.run(
+        conditional_cases.train, kind, settings(strategy), tmp_path, True, world_size=world_size
+    ):
+        assert distance(found, expected) <= 1e-12
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "manual", "zero1"])
+def test_a_part_may_be_unused_late_in_the_run(pool: Pool, tmp_path: Path, strategy: str) -> None:
+    expected = conditional_cases.reference("Late", settings(strategy), batches())
+    for found in pool.run(
+        conditional_cases.train, "Late", settings(strategy), tmp_path, world_size=3
+    ):
+        assert distance(found, expected) <= 1e-12
+    log = (tmp_path / "spool" / "events.jsonl").read_text()
+    assert "warning" not in log
+
+
+@pytest.mark.parametrize("option", [{"static_graph": True}, {"gradient_as_bucket_view": False}])
+def test_options_of_ddp_change_no_weight(
+    pool: Pool, tmp_path: Path, option: dict[str, Any]
+) -> None:
+    options = settings("ddp")
+    options["strategy"] |= option
+    expected = conditional_cases.reference("Late", options, batches())
+    for found in pool.run(conditional_cases.train, "Late", options, tmp_path, world_size=2):
+        assert distance(found, expected) <= 1e-12
+
+
+@pytest.mark.parametrize("name", ["bf16", "powersgd"])
+def test_compression_is_disabled_for_a_conditional_model(
+    pool: Pool, tmp_path: Path, name: str
+) -> None:
+    options = settings("ddp")
+    options["strategy"]["compression"] = name
+    expected = conditional_cases.reference("Experts", options, batches())
+    for found in pool.run(conditional_cases.train, "Experts", options, tmp_path, world_size=2):
+        assert distance(found, expected) <= 1e-12
+
+
+@pytest.mark.parametrize(
+    ("kind", "strategy"),
+    [
+        *(("Experts", strategy) for strategy in STRATEGIES),
+        ("Late", "ddp"),
+        ("Late", "zero1"),
+        ("OwnParameters", "fsdp"),
+    ],
+)
+def test_a_conditional_run_resumes_bitwise_and_on_other_ranks(
+    pool: Pool, tmp_path: Path, kind: str, strategy: str
+) -> None:
+    options = settings(strategy, checkpoint={"every_steps": 4, "keep_last": 9})
+    whole = pool.run(conditional_cases.train, kind, options, tmp_path / "whole", world_size=3)
+    for step, world_size in ((4, 3), (8, 3), (8, 2), (8, 1)):
+        folder = tmp_path / f"{step}-{world_size}"
+        shutil.copytree(tmp_path / f"whole/checkpoints/step-{step:08d}", folder / "resume")
+        again = pool.run(conditional_cases.train, kind, options, folder, world_size=world_size)
+        for name, value in whole[0].items():
+            if world_size == 3:
+                assert torch.equal(again[0][name], value)
+        assert distance(again[0], whole[0]) <= 1e-12
+
+
+@pytest.mark.parametrize(
+    ("first", "then"), [("Packed", "ChannelsLast"), ("ChannelsLast", "Packed")]
+)
+@pytest.mark.parametrize(
+    ("strategy", "world_size"), [("ddp", 1), ("ddp", 2), ("zero1", 2), ("manual", 2)]
+)
+def test_a_run_resumes_with_weights_in_another_memory_layout(
+    pool: Pool, tmp_path: Path, first: str, then: str, strategy: str, world_size: int
+) -> None:
+    options = settings(strategy, checkpoint={"every_steps": 6, "keep_last": 9})
+    whole = pool.run(
+        conditional_cases.train, first, options, tmp_path / "whole", world_size=world_size
+    )
+    shutil.copytree(tmp_path / "whole/checkpoints/step-00000006", tmp_path / "again/resume")
+    again = pool.run(
+        conditional_cases.train, then, options, tmp_path / "again", world_size=world_size
+    )
+    assert distance(again[0], whole[0]) <= 1e-12
+
+
+def test_a_moment_in_another_layout_than_its_parameter_is_refused() -> None:
+    parameter = nn.Parameter(torch.randn(4, 2, 3, 3).to(memory_format=torch.channels_last))
+    optimizer = torch.optim.AdamW([parameter], fused=True)
+    parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    layout.require_agreement([("conv.weight", parameter)], [optimizer])
+    state = optimizer.state[parameter]
+    state["exp_avg"] = state["exp_avg"].contiguous()
+    with pytest.raises(
+        EngineError, match=r"the exp_avg of conv\.weight has strides \(18, 9, 3, 1\)"
+    ):
+        layout.require_agreement([("conv.weight", parameter)], [optimizer])
+    layout.align_state(optimizer)
+    layout.require_agreement([("conv.weight", parameter)], [optimizer])
+    parameter.grad = torch.zeros(4, 2, 3, 3)
+    with pytest.raises(EngineError, match=r"the gradient of conv\.weight"):
+        layout.require_agreement([("conv.weight", parameter)])
+
+
+def test_fsdp_refuses_a_block_that_one_rank_skips(tmp_path: Path) -> None:
+    # No single sample reveals it at the start: only processes that wait for each other show the
+    # deadlock.
+    for world_size in (1, 2):
+        folder = tmp_path / str(world_size)
+        folder.mkdir()
+        (folder / "task.py").write_text(LATE)
+        (folder / "job.yaml").write_text(json.dumps(LATE_JOB))
+        began = time.monotonic()
+        ended = subprocess.run(
+            [
+                str(TORCHRUN),
+                "--nproc-per-node",
+                str(world_size),
+                "-m",
+                "lockstep.engine",
+                "job.yaml",
+                "--out",
+                "out",
+            ],
+            cwd=folder,
+            env=ENVIRONMENT,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        took = time.monotonic() - began
+        assert ended.returncode != 0, f"trained in {took:.0f} s"
+        assert (
+            "under strategy fsdp every micro-batch must use the same blocks in the same order"
+            in ended.stderr
+        )
+        assert "Declare conditional = True in the task" in ended.stderr
+
+
+LATE = """
+import torch
+from torch import nn
+from lockstep import Task
+
+
+class Late(Task):
+    def model(self):
+        return nn.ModuleDict({"blocks": nn.ModuleList(nn.Linear(4, 4) for _ in range(3)), "out": nn.Linear(4, 1)})
+
+    def dataset(self, split):
+        return torch.utils.data.TensorDataset(torch.arange(64.0).unsqueeze(-1).expand(-1, 4))
+
+    def loss(self, model, batch):
+        (x,) = batch
+        hidden = x / 64
+        for index, block in enumerate(model["blocks"]):
+            if not (index == 1 and (x[:, 0] == RARE).any()):
+                hidden = torch.tanh(block(hidden))
+        return model["out"](hidden).pow(2).sum()
+"""
+LATE_JOB = {
+    "name": "late",
+    "kind": "train",
+    "resources": {"gpus": 2},
+    "train": {
+        "task": "task.py:Late",
+        "batch": {"size": 8, "micro_size": 1},
+        "steps": 8,
+        "seed": 3,
+        "strategy": {"name": "fsdp"},
+    },
+}
+LATE = LATE.replace("RARE", str(order.samples(0, 64, size=64, seed=3)[27][1]))
+"""The 28th sample of the run is the first that leaves a block out."""

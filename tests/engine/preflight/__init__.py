@@ -1,0 +1,1 @@
+"""Checks before step 1: additivity of the loss, repeatable items and state."""

@@ -1,0 +1,193 @@
+"""State that a loss changes and reads is named before the first step, even if its effect is
+late."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lockstep.engine.preflight import check_size, fast_forward, trial_task
+from lockstep.engine.task.interface import Task
+from tests.engine.preflight import additive_tasks, repeatable_cases
+from tests.engine.preflight.coupled_tasks import Late, Wide
+from tests.engine.preflight.loss_tasks import CLASSES
+from tests.engine.preflight.test_couplings import checked
+
+
+class LateInADict(Wide):
+    def __init__(self) -> None:
+        self.state = {"calls": 0, "name": "warm-up"}
+
+    def rule(self, each: Tensor, out: Tensor, batch: Any) -> Any:
+        self.state["calls"] += 1
+        return each.sum() * (2 if self.state["calls"] > 500 else 1)
+
+
+class LateInABuffer(Wide):
+    """The counter is a buffer that no checkpoint holds."""
+
+    class Net(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(4, CLASSES)
+            self.register_buffer("calls", torch.zeros(()), persistent=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            return super().forward(x) * (self.calls / 1000).clamp(1, 2)
+
+    def model(self) -> nn.Module:
+        return self.Net()
+
+
+class EndOfASchedule(Wide):
+    """Reads a list by the number of its calls, which ends."""
+
+    def __init__(self) -> None:
+        self.calls, self.factors = 0, tuple([1.0] * 60)
+
+    def rule(self, each: Tensor, out: Tensor, batch: Any) -> Any:
+        self.calls += 1
+        return each.sum() * self.factors[self.calls]
+
+
+class Averaged(Wide):
+    """Keeps an average from its first call on, as an attribute of the model."""
+
+    def rule(self, each: Tensor, out: Tensor, batch: Any) -> Any:
+        mean = out.detach().mean(0)
+        if not hasattr(self, "mean"):
+            self.mean = mean
+        total = (out - self.mean).square().sum()
+        self.mean = 0.9 * self.mean + 0.1 * mean
+        return total
+
+
+class Scheduled(Wide):
+    """The counter belongs to an object of the task."""
+
+    class Beta:
+        calls = 0
+
+        def __call__(self) -> float:
+            self.calls += 1
+            return min(1.0, max(0.5, self.calls / 50_000))
+
+    def __init__(self) -> None:
+        self.beta = self.Beta()
+        self.beta.calls = 0
+
+    def rule(self, each: Tensor, out: Tensor, batch: Any) -> Any:
+        return each.sum() * self.beta()
+
+
+class Hanging(Wide):
+    """Waits without an end from its call 20 on."""
+
+    calls = 0
+
+    def rule(self, each: Tensor, out: Tensor, batch: Any) -> Any:
+        self.calls += 1
+        while self.calls >= 20:
+            time.sleep(0.1)
+        return each.sum()
+
+
+READ: list[tuple[Callable[[], Task], str]] = [
+    (partial(Late, 8), "task.calls, read after 10 calls"),
+    (partial(Late, 30), "task.calls, read after 100 calls"),
+    (partial(Late, 900_000), "task.calls, read after 1,000,000 calls"),
+    (LateInADict, "task.state, read after 1,000 calls"),
+    (LateInABuffer, "calls, read after 1,000 calls"),
+    (EndOfASchedule, "task.calls, read after 100 calls"),
+    (Averaged, "task.mean"),
+    (Scheduled, "task.beta.calls, read after 100,000 calls"),
+    (additive_tasks.Teacher, "task.teacher.weight"),
+    (additive_tasks.Spectral, "0.parametrizations.weight.0._v"),
+    (repeatable_cases.OwnNoise, "task.rng"),
+]
+
+
+@pytest.mark.parametrize("free", [0.25, 0.0], ids=["on a copy", "in place"])
+@pytest.mark.parametrize(("task", "named"), READ, ids=[named for _, named in READ])
+def test_state_that_the_loss_reads_is_named(
+    task: Callable[[], Task], named: str, free: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if free == 0 and task is additive_tasks.Spectral:
+        pytest.skip("its vectors move by less than the rounding of float32")
+    monkeypatch.setattr(check_size, "_FREE", free)
+    assert [str(each) for each in checked(task()).read] == [named]
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        additive_tasks.LoggingAndCounting,
+        additive_tasks.NormInEval,
+        additive_tasks.Encoder,
+        repeatable_cases.Logging,
+        repeatable_cases.Caching,
+        repeatable_cases.NormedImages,
+    ],
+)
+def test_state_that_is_not_read_has_no_warning(task: type[Task]) -> None:
+    assert checked(task()).read == ()
+
+
+@pytest.mark.parametrize("task", [partial(Late, 30), Averaged, LateInABuffer])
+def test_the_fast_forward_leaves_no_trace(
+    task: Callable[[], Task], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check_size, "_FREE", 0.0)
+    made = task()
+    built = made.model()
+    made.model = lambda: built  # type: ignore[method-assign]
+    before = {name: value.clone() for name, value in built.named_parameters()}
+    attributes = {name: value for name, value in vars(made).items() if name != "model"}
+    checked(made)
+    assert {name: value for name, value in vars(made).items() if name != "model"} == attributes
+    assert all(torch.equal(value, before[name]) for name, value in built.named_parameters())
+    assert all(float(buffer) == 0 for buffer in built.buffers())
+
+
+def test_late_state_is_a_warning_of_the_run(tmp_path: Path) -> None:
+    class LateLine(repeatable_cases.Line):
+        calls = 0
+
+        def loss(self, model: nn.Module, batch: Any) -> Any:
+            self.calls = self.calls + 1
+            return super().loss(model, batch) * (1 if self.calls < 50 else 2)
+
+    task = LateLine()
+    task.calls = 0
+    (warning,) = repeatable_cases.warnings_of(task, tmp_path)
+    assert warning.startswith(
+        "loss() reads state that its calls change (task.calls, read after 100 calls): "
+    )
+
+
+def test_a_large_frozen_tensor_that_changes_in_place_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(check_size, "_FREE", 0.0)
+    monkeypatch.setattr(trial_task, "WATCHED_ABOVE", 3)
+
+    class Drifting(additive_tasks.LoRA):
+        def loss(self, model: Any, batch: Any) -> Any:
+            with torch.no_grad():
+                model.base.weight.add_(0.0 if not model.training else 1e-3)
+            return super().loss(model, batch).detach() * 0 + model.a.sum() * len(batch[0])
+
+    (warning,) = checked(Drifting()).warnings
+    assert warning.startswith("loss() changes base.weight, and the check")
+
+
+def test_a_call_that_does_not_end_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast_forward, "SECONDS_MAX", 0.2)
+    assert [str(each) for each in checked(Hanging()).read] == ["task.calls, read after 100 calls"]

@@ -1,0 +1,1 @@
+"""Processes of the engine: runs without the service, spool, failure texts, FLOPs."""

@@ -1,0 +1,1 @@
+"""State beside the weights: inventory, snapshot, restore."""

@@ -1,0 +1,169 @@
+"""State beside the weights is saved and restored, or a resumed run says by name that it is not
+exact."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lockstep.engine.runtime.ranks import Ranks
+from tests.engine.pool import Pool
+from tests.engine.state import state_cases as cases
+from tests.engine.state.state_cases import Ended, ended
+
+
+def apart(whole: Ended, again: Ended) -> float:
+    """Return the largest relative difference of the weights at the end."""
+    return max(
+        float((again.weights[name] - value).abs().max() / value.abs().max())
+        for name, value in whole.weights.items()
+    )
+
+
+def resumed(
+    kind: Any, folder: Path, pool: Pool | None = None, world_size: int = 1, **more: Any
+) -> tuple[Ended, Ended]:
+    """Run eight steps, and resume the checkpoint of step 4; return both ends."""
+
+    def run(name: str, size: int, options: dict[str, Any]) -> Ended:
+        if pool is None or size == 1:
+            return ended(Ranks(), kind, folder / name, options)
+        found: Ended = pool.run(ended, kind, folder / name, options, world_size=size)[0]
+        return found
+
+    options = {each: more.pop(each) for each in ("strategy",) if each in more}
+    whole = run("whole", more.pop("first", world_size), options)
+    shutil.copytree(folder / "whole/checkpoints/step-00000004", folder / "again/resume")
+    return whole, run("again", world_size, {**options, **more})
+
+
+@pytest.mark.contract(45)
+@pytest.mark.parametrize("kind", cases.SAVED)
+def test_state_is_restored_bitwise_from_every_place(kind: Any, tmp_path: Path) -> None:
+    whole, again = resumed(kind, tmp_path)
+    (event,) = again.resumed
+    assert apart(whole, again) == 0
+    assert event == {"step": 4, "exact": True, "from": "resume"}
+    assert not [each for each in again.warnings if "not exact" in each]
+
+
+@pytest.mark.contract(45)
+@pytest.mark.parametrize("kind", cases.SAVED)
+@pytest.mark.parametrize("change", ["micro", "ranks"])
+def test_state_in_another_layout_makes_no_silent_difference(
+    kind: Any, change: str, pool: Pool, tmp_path: Path
+) -> None:
+    batch = {"batch": {"size": 4, "micro_size": 4}} if change == "micro" else {}
+    world_size = 1 if change == "micro" else 2
+    whole, again = resumed(kind, tmp_path, pool, world_size, first=1, **batch)
+    assert again.resumed[0]["exact"] is False
+    named = [each for each in whole.warnings if "depends on micro_size and on the ranks" in each]
+    assert apart(whole, again) <= 1e-12 or named
+
+
+@pytest.mark.contract(45)
+def test_an_iterator_is_named_before_the_first_step(tmp_path: Path) -> None:
+    whole, again = resumed(cases.Iterating, tmp_path)
+    assert any(
+        "not saved, so a resumed run is not exact: task.numbers (an iterator, count)" in each
+        for each in whole.warnings
+    )
+    assert again.resumed[0]["exact"] is False
+    assert again.resumed[0]["why"] == ["task.numbers: an iterator, count"]
+    assert any(
+        each == "this resumed run is not exact: task.numbers (an iterator, count)"
+        for each in again.warnings
+    )
+
+
+@pytest.mark.contract(45)
+def test_an_object_that_replaces_another_is_named_at_the_next_checkpoint(
+    tmp_path: Path,
+) -> None:
+    whole, again = resumed(cases.Phases, tmp_path)
+    named = "task.phase (Phases.Second in place of object Phases.First)"
+    assert any(named in each for each in whole.warnings)
+    assert again.resumed[0]["exact"] is False
+
+
+@pytest.mark.contract(45)
+@pytest.mark.parametrize("strategy", ["ddp", "zero1", "fsdp"])
+def test_each_rank_gets_its_own_state_back(strategy: str, pool: Pool, tmp_path: Path) -> None:
+    whole, again = resumed(
+        cases.OwnPerRank, tmp_path, pool, world_size=2, strategy={"name": strategy}
+    )
+    assert apart(whole, again) == 0
+    assert again.resumed[0]["exact"] is True
+
+
+@pytest.mark.contract(45)
+def test_state_that_differs_by_rank_is_named_on_another_number_of_ranks(
+    pool: Pool, tmp_path: Path
+) -> None:
+    _, again = resumed(cases.OwnPerRank, tmp_path, pool, world_size=1, first=2)
+    named = {each.partition(":")[0] for each in again.resumed[0]["why"] if "by rank" in each}
+    assert named == {"count", "task.last"}
+
+
+@pytest.mark.contract(45)
+@pytest.mark.parametrize("strategy", ["zero1", "fsdp"])
+@pytest.mark.parametrize("kind", [cases.Counted, cases.Volatile, cases.DictOfTensors])
+def test_sharded_strategies_restore_state_too(
+    kind: Any, strategy: str, pool: Pool, tmp_path: Path
+) -> None:
+    whole, again = resumed(kind, tmp_path, pool, world_size=2, strategy={"name": strategy})
+    assert apart(whole, again) == 0
+    assert again.resumed[0]["exact"] is True
+
+
+@pytest.mark.contract(45)
+def test_a_number_that_the_user_changed_is_kept_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended(Ranks(), cases.Edited, tmp_path / "whole", {})
+    shutil.copytree(tmp_path / "whole/checkpoints/step-00000004", tmp_path / "again/resume")
+    monkeypatch.setattr(cases.Edited, "factor", 2.0)
+    again = ended(Ranks(), cases.Edited, tmp_path / "again", {})
+    named = "task.factor: 1.0 at the checkpoint, 2.0 now"
+    assert named in again.resumed[0]["why"]
+    assert not any("path" in each for each in again.resumed[0]["why"])
+
+
+class Logged(cases.Teacher):
+    """Keeps a log that the training does not read."""
+
+    not_state = ("log",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log: list[float] = []
+
+    def scale(self, model: Any) -> Any:
+        self.log.append(float(model.weight.sum()))
+        return super().scale(model)
+
+
+class Misdeclared(cases.Counted):
+    not_state = ("calls",)
+
+
+@pytest.mark.contract(45)
+def test_attributes_declared_as_no_state_are_left_out(tmp_path: Path) -> None:
+    whole, again = resumed(Logged, tmp_path)
+    assert again.resumed[0]["exact"] is True
+    assert apart(whole, again) == 0
+    state = torch.load(tmp_path / "whole/checkpoints/step-00000004/state.pt", weights_only=True)
+    assert not [name for name in state["held"]["entries"] if "log" in name]
+
+
+@pytest.mark.contract(45)
+def test_declared_no_state_that_the_loss_reads_is_reported(
+    tmp_path: Path,
+) -> None:
+    _, again = resumed(Misdeclared, tmp_path)
+    assert again.resumed[0]["exact"] is False
+    assert "loss(): it depends on state that no attribute holds" in again.resumed[0]["why"]

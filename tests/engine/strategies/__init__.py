@@ -1,0 +1,1 @@
+"""Strategies: the suite that all share, and the properties of each."""

@@ -1,0 +1,1 @@
+"""Tasks: the built-in ones, tasks of users, and dropout."""

@@ -1,0 +1,1 @@
+"""Verification of a job, and the conformance kit."""
