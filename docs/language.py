@@ -47,7 +47,7 @@ LIMITS: Final = {
 """The first four are uses per 1,000 words of docstrings and comments."""
 TEST_LIMITS: Final = {
     # Figure of the tests and benchmarks: (limit, goal). The goal is twice the product's.
-    "what": (3.7, 3.0),
+    "what": (3.0, 3.0),
     "who, whoever, whom": (1.0, 1.0),
     "nobody, somebody, everybody, anybody": (0.6, 0.6),
     "anew, lest, foretold, mend, mended, thereof": (0.1, 0.1),

@@ -359,9 +359,8 @@ class Trainer:
         parts.model.replicas.compare(self.steps_done)  # A divergent model is not saved.
         average_statistics(parts.step.strategy.model, self.ranks)
         final = self.steps_done == parts.data.splits.length.steps
-        held = parts.model.inventory.stored(
-            self.ranks
-        )  # Not under the lock: it waits for the others.
+        # Not under the lock: it waits for the others.
+        held = parts.model.inventory.stored(self.ranks)
         if unsaved := parts.model.inventory.newly_unsaved(held["unsaved"]):
             self._telemetry.warn(not_saved(unsaved))
         with self._stopping.save():
