@@ -79,7 +79,7 @@ browser:
 	fi
 
 # Drills that only count have one core, and those that measure how long a recovery takes have the others.
-COUNTED := $(addprefix tests/faults/test_,api.py database_faults.py ends_and_bells.py model.py planted.py sqlite_kill.py)
+COUNTED := $(addprefix tests/faults/test_,api.py database_faults.py ends_and_notifications.py model.py planted.py sqlite_kill.py)
 
 .PHONY: drill
 drill: $(INSTALLED)  ## Inject every fault many times, print what happened, and note it in docs/ (most of an hour; needs a quiet machine)

@@ -163,6 +163,10 @@ class Train(Section):
                 f"expected either steps ({self.steps}) or epochs, not both",
                 "remove one",
             )
+        return self
+
+    @model_validator(mode="after")
+    def _sections_fit(self) -> Self:
         if self.schedule.min_lr > self.optimizer.lr:
             raise at_field(
                 ("schedule", "min_lr"),

@@ -211,11 +211,13 @@ def _advanced(before: Any, now: Any, calls: int) -> Any:
         if now.numel() != 1 or now.shape != before.shape or now.dtype == torch.bool:
             return None
         return None if torch.equal(now, before) else now + (now - before) * calls
-    if isinstance(now, bool) or not isinstance(now, int | float):
-        return None
-    if not isinstance(before, int | float) or now == before:
+    if not (_is_number(now) and _is_number(before)) or now == before:
         return None
     return now + (now - before) * calls
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 class _FastForward:

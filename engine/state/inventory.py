@@ -302,21 +302,7 @@ class Inventory:
         return {**document["unsaved"], **lost}
 
     def _restore_mine(self, document: Mapping[str, Any], ranks: Ranks, *, trained: bool) -> Reasons:
-        others: list[dict[str, Any]] = document["ranks"]
-        entries, buffers = dict(document["entries"]), {}
-        lost: Reasons = {}
-        if len(others) == ranks.world_size:
-            for name, form in others[ranks.rank].items():
-                if name.startswith("state_dict "):
-                    buffers[name.removeprefix("state_dict ")] = form
-                elif form is None:
-                    entries.pop(name, None)
-                else:
-                    entries[name] = form
-        elif others:
-            names = {name.removeprefix("state_dict ") for name in others[0]}
-            outer = sorted({name.partition("[")[0] for name in names})
-            lost = dict.fromkeys(outer, f"it differed by rank, on {len(others)} ranks")
+        entries, buffers, lost = _of_rank(document, ranks)
         if document["alone"]:
             lost |= dict.fromkeys(entries, "rank 0 saved it alone")
         if not trained:
@@ -383,6 +369,26 @@ def on_host(form: Any) -> Any:
     if isinstance(form, list):
         return [on_host(each) for each in form]
     return form
+
+
+def _of_rank(
+    document: Mapping[str, Any], ranks: Ranks
+) -> tuple[dict[str, Form], dict[str, Form | None], Reasons]:
+    """Return entries and buffers of this rank, and what differed by rank on another number."""
+    others: list[dict[str, Any]] = document["ranks"]
+    entries, buffers = dict(document["entries"]), {}
+    if len(others) == ranks.world_size:
+        for name, form in others[ranks.rank].items():
+            if name.startswith("state_dict "):
+                buffers[name.removeprefix("state_dict ")] = form
+            elif form is None:
+                entries.pop(name, None)
+            else:
+                entries[name] = form
+        return entries, buffers, {}
+    names = {name.removeprefix("state_dict ") for other in others[:1] for name in other}
+    outer = sorted({name.partition("[")[0] for name in names})
+    return entries, {}, dict.fromkeys(outer, f"it differed by rank, on {len(others)} ranks")
 
 
 def _digest(constants: Mapping[str, str]) -> int:

@@ -109,15 +109,25 @@ def delete_child(owner: Entry, key: Any) -> None:
 def refill(entry: Entry, kept: list[tuple[Any, Any]], keep: frozenset[str] = frozenset()) -> None:
     """Give a structure these keys and values, and no others but those that are named."""
     now = [(key, value) for key, _, value in tracked(entry)]
-    if len(now) == len(kept) and all(
+    if _are_same(now, kept):
+        return
+    if entry.kind not in CONTAINERS:
+        _refill_attributes(entry, now, kept, keep)
+    elif entry.kind != TUPLE and entry.name not in keep:
+        _refill_container(entry.value, kept)
+
+
+def _are_same(now: list[tuple[Any, Any]], kept: list[tuple[Any, Any]]) -> bool:
+    """Return whether two lists hold the same objects under the same keys, in order."""
+    return len(now) == len(kept) and all(
         key_of(one) == key_of(other) and a is b
         for (one, a), (other, b) in zip(now, kept, strict=True)
-    ):
-        return
-    if entry.kind in CONTAINERS:
-        if entry.kind != TUPLE and entry.name not in keep:
-            _refill_container(entry.value, kept)
-        return
+    )
+
+
+def _refill_attributes(
+    entry: Entry, now: list[tuple[Any, Any]], kept: list[tuple[Any, Any]], keep: frozenset[str]
+) -> None:
     stay = {key for key, end, _ in children(entry) if f"{entry.name}{end}".lstrip(".") in keep}
     before = {key for key, _ in kept}
     for key, _ in now:

@@ -49,6 +49,10 @@ def encode(value: Any) -> Any:
         return ["bytearray", bytes(value)]
     if kind in (torch.dtype, torch.device):
         return [kind.__name__, str(value).removeprefix("torch.")]
+    return _encode_container(value, kind)
+
+
+def _encode_container(value: Any, kind: type) -> Any:
     if kind in _MAPPINGS:
         extra = value.default_factory if kind is defaultdict else None
         items = [[encode(key), encode(each)] for key, each in value.items()]

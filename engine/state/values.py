@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
+from torch.nn.parameter import is_lazy
 
 PLAIN_TYPES: Final = frozenset(
     {bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size}
@@ -46,6 +47,17 @@ def base_of(value: Any) -> Any:
     ``OrderedDict`` comes first: the methods of ``dict`` lose its order.
     """
     return next(kind for kind in _BASES if isinstance(value, kind))
+
+
+def is_tensor(value: Any) -> bool:
+    """Return whether a value is a tensor whose content can be copied."""
+    return (
+        isinstance(value, Tensor)
+        and not isinstance(value, DTensor)
+        and not is_lazy(value)
+        and not value.is_quantized
+        and value.device.type != "meta"
+    )
 
 
 def draws(value: Any) -> bool:
@@ -164,12 +176,21 @@ def equal(one: Any, other: Any, depth: int = 0) -> bool:
     if type(one) is not type(other):
         return False
     if isinstance(one, np.ndarray):
-        same = one.dtype == other.dtype and one.shape == other.shape
-        return bool(same and (one.dtype.hasobject or one.tobytes() == other.tobytes()))
+        return _equal_arrays(one, other)
     if isinstance(one, float):
         return one == other or (math.isnan(one) and math.isnan(other))
     if is_plain(one) or isinstance(one, set | frozenset):
         return bool(one == other)
+    return _equal_parts(one, other, depth)
+
+
+def _equal_arrays(one: np.ndarray, other: np.ndarray) -> bool:
+    same = one.dtype == other.dtype and one.shape == other.shape
+    return bool(same and (one.dtype.hasobject or one.tobytes() == other.tobytes()))
+
+
+def _equal_parts(one: Any, other: Any, depth: int) -> bool:
+    """Compare two containers or objects of the same type."""
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(
             equal(one[key], other[key], depth + 1) for key in one

@@ -26,8 +26,6 @@ from typing import Any, Final
 
 import numpy as np
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
-from torch.nn.parameter import is_lazy
 from torch.utils.data import Dataset
 
 from lockstep.engine.state.rules import (
@@ -36,7 +34,7 @@ from lockstep.engine.state.rules import (
     is_left_out,
     is_private_to_library,
 )
-from lockstep.engine.state.values import PLAIN_TYPES, base_of, draws, is_plain
+from lockstep.engine.state.values import PLAIN_TYPES, base_of, draws, is_plain, is_tensor
 
 TASK: Final = "task"
 """Name of the task, the second root; the model has none."""
@@ -65,6 +63,13 @@ MODULE, OBJECT, CLASS, NAMESPACE, FUNCTION = "module", "object", "class", "names
 CONTAINERS: Final = frozenset({MAPPING, SEQUENCE, TUPLE})
 ATTRIBUTES: Final = frozenset({MODULE, OBJECT, CLASS, NAMESPACE, FUNCTION})
 STRUCTURES: Final = CONTAINERS | ATTRIBUTES
+
+_CODE_KINDS: Final = (
+    (types.ModuleType, NAMESPACE, "__name__"),
+    (type, CLASS, "__module__"),
+    (types.FunctionType, FUNCTION, "__module__"),
+)
+"""Type, kind, and the attribute with the module: entries if the module is the user's."""
 
 Child = tuple[Any, str, Any]
 """Key, end of the name, value."""
@@ -222,12 +227,9 @@ class Walk:
         kind = kind_of(value)
         if kind != OBJECT:
             return kind
-        if isinstance(value, types.ModuleType):
-            return NAMESPACE if self._code.owns(value.__name__) else OUT
-        if isinstance(value, type):
-            return CLASS if self._code.owns(value.__module__) else OUT
-        if isinstance(value, types.FunctionType):
-            return FUNCTION if self._code.owns(value.__module__) else OUT
+        for types_, kind, home in _CODE_KINDS:
+            if isinstance(value, types_):
+                return kind if self._code.owns(getattr(value, home)) else OUT
         if isinstance(value, types.MethodType | functools.partial | staticmethod | classmethod):
             return FUNCTION
         if not (type(value).__dictoffset__ or _slots(value)):
@@ -235,16 +237,6 @@ class Walk:
         if self._datasets and isinstance(value, Dataset):
             return OBJECT
         return OUT if is_left_out(value) else OBJECT
-
-
-def _is_tensor(value: Any) -> bool:
-    return (
-        isinstance(value, Tensor)
-        and not isinstance(value, DTensor)
-        and not is_lazy(value)
-        and not value.is_quantized
-        and value.device.type != "meta"
-    )
 
 
 def _is_flat(value: Any) -> bool:
@@ -264,7 +256,7 @@ EXACT: Final = {list, dict, set, frozenset, deque, tuple, OrderedDict, defaultdi
 
 _KINDS: Final[tuple[tuple[str, Any], ...]] = (
     (PLAIN, lambda value: is_plain(value) or isinstance(value, np.generic | Enum)),
-    (TENSOR, _is_tensor),
+    (TENSOR, is_tensor),
     (OUT, lambda value: isinstance(value, Tensor | PurePath)),
     (ARRAY, lambda value: isinstance(value, np.ndarray)),
     (GENERATOR, draws),
