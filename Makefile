@@ -65,6 +65,10 @@ test: $(PACKAGES) pages browser  ## Run all tests: real broker, both databases, 
 	  $(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder || code=$$?; \
 	  wait $$beside || code=$$?; cat $$said; rm $$said; exit $$code
 
+.PHONY: test-fast
+test-fast: $(INSTALLED)  ## Run the tests that start no service, rank or browser, for the daily loop
+	@$(BIN)/pytest --fast -n $(PYTEST_WORKERS) --dist loadfile
+
 .PHONY: test-under-load
 test-under-load: $(INSTALLED)  ## Run all tests five times beside two busy loops (ARGS="--runs 1 --loops 4" is another choice)
 	@$(BIN)/python tests/under_load.py $(ARGS)
@@ -108,12 +112,14 @@ check: $(PACKAGES)  ## Format, lint, types, import rules, names of packages, gen
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/python docs/language.py --check
 	$(BIN)/python docs/names.py
+	$(BIN)/python docs/parameters.py
+	$(BIN)/python docs/kinds.py
 	$(DASHBOARD) node_modules/@biomejs/biome/bin/biome check .
 	$(DASHBOARD) node_modules/typescript/bin/tsc --noEmit
 	$(BIN)/python dashboard/client.py --check
 
 .PHONY: format
-format: $(PACKAGES)  ## Format the code and mend what can be mended
+format: $(PACKAGES)  ## Format the code and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	$(DASHBOARD) node_modules/@biomejs/biome/bin/biome check --write .

@@ -34,12 +34,39 @@ Others come after them. Only time depends on it.
 """
 
 
+FAST_FOLDERS = ("domain", "storage", "api", "scheduler", "system", "engine", "packaging")
+_PROCESSES = frozenset({"pool", "warm", "attempt", "attempts", "postgres_server", "postgres_urls"})
+"""Fixtures that start processes."""
+
+
+def is_fast(item: pytest.Item) -> bool:
+    """Return whether a test starts neither ranks, programs, a database server nor a browser."""
+    if item.path.relative_to(HERE).parts[0] not in FAST_FOLDERS or not isinstance(
+        item, pytest.Function
+    ):
+        return False
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return not (
+        _PROCESSES & set(item.fixturenames)
+        or any(isinstance(each, str) and each == "postgresql" for each in parameters)
+        or hasattr(item.module, "subprocess")
+    )
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast", action="store_true", help="only tests that start no other process")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Under xdist, distribute long files first.
+    """Leave out what ``--fast`` leaves out. Under xdist, distribute long files first.
 
     A worker that gets a long one last works alone when the others have ended. Every worker must
     collect the same order. Without xdist, pytest's own order applies: quick tests fail first.
     """
+    if config.getoption("--fast"):
+        slow = [item for item in items if not is_fast(item)]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in set(slow)]
     if hasattr(config, "workerinput"):
         order = {folder: rank for rank, folder in enumerate(LONGEST_FIRST)}
         items.sort(key=lambda item: order.get(item.path.relative_to(HERE).parts[0], len(order)))
