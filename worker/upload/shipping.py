@@ -164,15 +164,15 @@ class MetricsShipper(PointsShipper[int]):
         path = self._folder.file(attempt.METRICS)
         if path.is_file():
             self._decimator.look(self._file.base + path.stat().st_size)
-            self._is_sparse()
+            self._free_disk()
         return super().step(last)
 
-    def _is_sparse(self) -> None:
+    def _free_disk(self) -> None:
         """Remove the middle of the unstored data if it exceeds its limit.
 
         The database was away for long, or the node does not keep up with the job.
         """
-        freed = self._file.spool.is_sparse(limits.METRIC_SPOOL_BYTES_MAX)
+        freed = self._file.spool.shrink_to(limits.METRIC_SPOOL_BYTES_MAX)
         if freed and not self._hollowed_bytes:
             self._warn(
                 f"metrics limited: more than {in_words(limits.METRIC_SPOOL_BYTES_MAX)} wait to be "

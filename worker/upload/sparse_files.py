@@ -51,8 +51,8 @@ def punch(path: Path, start: int, end: int) -> bool:
         os.close(descriptor)
 
 
-def is_sparse(path: Path, bytes_max: int) -> int:
-    """Keep a file from taking more of the disk than it may, by its middle.
+def shrink_to(path: Path, bytes_max: int) -> int:
+    """Free the middle of a file that takes more of the disk than it may.
 
     Half of ``bytes_max`` stays at its head, and a quarter at its end.
 

@@ -34,8 +34,8 @@ class Spool:
         self._place = place
         self._free(place - kept_bytes, self._piece_bytes)
 
-    def is_sparse(self, bytes_max: int) -> int:
-        """Release stored data first, then as ``sparse_files.is_sparse``.
+    def shrink_to(self, bytes_max: int) -> int:
+        """Release stored data first, then as ``sparse_files.shrink_to``.
 
         Unstored data needs the space.
 
@@ -46,7 +46,7 @@ class Spool:
         """
         if sparse_files.taken_bytes(self._path) > bytes_max:
             self._free(self._place - END_BYTES, 1)
-        return sparse_files.is_sparse(self._path, bytes_max)
+        return sparse_files.shrink_to(self._path, bytes_max)
 
     def _free(self, end: int, at_least: int) -> None:
         if end - self.freed >= at_least:

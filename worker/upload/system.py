@@ -75,7 +75,7 @@ class SystemShipper(PointsShipper[int]):
 
     def _write(self, record: metrics.StepValues) -> None:
         path = self._folder.file(attempt.SYSTEM)
-        self._spool.is_sparse(limits.SYSTEM_SPOOL_BYTES_MAX)
+        self._spool.shrink_to(limits.SYSTEM_SPOOL_BYTES_MAX)
         with path.open("ab", buffering=0) as file:
             file.write(metrics.encode(record).encode() + b"\n")
 
