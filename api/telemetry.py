@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from lockstep.api.gauges import ServiceGauges
+from lockstep.api.gauges import GaugeValues, ServiceGauges
 from lockstep.api.http.following import ChangeStreams
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.version import VERSION
@@ -152,50 +152,53 @@ class _Service(Collector):
             "1 if both databases answered, else 0; then the gauges read from them are missing.",
             bool(seen),
         )
-        if seen is None:
-            return
-        jobs = [
-            ((state.value,), seen.control.jobs[state])
-            for state in JobState
-            if state in seen.control.jobs
-        ]
-        yield _by("jobs", "Jobs that have not ended.", ("state",), jobs)
+        if seen is not None:
+            yield from _of_databases(seen)
+
+
+def _of_databases(seen: GaugeValues) -> Iterable[Metric]:
+    jobs = [
+        ((state.value,), seen.control.jobs[state])
+        for state in JobState
+        if state in seen.control.jobs
+    ]
+    yield _by("jobs", "Jobs that have not ended.", ("state",), jobs)
+    yield _gauge(
+        "queue_oldest_seconds",
+        "Seconds since the oldest queued job was submitted; 0 when none is queued.",
+        seen.control.queue_oldest_seconds,
+    )
+    yield _gauge("leases", "Leases of assignments that have not ended.", seen.control.leases)
+    yield _gauge(
+        "lease_oldest_seconds",
+        "Seconds since the renewal of the lease with the oldest renewal.",
+        seen.lease_oldest_seconds,
+    )
+    yield _by(
+        "nodes",
+        "Nodes ever registered.",
+        ("state",),
+        [((state,), n) for state, n in seen.nodes.items()],
+    )
+    yield _gauge(
+        "node_silence_seconds",
+        "Seconds since the last heartbeat of the most silent node that is not lost.",
+        seen.node_silence_seconds,
+    )
+    devices = [(("free",), seen.control.devices_free), (("held",), seen.control.devices_held)]
+    yield _by("devices", "Devices on all nodes.", ("state",), devices)
+    if seen.control.cycle_seconds is not None:
         yield _gauge(
-            "queue_oldest_seconds",
-            "Seconds since the oldest queued job was submitted; 0 when none is queued.",
-            seen.control.queue_oldest_seconds,
+            "scheduler_pass_seconds",
+            "Seconds since the scheduler's last completed reconcile cycle.",
+            seen.control.cycle_seconds,
         )
-        yield _gauge("leases", "Leases of assignments that have not ended.", seen.control.leases)
-        yield _gauge(
-            "lease_oldest_seconds",
-            "Seconds since the renewal of the lease with the oldest renewal.",
-            seen.lease_oldest_seconds,
-        )
-        yield _by(
-            "nodes",
-            "Nodes ever registered.",
-            ("state",),
-            [((state,), n) for state, n in seen.nodes.items()],
-        )
-        yield _gauge(
-            "node_silence_seconds",
-            "Seconds since the last heartbeat of the most silent node that is not lost.",
-            seen.node_silence_seconds,
-        )
-        devices = [(("free",), seen.control.devices_free), (("held",), seen.control.devices_held)]
-        yield _by("devices", "Devices on all nodes.", ("state",), devices)
-        if seen.control.cycle_seconds is not None:
-            yield _gauge(
-                "scheduler_pass_seconds",
-                "Seconds since the scheduler's last completed reconcile cycle.",
-                seen.control.cycle_seconds,
-            )
-        yield _gauge(
-            "ingest_lag_seconds",
-            "Largest age in seconds of the newest stored point among the running jobs, by their "
-            "nodes' clocks.",
-            seen.ingest_lag_seconds,
-        )
+    yield _gauge(
+        "ingest_lag_seconds",
+        "Largest age in seconds of the newest stored point among the running jobs, by their "
+        "nodes' clocks.",
+        seen.ingest_lag_seconds,
+    )
 
 
 def _gauge(name: str, what: str, value: float) -> Metric:

@@ -64,19 +64,22 @@ def arguments_of(payload: object, queue: str) -> tuple[str, list[str]]:
     )
     if not isinstance(task, str) or task not in expected:
         raise BadMessageError(f"the task is {task!r:.100}, expected one of {sorted(expected)}")
-    body = payload.get("body")
-    if not isinstance(body, str) or len(body) > MESSAGE_CHARS_MAX:
-        raise BadMessageError(f"the body is not a text of at most {MESSAGE_CHARS_MAX} characters")
-    try:
-        decoded = json.loads(base64.b64decode(body, validate=True))
-    except (ValueError, RecursionError) as error:
-        raise BadMessageError(f"the body is not base64-encoded JSON: {error}") from None
+    decoded = _json_in(payload.get("body"))
     arguments = decoded[0] if isinstance(decoded, list) and decoded else None
     if not isinstance(arguments, list) or len(arguments) != expected[task]:
         raise BadMessageError(f"{task} takes {expected[task]} arguments, got {arguments!r:.100}")
     if not all(isinstance(argument, str) and _ID.fullmatch(argument) for argument in arguments):
         raise BadMessageError(f"the argument of {task} is not an id: {arguments!r:.100}")
     return task, arguments
+
+
+def _json_in(body: object) -> object:
+    if not isinstance(body, str) or len(body) > MESSAGE_CHARS_MAX:
+        raise BadMessageError(f"the body is not a text of at most {MESSAGE_CHARS_MAX} characters")
+    try:
+        return json.loads(base64.b64decode(body, validate=True))
+    except (ValueError, RecursionError) as error:
+        raise BadMessageError(f"the body is not base64-encoded JSON: {error}") from None
 
 
 def rebuilt(task: str, arguments: list[str], queue: str) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def run_cycle(
     timings : Timings
     owner : str
         Unique name of this scheduler.
-    rang : bool
+    woken : bool
         True if a notification requested this cycle. If another scheduler holds the lease, another
         cycle must follow.
     renumber : bool
@@ -113,18 +113,7 @@ def run_cycle(
             spared = scheduling.spare(session, lease_seconds=timings.lease_seconds)
     if lease is None:
         return CycleReport()
-    if restored:
-        log.warning(
-            "the jobs database was restored from a backup: all leases are extended, and no job "
-            "starts for a while",
-            assignments=spared,
-            seconds=timings.replace_after_seconds,
-        )
-    elif spared:
-        log.warning(
-            "the service was down; expired leases are extended instead of declared lost",
-            assignments=spared,
-        )
+    _warn_of_outage(timings, spared, restored=restored)
     one = Cycle(
         database,
         notifier,
@@ -144,6 +133,22 @@ def run_cycle(
         with database.jobs() as session:
             one.report.again |= scheduler_lease.give_back(session, owner, lease)
     return one.report
+
+
+def _warn_of_outage(timings: Timings, spared: int, *, restored: bool) -> None:
+    """Log that leases were extended, if they were, and the reason."""
+    if restored:
+        log.warning(
+            "the jobs database was restored from a backup: all leases are extended, and no job "
+            "starts for a while",
+            assignments=spared,
+            seconds=timings.replace_after_seconds,
+        )
+    elif spared:
+        log.warning(
+            "the service was down; expired leases are extended instead of declared lost",
+            assignments=spared,
+        )
 
 
 @contextmanager

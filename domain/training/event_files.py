@@ -35,6 +35,16 @@ _VARINT_BYTES_MAX: Final = 10
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 """Wire types."""
 _DT_FLOAT, _DT_DOUBLE = 1, 2
+_FLOATS, _DOUBLES = 5, 6
+"""Fields of a tensor that list its values, packed or one by one."""
+_LISTS: Final = {
+    (_FLOATS, _BYTES),
+    (_FLOATS, _FIXED32),
+    (_DOUBLES, _BYTES),
+    (_DOUBLES, _FIXED64),
+}
+_VALUES: Final = {_DT_FLOAT: (_FLOATS, "<f"), _DT_DOUBLE: (_DOUBLES, "<d")}
+"""List and format of a tensor's values, by its type."""
 
 
 class MalformedEventsError(ValueError):
@@ -125,29 +135,31 @@ def _scalar(part: bytes) -> tuple[str, float] | None:
 
 def _one_number(tensor: bytes) -> float | None:
     """The value of a tensor of one float or double; None for any other."""
-    kind, size = 0, 1
-    content = floats = doubles = b""
+    kind, size, content = 0, 1, b""
+    listed = {_FLOATS: b"", _DOUBLES: b""}
     for field, wire, value in _fields(tensor):
         if field == 1 and wire == _VARINT:
             kind = _signed(value)
         elif field == 2 and wire == _BYTES:
-            for _dim, _wire, dimension in _fields(value):
-                lengths = [
-                    _signed(length) for number, _, length in _fields(dimension) if number == 1
-                ]
-                size *= lengths[-1] if lengths else 0
+            size *= _elements(value)
         elif field == 4 and wire == _BYTES:
             content = value
-        elif field == 5 and wire in {_BYTES, _FIXED32}:
-            floats += value
-        elif field == 6 and wire in {_BYTES, _FIXED64}:
-            doubles += value
-    form, raw = {_DT_FLOAT: ("<f", content or floats), _DT_DOUBLE: ("<d", content or doubles)}.get(
-        kind, ("", b"")
-    )
-    if size != 1 or not form or len(raw) != struct.calcsize(form):
+        elif (field, wire) in _LISTS:
+            listed[field] += value
+    if size != 1 or kind not in _VALUES:
         return None
-    return float(struct.unpack(form, raw)[0])
+    field, form = _VALUES[kind]
+    raw = content or listed[field]
+    return float(struct.unpack(form, raw)[0]) if len(raw) == struct.calcsize(form) else None
+
+
+def _elements(shape: bytes) -> int:
+    """Return the number of elements of a tensor of this shape."""
+    count = 1
+    for _number, _wire, dimension in _fields(shape):
+        lengths = [_signed(length) for number, _, length in _fields(dimension) if number == 1]
+        count *= lengths[-1] if lengths else 0
+    return count
 
 
 def _inside(message: bytes, wanted: int) -> bytes:

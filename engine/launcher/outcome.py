@@ -105,6 +105,20 @@ def _decide(
     if facts.cause is None:
         return Outcome.of(Reason.SUCCEEDED, _all_ended(facts), **common)
     first = _first_failure(facts, evidence, assignment)
+    return _of_first_failure(facts, first, assignment, memory_kills, common)
+
+
+def _of_first_failure(
+    facts: Facts,
+    first: _Failure,
+    assignment: AssignmentFile,
+    memory_kills: int,
+    common: dict[str, Any],
+) -> Outcome:
+    """Return the outcome of an attempt in which this rank failed first.
+
+    The cause may be another rank that left too early.
+    """
     if first.exit.early:
         return _left_early(first.exit.rank, common)
     left = next((exit_ for exit_ in facts.exits if exit_.code == 0 and not exit_.torn_down), None)

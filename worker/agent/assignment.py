@@ -24,7 +24,6 @@ from collections.abc import Callable
 from enum import Enum, auto
 
 import structlog
-from pydantic import ValidationError
 
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.kinds.devices import named
@@ -33,8 +32,6 @@ from lockstep.domain.life.attempt import AssignmentFile, StopFile
 from lockstep.domain.life.grace import Cause, StoppedJob, grace_of
 from lockstep.domain.life.lifecycle import AssignmentState
 from lockstep.domain.life.outcomes import Outcome, Reason
-from lockstep.domain.spec.stored import UnreadableSpecError
-from lockstep.domain.version import VERSION
 from lockstep.storage.attempts import attempts
 from lockstep.storage.attempts.attempts import Claim, HeldAssignment
 from lockstep.storage.attempts.stops import StopTerms
@@ -45,15 +42,20 @@ from lockstep.worker.agent.addresses import Reservation
 from lockstep.worker.agent.context import AttemptContext
 from lockstep.worker.agent.folders import DamagedFileError, Folder
 from lockstep.worker.agent.identity import launcher_key, started_in
-from lockstep.worker.agent.outcomes import StopReason, of_a_dead_launcher, stopped
+from lockstep.worker.agent.outcomes import (
+    UNPREPARABLE,
+    StopReason,
+    of_a_dead_launcher,
+    stopped,
+    unprepared,
+)
 from lockstep.worker.agent.peers import Peers, interface_to_peers, unreachable
 from lockstep.worker.agent.reconciling import reconciled
 from lockstep.worker.agent.sweeping import ProcessTree
 from lockstep.worker.devices.device_memory import MemoryReclaim
 from lockstep.worker.devices.drivers import used_bytes
 from lockstep.worker.launch import launching
-from lockstep.worker.launch.code import CodeUnavailableError
-from lockstep.worker.launch.preparing import InitUnavailableError, is_disk_failure, prepare
+from lockstep.worker.launch.preparing import is_disk_failure, prepare
 from lockstep.worker.upload.shipping import Stream
 from lockstep.worker.upload.uploaders import Uploaders
 
@@ -304,20 +306,8 @@ class Attempt:
                 context.launcher_command,
                 context.environment,
             )
-        except CodeUnavailableError as error:
-            return self._conclude(Outcome.of(Reason.CODE_UNAVAILABLE, str(error)))
-        except InitUnavailableError as error:
-            return self._conclude(Outcome.of(Reason.BAD_SPEC, str(error)))
-        except UnreadableSpecError as error:
-            return self._conclude(
-                Outcome.of(Reason.VERSION, f"node {self._context.node_name}: {error}")
-            )
-        except ValidationError as error:
-            message = (
-                f"node {self._context.node_name}: Lockstep {VERSION} cannot read the job's plan: "
-                f"{error.errors()[0]['msg']}"
-            )
-            return self._conclude(Outcome.of(Reason.VERSION, message))
+        except UNPREPARABLE as error:
+            return self._conclude(unprepared(error, self._context.node_name))
         except Exception as error:
             if isinstance(error, LockstepError) and error.code is ErrorCode.UNAVAILABLE:
                 # A database that is away or being restored: no other node can do better.

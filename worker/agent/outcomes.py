@@ -6,18 +6,49 @@ Not here: the detection of that case (``worker.agent.assignment``), and the laun
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
+
+from pydantic import ValidationError
 
 from lockstep.domain.life import attempt
 from lockstep.domain.life.outcomes import Outcome, Reason
+from lockstep.domain.spec.stored import UnreadableSpecError
+from lockstep.domain.version import VERSION
 from lockstep.worker.agent.folders import Folder
+from lockstep.worker.launch.code import CodeUnavailableError
+from lockstep.worker.launch.preparing import InitUnavailableError
 
 StopReason = Literal["cancelled", "timed_out", "shutdown", "preempted"]
+
+UNPREPARABLE: Final = (
+    CodeUnavailableError,
+    InitUnavailableError,
+    UnreadableSpecError,
+    ValidationError,
+)
+"""Errors of a preparation that a repetition on this node cannot correct."""
 
 
 def stopped(reason: StopReason, how: str) -> Outcome:
     """Return the outcome of an attempt that was stopped before its launcher wrote a result."""
     return Outcome.of(Reason(reason), f"Stopped on request ({reason}) {how}.")
+
+
+def unprepared(
+    error: CodeUnavailableError | InitUnavailableError | UnreadableSpecError | ValidationError,
+    node: str,
+) -> Outcome:
+    """Return the outcome for one of the errors ``UNPREPARABLE``."""
+    match error:
+        case CodeUnavailableError():
+            return Outcome.of(Reason.CODE_UNAVAILABLE, str(error))
+        case InitUnavailableError():
+            return Outcome.of(Reason.BAD_SPEC, str(error))
+        case UnreadableSpecError():
+            return Outcome.of(Reason.VERSION, f"node {node}: {error}")
+    fault = error.errors()[0]["msg"]
+    message = f"node {node}: Lockstep {VERSION} cannot read the job's plan: {fault}"
+    return Outcome.of(Reason.VERSION, message)
 
 
 def of_a_dead_launcher(folder: Folder, status: int | None) -> Outcome:

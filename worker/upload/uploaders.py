@@ -62,6 +62,7 @@ class Uploaders:
     ):
         self._database = database
         self._stream = stream
+        self._pause_seconds = pause_seconds
         self._opening = threading.Lock()
         self._found: list[streams.StreamState | None] = []
         train = assignment.spec.train
@@ -86,23 +87,15 @@ class Uploaders:
             database, folder, stream, self._reporter.warn, repeats=repeats
         )
         logs = LogShipper(database, folder, stream, self._reporter.warn)
-        name = stream.assignment_id
-        self._senders = [
-            UploadLoop(f"logs-{name}", self._opened(logs), pause_seconds=pause_seconds)
-        ]
-        self._numbers = UploadLoop(
-            f"metrics-{name}", self._opened(self._metrics), pause_seconds=pause_seconds
-        )
+        self._senders = [self._loop("logs", logs)]
+        self._numbers = self._loop("metrics", self._metrics)
         self._spool = folder.file(attempt.METRICS)
         if assignment.node_rank == 0:
             # Metrics come from rank 0. Those of a script on another node would be a second curve of
             # the same name.
             self._senders.append(self._numbers)
             if train is None:
-                step = self._opened(self._event_files)
-                self._senders.append(
-                    UploadLoop(f"tensorboard-{name}", step, pause_seconds=pause_seconds)
-                )
+                self._senders.append(self._loop("tensorboard", self._event_files))
         sampler = Sampler(folder, assignment)
         system = SystemShipper(
             database, folder, stream, sampler.sample, every_seconds=sample_seconds
@@ -110,13 +103,16 @@ class Uploaders:
         self._shippers = (self._metrics, self._event_files, logs, system)
         for shipper in self._shippers:
             shipper.on_set_back = self._set_back
-        self._system = UploadLoop(
-            f"system-{name}", self._opened(system), pause_seconds=pause_seconds
-        )
+        self._system = self._loop("system", system)
         self._system_until: float | None = None
         # After the others have ended, because they warn through it.
-        self._reporting = UploadLoop(
-            f"events-{name}", self._opened(self._reporter), pause_seconds=pause_seconds
+        self._reporting = self._loop("events", self._reporter)
+
+    def _loop(self, kind: str, sender: _Sender) -> UploadLoop:
+        return UploadLoop(
+            f"{kind}-{self._stream.assignment_id}",
+            self._opened(sender),
+            pause_seconds=self._pause_seconds,
         )
 
     def _opened(self, sender: _Sender) -> Callable[[bool], bool]:

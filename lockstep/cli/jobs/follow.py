@@ -76,6 +76,15 @@ class Follower:
 
     def _changes(self, job: JobView) -> Iterator[str]:
         last = self._last
+        yield from self._end_of_attempt(job)
+        if last is not None and last.intent is None and job.intent is Intent.CANCEL:
+            limit = f" ({job.stop_grace.sentence()})" if job.stop_grace is not None else ""
+            yield f"cancel requested; the ranks are being stopped{limit}"
+        if last is None or last.state is not job.state or _number(last) != _number(job):
+            yield from _new_state(job, last)
+
+    def _end_of_attempt(self, job: JobView) -> Iterator[str]:
+        """The outcome of an attempt that has ended, once."""
         attempt = job.attempt
         if (
             attempt is not None
@@ -86,21 +95,6 @@ class Follower:
             # A success is the job's own news, and may be seen of the attempt a moment before.
             if job.state not in TERMINAL and attempt.outcome.reason is not Reason.SUCCEEDED:
                 yield f"attempt {attempt.number} ended: {attempt.outcome.message}"
-        if last is not None and last.intent is None and job.intent is Intent.CANCEL:
-            limit = f" ({job.stop_grace.sentence()})" if job.stop_grace is not None else ""
-            yield f"cancel requested; the ranks are being stopped{limit}"
-        if last is not None and last.state is job.state and _number(last) == _number(job):
-            return
-        if job.state is JobState.QUEUED:
-            again = " again" if last is not None and last.state is not JobState.QUEUED else ""
-            reason = job.queue.reason if job.queue is not None else job.reason
-            yield f"queued{again}" + (f": {reason}" if reason else "")
-        elif job.state is JobState.STARTING and attempt is not None:
-            ranks = f"{attempt.world_size} rank{'s' if attempt.world_size != 1 else ''}"
-            which = f" (attempt {attempt.number})" if attempt.number > 1 else ""
-            yield f"starting {ranks} on {', '.join(attempt.nodes)}{which}"
-        elif job.state is JobState.RUNNING and (last is None or last.state is not JobState.RUNNING):
-            yield f"running: {_running(job)}"
 
 
 class LogTail:
@@ -225,6 +219,21 @@ def progress_view() -> Iterator[ProgressDisplay]:
     )
     with Progress(*columns, console=console, transient=True, refresh_per_second=8) as progress:
         yield BarProgress(progress)
+
+
+def _new_state(job: JobView, last: JobView | None) -> Iterator[str]:
+    """The state of a job that waits or runs; ``last`` is the poll before."""
+    attempt = job.attempt
+    if job.state is JobState.QUEUED:
+        again = " again" if last is not None and last.state is not JobState.QUEUED else ""
+        reason = job.queue.reason if job.queue is not None else job.reason
+        yield f"queued{again}" + (f": {reason}" if reason else "")
+    elif job.state is JobState.STARTING and attempt is not None:
+        ranks = f"{attempt.world_size} rank{'s' if attempt.world_size != 1 else ''}"
+        which = f" (attempt {attempt.number})" if attempt.number > 1 else ""
+        yield f"starting {ranks} on {', '.join(attempt.nodes)}{which}"
+    elif job.state is JobState.RUNNING and (last is None or last.state is not JobState.RUNNING):
+        yield f"running: {_running(job)}"
 
 
 def _running(job: JobView) -> str:

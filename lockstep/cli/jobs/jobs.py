@@ -5,7 +5,9 @@ Not here: one job in full (``cli.show``), and deleting (``cli.rm``).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -15,7 +17,7 @@ from lockstep.client.errors import OF_STATE, ExitCode, UsageError
 from lockstep.domain.life.lifecycle import TERMINAL, JobState
 
 if TYPE_CHECKING:
-    from lockstep.domain.views import JobView
+    from lockstep.domain.views import JobView, Page
 
 LIVE = tuple(state for state in JobState if state not in TERMINAL)
 WITH_REASON = (JobState.QUEUED, JobState.FAILED, JobState.CANCELLED)
@@ -66,49 +68,26 @@ def ps(
         raise UsageError(f"--limit {limit}: expected 1 or more")
     states = tuple(state or (() if all_ else LIVE))
     wanted = _pair(label) if label is not None else None
-    found: list[JobView] = []
-    cursor: str | None = None
     with (connection or Connection()).client() as client:
-        while len(found) < limit:
-            page = client.jobs(
-                states=states,
-                search=search,
-                name=name,
-                project=project,
-                owner=owner,
-                node=node,
-                label=wanted,
-                cursor=cursor,
-                limit=min(500, limit - len(found)),
-            )
-            found += page.items
-            cursor = page.next_cursor
-            if cursor is None:
-                break
+        listing = partial(
+            client.jobs,
+            states=states,
+            search=search,
+            name=name,
+            project=project,
+            owner=owner,
+            node=node,
+            label=wanted,
+        )
+        found, complete = _newest(listing, limit)
     if form == "json":
         out.print_json(found)
     elif form == "name":
         for job in found:
             print(job.id)
     elif found:
-        now = datetime.now(UTC)
-        wide = form == "wide"
-        columns = [
-            "ID",
-            "NAME",
-            "STATE",
-            "PROGRESS",
-            "LOSS",
-            "RANKS",
-            "NODES",
-            "AGE",
-            "TOOK",
-            "WHY",
-        ]
-        columns += ["PRIORITY", "ATTEMPT", "BATCH", "PROJECT", "OWNER"] if wide else []
-        rows = [_row(job, now, wide=wide) for job in found]
-        out.print_table(columns, rows, right=("PROGRESS", "LOSS", "RANKS", "PRIORITY", "ATTEMPT"))
-        if cursor is not None:
+        _print_table(found, wide=form == "wide")
+        if not complete:
             say(f"only the newest {limit} are shown: -n shows more")
     elif states == LIVE:
         say("no job is queued or running; lockstep ps -a also lists ended jobs")
@@ -117,13 +96,33 @@ def ps(
     return ExitCode.OK
 
 
+def _newest(listing: Callable[..., Page[JobView]], limit: int) -> tuple[list[JobView], bool]:
+    """Return at most ``limit`` jobs of a listing, and True if it has no others."""
+    found: list[JobView] = []
+    cursor: str | None = None
+    while len(found) < limit:
+        page = listing(cursor=cursor, limit=min(500, limit - len(found)))
+        found += page.items
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return found, cursor is None
+
+
+def _print_table(jobs: list[JobView], *, wide: bool) -> None:
+    from lockstep.cli.text import output as out
+
+    now = datetime.now(UTC)
+    columns = ["ID", "NAME", "STATE", "PROGRESS", "LOSS", "RANKS", "NODES", "AGE", "TOOK", "WHY"]
+    columns += ["PRIORITY", "ATTEMPT", "BATCH", "PROJECT", "OWNER"] if wide else []
+    rows = [_row(job, now, wide=wide) for job in jobs]
+    out.print_table(columns, rows, right=("PROGRESS", "LOSS", "RANKS", "PRIORITY", "ATTEMPT"))
+
+
 def _row(job: JobView, now: datetime, *, wide: bool) -> list[str]:
     from lockstep.cli.text import output as out
 
     progress, attempt = job.progress, job.attempt
-    done = "-"
-    if progress is not None and (progress.step or job.started_at is not None):
-        done = f"{progress.step}/{progress.steps}" if progress.steps else str(progress.step)
     loss = progress.latest.get("train/loss") if progress is not None else None
     holds = attempt is not None and (
         job.finished_at is not None or job.state is not JobState.QUEUED
@@ -132,13 +131,9 @@ def _row(job: JobView, now: datetime, *, wide: bool) -> list[str]:
         job.id if wide else out.short_id(job.id),
         job.name,
         out.styled(out.state_of(job)),
-        done,
+        _steps(job),
         out.loss(loss) if loss is not None else "-",
-        str(attempt.world_size)
-        if attempt is not None
-        else str(job.plan.world_size)
-        if job.plan is not None
-        else "-",
+        _ranks(job),
         ",".join(attempt.nodes) if attempt is not None and holds else "-",
         out.age(job.created_at, now),
         out.duration(out.took(job, now)),
@@ -153,6 +148,19 @@ def _row(job: JobView, now: datetime, *, wide: bool) -> list[str]:
             job.owner,
         ]
     return row
+
+
+def _steps(job: JobView) -> str:
+    progress = job.progress
+    if progress is None or (not progress.step and job.started_at is None):
+        return "-"
+    return f"{progress.step}/{progress.steps}" if progress.steps else str(progress.step)
+
+
+def _ranks(job: JobView) -> str:
+    """Return the ranks of the newest attempt, else of the plan."""
+    ranks = job.attempt or job.plan
+    return str(ranks.world_size) if ranks is not None else "-"
 
 
 def _pair(text: str) -> tuple[str, str]:

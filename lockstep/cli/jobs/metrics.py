@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from math import isfinite, isnan
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
@@ -86,24 +86,10 @@ def metrics(
     """
     from lockstep.cli.text import points
 
-    form = (
-        "json"
-        if json
-        else "csv"
-        if csv_
-        else output or ("charts and table" if sys.stdout.isatty() else "table")
-    )
+    form = _form(output, json=json, csv=csv_)
     wanted = names_in(names)
     if follow:
-        _check_followed(
-            output,
-            {
-                "--from-step": from_step,
-                "--to-step": to_step,
-                "--max-points": max_points,
-                "--attempts": attempts,
-            },
-        )
+        _check_followed(output, from_step, to_step, max_points, attempts)
     with (connection or Connection()).client() as client:
         if follow:
             points.follow(
@@ -132,14 +118,31 @@ def metrics(
             attempts=attempts,
         )
     _show(found, form, wanted)
-    if missing := [name for name in wanted if name not in {series.name for series in found.series}]:
-        say(f"no points of {', '.join(missing)}; lockstep metrics {job} -o name lists the series")
-    elif not found.series:
-        say("no points yet")
+    _say_missing(found, job, wanted)
     return ExitCode.OK
 
 
-def _check_followed(output: str | None, others: Mapping[str, object]) -> None:
+def _form(output: str | None, *, json: bool, csv: bool) -> str:
+    if json:
+        return "json"
+    if csv:
+        return "csv"
+    return output or ("charts and table" if sys.stdout.isatty() else "table")
+
+
+def _check_followed(
+    output: str | None,
+    from_step: int | None,
+    to_step: int | None,
+    max_points: int | None,
+    attempts: str | None,
+) -> None:
+    others = {
+        "--from-step": from_step,
+        "--to-step": to_step,
+        "--max-points": max_points,
+        "--attempts": attempts,
+    }
     if given := [option for option, value in others.items() if value is not None]:
         raise UsageError(
             f"--follow writes each point as it arrives and cannot be combined with "
@@ -165,6 +168,13 @@ def _show(found: MetricsView, form: str, wanted: list[str]) -> None:
             _print_charts(found, wanted)
         if form != "chart":
             _print_table(found, wide=form == "wide")
+
+
+def _say_missing(found: MetricsView, job: str, wanted: list[str]) -> None:
+    if missing := [name for name in wanted if name not in {series.name for series in found.series}]:
+        say(f"no points of {', '.join(missing)}; lockstep metrics {job} -o name lists the series")
+    elif not found.series:
+        say("no points yet")
 
 
 def _print_charts(found: MetricsView, wanted: list[str]) -> None:

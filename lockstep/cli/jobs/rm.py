@@ -52,17 +52,7 @@ def rm(
     yes
         Do not ask.
     """
-    if (older_than is None) == (not jobs):
-        raise UsageError(
-            "rm: no job is given; name jobs, or pass --older-than 30d",
-            next_step="lockstep ps -a lists them",
-        )
-    if jobs and (state or project is not None):
-        raise UsageError(
-            "rm: --state and --project filter --older-than and cannot be combined with job names"
-        )
-    if unended := [each.value for each in state or () if each not in TERMINAL]:
-        raise UsageError(f"rm: a job that is {unended[0]} has not ended")
+    _check_choice(jobs, older_than, state or [], project)
     if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(
             "rm: stdin is not a terminal, so the deletion cannot be confirmed",
@@ -82,6 +72,23 @@ def rm(
 
         out.print_json(deleted)
     return ExitCode.FAILED if kept else ExitCode.OK
+
+
+def _check_choice(
+    jobs: tuple[str, ...], older_than: str | None, states: list[JobState], project: str | None
+) -> None:
+    """Refuse a command that does not choose ended jobs in one way: by name or by age."""
+    if (older_than is None) == (not jobs):
+        raise UsageError(
+            "rm: no job is given; name jobs, or pass --older-than 30d",
+            next_step="lockstep ps -a lists them",
+        )
+    if jobs and (states or project is not None):
+        raise UsageError(
+            "rm: --state and --project filter --older-than and cannot be combined with job names"
+        )
+    if unended := [each.value for each in states if each not in TERMINAL]:
+        raise UsageError(f"rm: a job that is {unended[0]} has not ended")
 
 
 def _named(client: Client, jobs: tuple[str, ...], form: str, *, yes: bool) -> Iterator[JobView]:

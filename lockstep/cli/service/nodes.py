@@ -6,7 +6,7 @@ Not here: the rules for lost nodes (``api.jobs.views``) and quarantine (``domain
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,6 @@ def nodes(*, output: Output | None = None, connection: Connection | None = None)
     form = (output or Output()).format
     with (connection or Connection()).client() as client:
         found = client.nodes()
-    why = ["WHY"] if any(node.reason for node in found) else []
     if form == "json":
         out.print_json(found)
     elif form == "name":
@@ -46,20 +45,8 @@ def nodes(*, output: Output | None = None, connection: Connection | None = None)
             "no node is registered; start one here with `lockstep up`, or on another machine with "
             "`lockstep agent`"
         )
-    elif form == "wide":
-        columns = ["NODE", "STATE", "DEVICE", "TYPE", "MEMORY", "JOB", *why]
-        rows = [
-            row + [node.reason or ""] * len(why) for node in found for row in _device_rows(node)
-        ]
-        out.print_table(columns, rows, right=("DEVICE", "MEMORY"))
     else:
-        now = datetime.now(UTC)
-        columns = ["NODE", "STATE", "DEVICES", "FREE", "JOBS", "HEARD", "VERSION", *why]
-        out.print_table(
-            columns,
-            [_row(node, now) + [node.reason or ""] * len(why) for node in found],
-            right=("FREE",),
-        )
+        _print_table(found, wide=form == "wide")
     for node in found:
         if node.state == "quarantined":
             say(f"{node.name} gets no new jobs; undo this with: lockstep nodes resume {node.name}")
@@ -97,6 +84,25 @@ def resume(node: str, /, *, connection: Connection | None = None) -> ExitCode:
         found = client.resume(node)
     say(f"{found.name} is {found.state}")
     return ExitCode.OK
+
+
+def _print_table(found: Sequence[NodeView], *, wide: bool) -> None:
+    """Print a line per node, or per device; with the nodes' reasons if there are any."""
+    from lockstep.cli.text import output as out
+
+    why = ["WHY"] if any(node.reason for node in found) else []
+    now = datetime.now(UTC)
+    columns = ["NODE", "STATE", "DEVICES", "FREE", "JOBS", "HEARD", "VERSION"]
+    right: tuple[str, ...] = ("FREE",)
+    if wide:
+        columns = ["NODE", "STATE", "DEVICE", "TYPE", "MEMORY", "JOB"]
+        right = ("DEVICE", "MEMORY")
+    rows = [
+        row + [node.reason or ""] * len(why)
+        for node in found
+        for row in (_device_rows(node) if wide else [_row(node, now)])
+    ]
+    out.print_table([*columns, *why], rows, right=right)
 
 
 def _row(node: NodeView, now: datetime) -> list[str]:

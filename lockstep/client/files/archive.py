@@ -189,6 +189,14 @@ def _find(folder: Path) -> _Found:
                 why = "a broken link" if path.is_symlink() else "neither a file nor a folder"
                 found.left_out.append(SkippedPath(relative, why))
         folders[:] = entered
+    _add_links(found, linked, top)
+    for part in found:
+        part.sort()
+    return found
+
+
+def _add_links(found: _Found, linked: list[tuple[str, Path]], top: Path) -> None:
+    """Add the links to folders that have a packed file, and exclude the others."""
     packed = {parent for name, _ in found.files for parent in PurePosixPath(name).parents}
     for name, path in linked:
         target = path.resolve()
@@ -198,9 +206,6 @@ def _find(folder: Path) -> _Found:
             found.links.append((name, Path(os.path.relpath(target, path.parent)).as_posix()))
         else:
             found.left_out.append(SkippedPath(name, "a link to an excluded file"))
-    for part in found:
-        part.sort()
-    return found
 
 
 def _built_in(name: str, *, is_folder: bool) -> str | None:

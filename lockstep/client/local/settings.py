@@ -43,6 +43,14 @@ class Options:
             for word in (f"--{name.replace('_', '-')}", str(value))
         ]
 
+    def variables(self) -> dict[str, str]:
+        """The flags as variables of the environment, which have the same names."""
+        return {
+            f"LOCKSTEP_{name.upper()}": str(value)
+            for name, value in vars(self).items()
+            if value is not None
+        }
+
 
 @dataclass(frozen=True)
 class Service:
@@ -75,17 +83,7 @@ def service(home: Home, options: Options, environment: Mapping[str, str]) -> Ser
     UsageError
         If a setting is no number where one is expected.
     """
-    given = {
-        "LOCKSTEP_HOST": options.host,
-        "LOCKSTEP_PORT": options.port,
-        "LOCKSTEP_CPU_SLOTS": options.cpu_slots,
-        "LOCKSTEP_NODE_NAME": options.node_name,
-        "LOCKSTEP_DATABASE_URL": options.database_url,
-    }
-    asked = {
-        **environment,
-        **{name: str(value) for name, value in given.items() if value is not None},
-    }
+    asked = {**environment, **options.variables()}
     own_broker = "LOCKSTEP_BROKER_URL" not in asked
     socket = home.socket() if own_broker else None
     defaults = {
