@@ -29,7 +29,7 @@ _NOT_PRODUCT: Final = re.compile(r"`(?:tests|docs|benchmarks|migrations)/|`pypro
 
 def files_of(section: str, page: str) -> int:
     """Return the number of files of a section that count."""
-    text = page.split(f"### {section}\n")[1].split("\n### ")[0]
+    text = page.partition(f"### {section}\n")[2].partition("\n### ")[0]
     rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| `")]
     return sum(
         row[0].count("`, `") + 1

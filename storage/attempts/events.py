@@ -23,6 +23,8 @@ _JOB: Final = table_of(JobRow)
 _LOCKED: Final = (
     select(_JOB.c.id).where(_JOB.c.id == bindparam("of_job")).with_for_update(key_share=True)
 )
+_EVENT: Final = table_of(EventRow)
+_THERE: Final = select(_EVENT.c.id).where(_EVENT.c.origin == bindparam("of_origin"))
 _ADDED: Final = insert(table_of(EventRow)).values(at=db_now())
 
 
@@ -35,8 +37,14 @@ def add(
     message: str,
     actor: str,
     data: dict[str, Any] | None = None,
+    origin: str | None = None,
 ) -> None:
-    """Note that something happened to a job, in the transaction in which it happened."""
+    """Note that something happened to a job, in the transaction in which it happened.
+
+    An event with an ``origin`` that is there already is not added again.
+    """
+    if origin is not None and run(session, _THERE, {"of_origin": origin}).first() is not None:
+        return
     if session.connection().dialect.name != "sqlite":  # which has one writer at a time
         run(session, _LOCKED, {"of_job": job_id}).one()
     event = {
@@ -47,6 +55,7 @@ def add(
         "message": message.replace("\0", "\N{SYMBOL FOR NULL}"),
         "actor": actor,
         "data": data or {},
+        "origin": origin,
     }
     run(session, _ADDED, event)
 

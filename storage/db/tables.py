@@ -289,7 +289,10 @@ class EventRow(JobsBase):
     """Something that happened. Rows are added, never changed."""
 
     __tablename__ = "events"
-    __table_args__ = (Index("ix_events_job_id_id", "job_id", "id"),)
+    __table_args__ = (
+        Index("ix_events_job_id_id", "job_id", "id"),
+        Index("ix_events_origin", "origin", unique=True),
+    )
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
     at: Mapped[float]
@@ -299,6 +302,9 @@ class EventRow(JobsBase):
     actor: Mapped[str] = mapped_column(Name)
     message: Mapped[str] = mapped_column(Text)
     data: Mapped[Json] = mapped_column(default=dict)
+    origin: Mapped[str | None] = mapped_column(String(160))
+    """Assignment, offset and kind of an event that a node sent from its spool. A node that was
+    killed sends it again, and it is added once."""
 
 
 class CheckpointRow(JobsBase):

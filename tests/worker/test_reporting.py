@@ -101,6 +101,37 @@ def _messages(database: Database, stream: Stream) -> list[str]:
         return [row.message for row in events.page(session, stream.job_id, limit=100)]
 
 
+class KilledError(BaseException):
+    """Stands for SIGKILL: nothing after it runs."""
+
+
+def test_a_kill_before_the_offset_adds_an_event_once(
+    database: Database,
+    folder: Folder,
+    stream: Stream,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    blobs = BlobStore(str(tmp_path / "store"))
+    for message in ("equal", "equal"):
+        _say(folder, "warning", message=message)
+    _say(folder, "resumed", step=7, **{"from": "resume"})
+
+    def killed(*_: object) -> bool:
+        raise KilledError
+
+    for _ in range(3):
+        with monkeypatch.context() as patched:
+            patched.setattr(EventUploader, "_advance", killed)
+            with pytest.raises(KilledError):
+                _reporter(database, blobs, folder, stream).step(False)
+    _reporter(database, blobs, folder, stream).step(False)
+    told = _messages(database, stream)
+    assert told.count("equal") == 2, "two lines of the spool are two events"
+    assert len([text for text in told if text.startswith("Training resumes")]) == 1
+    assert len([text for text in told if text.startswith("Points and log lines")]) == 1
+
+
 def test_events_carried_out_twice_publish_a_checkpoint_once(
     database: Database, folder: Folder, stream: Stream, tmp_path: Path
 ) -> None:

@@ -95,6 +95,8 @@ class EventUploader:
         self._set_back = False
         self._rows_differ = False
         self._marked_running = False
+        self._origin: str | None = None
+        """Of the line of the spool that is carried out."""
         self._failing_since: float | None = None
         self.resumed_step: int | None = None
         """Step of the checkpoint from which the attempt resumed."""
@@ -218,6 +220,7 @@ class EventUploader:
 
     def _carry_out(self, line: Line) -> None:
         """Apply an event, unless it is damaged: user code can write to the spool as well."""
+        self._origin = f"{self._stream.assignment_id}:{line.end}"
         try:
             self._apply(EngineEvent.model_validate_json(line.text))
         except Exception as error:
@@ -226,6 +229,8 @@ class EventUploader:
             log.warning(
                 "an event is dropped", assignment=self._stream.assignment_id, error=repr(error)
             )
+        finally:
+            self._origin = None
 
     def _apply(self, event: EngineEvent) -> None:
         match event.kind:
@@ -332,6 +337,8 @@ class EventUploader:
                 message=message,
                 actor=self._actor,
                 data=data,
+                # The offset is in the other database: a kill in between would add it twice.
+                origin=None if self._origin is None else f"{self._origin}:{kind}",
             )
 
     def _checkpoint(self, data: dict[str, Any]) -> None:
