@@ -76,7 +76,7 @@ class Trainer:
     ranks : Ranks
     folder : Path
         The attempt's folder with spools, checkpoints, ``stop`` and ``resume``.
-    goes_on : bool
+    resumes : bool
         True to resume from the newest checkpoint of this folder, as a run without the service does.
     heartbeat : Heartbeat, optional
         Heartbeat of this rank; omitted if no process reads it.
