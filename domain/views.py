@@ -13,7 +13,6 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer, WithJsonSchema
 
-from lockstep.domain.kinds.devices import DeviceName
 from lockstep.domain.life.grace import Grace
 from lockstep.domain.life.lifecycle import AttemptState, Intent, JobState
 from lockstep.domain.life.outcomes import Outcome, Reason
@@ -235,7 +234,8 @@ class LogEnd(_View):
 
 class DeviceView(_View):
     index: int
-    kind: DeviceName
+    kind: str
+    """``cuda`` or ``cpu``; a newer agent may know others."""
     type: str
     memory_bytes: int | None
     job_id: str | None

@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final, Literal
 
-from lockstep.domain.kinds.devices import named
 from lockstep.domain.life.grace import Grace
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.life.outcomes import Outcome
@@ -259,7 +258,7 @@ def node_view(node: NodeRow, *, now: float, lease_seconds: float) -> NodeView:
         devices=[
             DeviceView(
                 index=device.index,
-                kind=named(device.kind).name,
+                kind=device.kind,
                 type=device.type,
                 memory_bytes=device.memory_bytes,
                 job_id=device.job_id,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from lockstep.domain.life.timings import Timings
 from lockstep.domain.spec.reading import read_spec
@@ -16,6 +17,7 @@ from lockstep.storage.attempts.attempts import Claim, Published
 from lockstep.storage.jobs import jobs
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.worker.agent.folders import Folder
+from lockstep.worker.agent.outcomes import unprepared
 from lockstep.worker.launch import preparing
 from lockstep.worker.launch.preparing import InitUnavailableError, is_disk_failure, prepare
 from lockstep.worker.launch.resuming import NoIntactCheckpointError
@@ -223,3 +225,13 @@ def test_large_files_outside_git_give_one_event(
     (told,) = (folder.path / "spool/events.jsonl").read_text().splitlines()
     assert json.loads(told)["kind"] == "code_incomplete"
     assert json.loads(told)["data"]["why"].startswith("weights.py is a pointer to content")
+
+
+def test_an_unknown_kind_of_device_is_refused_as_another_version(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "assignment")
+    found = claim(None, device_kind="tpu")
+    with pytest.raises(ValidationError) as caught:
+        prepare(folder, found, BlobStore(str(tmp_path)), Timings(), interface=None, others=None)
+    outcome = unprepared(caught.value, "n1")
+    assert outcome.reason == "version"
+    assert outcome.message.endswith("cannot read the job's plan: Input should be 'cuda' or 'cpu'")

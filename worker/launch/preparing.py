@@ -13,9 +13,9 @@ import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
-from lockstep.domain.kinds.devices import named
+from lockstep.domain.kinds.devices import DeviceName
 from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import AssignmentFile, EngineEvent
 from lockstep.domain.life.timings import Timings
@@ -141,7 +141,7 @@ def _assignment_of(
         ranks_here=claim.ranks_here,
         world_size=claim.world_size,
         devices=claim.devices,
-        device_kind=named(claim.device_kind).name,
+        device_kind=cast(DeviceName, claim.device_kind),  # Validated here.
         rendezvous_host=claim.rendezvous_host,
         rendezvous_port=claim.rendezvous_port,
         interface=interface,

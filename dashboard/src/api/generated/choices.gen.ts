@@ -1,5 +1,4 @@
 // This file is generated from the API's description by dashboard/client.py.
-export const DeviceViewKind = ["cuda", "cpu"] as const;
 export const HealthStatus = ["ok", "degraded", "unavailable"] as const;
 export const JobSpecKind = ["train", "script"] as const;
 export const JobViewKind = ["train", "script"] as const;

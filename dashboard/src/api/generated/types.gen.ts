@@ -215,8 +215,10 @@ export type DeviceView = {
     index: number;
     /**
      * Kind
+     *
+     * ``cuda`` or ``cpu``; a newer agent may know others.
      */
-    kind: 'cuda' | 'cpu';
+    kind: string;
     /**
      * Type
      */

@@ -54,7 +54,7 @@ export function DeviceCell({ device, job, rank, use, now, isOpen, isLit, light }
           idle: under {IDLE_PERCENT} % for {duration(use.idleSeconds)}
         </span>
       ) : null}
-      {use === null && rank !== null && kind === "cuda" ? <span className={classes.figures}>not measured</span> : null}
+      {use === null && rank !== null && kind !== "cpu" ? <span className={classes.figures}>not measured</span> : null}
     </li>
   );
 }

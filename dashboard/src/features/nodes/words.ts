@@ -51,8 +51,8 @@ export function devicesInWords(node: NodeView): string {
 }
 
 /** "87 % GPU"; "230 % CPU" of a rank that takes more than two cores. */
-export function busyInWords({ value }: Reading, kind: "cuda" | "cpu"): string {
-  return `${value > 0 && value < 1 ? "under 1" : Math.round(value)} % ${kind === "cuda" ? "GPU" : "CPU"}`;
+export function busyInWords({ value }: Reading, kind: string): string {
+  return `${value > 0 && value < 1 ? "under 1" : Math.round(value)} % ${kind === "cpu" ? "CPU" : "GPU"}`;
 }
 
 /** "120 of 141 GiB"; "10.5 MiB" where the device says no size. */
