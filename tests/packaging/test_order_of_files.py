@@ -23,7 +23,9 @@ def given_out(**config: object) -> list[str]:
         SimpleNamespace(path=conftest.HERE / name.partition("::")[0], nodeid=name)
         for name in COLLECTED
     ]
-    conftest.pytest_collection_modifyitems(SimpleNamespace(**config), items)  # type: ignore[arg-type]
+    conftest.pytest_collection_modifyitems(
+        SimpleNamespace(getoption=lambda _: False, **config), items
+    )  # type: ignore[arg-type]
     return [item.nodeid for item in items]
 
 

@@ -29,15 +29,24 @@ export const IDLE_SECONDS = 300;
 /** Samples come every ten seconds; what is older than this is not how it is now. */
 export const STALE_SECONDS = 60;
 
-const NAMES: Record<DeviceView["kind"], { percent: string; memory: string; watts?: string; celsius?: string }> = {
-  cuda: {
-    percent: "gpu_utilization_percent",
-    memory: "gpu_memory_bytes",
-    watts: "gpu_power_watts",
-    celsius: "gpu_temperature_celsius",
-  },
-  cpu: { percent: "cpu_percent", memory: "rss_bytes" },
+interface Names {
+  percent: string;
+  memory: string;
+  watts?: string;
+  celsius?: string;
+}
+const OF_SLOT: Names = { percent: "cpu_percent", memory: "rss_bytes" };
+/** Of every device that has a driver. */
+const OF_DEVICE: Names = {
+  percent: "gpu_utilization_percent",
+  memory: "gpu_memory_bytes",
+  watts: "gpu_power_watts",
+  celsius: "gpu_temperature_celsius",
 };
+
+function namesOf(kind: string): Names {
+  return kind === "cpu" ? OF_SLOT : OF_DEVICE;
+}
 
 /** The rank that runs on a device; null where none does: before the ranks are there, or beyond the last of them. */
 export function rankOn(job: JobView, node: NodeView, index: number): number | null {
@@ -60,7 +69,7 @@ export function seriesAsked(nodes: readonly NodeView[], jobs: ReadonlyMap<string
       const rank = job === undefined ? null : rankOn(job, node, device.index);
       if (job === undefined || rank === null) continue;
       holders.add(job.id);
-      for (const name of Object.values(NAMES[device.kind])) names.add(`system/rank${rank}/${name}`);
+      for (const name of Object.values(namesOf(device.kind))) names.add(`system/rank${rank}/${name}`);
       for (const name of ["cpu_percent", "memory_bytes"]) names.add(`system/node${nodeRank(job, node)}/${name}`);
     }
   }
@@ -69,7 +78,7 @@ export function seriesAsked(nodes: readonly NodeView[], jobs: ReadonlyMap<string
 
 /** What `rank` takes of its device, of all series of its job. */
 export function takenBy(job: JobView, rank: number, kind: DeviceView["kind"], series: readonly SeriesView[]): Use {
-  const names = NAMES[kind];
+  const names = namesOf(kind);
   const of = (name: string | undefined) => series.find((one) => one.name === `system/rank${rank}/${name}`);
   const percent = of(names.percent);
   return {
