@@ -16,12 +16,10 @@ from lockstep.engine.state.reasons import not_saved
 def announce(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
     """Log the training to come, and the parts of the promise that do not hold."""
     data, found, strategy = assembly.data, assembly.found, assembly.step.strategy
+    size, length = data.items.splits.size, data.items.splits.length
     announce_plan(assembly, plan, telemetry)
     telemetry.log_line(
-        (
-            f"{assembly.model.parameters:,} parameters, {data.splits.size:,} samples, "
-            f"{data.splits.length.steps:,} steps"
-        )
+        f"{assembly.model.parameters:,} parameters, {size:,} samples, {length.steps:,} steps"
         + (f", resuming after step {data.steps_done:,}" if data.steps_done else "")
     )
     line, warning = kept_in_evaluation(assembly.model.module)
@@ -29,10 +27,10 @@ def announce(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
         telemetry.log_line(line)
     if warning:
         telemetry.warn(warning)
-    if data.splits.size < plan.batch_size:
+    if size < plan.batch_size:
         telemetry.warn(
-            f"the batch of {plan.batch_size:,} is larger than the dataset of {data.splits.size:,} "
-            "samples: " + data.splits.length.repeated(plan, data.splits.size)
+            f"the batch of {plan.batch_size:,} is larger than the dataset of {size:,} samples: "
+            + length.repeated(plan, size)
         )
     if strategy.objective.task.batch_dependent:
         telemetry.warn(BATCH_DEPENDENT)
@@ -82,7 +80,7 @@ def announce_plan(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> 
 
 def report_plan(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
     """The plan as it is now, for the service."""
-    splits = assembly.data.splits
+    splits = assembly.data.items.splits
     settled = plan.model_copy(update={"steps": splits.length.steps})
     telemetry.event(
         "plan",

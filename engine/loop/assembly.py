@@ -28,8 +28,8 @@ from lockstep.engine.checkpoints.restoring import restore_model, restore_optimiz
 from lockstep.engine.checkpoints.state import TrainingState
 from lockstep.engine.data.loader import Batches, RunLength
 from lockstep.engine.data.task_checks import dataset_of, model_of
-from lockstep.engine.loop.checking import Items, check, read_items
-from lockstep.engine.loop.parts import Assembly, Data, Found, Model, RunInputs, Splits, Step
+from lockstep.engine.loop.checking import check, read_items
+from lockstep.engine.loop.parts import Assembly, Data, Found, Items, Model, RunInputs, Splits, Step
 from lockstep.engine.memory import auto
 from lockstep.engine.memory.advice import must_fit
 from lockstep.engine.model import compiling
@@ -173,7 +173,7 @@ def build_data(
         in_line=in_line,
         pin=is_accelerator(inputs.ranks.device),
     )
-    return Data(splits, items.sample, items.masked, batches, steps_done)
+    return Data(items, batches, steps_done)
 
 
 def _module(train: Train, task: Task, ranks: Ranks) -> nn.Module:

@@ -9,37 +9,17 @@ Not here: each check (``engine.preflight``), and requirements of the strategy an
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from lockstep.engine.data.fetching import seeded_sample
-from lockstep.engine.data.fingerprint import Samples, samples_of
+from lockstep.engine.data.fingerprint import samples_of
 from lockstep.engine.data.task_checks import require_same_data
-from lockstep.engine.loop.parts import Found, Model, RunInputs, Splits
+from lockstep.engine.loop.parts import Found, Items, Model, RunInputs, Splits
 from lockstep.engine.model.normalization import masked_batch
 from lockstep.engine.preflight import additivity_check
 from lockstep.engine.preflight.items import fetched_again
 from lockstep.engine.preflight.repeatability import check_loss
 from lockstep.engine.preflight.worker_items import require_same_in_workers
-from lockstep.engine.task.interface import Batch
-
-
-@dataclass(frozen=True)
-class Items:
-    """Some items of the training dataset, equal on all ranks."""
-
-    splits: Splits
-    sample: Any
-    """The first."""
-    masked: Batch
-    """That sample collated, for masked passes."""
-    fingerprints: Samples
-    read_again: Callable[[], Samples]
-    """Computes the fingerprints of the same items once more."""
-    warnings: list[str]
-    """Reasons for a dependence of items on the order in which they are fetched."""
 
 
 def read_items(inputs: RunInputs, model: Model, splits: Splits) -> Items:

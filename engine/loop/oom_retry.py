@@ -49,7 +49,7 @@ def halve(
         f"{smaller.micro_batch_size} instead of {plan.micro_batch_size}; the batch stays "
         f"{smaller.batch_size}"
     )
-    parts.step.gradient.abandon(parts.data.masked)
+    parts.step.gradient.abandon(parts.data.items.masked)
     parts.data.batches.replan(smaller, step)
     parts.state.replanned(smaller)
     announce_plan(parts, smaller, telemetry)

@@ -5,6 +5,7 @@ Not here: their construction (``engine.loop.assembly``).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from lockstep.domain.spec.train import Train
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.domain.verify.orders import VerifyOrder
 from lockstep.engine.checkpoints.state import TrainingState
+from lockstep.engine.data.fingerprint import Samples
 from lockstep.engine.data.loader import Batches, RunLength
 from lockstep.engine.model.precision import Precision
 from lockstep.engine.preflight.additivity_check import Checked
@@ -74,6 +76,22 @@ class Splits:
 
 
 @dataclass(frozen=True)
+class Items:
+    """Some items of the training dataset, equal on all ranks."""
+
+    splits: Splits
+    sample: Any
+    """The first item of the training dataset."""
+    masked: Batch
+    """The sample, collated for masked passes."""
+    fingerprints: Samples
+    read_again: Callable[[], Samples]
+    """Computes the fingerprints of the same items once more."""
+    warnings: list[str]
+    """Reasons for a dependence of items on the order in which they are fetched."""
+
+
+@dataclass(frozen=True)
 class Found:
     """Result of the checks of model and data before the first step."""
 
@@ -101,11 +119,7 @@ class Step:
 class Data:
     """Samples of a run, and its loader."""
 
-    splits: Splits
-    sample: Any
-    """The first of the training dataset."""
-    masked: Batch
-    """That sample collated, for masked passes."""
+    items: Items
     batches: Batches
     steps_done: int
     """Steps of the checkpoint that the run resumes from; 0 at a fresh start."""

@@ -129,8 +129,8 @@ class Trainer:
             self._parts = parts = assemble(self._inputs)
             self.steps_done, self.plan = parts.data.steps_done, parts.state.plan
             announce(parts, self.plan, self._telemetry)
-            self._reporter.begin(parts.data.splits.length.steps)
-            self._account.begin(self.plan, parts.data.sample)
+            self._reporter.begin(parts.data.items.splits.length.steps)
+            self._account.begin(self.plan, parts.data.items.sample)
             if parts.step.strategy.saves_together or not parts.step.strategy.replicated:
                 self._stopping.over()  # Rank 0 has nothing whole to save by itself.
             self._stopping.begin(self._save_alone)
@@ -168,7 +168,7 @@ class Trainer:
 
         All ranks must call this.
         """
-        parts, length = self._parts, self._parts.data.splits.length
+        parts, length = self._parts, self._parts.data.items.splits.length
         self._heartbeat.train_from(self.steps_done, length.steps)
         self._timeline = timeline_for(self.ranks.device, self._heartbeat)
         parts.data.batches.request()
@@ -233,7 +233,7 @@ class Trainer:
             self._following = (following,)
             self._timeline.mark("other")
         elif decision.flags.unreduced:
-            parts.step.gradient.track_usage(parts.data.masked)
+            parts.step.gradient.track_usage(parts.data.items.masked)
             announce_usage(parts, self._telemetry)
         else:
             parts.step.gradient.discard()
@@ -309,7 +309,7 @@ class Trainer:
         train, parts = self.train, self._parts
         if last:
             parts.step.strategy.settle()
-        every = train.eval.every_steps if parts.data.splits.evaluation is not None else None
+        every = train.eval.every_steps if parts.data.items.splits.evaluation is not None else None
         if every and (last or (report.step % every == 0 and not stop)):
             report.evaluated = self._evaluate()
             self._timeline.mark("eval")
@@ -331,7 +331,7 @@ class Trainer:
             report_plan(self._parts, plan, self._telemetry)
 
     def _evaluate(self) -> dict[str, float]:
-        strategy, dataset = self._parts.step.strategy, self._parts.data.splits.evaluation
+        strategy, dataset = self._parts.step.strategy, self._parts.data.items.splits.evaluation
         assert dataset is not None
         assert self.plan.micro_batch_size is not None
         average_statistics(strategy.model, self.ranks)
@@ -358,7 +358,7 @@ class Trainer:
         self._heartbeat.mark("checkpoint")
         parts.model.replicas.compare(self.steps_done)  # A divergent model is not saved.
         average_statistics(parts.step.strategy.model, self.ranks)
-        final = self.steps_done == parts.data.splits.length.steps
+        final = self.steps_done == parts.data.items.splits.length.steps
         # Not under the lock: it waits for the others.
         held = parts.model.inventory.stored(self.ranks)
         if unsaved := parts.model.inventory.newly_unsaved(held["unsaved"]):

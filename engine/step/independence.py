@@ -2,8 +2,10 @@
 
 ``zero1`` gives each rank some of the parameters, and ``fsdp`` some rows of each. The result is that
 of one process only if the update of a parameter, or of a row, does not depend on the others. Small
-tensors show it: three updates of all together, of each parameter alone, and of rows alone. The
-class must also go on from its ``state_dict()`` with the same numbers, because a job resumes.
+tensors show it: three updates of all together, of each parameter alone, and of rows alone. They
+have the format and the device of the model, and two sizes, because some classes combine rows or
+blocks of large tensors only. The class must also go on from its ``state_dict()`` with the same
+numbers, because a job resumes.
 
 Not here: kinds that the engine makes itself (``engine.step.kernels``), which are elementwise.
 """
@@ -11,8 +13,8 @@ Not here: kinds that the engine makes itself (``engine.step.kernels``), which ar
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -21,15 +23,18 @@ from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.runtime.errors import EngineError, describe
 from lockstep.engine.runtime.randomness import unchanged_generators
 
-_ROWS, _COLUMNS = 4, 3
+_SMALL: Final = {1: (4,), 2: (4, 3), 3: (4, 3, 3), 4: (4, 3, 3, 3)}
+_LARGE: Final = {1: (9_002,), 2: (258, 136), 3: (258, 16, 9), 4: (258, 16, 3, 3)}
+"""Above 4,096 numbers and 128 rows, with halves that end within a block of 2,048."""
 _UPDATES = 3
-_TOLERANCE = 1e-12
-"""Relative, in float64. Classes that combine rows differ by 1e-2."""
+_ROUNDINGS = 4_096
+"""Tolerance: 1e-12 in float64, 5e-4 in float32. Classes that combine rows differ by 1e-2."""
 
+Shape = tuple[int, ...]
 Build = Callable[[list[dict[str, Any]]], torch.optim.Optimizer]
 
 
-def check_independence(name: str, build: Build, dimensions: Iterable[int], needs: str) -> None:
+def check_independence(name: str, build: Build, parameters: Sequence[Tensor], needs: str) -> None:
     """Refuse a class whose result would depend on the number of ranks, or on a restart.
 
     Parameters
@@ -38,8 +43,9 @@ def check_independence(name: str, build: Build, dimensions: Iterable[int], needs
         The class, for the message.
     build : callable
         Makes the optimizer over groups of parameters.
-    dimensions : iterable of int
-        Numbers of dimensions of the model's parameters.
+    parameters : sequence of Tensor
+        The model's: their numbers of dimensions, their device, and their format, or float32 if
+        that is finer.
     needs : str
         Independence that the strategy requires: ``""``, ``parameters`` or ``elements``.
 
@@ -48,10 +54,11 @@ def check_independence(name: str, build: Build, dimensions: Iterable[int], needs
     EngineError
         ``bad_spec``.
     """
-    shapes = [(_ROWS, *[_COLUMNS] * (n - 1)) for n in sorted(set(dimensions)) if n > 0] or [()]
-    with unchanged_generators(torch.device("cpu")):
-        whole = _updated(name, build, [shapes * 2], resumes=False)
-        if not _same(whole, _updated(name, build, [shapes * 2], resumes=True)):
+    shapes = _shapes({parameter.ndim for parameter in parameters})
+    like = parameters[0]
+    with unchanged_generators(like.device):
+        whole = _updated(name, build, like, [shapes], resumes=False)
+        if not _same(whole, _updated(name, build, like, [shapes], resumes=True)):
             raise EngineError(
                 Reason.BAD_SPEC,
                 f"{name} gives other numbers after a restart, because its state_dict() lacks some "
@@ -59,11 +66,10 @@ def check_independence(name: str, build: Build, dimensions: Iterable[int], needs
             )
         if not needs:
             return
-        parts = [[shape] for shape in shapes * 2]
-        alone = _updated(name, build, parts, resumes=False)
+        alone = _updated(name, build, like, [[shape] for shape in shapes], resumes=False)
         if not _same(whole, alone):
             raise _refused(name, "a parameter depends on the other parameters", "ddp")
-        if needs == "elements" and not _same(whole, _rows_alone(name, build, shapes * 2)):
+        if needs == "elements" and not _same(whole, _rows_alone(name, build, like, shapes)):
             raise _refused(name, "a row of a parameter depends on the other rows", "ddp or zero1")
 
 
@@ -75,30 +81,50 @@ def _refused(name: str, why: str, others: str) -> EngineError:
     )
 
 
-def _values(index: int, shape: tuple[int, ...], update: int) -> Tensor:
+def _shapes(dimensions: set[int]) -> list[Shape]:
+    """Return two small tensors and a large one for each number of dimensions."""
+    found: list[Shape] = []
+    for count in sorted(dimensions):
+        small, large = _SMALL.get(min(count, 4), ()), _LARGE.get(min(count, 4), ())
+        more = (1,) * (count - 4)
+        found += [(*small, *more), (*small, *more), (*large, *more)]
+    return found
+
+
+def _values(index: int, shape: Shape, update: int, like: Tensor) -> Tensor:
     """Return a starting value (``update`` -1) or a gradient, equal for each way of division."""
     generator = torch.Generator().manual_seed(1000 * index + update + 1)
-    return torch.randn(shape, dtype=torch.float64, generator=generator)
+    value = torch.randn(shape, dtype=torch.float64, generator=generator)
+    return value.to(like.device, torch.promote_types(like.dtype, torch.float32))
 
 
 def _updated(
-    name: str, build: Build, parts: list[list[tuple[int, ...]]], *, resumes: bool
+    name: str, build: Build, like: Tensor, parts: list[list[Shape]], *, resumes: bool
 ) -> list[Tensor]:
     """Return all parameters after the updates; each part has an optimizer of its own."""
     found: list[Tensor] = []
     for part in parts:
         indices = range(len(found), len(found) + len(part))
         slices = [(index, shape, slice(None)) for index, shape in zip(indices, part, strict=True)]
-        found += _trained(name, build, slices, resumes=resumes)
+        found += _trained(name, build, like, slices, resumes=resumes)
     return found
 
 
-def _rows_alone(name: str, build: Build, shapes: list[tuple[int, ...]]) -> list[Tensor]:
+def _rows_alone(name: str, build: Build, like: Tensor, shapes: list[Shape]) -> list[Tensor]:
     """Return all parameters, of which two optimizers update the upper and the lower rows."""
-    halves = (slice(0, _ROWS // 2), slice(_ROWS // 2, None))
+    middles = [shape[0] // 2 if shape else None for shape in shapes]
     upper, lower = (
-        _trained(name, build, [(i, shape, half) for i, shape in enumerate(shapes)], resumes=False)
-        for half in halves
+        _trained(
+            name,
+            build,
+            like,
+            [(i, shape, halves[i]) for i, shape in enumerate(shapes)],
+            resumes=False,
+        )
+        for halves in (
+            [slice(None, middle) for middle in middles],
+            [slice(middle, None) for middle in middles],
+        )
     )
     return [
         torch.cat([one, other]) if one.ndim else one
@@ -109,12 +135,13 @@ def _rows_alone(name: str, build: Build, shapes: list[tuple[int, ...]]) -> list[
 def _trained(
     name: str,
     build: Build,
-    slices: list[tuple[int, tuple[int, ...], slice]],
+    like: Tensor,
+    slices: list[tuple[int, Shape, slice]],
     *,
     resumes: bool,
 ) -> list[Tensor]:
     def cut(update: int) -> list[Tensor]:
-        values = [(_values(index, shape, update), rows) for index, shape, rows in slices]
+        values = [(_values(index, shape, update, like), rows) for index, shape, rows in slices]
         return [value[rows].clone() if value.ndim else value for value, rows in values]
 
     parameters = [nn.Parameter(value) for value in cut(-1)]
@@ -138,6 +165,7 @@ def _trained(
 
 def _same(one: list[Tensor], other: list[Tensor]) -> bool:
     return all(
-        float((a - b).abs().max()) <= _TOLERANCE * (1 + float(a.abs().max()))
+        float((a - b).abs().max())
+        <= _ROUNDINGS * torch.finfo(a.dtype).eps * (1 + float(a.abs().max()))
         for a, b in zip(one, other, strict=True)
     )

@@ -99,8 +99,12 @@ def _keep_formats(optimizer: torch.optim.Optimizer) -> None:
         parameters = [each for group in optimizer.param_groups for each in group["params"]]
         for name, parameter in zip(names, parameters, strict=True):
             for key, value in state["state"].get(name, {}).items():
-                now = optimizer.state[parameter][key]
-                if isinstance(value, Tensor) and value.dtype != now.dtype:
+                now = optimizer.state[parameter].get(key)
+                if (
+                    isinstance(value, Tensor)
+                    and isinstance(now, Tensor)
+                    and value.dtype != now.dtype
+                ):
                     optimizer.state[parameter][key] = value.to(now.device, copy=True)
 
     optimizer.register_load_state_dict_pre_hook(before)

@@ -80,7 +80,7 @@ class Optimizer:
             check_independence(
                 section.name,
                 lambda groups: kernels.build(section, groups),
-                [parameter.ndim for parameter in self._parameters],
+                self._parameters,
                 self._strategy.kind.optimizer_needs or "",
             )
 

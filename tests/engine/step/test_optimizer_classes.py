@@ -101,17 +101,38 @@ class Coupled(torch.optim.SGD):
         return super().step(closure)
 
 
-def check(name: str, needs: str, dimensions: tuple[int, ...] = (0, 1, 2, 4)) -> None:
+class BlockScaled(torch.optim.SGD):
+    """Divides blocks of large tensors by their largest value, as 8-bit optimizers do."""
+
+    def step(self, closure: Any = None) -> Any:
+        grads = [p.grad for group in self.param_groups for p in group["params"]]
+        for block in (
+            each for grad in grads if grad.numel() > 4096 for each in grad.view(-1).split(2048)
+        ):
+            block.div_(block.abs().max())
+        return super().step(closure)
+
+
+def check(
+    name: str,
+    needs: str,
+    dimensions: tuple[int, ...] = (0, 1, 2, 4),
+    dtype: torch.dtype = torch.float64,
+) -> None:
     section = OptimizerClass(name=name, lr=0.01)
-    check_independence(name, lambda groups: kernels.build(section, groups), dimensions, needs)
+    model = [torch.zeros((2,) * count, dtype=dtype) for count in dimensions]
+    check_independence(name, lambda groups: kernels.build(section, groups), model, needs)
 
 
 @pytest.mark.parametrize("needs", ["", "parameters", "elements"])
 @pytest.mark.parametrize(
     "name", "ASGD Adadelta Adagrad Adam AdamW Adamax NAdam RAdam RMSprop Rprop SGD".split()
 )
-def test_elementwise_classes_of_torch_are_accepted(name: str, needs: str) -> None:
-    check(f"torch.optim.{name}", needs)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_elementwise_classes_of_torch_are_accepted(
+    name: str, needs: str, dtype: torch.dtype
+) -> None:
+    check(f"torch.optim.{name}", needs, dtype=dtype)
 
 
 @pytest.mark.parametrize(
@@ -119,6 +140,7 @@ def test_elementwise_classes_of_torch_are_accepted(name: str, needs: str) -> Non
     [
         ("torch.optim.Adafactor", "elements", "a row of a parameter depends on the other rows"),
         ("torch.optim.Muon", "elements", "a row of a parameter depends on the other rows"),
+        (f"{__name__}.BlockScaled", "elements", "a row of a parameter depends on the other rows"),
         (f"{__name__}.Coupled", "parameters", "a parameter depends on the other parameters"),
         (f"{__name__}.KeepsOutside", "", r"other numbers after a restart.*state_dict\(\) lacks"),
         ("torch.optim.SparseAdam", "", "does not support dense gradients"),
