@@ -2,10 +2,13 @@
 
 ``zero1`` gives each rank some of the parameters, and ``fsdp`` some rows of each. The result is that
 of one process only if the update of a parameter, or of a row, does not depend on the others. Small
-tensors show it: three updates of all together, of each parameter alone, and of rows alone. They
-have the format and the device of the model, and two sizes, because some classes combine rows or
-blocks of large tensors only. The class must also go on from its ``state_dict()`` with the same
-numbers, because a job resumes.
+tensors show it: some updates of all together, of each parameter alone, and of rows alone.
+
+* They are on the model's device and have two sizes, because some classes combine rows or blocks of
+  large tensors only.
+* They have float64, or the model's format where the class fails with it, and the learning rate 1: a
+  small one would hide a difference behind the parameters' size.
+* The class must also go on from its ``state_dict()`` with the same numbers, because a job resumes.
 
 Not here: kinds that the engine makes itself (``engine.step.kernels``), which are elementwise.
 """
@@ -26,9 +29,11 @@ from lockstep.engine.runtime.randomness import unchanged_generators
 _SMALL: Final = {1: (4,), 2: (4, 3), 3: (4, 3, 3), 4: (4, 3, 3, 3)}
 _LARGE: Final = {1: (9_002,), 2: (258, 136), 3: (258, 16, 9), 4: (258, 16, 3, 3)}
 """Above 4,096 numbers and 128 rows, with halves that end within a block of 2,048."""
-_UPDATES = 3
+_UPDATES = 12
+"""Some classes combine parameters every tenth update."""
 _ROUNDINGS = 4_096
-"""Tolerance: 1e-12 in float64, 5e-4 in float32. Classes that combine rows differ by 1e-2."""
+"""Tolerance: 1e-12 in float64, 5e-4 in float32. With the learning rate 1, classes that combine rows
+differ by more than 1e-2."""
 
 Shape = tuple[int, ...]
 Build = Callable[[list[dict[str, Any]]], torch.optim.Optimizer]
@@ -44,8 +49,7 @@ def check_independence(name: str, build: Build, parameters: Sequence[Tensor], ne
     build : callable
         Makes the optimizer over groups of parameters.
     parameters : sequence of Tensor
-        The model's: their numbers of dimensions, their device, and their format, or float32 if
-        that is finer.
+        The model's.
     needs : str
         Independence that the strategy requires: ``""``, ``parameters`` or ``elements``.
 
@@ -54,8 +58,23 @@ def check_independence(name: str, build: Build, parameters: Sequence[Tensor], ne
     EngineError
         ``bad_spec``.
     """
+    like = parameters[0].detach()
+    exact = like.new_empty(0, dtype=torch.promote_types(like.dtype, torch.float64))
     shapes = _shapes({parameter.ndim for parameter in parameters})
-    like = parameters[0]
+    try:
+        _check(name, build, exact, shapes, needs)
+    except _UpdateFailedError:
+        if like.dtype == exact.dtype:
+            raise
+        least = like.new_empty(0, dtype=torch.promote_types(like.dtype, torch.float32))
+        _check(name, build, least, shapes, needs)
+
+
+class _UpdateFailedError(EngineError):
+    """The class raised in an update."""
+
+
+def _check(name: str, build: Build, like: Tensor, shapes: list[Shape], needs: str) -> None:
     with unchanged_generators(like.device):
         whole = _updated(name, build, like, [shapes], resumes=False)
         if not _same(whole, _updated(name, build, like, [shapes], resumes=True)):
@@ -95,7 +114,7 @@ def _values(index: int, shape: Shape, update: int, like: Tensor) -> Tensor:
     """Return a starting value (``update`` -1) or a gradient, equal for each way of division."""
     generator = torch.Generator().manual_seed(1000 * index + update + 1)
     value = torch.randn(shape, dtype=torch.float64, generator=generator)
-    return value.to(like.device, torch.promote_types(like.dtype, torch.float32))
+    return value.to(like.device, like.dtype)
 
 
 def _updated(
@@ -153,10 +172,12 @@ def _trained(
             optimizer.load_state_dict(state)
         for parameter, gradient in zip(parameters, cut(update), strict=True):
             parameter.grad = gradient
+        for group in optimizer.param_groups:
+            group["lr"] = 1.0
         try:
             optimizer.step()
         except Exception as error:
-            raise EngineError(
+            raise _UpdateFailedError(
                 Reason.BAD_SPEC,
                 f"{name} failed in an update of small tensors, before step 1: {describe(error)}",
             ) from error

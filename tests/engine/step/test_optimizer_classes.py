@@ -113,13 +113,36 @@ class BlockScaled(torch.optim.SGD):
         return super().step(closure)
 
 
+class Every10(torch.optim.SGD):
+    """Centres each parameter in every tenth update."""
+
+    def step(self, closure: Any = None) -> Any:
+        super().step(closure)
+        for parameter in (p for group in self.param_groups for p in group["params"]):
+            state = self.state[parameter]
+            state["calls"] = state.get("calls", 0) + 1
+            if state["calls"] % 10 == 0:
+                parameter.data.sub_(parameter.mean())
+
+
+class OnlyFloat32(torch.optim.Adagrad):
+    """Refuses float64, as kernels of some devices do, and combines rows."""
+
+    def step(self, closure: Any = None) -> Any:
+        for parameter in (p for group in self.param_groups for p in group["params"]):
+            if parameter.dtype == torch.float64:
+                raise TypeError("float64 is not supported")
+            parameter.grad.div_(parameter.grad.norm())
+        return super().step(closure)
+
+
 def check(
     name: str,
     needs: str,
     dimensions: tuple[int, ...] = (0, 1, 2, 4),
     dtype: torch.dtype = torch.float64,
 ) -> None:
-    section = OptimizerClass(name=name, lr=0.01)
+    section = OptimizerClass(name=name, lr=1e-9)
     model = [torch.zeros((2,) * count, dtype=dtype) for count in dimensions]
     check_independence(name, lambda groups: kernels.build(section, groups), model, needs)
 
@@ -140,6 +163,7 @@ def test_elementwise_classes_of_torch_are_accepted(
     [
         ("torch.optim.Adafactor", "elements", "a row of a parameter depends on the other rows"),
         ("torch.optim.Muon", "elements", "a row of a parameter depends on the other rows"),
+        (f"{__name__}.Every10", "elements", "a row of a parameter depends on the other rows"),
         (f"{__name__}.BlockScaled", "elements", "a row of a parameter depends on the other rows"),
         (f"{__name__}.Coupled", "parameters", "a parameter depends on the other parameters"),
         (f"{__name__}.KeepsOutside", "", r"other numbers after a restart.*state_dict\(\) lacks"),
@@ -150,9 +174,21 @@ def test_elementwise_classes_of_torch_are_accepted(
         ("no_such_module.Sgd", "", "the import of no_such_module failed: ModuleNotFoundError"),
     ],
 )
-def test_other_classes_are_refused_with_the_reason(name: str, needs: str, message: str) -> None:
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_other_classes_are_refused_with_the_reason(
+    name: str, needs: str, message: str, dtype: torch.dtype
+) -> None:
     with pytest.raises(EngineError, match=message):
-        check(name, needs, (2,))
+        check(name, needs, (2,), dtype)
+
+
+def test_a_class_that_fails_in_float64_is_tried_in_the_format_of_the_model() -> None:
+    name = f"{__name__}.OnlyFloat32"
+    check(name, "parameters", dtype=torch.float32)
+    with pytest.raises(EngineError, match="a row of a parameter depends on the other rows"):
+        check(name, "elements", dtype=torch.float32)
+    with pytest.raises(EngineError, match="float64 is not supported"):
+        check(name, "", dtype=torch.float64)
 
 
 def test_refused_arguments_are_named() -> None:
