@@ -64,8 +64,10 @@ def _restore_extra(strategy: Strategy, state: State, ranks: Ranks) -> str:
         return ""
     if len(extra) != ranks.world_size:
         return f"{len(extra)} ranks saved it, and the run now has {ranks.world_size}"
+    if strategy.rank_state is None:
+        return ""
     try:
-        strategy.load_extra(extra[ranks.rank])
+        strategy.rank_state.load(extra[ranks.rank])
     except ValueError as error:
         return str(error)
     return ""

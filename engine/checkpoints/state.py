@@ -188,7 +188,8 @@ class TrainingState:
             "precision": self._precision.state(),
         }
         if strategy.saves_together:
-            state["extra"] = self._ranks.to_first(strategy.extra_state())
+            own = strategy.rank_state
+            state["extra"] = self._ranks.to_first({} if own is None else own.save())
         if self._saver is None:
             return
         self._final_step = step if final else None

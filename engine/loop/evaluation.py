@@ -82,13 +82,13 @@ def evaluate(
     )
     sums: dict[str, Tensor] = {}
     weights: dict[str, float] = {}
-    with evaluating(model), strategy.settled(), torch.no_grad():
+    with evaluating(model), strategy.evaluation() as evaluation, torch.no_grad():
         for index, batch in enumerate(loader):
             heartbeat.mark("eval")  # An evaluation may take long, but not a micro-batch of it.
             micro_batch_seed = randomness.seed_of(randomness.EVAL_SLOT, seed, ranks.rank, index)
             randomness.seed_device(micro_batch_seed, ranks.device)
             randomness.seed_host(micro_batch_seed)
-            found = strategy.evaluate(to_device(batch, ranks.device))
+            found = evaluation(to_device(batch, ranks.device))
             for name, (total, weight) in found.items() if index < shard.counted else ():
                 total64 = torch.as_tensor(total).detach().to(ranks.device, torch.float64)
                 sums[name] = sums[name] + total64 if name in sums else total64

@@ -212,7 +212,7 @@ class Trainer:
         last = following is None
         report = report_of(parts, batch, divisors, decision, self._account.flop_count)
         due = last or report.step % self.train.log_every_steps == 0
-        self._update(batch, report, due=due)
+        self._update(batch, report, due=due, last=last)
         with self._account.uncounted():
             self._finish_step(report, due=due, last=last, stop=decision.flags.stop)
         return following, decision
@@ -239,7 +239,7 @@ class Trainer:
             parts.step.gradient.discard()
         return batch
 
-    def _update(self, batch: RankBatch, report: StepReport, *, due: bool) -> None:
+    def _update(self, batch: RankBatch, report: StepReport, *, due: bool, last: bool) -> None:
         """Update the parameters with the agreed gradient, and count the step.
 
         All ranks must call this.
@@ -247,17 +247,19 @@ class Trainer:
         parts, step, replicas = self._parts, self._parts.step, self._parts.model.replicas
         parts.state.poll()
         shard = sum(batch.weights()) / sum(report.divisors) if report.counted else 0.0
+        norm = None
         if report.counted:
             step.gradient.require_kept()
-            report.norm = step.optimizer.norm(shard)
+            norm = step.optimizer.norm(shard)
+            report.norm = norm.whole
         self._weighed.judge(counted=report.counted)
         self._reporter.before_update(report)
         with self._stopping.update():
             refused: bool | Tensor = True
-            if report.norm is not None and step.strategy.moves(shard):
-                refused = step.optimizer.update(batch.step, report.sums, report.norm)
+            if norm is not None:
+                refused = step.optimizer.update(batch.step, report.sums, norm)
             step.gradient.state.end(refused=refused)
-            step.strategy.after_update(batch.step, shard, refused=refused)
+            step.strategy.after_update(batch.step, shard, refused=refused, last=last)
             report.leave_device()
             self.steps_done = report.step
             self._reporter.updated(report, due=due)
@@ -307,8 +309,6 @@ class Trainer:
         """Evaluation, checkpoint and report, where they are due. All ranks must call this."""
         self._reporter.write_pending()
         train, parts = self.train, self._parts
-        if last:
-            parts.step.strategy.settle()
         every = train.eval.every_steps if parts.data.items.splits.evaluation is not None else None
         if every and (last or (report.step % every == 0 and not stop)):
             report.evaluated = self._evaluate()

@@ -104,6 +104,8 @@ class GradientStep:
         self._counted: list[Tensor] = []
         """Terms of this step's micro-batches so far, without empty ones."""
         self._sums: Sums | None = None
+        self._reuses = True
+        """True if steps are assumed to have several micro-batches, as the last one had."""
         self.terms: tuple[str, ...] = ()
         self.draws_on_host = False
         """True if the model draws from the host's generators; known after the warm-up."""
@@ -141,10 +143,9 @@ class GradientStep:
                     self._guard.require_unchanged(seen)
                     self.masks.begin_backward()
                     with without_gradients(weights):
-                        self._strategy.backward(objective)
+                        objective.backward()  # type: ignore[no-untyped-call]
                     complete = self._strategy.finish_reduction()
                 if not complete:
-                    self._strategy.drain()
                     break
             self.draws_on_host = randomness.host_state() != before
         self.terms = tuple(sums)
@@ -156,9 +157,8 @@ class GradientStep:
             p.grad is not None for p in self._model.parameters() if p.requires_grad
         )
         if not complete and not self._strategy.tracks_usage:
-            self._strategy.track_usage()
-            self._strategy.reset()
-        self._strategy.warmed_up()
+            self._strategy.reset(track_usage=True)
+        self._reuses = True
         self.discard()
         if self._ranks.world_size > 1 and self._hook is None:
             self._hook = arrived[-1].register_post_accumulate_grad_hook(self._last_gradient)  # type: ignore[no-untyped-call]
@@ -181,15 +181,16 @@ class GradientStep:
         """
         strategy = self._strategy
         scales = {
-            term: strategy.factor(whole, own)
+            term: self._factor(whole, own)
             for term, whole, own in zip(self.terms, divisors, batch.weights(), strict=True)
         }
         self._counted, self._sums = [], None
         self.state.begin(batch.step)
         # From here on, all unsent gradients belong to this step: a rank that fails in its first
         # micro-batch drains all of them.
-        strategy.begin_reduction()
-        if len(batch.micro_batches) == 1:
+        strategy.begin_reduction(counted=sum(divisors) > 0)
+        self._reuses = len(batch.micro_batches) > 1
+        if not self._reuses:
             # Leftovers of the start or of a longer step: adding to them would change the rounding
             # of a single micro-batch.
             self.discard()
@@ -197,8 +198,6 @@ class GradientStep:
         try:
             self._run_micro_batches(batch, scales, timeline)
             reduced = strategy.finish_reduction()
-            if not reduced:
-                strategy.drain()
         except Exception as error:
             if not strategy.repeats or reason_of(error) is not Reason.OUT_OF_MEMORY:
                 raise
@@ -225,7 +224,7 @@ class GradientStep:
             Samples in it.
         """
         try:
-            with self._strategy.local():
+            with self._strategy.micro_batch(last=False):
                 self.masks.begin_micro_batch(0, 0, samples)
                 objective, _ = self._strategy.forward(
                     to_device(batch, self._ranks.device), None, penalize=True
@@ -253,17 +252,29 @@ class GradientStep:
     def _run_micro_batches(
         self, batch: RankBatch, scales: Mapping[str, float], timeline: Timeline
     ) -> None:
-        for index, micro_batch in enumerate(batch.micro_batches[:-1]):
-            # Forward and backward in the same mode: DDP reads it in forward.
-            with self._strategy.local():
-                self._run_micro_batch(batch.step, index, micro_batch, scales, timeline, last=False)
+        *others, last = batch.micro_batches
+        for index, micro_batch in enumerate(others):
+            self._run_micro_batch(batch.step, index, micro_batch, scales, timeline, last=False)
             timeline.mark("backward", then="forward")
-        micro_batch = batch.micro_batches[-1]
         self._on_last_gradient = lambda: timeline.mark("backward", then="communication")
-        self._run_micro_batch(
-            batch.step, len(batch.micro_batches) - 1, micro_batch, scales, timeline, last=True
-        )
+        self._run_micro_batch(batch.step, len(others), last, scales, timeline, last=True)
         timeline.mark("communication" if self._ranks.world_size > 1 else "backward", then="data")
+
+    def _factor(self, whole: float, own: float) -> float:
+        """Return the factor of a term's sum before backward.
+
+        With this factor the optimizer receives the gradient of the mean over the batch.
+
+        Parameters
+        ----------
+        whole : float
+            The term's weight over the whole batch, all ranks.
+        own : float
+            The term's weight in this rank's shard of the batch.
+        """
+        if self._strategy.steps_alone:
+            return 1 / own if own > 0 else 0.0
+        return self._ranks.world_size / whole if whole > 0 else 0.0
 
     def _total(self) -> Sums:
         """Return each term's sum over this step's micro-batches, once all of them are counted."""
@@ -296,10 +307,12 @@ class GradientStep:
             step, micro_batch.position, micro_batch.samples or self._masked_samples
         )
         batch = to_device(micro_batch.batch, self._ranks.device)
+        # Forward and backward in the same mode: DDP reads it in forward.
         if micro_batch.samples:
-            self._differentiate(batch, scales, timeline, last=last)
+            with self._strategy.micro_batch(last=last):
+                self._differentiate(batch, scales, timeline, last=last)
             return
-        with self.state.unchanged(), self._strategy.without_samples():
+        with self.state.unchanged(), self._strategy.micro_batch(last=last, empty=True):
             self._differentiate(batch, {}, timeline, last=last)
 
     def _differentiate(
@@ -315,27 +328,26 @@ class GradientStep:
             )
         timeline.mark("forward", then="backward")
         self.masks.begin_backward()
-        self._strategy.backward(self._precision.scaled(objective))
+        self._precision.scaled(objective).backward()  # type: ignore[no-untyped-call]
 
     def track_usage(self, masked: Batch) -> None:
         """Forget a step in which some rank did not use every parameter, and track usage.
 
         All ranks must call this.
         """
-        self._strategy.track_usage()
-        self.abandon(masked)
+        self.abandon(masked, track_usage=True)
 
-    def abandon(self, masked: Batch) -> None:
+    def abandon(self, masked: Batch, *, track_usage: bool = False) -> None:
         """Forget a step that some rank could not finish. All ranks must call this."""
         self.discard()
-        self._strategy.reset()
+        self._strategy.reset(track_usage=track_usage)
         if is_accelerator(self._ranks.device):
             module_of(self._ranks.device).empty_cache()
         self.warm_up(masked)
 
     def discard(self) -> None:
         """Drop the gradient; the next micro-batch starts a new one."""
-        self._strategy.discard()
+        self._strategy.discard(reuse=self._reuses)
 
     def close(self) -> None:
         """Drop the strategy's wrapper."""

@@ -31,7 +31,7 @@ from lockstep.engine.runtime.errors import EngineError, reason_of
 from lockstep.engine.step import kernels
 from lockstep.engine.step.independence import check_independence
 from lockstep.engine.step.schedule import learning_rate
-from lockstep.engine.strategies.base import Strategy
+from lockstep.engine.strategies.base import Norm, Strategy
 from lockstep.engine.task.interface import Task
 
 
@@ -94,7 +94,7 @@ class Optimizer:
         for parameter in self._parameters:
             parameter.grad = torch.zeros_like(parameter)
         self.inner.step()
-        self._strategy.discard()
+        self._strategy.discard(reuse=False)
 
     def rate(self, step: int) -> float:
         """The spec's learning rate at ``step``, counted from 0."""
@@ -102,15 +102,18 @@ class Optimizer:
             self._train.schedule, lr=self._train.optimizer.lr, step=step, steps=self._steps
         )
 
-    def norm(self, share: float) -> Tensor:
-        """2-norm of the whole gradient, on the device. Equal on all ranks.
+    def norm(self, share: float) -> Norm:
+        """Return the 2-norm of the gradient. All ranks must call this.
 
-        All ranks must call this.
+        Parameters
+        ----------
+        share : float
+            This rank's part of the whole batch's weight, 0..1.
         """
         gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
         return self._strategy.norm(gradients, share)
 
-    def update(self, step: int, sums: Sums, norm: Tensor) -> bool | Tensor:
+    def update(self, step: int, sums: Sums, norm: Norm) -> bool | Tensor:
         """Clip the gradient if requested, and update the parameters if all is finite.
 
         Returns whether the update was refused, on CUDA as a number on the device, for which the
@@ -122,21 +125,23 @@ class Optimizer:
             Counted from 0.
         sums : Sums
             Loss of the whole batch.
-        norm : Tensor
+        norm : Norm
             Result of :meth:`norm`.
         """
         refused: bool | Tensor = False
+        if norm.own is None:
+            return True
         if self._masks and isinstance(sums, Tensor):
             # A number minus itself is 0, unless it is infinite or NaN: four small kernels, and
             # nothing is read.
-            total = sums.sum() + norm
+            total = sums.sum() + norm.whole
             refused = (total - total).ne(0).to(torch.float32)
             for kernel in self._kernels:
                 kernel.found_inf = refused  # type: ignore[attr-defined] # torch.amp.GradScaler sets it the same way
-        elif not (math.isfinite(norm) and all(map(math.isfinite, numbers_of(sums)))):
+        elif not (math.isfinite(norm.whole) and all(map(math.isfinite, numbers_of(sums)))):
             return True
         if self._train.clip_grad_norm is not None:
-            self._strategy.clip(self._parameters, self._train.clip_grad_norm, norm)
+            clip(self._parameters, self._train.clip_grad_norm, norm.own)
         rate = self.rate(step)
         for group, relative in zip(self.inner.param_groups, self._relative, strict=True):
             group["lr"] = rate * relative
@@ -173,6 +178,28 @@ class Optimizer:
             ) from error
         self._kernels.append(kernel)
         return kernel
+
+
+def clip(parameters: Iterable[nn.Parameter], limit: float, norm: Tensor) -> None:
+    """Scale the gradient down to a 2-norm of at most ``limit``.
+
+    Parameters
+    ----------
+    parameters : iterable of Parameter
+    limit : float
+    norm : Tensor
+        Norm of their gradient, finite.
+    """
+    # The 1e-6 is taken from torch.nn.utils.clip_grads_with_norm_.
+    factor: Tensor | float
+    if not is_accelerator(norm.device):
+        factor = limit / (float(norm) + 1e-6)
+        if factor >= 1.0:
+            return  # Only on the CPU: reading the norm from a device would synchronise with it.
+    else:
+        factor = (limit / (norm + 1e-6)).clamp(max=1.0)
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    torch._foreach_mul_(gradients, factor)
 
 
 def _check_groups(groups: list[dict[str, Any]], model: nn.Module) -> None:

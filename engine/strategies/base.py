@@ -11,19 +11,17 @@ Not here: weighting and accumulation of a batch (``engine.step.gradient``), the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from lockstep.domain.kinds.strategies import StrategyKind
 from lockstep.domain.spec import job
 from lockstep.engine.model import layout
 from lockstep.engine.model.buffers import share_buffers
 from lockstep.engine.model.objective import Objective
-from lockstep.engine.runtime.device import is_accelerator
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.strategies.block_order import ModelUsage
 from lockstep.engine.task.interface import Batch
@@ -32,6 +30,27 @@ Groups = list[dict[str, Any]]
 State = dict[str, Any]
 Forward = tuple[Tensor, dict[str, Tensor]]
 """The scaled objective, and the unscaled sums by term."""
+Evaluate = Callable[[Batch], dict[str, tuple[Tensor, float]]]
+"""Function that returns the task's sums over one micro-batch of the eval split."""
+
+
+class Norm(NamedTuple):
+    """2-norms of the gradient of one step, each a scalar on the device."""
+
+    whole: Tensor
+    """Norm of the whole batch's gradient, equal on all ranks."""
+    own: Tensor | None
+    """Norm of the gradient that this rank's optimizer applies; None if it makes no step."""
+
+
+class RankState(Protocol):
+    """State of a strategy that each rank has for itself, such as error feedback."""
+
+    def save(self) -> State:
+        """Return the state of this rank. It is used again on the same number of ranks only."""
+
+    def load(self, state: State) -> None:
+        """Restore the result of ``save``. Raise ValueError if it does not fit."""
 
 
 class Strategy:
@@ -72,6 +91,9 @@ class Strategy:
 
     accumulates_in_float32: ClassVar[bool] = False
     """True if gradients of parameters in a narrower format are accumulated in float32."""
+    steps_alone: ClassVar[bool] = False
+    """True if each rank steps on the mean gradient of its own shard of the batch."""
+    rank_state: RankState | None = None
 
     def __init__(
         self,
@@ -81,25 +103,21 @@ class Strategy:
         usage: ModelUsage | None = None,
     ):
         self.objective, self.ranks, self.options = objective, ranks, options
+        self.model = objective.model
+        """The user's model. The optimizer updates its parameters."""
+        self.kind = options.kind
+        """The row with the traits that other programs ask for, too."""
+        self.warm_up_passes = 2
+        """Number of masked passes after which the reduction buckets are final."""
         self.tracks_usage = usage is not None and usage.conditional
-        """True if ranks exchange the used parameters of each batch. See :meth:`track_usage`."""
+        """True if ranks exchange the used parameters of each batch.
+
+        A parameter that no sample of a batch uses then has no gradient on any rank, and the
+        optimizer does not update it, as in a loop on one device. Otherwise the gradient of every
+        rank must be complete.
+        """
         self._used_so_far: list[bool] | None = None
         share_buffers(self.model, ranks)
-
-    @property
-    def kind(self) -> StrategyKind:
-        """The row with the traits that other programs ask for, too."""
-        return self.options.kind
-
-    @property
-    def warm_up_passes(self) -> int:
-        """Number of masked passes after which the reduction buckets are final."""
-        return 2
-
-    @property
-    def model(self) -> nn.Module:
-        """The user's model. The optimizer updates its parameters."""
-        return self.objective.model
 
     # --- the gradient
 
@@ -112,30 +130,30 @@ class Strategy:
         """
         raise NotImplementedError
 
-    def backward(self, objective: Tensor) -> None:
-        """Run backward from the result of the last forward, loss-scaled or not."""
-        objective.backward()  # type: ignore[no-untyped-call]
-
-    def local(self) -> AbstractContextManager[None]:
-        """Return a context in which forward and backward add only to this rank's own gradient."""
-        return nullcontext()
-
-    def factor(self, whole: float, own: float) -> float:  # noqa: ARG002 - for strategies with local steps
-        """Return the factor of a term's sum before backward.
-
-        With this factor the optimizer receives the gradient of the mean over the batch.
+    @contextmanager
+    def micro_batch(self, *, last: bool, empty: bool = False) -> Iterator[None]:  # noqa: ARG002 - for overrides
+        """Return the context of one micro-batch's forward and backward.
 
         Parameters
         ----------
-        whole : float
-            The term's weight over the whole batch, all ranks.
-        own : float
-            The term's weight in this rank's shard of the batch.
+        last : bool
+            True if this backward reduces the gradient of the step. Otherwise it adds only to this
+            rank's own gradient.
+        empty : bool
+            True if the micro-batch has no samples. Its parameters do not count as used.
         """
-        return self.ranks.world_size / whole if whole > 0 else 0.0
+        if empty and self.tracks_usage and self._used_so_far is None:
+            self._used_so_far = self._have_gradients()
+        yield
 
-    def begin_reduction(self) -> None:
-        """Begin a step. Reductions launched after this call belong to it."""
+    def begin_reduction(self, *, counted: bool = False) -> None:  # noqa: ARG002 - for overrides
+        """Begin a step. Reductions launched after this call belong to it.
+
+        Parameters
+        ----------
+        counted : bool
+            True if the batch has any weight; equal on all ranks. False in the warm-up.
+        """
         self._used_so_far = None
 
     def finish_reduction(self) -> bool:
@@ -145,30 +163,10 @@ class Strategy:
         -------
         bool
             False if this rank lacks a gradient that its peers expect, because it did not use some
-            parameter. The peers may wait until this rank has called ``drain``, and the step is
-            void. Always True once usage is tracked.
+            parameter. It has contributed zeros, and the step is void. Always True once usage is
+            tracked.
         """
         return True
-
-    # --- parameters that a batch does not use
-
-    def track_usage(self) -> None:
-        """Exchange the used parameters of each batch from the next step on.
-
-        All ranks must call this, and must call ``reset`` before the next step.
-
-        A parameter that no sample of a batch uses then has no gradient on any rank, and the
-        optimizer does not update it, as in a loop on one device. Without tracking, the gradient of
-        every rank must be complete.
-        """
-        self.tracks_usage = True
-
-    @contextmanager
-    def without_samples(self) -> Iterator[None]:
-        """Enter around a micro-batch that has no samples. Its parameters do not count as used."""
-        if self.tracks_usage and self._used_so_far is None:
-            self._used_so_far = self._have_gradients()
-        yield
 
     def _used(self) -> list[bool]:
         """Return for each trainable parameter whether a sample of this rank used it."""
@@ -177,14 +175,14 @@ class Strategy:
     def _have_gradients(self) -> list[bool]:
         return [parameter.grad is not None for parameter in self._trained]
 
-    def warmed_up(self) -> None:
-        """Handle the end of the warm-up, after which the reduction buckets are final.
+    def discard(self, *, reuse: bool) -> None:  # noqa: ARG002 - for overrides
+        """Drop the gradient. The next micro-batch starts a new one.
 
-        Called on all ranks.
+        Parameters
+        ----------
+        reuse : bool
+            True if the memory may stay, with zeros, for a step of several micro-batches.
         """
-
-    def discard(self) -> None:
-        """Drop the gradient. The next micro-batch starts a new one."""
         for parameter in self._parameters:
             parameter.grad = None
 
@@ -206,16 +204,16 @@ class Strategy:
     def drain(self) -> None:
         """Contribute zeros to the remaining reductions of this step, to unblock the other ranks.
 
-        Called on a rank that did not send its gradient and, where ``repeats`` is True, on a rank
-        that ran out of memory.
+        Called where ``repeats`` is True, on a rank that ran out of memory.
         """
         raise NotImplementedError(f"{type(self).__name__} cannot abandon a step")
 
-    def reset(self) -> None:
-        """Discard an abandoned step.
+    def reset(self, *, track_usage: bool = False) -> None:
+        """Discard an abandoned step; with ``track_usage``, set ``tracks_usage`` from now on.
 
         All ranks must call this, and must warm up again before the next micro-batch.
         """
+        self.tracks_usage |= track_usage
 
     # --- the update
 
@@ -225,8 +223,8 @@ class Strategy:
         """Build the optimizer over ``groups``. All ranks must call this."""
         return build(groups)
 
-    def norm(self, gradients: list[Tensor], share: float) -> Tensor:  # noqa: ARG002 - for strategies with local steps
-        """Return the 2-norm of the whole gradient, equal on all ranks. All ranks must call this.
+    def norm(self, gradients: list[Tensor], share: float) -> Norm:  # noqa: ARG002 - for overrides
+        """Return the 2-norm of the gradient. All ranks must call this.
 
         Parameters
         ----------
@@ -237,33 +235,16 @@ class Strategy:
         """
         # Same result as torch.nn.utils.get_total_norm, which on the CPU makes one call per
         # parameter.
-        return (
+        norm = (
             torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
             if gradients
             else torch.zeros(())
         )
+        return Norm(norm, norm)
 
-    def clip(self, parameters: list[nn.Parameter], limit: float, norm: Tensor) -> None:
-        """Scale the gradient down to a 2-norm of at most ``limit``.
-
-        ``norm`` is the result of :meth:`norm` and must be finite.
-        """
-        # The 1e-6 is taken from torch.nn.utils.clip_grads_with_norm_.
-        factor: Tensor | float
-        if not is_accelerator(norm.device):
-            factor = limit / (float(norm) + 1e-6)
-            if factor >= 1.0:
-                return  # Only on the CPU: reading the norm from a device would synchronise with it.
-        else:
-            factor = (limit / (norm + 1e-6)).clamp(max=1.0)
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        torch._foreach_mul_(gradients, factor)
-
-    def moves(self, share: float) -> bool:  # noqa: ARG002 - for strategies with local steps
-        """Return whether this rank's optimizer steps for its ``share`` of a batch with weight."""
-        return True
-
-    def after_update(self, step: int, share: float, *, refused: bool | Tensor) -> None:
+    def after_update(
+        self, step: int, share: float, *, refused: bool | Tensor, last: bool = False
+    ) -> None:
         """Handle the end of a step, also of one whose batch had no weight.
 
         All ranks must call this.
@@ -278,32 +259,20 @@ class Strategy:
         refused : bool or Tensor
             Whether the parameters stay as they are; on CUDA a number on the device, equal on all
             ranks.
+        last : bool
+            True for the last step of the run.
         """
 
     # --- the model, whole
 
-    def settled(self) -> AbstractContextManager[None]:
-        """Return a context in which the model has the parameters that a checkpoint would hold now.
+    @contextmanager
+    def evaluation(self) -> Iterator[Evaluate]:
+        """Yield the evaluation of the parameters that a checkpoint would hold now.
 
-        All ranks must enter it.
+        All ranks must enter the context. Where ``kind.collective_forward`` is True, all ranks must
+        call the function equally often.
         """
-        return nullcontext()
-
-    def settle(self) -> None:
-        """Make the parameters of :meth:`settled` permanent, after the last step.
-
-        All ranks must call this.
-        """
-
-    def evaluate(self, batch: Batch) -> dict[str, tuple[Tensor, float]]:
-        """Return the task's sums over one micro-batch of the eval split, without a gradient.
-
-        Where ``kind.collective_forward`` is True, all ranks must call this equally often.
-        """
-        result: dict[str, tuple[Tensor, float]] = self.objective.evaluate(batch)
-        return result
-
-    # --- state
+        yield self.objective.evaluate
 
     def model_state(self) -> State:
         """Return the state dict of the whole model. Only the result of rank 0 is used.
@@ -326,17 +295,6 @@ class Strategy:
         """
         optimizer.load_state_dict(state)
         layout.align_state(optimizer)
-
-    def extra_state(self) -> State:
-        """Return this rank's further state that must survive a restart.
-
-        Examples are error feedback and outer momentum. The state is gathered over all ranks. It is
-        not used when the number of ranks changes.
-        """
-        return {}
-
-    def load_extra(self, state: State) -> None:
-        """Restore the result of ``extra_state`` on this rank."""
 
     def close(self) -> None:
         """Release the objects that must not outlive the process group."""

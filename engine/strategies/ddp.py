@@ -19,8 +19,8 @@ Not here: the DDP wrapper and abandoned steps (``engine.strategies.reducer``); g
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import ClassVar
 
 import torch
@@ -48,20 +48,12 @@ class DDP(Strategy):
         usage: ModelUsage | None = None,
     ):
         super().__init__(objective, ranks, options, usage)
-        self._adds_up = True
-        """True if steps are assumed to have several micro-batches.
-
-        Taken from the last step; True before the first.
-        """
+        # With static_graph, DDP counts the uses of each gradient in the first pass and records
+        # their order in the second.
+        self.warm_up_passes = 3 if options.static_graph else 2
         self._flat: FlatReduction | None = None
         self._reducer: Reducer | None = None
         self._share()
-
-    @property
-    def warm_up_passes(self) -> int:
-        # With static_graph, DDP counts the uses of each gradient in the first pass and records
-        # their order in the second.
-        return 3 if self.options.static_graph else 2
 
     def forward(
         self, batch: Batch, scales: Mapping[str, float] | None, *, penalize: bool
@@ -70,13 +62,15 @@ class DDP(Strategy):
         result: Forward = run(batch, scales, penalize=penalize)
         return result
 
-    def local(self) -> AbstractContextManager[None]:
-        self._adds_up = True
-        return nullcontext() if self._reducer is None else self._reducer.ddp.no_sync()
+    @contextmanager
+    def micro_batch(self, *, last: bool, empty: bool = False) -> Iterator[None]:
+        reducer = None if last else self._reducer
+        mode = nullcontext() if reducer is None else reducer.ddp.no_sync()
+        with super().micro_batch(last=last, empty=empty), mode:
+            yield
 
-    def begin_reduction(self) -> None:
-        super().begin_reduction()
-        self._adds_up = False
+    def begin_reduction(self, *, counted: bool = False) -> None:
+        super().begin_reduction(counted=counted)
         if self._reducer is not None:
             self._reducer.begin()
 
@@ -86,12 +80,9 @@ class DDP(Strategy):
             return True
         return self._reducer is None or self._reducer.finish()
 
-    def warmed_up(self) -> None:
-        self._adds_up = True
-
-    def discard(self) -> None:
-        if self._reducer is None or not self._adds_up or not self.options.buckets_hold_gradients:
-            super().discard()
+    def discard(self, *, reuse: bool) -> None:
+        if self._reducer is None or not reuse or not self.options.buckets_hold_gradients:
+            super().discard(reuse=reuse)
             return
         gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
         if gradients:
@@ -103,9 +94,10 @@ class DDP(Strategy):
         elif self._reducer is not None:
             self._reducer.drain()
 
-    def reset(self) -> None:
+    def reset(self, *, track_usage: bool = False) -> None:
+        super().reset(track_usage=track_usage)
         self._reducer = None  # Removes its hooks before the next wrapper registers its own.
-        super().discard()  # Views would keep the old buckets.
+        super().discard(reuse=False)  # Views would keep the old buckets.
         self._share()
 
     def close(self) -> None:

@@ -44,7 +44,7 @@ from lockstep.engine.model.objective import Objective
 from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.strategies import shards
-from lockstep.engine.strategies.base import Forward, State, Strategy
+from lockstep.engine.strategies.base import Evaluate, Forward, Norm, State, Strategy
 from lockstep.engine.strategies.block_order import ModelUsage, OrderCheck, watch
 from lockstep.engine.task.interface import Batch
 
@@ -97,9 +97,9 @@ class FSDP(Strategy):
         self._in_loss = True
         try:
             with shards.explained(), self._checked():
-                result: Forward = self.objective(batch, scales, penalize=penalize)
-                shards.require_whole(result[0])
-                return result
+                objective, sums = self.objective(batch, scales, penalize=penalize)
+                shards.require_whole(objective)
+                return objective if self._order is None else self._order.backward(objective), sums
         finally:
             self._in_loss = False
 
@@ -116,27 +116,20 @@ class FSDP(Strategy):
                 "parameters again: use strategy zero1 or ddp",
             )
 
-    def backward(self, objective: Tensor) -> None:
-        super().backward(objective if self._order is None else self._order.backward(objective))
-
-    def evaluate(self, batch: Batch) -> dict[str, tuple[Tensor, float]]:
-        with shards.explained(), self._checked(evaluates=True):
-            found = super().evaluate(batch)
-            shards.require_whole(*(total for total, _ in found.values()))
-            return found
-
-    def begin_reduction(self) -> None:
-        super().begin_reduction()
+    def begin_reduction(self, *, counted: bool = False) -> None:
+        super().begin_reduction(counted=counted)
         self._arrived.clear()
         self._had_samples = False
 
     @contextmanager
-    def without_samples(self) -> Iterator[None]:
-        self._has_samples = False
+    def micro_batch(self, *, last: bool, empty: bool = False) -> Iterator[None]:
+        self._has_samples = not empty
+        self._reduces(last)
         try:
             yield
         finally:
             self._has_samples = True
+            self._reduces(True)
 
     def finish_reduction(self) -> bool:
         if not self._units:
@@ -156,24 +149,23 @@ class FSDP(Strategy):
     def drain(self) -> None:
         """Do nothing. The reduction is complete on every rank that reaches its end."""
 
-    @contextmanager
-    def local(self) -> Iterator[None]:
-        self._reduces(False)
-        try:
-            yield
-        finally:
-            self._reduces(True)
-
-    def norm(self, gradients: list[Tensor], share: float) -> Tensor:  # noqa: ARG002 - as in the base class
+    def norm(self, gradients: list[Tensor], share: float) -> Norm:  # noqa: ARG002 - as in the base class
         norm = torch.nn.utils.get_total_norm([shards.local(gradient) for gradient in gradients])
         squared = norm.double() ** 2
         self.ranks.sum_on_device(squared)
-        return squared.sqrt().to(norm.dtype)
+        whole = squared.sqrt().to(norm.dtype)
+        return Norm(whole, whole)
 
     @contextmanager
-    def settled(self) -> Iterator[None]:
+    def evaluation(self) -> Iterator[Evaluate]:
+        def evaluate(batch: Batch) -> dict[str, tuple[Tensor, float]]:
+            with shards.explained(), self._checked(evaluates=True):
+                found: dict[str, tuple[Tensor, float]] = self.objective.evaluate(batch)
+                shards.require_whole(*(total for total, _ in found.values()))
+                return found
+
         try:
-            yield
+            yield evaluate
         finally:
             for unit in self._units[-1:]:
                 unit.reshard()  # FSDP reshards by itself only in a backward.

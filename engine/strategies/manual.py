@@ -67,6 +67,7 @@ class Manual(Strategy):
         if self._reduction is None:
             return True
         if not self.tracks_usage and not all(self._have_gradients()):
+            self._reduction.drain()
             return False
         self._reduction.reduce(self._used(), drop_unused=self.tracks_usage)
         return True

@@ -82,10 +82,14 @@ class Reducer:
         return self._group_operations() - self._launched_before
 
     def finish(self) -> bool:
-        """Return whether every gradient was reduced, after the last backward of a step."""
+        """Return whether every gradient was reduced, after the last backward of a step.
+
+        If not, zeros were sent for the rest.
+        """
         try:
             self.ddp.reducer._check_reducer_finalized()
         except RuntimeError:
+            self.drain()
             return False
         return True
 

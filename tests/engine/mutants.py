@@ -223,7 +223,7 @@ def buckets_not_fixed() -> Iterator[None]:
     warm_up = GradientStep.warm_up
 
     def local(self: GradientStep, masked: Any, **_: Any) -> None:
-        with self._strategy.local():
+        with self._strategy.micro_batch(last=False):
             warm_up(self, masked)
 
     with mock.patch.object(GradientStep, "warm_up", local):
@@ -250,8 +250,8 @@ def ranks_count_the_same() -> Iterator[None]:
     """Average ranks without their weights."""
     after_update = LocalSGD.after_update
 
-    def alike(self: LocalSGD, step: int, shard: float, *, refused: Any) -> None:
-        after_update(self, step, 1.0, refused=refused)
+    def alike(self: LocalSGD, step: int, shard: float, **more: Any) -> None:
+        after_update(self, step, 1.0, **more)
 
     with mock.patch.object(LocalSGD, "after_update", alike):
         yield
@@ -260,14 +260,14 @@ def ranks_count_the_same() -> Iterator[None]:
 @contextlib.contextmanager
 def own_state_forgotten() -> Iterator[None]:
     """Resume from the averages alone, even on the same number of ranks."""
-    with mock.patch.object(LocalSGD, "load_extra"), mock.patch.object(DiLoCo, "load_extra"):
+    with mock.patch.object(LocalSGD, "load"), mock.patch.object(DiLoCo, "load"):
         yield
 
 
 @contextlib.contextmanager
 def reduced_in_every_micro_batch() -> Iterator[None]:
     """Reduce shards in each micro-batch, and add them up afterwards."""
-    with mock.patch.object(FSDP, "local", return_value=contextlib.nullcontext()):
+    with mock.patch.object(FSDP, "_reduces"):
         yield
 
 

@@ -57,12 +57,11 @@ class DiLoCo(LocalSGD):
         """Parameters after the last synchronisation."""
         self._momentum = [torch.zeros_like(value) for value in self._start]
 
-    def settle(self) -> None:
-        if self._steps_apart:
-            self._start, self._momentum = self._outer_step()
-            for parameter, value in zip(self._trained, self._start, strict=True):
-                parameter.data.copy_(value)
-            self._steps_apart, self._weight = 0, 0.0
+    def _synchronise(self) -> None:
+        self._start, self._momentum = self._outer_step()
+        for parameter, value in zip(self._trained, self._start, strict=True):
+            parameter.data.copy_(value)
+        self._steps_apart, self._weight = 0, 0.0
 
     def optimizer_state(self, optimizer: torch.optim.Optimizer) -> State:
         momentum = self._outer_step()[1] if self._steps_apart else self._momentum
@@ -73,14 +72,14 @@ class DiLoCo(LocalSGD):
         for mine, saved in zip(self._momentum, state.get("outer_momentum", []), strict=False):
             mine.copy_(saved)
 
-    def extra_state(self) -> State:
-        state = super().extra_state()
+    def save(self) -> State:
+        state = super().save()
         if self._steps_apart:
             state |= {"start": on_host(self._start), "momentum": on_host(self._momentum)}
         return state
 
-    def load_extra(self, state: State) -> None:
-        super().load_extra(state)
+    def load(self, state: State) -> None:
+        super().load(state)
         if self._steps_apart:
             for mine, saved in zip(
                 (*self._start, *self._momentum), (*state["start"], *state["momentum"]), strict=True

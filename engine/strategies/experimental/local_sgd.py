@@ -29,12 +29,12 @@ from contextlib import contextmanager
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lockstep.domain.spec import job
 from lockstep.engine.model.objective import Objective
 from lockstep.engine.runtime.ranks import Ranks
-from lockstep.engine.strategies.base import Forward, Groups, State, Strategy
+from lockstep.engine.strategies.base import Evaluate, Forward, Groups, Norm, State, Strategy
 from lockstep.engine.strategies.block_order import ModelUsage
 from lockstep.engine.strategies.experimental.averaging import average, averaged_moments, on_host
 from lockstep.engine.task.interface import Batch
@@ -51,9 +51,9 @@ class LocalSGD(Strategy):
     repeats: ClassVar[bool] = True
     saves_together: ClassVar[bool] = True
     replicated: ClassVar[bool] = False
+    steps_alone: ClassVar[bool] = True
 
     _inner: torch.optim.Optimizer
-    _own_norm: Tensor  # Norm of this rank's last gradient.
 
     def __init__(
         self,
@@ -63,6 +63,7 @@ class LocalSGD(Strategy):
         usage: ModelUsage | None = None,
     ):
         super().__init__(objective, ranks, options, usage)
+        self.rank_state = self
         self._every = options.sync_every_steps or 1
         self._steps_apart = 0  # Since the last synchronisation; the same on all ranks.
         self._weight = 0.0  # Sum of this rank's weight shares of these steps.
@@ -77,16 +78,12 @@ class LocalSGD(Strategy):
         """Do nothing. No other rank waits in a backward."""
 
     @contextmanager
-    def without_samples(self) -> Iterator[None]:
-        untouched = (
-            [] if self.objective.has_penalty else [p for p in self._trained if p.grad is None]
-        )
+    def micro_batch(self, *, last: bool, empty: bool = False) -> Iterator[None]:  # noqa: ARG002 - as in the base class
+        clears = empty and not self.objective.has_penalty
+        untouched = [p for p in self._trained if p.grad is None] if clears else []
         yield
         for parameter in untouched:
             parameter.grad = None  # Zeros would still cause decay and momentum updates.
-
-    def factor(self, whole: float, own: float) -> float:  # noqa: ARG002 - as in the base class
-        return 1.0 / own if own > 0 else 0.0
 
     def optimizer(
         self, build: Callable[[Groups], torch.optim.Optimizer], groups: Groups
@@ -94,26 +91,36 @@ class LocalSGD(Strategy):
         self._inner = build(groups)
         return self._inner
 
-    def norm(self, gradients: list[Tensor], share: float) -> Tensor:
-        self._own_norm = super().norm(gradients, share)
-        mean_square = self._own_norm.double() ** 2 * share
+    def norm(self, gradients: list[Tensor], share: float) -> Norm:
+        own = super().norm(gradients, share).whole
+        mean_square = own.double() ** 2 * share
         self.ranks.sum_on_device(mean_square)
-        return mean_square.sqrt().to(self._own_norm.dtype)
+        return Norm(mean_square.sqrt().to(own.dtype), own if share > 0 else None)
 
-    def clip(self, parameters: list[nn.Parameter], limit: float, norm: Tensor) -> None:  # noqa: ARG002 - as in the base class
-        super().clip(parameters, limit, self._own_norm)
-
-    def moves(self, share: float) -> bool:
-        return share > 0
-
-    def after_update(self, step: int, share: float, **_: bool | Tensor) -> None:
+    def after_update(
+        self,
+        step: int,
+        share: float,
+        *,
+        refused: bool | Tensor,  # noqa: ARG002 - as in the base class
+        last: bool = False,
+    ) -> None:
         self._steps_apart += 1
         self._weight += share
-        if (step + 1) % self._every == 0:
-            self.settle()
+        if last or (step + 1) % self._every == 0:
+            self._synchronise()
 
     @contextmanager
-    def settled(self) -> Iterator[None]:
+    def evaluation(self) -> Iterator[Evaluate]:
+        with self._averaged(), super().evaluation() as evaluate:
+            yield evaluate
+
+    @contextmanager
+    def _averaged(self) -> Iterator[None]:
+        """Return a context in which the model has the parameters of a synchronisation now.
+
+        All ranks must enter it.
+        """
         if not self._steps_apart:
             yield
             return
@@ -124,14 +131,14 @@ class LocalSGD(Strategy):
         finally:
             self._show(own)
 
-    def settle(self) -> None:
-        if self._steps_apart:
-            for parameter, value in zip(self._trained, self._synchronised(), strict=True):
-                parameter.data.copy_(value)
-            self._steps_apart, self._weight = 0, 0.0
+    def _synchronise(self) -> None:
+        """Continue from the parameters of a synchronisation. All ranks must call this."""
+        for parameter, value in zip(self._trained, self._synchronised(), strict=True):
+            parameter.data.copy_(value)
+        self._steps_apart, self._weight = 0, 0.0
 
     def model_state(self) -> State:
-        with self.settled():
+        with self._averaged():
             return self.model.state_dict()
 
     def optimizer_state(self, optimizer: torch.optim.Optimizer) -> State:
@@ -142,7 +149,8 @@ class LocalSGD(Strategy):
         state = optimizer.state_dict()
         return {**state, "state": averaged_moments(self.ranks, state["state"])}
 
-    def extra_state(self) -> State:
+    def save(self) -> State:
+        """Return the parameters, moments and counters of this rank."""
         own = {
             "optimizer": self._inner.state_dict(),
             "steps_apart": self._steps_apart,
@@ -153,7 +161,8 @@ class LocalSGD(Strategy):
         state: State = on_host(own)
         return state
 
-    def load_extra(self, state: State) -> None:
+    def load(self, state: State) -> None:
+        """Restore the result of ``save``."""
         self._inner.load_state_dict(state["optimizer"])
         self._steps_apart, self._weight = state["steps_apart"], state["weight"]
         if self._steps_apart:

@@ -55,43 +55,45 @@ class PowerSGD(DDP):
     saves_together: ClassVar[bool] = True
 
     _memory: _Memory | None = None
-    _weight = 0.0
-    """Weight of the next step's batch, summed over its terms; 0 in the warm-up."""
 
     def add_hook(self, reducer: Reducer) -> None:
         if self._memory is None:
             self._memory = _Memory(
                 reducer.group, self.options, self.ranks.device, warm_up_passes=self.warm_up_passes
             )
+            self.rank_state = self
         self._memory.begin_warm_up()
         # DDP checks a hook's annotations and rejects types as strings; a lambda has none.
         reducer.ddp.register_comm_hook(self._memory, lambda memory, bucket: memory.reduce(bucket))
 
-    def factor(self, whole: float, own: float) -> float:
-        self._weight += whole
-        return super().factor(whole, own)
+    def reset(self, *, track_usage: bool = False) -> None:
+        super().reset(track_usage=track_usage)
+        if self._reducer is None:
+            self.rank_state = None  # Gradients are not compressed any more.
 
-    def begin_reduction(self) -> None:
+    def begin_reduction(self, *, counted: bool = False) -> None:
         if self._memory is not None:
-            self._memory.begin_step(counted=self._weight > 0)
-        self._weight = 0.0
-        super().begin_reduction()
+            self._memory.begin_step(counted=counted)
+        super().begin_reduction(counted=counted)
 
-    def after_update(self, step: int, share: float, *, refused: bool | Tensor) -> None:
-        super().after_update(step, share, refused=refused)
+    def after_update(
+        self, step: int, share: float, *, refused: bool | Tensor, last: bool = False
+    ) -> None:
+        super().after_update(step, share, refused=refused, last=last)
         if self._memory is not None:
             self._memory.end_step(refused=refused)
 
-    def extra_state(self) -> State:
+    def save(self) -> State:
+        """Return the error feedback of this rank."""
         return {} if self._memory is None else self._memory.state()
 
-    def load_extra(self, state: State) -> None:
-        if self._memory is None or self._reducer is None:
-            return
+    def load(self, state: State) -> None:
+        """Restore the result of ``save``, if the buckets have the same sizes."""
+        assert self._memory is not None
+        assert self._reducer is not None
         sizes = [bucket.buffer().numel() for bucket in self._reducer.buckets()]
-        if state["error"] and sizes != [
-            state["error"][index].numel() for index in sorted(state["error"])
-        ]:
+        errors = [state["error"][index].numel() for index in sorted(state["error"])]
+        if errors and sizes != errors:
             raise ValueError("its gradients are in other buckets")
         self._memory.load(state)
 
@@ -204,6 +206,7 @@ class _Memory:
         }
 
     def load(self, state: State) -> None:
+        """Restore the result of :meth:`state`."""
         self._steps = state["steps"]
         for name, memory in self._remembered():
             memory.clear()

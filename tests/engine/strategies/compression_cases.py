@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from lockstep.domain.spec.job import Strategy
 from lockstep.engine.data import order
 from lockstep.engine.runtime.ranks import Ranks
-from lockstep.engine.strategies.experimental.powersgd import PowerSGD, _Memory
+from lockstep.engine.strategies.experimental.powersgd import _Memory
 from tests.engine import toy as toys
 
 ROWS, COLUMNS = 16, 24
@@ -57,12 +57,12 @@ def steps(
 @contextlib.contextmanager
 def not_restored(*parts: str) -> Iterator[None]:
     """Resume a run without some parts of the error feedback."""
-    load = PowerSGD.load_extra
+    load = _Memory.load
 
-    def partly(self: PowerSGD, state: dict[str, Any]) -> None:
+    def partly(self: _Memory, state: dict[str, Any]) -> None:
         load(self, state | {part: 0 if part == "steps" else {} for part in parts})
 
-    with mock.patch.object(PowerSGD, "load_extra", partly):
+    with mock.patch.object(_Memory, "load", partly):
         yield
 
 
