@@ -26,7 +26,7 @@ LOG_LINE_BYTES_MAX: Final = 64 * 1024
 """A longer line is truncated here, with a note."""
 LOG_SEGMENT_BYTES: Final = 1024 * 1024
 LOG_BACKLOG_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Unshipped log bytes an attempt may keep on its node; beyond it the launcher reads its ranks'
+"""Unstored log bytes an attempt may keep on its node; beyond it the launcher reads its ranks'
 pipes more slowly."""
 LOG_STORED_BYTES: Final = 64 * 1024 * 1024
 """Log segments that are stored already and stay on the node until the attempt ends: if a backup of

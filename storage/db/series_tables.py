@@ -38,7 +38,7 @@ class SeriesBase(DeclarativeBase):
 
 
 class StreamRow(SeriesBase):
-    """The fence of one assignment's stream, and how far it is shipped."""
+    """The fence of one assignment's stream, and the offsets up to which it is stored."""
 
     __tablename__ = "streams"
     __table_args__ = (Index("ix_streams_job_id_attempt", "job_id", "attempt"),)

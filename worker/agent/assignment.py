@@ -56,7 +56,7 @@ from lockstep.worker.devices.device_memory import MemoryReclaim
 from lockstep.worker.devices.drivers import used_bytes
 from lockstep.worker.launch import launching
 from lockstep.worker.launch.preparing import is_disk_failure, prepare
-from lockstep.worker.upload.shipping import Stream
+from lockstep.worker.upload.stream import Stream
 from lockstep.worker.upload.uploaders import Uploaders
 
 log = structlog.get_logger(__name__)

@@ -99,7 +99,7 @@ class Supervisor:
         settings: AgentSettings,
         *,
         heartbeats: Database,
-        shipping: Database,
+        uploads: Database,
         blobs: BlobStore,
         devices: list[DeviceInfo],
         version: str,
@@ -119,7 +119,7 @@ class Supervisor:
         self._children = Children()
         self._fork_server = fork_server
         self._context = AttemptContext(
-            database=shipping,
+            database=uploads,
             blobs=blobs,
             children=self._children,
             timings=self._timings,

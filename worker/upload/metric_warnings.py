@@ -14,7 +14,7 @@ from lockstep.domain import limits
 from lockstep.domain.training.metrics import StepValues
 from lockstep.storage.series.series import OverLimit
 from lockstep.worker.agent.folders import Folder
-from lockstep.worker.upload.tail import Line
+from lockstep.worker.upload.files.lines import Line
 
 LINE_CHARS_SHOWN: Final = 200
 REFUSED_NAMES_MAX: Final = 5

@@ -2,8 +2,8 @@
 
 A script receives a folder, ``$LOCKSTEP_TENSORBOARD``. Every event file below it is a source with
 its own offset in the database, which moves over whole records, with their points, in one
-transaction (``worker.upload.shipping``). Growing files, partial records and restarted agents need
-no other handling.
+transaction (``worker.upload.file_uploader``). Growing files, partial records and restarted agents
+need no other handling.
 
 The subfolder of a file is its *run*, as in TensorBoard, and precedes the tag: ``val/loss``. A file
 with wrong checksums is read no further and reported once in the job's events; the others continue.
@@ -27,9 +27,10 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.series import streams
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.upload.decimation import Decimator
+from lockstep.worker.upload.file_uploader import Chunk
 from lockstep.worker.upload.metric_warnings import Repeats
-from lockstep.worker.upload.shipper import Chunk, Stream
-from lockstep.worker.upload.shipping import PointsShipper
+from lockstep.worker.upload.points import PointsUploader
+from lockstep.worker.upload.stream import Stream
 
 SOURCE: Final = "tensorboard:"
 Places = dict[str, int]
@@ -55,7 +56,7 @@ class _Piece(NamedTuple):
     at_end: bool = False
 
 
-class EventFilesShipper(PointsShipper[Places]):
+class EventFilesUploader(PointsUploader[Places]):
     """``tensorboard/**/*tfevents*`` of one attempt."""
 
     what = "scalars of event files"
@@ -229,7 +230,7 @@ class EventFilesShipper(PointsShipper[Places]):
             file=source.removeprefix(SOURCE),
         )
 
-    def _shipped(self, place: Places) -> None:
+    def _note_stored(self, place: Places) -> None:
         """Report a damaged file after storing that, so a later agent does not report it again."""
         for source in [source for source in self._damaged if place.get(source, 0) < 0]:
             self._warn(f"{self._damaged.pop(source)}; the rest of the file is not read")

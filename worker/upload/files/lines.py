@@ -3,10 +3,11 @@
 A reader's offset is a number of bytes. It moves only over whole lines, so a later process can
 continue from a stored offset, and a partial line is never read as two.
 
-A hole in the file (``worker.upload.sparse_files``) reads as zeros. Lockstep's lines contain no zero
-byte, so lines with one, and the partial lines at both ends of a hole, are skipped together.
+A hole in the file (``worker.upload.files.sparse_files``) reads as zeros. Lockstep's lines contain
+no zero byte, so lines with one, and the partial lines at both ends of a hole, are skipped together.
 
-Not here: the storage of offsets, which prevents loss and duplicates (``worker.upload.shipping``).
+Not here: the storage of offsets, which prevents loss and duplicates
+(``worker.upload.file_uploader``).
 """
 
 from __future__ import annotations

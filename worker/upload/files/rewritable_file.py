@@ -11,7 +11,7 @@ stored already, in the same order, are passed over: a history that is written ag
 and a file that is cut back to a checkpoint, store no point twice. Only a file that became shorter
 while no agent ran is read from its beginning whatever it contains.
 
-Not here: the lines' meaning and the stored offset (``worker.upload.shipping``).
+Not here: the lines' meaning and the stored offset (``worker.upload.metrics``).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from typing import Final
 
 from lockstep.domain.life.attempt import FollowedFile
 from lockstep.worker.agent.folders import Folder
-from lockstep.worker.upload.spool import Spool
-from lockstep.worker.upload.tail import LAST_BYTES, Line, Lines, lines_in
+from lockstep.worker.upload.files.lines import LAST_BYTES, Line, Lines, lines_in
+from lockstep.worker.upload.files.spool import Spool
 
 LINES_MAX: Final = 1 << 18
 """Lines from the head of the content that are recognised, at 8 bytes each."""

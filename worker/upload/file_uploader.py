@@ -8,7 +8,7 @@ stale token and a sealed stream, so neither two agents nor an old attempt can ad
 A database that was restored from a backup has an earlier offset than this agent has stored, or no
 stream. The stream is then opened again, and the file is sent from the database's offset.
 
-Not here: the files (``worker.upload.shipping``, ``worker.upload.system``,
+Not here: the files (``worker.upload.metrics``, ``worker.upload.logs``, ``worker.upload.system``,
 ``worker.upload.tensorboard``).
 """
 
@@ -22,10 +22,10 @@ import structlog
 from sqlalchemy.exc import IntegrityError
 
 from lockstep.domain.errors import ErrorCode, LockstepError
-from lockstep.storage.attempts import attempts
 from lockstep.storage.db.database import Database
 from lockstep.storage.series import streams
 from lockstep.worker.agent.folders import Folder
+from lockstep.worker.upload.stream import Stream, is_open, state_of
 
 log = structlog.get_logger(__name__)
 
@@ -37,23 +37,6 @@ POISON_TRIES = 5
 it wait others."""
 
 
-class Stream(NamedTuple):
-    """Assignment of the metrics and logs, with its token."""
-
-    assignment_id: str
-    job_id: str
-    attempt_number: int
-    token: str
-
-
-class NotOpenError(Exception):
-    """The database has no stream of the attempt, and the attempt may not open one.
-
-    The lease was lost, which the next heartbeat finds out; or a backup of the database is being
-    restored.
-    """
-
-
 class Chunk(NamedTuple, Generic[Place, Record]):
     """Next piece of a file, and the offset after it."""
 
@@ -62,46 +45,7 @@ class Chunk(NamedTuple, Generic[Place, Record]):
     records: list[Record]
 
 
-def opened(database: Database, stream: Stream) -> streams.StreamState | None:
-    """Open an attempt's stream if the attempt holds its job; return its state."""
-    # Write transactions, here and in ``is_open``: their end proves that the database was whole, so
-    # an absent row is not one that a restore has yet to load.
-    with database.jobs() as session:
-        writer = attempts.writer(session, stream.assignment_id, stream.token)
-    with database.series() as session:
-        if writer is not None:
-            streams.open_stream(session, writer)
-        return streams.state(session, stream.assignment_id)
-
-
-def state_of(database: Database, stream: Stream) -> streams.StreamState:
-    """Return how far an attempt's stream is.
-
-    A database that has no stream of it was set back, and gets it again.
-
-    Raises
-    ------
-    NotOpenError
-    """
-    with database.read_series() as session:
-        state = streams.state(session, stream.assignment_id)
-    if state is None:
-        state = opened(database, stream)
-    if state is None:
-        raise NotOpenError(
-            "the series database has no stream for this attempt, and the jobs database does not "
-            "allow a new one"
-        )
-    return state
-
-
-def is_open(database: Database, stream: Stream) -> bool:
-    """Return whether an attempt may add to its stream."""
-    with database.series() as session:
-        return streams.is_open(session, stream.assignment_id, stream.token)
-
-
-class Shipper(ABC, Generic[Place, Record]):
+class FileUploader(ABC, Generic[Place, Record]):
     """One file's way into the database."""
 
     what = ""
@@ -140,7 +84,7 @@ class Shipper(ABC, Generic[Place, Record]):
         self._look_again = True
 
     def step(self, last: bool) -> bool:
-        """Ship one batch. See ``worker.upload.upload_loop``.
+        """Upload one batch. See ``worker.upload.upload_loop``.
 
         Raises
         ------
@@ -215,7 +159,7 @@ class Shipper(ABC, Generic[Place, Record]):
 
     def _take(self, place: Place) -> None:
         self._place = self._stored = place
-        self._shipped(place)
+        self._note_stored(place)
 
     @abstractmethod
     def _place_of(self, state: streams.StreamState) -> Place: ...
@@ -231,7 +175,7 @@ class Shipper(ABC, Generic[Place, Record]):
     @abstractmethod
     def _append(self, batch: Chunk[Place, Record]) -> bool: ...
 
-    def _shipped(self, place: Place) -> None:
+    def _note_stored(self, place: Place) -> None:
         """Everything before ``place`` is stored."""
 
 

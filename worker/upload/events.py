@@ -15,7 +15,7 @@ After a restore of the database, events are processed again from its offset: a c
 longer on the node is published from the store. Then its rows are compared with the store
 (``worker.agent.reconciling``).
 
-Not here: metrics and logs (``worker.upload.shipping``), and the verification of a checkpoint
+Not here: metrics and logs (``worker.upload.file_uploader``), and the verification of a checkpoint
 (``engine.checkpoints``).
 """
 
@@ -44,8 +44,9 @@ from lockstep.storage.objects.published import Note, write_note
 from lockstep.storage.series import series, streams
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.agent.reconciling import reconcile
-from lockstep.worker.upload.shipper import Stream, is_open, is_poison, state_of
-from lockstep.worker.upload.tail import Line, whole_lines
+from lockstep.worker.upload.file_uploader import is_poison
+from lockstep.worker.upload.files.lines import Line, whole_lines
+from lockstep.worker.upload.stream import Stream, is_open, state_of
 
 log = structlog.get_logger(__name__)
 

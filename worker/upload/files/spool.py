@@ -2,8 +2,8 @@
 
 Kept for a while, because the database may be restored from a backup.
 
-Not here: release of disk blocks (``worker.upload.sparse_files``), and reads
-(``worker.upload.tail``).
+Not here: release of disk blocks (``worker.upload.files.sparse_files``), and reads
+(``worker.upload.files.lines``).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from lockstep.worker.upload import sparse_files
+from lockstep.worker.upload.files import sparse_files
 
 PIECE_BYTES: Final = 8 * 1024 * 1024
 """Stored data is released from the disk in pieces of this size."""
