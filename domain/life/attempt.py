@@ -195,15 +195,15 @@ class LogRecord(_File):
 class FollowedFile(_File):
     """Identity of the metrics file that the agent reads, for a later agent.
 
-    A *place* counts all bytes of the attempt's metrics, also those of earlier contents of the file.
+    An *offset* counts all bytes of the attempt's metrics, also of the file's earlier contents.
     """
 
     base: int
-    """Place of the first byte of the file's present content."""
-    place: int
-    """Place up to which it is stored."""
+    """Offset of the first byte of the file's present content."""
+    offset: int
+    """Offset up to which it is stored."""
     last_bytes: Annotated[str, Field(pattern="^([0-9a-f]{2})*$")]
-    """The bytes before that place, in hexadecimal digits."""
+    """The bytes before that offset, in hexadecimal digits."""
 
 
 class ReportedFile(_File):

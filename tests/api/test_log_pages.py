@@ -28,8 +28,8 @@ def upload(api: Api, claim: Claim, texts: list[str]) -> None:
             session,
             assignment_id=claim.assignment_id,
             token=claim.token,
-            place_before=(0, found.log_offset),
-            place_after=(0, found.log_offset + 1),
+            offset_before=(0, found.log_offset),
+            offset_after=(0, found.log_offset + 1),
             records=[
                 LogRecord(time=START + first + index, rank=index % 2, stream="stdout", text=text)
                 for index, text in enumerate(texts)

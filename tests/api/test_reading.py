@@ -49,13 +49,13 @@ def upload_logs(api: Api, claim: Claim, *lines: tuple[int, str, str]) -> None:
             LogRecord(time=START, rank=rank, stream=stream, text=text)
             for rank, stream, text in lines
         ]
-        place = (found.log_segment, found.log_offset)
+        before = (found.log_segment, found.log_offset)
         assert logs.append(
             session,
             assignment_id=claim.assignment_id,
             token=claim.token,
-            place_before=place,
-            place_after=(place[0], place[1] + 100),
+            offset_before=before,
+            offset_after=(before[0], before[1] + 100),
             records=records,
         )
 

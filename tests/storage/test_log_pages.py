@@ -41,8 +41,8 @@ class Written:
                 session,
                 assignment_id=self.claim.assignment_id,
                 token=self.claim.token,
-                place_before=(0, self.offset),
-                place_after=(0, self.offset + 1),
+                offset_before=(0, self.offset),
+                offset_after=(0, self.offset + 1),
                 records=records,
             )
         self.offset += 1

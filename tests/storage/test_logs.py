@@ -27,8 +27,8 @@ class Uploader:
                 session,
                 assignment_id=self.claimed.assignment_id,
                 token=self.claimed.token,
-                place_before=(0, self.offset),
-                place_after=(0, self.offset + 10),
+                offset_before=(0, self.offset),
+                offset_after=(0, self.offset + 10),
                 records=records,
                 **options,
             )
@@ -49,10 +49,12 @@ def uploader(database: Database) -> Uploader:
 
 
 def _page(uploader: Uploader, *, limit: int = 100, **options: object) -> tuple[list[LogLine], str]:
-    places = {name: options.pop(name) for name in ("cursor", "from_end") if name in options}
+    positions = {name: options.pop(name) for name in ("cursor", "from_end") if name in options}
     chosen = log_pages.LogSelection(**options)  # type: ignore[arg-type]
     with uploader.database.read_series() as session:
-        return log_pages.page(session, uploader.claimed.job_id, chosen, limit=limit, **places)[:2]  # type: ignore[arg-type]
+        return log_pages.page(session, uploader.claimed.job_id, chosen, limit=limit, **positions)[
+            :2
+        ]  # type: ignore[arg-type]
 
 
 def _texts(uploader: Uploader, **options: object) -> list[str]:

@@ -371,13 +371,13 @@ def test_a_job_at_its_limit_of_points_keeps_its_newest_values(
     upload = partial(
         series.append, assignment_id=uploader.claimed.assignment_id, token=uploader.claimed.token
     )
-    for place, step in enumerate((1, 4, 7)):
+    for offset, step in enumerate((1, 4, 7)):
         with uploader.database.series() as session:
             records = _loss(float(step), float(step + 1), math.nan, first=step)
             assert upload(
                 session,
-                offset_before=place,
-                offset_after=place + 1,
+                offset_before=offset,
+                offset_after=offset + 1,
                 records=records,
                 left_out=left_out.append,
             )

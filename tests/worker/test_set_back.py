@@ -183,13 +183,13 @@ def test_the_offset_of_a_backup_may_be_the_current_one(job: Job) -> None:
     with job.database.series() as session:
         session.execute(delete(StreamRow))
     job.write(range(5, 10))
-    read = uploader._read_place
+    read = uploader._read_offset
 
     def restored_before_it_is_read() -> None:
         backup.restore_series()
         read()
 
-    uploader._read_place = restored_before_it_is_read  # type: ignore[method-assign]
+    uploader._read_offset = restored_before_it_is_read  # type: ignore[method-assign]
     upload(uploader)
     assert not uploader.refused
     assert job.steps() == list(range(10))

@@ -37,7 +37,7 @@ LOG_BATCH_BYTES: Final = 6 * limits.LOG_LINE_BYTES_MAX + 4096
 
 
 class LogUploader(FileUploader[logs.LogOffset, LogRecord]):
-    """``logs/NNNNNN.jsonl``: a place is a segment and bytes into it.
+    """``logs/NNNNNN.jsonl``: an offset is a segment and bytes into it.
 
     Of the segments that are wholly stored the newest are kept, up to a limit, and the others
     deleted.
@@ -52,25 +52,25 @@ class LogUploader(FileUploader[logs.LogOffset, LogRecord]):
         self._kept_from = -1
         """Segment that was being written when stored segments were last checked."""
 
-    def _place_of(self, state: streams.StreamState) -> logs.LogOffset:
+    def _offset_of(self, state: streams.StreamState) -> logs.LogOffset:
         return logs.LogOffset(state.log_segment, state.log_offset)
 
-    def _is_behind(self, place: logs.LogOffset, stored: logs.LogOffset) -> bool:
-        return place < stored
+    def _is_behind(self, at: logs.LogOffset, stored: logs.LogOffset) -> bool:
+        return at < stored
 
-    def _read(self, place: logs.LogOffset, last: bool) -> Chunk[logs.LogOffset, LogRecord] | None:
+    def _read(self, at: logs.LogOffset, last: bool) -> Chunk[logs.LogOffset, LogRecord] | None:
         folder = self._folder.file(attempt.LOGS)
-        complete = next_segment_exists(folder, place.segment)
-        path = folder / segment_name(place.segment)
+        complete = next_segment_exists(folder, at.segment)
+        path = folder / segment_name(at.segment)
         if not path.exists() and (
-            following := [number for number in _segments(folder) if number > place.segment]
+            following := [number for number in _segments(folder) if number > at.segment]
         ):
-            return self._without(place, min(following))
-        found = whole_lines(path, place.offset, last=last or complete, batch_bytes=LOG_BATCH_BYTES)
-        if found.offset == place.offset:
-            return Chunk(place, logs.LogOffset(place.segment + 1, 0), []) if complete else None
+            return self._without(at, min(following))
+        found = whole_lines(path, at.offset, last=last or complete, batch_bytes=LOG_BATCH_BYTES)
+        if found.offset == at.offset:
+            return Chunk(at, logs.LogOffset(at.segment + 1, 0), []) if complete else None
         records = [record for line in found.lines if (record := _log_record(line)) is not None]
-        return Chunk(place, logs.LogOffset(place.segment, found.offset), records)
+        return Chunk(at, logs.LogOffset(at.segment, found.offset), records)
 
     def _append(self, batch: Chunk[logs.LogOffset, LogRecord]) -> bool:
         with self._database.series() as session:
@@ -78,32 +78,32 @@ class LogUploader(FileUploader[logs.LogOffset, LogRecord]):
                 session,
                 assignment_id=self._stream.assignment_id,
                 token=self._stream.token,
-                place_before=batch.before,
-                place_after=batch.after,
+                offset_before=batch.before,
+                offset_after=batch.after,
                 records=batch.records,
             )
 
-    def _without(self, place: logs.LogOffset, following: int) -> Chunk[logs.LogOffset, LogRecord]:
+    def _without(self, at: logs.LogOffset, following: int) -> Chunk[logs.LogOffset, LogRecord]:
         """Go on behind segments that were deleted as stored, before the database was set back."""
-        size = in_words((following - place.segment) * limits.LOG_SEGMENT_BYTES - place.offset)
+        size = in_words((following - at.segment) * limits.LOG_SEGMENT_BYTES - at.offset)
         self._warn(f"about {size} of the log are missing: they are no longer on the node")
         note = (
             f"… about {size} missing: the database was restored, and they were no longer on the "
             f"node …"
         )
         record = LogRecord(time=time.time(), rank=-1, stream="launcher", text=note)
-        return Chunk(place, logs.LogOffset(following, 0), [record])
+        return Chunk(at, logs.LogOffset(following, 0), [record])
 
-    def _note_stored(self, place: logs.LogOffset) -> None:
+    def _note_stored(self, at: logs.LogOffset) -> None:
         try:
-            if place.segment != self._kept_from:
-                self._delete_stored(place.segment, limits.LOG_STORED_BYTES)
-                self._kept_from = place.segment
-            self._folder.write_uploaded(place.segment, place.offset)
+            if at.segment != self._kept_from:
+                self._delete_stored(at.segment, limits.LOG_STORED_BYTES)
+                self._kept_from = at.segment
+            self._folder.write_uploaded(at.segment, at.offset)
         except OSError:
             # On a full disk the file can be written only once they are gone.
-            self._delete_stored(place.segment, 0)
-            self._folder.write_uploaded(place.segment, place.offset)
+            self._delete_stored(at.segment, 0)
+            self._folder.write_uploaded(at.segment, at.offset)
 
     def _delete_stored(self, segment: int, kept_bytes: int) -> None:
         folder = self._folder.file(attempt.LOGS)

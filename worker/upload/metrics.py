@@ -94,20 +94,20 @@ class MetricsUploader(PointsUploader[int]):
             )
         self._hollowed_bytes += freed
 
-    def _note_stored(self, place: int) -> None:
-        self._file.stored(place, kept_bytes=limits.METRIC_SPOOL_STORED_BYTES)
-        self.stored_bytes = place - self._file.base
+    def _note_stored(self, offset: int) -> None:
+        self._file.stored(offset, kept_bytes=limits.METRIC_SPOOL_STORED_BYTES)
+        self.stored_bytes = offset - self._file.base
 
-    def _is_behind(self, place: int, stored: int) -> bool:
-        return place < stored
+    def _is_behind(self, offset: int, stored: int) -> bool:
+        return offset < stored
 
-    def _place_of(self, state: streams.StreamState) -> int:
+    def _offset_of(self, state: streams.StreamState) -> int:
         self.last_step = state.last_step
         return state.metrics_offset
 
-    def _read(self, place: int, last: bool) -> Chunk[int, metrics.StepValues] | None:
+    def _read(self, offset: int, last: bool) -> Chunk[int, metrics.StepValues] | None:
         records: list[metrics.StepValues] = []
-        end = place
+        end = offset
         # Of a flood little is kept, so that more of it is read for one transaction.
         for _piece in range(PIECES_MAX):
             found = self._file.read(end, last=last)
@@ -123,12 +123,12 @@ class MetricsUploader(PointsUploader[int]):
             end = found.offset
             if self._decimator.keep_every == 1 or len(records) >= RECORDS_ENOUGH:
                 break
-        if end == place:
+        if end == offset:
             self._decimator.caught_up()
             if last:
                 self._tell_what_is_missing()
             return None
-        return Chunk(place, end, records)
+        return Chunk(offset, end, records)
 
     def _passed_over(self, start: int, end: int) -> None:
         """Name zero bytes in the spool: a piece that is gone, or a damaged line."""

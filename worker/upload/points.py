@@ -11,12 +11,12 @@ from lockstep.domain.training import metrics
 from lockstep.storage.db.database import Database
 from lockstep.storage.series import series
 from lockstep.worker.agent.folders import Folder
-from lockstep.worker.upload.file_uploader import FileUploader, Place
+from lockstep.worker.upload.file_uploader import FileUploader, Offset
 from lockstep.worker.upload.metric_warnings import METRICS_FILE, QuotaWarnings, Repeats
 from lockstep.worker.upload.stream import Stream
 
 
-class PointsUploader(FileUploader[Place, metrics.StepValues]):
+class PointsUploader(FileUploader[Offset, metrics.StepValues]):
     """File with points. Points beyond the job's limits are reported once."""
 
     def __init__(

@@ -95,26 +95,26 @@ class SystemUploader(PointsUploader[int]):
             self._step = progress.step
         return self._step
 
-    def _place_of(self, state: streams.StreamState) -> int:
-        return state.places.get(streams.SYSTEM_SOURCE, 0)
+    def _offset_of(self, state: streams.StreamState) -> int:
+        return state.offsets.get(streams.SYSTEM_SOURCE, 0)
 
-    def _read(self, place: int, last: bool) -> Chunk[int, metrics.StepValues] | None:
-        found = whole_lines(self._folder.file(attempt.SYSTEM), place, last=last)
-        if found.offset == place:
+    def _read(self, offset: int, last: bool) -> Chunk[int, metrics.StepValues] | None:
+        found = whole_lines(self._folder.file(attempt.SYSTEM), offset, last=last)
+        if found.offset == offset:
             return None
         records = [record for line in found.lines if (record := _record(line.text)) is not None]
-        return Chunk(place, found.offset, records)
+        return Chunk(offset, found.offset, records)
 
     def _append(self, batch: Chunk[int, metrics.StepValues]) -> bool:
         return self._append_points(
             batch.records, before=batch.before, after=batch.after, source=streams.SYSTEM_SOURCE
         )
 
-    def _note_stored(self, place: int) -> None:
-        self._spool.stored(place, kept_bytes=limits.SYSTEM_SPOOL_BYTES_MAX // 2)
+    def _note_stored(self, offset: int) -> None:
+        self._spool.stored(offset, kept_bytes=limits.SYSTEM_SPOOL_BYTES_MAX // 2)
 
-    def _is_behind(self, place: int, stored: int) -> bool:
-        return place < stored
+    def _is_behind(self, offset: int, stored: int) -> bool:
+        return offset < stored
 
 
 def resumed_step(folder: Folder) -> int:

@@ -132,7 +132,7 @@ class Uploaders:
     def _open(self) -> streams.StreamState | None:
         """Open the stream, once for all uploaders, and read how far it is.
 
-        Each place is moved by its own uploader alone.
+        Each offset is moved by its own uploader alone.
         """
         with self._opening:
             if not self._found:

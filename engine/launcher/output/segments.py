@@ -46,7 +46,7 @@ class Segments:
         self._uploaded = folder / attempt.UPLOADED
         self._bounds = bounds
         self._lock = threading.Lock()
-        self._place = UploadedFile(segment=0, offset=0)
+        self._stored = UploadedFile(segment=0, offset=0)
         self._sizes = {
             int(path.stem): path.stat().st_size for path in self._logs.glob("[0-9]*.jsonl")
         }
@@ -96,18 +96,18 @@ class Segments:
         with self._lock:
             if self._unstored_bytes() <= self._bounds.backlog_bytes_max:
                 return False
-            self._place = read_model(self._uploaded, UploadedFile) or self._place
+            self._stored = read_model(self._uploaded, UploadedFile) or self._stored
             # Sizes of uploaded segments are not needed again, except for the one that is being
             # written.
             for number in [
-                number for number in self._sizes if number < min(self._place.segment, self._number)
+                number for number in self._sizes if number < min(self._stored.segment, self._number)
             ]:
                 del self._sizes[number]
             return self._unstored_bytes() > self._bounds.backlog_bytes_max
 
     def _unstored_bytes(self) -> int:
-        behind = sum(size for number, size in self._sizes.items() if number >= self._place.segment)
-        return behind - self._place.offset
+        behind = sum(size for number, size in self._sizes.items() if number >= self._stored.segment)
+        return behind - self._stored.offset
 
     def close(self) -> None:
         """Close the current segment; nothing may be written afterwards."""

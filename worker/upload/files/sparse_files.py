@@ -23,7 +23,7 @@ frees nothing."""
 
 
 def punch(path: Path, start: int, end: int) -> bool:
-    """Free the whole blocks between two places of a file; they read as zeros from then on.
+    """Free the whole blocks between two offsets of a file; they read as zeros from then on.
 
     Returns
     -------
