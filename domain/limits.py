@@ -77,7 +77,7 @@ RETENTION_DAYS_MAX: Final = 36_500
 BATCH_SIZE_MAX: Final = 2**31
 WORLD_SIZE_MAX: Final = 4_096
 STEPS_MAX: Final = 10**9
-PLAN_SLOTS_MAX: Final = 1_000_000
+ACCUMULATION_STEPS_MAX: Final = 1_000_000
 """Accumulation steps of one rank in one optimizer step."""
 TRACEBACK_CHARS_MAX: Final = 8_000
 EXCERPT_LINES_MAX: Final = 20

@@ -124,7 +124,7 @@ def test_the_figures_are_those_of_the_databases(api: Api) -> None:
     assert [of(found, "nodes", state=state) for state in gauges.STATES] == [1, 1, 0, 0, 1]
     assert 20 <= of(found, "node_silence_seconds") < 50, "a node that is lost does not count"
     assert (of(found, "devices", state="free"), of(found, "devices", state="held")) == (3, 2)
-    assert of(found, "scheduler_pass_seconds") < 30
+    assert of(found, "scheduler_cycle_seconds") < 30
     assert 1_000 <= of(found, "ingest_lag_seconds") < 1_030, (
         "it has run for so long without a point"
     )
