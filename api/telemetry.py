@@ -189,7 +189,7 @@ def _of_databases(seen: GaugeValues) -> Iterable[Metric]:
     yield _by("devices", "Devices on all nodes.", ("state",), devices)
     if seen.control.cycle_seconds is not None:
         yield _gauge(
-            "scheduler_pass_seconds",
+            "scheduler_cycle_seconds",
             "Seconds since the scheduler's last completed reconcile cycle.",
             seen.control.cycle_seconds,
         )

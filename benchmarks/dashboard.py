@@ -133,8 +133,8 @@ def _write_log(database: Database, job_id: str) -> None:
                 session,
                 assignment_id=stream.assignment_id,
                 token=stream.token,
-                place_before=(0, first),
-                place_after=(0, last),
+                offset_before=(0, first),
+                offset_after=(0, last),
                 records=records,
             )
 

@@ -32,7 +32,7 @@ class Setting:
     """Configuration of one training, for every engine."""
 
     model: str
-    slots: int
+    micro_batches: int
     """Micro-batches per rank and optimizer step."""
     world_size: int
     data: str
@@ -43,7 +43,7 @@ class Setting:
     steps: int = 0
 
     def rows(self) -> int:
-        return self.steps * self.slots * MICRO_SIZE * self.world_size
+        return self.steps * self.micro_batches * MICRO_SIZE * self.world_size
 
 
 def build(setting: Setting) -> nn.Module:
@@ -111,7 +111,7 @@ def raw(setting: Setting, rank: int, folder: Path) -> None:
     wrapped = DistributedDataParallel(model) if several else model
     optimizer = adamw(setting, model)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factor(setting))
-    rows, log, k = Rows(setting), Log(setting, rank, folder), setting.slots
+    rows, log, k = Rows(setting), Log(setting, rank, folder), setting.micro_batches
     if setting.data == "ready":
         loader: Any = repeated(rows.ready(), setting.steps * k)
     else:
@@ -168,7 +168,7 @@ def lockstep(setting: Setting, rank: int, folder: Path) -> None:
             x, y = self.batches[int(samples[0]) % len(self.batches)]
             return x[: len(samples)], y[: len(samples)]
 
-    size = MICRO_SIZE * setting.slots * setting.world_size
+    size = MICRO_SIZE * setting.micro_batches * setting.world_size
     train = Train.model_validate(
         {
             "task": "bench.py:Bench",
@@ -183,7 +183,7 @@ def lockstep(setting: Setting, rank: int, folder: Path) -> None:
     plan = BatchPlan(
         batch_size=size,
         micro_batch_size=MICRO_SIZE,
-        accumulation_steps=setting.slots,
+        accumulation_steps=setting.micro_batches,
         world_size=setting.world_size,
     )
     group = dist.group.WORLD if setting.world_size > 1 else None
@@ -201,14 +201,14 @@ def accelerate(setting: Setting, rank: int, folder: Path) -> None:
     """Train as in accelerate's guides to gradient accumulation and clipping."""
     from accelerate import Accelerator
 
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=setting.slots)
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=setting.micro_batches)
     model = build(setting)
     optimizer = adamw(setting, model)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factor(setting))
     rows, log = Rows(setting), Log(setting, rank, folder)
     model, optimizer, scheduler = accelerator.prepare(model, optimizer, scheduler)
     if setting.data == "ready":
-        loader: Any = repeated(rows.ready(), setting.steps * setting.slots)
+        loader: Any = repeated(rows.ready(), setting.steps * setting.micro_batches)
     else:
         loader = accelerator.prepare(DataLoader(rows, MICRO_SIZE, shuffle=True))
     step = 0
@@ -233,7 +233,7 @@ def fabric(setting: Setting, rank: int, folder: Path) -> None:
     """
     from lightning.fabric import Fabric
 
-    size, k = setting.world_size, setting.slots
+    size, k = setting.world_size, setting.micro_batches
     runner = Fabric(accelerator="cpu", devices=size, strategy="ddp" if size > 1 else "auto")
     runner.launch()
     model = build(setting)

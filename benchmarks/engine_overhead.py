@@ -2,8 +2,8 @@
 
 Time per step, memory, collectives, host reads.
 
-    python benchmarks/engine_overhead.py [--rounds 5] [--starts 3] [--model tiny,mid] [--slots 1,8]
-    [--world-size 1,2]
+    python benchmarks/engine_overhead.py [--rounds 5] [--starts 3] [--model tiny,mid]
+                                         [--micro-batches 1,8] [--world-size 1,2]
                                          [--data loader|ready] [--kernel fused|default] [--log-every
                                          10] [--json FILE]
 
@@ -246,7 +246,7 @@ Rounds = dict[str, list[dict[str, float]]]
 
 def time_rounds(setting: Setting, running: list[Processes], turns: int) -> Rounds:
     """Time all engines on one setting, in turns."""
-    timed = replace(setting, steps=STEPS[setting.model, setting.slots] + DROPPED + 1)
+    timed = replace(setting, steps=STEPS[setting.model, setting.micro_batches] + DROPPED + 1)
     rounds: Rounds = {one.engine: [] for one in running}
     for turn in range(turns):
         for index in range(len(running)):
@@ -267,14 +267,14 @@ def count_all(setting: Setting, running: list[Processes]) -> dict[str, dict[str,
     counted = {}
     for one in running:
         plain, finer = (
-            one.run(replace(setting, steps=COUNTED, slots=slots), counted=True)
-            for slots in (setting.slots, 2 * setting.slots)
+            one.run(replace(setting, steps=COUNTED, micro_batches=micro_batches), counted=True)
+            for micro_batches in (setting.micro_batches, 2 * setting.micro_batches)
         )
         counted[one.engine] = {
             "collectives_per_step": plain["collectives"],
             "host_reads_per_step": plain["host_reads"],
             "host_reads_per_micro_batch": (finer["host_reads"] - plain["host_reads"])
-            / setting.slots,
+            / setting.micro_batches,
             "peak_bytes": plain["peak_bytes"],
             "peak_bytes_at_start": plain["peak_bytes_at_start"],
         }
@@ -303,7 +303,7 @@ def compare(
         )
         values["ratio_cpu"] = values["cpu_seconds"] / base["cpu_seconds"]
         over = values["min_seconds"] - base["min_seconds"]
-        values["over_raw_us_per_micro_batch"] = over / setting.slots * 1e6
+        values["over_raw_us_per_micro_batch"] = over / setting.micro_batches * 1e6
         values["ratio_peak_bytes"] = values["peak_bytes"] / base["peak_bytes"]
     return found
 
@@ -317,7 +317,7 @@ HEAD = (
 
 def line(setting: Setting, engine: str, values: dict[str, Any]) -> str:
     return (
-        f"{setting.model:5} {setting.world_size:2} {setting.slots:2}  {engine:10} "
+        f"{setting.model:5} {setting.world_size:2} {setting.micro_batches:2}  {engine:10} "
         f"{values['min_seconds'] * 1e3:8.3f} "
         f"{values['median_seconds'] * 1e3:8.3f} {values['ratio_min']:6.3f} "
         f"{values['ratio_median']:6.3f} {values['ratio_cpu']:6.3f} "
@@ -341,7 +341,7 @@ def main() -> None:
     )
     parser.add_argument("--model", type=lambda text: text.split(","), default=list(WIDTHS))
     parser.add_argument(
-        "--slots", type=numbers, default=[1, 8], help="micro-batches per step: 1 or 8"
+        "--micro-batches", type=numbers, default=[1, 8], help="micro-batches per step: 1 or 8"
     )
     parser.add_argument("--world-size", type=numbers, default=[1, 2])
     parser.add_argument("--rounds", type=int, default=5, help="between two starts of the processes")
@@ -367,10 +367,15 @@ def main() -> None:
     for world_size in options.world_size:
         settings = [
             Setting(
-                model, slots, world_size, options.data, options.log_every, options.kernel == "fused"
+                model,
+                micro_batches,
+                world_size,
+                options.data,
+                options.log_every,
+                options.kernel == "fused",
             )
             for model in options.model
-            for slots in options.slots
+            for micro_batches in options.micro_batches
         ]
         timed: dict[Setting, Rounds] = {
             setting: {engine: [] for engine in engines} for setting in settings

@@ -106,7 +106,7 @@ def raw(options: argparse.Namespace, precision: str, micro: int, steps: int, fol
     scaler = torch.amp.GradScaler(
         device.type, enabled=precision == "fp16" and device.type == "cuda"
     )
-    slots = options.batch // micro
+    micro_batches = options.batch // micro
     loader = iter(
         DataLoader(
             task.dataset("train"), batch_size=micro, shuffle=True, pin_memory=device.type == "cuda"
@@ -114,11 +114,11 @@ def raw(options: argparse.Namespace, precision: str, micro: int, steps: int, fol
     )
     with (folder / "raw.jsonl").open("w") as log:
         for step in range(steps):
-            for _ in range(slots):
+            for _ in range(micro_batches):
                 batch = tuple(part.to(device, non_blocking=True) for part in next(loader))
                 with torch.autocast(device.type, FORMATS[precision]):
                     loss = task.loss(model, batch) / (micro * options.context)
-                scaler.scale(loss / slots).backward()
+                scaler.scale(loss / micro_batches).backward()
             scaler.unscale_(optimizer)
             nn.utils.clip_grad_norm_(model.parameters(), CLIP)
             scaler.step(optimizer)

@@ -168,12 +168,13 @@ def state_machine() -> str:
         "",
         *diagram(),
         "",
-        "| step | from | to | because |",
+        "| transition | from | to | because |",
         "| --- | --- | --- | --- |",
     ]
-    for name, step in lifecycle.STEPS.items():
+    for name, transition in lifecycle.TRANSITIONS.items():
         lines.append(
-            f"| `{name}` | {', '.join(_in_order(step.sources))} | {step.target} | {step.cause} |"
+            f"| `{name}` | {', '.join(_in_order(transition.sources))} | {transition.target} "
+            f"| {transition.cause} |"
         )
     for title, enum in (
         ("A job's states", lifecycle.JobState),
@@ -192,10 +193,13 @@ def state_machine() -> str:
 
 
 def diagram() -> list[str]:
-    """Every state and every legal step, as a drawing."""
+    """Every state and every legal transition, as a drawing."""
     lines = ["```mermaid", "stateDiagram-v2", "    [*] --> queued: submitted"]
-    for name, step in lifecycle.STEPS.items():
-        lines += [f"    {source} --> {step.target}: {name}" for source in _in_order(step.sources)]
+    for name, transition in lifecycle.TRANSITIONS.items():
+        lines += [
+            f"    {source} --> {transition.target}: {name}"
+            for source in _in_order(transition.sources)
+        ]
     return [*lines, *(f"    {state} --> [*]" for state in _in_order(lifecycle.TERMINAL)), "```"]
 
 

@@ -52,10 +52,10 @@ def problems() -> Iterator[str]:
     """Yield a line for each wrong name of the repository."""
     inside, outside = parts(), tools()
     for path in _tracked("*.py"):
-        shipped = path.parts[0] == PACKAGE or path.parts[0] in inside
-        forbidden = inside | outside if shipped else inside
+        packaged = path.parts[0] == PACKAGE or path.parts[0] in inside
+        forbidden = inside | outside if packaged else inside
         text = (ROOT / path).read_text(encoding="utf-8")
-        for line, name in named(text, forbidden, texts=shipped):
+        for line, name in named(text, forbidden, texts=packaged):
             yield f"{path}:{line}: {name!r} is a package of the repository's root"
     for path in _tracked(*_TEXTS):
         for number, line in enumerate((ROOT / path).read_text(encoding="utf-8").splitlines(), 1):

@@ -26,7 +26,7 @@ LOG_LINE_BYTES_MAX: Final = 64 * 1024
 """A longer line is truncated here, with a note."""
 LOG_SEGMENT_BYTES: Final = 1024 * 1024
 LOG_BACKLOG_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Unshipped log bytes an attempt may keep on its node; beyond it the launcher reads its ranks'
+"""Unstored log bytes an attempt may keep on its node; beyond it the launcher reads its ranks'
 pipes more slowly."""
 LOG_STORED_BYTES: Final = 64 * 1024 * 1024
 """Log segments that are stored already and stay on the node until the attempt ends: if a backup of
@@ -77,7 +77,7 @@ RETENTION_DAYS_MAX: Final = 36_500
 BATCH_SIZE_MAX: Final = 2**31
 WORLD_SIZE_MAX: Final = 4_096
 STEPS_MAX: Final = 10**9
-PLAN_SLOTS_MAX: Final = 1_000_000
+ACCUMULATION_STEPS_MAX: Final = 1_000_000
 """Accumulation steps of one rank in one optimizer step."""
 TRACEBACK_CHARS_MAX: Final = 8_000
 EXCERPT_LINES_MAX: Final = 20

@@ -5,7 +5,7 @@ what a training job's own code derives from and builds with; they need torch, wh
 ``node`` installs. Each name is imported on first use, so that the command line starts without any
 of them.
 
-The rooms below (``lockstep.engine``, ``lockstep.api``, …) are not public.
+The subpackages below (``lockstep.engine``, ``lockstep.api``, …) are not public.
 """
 
 from __future__ import annotations

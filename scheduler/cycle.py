@@ -314,7 +314,7 @@ class Cycle:
                 session, older_than_seconds=self.timings.heartbeat_seconds
             )
         for assignment_id, node_name in silent:
-            self.report.rung_again += 1
+            self.report.notified_again += 1
             self.notifier.publish(StartAssignment(assignment_id, node_name))
 
     def expire(self) -> None:

@@ -54,7 +54,7 @@ class ReconcileLoop:
         self._inbox: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._stopping = False
         self._away = False
-        self._thread = threading.Thread(target=self._run, name="passes", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="cycles", daemon=True)
 
     def start(self) -> None:
         self._thread.start()

@@ -1,6 +1,6 @@
-"""Report of one pass of the scheduler.
+"""Report of one reconcile cycle.
 
-Not here: the pass (``scheduler.reconcile``).
+Not here: the cycle (``scheduler.reconcile``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ class CycleReport:
     """Counts of one reconcile cycle."""
 
     held: bool = False
-    """False when another scheduler has the pass."""
+    """False when another scheduler has the lease."""
     again: bool = False
     """True if the next cycle should follow at once."""
     spared: int = 0
@@ -23,7 +23,7 @@ class CycleReport:
     sealed: int = 0
     placed: int = 0
     waiting: int = 0
-    rung_again: int = 0
+    notified_again: int = 0
     expired: int = 0
     failed: list[str] = field(default_factory=list)
     """Failed units of work: kind and id."""

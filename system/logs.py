@@ -1,6 +1,6 @@
 """Logging of a server program: one line per event, from structlog and from ``logging``.
 
-The only module of this room that is not limited to the standard library.
+The only module of this package that is not limited to the standard library.
 """
 
 from __future__ import annotations

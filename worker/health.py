@@ -24,7 +24,7 @@ class HealthFile:
         self._path = node_dir / NAME
         self._valid_seconds = valid_seconds
 
-    def beat(self) -> None:
+    def note_heartbeat(self) -> None:
         """Note a heartbeat. Where the file is there, this needs no space on the disk."""
         if not self._path.exists():
             self._path.write_text(f"{self._valid_seconds}\n")

@@ -62,7 +62,7 @@ def run(
     if warm_command is None and launcher_command == launching.LAUNCHER_COMMAND:
         warm_command = WARM_COMMAND
     environment = launching.environment_of(os.environ)
-    with _alone(settings.node_dir), _databases(settings) as (heartbeats, shipping):
+    with _alone(settings.node_dir), _databases(settings) as (heartbeats, uploads):
         schema.require_once_up(
             heartbeats,
             lambda why: log.warning("the schema version cannot be checked yet", error=why),
@@ -72,7 +72,7 @@ def run(
         supervisor = Supervisor(
             settings,
             heartbeats=heartbeats,
-            shipping=shipping,
+            uploads=uploads,
             blobs=BlobStore(settings.store),
             devices=inventory.devices(settings.cpu_slots),
             version=VERSION,
@@ -114,12 +114,12 @@ def _serve(settings: AgentSettings, supervisor: Supervisor, watchdog: Watchdog) 
 @contextmanager
 def _databases(settings: AgentSettings) -> Iterator[tuple[Database, Database]]:
     heartbeats = Database(settings.database_url, settings.series_url)
-    shipping = Database(settings.database_url, settings.series_url)
+    uploads = Database(settings.database_url, settings.series_url)
     try:
-        yield heartbeats, shipping
+        yield heartbeats, uploads
     finally:
         heartbeats.close()
-        shipping.close()
+        uploads.close()
 
 
 @contextmanager

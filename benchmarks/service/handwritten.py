@@ -52,11 +52,11 @@ def main() -> None:
     data = TensorDataset(images, torch.tensor(digits.target))
     loader = DataLoader(data, batch_size=MICRO, sampler=DistributedSampler(data))
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
-    slots = BATCH // MICRO // ranks
+    micro_batches = BATCH // MICRO // ranks
     for number, (inputs, labels) in enumerate(loader, start=1):
-        last = number == slots
+        last = number == micro_batches
         model.require_backward_grad_sync = last
-        (F.cross_entropy(model(inputs), labels) / slots).backward()
+        (F.cross_entropy(model(inputs), labels) / micro_batches).backward()
         if last:
             break
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -17,7 +17,7 @@ from lockstep.domain.training.plan import plan_of
 from lockstep.storage.db.database import Database
 from lockstep.storage.jobs import jobs
 from lockstep.storage.series import series, streams
-from lockstep.worker.upload.shipping import Stream
+from lockstep.worker.upload.stream import Stream
 
 SPEC: Final[dict[str, Any]] = {
     "name": "gpt",

@@ -26,7 +26,7 @@ from lockstep.domain.life.attempt import METRICS
 from lockstep.domain.training import metrics
 from lockstep.storage.db.database import Database
 from lockstep.worker.agent.folders import Folder
-from lockstep.worker.upload.shipping import MetricsShipper
+from lockstep.worker.upload.metrics import MetricsUploader
 from tests.brokers import running_broker
 
 CHART_POINTS: Final = 1_000
@@ -50,7 +50,7 @@ def ingest(context: Context, stack: ExitStack) -> Bench:
         urls = store.ours(context.fresh())
         database = Database(*urls)
         stack.callback(database.close)
-        measure = _shipping(context, store, urls, database)
+        measure = _upload(context, store, urls, database)
         bench.contestants.append(Contestant("lockstep", measure, store.name, ours=True))
     context.add_mlflow(
         bench, stack, lambda server, store: lambda: _log_batches(server, store, context)
@@ -58,9 +58,7 @@ def ingest(context: Context, stack: ExitStack) -> Bench:
     return bench
 
 
-def _shipping(
-    context: Context, store: Store, urls: Urls, database: Database
-) -> Callable[[], Sample]:
+def _upload(context: Context, store: Store, urls: Urls, database: Database) -> Callable[[], Sample]:
     nodes = context.fresh()
 
     def measure() -> Sample:
@@ -70,14 +68,14 @@ def _shipping(
         steps = range(1, context.sizes.ingest_steps + 1)
         _write_spool(folder.file(METRICS), steps)
         warnings: list[str] = []
-        shipper = MetricsShipper(database, folder, stream, warnings.append)
+        uploader = MetricsUploader(database, folder, stream, warnings.append)
         before = store.stored_bytes(urls.series)
         began = time.perf_counter()
-        while shipper.step(True):
+        while uploader.step(True):
             pass
         seconds = time.perf_counter() - began
-        if warnings or shipper.last_step != steps[-1]:
-            raise RuntimeError(f"stored up to step {shipper.last_step} of {steps[-1]}: {warnings}")
+        if warnings or uploader.last_step != steps[-1]:
+            raise RuntimeError(f"stored up to step {uploader.last_step} of {steps[-1]}: {warnings}")
         points = len(steps) * len(SERIES)
         return {
             "points": points / seconds,

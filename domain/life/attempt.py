@@ -28,8 +28,8 @@ reader takes whole lines only.
 * ``tensorboard/`` (script): TensorBoard event files; scalars are stored as series
   (``worker.upload.tensorboard``).
 * ``logs/NNNNNN.jsonl`` (launcher): one ``LogRecord`` per line, in segments numbered from 0. The
-  agent deletes the oldest of the segments before ``logs/shipped``.
-* ``logs/shipped`` (agent): ``ShippedFile``, the part of the logs that is in the database. The
+  agent deletes the oldest of the segments before ``logs/uploaded``.
+* ``logs/uploaded`` (agent): ``UploadedFile``, the part of the logs that is in the database. The
   launcher pauses its ranks when uploads lag.
 * ``checkpoints/`` (rank 0): one folder per checkpoint, complete when it has its ``manifest.json``.
 * ``save_time.json`` (first rank of each node): ``grace.SaveTime``, a forecast after the first step,
@@ -42,7 +42,7 @@ reader takes whole lines only.
 * ``memory_before.json`` (agent): ``MemoryFile``, device memory to return to before the devices are
   released.
 
-Not here: the launcher (``engine.launcher``), uploads (``worker.upload.shipping``).
+Not here: the launcher (``engine.launcher``), uploads (``worker.upload``).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ EVENTS: Final = "spool/events.jsonl"
 SYSTEM: Final = "spool/system.jsonl"
 TENSORBOARD: Final = "tensorboard"
 LOGS: Final = "logs"
-SHIPPED: Final = "logs/shipped"
+UPLOADED: Final = "logs/uploaded"
 FOLLOWED: Final = "followed.json"
 REPORTED: Final = "reported.json"
 CHECKPOINTS: Final = "checkpoints"
@@ -195,15 +195,15 @@ class LogRecord(_File):
 class FollowedFile(_File):
     """Identity of the metrics file that the agent reads, for a later agent.
 
-    A *place* counts all bytes of the attempt's metrics, also those of earlier contents of the file.
+    An *offset* counts all bytes of the attempt's metrics, also of the file's earlier contents.
     """
 
     base: int
-    """Place of the first byte of the file's present content."""
-    place: int
-    """Place up to which it is stored."""
+    """Offset of the first byte of the file's present content."""
+    offset: int
+    """Offset up to which it is stored."""
     last_bytes: Annotated[str, Field(pattern="^([0-9a-f]{2})*$")]
-    """The bytes before that place, in hexadecimal digits."""
+    """The bytes before that offset, in hexadecimal digits."""
 
 
 class ReportedFile(_File):
@@ -212,7 +212,7 @@ class ReportedFile(_File):
     keys: list[str]
 
 
-class ShippedFile(_File):
+class UploadedFile(_File):
     """Offset of the logs up to which all lines are in the database."""
 
     segment: int

@@ -87,7 +87,7 @@ class Transition(NamedTuple):
 
 _LIVE = frozenset({JobState.STARTING, JobState.RUNNING})
 
-STEPS: Final[dict[str, Transition]] = {
+TRANSITIONS: Final[dict[str, Transition]] = {
     "place": Transition(
         frozenset({JobState.QUEUED}),
         JobState.STARTING,
@@ -113,9 +113,9 @@ STEPS: Final[dict[str, Transition]] = {
         "a user cancelled it and none of its processes is running",
     ),
 }
-"""Every legal step of a job, by name."""
+"""Every legal transition of a job, by name."""
 
 TERMINAL: Final = frozenset(JobState) - frozenset(
-    source for step in STEPS.values() for source in step.sources
+    source for transition in TRANSITIONS.values() for source in transition.sources
 )
 """States without a way out, derived from the table."""

@@ -86,8 +86,8 @@ class AttemptEnd:
 class JobDecision:
     """Consequence of an outcome for the job."""
 
-    step: str
-    """A name from ``lifecycle.STEPS``."""
+    transition: str
+    """A name from ``lifecycle.TRANSITIONS``."""
     charged: bool
     record: AttemptHistory
     """To be judged by the next time."""
@@ -127,7 +127,7 @@ def judge(outcome: Outcome, before: AttemptHistory, ending: AttemptEnd) -> JobDe
     )
     note, advice = _why_not_again(record, ending, charged=rule.charged)
     if note:
-        return replace(verdict, step="fail", halve=False, note=note, advice=advice)
+        return replace(verdict, transition="fail", halve=False, note=note, advice=advice)
     return replace(verdict, explanation=_which_retry(before, record, ending, charged=rule.charged))
 
 
@@ -168,11 +168,11 @@ def retries_of_script(retries_max: int) -> ScriptRetries:
         if not rule.train_only
     }
 
-    def having(step: str, *charged: bool) -> tuple[Reason, ...]:
+    def having(transition: str, *charged: bool) -> tuple[Reason, ...]:
         return tuple(
             reason
             for reason, decision in decisions.items()
-            if decision.step == step and decision.charged in charged
+            if decision.transition == transition and decision.charged in charged
         )
 
     return ScriptRetries(

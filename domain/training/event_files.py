@@ -76,23 +76,23 @@ class Split(NamedTuple):
 def split(data: bytes) -> Split:
     """Take bytes apart, up to a record that is not whole, too long or damaged."""
     payloads: list[bytes] = []
-    place = 0
-    while len(data) - place >= HEADER_BYTES:
-        length, length_crc = struct.unpack_from("<QI", data, place)
-        if masked_crc(data[place : place + 8]) != length_crc:
-            return Split(payloads, place, damage="the checksum of a record's length is wrong")
+    offset = 0
+    while len(data) - offset >= HEADER_BYTES:
+        length, length_crc = struct.unpack_from("<QI", data, offset)
+        if masked_crc(data[offset : offset + 8]) != length_crc:
+            return Split(payloads, offset, damage="the checksum of a record's length is wrong")
         whole = HEADER_BYTES + length + FOOTER_BYTES
         if length > RECORD_BYTES_MAX:
-            return Split(payloads, place, beyond=whole)
-        if len(data) - place < whole:
+            return Split(payloads, offset, beyond=whole)
+        if len(data) - offset < whole:
             break
-        payload = data[place + HEADER_BYTES : place + HEADER_BYTES + length]
-        (crc,) = struct.unpack_from("<I", data, place + HEADER_BYTES + length)
+        payload = data[offset + HEADER_BYTES : offset + HEADER_BYTES + length]
+        (crc,) = struct.unpack_from("<I", data, offset + HEADER_BYTES + length)
         if masked_crc(payload) != crc:
-            return Split(payloads, place, damage="the checksum of a record is wrong")
+            return Split(payloads, offset, damage="the checksum of a record is wrong")
         payloads.append(payload)
-        place += whole
-    return Split(payloads, place)
+        offset += whole
+    return Split(payloads, offset)
 
 
 def scalars(payload: bytes) -> list[Scalar]:
@@ -179,32 +179,32 @@ def _fields(message: bytes) -> Iterator[tuple[int, int, bytes]]:
 
     A varint's bytes are its value as eight bytes, little-endian.
     """
-    place, end = 0, len(message)
-    while place < end:
-        key, place = _varint(message, place)
+    offset, end = 0, len(message)
+    while offset < end:
+        key, offset = _varint(message, offset)
         field, wire = key >> 3, key & 7
         if wire == _VARINT:
-            number, place = _varint(message, place)
+            number, offset = _varint(message, offset)
             yield field, wire, struct.pack("<Q", number)
             continue
         if wire == _BYTES:
-            size, place = _varint(message, place)
+            size, offset = _varint(message, offset)
         elif wire in {_FIXED64, _FIXED32}:
             size = 8 if wire == _FIXED64 else 4
         else:
             raise MalformedEventsError(f"a record is not an event: a field has wire type {wire}")
-        if size > end - place:
+        if size > end - offset:
             raise MalformedEventsError("a record is not an event: a field exceeds the record")
-        yield field, wire, message[place : place + size]
-        place += size
+        yield field, wire, message[offset : offset + size]
+        offset += size
 
 
-def _varint(message: bytes, place: int) -> tuple[int, int]:
+def _varint(message: bytes, offset: int) -> tuple[int, int]:
     number = 0
-    for shift, byte in enumerate(message[place : place + _VARINT_BYTES_MAX]):
+    for shift, byte in enumerate(message[offset : offset + _VARINT_BYTES_MAX]):
         number |= (byte & 0x7F) << (7 * shift)
         if byte < 0x80:
-            return number & 0xFFFF_FFFF_FFFF_FFFF, place + shift + 1
+            return number & 0xFFFF_FFFF_FFFF_FFFF, offset + shift + 1
     raise MalformedEventsError("a record is not an event: a number is not terminated")
 
 

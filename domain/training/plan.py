@@ -202,11 +202,11 @@ def check_batch(spec: JobSpec) -> Iterator[FieldError]:
             micro,
             "set the samples per device and micro-batch, such as micro_size: 8",
         )
-    if micro != "auto" and accumulation_steps(size, micro, world) > limits.PLAN_SLOTS_MAX:
+    if micro != "auto" and accumulation_steps(size, micro, world) > limits.ACCUMULATION_STEPS_MAX:
         yield FieldError(
             "/train/batch/micro_size",
-            f"micro-batches of {micro} would need more than {limits.PLAN_SLOTS_MAX} accumulation "
-            f"steps",
+            f"micro-batches of {micro} would need more than {limits.ACCUMULATION_STEPS_MAX} "
+            "accumulation steps",
             micro,
             "use a larger micro_size, or a smaller batch.size",
         )

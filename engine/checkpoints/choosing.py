@@ -1,6 +1,6 @@
 """Choice of the checkpoint that a run resumes from: found, verified, equal on all nodes, and read.
 
-The checkpoint in a folder such as ``resume`` has been chosen before, by the service or a person,
+The checkpoint in a folder such as ``resume`` has been chosen before, by the service or a user,
 and must be intact. Otherwise the newest intact one of the run's own is taken. A run whose own
 checkpoints are all damaged is refused: it would begin again at step 0 without a word.
 

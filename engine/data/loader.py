@@ -71,7 +71,7 @@ class RankBatch:
     micro_batches: list[MicroBatch]
 
     def weights(self) -> tuple[float, ...]:
-        """Units of each loss term in this rank's share."""
+        """Units of each loss term in this rank's shard."""
         return tuple(
             math.fsum(parts)
             for parts in zip(

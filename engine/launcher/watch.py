@@ -216,7 +216,7 @@ class GangWatch(threading.Thread):
             ):  # a stop after the end of the ranks changes nothing
                 self._look_at_stop(now)
                 self._look_at_leavers(now)
-                self._look_at_pulses(now)
+                self._check_heartbeats(now)
             if now >= self._kill_at:
                 self._kill(now)
 
@@ -324,7 +324,7 @@ class GangWatch(threading.Thread):
                 )
                 self._end_by("exit_stall", now)
 
-    def _look_at_pulses(self, now: float) -> None:
+    def _check_heartbeats(self, now: float) -> None:
         pids = {rank: self._processes[rank].pid for rank in self.facts.running()}
         if self.facts.cause is not None or not pids:
             return

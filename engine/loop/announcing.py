@@ -34,10 +34,10 @@ def announce(assembly: Assembly, plan: BatchPlan, telemetry: Telemetry) -> None:
         )
     if strategy.objective.task.batch_dependent:
         telemetry.warn(BATCH_DEPENDENT)
-    if found.probed.note and found.probed.difference is None:
-        telemetry.warn(found.probed.note)
-    elif found.probed.note:
-        telemetry.log_line(found.probed.note)
+    if found.additivity.note and found.additivity.difference is None:
+        telemetry.warn(found.additivity.note)
+    elif found.additivity.note:
+        telemetry.log_line(found.additivity.note)
     if strategy.tracks_usage:
         announce_usage(assembly, telemetry)
     for warning in found.warnings:

@@ -82,7 +82,7 @@ def build_model(inputs: RunInputs) -> tuple[Model, Splits]:
     train, task, ranks = inputs.train, inputs.task, inputs.ranks
     if ranks.local_rank == 0:
         task.prepare()
-    ranks.meet()
+    ranks.barrier()
     module = _module(train, task, ranks)
     dataset, size = dataset_of(task, "train", seed=train.seed)
     evaluation, evaluation_size = (
@@ -132,7 +132,7 @@ def build_step(
         complete = gradient.warm_up(
             items.masked, keep=made_at_first_call(None if state is None else state.get("held"))
         )
-    if not (complete or found.probed.complete or usage.conditional or state is not None):
+    if not (complete or found.additivity.complete or usage.conditional or state is not None):
         looked_at = single_samples(
             task, model.module, splits.train, size=splits.size, seed=train.seed
         )

@@ -66,16 +66,16 @@ def check(inputs: RunInputs, model: Model, items: Items, *, resumes: bool) -> Fo
     repeats = check_loss(
         model.inventory, items.sample, model.precision, seed=train.seed, device=ranks.device
     )
-    probed, splits = additivity_check.Checked(), items.splits
+    additivity, splits = additivity_check.Checked(), items.splits
     if not resumes:
-        probed = additivity_check.check(
+        additivity = additivity_check.check(
             inputs.task, model.module, splits.train, size=splits.size, train=train, ranks=ranks
         )
     model.replicas.at_start()
     known = repeats.warnings
     return Found(
-        warnings=[*items.warnings, *known, *probed.warnings_beside(known)],
-        probed=probed,
+        warnings=[*items.warnings, *known, *additivity.warnings_beside(known)],
+        additivity=additivity,
         moved=repeats.moved,
         needs_several=any(ranks.gather(repeats.needs_several)),
     )

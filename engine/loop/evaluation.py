@@ -1,8 +1,8 @@
 """Evaluation of every item of the eval split once, each on one rank, without wrapper.
 
-Each rank takes a contiguous share of the split; sums and weights are added up over ranks, and
+Each rank takes a contiguous shard of the split; sums and weights are added up over ranks, and
 divided once. So no item counts twice, and a rank without items takes part with nothing. Where ranks
-wait for each other in every forward (sharded parameters), those whose share is used up run one more
+wait for each other in every forward (sharded parameters), those whose shard is used up run one more
 sample each time, whose sums are dropped.
 
 Not here: which metrics there are (``Task.evaluate``, ``Task.finalize``).
@@ -85,7 +85,9 @@ def evaluate(
     with evaluating(model), strategy.evaluation() as evaluation, torch.no_grad():
         for index, batch in enumerate(loader):
             heartbeat.mark("eval")  # An evaluation may take long, but not a micro-batch of it.
-            micro_batch_seed = randomness.seed_of(randomness.EVAL_SLOT, seed, ranks.rank, index)
+            micro_batch_seed = randomness.seed_of(
+                randomness.EVAL_MICRO_BATCH, seed, ranks.rank, index
+            )
             randomness.seed_device(micro_batch_seed, ranks.device)
             randomness.seed_host(micro_batch_seed)
             found = evaluation(to_device(batch, ranks.device))
@@ -111,14 +113,14 @@ def checked_name(name: str) -> str:
     return name
 
 
-def _means(shares: list[dict[str, tuple[float, float]]]) -> dict[str, float]:
+def _means(shards: list[dict[str, tuple[float, float]]]) -> dict[str, float]:
     """Each name's sum over its weight, over all ranks.
 
     Names that nothing counted for are left out.
     """
     means = {}
-    for name in sorted({name for shard in shares for name in shard}):
-        found = [shard[name] for shard in shares if name in shard]
+    for name in sorted({name for shard in shards for name in shard}):
+        found = [shard[name] for shard in shards if name in shard]
         weight = math.fsum(weight for _, weight in found)
         if weight > 0:
             means[name] = (

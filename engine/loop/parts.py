@@ -97,7 +97,7 @@ class Found:
 
     warnings: list[str]
     """Reasons for a dependence of the run on its layout (``engine.preflight.repeatability``)."""
-    probed: Checked
+    additivity: Checked
     """Result of the additivity check of the loss."""
     moved: list[str]
     """Names of parameters that a call of the loss changes."""

@@ -143,7 +143,7 @@ class Trainer:
             self._reporter.write_pending()
             self._account.finish(self.plan)
             # No rank leaves before the last checkpoint is durable: a missing rank counts as failed.
-            self.ranks.meet()
+            self.ranks.barrier()
         finally:
             self._stopping.over()
             self._account.close()

@@ -249,7 +249,7 @@ class _Trials:
         if module is not None:
             module.empty_cache()
             module.reset_peak_memory_stats(device)
-        # The first pass is not timed: it leaves the gradient that later slots of a step find, and
+        # The first pass is not timed: it leaves the gradient that later micro-batches find, and
         # warms up kernels.
         self._run(batch, size)
         seconds, passes, spent = math.inf, 0, 0.0

@@ -55,7 +55,7 @@ from lockstep.engine.strategies.base import Strategy
 from lockstep.engine.strategies.ddp import DDP
 from lockstep.engine.task.interface import Task
 
-SLOTS_MAX: Final = 2
+MICRO_BATCHES_MAX: Final = 2
 """Slots from the third on are like the second."""
 
 
@@ -93,14 +93,14 @@ def forecast(
     """
     sharing = _Sharing.of(train.strategy, world_size)
     micro_batches = micro_batches_of(
-        train, micro_batch_size=micro_batch_size, world_size=world_size, at_most=SLOTS_MAX
+        train, micro_batch_size=micro_batch_size, world_size=world_size, at_most=MICRO_BATCHES_MAX
     )
     with _explained():
         return _forecast(
             task,
             train,
             [sample] * micro_batch_size,
-            SLOTS_MAX if sharing.in_place else micro_batches,
+            MICRO_BATCHES_MAX if sharing.in_place else micro_batches,
             sharing,
         )
 

@@ -32,7 +32,7 @@ from lockstep.engine.task.interface import Task
 
 _EVENT = "[memory]"
 _STEPS = 2
-_SLOTS_MAX = 3
+_MICRO_BATCHES_MAX = 3
 _TRIES = 30
 """With two ranks beside each other on two cores, one count in five or six misses a release."""
 _LEFT_MAX = 0.01
@@ -69,7 +69,7 @@ def measured_steps(
                 train,
                 micro_batch_size=micro_batch_size,
                 world_size=ranks.world_size,
-                at_most=_SLOTS_MAX,
+                at_most=_MICRO_BATCHES_MAX,
             )
             whole, weights = rank_batch(
                 batch,

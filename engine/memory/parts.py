@@ -75,7 +75,7 @@ def micro_batches_of(train: Train, *, micro_batch_size: int, world_size: int, at
 def rank_batch(
     batch: Batch, weight: Any, terms: tuple[str, ...], *, samples: int, micro_batches: int
 ) -> tuple[RankBatch, tuple[float, ...]]:
-    """A batch whose slots all hold the same micro-batch, and its divisors."""
+    """A batch of equal micro-batches, and its divisors."""
     weights = weights_of(weight, terms)
     micro_batch = MicroBatch(batch, samples, weights, position=0)
     return RankBatch(

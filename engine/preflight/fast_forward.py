@@ -225,7 +225,7 @@ class _FastForward:
 
     def __init__(self, trial: TrialTask, piece: Piece, seed: int):
         self._trial, self._piece = trial, piece
-        self._seed = randomness.seed_of(randomness.SLOT, seed)
+        self._seed = randomness.seed_of(randomness.MICRO_BATCH, seed)
         self._too_long = 0
 
     def call(self, piece: Piece) -> Tensor:

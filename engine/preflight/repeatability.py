@@ -104,7 +104,7 @@ class _Calls:
     ):
         self._inventory, self._precision, self._device = inventory, precision, device
         self._task, self._model = inventory.task, inventory.model
-        self._seed = randomness.seed_of(randomness.SLOT, seed)
+        self._seed = randomness.seed_of(randomness.MICRO_BATCH, seed)
 
     def run(self, sample: Any, found: RepeatabilityResult) -> None:
         """Evaluate, restore changed state, and add to ``found``."""

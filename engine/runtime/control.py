@@ -47,9 +47,9 @@ class RankStatus(NamedTuple):
 
     flags: Flags
     sums: Sums
-    """Each loss term's sum over this rank's slots."""
+    """Each loss term's sum over this rank's micro-batches."""
     next_weights: tuple[float, ...]
-    """Units of each loss term in this rank's share of the next batch."""
+    """Units of each loss term in this rank's shard of the next batch."""
     peak_bytes: float
     """This rank's peak memory."""
 

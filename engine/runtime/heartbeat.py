@@ -182,7 +182,7 @@ def trace_of(folder: Path, rank: int) -> Path:
 
 
 def read(folder: Path, rank: int) -> HeartbeatReading | None:
-    """A rank's newest beat; None before its first."""
+    """A rank's newest heartbeat; None before its first."""
     path = file_of(folder, rank)
     try:
         with path.open("rb", buffering=0) as file:

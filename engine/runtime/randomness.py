@@ -33,8 +33,8 @@ T = TypeVar("T")
 MODEL: Final = 1
 ITEM: Final = 2
 EVAL_ITEM: Final = 3
-SLOT: Final = 4
-EVAL_SLOT: Final = 5
+MICRO_BATCH: Final = 4
+EVAL_MICRO_BATCH: Final = 5
 DROPOUT: Final = 6
 DATASET: Final = 7
 """Purpose of a seed, its first part. No two purposes share a stream."""

@@ -114,7 +114,7 @@ class Ranks:
         dist.gather_object(value, values, group=self.host_group, group_dst=0)
         return values or []
 
-    def meet(self) -> None:
+    def barrier(self) -> None:
         """Wait until every rank is here. All ranks must call this."""
         self.sum_on_host(torch.zeros(1))
 

@@ -4,7 +4,7 @@ Every line of a spool is written at once (``engine.runtime.spool``), so a reader
 file, or opens it after a crash, has everything up to the last step. This module reads no values
 from a device; ``engine.loop.report`` does, one step late.
 
-Not here: uploads (``worker.upload.shipping``), definitions of the series
+Not here: uploads (``worker.upload.metrics``), definitions of the series
 (``domain.training.metrics``).
 """
 

@@ -9,7 +9,7 @@ same, and what is saved is put over it.
 One list, of what could not be saved and what could not be restored, decides whether a resumed run
 is exact, and is the source of each message about it.
 
-Values that never moved are not restored, so that a person may change a number in the code before a
+Values that never moved are not restored, so that a user may change a number in the code before a
 resume; the difference is named. Text that never moved is not compared: it is mostly a path.
 
 Not here: the walk and its rules (``engine.state.walk``, ``engine.state.rules``), the state around a

@@ -1,4 +1,4 @@
-r"""The gradient of one batch, out of slots: exact for any number of ranks and slots.
+r"""The gradient of one batch, out of micro-batches: exact for any number of both and of ranks.
 
 With losses as sums, W ranks, and N the weight of the whole batch over all ranks and slots, each
 slot's loss is scaled by W / N. DDP averages over ranks, so what the optimizer sees is
@@ -368,7 +368,9 @@ class GradientStep:
     def _seed_micro_batch(self, step: int, index: int) -> None:
         on_device = is_accelerator(self._ranks.device)
         if on_device or self.seeds_host:
-            seed = randomness.seed_of(randomness.SLOT, self._seed, step, self._ranks.rank, index)
+            seed = randomness.seed_of(
+                randomness.MICRO_BATCH, self._seed, step, self._ranks.rank, index
+            )
             randomness.seed_device(seed, self._ranks.device)
             if self.seeds_host:
                 randomness.seed_host(seed)

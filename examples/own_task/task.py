@@ -1,4 +1,4 @@
-"""A person's own task: learn a wave from noisy points.
+"""A user's own task: learn a wave from noisy points.
 
 A task says three things: the model, the samples, and the *sum* of the loss over a micro-batch.
 Everything else (ranks, accumulation, clipping, schedule, checkpoints, metrics) is the engine's.

@@ -35,7 +35,7 @@ ASK_SECONDS: Final = 300.0
 """A forecast that the service is computing is awaited so long."""
 PAUSE_SECONDS: Final = 0.5
 TELL_SECONDS: Final = 5.0
-"""After this time a person is told what is awaited."""
+"""After this time the user reads what is awaited."""
 
 
 def awaited(

@@ -60,14 +60,14 @@ def move_job(
         "running_seconds": job.running_seconds + ran_seconds,
         **_columns(verdict.record),
     }
-    if verdict.step == "requeue":
+    if verdict.transition == "requeue":
         wait = timings.backoff(verdict.failures, who=f"{job.id}/{attempt.number}")
         changes["not_before"] = max(at + wait, not_before)
         if RULES[outcome.reason].retry is RetryClass.RETRY_ELSEWHERE and outcome.node is not None:
             changes["avoid_nodes"] = sorted({*job.avoid_nodes, outcome.node})
         if verdict.halve:
             changes["plan"] = smaller
-    if verdict.step == "succeed" and job.state is JobState.STARTING:
+    if verdict.transition == "succeed" and job.state is JobState.STARTING:
         # A script may end before its rendezvous was stored; succeeded is reached only through
         # running.
         transitions.take(
@@ -76,7 +76,7 @@ def move_job(
     taken = transitions.take(
         session,
         job.id,
-        verdict.step,
+        verdict.transition,
         attempt=attempt.number,
         reason=outcome.message,
         actor=ACTOR,

@@ -15,7 +15,7 @@ from typing import Any, Final
 from sqlalchemy import Update, bindparam, func, null, update
 from sqlalchemy.orm import Session
 
-from lockstep.domain.life.lifecycle import STEPS, TERMINAL
+from lockstep.domain.life.lifecycle import TERMINAL, TRANSITIONS
 from lockstep.storage.attempts import events
 from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.dialects import run, table_of
@@ -29,7 +29,7 @@ EVENT_KINDS: Final = {
     "requeue": "requeued",
     "cancel": "cancelled",
 }
-"""The event that each step writes."""
+"""The event that each transition writes."""
 
 
 JOBS: Final = table_of(JobRow)
@@ -38,7 +38,7 @@ JOBS: Final = table_of(JobRow)
 def take(
     session: Session,
     job_id: str,
-    step: str,
+    transition: str,
     *,
     attempt: int | None,
     reason: str,
@@ -52,8 +52,8 @@ def take(
     Parameters
     ----------
     session : Session
-    job_id, step : str
-        ``step`` is a name from ``lifecycle.STEPS``.
+    job_id, transition : str
+        ``transition`` is a name from ``lifecycle.TRANSITIONS``.
     attempt : int or None
         The attempt that causes it: the transition is refused if the job has a later attempt.
     reason : str
@@ -72,12 +72,12 @@ def take(
         False if another writer was first; nothing was written.
     """
     whose = {"of_job": job_id} if attempt is None else {"of_job": job_id, "of_attempt": attempt}
-    statement = _taken(step, guarded=attempt is not None)
+    statement = _taken(transition, guarded=attempt is not None)
     if only_if:
         statement = statement.where(*only_if)
     if run(session, statement, {**whose, **(changes or {})}).rowcount == 0:
         return False
-    kind = EVENT_KINDS[step]
+    kind = EVENT_KINDS[transition]
     events.add(
         session, job_id=job_id, attempt=attempt, kind=kind, message=reason, actor=actor, data=data
     )
@@ -85,13 +85,13 @@ def take(
 
 
 @cache
-def _taken(step: str, *, guarded: bool) -> Update:
-    """The statement of a step, made once."""
-    sources, target, _cause = STEPS[step]
+def _taken(transition: str, *, guarded: bool) -> Update:
+    """The statement of a transition, made once."""
+    sources, target, _cause = TRANSITIONS[transition]
     values: dict[str, Any] = {"state": target, "version": JOBS.c.version + 1}
-    if step == "run":
+    if transition == "run":
         values["started_at"] = func.coalesce(JOBS.c.started_at, db_now())
-    if step == "place":
+    if transition == "place":
         values |= {
             "attempt_count": JOBS.c.attempt_count + 1,
             "wait_position": None,
@@ -99,7 +99,7 @@ def _taken(step: str, *, guarded: bool) -> Update:
         }
     if target in TERMINAL:
         values |= {"finished_at": db_now(), "wait_position": None, "wait_reason": None}
-    if step not in ("place", "run"):
+    if transition not in ("place", "run"):
         # They were meant for the attempt that is over.
         values |= {"intent": None, "stop_grace": null()}
     statement = (

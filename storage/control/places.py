@@ -22,7 +22,7 @@ from lockstep.storage.db.whole import server_of
 
 _NUMBERS: Final = text(
     "SELECT (SELECT oid FROM pg_database WHERE datname = current_database()) || '/'"
-    " || CAST('passes' AS regclass)::oid"
+    " || CAST('scheduler_lease' AS regclass)::oid"
 )
 
 

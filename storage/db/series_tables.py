@@ -38,7 +38,7 @@ class SeriesBase(DeclarativeBase):
 
 
 class StreamRow(SeriesBase):
-    """The fence of one assignment's stream, and how far it is shipped."""
+    """The fence of one assignment's stream, and the offsets up to which it is stored."""
 
     __tablename__ = "streams"
     __table_args__ = (Index("ix_streams_job_id_attempt", "job_id", "attempt"),)
@@ -67,12 +67,12 @@ class StreamRow(SeriesBase):
 class StreamOffsetRow(SeriesBase):
     """Stored offset of another source of an assignment's series, beside the metrics spool."""
 
-    __tablename__ = "stream_places"
+    __tablename__ = "stream_offsets"
 
     assignment_id: Mapped[str] = mapped_column(Id, primary_key=True)
     source: Mapped[str] = mapped_column(String(500), primary_key=True)
     """``streams.SYSTEM_SOURCE``, or ``tensorboard:`` and a file's path below the folder."""
-    place: Mapped[int]
+    stored_offset: Mapped[int]
     """Bytes of it that are stored; -1 - bytes where it is damaged and left from there."""
 
 

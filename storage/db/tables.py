@@ -373,9 +373,9 @@ class TokenRow(JobsBase):
 
 
 class SchedulerLeaseRow(JobsBase):
-    """The scheduler's pass: exactly one row, written by the migration."""
+    """Lease of the scheduler: exactly one row, written by the migration."""
 
-    __tablename__ = "passes"
+    __tablename__ = "scheduler_lease"
 
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     owner: Mapped[str | None] = mapped_column(Name)

@@ -38,7 +38,7 @@ CURSOR: Final = r"^([0-9]{1,9})\.([0-9]{1,18})$"
 
 
 class Position(NamedTuple):
-    """A place between two lines: before this one."""
+    """A position between two lines: before this one."""
 
     attempt: int
     line: int
@@ -62,7 +62,7 @@ class LogSelection(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """Some lines that follow each other, oldest first, and the places before and after them."""
+    """Some lines that follow each other, oldest first, and the positions before and after them."""
 
     lines: list[LogLine]
     next_cursor: str
@@ -115,7 +115,7 @@ def page(
         start = decode(cursor) if cursor is not None else Position(0, 0)
         lines, after = _forward(session, job_id, _Sieve(chosen), limit, (start, last))
     earlier = (
-        _of(job_id, chosen.attempt, select(LogChunkRow.id)).where(_place() < _at(start)).limit(1)
+        _of(job_id, chosen.attempt, select(LogChunkRow.id)).where(_position() < _at(start)).limit(1)
     )
     has_earlier = session.execute(earlier).first() is not None
     return Slice(lines, after.encode(), start.encode() if has_earlier else None)
@@ -127,7 +127,7 @@ def at_end(session: Session, job_id: str, cursor: str, *, attempt: int | None = 
 
 
 def end(session: Session, job_id: str, *, attempt: int | None = None) -> Position:
-    """The place behind everything stored so far."""
+    """The position behind everything stored so far."""
     statement = select(LogTotalRow.attempt, LogTotalRow.lines).where(LogTotalRow.job_id == job_id)
     if attempt is not None:
         statement = statement.where(LogTotalRow.attempt == attempt)
@@ -136,7 +136,7 @@ def end(session: Session, job_id: str, *, attempt: int | None = None) -> Positio
 
 
 def decode(cursor: str) -> Position:
-    """The place that a cursor means.
+    """The position that a cursor means.
 
     Raises
     ------
@@ -202,8 +202,8 @@ def _of(
     return statement if attempt is None else statement.where(LogChunkRow.attempt == attempt)
 
 
-def _place() -> Any:
-    # Compared as a pair both databases find a place by the index, however long the log is.
+def _position() -> Any:
+    # Compared as a pair both databases find a position by the index, however long the log is.
     return tuple_(LogChunkRow.attempt, LogChunkRow.first_line)
 
 
@@ -247,7 +247,7 @@ def _forward(
 def _backward(
     session: Session, job_id: str, sieve: _Sieve, limit: int, after: Position
 ) -> tuple[list[LogLine], Position]:
-    """The last lines before ``after``, oldest first, and the place before the first of them."""
+    """The last lines before ``after``, oldest first, and the position before the first of them."""
     walk = _Walk(session, job_id, sieve, after, forward=False)
     found: list[LogLine] = []
     for chunk in walk.chunks():
@@ -264,7 +264,7 @@ def _backward(
 
 
 class _Walk:
-    """Chunks in order from a place, within the bounds of one page."""
+    """Chunks in order from a position, within the bounds of one page."""
 
     def __init__(
         self, session: Session, job_id: str, sieve: _Sieve, start: Position, *, forward: bool
@@ -276,7 +276,7 @@ class _Walk:
         self._passes_over = bool(headers)
         self._ordered = _of(job_id, sieve.chosen.attempt, select(LogChunkRow)).where(*headers)
         self._ordered = self._ordered.options(undefer(LogChunkRow.lines)).order_by(*self._order())
-        self._places = _of(
+        self._ordered_positions = _of(
             job_id, sieve.chosen.attempt, select(LogChunkRow.attempt, LogChunkRow.first_line)
         )
         self.stopped_at: Position | None = None
@@ -285,32 +285,34 @@ class _Walk:
     def chunks(self) -> Iterator[LogChunkRow]:
         horizon = self._horizon()
         opened, at_once = 0, 1
-        place, inclusive = self._start, self._forward
+        position, inclusive = self._start, self._forward
         while opened < CHUNKS_PER_PAGE:
             at_once = min(2 * at_once, CHUNKS_AT_ONCE, CHUNKS_PER_PAGE - opened)
-            statement = self._ordered.where(self._beyond(place, inclusive)).limit(at_once)
+            statement = self._ordered.where(self._beyond(position, inclusive)).limit(at_once)
             if horizon is not None:
                 statement = statement.where(
-                    _place() < _at(horizon) if self._forward else _place() >= _at(horizon)
+                    _position() < _at(horizon) if self._forward else _position() >= _at(horizon)
                 )
             rows = self._session.scalars(statement).all()
             for chunk in rows:
                 # Before the yield: the consumer may not resume.
-                place, inclusive = Position(chunk.attempt, chunk.first_line), False
+                position, inclusive = Position(chunk.attempt, chunk.first_line), False
                 yield chunk
             opened += len(rows)
             if len(rows) < at_once:
                 self.stopped_at = horizon
                 return
         self.stopped_at = (
-            Position(chunk.attempt, chunk.first_line + chunk.line_count) if self._forward else place
+            Position(chunk.attempt, chunk.first_line + chunk.line_count)
+            if self._forward
+            else position
         )
 
     def _horizon(self) -> Position | None:
         """Offset of the first chunk that this page may not read, or of the last it may."""
         if not self._passes_over:
             return None
-        ahead = self._places.where(self._beyond(self._start, self._forward)).order_by(
+        ahead = self._ordered_positions.where(self._beyond(self._start, self._forward)).order_by(
             *self._order()
         )
         ahead = ahead.offset(HEADERS_PER_PAGE if self._forward else HEADERS_PER_PAGE - 1).limit(1)
@@ -322,12 +324,12 @@ class _Walk:
             return LogChunkRow.attempt, LogChunkRow.first_line
         return LogChunkRow.attempt.desc(), LogChunkRow.first_line.desc()
 
-    def _beyond(self, place: Position, inclusive: bool) -> ColumnElement[bool]:
+    def _beyond(self, position: Position, inclusive: bool) -> ColumnElement[bool]:
         found: ColumnElement[bool]
         if self._forward:
-            found = _place() >= _at(place) if inclusive else _place() > _at(place)
+            found = _position() >= _at(position) if inclusive else _position() > _at(position)
         else:
-            found = _place() < _at(place)
+            found = _position() < _at(position)
         return found
 
 

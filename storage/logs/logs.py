@@ -39,7 +39,7 @@ DROPS: Final = 16
 
 
 class LogOffset(NamedTuple):
-    """A place in an attempt's log segments."""
+    """An offset in an attempt's log segments."""
 
     segment: int
     offset: int
@@ -51,8 +51,8 @@ def append(
     *,
     assignment_id: str,
     token: str,
-    place_before: tuple[int, int],
-    place_after: tuple[int, int],
+    offset_before: tuple[int, int],
+    offset_after: tuple[int, int],
     records: Sequence[LogRecord],
     bytes_max: int = limits.LOG_BYTES_PER_ATTEMPT_MAX,
 ) -> bool:
@@ -62,7 +62,7 @@ def append(
     ----------
     session : Session
     assignment_id, token : str
-    place_before, place_after : (segment, offset)
+    offset_before, offset_after : (segment, offset)
         Offsets before and after the piece. It is stored only if it begins at the stored offset.
     records : sequence of LogRecord
     bytes_max : int
@@ -76,7 +76,7 @@ def append(
     """
     before, after = (
         {"log_segment": segment, "log_offset": offset}
-        for segment, offset in (place_before, place_after)
+        for segment, offset in (offset_before, offset_after)
     )
     stream = streams.advance(session, assignment_id, token, before, after)
     if stream is None:

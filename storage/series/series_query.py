@@ -76,7 +76,7 @@ _HEADERS: Final = (
 )
 _NAMED: Final = _TABLE.name.in_(bindparam("names", expanding=True))
 NAMES_PER_STATEMENT: Final = 100
-"""Each with a place of its own to begin at: SQLite nests at most 1,000 conditions."""
+"""Each with a count of its own to begin at: SQLite nests at most 1,000 conditions."""
 _FROM: Final = _TABLE.last_step >= bindparam("from_step")
 _TO: Final = _TABLE.first_step <= bindparam("to_step")
 _CONSECUTIVE: Final = (
@@ -250,9 +250,9 @@ def _headers(
     if after is None:
         return map(_Chunk._make, _rows(session, statement, **values))
     found: list[_Chunk] = []
-    places = list(after.items())
-    for start in range(0, len(places), NAMES_PER_STATEMENT):
-        some = places[start : start + NAMES_PER_STATEMENT]
+    counts = list(after.items())
+    for start in range(0, len(counts), NAMES_PER_STATEMENT):
+        some = counts[start : start + NAMES_PER_STATEMENT]
         # No chunk that begins so far before a point can hold it.
         later = or_(*((_TABLE.name == name) & (_TABLE.seq > count - CHUNK) for name, count in some))
         found += map(_Chunk._make, _rows(session, statement.where(later), **values))

@@ -72,7 +72,7 @@ class StreamState:
     """Step of the last stored record: a script's line without a step is counted on from it."""
     points_dropped: int
     """Points beyond the limits of names and of points per job."""
-    places: dict[str, int]
+    offsets: dict[str, int]
     """Stored offset of each further source; sources without stored data have no entry."""
 
 
@@ -132,7 +132,7 @@ def state(session: Session, assignment_id: str) -> StreamState | None:
         next_line=lines or 0,
         last_step=stream.last_step,
         points_dropped=stream.points_dropped,
-        places=_places(session, assignment_id),
+        offsets=_offsets(session, assignment_id),
     )
 
 
@@ -161,8 +161,8 @@ def advance_events(
     )
 
 
-def _places(session: Session, assignment_id: str) -> dict[str, int]:
-    statement = select(StreamOffsetRow.source, StreamOffsetRow.place).where(
+def _offsets(session: Session, assignment_id: str) -> dict[str, int]:
+    statement = select(StreamOffsetRow.source, StreamOffsetRow.stored_offset).where(
         StreamOffsetRow.assignment_id == assignment_id
     )
     return {row[0]: row[1] for row in session.execute(statement) if row[1] != 0}
@@ -171,7 +171,7 @@ def _places(session: Session, assignment_id: str) -> dict[str, int]:
 def advance_source(
     session: Session, assignment_id: str, token: str, source: str, *, before: int, after: int
 ) -> Advanced | None:
-    """As :func:`advance`, for a source whose place is a row of its own.
+    """As :func:`advance`, for a source whose offset is a row of its own.
 
     The stream's row is locked first, as there.
     """
@@ -179,17 +179,17 @@ def advance_source(
     if stream is None:
         return None
     row = upsert(session, StreamOffsetRow).values(
-        assignment_id=assignment_id, source=source, place=0
+        assignment_id=assignment_id, source=source, stored_offset=0
     )
     write(session, row.on_conflict_do_nothing())
     at = (
         StreamOffsetRow.assignment_id == assignment_id,
         StreamOffsetRow.source == source,
-        StreamOffsetRow.place == before,
+        StreamOffsetRow.stored_offset == before,
     )
     return (
         stream
-        if changed(session, update(StreamOffsetRow).where(*at).values(place=after)) == 1
+        if changed(session, update(StreamOffsetRow).where(*at).values(stored_offset=after)) == 1
         else None
     )
 

@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 
 from tests.api.conftest import SCRIPT, Api, problem
 from tests.api.program import Program
-from tests.api.test_reading import ship_logs
+from tests.api.test_reading import upload_logs
 from tests.storage import scenes
 
 VARYING = {"x-request-id", "ratelimit", "date", "transfer-encoding"}
@@ -38,7 +38,7 @@ def said(program: Program, request: bytes) -> tuple[bytes, bytes]:
 
 def test_head_is_answered_as_get_is_without_the_body(api: Api) -> None:
     job = scenes.run(api.database)
-    ship_logs(api, job, (0, "stdout", "line\n" * 2000))
+    upload_logs(api, job, (0, "stdout", "line\n" * 2000))
     parts = ("", "/spec", "/events", "/logs", "/logs/download", "/metrics", "/attempts", "/none")
     addresses = ["/livez", "/readyz", "/metrics", "/openapi.json", "/docs", "/", "/v1/jobs"]
     for address in (*addresses, *(f"/v1/jobs/last{part}" for part in parts)):

@@ -16,7 +16,7 @@ from lockstep.domain.views import JobSeriesView, MetricsView, SeriesView, Severa
 from lockstep.storage.series import series_query
 from lockstep.storage.series.series_query import SeriesData
 from tests.api.conftest import Api, problem
-from tests.api.test_reading import record, ship_metrics
+from tests.api.test_reading import record, upload_metrics
 from tests.storage import scenes
 from tests.storage.raw_points import NAMES, Stored, check, plant, wanted
 
@@ -85,10 +85,10 @@ def test_a_follower_of_a_job_gets_new_points(api: Api) -> None:
         answer = api.http.get(f"/v1/jobs/{claim.job_id}/metrics", params=query)
         return MetricsView.model_validate_json(answer.content)
 
-    ship_metrics(api, claim, record(1), record(2))
+    upload_metrics(api, claim, record(1), record(2))
     first = ask()
     assert (first.complete, first.series[0].step) == (True, [1, 2])
-    ship_metrics(api, claim, record(3))
+    upload_metrics(api, claim, record(3))
     second = ask(first.cursor)
     assert (second.complete, second.series[0].step) == (False, [3])
     third = ask(second.cursor)
@@ -112,10 +112,10 @@ def test_a_follower_of_several_jobs_gets_new_points_of_each(api: Api) -> None:
             for job in view.jobs
         ]
 
-    ship_metrics(api, claim, record(1), record(2))
+    upload_metrics(api, claim, record(1), record(2))
     first = ask()
     assert new(first) == [(True, [1, 2]), (True, [])]
-    ship_metrics(api, claim, record(3))
+    upload_metrics(api, claim, record(3))
     cursors = ",".join(job.cursor for job in first.jobs)
     second = ask(since=cursors)
     assert new(second) == [(False, [3]), (False, [])]
@@ -138,7 +138,7 @@ def test_a_follower_of_several_jobs_gets_new_points_of_each(api: Api) -> None:
 
 def test_points_that_are_not_finite_are_counted_also_in_few_buckets(api: Api) -> None:
     claim = scenes.run(api.database)
-    ship_metrics(
+    upload_metrics(
         api,
         claim,
         *(
@@ -179,7 +179,7 @@ def test_an_answer_about_several_jobs_changes_its_tag_with_any_of_them(api: Api)
     same = api.http.get("/v1/series", params=query, headers={"If-None-Match": before})
     assert (same.status_code, same.content) == (304, b"")
     seen = {before}
-    ship_metrics(api, claim, record(1))
+    upload_metrics(api, claim, record(1))
     seen.add(tag())
     assert api.http.post(f"/v1/jobs/{other}/cancel").status_code == 202
     seen.add(tag())
@@ -241,12 +241,12 @@ def test_the_limits_of_one_answer_allow_a_page_of_twenty_runs() -> None:
 
 def test_numbers_that_json_has_no_word_for_have_names(api: Api) -> None:
     claim = scenes.run(api.database)
-    ship_metrics(
+    upload_metrics(
         api,
         claim,
         *(StepValues(step, 1.0, {"a": value}) for step, value in enumerate((1e300, -0.0, 1e-320))),
     )
-    ship_metrics(
+    upload_metrics(
         api, claim, *(StepValues(3, 1.0, {"a": float(value)}) for value in ("nan", "inf", "-inf"))
     )
     (found,) = api.http.get(f"/v1/jobs/{claim.job_id}/metrics").json()["series"]
@@ -295,7 +295,7 @@ def test_an_answer_is_computed_once_for_all_readers_and_each_new_point(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim = scenes.run(api.database)
-    ship_metrics(api, claim, record(1))
+    upload_metrics(api, claim, record(1))
     made = 0
     read = series_query.read_jobs
 
@@ -316,7 +316,7 @@ def test_an_answer_is_computed_once_for_all_readers_and_each_new_point(
     assert made == 2
     narrower = api.http.get(f"/v1/jobs/{claim.job_id}/metrics?from_step=2").json()
     assert (made, narrower["series"]) == (3, [])
-    ship_metrics(api, claim, record(2))
+    upload_metrics(api, claim, record(2))
     for address in addresses:
         assert '"count":2' in api.http.get(address).text
     assert made == 5

@@ -6,7 +6,7 @@ import gzip
 import json
 
 from tests.api.conftest import Api
-from tests.api.test_reading import record, ship_metrics
+from tests.api.test_reading import record, upload_metrics
 from tests.storage import scenes
 
 
@@ -18,7 +18,7 @@ def _raw(api: Api, address: str, accept: str) -> tuple[dict[str, str], bytes]:
 
 def test_a_chart_is_compressed_for_clients_that_accept_it(api: Api) -> None:
     claim = scenes.run(api.database)
-    ship_metrics(api, claim, *(record(step) for step in range(1, 3_000)))
+    upload_metrics(api, claim, *(record(step) for step in range(1, 3_000)))
     address = f"/v1/jobs/{claim.job_id}/metrics?max_points=1000"
     plain, body = _raw(api, address, "identity")
     packed, small = _raw(api, address, "br, gzip;q=0.8")

@@ -16,7 +16,7 @@ from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.tables import NodeRow
 from lockstep.storage.jobs import jobs
 from tests.api.conftest import SCRIPT, Api
-from tests.api.test_reading import record, ship_logs, ship_metrics
+from tests.api.test_reading import record, upload_logs, upload_metrics
 from tests.storage import scenes
 
 Held = dict[str, tuple[str, bytes]]
@@ -81,13 +81,16 @@ def story(api: Api) -> Iterator[tuple[str, Callable[[], Any]]]:
     (claim,) = started
     job = f"/v1/jobs/{job_id}"
     yield job, lambda: running(api, claim)
-    yield f"{job}/metrics", lambda: ship_metrics(api, claim, record(1, 3.0), record(2, 2.5))
-    yield f"{job}/metrics", lambda: ship_metrics(api, claim, record(2, 2.0))  # the same step again
+    yield f"{job}/metrics", lambda: upload_metrics(api, claim, record(1, 3.0), record(2, 2.5))
+    yield (
+        f"{job}/metrics",
+        lambda: upload_metrics(api, claim, record(2, 2.0)),
+    )  # the same step again
     yield (
         f"{job}/logs?tail=1",
-        lambda: ship_logs(api, claim, (0, "stdout", "one"), (1, "stderr", "two")),
+        lambda: upload_logs(api, claim, (0, "stdout", "one"), (1, "stderr", "two")),
     )
-    yield f"{job}/logs?tail=1", lambda: ship_logs(api, claim, (0, "stdout", "three"))
+    yield f"{job}/logs?tail=1", lambda: upload_logs(api, claim, (0, "stdout", "three"))
     yield f"{job}/checkpoints", lambda: publish(api, claim, 10)
     yield f"{job}/checkpoints", lambda: publish(api, claim, 20)
     yield f"{job}/checkpoints", lambda: prune(api, job_id)
@@ -161,7 +164,7 @@ def test_after_any_change_no_poller_gets_a_304(api: Api) -> None:
 def test_where_nothing_happens_every_poll_is_answered_without_a_body(unchanged_api: Api) -> None:
     api = unchanged_api
     claim = scenes.run(api.database)
-    ship_metrics(api, claim, record(1))
+    upload_metrics(api, claim, record(1))
     for address in (
         *addresses(claim.job_id),
         "/v1/jobs/last",

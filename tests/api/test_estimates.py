@@ -15,7 +15,7 @@ from lockstep.storage.db.clock import now
 from lockstep.storage.db.series_tables import SeriesLatestRow
 from lockstep.storage.jobs import jobs
 from tests.api.conftest import SCRIPT, TRAIN, Api
-from tests.api.test_reading import ship_metrics
+from tests.api.test_reading import upload_metrics
 from tests.storage import scenes
 
 BOTH = {**SCRIPT, "resources": {"gpus": 4}}
@@ -36,7 +36,7 @@ def report(api: Api, claim: Claim, *, step: int, samples_per_second: float) -> N
     with api.database.read_jobs() as session:
         at = now(session)
     values = {"throughput/samples_per_second": samples_per_second}
-    ship_metrics(api, claim, StepValues(step, at, values))
+    upload_metrics(api, claim, StepValues(step, at, values))
 
 
 def wait(api: Api, spec: dict[str, Any]) -> str:

@@ -24,7 +24,7 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.logs.log_pages import LogSelection
 from tests.api.conftest import Api, problem
 from tests.api.program import Program
-from tests.api.test_reading import ship_logs
+from tests.api.test_reading import upload_logs
 from tests.storage import scenes
 
 
@@ -48,7 +48,7 @@ def _lines(events: list[dict[str, str]]) -> list[str]:
 
 def _ended(api: Api, *lines: tuple[int, str, str]) -> Claim:
     claim = scenes.run(api.database)
-    ship_logs(api, claim, *lines)
+    upload_logs(api, claim, *lines)
     scenes.end(api.database, claim, Reason.SUCCEEDED)
     return claim
 
@@ -131,7 +131,7 @@ def test_the_cost_of_a_hundred_followers_is_that_of_one(
     api: Api,
 ) -> None:
     claim = scenes.run(api.database)
-    ship_logs(api, claim, (0, "stdout", "first"))
+    upload_logs(api, claim, (0, "stdout", "first"))
     watched = Watched(api.database)
 
     async def follow() -> None:
@@ -154,7 +154,7 @@ def test_the_cost_of_a_hundred_followers_is_that_of_one(
             await asyncio.sleep(0.005)
         assert {s.split("FROM ")[1].split()[0] for s in watched.statements} == {"progress", "jobs"}
         watched.statements.clear()
-        await asyncio.to_thread(ship_logs, api, claim, (0, "stdout", "second"))
+        await asyncio.to_thread(upload_logs, api, claim, (0, "stdout", "second"))
         came = await asyncio.gather(*waiting)
         assert {line for each in came for line in _lines(each)} == {"second"}
         assert len([s for s in watched.statements if "FROM log_totals" in s]) <= 2 * 2 + 1
@@ -195,7 +195,7 @@ def test_a_disconnect_does_not_cancel_the_read_of_another_reader(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim = scenes.run(api.database)
-    ship_logs(api, claim, (0, "stdout", "shared"))
+    upload_logs(api, claim, (0, "stdout", "shared"))
     go_on = threading.Event()
     read = ChangeStreams._read_portion
 
@@ -247,7 +247,7 @@ def test_a_real_connection_gets_lines_at_once_and_ends_with_the_service(
             events = iter(EventSource(response))
             assert next(events).id == "0.0"
             for text in ("one", "two"):
-                ship_logs(writer, claim, (0, "stdout", text))
+                upload_logs(writer, claim, (0, "stdout", text))
                 while (came := next(events)).event != "lines":
                     pass
                 assert [line["text"] for line in json.loads(came.data)["lines"]] == [text]
@@ -265,7 +265,7 @@ def test_a_real_connection_gets_lines_at_once_and_ends_with_the_service(
     with Client(program.url, program.token, say=lambda _line: None) as client:
         lines = client.logs(claim.job_id, follow=True, poll_seconds=0.05)
         came_by += [next(lines).text, next(lines).text]
-        ship_logs(writer, claim, (0, "stdout", "three"))
+        upload_logs(writer, claim, (0, "stdout", "three"))
         came_by.append(next(lines).text)
         scenes.end(database, claim, Reason.SUCCEEDED)
         came_by += [line.text for line in lines]

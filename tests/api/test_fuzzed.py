@@ -22,7 +22,7 @@ from schemathesis.transport import SerializationContext
 
 from lockstep.domain.life.outcomes import Reason
 from tests.api.conftest import TOKEN, Api
-from tests.api.test_reading import record, ship_logs, ship_metrics
+from tests.api.test_reading import record, upload_logs, upload_metrics
 from tests.storage import scenes
 
 BEYOND_A_SCHEMA = ("submitJob", "planJob", "putUpload", "getJobLogs", "followJobLogs", "getSeries")
@@ -83,8 +83,8 @@ def populate(api: Api) -> None:
     The node has the name of the examples.
     """
     ended = scenes.run(api.database)
-    ship_metrics(api, ended, record(1), record(2, float("nan")))
-    ship_logs(api, ended, (0, "stdout", "größe"), (1, "stderr", "two"))
+    upload_metrics(api, ended, record(1), record(2, float("nan")))
+    upload_logs(api, ended, (0, "stdout", "größe"), (1, "stderr", "two"))
     scenes.end(api.database, ended, Reason.USER_ERROR, rank=1, exception="ValueError: no")
     scenes.start(api.database, scenes.submit(api.database), devices=(2, 3))
     api.register("gpu-a")

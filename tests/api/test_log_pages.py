@@ -18,7 +18,7 @@ from tests.storage import scenes
 START = 1_790_000_000.0
 
 
-def ship(api: Api, claim: Claim, texts: list[str]) -> None:
+def upload(api: Api, claim: Claim, texts: list[str]) -> None:
     """Store one line per second, of two ranks in turn."""
     with api.database.series() as session:
         found = streams.state(session, claim.assignment_id)
@@ -28,8 +28,8 @@ def ship(api: Api, claim: Claim, texts: list[str]) -> None:
             session,
             assignment_id=claim.assignment_id,
             token=claim.token,
-            place_before=(0, found.log_offset),
-            place_after=(0, found.log_offset + 1),
+            offset_before=(0, found.log_offset),
+            offset_after=(0, found.log_offset + 1),
             records=[
                 LogRecord(time=START + first + index, rank=index % 2, stream="stdout", text=text)
                 for index, text in enumerate(texts)
@@ -40,7 +40,7 @@ def ship(api: Api, claim: Claim, texts: list[str]) -> None:
 @pytest.fixture
 def claim(api: Api) -> Claim:
     claim = scenes.run(api.database)
-    ship(api, claim, [f"line {n}" for n in range(1000)])
+    upload(api, claim, [f"line {n}" for n in range(1000)])
     return claim
 
 
@@ -88,7 +88,7 @@ def test_the_whole_log_is_one_named_file_with_filters(
 ) -> None:
     monkeypatch.setattr(routes, "DOWNLOAD_LINES", 64)
     address = f"/v1/jobs/{claim.job_id}/logs/download"
-    ship(api, claim, ["\x1b[32mgrün\x1b[0m", ""])
+    upload(api, claim, ["\x1b[32mgrün\x1b[0m", ""])
     answer = api.http.get(address)
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
     assert (
@@ -110,7 +110,7 @@ def test_a_download_of_a_growing_log_ends_at_the_requested_moment(
     page = routes.log_pages.page
 
     def grows(*asked: object, **options: object) -> object:
-        ship(api, claim, ["more"] * 150)
+        upload(api, claim, ["more"] * 150)
         return page(*asked, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(routes.log_pages, "page", grows)

@@ -26,7 +26,7 @@ from tests.storage import scenes
 START = 1_790_000_000.0
 
 
-def ship_metrics(api: Api, claim: Claim, *records: StepValues) -> None:
+def upload_metrics(api: Api, claim: Claim, *records: StepValues) -> None:
     with api.database.series() as session:
         found = streams.state(session, claim.assignment_id)
         assert found is not None
@@ -41,7 +41,7 @@ def ship_metrics(api: Api, claim: Claim, *records: StepValues) -> None:
         )
 
 
-def ship_logs(api: Api, claim: Claim, *lines: tuple[int, str, str]) -> None:
+def upload_logs(api: Api, claim: Claim, *lines: tuple[int, str, str]) -> None:
     with api.database.series() as session:
         found = streams.state(session, claim.assignment_id)
         assert found is not None
@@ -49,13 +49,13 @@ def ship_logs(api: Api, claim: Claim, *lines: tuple[int, str, str]) -> None:
             LogRecord(time=START, rank=rank, stream=stream, text=text)
             for rank, stream, text in lines
         ]
-        place = (found.log_segment, found.log_offset)
+        before = (found.log_segment, found.log_offset)
         assert logs.append(
             session,
             assignment_id=claim.assignment_id,
             token=claim.token,
-            place_before=place,
-            place_after=(place[0], place[1] + 100),
+            offset_before=before,
+            offset_after=(before[0], before[1] + 100),
             records=records,
         )
 
@@ -67,7 +67,7 @@ def record(step: int, loss: float = 2.5, **values: float) -> StepValues:
 
 def test_a_running_job_shows_attempt_progress_and_remaining_time(api: Api) -> None:
     claim = scenes.run(api.database)  # 20 steps of 64 samples
-    ship_metrics(
+    upload_metrics(
         api,
         claim,
         *(
@@ -94,7 +94,7 @@ def test_a_running_job_shows_attempt_progress_and_remaining_time(api: Api) -> No
 def test_a_job_that_succeeded_shows_its_last_step_though_points_are_missing(api: Api) -> None:
     """A restored backup does not have them."""
     claim = scenes.run(api.database)  # 20 steps
-    ship_metrics(api, claim, record(12))
+    upload_metrics(api, claim, record(12))
     scenes.end(api.database, claim, Reason.SUCCEEDED, last_step=20)
     progress = api.http.get(f"/v1/jobs/{claim.job_id}").json()["progress"]
     assert (progress["step"], progress["fraction"], progress["samples"]) == (20, 1.0, 20 * 64)
@@ -102,13 +102,13 @@ def test_a_job_that_succeeded_shows_its_last_step_though_points_are_missing(api:
 
 def test_without_a_throughput_the_mean_speed_gives_the_remaining_time(api: Api) -> None:
     claim = scenes.run(api.database)
-    ship_metrics(api, claim, record(1), record(11))
+    upload_metrics(api, claim, record(1), record(11))
     assert api.http.get("/v1/jobs/last").json()["progress"]["eta_seconds"] == pytest.approx(9.0)
 
 
 def test_a_value_that_is_not_finite_is_a_string(api: Api) -> None:
     claim = scenes.run(api.database)
-    ship_metrics(api, claim, record(1, math.nan, throughput__samples_per_second=math.inf))
+    upload_metrics(api, claim, record(1, math.nan, throughput__samples_per_second=math.inf))
     latest = api.http.get("/v1/jobs/last").json()["progress"]["latest"]
     assert latest == {"train/loss": "NaN", "throughput/samples_per_second": "Infinity"}
 
@@ -160,9 +160,9 @@ def test_every_change_that_shows_changes_the_tag(api: Api, what: str) -> None:
         address = f"/v1/jobs/{api.job_id()}"
     tag = api.http.get(address).headers["etag"]
     if what == "points":
-        ship_metrics(api, claim, record(1))
+        upload_metrics(api, claim, record(1))
     elif what == "lines":
-        ship_logs(api, claim, (0, "stdout", "hello"))
+        upload_logs(api, claim, (0, "stdout", "hello"))
     elif what == "state":
         scenes.end(api.database, claim, Reason.SUCCEEDED)
     elif what == "intent":
@@ -295,7 +295,7 @@ def test_the_queue_goes_by_priority_then_age(api: Api) -> None:
 
 def test_metrics_are_read_back_as_they_were_written(api: Api) -> None:
     claim = scenes.run(api.database)
-    ship_metrics(api, claim, record(1, 3.0), record(2, math.inf), record(3, 2.0, train__lr=0.1))
+    upload_metrics(api, claim, record(1, 3.0), record(2, math.inf), record(3, 2.0, train__lr=0.1))
     answer = api.http.get(f"/v1/jobs/{claim.job_id}/metrics")
     assert answer.json()["job_id"] == claim.job_id
     loss = next(found for found in answer.json()["series"] if found["name"] == "train/loss")
@@ -311,7 +311,7 @@ def test_metrics_are_read_back_as_they_were_written(api: Api) -> None:
 
 def test_metrics_are_chosen_by_name_and_step_and_reduced(api: Api) -> None:
     claim = scenes.run(api.database)
-    ship_metrics(
+    upload_metrics(
         api,
         claim,
         *(record(step, float(step), train__lr=0.1, eval__loss=1.0) for step in range(1, 101)),
@@ -338,7 +338,7 @@ def test_metrics_are_chosen_by_name_and_step_and_reduced(api: Api) -> None:
 
 def test_logs_are_read_in_pages_and_marked_when_complete(api: Api) -> None:
     claim = scenes.run(api.database)
-    ship_logs(api, claim, *((n % 2, "stdout", f"line {n}") for n in range(5)))
+    upload_logs(api, claim, *((n % 2, "stdout", f"line {n}") for n in range(5)))
     address = f"/v1/jobs/{claim.job_id}/logs"
     first = api.http.get(address, params={"limit": 3}).json()
     rest = api.http.get(address, params={"cursor": first["next_cursor"]}).json()
@@ -347,7 +347,7 @@ def test_logs_are_read_in_pages_and_marked_when_complete(api: Api) -> None:
     ]
     assert [line["line"] for line in first["lines"] + rest["lines"]] == list(range(5))
     assert not rest["complete"]
-    ship_logs(api, claim, (0, "stderr", "the last words"))
+    upload_logs(api, claim, (0, "stderr", "the last words"))
     scenes.end(api.database, claim, Reason.USER_ERROR)
     last = api.http.get(address, params={"cursor": rest["next_cursor"]}).json()
     assert [(line["text"], line["rank"], line["stream"]) for line in last["lines"]] == [
@@ -358,7 +358,7 @@ def test_logs_are_read_in_pages_and_marked_when_complete(api: Api) -> None:
 
 def test_logs_are_chosen_by_rank_stream_text_and_end(api: Api) -> None:
     claim = scenes.run(api.database)
-    ship_logs(
+    upload_logs(
         api,
         claim,
         (0, "stdout", "alpha"),
@@ -380,7 +380,7 @@ def test_logs_are_chosen_by_rank_stream_text_and_end(api: Api) -> None:
 
 def test_logs_come_as_plain_text_for_a_pipe(api: Api) -> None:
     claim = scenes.run(api.database)
-    ship_logs(api, claim, (0, "stdout", "größe"), (1, "stdout", ""), (0, "stdout", "end"))
+    upload_logs(api, claim, (0, "stdout", "größe"), (1, "stdout", ""), (0, "stdout", "end"))
     answer = api.http.get(f"/v1/jobs/{claim.job_id}/logs", headers={"Accept": "text/plain"})
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
     assert answer.content.decode() == "größe\n\nend\n"

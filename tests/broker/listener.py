@@ -20,7 +20,7 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-class Beats:
+class Heartbeats:
     def __init__(self) -> None:
         self.ending = threading.Event()
         self.thread = threading.Thread(target=self.run, daemon=True)
@@ -30,7 +30,7 @@ class Beats:
 
     def run(self) -> None:
         while not self.ending.wait(0.1):
-            say("beat")
+            say("heartbeat")
         say("supervisor ended")
 
     def ask_stop(self) -> None:
@@ -58,9 +58,9 @@ def start(assignment_id: str) -> None:
 
 consume(
     app,
-    Beats(),
+    Heartbeats(),
     name="listener@test",
     threads=1,
     end_seconds=lambda: 5.0,
-    watchdog=Watchdog("beats"),
+    watchdog=Watchdog("heartbeats"),
 )

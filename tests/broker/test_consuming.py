@@ -43,9 +43,13 @@ class Listener:
 
         until(heard, seconds, "a notification")
 
-    def beats_on(self, seconds: float = 60.0) -> None:
-        before = self.lines("beat")
-        until(lambda: self.lines("beat") >= before + 5, seconds, "five beats of the supervisor")
+    def wait_for_heartbeats(self, seconds: float = 60.0) -> None:
+        before = self.lines("heartbeat")
+        until(
+            lambda: self.lines("heartbeat") >= before + 5,
+            seconds,
+            "five heartbeats of the supervisor",
+        )
 
     def end(self) -> float:
         """Send SIGTERM and return the seconds until the end."""
@@ -97,7 +101,7 @@ def test_notifications_arrive_soon_after_each_restart_of_a_killed_broker(
     listener.hears(publisher, 60)
     for _cycle in range(4):  # with acknowledgements, a third would lose some
         broker.kill()
-        listener.beats_on()
+        listener.wait_for_heartbeats()
         broker.start()
         listener.hears(publisher, BACK_SECONDS)
 
@@ -107,7 +111,7 @@ def test_a_notification_arrives_soon_after_a_frozen_broker_resumes(
 ) -> None:
     listener.hears(publisher, 60)
     broker.freeze()
-    listener.beats_on()
+    listener.wait_for_heartbeats()
     time.sleep(
         3
         # long enough that the publisher has given up, and that the consumer is in the middle of a
@@ -145,7 +149,7 @@ def test_the_supervisor_works_without_broker_and_connects_to_a_late_one(
         listener = Listener(broker.url, tmp_path / "out")
         publisher = Publisher(broker.url)
         try:
-            until(lambda: listener.lines("beat") > 10, 60, "beats without a broker")
+            until(lambda: listener.lines("heartbeat") > 10, 60, "heartbeats without a broker")
             broker.start()
             listener.hears(publisher, BACK_SECONDS)
             assert listener.end() < END_SECONDS_MAX
@@ -167,7 +171,7 @@ def test_sigterm_ends_in_order_in_any_state_of_the_broker(
 ) -> None:
     listener.hears(publisher, 60)
     broker.kill() if fault == "away" else broker.freeze()
-    listener.beats_on()
+    listener.wait_for_heartbeats()
     assert listener.end() < END_SECONDS_MAX
     assert listener.lines("supervisor ended") == 1
 

@@ -190,7 +190,7 @@ def test_a_burst_of_dropped_messages_is_logged_once_and_beside_the_supervisor(
     client.lpush(KEY, *[b"\0"] * 500)
     listener.hears(publisher, 20)
     assert listener.out.read_text().count(DROPPED) <= before + 1
-    listener.beats_on(10.0)
+    listener.wait_for_heartbeats(10.0)
 
 
 def test_a_consumer_outlives_keys_of_another_type(listening: Any) -> None:

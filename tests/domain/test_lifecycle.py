@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.domain.life.lifecycle import STEPS, TERMINAL, JobState
+from lockstep.domain.life.lifecycle import TERMINAL, TRANSITIONS, JobState
 
 Q, S, R = JobState.QUEUED, JobState.STARTING, JobState.RUNNING
 OK, BAD, OFF = JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED
@@ -17,7 +17,11 @@ LEGAL = {
 
 
 def _changes() -> set[tuple[JobState, JobState]]:
-    return {(source, step.target) for step in STEPS.values() for source in step.sources}
+    return {
+        (source, transition.target)
+        for transition in TRANSITIONS.values()
+        for source in transition.sources
+    }
 
 
 def test_exactly_the_designs_changes_are_legal() -> None:
@@ -51,7 +55,7 @@ def test_no_step_leaves_a_job_where_it_was() -> None:
     assert not {(source, target) for source, target in _changes() if source is target}
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", TRANSITIONS)
 def test_every_transition_has_a_cause(name: str) -> None:
-    assert len(STEPS[name].cause.split()) >= 4
-    assert STEPS[name].sources
+    assert len(TRANSITIONS[name].cause.split()) >= 4
+    assert TRANSITIONS[name].sources

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from lockstep.domain.life.lifecycle import STEPS, TERMINAL, JobState
+from lockstep.domain.life.lifecycle import TERMINAL, TRANSITIONS, JobState
 from lockstep.domain.life.outcomes import RULES, Outcome, Reason, RetryClass
 from lockstep.domain.life.retrying import AttemptEnd, AttemptHistory, JobDecision, judge
 from lockstep.domain.spec.job import JobSpec
@@ -68,34 +68,34 @@ def verdict(
 def test_a_job_with_retries_left(name: str) -> None:
     step, _, charged = TABLE[name]
     found = verdict(name)
-    assert (found.step, found.charged) == (step, charged)
+    assert (found.transition, found.charged) == (step, charged)
 
 
 @pytest.mark.parametrize("name", TABLE)
 def test_a_job_without_retries_left(name: str) -> None:
     _, step, charged = TABLE[name]
     found = verdict(name, AttemptHistory(charged=3))
-    assert (found.step, found.charged) == (step, charged)
+    assert (found.transition, found.charged) == (step, charged)
 
 
 @pytest.mark.parametrize("name", sorted(set(TABLE) - {"succeeded"}))
 def test_a_requested_cancel_wins_over_every_end_but_success(name: str) -> None:
     found = verdict(name, cancel_requested=True)
-    assert (found.step, found.charged) == ("cancel", False)
+    assert (found.transition, found.charged) == ("cancel", False)
 
 
 def test_a_cancel_does_not_undo_a_success() -> None:
-    assert verdict("succeeded", cancel_requested=True).step == "succeed"
+    assert verdict("succeeded", cancel_requested=True).transition == "succeed"
 
 
 def test_retry_max_counts_retries_after_the_first_attempt() -> None:
-    steps = [verdict("lost", AttemptHistory(charged=n), retries_max=2).step for n in range(4)]
+    steps = [verdict("lost", AttemptHistory(charged=n), retries_max=2).transition for n in range(4)]
     assert steps == ["requeue", "requeue", "fail", "fail"]
 
 
 def test_a_job_without_retries_survives_a_restart_of_the_service() -> None:
-    assert verdict("lost", retries_max=0).step == "fail"
-    assert verdict("shutdown", retries_max=0).step == "requeue"
+    assert verdict("lost", retries_max=0).transition == "fail"
+    assert verdict("shutdown", retries_max=0).transition == "requeue"
 
 
 @pytest.mark.parametrize("reason", Reason)
@@ -103,7 +103,7 @@ def test_a_verdict_is_a_step_that_a_running_job_can_take(reason: Reason) -> None
     for charged in (0, 99):
         for cancel in (False, True):
             found = verdict(reason.value, AttemptHistory(charged=charged), cancel_requested=cancel)
-            assert JobState.RUNNING in STEPS[found.step].sources
+            assert JobState.RUNNING in TRANSITIONS[found.transition].sources
 
 
 @pytest.mark.parametrize("reason", Reason)

@@ -83,7 +83,7 @@ def test_micro_batches_hold_every_sample_once_and_in_order(
     batch: int, micro: int, world: int
 ) -> None:
     micro_batches = [
-        slot for rank in range(world) for slot in plan(batch, micro, world).micro_batches(rank)
+        each for rank in range(world) for each in plan(batch, micro, world).micro_batches(rank)
     ]
     assert [index for start, stop in micro_batches for index in range(start, stop)] == list(
         range(batch)
@@ -102,11 +102,11 @@ def test_micro_batches_of_a_rank_differ_by_at_most_one_sample(
 
 @given(BATCH, MICRO, WORLD)
 def test_shards_of_ranks_differ_by_at_most_one_sample(batch: int, micro: int, world: int) -> None:
-    shares = [
+    shards = [
         sum(stop - start for start, stop in plan(batch, micro, world).micro_batches(rank))
         for rank in range(world)
     ]
-    assert shares == dealt(batch, world)
+    assert shards == dealt(batch, world)
 
 
 @given(BATCH, st.integers(1, 300), MICRO, WORLD)
@@ -210,7 +210,7 @@ def test_a_batch_is_refused_exactly_when_some_rank_would_get_nothing(size: int, 
 
 
 def test_accumulation_beyond_the_limit_is_refused() -> None:
-    batch = {"size": limits.PLAN_SLOTS_MAX + 1, "micro_size": 1}
+    batch = {"size": limits.ACCUMULATION_STEPS_MAX + 1, "micro_size": 1}
     with pytest.raises(LockstepError, match="more than 1000000 accumulation steps") as caught:
         read_spec(changed(train_document(), "/train/batch", batch))
     assert caught.value.fields[0].pointer == "/train/batch/micro_size"

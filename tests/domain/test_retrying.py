@@ -61,7 +61,7 @@ class Job:
     def fail_until_it_ends(self, reason: Reason, **fields: Any) -> int:
         """Return the number of attempts until the end."""
         for count in range(1, 10 * ATTEMPTS_MAX):
-            if self.end(reason, **fields).step != "requeue":
+            if self.end(reason, **fields).transition != "requeue":
                 return count
         raise AssertionError("it goes on for ever")
 
@@ -74,9 +74,9 @@ class Job:
 def test_progress_since_the_last_failure_starts_the_count_afresh(reason: Reason) -> None:
     job = Job(retries_max=1)
     for day in range(1, 8):
-        assert job.end(reason, reached=100 * day).step == "requeue"
+        assert job.end(reason, reached=100 * day).transition == "requeue"
         assert job.record.charged == 1
-    assert job.end(reason, reached=700).step == "fail"
+    assert job.end(reason, reached=700).transition == "fail"
 
 
 def test_failing_between_the_same_two_checkpoints_uses_up_the_budget() -> None:
@@ -86,7 +86,9 @@ def test_failing_between_the_same_two_checkpoints_uses_up_the_budget() -> None:
 
 def test_completed_steps_that_no_checkpoint_kept_are_no_progress() -> None:
     job = Job(retries_max=2)
-    verdicts = [job.end(Reason.KILLED, reached=50, last_step=last).step for last in (60, 70, 80)]
+    verdicts = [
+        job.end(Reason.KILLED, reached=50, last_step=last).transition for last in (60, 70, 80)
+    ]
     assert verdicts == ["requeue", "requeue", "fail"]
 
 
@@ -101,7 +103,7 @@ def test_each_retry_states_the_remaining_budget_and_why_it_was_reset() -> None:
         "retry 3 of 3 without progress since step 2",
     ]
     last = job.end(Reason.KILLED, reached=2)
-    assert (last.step, last.explanation) == ("fail", "")
+    assert (last.transition, last.explanation) == ("fail", "")
     assert last.note == (
         "4 attempts in a row got no further than step 2, and retry.max is 3; 1 of the 5 attempts "
         "is not counted, because progress resets the count and ends such as a preemption are "
@@ -119,15 +121,15 @@ def test_an_uncounted_retry_is_marked() -> None:
 
 def test_progress_before_a_shutdown_counts_for_the_failure_after_it() -> None:
     job = Job(retries_max=1)
-    assert job.end(Reason.KILLED, reached=50).step == "requeue"
-    assert job.end(Reason.SHUTDOWN, reached=90).step == "requeue"
-    assert job.end(Reason.KILLED, reached=90).step == "requeue"
-    assert job.end(Reason.KILLED, reached=90).step == "fail"
+    assert job.end(Reason.KILLED, reached=50).transition == "requeue"
+    assert job.end(Reason.SHUTDOWN, reached=90).transition == "requeue"
+    assert job.end(Reason.KILLED, reached=90).transition == "requeue"
+    assert job.end(Reason.KILLED, reached=90).transition == "fail"
 
 
 def test_reaching_a_step_again_after_an_earlier_checkpoint_is_no_progress() -> None:
     job = Job(retries_max=2)
-    steps = [job.end(Reason.KILLED, reached=reached).step for reached in (100, 50, 100)]
+    steps = [job.end(Reason.KILLED, reached=reached).transition for reached in (100, 50, 100)]
     assert steps == ["requeue", "requeue", "fail"]
 
 
@@ -149,7 +151,7 @@ def test_a_job_ends_exactly_when_so_many_counted_attempts_got_no_further(
         spinning = 1 if reached > furthest or ran_seconds >= LONG_SECONDS else spinning + 1
         furthest = max(furthest, reached)
         used_up = since > retries_max if RULES[reason].charged else spinning >= FRUITLESS_MAX
-        assert (found.step == "fail") == used_up
+        assert (found.transition == "fail") == used_up
         assert bool(found.note) == used_up
         if used_up:
             return
@@ -159,7 +161,7 @@ def test_a_job_ends_exactly_when_so_many_counted_attempts_got_no_further(
 def test_uncounted_ends_never_use_up_the_budget(history: list[tuple[Reason, int]]) -> None:
     job = Job(retries_max=0)
     for reason, reached in history:
-        assert job.end(reason, reached=reached).step == "requeue"
+        assert job.end(reason, reached=reached).transition == "requeue"
     assert job.record.charged == 0
 
 
@@ -186,7 +188,7 @@ def test_short_attempts_wait_longer_each_time() -> None:
 def test_a_service_that_restarts_once_an_hour_never_ends_a_job() -> None:
     job = Job()
     assert all(
-        job.end(Reason.SHUTDOWN, ran_seconds=3_600).step == "requeue"
+        job.end(Reason.SHUTDOWN, ran_seconds=3_600).transition == "requeue"
         for _ in range(ATTEMPTS_MAX - 1)
     )
 
@@ -195,8 +197,8 @@ def test_a_service_that_restarts_once_an_hour_never_ends_a_job() -> None:
 def test_retries_are_bounded_even_with_permanent_progress(reason: Reason) -> None:
     job = Job()
     for number in range(1, ATTEMPTS_MAX):
-        assert job.end(reason, reached=number).step == "requeue"
-    assert job.end(reason, reached=ATTEMPTS_MAX).step == "fail"
+        assert job.end(reason, reached=number).transition == "requeue"
+    assert job.end(reason, reached=ATTEMPTS_MAX).transition == "fail"
 
 
 # -- the job's own fault
@@ -206,7 +208,8 @@ def test_retries_are_bounded_even_with_permanent_progress(reason: Reason) -> Non
 def test_three_failures_after_one_step_on_three_nodes_end_the_job() -> None:
     job = Job(retries_max=100)
     steps = [
-        job.end(Reason.HOST_OUT_OF_MEMORY, node=node, last_step=7).step for node in ("a", "b", "c")
+        job.end(Reason.HOST_OUT_OF_MEMORY, node=node, last_step=7).transition
+        for node in ("a", "b", "c")
     ]
     assert steps == ["requeue", "requeue", "fail"]
     assert job.last is not None
@@ -228,15 +231,15 @@ def test_other_failures_on_several_nodes_are_retried(
 ) -> None:
     job = Job(retries_max=100)
     for node, last_step in failures:
-        assert job.end(Reason.LOST, node=node, last_step=last_step).step == "requeue"
+        assert job.end(Reason.LOST, node=node, last_step=last_step).transition == "requeue"
 
 
 def test_a_shutdown_between_them_neither_counts_nor_hides_the_three_failures() -> None:
     job = Job(retries_max=100)
     for node in ("a", "b"):
         job.end(Reason.KILLED, node=node, last_step=7)
-        assert job.end(Reason.SHUTDOWN, node="z", last_step=7).step == "requeue"
-    assert job.end(Reason.KILLED, node="c", last_step=7).step == "fail"
+        assert job.end(Reason.SHUTDOWN, node="z", last_step=7).transition == "requeue"
+    assert job.end(Reason.KILLED, node="c", last_step=7).transition == "fail"
 
 
 def test_three_nodes_is_the_rule() -> None:
@@ -249,12 +252,12 @@ def test_three_nodes_is_the_rule() -> None:
 
 def test_out_of_memory_is_retried_uncharged_with_half_the_micro_batch() -> None:
     found = Job(retries_max=0).end(Reason.OUT_OF_MEMORY, can_halve=True)
-    assert (found.step, found.halve, found.charged) == ("requeue", True, False)
+    assert (found.transition, found.halve, found.charged) == ("requeue", True, False)
 
 
 def test_lack_of_memory_at_one_sample_or_in_a_script_is_final() -> None:
     found = Job().end(Reason.OUT_OF_MEMORY, can_halve=False)
-    assert (found.step, found.halve) == ("fail", False)
+    assert (found.transition, found.halve) == ("fail", False)
 
 
 @pytest.mark.parametrize("reason", sorted(set(Reason) - {Reason.OUT_OF_MEMORY}))

@@ -291,7 +291,7 @@ class Life(RuleBasedStateMachine):
             taken = scheduler_lease.take(session, f"dead-{self.now}", ttl_seconds=HOLD_SECONDS)
         must(taken != self.model.cycle_is_held(self.now), "one pass at a time", taken)
         if taken:
-            self.model.pass_held_until = self.now + HOLD_SECONDS
+            self.model.cycle_held_until = self.now + HOLD_SECONDS
 
     # -- time
     # ----------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ CAUSE_SECONDS: Final = 10.0
 """Limit, beside a lease, for a cause from another node if a node of a gang only lost its peers."""
 
 FINAL: Final = frozenset({"succeeded", "failed", "cancelled"})
-STEPS: Final = {
+TRANSITIONS: Final = {
     "placed": ({"queued"}, "starting"),
     "running": ({"starting"}, "running"),
     "succeeded": ({"running"}, "succeeded"),
@@ -110,8 +110,8 @@ class Model:
         self.parts: dict[str, Part] = {}
         self.seen_at: dict[str, float] = {}
         """Time of each node's last heartbeat."""
-        self.pass_ended_at: float | None = None
-        self.pass_held_until = 0.0
+        self.cycle_ended_at: float | None = None
+        self.cycle_held_until = 0.0
         self.may_place = False
         """True if a cycle ran since the last check."""
         self._last_event = 0
@@ -256,7 +256,7 @@ class Model:
 
         A hold from before the clock was set back delays no scheduler.
         """
-        return at < self.pass_held_until <= at + 2 * HOLD_SECONDS
+        return at < self.cycle_held_until <= at + 2 * HOLD_SECONDS
 
     def cycle_begins(self, at: float) -> bool:
         """Return True if the cycle may run.
@@ -270,7 +270,7 @@ class Model:
                 part.live and part.lease_until > at + LEASE_SECONDS + HEARTBEAT_SECONDS
             ):  # the clock was set back
                 part.lease_until = at + LEASE_SECONDS
-        if self.pass_ended_at is not None and at - self.pass_ended_at > OUTAGE_SECONDS:
+        if self.cycle_ended_at is not None and at - self.cycle_ended_at > OUTAGE_SECONDS:
             for part in self.parts.values():
                 if part.live:
                     part.lease_until = max(part.lease_until, at + LEASE_SECONDS)
@@ -309,7 +309,7 @@ class Model:
             self._end_attempt(job, part.said)
 
     def cycle_ends(self, at: float) -> None:
-        self.pass_ended_at, self.pass_held_until = at, 0.0
+        self.cycle_ended_at, self.cycle_held_until = at, 0.0
 
     # -- invariants
     # -----------------------------------------------------------------------------------------
@@ -345,10 +345,10 @@ class Model:
             if event.id <= self._last_event:
                 continue
             self._last_event = event.id
-            if event.kind not in STEPS:
+            if event.kind not in TRANSITIONS:
                 continue
             job = self.jobs[event.job]
-            sources, target = STEPS[event.kind]
+            sources, target = TRANSITIONS[event.kind]
             must(job.state not in FINAL, "P5: terminal is final", job, event)
             must(job.state in sources, "a step is taken from where it may be", job, event)
             if job.expected:

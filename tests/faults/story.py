@@ -119,7 +119,7 @@ class Agent:
         self.supervisor = Supervisor(
             settings,
             heartbeats=database,
-            shipping=database,
+            uploads=database,
             blobs=BlobStore(settings.store),
             devices=[DeviceInfo(index, "cpu", "cpu") for index in range(2)],
             version="1",

@@ -39,12 +39,12 @@ NOT_TOLD: Final = {
     "scheduler.cycle._quarantine": "the story's node is a good one",
     "scheduler.cycle.settle": "gangs are told by the model",
     "worker.agent.peers": "likewise",
-    "worker.upload.shipper.is_open": (
+    "worker.upload.uploader.is_open": (
         "a stream is looked at only after a refused append: lost answers make it so"
     ),
     "worker.agent.supervisor._claim_again": "no backup is restored in the story",
-    "worker.upload.reporting._report_missing_points": "likewise",
-    "worker.upload.reporting._report_save_time": "the story's launcher measures no save",
+    "worker.upload.events._report_missing_points": "likewise",
+    "worker.upload.events._report_save_time": "the story's launcher measures no save",
     "worker.agent.supervisor._leave": "the agent is not stopped in the story",
 }
 

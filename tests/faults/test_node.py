@@ -182,10 +182,10 @@ def refused(home: Path, job_id: str) -> bool:
                 ),
             ]
         with database.series() as session:
-            place = streams.state(session, assignment)
-            assert place is not None
+            state = streams.state(session, assignment)
+            assert state is not None
             piece = {"assignment_id": assignment, "token": token}
-            before = place.metrics_offset
+            before = state.metrics_offset
             told.append(
                 series.append(
                     session, **piece, offset_before=before, offset_after=before + 1, records=[]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.domain.life.lifecycle import STEPS
+from lockstep.domain.life.lifecycle import TRANSITIONS
 from lockstep.domain.life.outcomes import Reason
 
 ROOT = Path(__file__).parents[2]
@@ -53,7 +53,9 @@ def test_the_diagram_has_an_arrow_for_every_step_and_source(page: str) -> None:
     text = (ROOT / "docs" / page).read_text()
     arrows = set(re.findall(r"^    (\w+) --> (\w+): (\w+)$", text, re.MULTILINE))
     assert arrows == {
-        (source, step.target, name) for name, step in STEPS.items() for source in step.sources
+        (source, transition.target, name)
+        for name, transition in TRANSITIONS.items()
+        for source in transition.sources
     }
 
 

@@ -82,7 +82,7 @@ def test_an_agent_is_healthy_while_its_heartbeats_arrive(url: str, tmp_path: Pat
     health = HealthFile(tmp_path, valid_seconds=60.0)
     missing = f"the agent has made no heartbeat yet: {tmp_path}/.health is not there\n"
     assert check("agent", url, LOCKSTEP_NODE_DIR=str(tmp_path)) == (1, missing)
-    health.beat()
+    health.note_heartbeat()
     assert check("agent", url, LOCKSTEP_NODE_DIR=str(tmp_path)) == (0, "")
     for years, reason in (
         (-1, r"the last heartbeat was 315\d+ s ago; at most 60 s are expected\n"),
@@ -93,7 +93,7 @@ def test_an_agent_is_healthy_while_its_heartbeats_arrive(url: str, tmp_path: Pat
         code, said = check("agent", url, LOCKSTEP_NODE_DIR=str(tmp_path))
         assert code == 1
         assert re.fullmatch(reason, said, re.DOTALL), said
-    health.beat()
+    health.note_heartbeat()
     assert check("agent", url, LOCKSTEP_NODE_DIR=str(tmp_path)) == (0, "")
     health.remove()
     assert check("agent", url, LOCKSTEP_NODE_DIR=str(tmp_path)) == (1, missing)
@@ -106,7 +106,7 @@ def test_the_check_of_an_agent_needs_only_the_standard_library(
 
     With an empty environment there is no database.
     """
-    HealthFile(tmp_path, valid_seconds=60.0).beat()
+    HealthFile(tmp_path, valid_seconds=60.0).note_heartbeat()
     argv = [sys.executable, "-I", "-S", str(SCRIPT), "agent"]
     done = subprocess.run(
         argv, env={"LOCKSTEP_NODE_DIR": str(tmp_path)}, capture_output=True, text=True, check=False

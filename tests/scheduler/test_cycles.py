@@ -202,11 +202,11 @@ def test_a_notification_during_a_cycle_starts_another(
 ) -> None:
     decide = place
 
-    def rung_meanwhile(*args: object, **options: object) -> object:
+    def notified_meanwhile(*args: object, **options: object) -> object:
         world.run_one("two", woken=True)
         return decide(*args, **options)  # type: ignore[arg-type]  # passed on as they came
 
-    monkeypatch.setattr(cycle_module, "place", rung_meanwhile)
+    monkeypatch.setattr(cycle_module, "place", notified_meanwhile)
     assert world.run_one("one").again
 
 
@@ -217,7 +217,7 @@ def test_a_dead_scheduler_delays_others_ten_seconds_at_most(
         scheduler_lease.take(session, "dead", ttl_seconds=reconcile.HOLD_SECONDS)
     assert reconcile.HOLD_SECONDS <= 10
     with world.database.jobs() as session:
-        session.execute(text("UPDATE passes SET expires_at = expires_at - 10.001"))
+        session.execute(text("UPDATE scheduler_lease SET expires_at = expires_at - 10.001"))
     assert world.run_one("one").held
 
 
@@ -227,7 +227,7 @@ def test_a_lease_from_before_the_clock_was_set_back_delays_no_scheduler(
     with world.database.jobs() as session:
         scheduler_lease.take(session, "dead", ttl_seconds=reconcile.HOLD_SECONDS)
     with world.database.jobs() as session:  # as if the clock showed an hour less
-        session.execute(text("UPDATE passes SET expires_at = expires_at + 3600"))
+        session.execute(text("UPDATE scheduler_lease SET expires_at = expires_at + 3600"))
     assert world.run_one("one").held
 
 

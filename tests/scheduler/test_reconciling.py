@@ -312,5 +312,5 @@ def test_leftovers_of_finished_jobs_change_nothing(world: World) -> None:
     version = world.job(job).version
     world.silence("n", 500)
     report = world.run_one()
-    assert (report.lost, report.placed, report.overdue, report.rung_again) == (0, 0, 0, 0)
+    assert (report.lost, report.placed, report.overdue, report.notified_again) == (0, 0, 0, 0)
     assert (world.state(job), world.job(job).version) == (JobState.SUCCEEDED, version)

@@ -13,13 +13,13 @@ from lockstep.storage.db.tables import AssignmentRow, SchedulerLeaseRow
 from tests.scheduler.world import World
 
 
-def restore(world: World, *, seconds: float, **passes: object) -> None:
+def restore(world: World, *, seconds: float, **columns: object) -> None:
     """Write the rows of a backup: leases that have expired, and the lease of an old cycle."""
     then = db_now() - seconds
     with world.database.jobs() as session:
         session.execute(update(AssignmentRow).values(lease_expires_at=then))
         session.execute(
-            update(SchedulerLeaseRow).values(expires_at=then, finished_at=then, **passes)
+            update(SchedulerLeaseRow).values(expires_at=then, finished_at=then, **columns)
         )
 
 

@@ -68,7 +68,7 @@ def planting(
             assert streams.open_stream(session, writer)
         # Begins again at any step, as from a checkpoint, or as a script that counts from the start.
         step = numbers.choice(steps)
-        for place, size in enumerate(batches):
+        for offset, size in enumerate(batches):
             records = []
             for _ in range(size):
                 step = max(0, step + numbers.choice((0, 1, 1, 1, 1, 1, 1, 2, 5, -3)))
@@ -85,8 +85,8 @@ def planting(
                     session,
                     assignment_id=writer.assignment_id,
                     token="token",
-                    offset_before=place,
-                    offset_after=place + 1,
+                    offset_before=offset,
+                    offset_after=offset + 1,
                     records=records,
                 )
             yield

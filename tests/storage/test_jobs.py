@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import update
 
 from lockstep.domain.errors import ErrorCode, LockstepError
-from lockstep.domain.life.lifecycle import STEPS, TERMINAL, Intent, JobState
+from lockstep.domain.life.lifecycle import TERMINAL, TRANSITIONS, Intent, JobState
 from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.training.plan import plan_of
@@ -168,7 +168,7 @@ def test_the_queue_goes_by_priority_then_age(database: Database) -> None:
 def test_every_step_is_taken_from_its_sources_alone(database: Database) -> None:
     job_id = scenes.submit(database)
     with database.jobs() as session:
-        for name, step in STEPS.items():
+        for name, step in TRANSITIONS.items():
             for source in JobState:
                 session.execute(update(JobRow).values(state=source, finished_at=None))
                 before = jobs.get(session, job_id)

@@ -35,14 +35,14 @@ class Written:
         self.attempt, self.offset = 1, 0
         self.lines: list[tuple[int, int, LogRecord]] = []
 
-    def ship(self, records: list[LogRecord]) -> None:
+    def upload(self, records: list[LogRecord]) -> None:
         with self.database.series() as session:
             assert logs.append(
                 session,
                 assignment_id=self.claim.assignment_id,
                 token=self.claim.token,
-                place_before=(0, self.offset),
-                place_after=(0, self.offset + 1),
+                offset_before=(0, self.offset),
+                offset_after=(0, self.offset + 1),
                 records=records,
             )
         self.offset += 1
@@ -102,7 +102,7 @@ def written(database: Database, monkeypatch: pytest.MonkeyPatch) -> Written:
                     time=1000.0 + at + draw.uniform(-5, 5), rank=rank, stream=stream, text=words
                 )
             )  # type: ignore[arg-type]
-        made.ship(records)
+        made.upload(records)
     return made
 
 
@@ -187,7 +187,7 @@ def test_a_page_turned_back_is_the_one_before_it(written: Written) -> None:
 
 def test_from_the_tail_one_scrolls_up_while_lines_are_added(written: Written) -> None:
     bottom = written.page(limit=20, from_end=True)
-    written.ship([LogRecord(time=2000.0, rank=0, stream="stdout", text="new")])
+    written.upload([LogRecord(time=2000.0, rank=0, stream="stdout", text="new")])
     above = written.page(limit=20, before=bottom.prev_cursor)
     assert (
         _numbers(above.lines + bottom.lines)

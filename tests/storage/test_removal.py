@@ -49,8 +49,8 @@ def lived(database: Database, blobs: BlobStore, folder: Path, **changes: object)
             session,
             assignment_id=claim.assignment_id,
             token=claim.token,
-            place_before=(0, 0),
-            place_after=(0, 6),
+            offset_before=(0, 0),
+            offset_after=(0, 6),
             records=lines,
         )
     checkpoint = folder / "step-00000005"

@@ -45,8 +45,8 @@ def wrote(database: Database, *, line_count: int = LINES, **changes: Any) -> Cla
             session,
             assignment_id=claim.assignment_id,
             token=claim.token,
-            place_before=(0, 0),
-            place_after=(0, 6),
+            offset_before=(0, 0),
+            offset_after=(0, 6),
             records=[
                 LogRecord(time=1.0, rank=0, stream="stdout", text=f"line {n}")
                 for n in range(line_count)

@@ -118,10 +118,10 @@ class Writing:
         self.database = database
         self.job_id = str(uuid.uuid4())
         self._attempt = 0
-        self._place = 0
+        self._offset = 0
 
     def begin(self) -> None:
-        self._attempt, self._place = self._attempt + 1, 0
+        self._attempt, self._offset = self._attempt + 1, 0
         writer = streams.Writer(
             f"{self.job_id[:30]}-{self._attempt}", self.job_id, self._attempt, "token"
         )
@@ -134,11 +134,11 @@ class Writing:
                 session,
                 assignment_id=f"{self.job_id[:30]}-{self._attempt}",
                 token="token",
-                offset_before=self._place,
-                offset_after=self._place + 1,
+                offset_before=self._offset,
+                offset_after=self._offset + 1,
                 records=records,
             )
-        self._place += 1
+        self._offset += 1
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ DROPPED = {
     "a table": "DROP TABLE node_failures",
     "all tables": "DROP SCHEMA public CASCADE",
     "a foreign key": "ALTER TABLE devices DROP CONSTRAINT fk_devices_node_name_nodes",
-    "a primary key": "ALTER TABLE passes DROP CONSTRAINT pk_passes",
+    "a primary key": "ALTER TABLE scheduler_lease DROP CONSTRAINT pk_scheduler_lease",
     "a unique index": "DROP INDEX uq_attempts_one_live",
 }
 
@@ -79,6 +79,6 @@ def test_a_dumped_and_restored_database_is_detected(database: Database) -> None:
         assert not scheduler_lease.was_restored(session)
     with database.jobs() as session:
         assert not scheduler_lease.was_restored(session)
-        session.execute(text("UPDATE passes SET place = 'of the backup'"))
+        session.execute(text("UPDATE scheduler_lease SET place = 'of the backup'"))
         assert scheduler_lease.was_restored(session)
         assert not scheduler_lease.was_restored(session)

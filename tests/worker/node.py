@@ -87,7 +87,7 @@ class Node:
         """Start an agent and wait until it has registered the node."""
         self.started(lambda: self.spawn(launcher=launcher, scale=scale, **settings))
 
-    def start_rarely_beating(self, source: str, **spec: Any) -> str:
+    def start_with_rare_heartbeats(self, source: str, **spec: Any) -> str:
         """Start an agent that claims a job at its first heartbeat.
 
         The next is later than ``until`` waits.

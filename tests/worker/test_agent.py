@@ -84,7 +84,7 @@ def test_the_launcher_reads_the_offset_and_segments_stay_for_a_restore(node: Nod
     logs = node.folder(job_id) / "logs"
     until((logs / "000002.jsonl").exists)
     size = (logs / "000002.jsonl").stat().st_size
-    until(lambda: json.loads((logs / "shipped").read_text()) == {"segment": 2, "offset": size})
+    until(lambda: json.loads((logs / "uploaded").read_text()) == {"segment": 2, "offset": size})
     assert len(list(logs.glob("*.jsonl"))) == 3
 
 

@@ -48,7 +48,7 @@ def test_a_dead_launcher_is_detected_at_once_and_its_processes_are_killed(
     own_node: Node,
 ) -> None:
     node = own_node
-    job_id = node.start_rarely_beating(
+    job_id = node.start_with_rare_heartbeats(
         "ranks(); log('half way'); log('there', segment=1, rank=1); stubborn_child(); "
         "time.sleep(600)"
     )
@@ -371,7 +371,7 @@ def test_two_jobs_that_a_full_disk_failed_count_against_the_node(own_node: Node)
 
 def test_a_cancel_without_notification_is_read_in_time(own_node: Node) -> None:
     node = own_node
-    job_id = node.start_rarely_beating("ranks(); until_told()")
+    job_id = node.start_with_rare_heartbeats("ranks(); until_told()")
     node.wait(job_id, "running")
     node.cancel(job_id)
     node.wait(job_id, "cancelled")  # the next heartbeat is later than this deadline

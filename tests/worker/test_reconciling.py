@@ -17,7 +17,7 @@ from lockstep.storage.db.tables import CheckpointRow
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.objects.published import NOTE, Note, write_note
 from lockstep.worker.agent.reconciling import reconcile
-from lockstep.worker.upload.shipping import Stream
+from lockstep.worker.upload.stream import Stream
 from tests.rows import Backup
 from tests.storage import scenes
 from tests.worker.node import Node, until

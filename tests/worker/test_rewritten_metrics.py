@@ -16,7 +16,8 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.series import series_query, streams
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.upload.metric_warnings import Repeats
-from lockstep.worker.upload.shipping import MetricsShipper, Stream
+from lockstep.worker.upload.metrics import MetricsUploader
+from lockstep.worker.upload.stream import Stream
 
 STREAM = Stream(assignment_id="assignment-1", job_id="job-1", attempt_number=1, token="token-1")
 
@@ -40,12 +41,12 @@ class World:
 
     def restart_agent(self, *, ranks: int = 1) -> None:
         repeats = Repeats(self.folder, self.told.append, ranks=ranks)
-        self.shipper = MetricsShipper(
+        self.uploader = MetricsUploader(
             self.database, self.folder, STREAM, self.told.append, repeats=repeats
         )
 
     def look(self, *, last: bool = False) -> None:
-        while self.shipper.step(last):
+        while self.uploader.step(last):
             pass
 
     def write(self, text: str, mode: str = "a") -> None:
@@ -168,7 +169,7 @@ def test_a_restored_database_gets_the_content_of_the_current_file(world: World) 
         session.connection().exec_driver_sql("UPDATE streams SET metrics_offset = 10")
         session.connection().exec_driver_sql("DELETE FROM series_chunks")
         session.connection().exec_driver_sql("DELETE FROM series_latest")
-    world.shipper.look_again()
+    world.uploader.look_again()
     world.look(last=True)
     assert world.steps() == [5, 6, 7, 8]
     assert any("of the metrics are missing" in message for message in world.told)
@@ -205,6 +206,6 @@ def test_steps_in_another_order_and_records_sent_again_are_no_repeats(world: Wor
     world.look()
     with world.database.series() as session:
         session.connection().exec_driver_sql("UPDATE streams SET metrics_offset = 0")
-    world.shipper.look_again()
+    world.uploader.look_again()
     world.look(last=True)
     assert _repeated(world) == []

@@ -26,8 +26,10 @@ from lockstep.storage.logs import log_pages
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import series_query
 from lockstep.worker.agent.folders import Folder
-from lockstep.worker.upload.reporting import EventUploader
-from lockstep.worker.upload.shipping import LogShipper, MetricsShipper, NotOpenError, Stream
+from lockstep.worker.upload.events import EventUploader
+from lockstep.worker.upload.logs import LogUploader
+from lockstep.worker.upload.metrics import MetricsUploader
+from lockstep.worker.upload.stream import NotOpenError, Stream
 from lockstep.worker.upload.uploaders import Uploaders
 from tests.faults.processes import frozen, signalled
 from tests.rows import Backup
@@ -50,17 +52,19 @@ class Job:
         self.warnings: list[str] = []
         self.told: list[str] = []
 
-    def metrics(self) -> MetricsShipper:
+    def metrics(self) -> MetricsUploader:
         return self._told(
-            MetricsShipper(self.database, self.folder, self.stream, self.warnings.append)
+            MetricsUploader(self.database, self.folder, self.stream, self.warnings.append)
         )
 
-    def logs(self) -> LogShipper:
-        return self._told(LogShipper(self.database, self.folder, self.stream, self.warnings.append))
+    def logs(self) -> LogUploader:
+        return self._told(
+            LogUploader(self.database, self.folder, self.stream, self.warnings.append)
+        )
 
-    def _told(self, shipper):
-        shipper.on_set_back = self.told.append
-        return shipper
+    def _told(self, uploader):
+        uploader.on_set_back = self.told.append
+        return uploader
 
     def write(self, steps: range, *, padding: str = "") -> None:
         """Write a point and a line of each step; each ten lines are a segment."""
@@ -99,22 +103,22 @@ def job(database: Database, tmp_path: Path) -> Job:
     return Job(database, tmp_path)
 
 
-def ship(*shippers: MetricsShipper | LogShipper, last: bool = False) -> None:
-    for shipper in shippers:
-        while shipper.step(last):
+def upload(*uploaders: MetricsUploader | LogUploader, last: bool = False) -> None:
+    for uploader in uploaders:
+        while uploader.step(last):
             pass
 
 
 def test_data_missing_after_a_restore_is_sent_again_once(job: Job) -> None:
-    shippers = job.metrics(), job.logs()
+    uploaders = job.metrics(), job.logs()
     job.write(range(25))
-    ship(*shippers)
+    upload(*uploaders)
     backup = Backup(job.database)
     job.write(range(25, 60))
-    ship(*shippers)
+    upload(*uploaders)
     backup.restore()
     job.write(range(60, 70))
-    ship(*shippers)
+    upload(*uploaders)
     assert job.steps() == list(range(70))
     assert job.lines() == [str(step) for step in range(70)]
     assert job.told == ["metrics", "log lines"]
@@ -123,14 +127,14 @@ def test_data_missing_after_a_restore_is_sent_again_once(job: Job) -> None:
 
 def test_a_restore_just_before_the_end_is_detected(job: Job) -> None:
     """No later write exists that the database could refuse."""
-    shippers = job.metrics(), job.logs()
+    uploaders = job.metrics(), job.logs()
     job.write(range(5))
-    ship(*shippers)
+    upload(*uploaders)
     backup = Backup(job.database)
     job.write(range(5, 45))
-    ship(*shippers)
+    upload(*uploaders)
     backup.restore()
-    ship(*shippers, last=True)
+    upload(*uploaders, last=True)
     assert job.steps() == list(range(45))
     assert job.lines() == [str(step) for step in range(45)]
 
@@ -139,72 +143,72 @@ def test_a_stream_that_the_backup_does_not_have_is_opened_again(job: Job) -> Non
     with job.database.series() as session:
         session.execute(delete(StreamRow))
     backup = Backup(job.database)
-    shippers = job.metrics(), job.logs()
+    uploaders = job.metrics(), job.logs()
     job.write(range(20))
-    ship(*shippers)
+    upload(*uploaders)
     backup.restore()
     job.write(range(20, 30))
-    ship(*shippers)
+    upload(*uploaders)
     assert job.steps() == list(range(30))
     assert job.lines() == [str(step) for step in range(30)]
 
 
 def test_a_database_that_is_empty_for_a_moment_is_waited_for(job: Job) -> None:
     """A restore that is not one transaction shows tables without rows."""
-    shippers = job.metrics(), job.logs()
+    uploaders = job.metrics(), job.logs()
     empty = Backup(job.database)
     empty.forget_all()
     job.write(range(20))
-    ship(*shippers)
+    upload(*uploaders)
     backup = Backup(job.database)
     empty.restore()
     job.write(range(20, 30))
-    for shipper in shippers:
+    for uploader in uploaders:
         for _ in range(3):
             with pytest.raises(NotOpenError, match="has no stream for this attempt"):
-                shipper.step(True)
-        assert not shipper.refused
+                uploader.step(True)
+        assert not uploader.refused
     backup.restore()
-    ship(*shippers, last=True)
+    upload(*uploaders, last=True)
     assert job.steps() == list(range(30))
     assert job.lines() == [str(step) for step in range(30)]
 
 
 def test_the_offset_of_a_backup_may_be_the_current_one(job: Job) -> None:
     """An empty database refuses it, and then the offset is right: no reason to stop."""
-    shipper = job.metrics()
+    uploader = job.metrics()
     job.write(range(5))
-    ship(shipper)
+    upload(uploader)
     backup = Backup(job.database)
     with job.database.series() as session:
         session.execute(delete(StreamRow))
     job.write(range(5, 10))
-    read = shipper._read_place
+    read = uploader._read_offset
 
     def restored_before_it_is_read() -> None:
         backup.restore_series()
         read()
 
-    shipper._read_place = restored_before_it_is_read  # type: ignore[method-assign]
-    ship(shipper)
-    assert not shipper.refused
+    uploader._read_offset = restored_before_it_is_read  # type: ignore[method-assign]
+    upload(uploader)
+    assert not uploader.refused
     assert job.steps() == list(range(10))
 
 
 def test_missing_log_segments_are_named_at_their_offset(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shipper = job.logs()
+    uploader = job.logs()
     job.write(range(5))
-    ship(shipper)
+    upload(uploader)
     backup = Backup(job.database)
     monkeypatch.setattr(limits, "LOG_STORED_BYTES", 0)
     job.write(range(5, 45))
-    ship(shipper)
+    upload(uploader)
     assert [path.stem for path in job.folder.file("logs").glob("*.jsonl")] == ["000004"]
     backup.restore()
     job.write(range(45, 50))
-    ship(shipper)
+    upload(uploader)
     lines = job.lines()
     assert lines[:5] + lines[6:] == [str(step) for step in [*range(5), *range(40, 50)]]
     assert lines[5].startswith("… about 4.0 MiB missing: the database was restored")
@@ -212,17 +216,17 @@ def test_missing_log_segments_are_named_at_their_offset(
 
 
 def test_missing_metrics_are_named(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    shipper = job.metrics()
-    shipper._file.spool._piece_bytes = 1
+    uploader = job.metrics()
+    uploader._file.spool._piece_bytes = 1
     job.write(range(5))
-    ship(shipper)
+    upload(uploader)
     backup = Backup(job.database)
     monkeypatch.setattr(limits, "METRIC_SPOOL_STORED_BYTES", 8192)
     job.write(range(5, 500), padding=" " * 100)
-    ship(shipper)
+    upload(uploader)
     backup.restore()
     job.write(range(500, 510))
-    ship(shipper)
+    upload(uploader)
     found = job.steps()
     assert found[:5] == list(range(5))
     after = [step for step in found if step >= 450]
@@ -235,15 +239,15 @@ def test_missing_metrics_are_named(job: Job, monkeypatch: pytest.MonkeyPatch) ->
 def test_stored_bytes_are_freed_before_any_point_is_dropped(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shipper = job.metrics()
+    uploader = job.metrics()
     job.write(range(20_000), padding=" " * 100)
-    ship(shipper)
+    upload(uploader)
     size = job.folder.file(attempt.METRICS).stat().st_size
     assert size > 2_000_000
     # Half of it is stored, and the other half is within the limit.
     monkeypatch.setattr(limits, "METRIC_SPOOL_BYTES_MAX", size + 100_000)
     job.write(range(20_000, 25_000), padding=" " * 100)
-    ship(shipper)
+    upload(uploader)
     assert [text for text in job.warnings if "limited" in text] == []
     assert job.steps()[-1] == 24_999
 
@@ -409,7 +413,7 @@ def test_points_that_a_restore_has_lost_are_reported_by_the_next_attempt(
     job: Job, tmp_path: Path, stored: int, missing: list[str]
 ) -> None:
     job.write(range(1, stored))
-    ship(job.metrics())
+    upload(job.metrics())
     reporter = EventUploader(
         job.database,
         BlobStore(str(tmp_path / "store")),

@@ -35,7 +35,7 @@ def test_an_attempt_without_thread_does_not_count_as_running(
     supervisor = Supervisor(
         settings,
         heartbeats=database,
-        shipping=database,
+        uploads=database,
         blobs=BlobStore(settings.store),
         devices=[DeviceInfo(0, "cpu", "cpu")],
         version="1",

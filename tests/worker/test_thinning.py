@@ -16,13 +16,16 @@ import pytest
 from lockstep.domain import limits
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.attempt import METRICS
+from lockstep.domain.training.memory import in_words
 from lockstep.storage.db.database import Database
 from lockstep.storage.series import series, series_query, streams
 from lockstep.worker.agent.folders import Folder
-from lockstep.worker.upload import shipping, sparse_files
 from lockstep.worker.upload.decimation import WINDOW_SECONDS, Decimator
-from lockstep.worker.upload.shipping import POISON_TRIES, MetricsShipper, Stream
-from lockstep.worker.upload.tail import whole_lines
+from lockstep.worker.upload.file_uploader import POISON_TRIES
+from lockstep.worker.upload.files import sparse_files
+from lockstep.worker.upload.files.lines import whole_lines
+from lockstep.worker.upload.metrics import MetricsUploader
+from lockstep.worker.upload.stream import Stream
 from tests.faults.table import Drill
 from tests.full_disk import full
 
@@ -51,12 +54,12 @@ class Job:
         self.database, self.folder, self.clock = database, folder, clock
         self.said: list[str] = []
         self.steps = 0
-        self.shipper = self.another_shipper()
+        self.uploader = self.another_uploader()
 
-    def another_shipper(self) -> MetricsShipper:
-        shipper = MetricsShipper(self.database, self.folder, STREAM, self.said.append)
-        shipper._decimator._clock = self.clock
-        return shipper
+    def another_uploader(self) -> MetricsUploader:
+        uploader = MetricsUploader(self.database, self.folder, STREAM, self.said.append)
+        uploader._decimator._clock = self.clock
+        return uploader
 
     @property
     def path(self) -> Path:
@@ -67,8 +70,8 @@ class Job:
             file.writelines(line % step for step in range(self.steps + 1, self.steps + steps + 1))
         self.steps += steps
 
-    def ship(self, *, last: bool = False) -> None:
-        while self.shipper.step(last):
+    def upload(self, *, last: bool = False) -> None:
+        while self.uploader.step(last):
             pass
 
     def run(self, seconds: int, points_per_second: int) -> None:
@@ -76,7 +79,7 @@ class Job:
         for _ in range(seconds):
             self.clock.now += 1.0
             self.write(points_per_second // LINE_POINTS)
-            self.ship()
+            self.upload()
 
     def stored(self, name: str = "loss") -> list[int]:
         with self.database.read_series() as session:
@@ -100,7 +103,7 @@ def job(database: Database, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> 
     with database.series() as session:
         assert streams.open_stream(session, streams.Writer("assignment-1", "job-1", 1, "token-1"))
     made = Job(database, folder, Clock())
-    made.ship()
+    made.upload()
     return made
 
 
@@ -176,7 +179,7 @@ def test_the_newest_step_and_the_first_nan_are_stored(job: Job) -> None:
     lines[6] = lines[6].replace('"loss" : 6', '"spike" : "NaN"')
     with job.path.open("a") as file:
         file.writelines(lines)
-    job.ship()
+    job.upload()
     assert job.stored("spike") == [before + 4]
     assert [step for step in job.stored() if step > before + 8] == [before + 11, before + 11]
 
@@ -186,16 +189,16 @@ def test_a_line_without_a_step_gets_the_next_step_despite_thinning(job: Job) -> 
     before = job.steps
     with job.path.open("a") as file:
         file.write('{"loss": 1}\n' * 20)
-    job.ship()
-    assert job.shipper.last_step == before + 20
+    job.upload()
+    assert job.uploader.last_step == before + 20
     assert job.stored()[-1] == before + 20
 
 
 def test_a_backlog_of_a_calm_job_is_stored_whole(job: Job) -> None:
     """A database that was unavailable for hours leaves a larger backlog than a flood of seconds."""
     job.write(20_000)
-    job.shipper = (
-        job.another_shipper()
+    job.uploader = (
+        job.another_uploader()
     )  # the agent was restarted: it only finds a large spool that grows slowly
     job.run(3, 20)
     assert job.stored() == list(range(1, job.steps + 1))
@@ -205,19 +208,19 @@ def test_a_backlog_of_a_calm_job_is_stored_whole(job: Job) -> None:
 def test_stored_bytes_of_a_spool_are_freed_on_disk(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job.shipper._file.spool._piece_bytes = 100_000
+    job.uploader._file.spool._piece_bytes = 100_000
     monkeypatch.setattr(limits, "METRIC_SPOOL_STORED_BYTES", 50_000)
     taken = 0
     for _ in range(20):
         job.write(2_000)
-        job.ship()
+        job.upload()
         taken = max(taken, sparse_files.taken_bytes(job.path))
     size = job.path.stat().st_size
     assert size > 1_000_000
     assert taken < 350_000
-    job.shipper = job.another_shipper()  # a new agent continues after the gaps
+    job.uploader = job.another_uploader()  # a new agent continues after the gaps
     job.write(10)
-    job.ship()
+    job.upload()
     assert job.stored() == list(range(1, job.steps + 1))
     assert whole_lines(job.path, size).lines[-1].text == (LINE % job.steps).strip().encode()
 
@@ -238,15 +241,15 @@ def test_a_spool_that_cannot_be_stored_keeps_its_head_and_its_end(
         broken.setattr(series, "append", away)
         for _ in range(3):
             with pytest.raises(ConnectionError):
-                job.shipper.step(False)
+                job.uploader.step(False)
     if not beyond:
         assert job.said == []
         return
     assert sparse_files.taken_bytes(job.path) <= taken * 0.76
     assert [text.partition(" wait")[0] for text in job.said] == [
-        f"metrics limited: more than {shipping.in_words(taken - 1)}"
+        f"metrics limited: more than {in_words(taken - 1)}"
     ]
-    job.ship()
+    job.upload()
     stored = job.stored()
     gaps = [(one, other) for one, other in itertools.pairwise(stored) if other != one + 1]
     assert len(gaps) == 1
@@ -258,18 +261,18 @@ def test_a_spool_that_cannot_be_stored_keeps_its_head_and_its_end(
 
 def test_a_full_disk_of_the_database_delays_points_and_loses_none(job: Job) -> None:
     job.write(2_000)
-    job.ship()
+    job.upload()
     refused: list[LockstepError] = []
     with full(job.database._series):
         for _ in range(20):
             job.write(500)
             try:
-                job.ship()
+                job.upload()
             except LockstepError as error:
                 refused.append(error)
     assert len(refused) > POISON_TRIES
     assert {error.code for error in refused} == {ErrorCode.STORAGE_FULL}
-    job.ship()
+    job.upload()
     assert job.stored() == list(range(1, job.steps + 1))
     assert job.said == []
 

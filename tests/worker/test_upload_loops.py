@@ -25,7 +25,7 @@ from lockstep.storage.series import series, series_query
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.devices.sampling import Sampler
 from lockstep.worker.upload import uploaders
-from lockstep.worker.upload.shipping import Stream
+from lockstep.worker.upload.stream import Stream
 from lockstep.worker.upload.uploaders import Uploaders
 from tests.storage import scenes
 from tests.worker.node import until

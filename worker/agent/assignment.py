@@ -56,7 +56,7 @@ from lockstep.worker.devices.device_memory import MemoryReclaim
 from lockstep.worker.devices.drivers import used_bytes
 from lockstep.worker.launch import launching
 from lockstep.worker.launch.preparing import is_disk_failure, prepare
-from lockstep.worker.upload.shipping import Stream
+from lockstep.worker.upload.stream import Stream
 from lockstep.worker.upload.uploaders import Uploaders
 
 log = structlog.get_logger(__name__)
@@ -97,7 +97,7 @@ class Attempt:
         self._claim = claim
         self._tree = ProcessTree(folder.path, None)
         self._uploaders: Uploaders | None = None
-        self._meeting: Reservation | None = None
+        self._rendezvous: Reservation | None = None
         self._memory = MemoryReclaim(folder.memory_before, used_bytes)
         self._peers = Peers(
             context.database,
@@ -137,7 +137,7 @@ class Attempt:
         claim: Claim,
         *,
         fence_deadline: float,
-        meeting: Reservation,
+        rendezvous: Reservation,
     ) -> Attempt:
         """An attempt that this agent has just claimed.
 
@@ -146,7 +146,7 @@ class Attempt:
         stream = Stream(claim.assignment_id, claim.job_id, claim.attempt_number, claim.token)
         begun = cls(context, folder, stream, Phase.PREPARE, claim)
         begun._fence_deadline = fence_deadline
-        begun._meeting = meeting
+        begun._rendezvous = rendezvous
         return begun
 
     @classmethod
@@ -471,8 +471,8 @@ class Attempt:
         with self._context.database.jobs() as session:
             attempts.release(session, self.stream.assignment_id, self._context.node_name)
         self._context.freed()
-        if self._meeting is not None:
-            self._meeting.release()
+        if self._rendezvous is not None:
+            self._rendezvous.release()
         if self._tree.launcher is not None:
             self._context.children.forget(self._tree.launcher.pid)
         self._context.retire(self.folder)

@@ -4,7 +4,7 @@ Every file is written to a temporary name beside it and renamed. Nothing is sync
 files protect against the death of a process, and after a power cut no process of the attempt reads
 them.
 
-Not here: spools and logs in it (``worker.upload.tail``), and its deletion
+Not here: spools and logs in it (``worker.upload.files.lines``), and its deletion
 (``worker.agent.assignment``).
 """
 
@@ -32,8 +32,8 @@ from lockstep.domain.life.attempt import (
     MemoryFile,
     ReportedFile,
     ResultFile,
-    ShippedFile,
     StopFile,
+    UploadedFile,
 )
 from lockstep.domain.life.grace import SaveTime
 from lockstep.system.files import rewrite_atomically
@@ -88,8 +88,8 @@ class Folder:
     def write_stop(self, file: StopFile) -> None:
         self._write(attempt.STOP, file)
 
-    def write_shipped(self, segment: int, offset: int) -> None:
-        self._write(attempt.SHIPPED, ShippedFile(segment=segment, offset=offset))
+    def write_uploaded(self, segment: int, offset: int) -> None:
+        self._write(attempt.UPLOADED, UploadedFile(segment=segment, offset=offset))
 
     def write_followed(self, file: FollowedFile) -> None:
         self._write(attempt.FOLLOWED, file)
@@ -176,7 +176,7 @@ class Folder:
                     opened.seek(max(0, path.stat().st_size - _TAIL_BYTES))
                     records = opened.read().split(b"\n")
             except OSError:
-                continue  # shipped and deleted meanwhile, or something that user code put there
+                continue  # uploaded and deleted meanwhile, or something that user code put there
             lines = [told for record in records[-wanted - 1 :] if (told := _told(record))] + lines
         return "\n".join(lines[-limits.EXCERPT_LINES_MAX :])[-limits.EXCERPT_CHARS_MAX :]
 

@@ -25,7 +25,7 @@ from lockstep.storage.attempts.attempts import Claim, Published
 from lockstep.storage.db.database import Database
 from lockstep.storage.objects import published
 from lockstep.storage.objects.blobs import BlobStore
-from lockstep.worker.upload.shipper import Stream
+from lockstep.worker.upload.stream import Stream
 
 log = structlog.get_logger(__name__)
 

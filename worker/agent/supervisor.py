@@ -99,7 +99,7 @@ class Supervisor:
         settings: AgentSettings,
         *,
         heartbeats: Database,
-        shipping: Database,
+        uploads: Database,
         blobs: BlobStore,
         devices: list[DeviceInfo],
         version: str,
@@ -119,7 +119,7 @@ class Supervisor:
         self._children = Children()
         self._fork_server = fork_server
         self._context = AttemptContext(
-            database=shipping,
+            database=uploads,
             blobs=blobs,
             children=self._children,
             timings=self._timings,
@@ -267,7 +267,7 @@ class Supervisor:
                 for attempt in self._leased().values():
                     self._extend(attempt, sent_at)
             raise
-        self._guarded("health", self._health.beat)
+        self._guarded("health", self._health.note_heartbeat)
         if not self._stopping:
             self._look_around()
 
@@ -400,7 +400,7 @@ class Supervisor:
             self._waiting.add(assignment_id)
             return
         sent_at = processes.boottime()
-        address, meeting = self._address(), Reservation()
+        address, rendezvous = self._address(), Reservation()
         claim = None
         try:
             with self._database.jobs() as session:
@@ -409,12 +409,12 @@ class Supervisor:
                     assignment_id,
                     self._settings.node_name,
                     lease_seconds=self._timings.lease_seconds,
-                    rendezvous_port=meeting.port,
+                    rendezvous_port=rendezvous.port,
                     rendezvous_host=address,
                 )
         finally:
             if claim is None or claim.node_count == 1 or claim.node_rank > 0:
-                meeting.release()
+                rendezvous.release()
         if claim is None:
             # Delivered twice, or withdrawn: nothing to do. Or node rank 0 of its gang has not
             # claimed yet.
@@ -428,7 +428,9 @@ class Supervisor:
         deadline = sent_at + self._timings.fence_seconds
         folder = self._folder(assignment_id)
         self._take(
-            Attempt.begin(self._context, folder, claim, fence_deadline=deadline, meeting=meeting)
+            Attempt.begin(
+                self._context, folder, claim, fence_deadline=deadline, rendezvous=rendezvous
+            )
         )
 
     def _claim_again(self, attempt: Attempt) -> None:

@@ -8,7 +8,7 @@ power of two, so a smaller k keeps a superset; of the newest step everything, so
 job's progress; and of each piece the first line with a value that is no number, because users
 search for NaN.
 
-Not here: reads and storage (``worker.upload.shipping``).
+Not here: reads and storage (``worker.upload.metrics``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from lockstep.domain import limits
-from lockstep.worker.upload.tail import Line
+from lockstep.worker.upload.files.lines import Line
 
 WINDOW_SECONDS: Final = 10.0
 """The rate is a mean over this long: a burst below ten seconds' worth of points is stored whole."""

@@ -14,7 +14,7 @@ from lockstep.domain import limits
 from lockstep.domain.training.metrics import StepValues
 from lockstep.storage.series.series import OverLimit
 from lockstep.worker.agent.folders import Folder
-from lockstep.worker.upload.tail import Line
+from lockstep.worker.upload.files.lines import Line
 
 LINE_CHARS_SHOWN: Final = 200
 REFUSED_NAMES_MAX: Final = 5
@@ -73,13 +73,13 @@ class LineWarnings:
         """Names whose values are left out, in the order in which they came."""
         self._refused_values = 0
 
-    def bad(self, line: Line, place: Callable[[int], str], why: str) -> None:
-        """Name the first line that is left out. ``place`` describes its offset."""
+    def bad(self, line: Line, name_of: Callable[[int], str], why: str) -> None:
+        """Name the first line that is left out. ``name_of`` names the line at an offset."""
         self._bad_lines += 1
         if self._bad_lines == 1:
             shown = line.text[:LINE_CHARS_SHOWN].decode(errors="replace")
             self._warn(
-                f"{place(line.offset)} of {METRICS_FILE} is dropped: {why}; the line is {shown!r}"
+                f"{name_of(line.offset)} of {METRICS_FILE} is dropped: {why}; the line is {shown!r}"
             )
 
     def refused(self, refused: Mapping[str, str]) -> None:

@@ -4,7 +4,7 @@ Taken on schedule, each stored exactly once.
 
 Each sample is a line of ``spool/system.jsonl``, written before it is sent: samples of an outage of
 the database, or of a dead agent, are stored later. The offset in the spool moves as every
-uploader's does (``worker.upload.shipping``).
+uploader's does (``worker.upload.file_uploader``).
 
 A sample's step is the job's last stored step at that time, so the series align with those of
 training, and an attempt's samples are hidden with the steps that a later attempt repeats. Several
@@ -29,10 +29,11 @@ from lockstep.domain.training import metrics
 from lockstep.storage.db.database import Database
 from lockstep.storage.series import series, streams
 from lockstep.worker.agent.folders import Folder
-from lockstep.worker.upload.shipper import Chunk, Stream
-from lockstep.worker.upload.shipping import PointsShipper
-from lockstep.worker.upload.spool import Spool
-from lockstep.worker.upload.tail import whole_lines
+from lockstep.worker.upload.file_uploader import Chunk
+from lockstep.worker.upload.files.lines import whole_lines
+from lockstep.worker.upload.files.spool import Spool
+from lockstep.worker.upload.points import PointsUploader
+from lockstep.worker.upload.stream import Stream
 
 log = structlog.get_logger(__name__)
 
@@ -40,7 +41,7 @@ PIECE_BYTES: Final = 1024 * 1024
 """Stored data is released from the disk in pieces of this size."""
 
 
-class SystemShipper(PointsShipper[int]):
+class SystemUploader(PointsUploader[int]):
     """Take samples until the writers are gone, and send them. It adds no events to the job."""
 
     def __init__(
@@ -65,7 +66,7 @@ class SystemShipper(PointsShipper[int]):
         log.warning("system metrics", assignment=self._stream.assignment_id, message=message)
 
     def step(self, last: bool) -> bool:
-        """Take a sample if it is time, and ship a batch. See ``worker.upload.upload_loop``."""
+        """Take a sample if it is time, and upload a batch. See ``worker.upload.upload_loop``."""
         now = self._clock()
         if not last and not self.refused and now >= self._next_at:
             # First, because a sample that fails is left out, and not taken again and again.
@@ -94,26 +95,26 @@ class SystemShipper(PointsShipper[int]):
             self._step = progress.step
         return self._step
 
-    def _place_of(self, state: streams.StreamState) -> int:
-        return state.places.get(streams.SYSTEM_SOURCE, 0)
+    def _offset_of(self, state: streams.StreamState) -> int:
+        return state.offsets.get(streams.SYSTEM_SOURCE, 0)
 
-    def _read(self, place: int, last: bool) -> Chunk[int, metrics.StepValues] | None:
-        found = whole_lines(self._folder.file(attempt.SYSTEM), place, last=last)
-        if found.offset == place:
+    def _read(self, offset: int, last: bool) -> Chunk[int, metrics.StepValues] | None:
+        found = whole_lines(self._folder.file(attempt.SYSTEM), offset, last=last)
+        if found.offset == offset:
             return None
         records = [record for line in found.lines if (record := _record(line.text)) is not None]
-        return Chunk(place, found.offset, records)
+        return Chunk(offset, found.offset, records)
 
     def _append(self, batch: Chunk[int, metrics.StepValues]) -> bool:
         return self._append_points(
             batch.records, before=batch.before, after=batch.after, source=streams.SYSTEM_SOURCE
         )
 
-    def _shipped(self, place: int) -> None:
-        self._spool.stored(place, kept_bytes=limits.SYSTEM_SPOOL_BYTES_MAX // 2)
+    def _note_stored(self, offset: int) -> None:
+        self._spool.stored(offset, kept_bytes=limits.SYSTEM_SPOOL_BYTES_MAX // 2)
 
-    def _is_behind(self, place: int, stored: int) -> bool:
-        return place < stored
+    def _is_behind(self, offset: int, stored: int) -> bool:
+        return offset < stored
 
 
 def resumed_step(folder: Folder) -> int:

@@ -2,8 +2,8 @@
 
 A script receives a folder, ``$LOCKSTEP_TENSORBOARD``. Every event file below it is a source with
 its own offset in the database, which moves over whole records, with their points, in one
-transaction (``worker.upload.shipping``). Growing files, partial records and restarted agents need
-no other handling.
+transaction (``worker.upload.file_uploader``). Growing files, partial records and restarted agents
+need no other handling.
 
 The subfolder of a file is its *run*, as in TensorBoard, and precedes the tag: ``val/loss``. A file
 with wrong checksums is read no further and reported once in the job's events; the others continue.
@@ -27,12 +27,13 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.series import streams
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.upload.decimation import Decimator
+from lockstep.worker.upload.file_uploader import Chunk
 from lockstep.worker.upload.metric_warnings import Repeats
-from lockstep.worker.upload.shipper import Chunk, Stream
-from lockstep.worker.upload.shipping import PointsShipper
+from lockstep.worker.upload.points import PointsUploader
+from lockstep.worker.upload.stream import Stream
 
 SOURCE: Final = "tensorboard:"
-Places = dict[str, int]
+Offsets = dict[str, int]
 """Bytes that are stored of each source, -1 - bytes of one that is damaged there; nothing of one
 that was not begun."""
 
@@ -55,7 +56,7 @@ class _Piece(NamedTuple):
     at_end: bool = False
 
 
-class EventFilesShipper(PointsShipper[Places]):
+class EventFilesUploader(PointsUploader[Offsets]):
     """``tensorboard/**/*tfevents*`` of one attempt."""
 
     what = "scalars of event files"
@@ -83,34 +84,36 @@ class EventFilesShipper(PointsShipper[Places]):
         self.last_step: int | None = None
         """The largest step that was read."""
 
-    def _place_of(self, state: streams.StreamState) -> Places:
+    def _offset_of(self, state: streams.StreamState) -> Offsets:
         return {
-            source: place for source, place in state.places.items() if source.startswith(SOURCE)
+            source: offset for source, offset in state.offsets.items() if source.startswith(SOURCE)
         }
 
-    def _is_behind(self, place: Places, stored: Places) -> bool:
-        return any(_bytes_of(place.get(source, 0)) < _bytes_of(at) for source, at in stored.items())
+    def _is_behind(self, offsets: Offsets, stored: Offsets) -> bool:
+        return any(
+            _bytes_of(offsets.get(source, 0)) < _bytes_of(at) for source, at in stored.items()
+        )
 
-    def _read(self, place: Places, last: bool) -> Chunk[Places, metrics.StepValues] | None:
-        self._look(place, last=last)
+    def _read(self, offsets: Offsets, last: bool) -> Chunk[Offsets, metrics.StepValues] | None:
+        self._look(offsets, last=last)
         for turn in range(len(self._files)):
             # Each file in its turn: one that grows without end keeps none of the others waiting.
             name = self._files[(self._turn + turn) % len(self._files)]
-            at = place.get(SOURCE + name, 0)
+            at = offsets.get(SOURCE + name, 0)
             piece = self._piece(name, at) if at >= 0 else None
             if piece is None:
                 continue
             self._turn += turn + 1
             if piece.end > at:
-                return Chunk(place, {**place, SOURCE + name: piece.end}, piece.records)
+                return Chunk(offsets, {**offsets, SOURCE + name: piece.end}, piece.records)
             self._damaged[SOURCE + name] = f"{name} is damaged at byte {at}: {piece.damage}"
-            return Chunk(place, {**place, SOURCE + name: -1 - at}, [])
+            return Chunk(offsets, {**offsets, SOURCE + name: -1 - at}, [])
         self._decimator.caught_up()
         if last:
             self._decimator.ended()
         return None
 
-    def _look(self, place: Places, *, last: bool) -> None:
+    def _look(self, offsets: Offsets, *, last: bool) -> None:
         """Find new files, and note how fast all of them grow."""
         now = self._clock()
         if last or now >= self._look_at:
@@ -125,7 +128,7 @@ class EventFilesShipper(PointsShipper[Places]):
                 )
             # Files that were started before the others first: the reads of a file must not depend
             # on its neighbours.
-            names.sort(key=lambda name: SOURCE + name not in place)
+            names.sort(key=lambda name: SOURCE + name not in offsets)
             if len(names) > limits.TENSORBOARD_FILES_MAX:
                 more = len(names) - limits.TENSORBOARD_FILES_MAX
                 self._tell(
@@ -137,7 +140,7 @@ class EventFilesShipper(PointsShipper[Places]):
         waiting = sum(
             max(0, _size(self._root / name) - at)
             for name in self._files
-            if (at := place.get(SOURCE + name, 0)) >= 0
+            if (at := offsets.get(SOURCE + name, 0)) >= 0
         )
         # Images and histograms are no points: the scalars' fraction of the backlog is taken from
         # the data already read.
@@ -215,10 +218,10 @@ class EventFilesShipper(PointsShipper[Places]):
             else:
                 self._decimator.left_out += 1
 
-    def _append(self, batch: Chunk[Places, metrics.StepValues]) -> bool:
+    def _append(self, batch: Chunk[Offsets, metrics.StepValues]) -> bool:
         # One file at a time has moved.
         (source,) = (
-            name for name, place in batch.after.items() if place != batch.before.get(name, 0)
+            name for name, offset in batch.after.items() if offset != batch.before.get(name, 0)
         )
         before, after = batch.before.get(source, 0), batch.after[source]
         return self._append_points(
@@ -229,9 +232,9 @@ class EventFilesShipper(PointsShipper[Places]):
             file=source.removeprefix(SOURCE),
         )
 
-    def _shipped(self, place: Places) -> None:
+    def _note_stored(self, offsets: Offsets) -> None:
         """Report a damaged file after storing that, so a later agent does not report it again."""
-        for source in [source for source in self._damaged if place.get(source, 0) < 0]:
+        for source in [source for source in self._damaged if offsets.get(source, 0) < 0]:
             self._warn(f"{self._damaged.pop(source)}; the rest of the file is not read")
 
     def _tell(self, what: str, message: str) -> None:
@@ -240,8 +243,8 @@ class EventFilesShipper(PointsShipper[Places]):
             self._warn(message)
 
 
-def _bytes_of(place: int) -> int:
-    return place if place >= 0 else -1 - place
+def _bytes_of(offset: int) -> int:
+    return offset if offset >= 0 else -1 - offset
 
 
 def _event_files(root: Path) -> Iterator[str]:

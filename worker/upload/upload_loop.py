@@ -4,7 +4,7 @@ Each attempt has several: metrics, logs, events and others. They are separate fr
 watches the attempt, because each may wait for the series database or the store, while stops and
 deaths must be detected.
 
-Not here: the data and its offsets (``worker.upload.shipping``, ``worker.upload.reporting``).
+Not here: the data and its offsets (``worker.upload.file_uploader``, ``worker.upload.events``).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class UploadLoop:
             except Exception as error:  # noqa: BLE001 - whatever is away or wrong, the stream is kept and tried again
                 failures += 1
                 log.warning(
-                    "shipping failed", stream=self._name, failures=failures, error=repr(error)
+                    "upload failed", stream=self._name, failures=failures, error=repr(error)
                 )
                 self._wake.wait(
                     min(BACKOFF_SECONDS_MAX, self._pause_seconds * 2.0 ** min(failures, 10))

@@ -2,8 +2,8 @@
 
 Metrics, logs, events, samples and event files, each with its own thread.
 
-Not here: the data and exactly-once delivery (``worker.upload.shipping``,
-``worker.upload.reporting``).
+Not here: the data and exactly-once delivery (``worker.upload.file_uploader``,
+``worker.upload.events``).
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import streams
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.devices.sampling import Sampler
+from lockstep.worker.upload.events import EventUploader
+from lockstep.worker.upload.logs import LogUploader
 from lockstep.worker.upload.metric_warnings import Repeats
-from lockstep.worker.upload.reporting import EventUploader
-from lockstep.worker.upload.shipper import opened
-from lockstep.worker.upload.shipping import LogShipper, MetricsShipper, Stream
-from lockstep.worker.upload.system import SystemShipper
-from lockstep.worker.upload.tensorboard import EventFilesShipper
+from lockstep.worker.upload.metrics import MetricsUploader
+from lockstep.worker.upload.stream import Stream, opened
+from lockstep.worker.upload.system import SystemUploader
+from lockstep.worker.upload.tensorboard import EventFilesUploader
 from lockstep.worker.upload.upload_loop import UploadLoop
 
 SYSTEM_PATIENCE_SECONDS = 10.0
@@ -35,7 +36,7 @@ NUMBERS_PATIENCE_SECONDS = 5.0
 """A checkpoint waits so long for the numbers of the steps before it."""
 
 
-class _Sender(Protocol):
+class _Uploader(Protocol):
     """Moves one of the attempt's files."""
 
     def begin(self, state: streams.StreamState | None) -> None: ...
@@ -44,7 +45,7 @@ class _Sender(Protocol):
 
 
 class Uploaders:
-    """The pumps of an attempt.
+    """Uploaders of an attempt, each with its loop.
 
     The first that reaches the series database opens the stream there.
     """
@@ -80,58 +81,58 @@ class Uploaders:
         ranks = assignment.spec.ranks_per_node() or len(assignment.devices)
         # The engine reports each step once, from rank 0.
         repeats = Repeats(folder, self._reporter.warn, ranks=ranks) if train is None else None
-        self._metrics = MetricsShipper(
+        self._metrics = MetricsUploader(
             database, folder, stream, self._reporter.warn, repeats=repeats
         )
-        self._event_files = EventFilesShipper(
+        self._event_files = EventFilesUploader(
             database, folder, stream, self._reporter.warn, repeats=repeats
         )
-        logs = LogShipper(database, folder, stream, self._reporter.warn)
-        self._senders = [self._loop("logs", logs)]
+        logs = LogUploader(database, folder, stream, self._reporter.warn)
+        self._file_loops = [self._loop("logs", logs)]
         self._numbers = self._loop("metrics", self._metrics)
         self._spool = folder.file(attempt.METRICS)
         if assignment.node_rank == 0:
             # Metrics come from rank 0. Those of a script on another node would be a second curve of
             # the same name.
-            self._senders.append(self._numbers)
+            self._file_loops.append(self._numbers)
             if train is None:
-                self._senders.append(self._loop("tensorboard", self._event_files))
+                self._file_loops.append(self._loop("tensorboard", self._event_files))
         sampler = Sampler(folder, assignment)
-        system = SystemShipper(
+        system = SystemUploader(
             database, folder, stream, sampler.sample, every_seconds=sample_seconds
         )
-        self._shippers = (self._metrics, self._event_files, logs, system)
-        for shipper in self._shippers:
-            shipper.on_set_back = self._set_back
+        self._files = (self._metrics, self._event_files, logs, system)
+        for uploader in self._files:
+            uploader.on_set_back = self._set_back
         self._system = self._loop("system", system)
         self._system_until: float | None = None
         # After the others have ended, because they warn through it.
         self._reporting = self._loop("events", self._reporter)
 
-    def _loop(self, kind: str, sender: _Sender) -> UploadLoop:
+    def _loop(self, kind: str, uploader: _Uploader) -> UploadLoop:
         return UploadLoop(
             f"{kind}-{self._stream.assignment_id}",
-            self._opened(sender),
+            self._opened(uploader),
             pause_seconds=self._pause_seconds,
         )
 
-    def _opened(self, sender: _Sender) -> Callable[[bool], bool]:
-        """Steps of a sender, in its own thread, once the stream is open."""
+    def _opened(self, uploader: _Uploader) -> Callable[[bool], bool]:
+        """Steps of an uploader, in its own thread, once the stream is open."""
         began = False
 
         def step(last: bool) -> bool:
             nonlocal began
             if not began:
-                sender.begin(self._open())
+                uploader.begin(self._open())
                 began = True
-            return sender.step(last)
+            return uploader.step(last)
 
         return step
 
     def _open(self) -> streams.StreamState | None:
-        """Open the stream, once for all senders, and read how far it is.
+        """Open the stream, once for all uploaders, and read how far it is.
 
-        Each place is moved by its own sender alone.
+        Each offset is moved by its own uploader alone.
         """
         with self._opening:
             if not self._found:
@@ -145,8 +146,8 @@ class Uploaders:
         Samples of the node come every few seconds, so this is detected soon, also for a job that
         sends nothing.
         """
-        for shipper in self._shippers:
-            shipper.look_again()
+        for uploader in self._files:
+            uploader.look_again()
         self._reporter.set_back(what)
 
     @property
@@ -165,7 +166,7 @@ class Uploaders:
         return self._reporter.final_checkpoint_lost
 
     def start(self) -> None:
-        for upload_loop in self._pumps:
+        for upload_loop in self._loops:
             upload_loop.start()
 
     def finish(self, patience_seconds: float) -> bool:
@@ -174,9 +175,9 @@ class Uploaders:
         Call again until it returns True: everything is sent.
         """
         deadline = time.monotonic() + patience_seconds
-        for upload_loop in (*self._senders, self._system):
+        for upload_loop in (*self._file_loops, self._system):
             upload_loop.finish()
-        if not _all_end(self._senders, deadline):
+        if not _all_end(self._file_loops, deadline):
             return False
         self._reporting.finish()
         return _all_end((self._reporting, self._system), deadline) or (
@@ -184,8 +185,8 @@ class Uploaders:
         )
 
     @property
-    def _pumps(self) -> tuple[UploadLoop, ...]:
-        return (*self._senders, self._system, self._reporting)
+    def _loops(self) -> tuple[UploadLoop, ...]:
+        return (*self._file_loops, self._system, self._reporting)
 
     def _numbers_first(self) -> None:
         """Wait until the ranks' metrics are stored.
@@ -213,15 +214,15 @@ class Uploaders:
 
     def stop(self) -> None:
         """End after the steps that run now, whatever is left."""
-        for upload_loop in self._pumps:
+        for upload_loop in self._loops:
             upload_loop.stop()
 
     def join(self, timeout_seconds: float) -> None:
         deadline = time.monotonic() + timeout_seconds
-        for upload_loop in self._pumps:
+        for upload_loop in self._loops:
             upload_loop.join(max(0.0, deadline - time.monotonic()))
 
 
-def _all_end(pumps: Iterable[UploadLoop], deadline: float) -> bool:
+def _all_end(loops: Iterable[UploadLoop], deadline: float) -> bool:
     """Return whether each has ended by then."""
-    return all(upload_loop.join(max(0.0, deadline - time.monotonic())) for upload_loop in pumps)
+    return all(upload_loop.join(max(0.0, deadline - time.monotonic())) for upload_loop in loops)

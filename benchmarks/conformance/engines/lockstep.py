@@ -54,7 +54,7 @@ class Lockstep(Engine):
             device_group=group,
         )
         folder.mkdir(parents=True, exist_ok=True)
-        ranks.meet()
+        ranks.barrier()
         try:
             self.trainer(section(case), plan(case), CaseTask(case, observer), ranks, folder)
         finally:

@@ -9,7 +9,7 @@ follow it. A flood therefore shows its head and its tail, the last lines before 
 there, and ranks never wait. A stream that has used less than an equal part of the window is not
 held back because of the others.
 
-The same applies while more is unshipped than the node may keep: a window then continues until there
+The same applies while more is unstored than the node may keep: a window then continues until there
 is space.
 
 Not here: pipes and files (``engine.launcher.output.streams``, ``engine.launcher.output.segments``).
@@ -65,7 +65,7 @@ class RateLimits:
         self._flooded = False
         """True if lines were held back in this window."""
         self._full = False
-        """True if the reason was the limit of unshipped output."""
+        """True if the reason was the limit of unstored output."""
         self._told_at: float | None = None
         self._told = False
         self._left_lines = 0
@@ -84,7 +84,7 @@ class RateLimits:
         flow : RateLimit
         lines : sequence of TimedLine
         full : bool
-            True if more is unshipped than allowed.
+            True if more is unstored than allowed.
         """
         budget = self._bounds.log_bytes_per_second * self._bounds.log_window_seconds
         share = budget / len(self._flows)

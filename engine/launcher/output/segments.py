@@ -2,10 +2,10 @@
 
 A record is written in one ``write`` of whole lines, unbuffered, so a reader of whole lines loses
 nothing when the launcher is killed. The agent is the only reader, and deletes the oldest of the
-segments before ``logs/shipped``.
+segments before ``logs/uploaded``.
 
 Not here: reading the ranks' pipes (``engine.launcher.output.streams``), uploads
-(``worker.upload.shipping``).
+(``worker.upload.logs``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from lockstep.domain.life import attempt
-from lockstep.domain.life.attempt import ShippedFile
+from lockstep.domain.life.attempt import UploadedFile
 from lockstep.engine.launcher.bounds import Bounds
 from lockstep.engine.launcher.files import read_model
 
@@ -43,10 +43,10 @@ class Segments:
     def __init__(self, folder: Path, bounds: Bounds):
         self._logs = folder / attempt.LOGS
         self._logs.mkdir(parents=True, exist_ok=True)
-        self._shipped = folder / attempt.SHIPPED
+        self._uploaded = folder / attempt.UPLOADED
         self._bounds = bounds
         self._lock = threading.Lock()
-        self._place = ShippedFile(segment=0, offset=0)
+        self._stored = UploadedFile(segment=0, offset=0)
         self._sizes = {
             int(path.stem): path.stat().st_size for path in self._logs.glob("[0-9]*.jsonl")
         }
@@ -89,25 +89,25 @@ class Segments:
             self.write(LogFields(now, rank, "launcher", line) for line in text.splitlines())
 
     def is_full(self) -> bool:
-        """Return whether more is unshipped than the log may hold.
+        """Return whether more is unstored than the log may hold.
 
-        Reads ``logs/shipped`` only if needed.
+        Reads ``logs/uploaded`` only if needed.
         """
         with self._lock:
-            if self._unshipped_bytes() <= self._bounds.backlog_bytes_max:
+            if self._unstored_bytes() <= self._bounds.backlog_bytes_max:
                 return False
-            self._place = read_model(self._shipped, ShippedFile) or self._place
-            # Sizes of shipped segments are not needed again, except for the one that is being
+            self._stored = read_model(self._uploaded, UploadedFile) or self._stored
+            # Sizes of uploaded segments are not needed again, except for the one that is being
             # written.
             for number in [
-                number for number in self._sizes if number < min(self._place.segment, self._number)
+                number for number in self._sizes if number < min(self._stored.segment, self._number)
             ]:
                 del self._sizes[number]
-            return self._unshipped_bytes() > self._bounds.backlog_bytes_max
+            return self._unstored_bytes() > self._bounds.backlog_bytes_max
 
-    def _unshipped_bytes(self) -> int:
-        behind = sum(size for number, size in self._sizes.items() if number >= self._place.segment)
-        return behind - self._place.offset
+    def _unstored_bytes(self) -> int:
+        behind = sum(size for number, size in self._sizes.items() if number >= self._stored.segment)
+        return behind - self._stored.offset
 
     def close(self) -> None:
         """Close the current segment; nothing may be written afterwards."""

@@ -79,5 +79,5 @@ def slowest(
     return (
         f"rank {rank} is slower than the others: it works {work[rank]:.3g} s in each step, they "
         f"{others:.3g} s and then "
-        "wait for it; compare its device, its node and its share of the data"
+        "wait for it; compare its device, its node and its shard of the data"
     )

@@ -98,7 +98,7 @@ class Rendezvous(StaticTCPRendezvous):
             except Exception as error:  # noqa: BLE001 - raised again by the main thread
                 made.append(error)
 
-        threading.Thread(target=make, name="meeting", daemon=True).start()
+        threading.Thread(target=make, name="rendezvous", daemon=True).start()
         self._wait(lambda: bool(made), lambda: f"node rank 0 did not respond at {self._where}")
         store = made[0]
         if isinstance(store, Store):

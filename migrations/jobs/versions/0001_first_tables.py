@@ -85,13 +85,13 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("name", name="pk_nodes"),
     )
     op.create_table(
-        "passes",
+        "scheduler_lease",
         sa.Column("id", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("owner", sa.String(length=255), nullable=True),
         sa.Column("expires_at", sa.Double(), nullable=False),
         sa.Column("dirty", sa.Boolean(), nullable=False),
         sa.Column("finished_at", sa.Double(), nullable=True),
-        sa.PrimaryKeyConstraint("id", name="pk_passes"),
+        sa.PrimaryKeyConstraint("id", name="pk_scheduler_lease"),
     )
     op.create_table(
         "tokens",
@@ -293,6 +293,6 @@ def upgrade() -> None:
     )
     op.create_index("ix_devices_assignment_id", "devices", ["assignment_id"], unique=False)
     op.bulk_insert(
-        sa.table("passes", sa.column("id"), sa.column("expires_at"), sa.column("dirty")),
+        sa.table("scheduler_lease", sa.column("id"), sa.column("expires_at"), sa.column("dirty")),
         [{"id": 1, "expires_at": 0.0, "dirty": False}],
     )

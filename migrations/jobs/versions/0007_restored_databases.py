@@ -13,5 +13,5 @@ down_revision = "0006"
 
 
 def upgrade() -> None:
-    op.add_column("passes", sa.Column("place", sa.Text(), nullable=True))
-    op.add_column("passes", sa.Column("restored_at", sa.Double(), nullable=True))
+    op.add_column("scheduler_lease", sa.Column("place", sa.Text(), nullable=True))
+    op.add_column("scheduler_lease", sa.Column("restored_at", sa.Double(), nullable=True))

@@ -160,14 +160,14 @@ def test_an_evaluation_with_equal_forwards_counts_every_item_once(
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 13])
 @pytest.mark.parametrize("micro", [1, 2, 5])
 def test_shards_of_an_evaluation_are_padded_without_counting(size: int, micro: int) -> None:
-    shares = [
+    shards = [
         _Share(size, Ranks(rank=rank, world_size=4), micro, equally=True) for rank in range(4)
     ]
-    batches = [list(shard) for shard in shares]
+    batches = [list(shard) for shard in shards]
     assert len({len(each) for each in batches}) == 1
     counted = [
         item
-        for shard, each in zip(shares, batches, strict=True)
+        for shard, each in zip(shards, batches, strict=True)
         for batch in each[: shard.counted]
         for item in batch
     ]
@@ -176,7 +176,7 @@ def test_shards_of_an_evaluation_are_padded_without_counting(size: int, micro: i
         list(_Share(size, Ranks(rank=rank, world_size=4), micro, equally=False))
         for rank in range(4)
     ]
-    assert [each[: shard.counted] for shard, each in zip(shares, batches, strict=True)] == plain
+    assert [each[: shard.counted] for shard, each in zip(shards, batches, strict=True)] == plain
 
 
 def test_parameters_are_sharded_again_after_an_evaluation(pool: Pool, tmp_path: Path) -> None:

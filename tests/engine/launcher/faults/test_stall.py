@@ -36,7 +36,7 @@ LIMITS = Stall(first_step_seconds=100.0, min_seconds=10.0, factor=5.0)
 BEGIN = """
 import pathlib, sys, time
 from lockstep.engine.runtime.heartbeat import Heartbeat
-pulse = Heartbeat.begin(pathlib.Path(sys.argv[1]), int(sys.argv[2]))
+heartbeat = Heartbeat.begin(pathlib.Path(sys.argv[1]), int(sys.argv[2]))
 """
 JOB = """import ctypes, time
 
@@ -219,7 +219,7 @@ def test_the_rank_that_does_not_wait_is_named_with_its_line(
     tmp_path: Path, start: Callable[[int, str], int]
 ) -> None:
     waiting = """
-        pulse.mark("communication")
+        heartbeat.mark("communication")
         time.sleep(600)
         """
     # As in the engine: the main thread waits for a thread that fetches samples.
@@ -227,14 +227,14 @@ def test_the_rank_that_does_not_wait_is_named_with_its_line(
         import job, threading
         thread = threading.Thread(target=job.fetch)
         thread.start()
-        pulse.mark("data")
+        heartbeat.mark("data")
         thread.join()
         """
     pids = {rank: start(rank, fetching if rank == 1 else waiting) for rank in range(3)}
     until(
         lambda: all((b := heartbeat.read(tmp_path, r)) and b.mark_count > 1 for r in pids),
         seconds=60,
-        what="beats",
+        what="heartbeats",
     )
     found = stalled_after(StallDetector(tmp_path, LIMITS, look_seconds=1.0), pids, begin=0.0)
     assert [view.rank for view in found.culprits] == [1]
@@ -252,7 +252,7 @@ def test_stacks_come_from_a_rank_that_holds_the_interpreters_lock(
 ) -> None:
     source = """
         import job
-        pulse.mark("forward")
+        heartbeat.mark("forward")
         job.compute()
         """
     pid = start(0, source)
@@ -273,7 +273,7 @@ def test_loader_workers_write_stacks_too(tmp_path: Path, start: Callable[[int, s
         child = os.fork()
         if not child:
             job.fetch()
-        pulse.mark("data")
+        heartbeat.mark("data")
         os.waitpid(child, 0)
         """
     pid = start(0, source)
@@ -291,12 +291,14 @@ def test_loader_workers_write_stacks_too(tmp_path: Path, start: Callable[[int, s
 def test_a_stopped_process_is_named_as_the_cause(
     tmp_path: Path, start: Callable[[int, str], int]
 ) -> None:
-    pids = {rank: start(rank, "pulse.mark('communication')\ntime.sleep(600)") for rank in range(2)}
+    pids = {
+        rank: start(rank, "heartbeat.mark('communication')\ntime.sleep(600)") for rank in range(2)
+    }
     for rank in pids:
         until(
             lambda r=rank: (b := heartbeat.read(tmp_path, r)) and b.mark_count > 1,
             seconds=60,
-            what="beats",
+            what="heartbeats",
         )
     os.kill(pids[1], signal.SIGSTOP)
     found = stalled_after(StallDetector(tmp_path, LIMITS, look_seconds=1.0), pids, begin=0.0)

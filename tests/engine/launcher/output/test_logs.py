@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.domain.life import attempt as files
-from lockstep.domain.life.attempt import LogRecord, ShippedFile
+from lockstep.domain.life.attempt import LogRecord, UploadedFile
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.launcher.bounds import Bounds
 from lockstep.engine.launcher.output.lines import LineCutter
@@ -204,7 +204,9 @@ def test_unsent_bytes_are_counted_from_the_uploaded_offset(tmp_path: Path) -> No
     sizes = [path.stat().st_size for path in sorted((tmp_path / files.LOGS).iterdir())]
     assert len(sizes) == 4
     assert segments.is_full()
-    (tmp_path / files.SHIPPED).write_text(ShippedFile(segment=2, offset=sizes[2]).model_dump_json())
+    (tmp_path / files.UPLOADED).write_text(
+        UploadedFile(segment=2, offset=sizes[2]).model_dump_json()
+    )
     assert not segments.is_full()
     assert sorted(segments._sizes) == [2, 3], "memory has no entry of uploaded segments either"
     segments.close()

@@ -13,7 +13,7 @@ import pytest
 
 from lockstep.domain import limits
 from lockstep.domain.life import attempt as files
-from lockstep.domain.life.attempt import EngineEvent, ShippedFile
+from lockstep.domain.life.attempt import EngineEvent, UploadedFile
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.launcher.bounds import Bounds
 from lockstep.engine.launcher.output.lines import LineCutter
@@ -217,11 +217,11 @@ for number in range(20): print("after", number)
     # loop below.
     until(over.exists, seconds=60, what="end of the flood")
 
-    def shipped() -> bool:
-        _ship_all(attempt.folder)
+    def uploaded() -> bool:
+        _upload_all(attempt.folder)
         return any("left out" in line for line in attempt.lines())
 
-    until(shipped, seconds=60, what="the log goes on")
+    until(uploaded, seconds=60, what="the log goes on")
     gate.touch()
     assert attempt.outcome().reason is Reason.SUCCEEDED
     assert attempt.lines()[-20:] == [f"after {number}" for number in range(20)]
@@ -249,8 +249,8 @@ def test_a_flood_does_not_delay_a_stop(attempt: Attempt) -> None:
     assert _on_disk(attempt) < 2_000_000
 
 
-def _ship_all(folder: Path) -> None:
+def _upload_all(folder: Path) -> None:
     newest = max((folder / files.LOGS).glob("*.jsonl"))
-    place = ShippedFile(segment=int(newest.stem), offset=newest.stat().st_size)
-    (folder / files.SHIPPED).with_suffix(".tmp").write_text(place.model_dump_json())
-    (folder / files.SHIPPED).with_suffix(".tmp").replace(folder / files.SHIPPED)
+    place = UploadedFile(segment=int(newest.stem), offset=newest.stat().st_size)
+    (folder / files.UPLOADED).with_suffix(".tmp").write_text(place.model_dump_json())
+    (folder / files.UPLOADED).with_suffix(".tmp").replace(folder / files.UPLOADED)

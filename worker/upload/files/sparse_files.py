@@ -4,8 +4,8 @@ A spool is only appended to, by a foreign writer that keeps it open: it can be n
 truncated. Stored data, and data that can never be stored, is punched out instead (Linux, all common
 local file systems): the file's length and offsets stay, its blocks are freed.
 
-Not here: the choice of ranges (``worker.upload.shipping``), and reads across a hole
-(``worker.upload.tail``).
+Not here: the choice of ranges (``worker.upload.metrics``), and reads across a hole
+(``worker.upload.files.lines``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ frees nothing."""
 
 
 def punch(path: Path, start: int, end: int) -> bool:
-    """Free the whole blocks between two places of a file; they read as zeros from then on.
+    """Free the whole blocks between two offsets of a file; they read as zeros from then on.
 
     Returns
     -------

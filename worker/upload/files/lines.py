@@ -3,10 +3,11 @@
 A reader's offset is a number of bytes. It moves only over whole lines, so a later process can
 continue from a stored offset, and a partial line is never read as two.
 
-A hole in the file (``worker.upload.sparse_files``) reads as zeros. Lockstep's lines contain no zero
-byte, so lines with one, and the partial lines at both ends of a hole, are skipped together.
+A hole in the file (``worker.upload.files.sparse_files``) reads as zeros. Lockstep's lines contain
+no zero byte, so lines with one, and the partial lines at both ends of a hole, are skipped together.
 
-Not here: the storage of offsets, which prevents loss and duplicates (``worker.upload.shipping``).
+Not here: the storage of offsets, which prevents loss and duplicates
+(``worker.upload.file_uploader``).
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ class Lines(NamedTuple):
     offset: int
     """Offset of the next read."""
     too_long: int | None = None
-    """Place of a line longer than a batch, of which the first batch was skipped."""
+    """Offset of a line longer than a batch, of which the first batch was skipped."""
     hole: int | None = None
-    """Place of something with zero bytes in it that was passed over."""
+    """Offset of something with zero bytes in it that was passed over."""
     at_end: bool = False
     """The file had no more when it was read, except perhaps a line that is being written."""
     rest: bytes = b""
@@ -98,14 +99,14 @@ def lines_in(
     if last and at_end:
         end = len(data)
     lines: list[Line] = []
-    place = offset
+    start = offset
     # Nothing but a newline ends a line; the piece behind the last one is empty unless the writer is
     # gone.
     for text in data[:end].split(b"\n"):
-        following = place + len(text) + 1
+        following = start + len(text) + 1
         if stripped := text.rstrip(b"\r"):
-            lines.append(Line(place, min(following, offset + end), stripped))
-        place = following
+            lines.append(Line(start, min(following, offset + end), stripped))
+        start = following
     return Lines(
         lines,
         offset + end,
@@ -117,20 +118,20 @@ def lines_in(
 
 def _behind_hole(file: FileIO, offset: int, batch_bytes: int) -> int:
     """Return the offset of the first whole line after a hole; the last zero while there is none."""
-    place = max(offset, _next_data(file, offset) - 1)
-    file.seek(place)
+    data_at = max(offset, _next_data(file, offset) - 1)
+    file.seek(data_at)
     data = file.read(batch_bytes)
     rest = data.lstrip(b"\0")
     zeros = len(data) - len(rest)
     newline = rest.find(b"\n")
     if newline >= 0:
-        return place + zeros + newline + 1
+        return data_at + zeros + newline + 1
     # The end of a line longer than a batch is searched behind it; a partial line is waited for.
-    return place + (len(data) if zeros == 1 and len(data) == batch_bytes else zeros - 1)
+    return data_at + (len(data) if zeros == 1 and len(data) == batch_bytes else zeros - 1)
 
 
 def _next_data(file: FileIO, offset: int) -> int:
-    """The first place from ``offset`` on that is not in a hole; the file's end if there is none."""
+    """The first byte from ``offset`` on that is not in a hole; the file's end if there is none."""
     try:
         return os.lseek(file.fileno(), offset, os.SEEK_DATA)
     except OSError:

@@ -17,9 +17,9 @@ from lockstep.storage.series import series, series_query, streams
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.upload import tensorboard
 from lockstep.worker.upload.metric_warnings import Repeats
-from lockstep.worker.upload.tensorboard import EventFilesShipper
+from lockstep.worker.upload.tensorboard import EventFilesUploader
 from tests.event_writers import value, write
-from tests.worker.test_shipping import STREAM, Faulty
+from tests.worker.test_file_uploads import STREAM, Faulty
 
 NAME = "events.out.tfevents.1700000000.host.1.0"
 
@@ -63,19 +63,19 @@ def _points(database: Database) -> dict[str, list[int]]:
         return {view.name: view.step for view in series_query.read(session, "job-1")}
 
 
-def _run(shipper: EventFilesShipper, *, last: bool = True) -> None:
+def _run(uploader: EventFilesUploader, *, last: bool = True) -> None:
     """Run steps until there is no progress, as an upload loop does."""
     for _ in range(200):
         try:
-            if not shipper.step(last):
+            if not uploader.step(last):
                 return
         except ConnectionError:
             continue
     raise AssertionError("it never came to its end")
 
 
-def _shipper(faulty: Faulty, folder: Folder, told: list[str]) -> EventFilesShipper:
-    return EventFilesShipper(faulty, folder, STREAM, told.append)
+def _uploader(faulty: Faulty, folder: Folder, told: list[str]) -> EventFilesUploader:
+    return EventFilesUploader(faulty, folder, STREAM, told.append)
 
 
 def test_a_real_writers_scalars_arrive_under_their_runs_name(
@@ -84,7 +84,7 @@ def test_a_real_writers_scalars_arrive_under_their_runs_name(
     for run in ("", "val"):
         rows = [(step, 1.7e9 + step, value("loss/total", step / 4)) for step in range(5)]
         write(folder.file("tensorboard") / run, rows)
-    _run(_shipper(faulty, folder, told))
+    _run(_uploader(faulty, folder, told))
     with faulty.read_series() as session:
         views = {view.name: view for view in series_query.read(session, "job-1")}
         assert series.progress(session, ["job-1"])["job-1"].step == 4
@@ -100,13 +100,13 @@ def test_a_file_that_grows_byte_by_byte_is_stored_once(
     faulty: Faulty, folder: Folder, told: list[str]
 ) -> None:
     path, data = _path(folder), event_files.header(1.0) + _records(range(6))
-    shipper = _shipper(faulty, folder, told)
+    uploader = _uploader(faulty, folder, told)
     for start in range(0, len(data), 7):
         _append(path, data[start : start + 7])
         # Every third read is by a new agent.
-        shipper = _shipper(faulty, folder, told) if start % 3 == 0 else shipper
-        shipper.step(False)
-    _run(_shipper(faulty, folder, told))
+        uploader = _uploader(faulty, folder, told) if start % 3 == 0 else uploader
+        uploader.step(False)
+    _run(_uploader(faulty, folder, told))
     assert _points(faulty) == {"loss": list(range(6))}
     assert told == []
 
@@ -117,17 +117,17 @@ def test_lost_answers_of_commits_double_nothing_and_failures_lose_nothing(
     _append(_path(folder), _records(range(1, 6)))
     _append(_path(folder, "val"), _records(range(1, 4)))
     faulty.before = [ConnectionError("before the commit")]
-    shipper = _shipper(faulty, folder, told)
+    uploader = _uploader(faulty, folder, told)
     with pytest.raises(ConnectionError):
-        shipper.step(False)
+        uploader.step(False)
     faulty.after = [ConnectionError("after the commit")] * 2
-    _run(shipper)
-    _run(_shipper(faulty, folder, told))
+    _run(uploader)
+    _run(_uploader(faulty, folder, told))
     assert _points(faulty) == {"loss": [1, 2, 3, 4, 5], "val/loss": [1, 2, 3]}
 
 
 def test_two_agents_store_each_scalar_once(faulty: Faulty, folder: Folder, told: list[str]) -> None:
-    first, second = _shipper(faulty, folder, told), _shipper(faulty, folder, told)
+    first, second = _uploader(faulty, folder, told), _uploader(faulty, folder, told)
     for start in range(0, 40, 10):
         _append(_path(folder), _records(range(start, start + 10)))
         first.step(False)
@@ -146,9 +146,9 @@ def test_a_damaged_file_is_abandoned_and_named_once_by_all_agents(
         good + _records(range(3, 4))[:-1] + b"?" + _records(range(4, 9)),
     )
     _append(_path(folder, name="b.tfevents"), _records(range(20, 22), "other"))
-    _run(_shipper(faulty, folder, told), last=False)
+    _run(_uploader(faulty, folder, told), last=False)
     _append(_path(folder, name="a.tfevents"), _records(range(9, 12)))
-    _run(_shipper(faulty, folder, told))
+    _run(_uploader(faulty, folder, told))
     assert _points(faulty) == {"loss": [0, 1, 2], "other": [20, 21]}
     assert told == [
         f"a.tfevents is damaged at byte {len(good)}: the checksum of a record is wrong; the "
@@ -160,7 +160,7 @@ def test_a_torn_tail_at_the_end_is_no_damage(
     faulty: Faulty, folder: Folder, told: list[str]
 ) -> None:
     _append(_path(folder), _records(range(4))[:-5])
-    _run(_shipper(faulty, folder, told))
+    _run(_uploader(faulty, folder, told))
     assert _points(faulty) == {"loss": [0, 1, 2]}
     assert told == []
 
@@ -170,11 +170,11 @@ def test_an_image_is_passed_over_only_once_it_is_whole(
 ) -> None:
     path = _path(folder)
     image = event_files.record(5, 1.0, {"x" * (event_files.RECORD_BYTES_MAX + 1): 1.0})
-    shipper = _shipper(faulty, folder, told)
+    uploader = _uploader(faulty, folder, told)
     _append(path, _records(range(2)) + image[:-1])
-    _run(shipper, last=False)
+    _run(uploader, last=False)
     _append(path, image[-1:] + _records(range(2, 4)))
-    _run(shipper)
+    _run(uploader)
     assert _points(faulty) == {"loss": [0, 1, 2, 3]}
     assert told == []
 
@@ -188,7 +188,7 @@ def test_names_that_are_no_metrics_are_left_out_and_named_once(
         + _records(range(2), "Loss (train)")
         + _records(range(2), "system/node0/x"),
     )
-    _run(_shipper(faulty, folder, told))
+    _run(_uploader(faulty, folder, told))
     assert _points(faulty) == {"loss": [0, 1]}
     assert len(told) == 1
     assert "'Loss (train)'" in told[0]
@@ -200,10 +200,10 @@ def test_the_number_of_files_is_limited_and_begun_ones_continue(
     monkeypatch.setattr(limits, "TENSORBOARD_FILES_MAX", 2)
     for run in ("m", "n"):
         _append(_path(folder, run), _records(range(2)))
-    _run(_shipper(faulty, folder, told))
+    _run(_uploader(faulty, folder, told))
     for run in ("a", "m", "n"):
         _append(_path(folder, run), _records(range(2, 4)))
-    _run(_shipper(faulty, folder, told))
+    _run(_uploader(faulty, folder, told))
     assert _points(faulty) == {"m/loss": [0, 1, 2, 3], "n/loss": [0, 1, 2, 3]}
     assert told == ["2 event files of a job are read, the limit; at least 1 are not"]
 
@@ -214,7 +214,7 @@ def test_a_link_or_a_pipe_in_the_folder_is_not_read(
     (tmp_path / "elsewhere.tfevents").write_bytes(_records(range(2)))
     (folder.file("tensorboard") / "link.tfevents").symlink_to(tmp_path / "elsewhere.tfevents")
     os.mkfifo(folder.file("tensorboard") / "pipe.tfevents")
-    _run(_shipper(faulty, folder, told))
+    _run(_uploader(faulty, folder, told))
     assert _points(faulty) == {}
 
 
@@ -223,14 +223,14 @@ def test_a_flood_of_scalars_is_thinned_and_its_newest_step_kept(
 ) -> None:
     monkeypatch.setattr(limits, "METRIC_POINTS_PER_SECOND_MAX", 100)
     now = [0.0]
-    shipper = EventFilesShipper(faulty, folder, STREAM, told.append, clock=lambda: now[0])
+    uploader = EventFilesUploader(faulty, folder, STREAM, told.append, clock=lambda: now[0])
     path = _path(folder)
     path.touch()
-    shipper.step(False)
+    uploader.step(False)
     for turn in range(3):
         now[0] += 10.0
         _append(path, _records(range(turn * 2000, (turn + 1) * 2000)))
-        _run(shipper, last=False)
+        _run(uploader, last=False)
     steps = _points(faulty)["loss"]
     # All of the first ten seconds is stored, because only then is the rate of writing known.
     assert {step for step in steps if step >= 2000 and step % 2} <= {3999, 5999}
@@ -242,7 +242,7 @@ def test_event_files_do_not_change_the_step_of_other_lines(
     faulty: Faulty, folder: Folder, told: list[str]
 ) -> None:
     _append(_path(folder), _records(range(50, 60)))
-    _run(_shipper(faulty, folder, told))
+    _run(_uploader(faulty, folder, told))
     with faulty.read_series() as session:
         state = streams.state(session, STREAM.assignment_id)
     assert state is not None
@@ -255,9 +255,9 @@ def test_reading_a_file_is_bounded(
     monkeypatch.setattr(tensorboard, "READ_BYTES", event_files.RECORD_BYTES_MAX + 16)
     _append(_path(folder, "a"), _records(range(3000)))
     _append(_path(folder, "b"), _records(range(5)))
-    shipper = _shipper(faulty, folder, told)
-    shipper.step(False)
-    shipper.step(False)
+    uploader = _uploader(faulty, folder, told)
+    uploader.step(False)
+    uploader.step(False)
     assert len(_points(faulty)["a/loss"]) < 3000
     assert _points(faulty)["b/loss"] == list(range(5))
 
@@ -266,10 +266,10 @@ def test_two_writers_of_one_series_and_a_rewritten_file_are_named(
     faulty: Faulty, folder: Folder, told: list[str]
 ) -> None:
     repeats = Repeats(folder, told.append, ranks=2)
-    shipper = EventFilesShipper(faulty, folder, STREAM, told.append, repeats=repeats)
+    uploader = EventFilesUploader(faulty, folder, STREAM, told.append, repeats=repeats)
     for rank in ("rank0", "rank1"):
         _append(folder.file("tensorboard") / f"events.out.tfevents.{rank}", _records(range(1, 4)))
-    _run(shipper, last=False)
+    _run(uploader, last=False)
     assert told == [
         "series 'loss' has step 1 more than once in this attempt, so its curve has several points "
         "there; events.out.tfevents.rank0 and events.out.tfevents.rank1 both have it: let rank 0 "
@@ -278,7 +278,7 @@ def test_two_writers_of_one_series_and_a_rewritten_file_are_named(
     path = folder.file("tensorboard") / "events.out.tfevents.rank0"
     size = path.stat().st_size
     path.write_bytes(b"")
-    _run(shipper)
+    _run(uploader)
     assert told[1:] == [
         f"events.out.tfevents.rank0 is damaged at byte {size}: it was rewritten, and has 0 bytes "
         "now; the rest of the file is not read"

@@ -14,9 +14,9 @@ from lockstep.storage.jobs import jobs
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import streams
 from lockstep.worker.agent.folders import Folder
-from lockstep.worker.upload import reporting
-from lockstep.worker.upload.reporting import EventUploader
-from lockstep.worker.upload.shipping import Stream
+from lockstep.worker.upload import events as event_upload
+from lockstep.worker.upload.events import EventUploader
+from lockstep.worker.upload.stream import Stream
 
 
 class EndpointError(Exception):
@@ -163,7 +163,7 @@ def test_a_store_that_refuses_for_too_long_loses_only_that_checkpoint(
     with pytest.raises(type(error), match="No "):
         reporter.step(False)
     assert not reporter.final_checkpoint_lost
-    monkeypatch.setattr(reporting, "PUBLISH_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(event_upload, "PUBLISH_PATIENCE_SECONDS", 0.0)
     _say(folder, "warning", message="after it")
     while reporter.step(True):
         pass

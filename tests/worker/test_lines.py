@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.worker.upload.tail import Lines, whole_lines
+from lockstep.worker.upload.files.lines import Lines, whole_lines
 
 
 def _texts(path: Path, offset: int = 0, **options: object) -> list[bytes]:

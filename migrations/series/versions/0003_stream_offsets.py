@@ -11,9 +11,9 @@ down_revision = "0002"
 
 def upgrade() -> None:
     op.create_table(
-        "stream_places",
+        "stream_offsets",
         sa.Column("assignment_id", sa.String(length=36), nullable=False),
         sa.Column("source", sa.String(length=500), nullable=False),
-        sa.Column("place", sa.BigInteger(), nullable=False),
-        sa.PrimaryKeyConstraint("assignment_id", "source", name="pk_stream_places"),
+        sa.Column("stored_offset", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("assignment_id", "source", name="pk_stream_offsets"),
     )

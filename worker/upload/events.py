@@ -15,7 +15,7 @@ After a restore of the database, events are processed again from its offset: a c
 longer on the node is published from the store. Then its rows are compared with the store
 (``worker.agent.reconciling``).
 
-Not here: metrics and logs (``worker.upload.shipping``), and the verification of a checkpoint
+Not here: metrics and logs (``worker.upload.file_uploader``), and the verification of a checkpoint
 (``engine.checkpoints``).
 """
 
@@ -44,8 +44,9 @@ from lockstep.storage.objects.published import Note, write_note
 from lockstep.storage.series import series, streams
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.agent.reconciling import reconcile
-from lockstep.worker.upload.shipper import Stream, is_open, is_poison, state_of
-from lockstep.worker.upload.tail import Line, whole_lines
+from lockstep.worker.upload.file_uploader import is_poison
+from lockstep.worker.upload.files.lines import Line, whole_lines
+from lockstep.worker.upload.stream import Stream, is_open, state_of
 
 log = structlog.get_logger(__name__)
 
@@ -89,7 +90,7 @@ class EventUploader:
         self._log_every_steps = log_every_steps
         self._before_publishing = before_publishing
         self._waiting: deque[_Told] = deque(maxlen=WARNINGS_MAX)
-        self._place: int | None = None
+        self._offset: int | None = None
         self._refused_at: int | None = None
         self._refused = False
         self._set_back = False
@@ -124,7 +125,7 @@ class EventUploader:
 
         Without this it is read by the first step.
         """
-        self._place = None if state is None else state.events_offset
+        self._offset = None if state is None else state.events_offset
 
     def step(self, last: bool) -> bool:
         """Carry out one batch of events. See ``worker.upload.upload_loop``."""
@@ -132,7 +133,7 @@ class EventUploader:
         self._report_save_time()
         if self._set_back:
             self._set_back, self._rows_differ = False, True
-            self._place, self._marked_running = None, False
+            self._offset, self._marked_running = None, False
         # A script does not report its rendezvous; the start of all its ranks is the substitute.
         if (
             self._is_script
@@ -140,16 +141,16 @@ class EventUploader:
             and self._folder.file(attempt.RANKS).exists()
         ):
             self._mark_running()
-        if self._place is None and not self._refused:
-            self._place = self._read_place()
-        if self._refused or self._place is None:
+        if self._offset is None and not self._refused:
+            self._offset = self._read_offset()
+        if self._refused or self._offset is None:
             return False
-        found = whole_lines(self._folder.file(attempt.EVENTS), self._place, last=last)
-        if found.offset == self._place:
+        found = whole_lines(self._folder.file(attempt.EVENTS), self._offset, last=last)
+        if found.offset == self._offset:
             self._agree_with_the_store(last)
-            return last and self._has_moved(self._place)
+            return last and self._has_moved(self._offset)
         # An event that a later step repeats would be twice in the job's history.
-        if self._has_moved(self._place):
+        if self._has_moved(self._offset):
             return True
         for line in found.lines:
             self._carry_out(line)
@@ -158,8 +159,8 @@ class EventUploader:
         self._advance(found.offset)
         return True
 
-    def _read_place(self) -> int | None:
-        """Return the place that the stream has.
+    def _read_offset(self) -> int | None:
+        """Return the offset that the stream has.
 
         None if nothing of this attempt is wanted any more.
         """
@@ -169,15 +170,15 @@ class EventUploader:
         self._refused = state.sealed or (same and not is_open(self._database, self._stream))
         return None if self._refused else state.events_offset
 
-    def _has_moved(self, place: int) -> bool:
-        """Return whether the database has another place than this agent.
+    def _has_moved(self, offset: int) -> bool:
+        """Return whether the database has another offset than this agent.
 
         The next step goes on from that one.
         """
-        self._place = self._read_place()
-        if self._place is not None and self._place < place:
+        self._offset = self._read_offset()
+        if self._offset is not None and self._offset < offset:
             self.set_back("")
-        return self._place != place
+        return self._offset != offset
 
     def _agree_with_the_store(self, last: bool) -> None:
         if not self._rows_differ:
@@ -196,26 +197,26 @@ class EventUploader:
             )
         self._rows_differ = False
 
-    def _advance(self, place: int) -> bool:
-        """Note that everything before ``place`` is carried out.
+    def _advance(self, offset: int) -> bool:
+        """Note that everything before ``offset`` is carried out.
 
         False if the stream is not where it was.
         """
-        before, self._place = self._place, None
+        before, self._offset = self._offset, None
         assert before is not None
-        if place != before:
+        if offset != before:
             with self._database.series() as session:
                 moved = streams.advance_events(
                     session,
                     assignment_id=self._stream.assignment_id,
                     token=self._stream.token,
                     offset_before=before,
-                    offset_after=place,
+                    offset_after=offset,
                 )
             if not moved:
                 self._refused_at, self._rows_differ = before, True
                 return False
-        self._place = place
+        self._offset = offset
         return True
 
     def _carry_out(self, line: Line) -> None:

@@ -8,7 +8,7 @@ stale token and a sealed stream, so neither two agents nor an old attempt can ad
 A database that was restored from a backup has an earlier offset than this agent has stored, or no
 stream. The stream is then opened again, and the file is sent from the database's offset.
 
-Not here: the files (``worker.upload.shipping``, ``worker.upload.system``,
+Not here: the files (``worker.upload.metrics``, ``worker.upload.logs``, ``worker.upload.system``,
 ``worker.upload.tensorboard``).
 """
 
@@ -22,14 +22,14 @@ import structlog
 from sqlalchemy.exc import IntegrityError
 
 from lockstep.domain.errors import ErrorCode, LockstepError
-from lockstep.storage.attempts import attempts
 from lockstep.storage.db.database import Database
 from lockstep.storage.series import streams
 from lockstep.worker.agent.folders import Folder
+from lockstep.worker.upload.stream import Stream, is_open, state_of
 
 log = structlog.get_logger(__name__)
 
-Place = TypeVar("Place")
+Offset = TypeVar("Offset")
 Record = TypeVar("Record")
 
 POISON_TRIES = 5
@@ -37,71 +37,15 @@ POISON_TRIES = 5
 it wait others."""
 
 
-class Stream(NamedTuple):
-    """Assignment of the metrics and logs, with its token."""
-
-    assignment_id: str
-    job_id: str
-    attempt_number: int
-    token: str
-
-
-class NotOpenError(Exception):
-    """The database has no stream of the attempt, and the attempt may not open one.
-
-    The lease was lost, which the next heartbeat finds out; or a backup of the database is being
-    restored.
-    """
-
-
-class Chunk(NamedTuple, Generic[Place, Record]):
+class Chunk(NamedTuple, Generic[Offset, Record]):
     """Next piece of a file, and the offset after it."""
 
-    before: Place
-    after: Place
+    before: Offset
+    after: Offset
     records: list[Record]
 
 
-def opened(database: Database, stream: Stream) -> streams.StreamState | None:
-    """Open an attempt's stream if the attempt holds its job; return its state."""
-    # Write transactions, here and in ``is_open``: their end proves that the database was whole, so
-    # an absent row is not one that a restore has yet to load.
-    with database.jobs() as session:
-        writer = attempts.writer(session, stream.assignment_id, stream.token)
-    with database.series() as session:
-        if writer is not None:
-            streams.open_stream(session, writer)
-        return streams.state(session, stream.assignment_id)
-
-
-def state_of(database: Database, stream: Stream) -> streams.StreamState:
-    """Return how far an attempt's stream is.
-
-    A database that has no stream of it was set back, and gets it again.
-
-    Raises
-    ------
-    NotOpenError
-    """
-    with database.read_series() as session:
-        state = streams.state(session, stream.assignment_id)
-    if state is None:
-        state = opened(database, stream)
-    if state is None:
-        raise NotOpenError(
-            "the series database has no stream for this attempt, and the jobs database does not "
-            "allow a new one"
-        )
-    return state
-
-
-def is_open(database: Database, stream: Stream) -> bool:
-    """Return whether an attempt may add to its stream."""
-    with database.series() as session:
-        return streams.is_open(session, stream.assignment_id, stream.token)
-
-
-class Shipper(ABC, Generic[Place, Record]):
+class FileUploader(ABC, Generic[Offset, Record]):
     """One file's way into the database."""
 
     what = ""
@@ -114,11 +58,11 @@ class Shipper(ABC, Generic[Place, Record]):
         self._folder = folder
         self._stream = stream
         self._warn = warn
-        self._place: Place | None = None
-        self._stored: Place | None = None
-        """The place that this agent has last seen stored."""
+        self._offset: Offset | None = None
+        self._stored: Offset | None = None
+        """The offset that this agent has last seen stored."""
         self._look_again = False
-        self._poisoned: tuple[Place, int] | None = None
+        self._poisoned: tuple[Offset, int] | None = None
         self.on_set_back: Callable[[str], None] = lambda _what: None
         """Called with ``what``, in the uploader's thread, after a restore of the database."""
         self.refused = False
@@ -136,11 +80,11 @@ class Shipper(ABC, Generic[Place, Record]):
             self._go_on_from(state)
 
     def look_again(self) -> None:
-        """Compare the place with the database's before the next step. From any thread."""
+        """Compare the offset with the database's before the next step. From any thread."""
         self._look_again = True
 
     def step(self, last: bool) -> bool:
-        """Ship one batch. See ``worker.upload.upload_loop``.
+        """Upload one batch. See ``worker.upload.upload_loop``.
 
         Raises
         ------
@@ -148,14 +92,14 @@ class Shipper(ABC, Generic[Place, Record]):
         """
         if self.refused:
             return False
-        if self._place is None or self._look_again:
+        if self._offset is None or self._look_again:
             self._look_again = False
-            self._read_place()
-        if self._place is None:
+            self._read_offset()
+        if self._offset is None:
             return False
-        batch = self._read(self._place, last)
+        batch = self._read(self._offset, last)
         if batch is None:
-            return last and self._was_set_back(self._place)
+            return last and self._was_set_back(self._offset)
         if self._poisoned == (batch.before, POISON_TRIES):
             self._warn(
                 f"{len(batch.records)} records were rejected by the database and are dropped"
@@ -164,8 +108,8 @@ class Shipper(ABC, Generic[Place, Record]):
         try:
             accepted = self._append(batch)
         except Exception as error:
-            # It is not certain that it was committed: the place is read again.
-            self._place = None
+            # It is not certain that it was committed: the offset is read again.
+            self._offset = None
             if is_poison(error):
                 tries = (
                     self._poisoned[1] if self._poisoned and self._poisoned[0] == batch.before else 0
@@ -175,37 +119,37 @@ class Shipper(ABC, Generic[Place, Record]):
         if accepted:
             self._take(batch.after)
         else:
-            self._read_place()
-            # Refused though this is the place: the stream is a later attempt's, or has another
+            self._read_offset()
+            # Refused though this is the offset: the stream is a later attempt's, or has another
             # token.
             self.refused = self.refused or (
-                self._place == batch.before and not is_open(self._database, self._stream)
+                self._offset == batch.before and not is_open(self._database, self._stream)
             )
         return True
 
-    def _was_set_back(self, place: Place) -> bool:
+    def _was_set_back(self, offset: Offset) -> bool:
         """Everything is sent: check that the database still has it."""
-        self._read_place()
-        return not self.refused and self._place != place
+        self._read_offset()
+        return not self.refused and self._offset != offset
 
-    def _read_place(self) -> None:
-        self._place = None
+    def _read_offset(self) -> None:
+        self._offset = None
         self._go_on_from(state_of(self._database, self._stream))
 
     def _go_on_from(self, state: streams.StreamState) -> None:
-        """Take the file's place from the stream; ``refused`` if nothing can be added any more."""
+        """Take the file's offset from the stream; ``refused`` if nothing can be added any more."""
         if state.sealed:
-            self.refused, self._place = True, None
+            self.refused, self._offset = True, None
             return
-        place, stored = self._place_of(state), self._stored
-        self._take(place)
-        if stored is not None and self._is_behind(place, stored):
+        offset, stored = self._offset_of(state), self._stored
+        self._take(offset)
+        if stored is not None and self._is_behind(offset, stored):
             log.warning(
                 "the database was restored",
                 assignment=self._stream.assignment_id,
                 stream=type(self).__name__,
                 stored=stored,
-                place=place,
+                offset=offset,
             )
             self._set_back()
             self.on_set_back(self.what)
@@ -213,26 +157,26 @@ class Shipper(ABC, Generic[Place, Record]):
     def _set_back(self) -> None:
         """Records are sent again: the database was restored."""
 
-    def _take(self, place: Place) -> None:
-        self._place = self._stored = place
-        self._shipped(place)
+    def _take(self, offset: Offset) -> None:
+        self._offset = self._stored = offset
+        self._note_stored(offset)
 
     @abstractmethod
-    def _place_of(self, state: streams.StreamState) -> Place: ...
+    def _offset_of(self, state: streams.StreamState) -> Offset: ...
 
     @abstractmethod
-    def _is_behind(self, place: Place, stored: Place) -> bool:
-        """Return whether ``place`` lies before ``stored``."""
+    def _is_behind(self, offset: Offset, stored: Offset) -> bool:
+        """Return whether ``offset`` lies before ``stored``."""
 
     @abstractmethod
-    def _read(self, place: Place, last: bool) -> Chunk[Place, Record] | None:
-        """Return the piece after ``place``; None if there is none."""
+    def _read(self, offset: Offset, last: bool) -> Chunk[Offset, Record] | None:
+        """Return the piece after ``offset``; None if there is none."""
 
     @abstractmethod
-    def _append(self, batch: Chunk[Place, Record]) -> bool: ...
+    def _append(self, batch: Chunk[Offset, Record]) -> bool: ...
 
-    def _shipped(self, place: Place) -> None:
-        """Everything before ``place`` is stored."""
+    def _note_stored(self, offset: Offset) -> None:
+        """Everything before ``offset`` is stored."""
 
 
 def is_poison(error: Exception) -> bool:

@@ -17,9 +17,9 @@ from lockstep.domain.life.attempt import MANIFEST
 from lockstep.storage.db.database import Database
 from lockstep.storage.series import series, series_query, streams
 from lockstep.worker.agent.folders import Folder
-from lockstep.worker.upload.shipping import MetricsShipper
-from lockstep.worker.upload.system import SystemShipper
-from tests.worker.test_shipping import STREAM, Faulty
+from lockstep.worker.upload.metrics import MetricsUploader
+from lockstep.worker.upload.system import SystemUploader
+from tests.worker.test_file_uploads import STREAM, Faulty
 
 NODE = "system/node0/cpu_percent"
 
@@ -32,12 +32,12 @@ class World:
         self.now = 0.0
         self.samples = 0
         self.told: list[str] = []
-        self.own = MetricsShipper(database, folder, STREAM, self.told.append)
+        self.own = MetricsUploader(database, folder, STREAM, self.told.append)
         self.system = self.agent()
 
-    def agent(self) -> SystemShipper:
+    def agent(self) -> SystemUploader:
         """Return the uploader of a new agent."""
-        return SystemShipper(
+        return SystemUploader(
             self.database,
             self.folder,
             STREAM,
@@ -122,14 +122,14 @@ def test_samples_are_hidden_with_steps_and_hide_no_others(
     resume.mkdir()
     file = {"bytes": 1, "sha256": "0" * 64}
     (resume / MANIFEST).write_text(json.dumps({"format": 1, "step": 6, "files": {"weights": file}}))
-    world.system = SystemShipper(
+    world.system = SystemUploader(
         world.database, world.folder, second, lambda: {NODE: 100.0}, every_seconds=10.0
     )
     world.system.step(False)
     assert world.points("loss") == [(5, 1.0), (9, 0.5)]
     # It begins at the resumed step, although its job has once been further.
     assert world.points() == [(5, 1.0), (9, 2.0), (6, 100.0)]
-    world.own = MetricsShipper(world.database, world.folder, second, world.told.append)
+    world.own = MetricsUploader(world.database, world.folder, second, world.told.append)
     world.train({"step": 7, "loss": 0.75})
     assert world.points("loss") == [(5, 1.0), (7, 0.75)]
     assert world.points() == [(5, 1.0), (6, 100.0)]
@@ -158,7 +158,7 @@ def test_a_sample_that_fails_keeps_nothing_from_being_sent(
     def fails() -> dict[str, float]:
         raise OSError("no such device")
 
-    broken = SystemShipper(
+    broken = SystemUploader(
         world.database, world.folder, STREAM, fails, every_seconds=10.0, clock=lambda: world.now
     )
     with pytest.raises(OSError, match="no such device"):

@@ -2,8 +2,8 @@
 
 Kept for a while, because the database may be restored from a backup.
 
-Not here: release of disk blocks (``worker.upload.sparse_files``), and reads
-(``worker.upload.tail``).
+Not here: release of disk blocks (``worker.upload.files.sparse_files``), and reads
+(``worker.upload.files.lines``).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from lockstep.worker.upload import sparse_files
+from lockstep.worker.upload.files import sparse_files
 
 PIECE_BYTES: Final = 8 * 1024 * 1024
 """Stored data is released from the disk in pieces of this size."""
@@ -25,14 +25,14 @@ class Spool:
     def __init__(self, path: Path, *, piece_bytes: int = PIECE_BYTES) -> None:
         self._path = path
         self._piece_bytes = piece_bytes
-        self._place = 0
+        self._offset = 0
         self.freed = 0
-        """Everything before this place was given back."""
+        """Everything before this offset was given back."""
 
-    def stored(self, place: int, *, kept_bytes: int) -> None:
-        """Note that everything before ``place`` is stored; keep the last ``kept_bytes`` of it."""
-        self._place = place
-        self._free(place - kept_bytes, self._piece_bytes)
+    def stored(self, offset: int, *, kept_bytes: int) -> None:
+        """Note that everything before ``offset`` is stored; keep the last ``kept_bytes`` of it."""
+        self._offset = offset
+        self._free(offset - kept_bytes, self._piece_bytes)
 
     def shrink_to(self, bytes_max: int) -> int:
         """Release stored data first, then as ``sparse_files.shrink_to``.
@@ -45,7 +45,7 @@ class Spool:
             Freed bytes of unstored data.
         """
         if sparse_files.taken_bytes(self._path) > bytes_max:
-            self._free(self._place - END_BYTES, 1)
+            self._free(self._offset - END_BYTES, 1)
         return sparse_files.shrink_to(self._path, bytes_max)
 
     def _free(self, end: int, at_least: int) -> None:

@@ -19,13 +19,11 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.logs import log_pages
 from lockstep.storage.series import series_query, streams
 from lockstep.worker.agent.folders import Folder
+from lockstep.worker.upload.file_uploader import POISON_TRIES
+from lockstep.worker.upload.logs import LogUploader
 from lockstep.worker.upload.metric_warnings import REFUSED_NAMES_MAX
-from lockstep.worker.upload.shipping import (
-    POISON_TRIES,
-    LogShipper,
-    MetricsShipper,
-    Stream,
-)
+from lockstep.worker.upload.metrics import MetricsUploader
+from lockstep.worker.upload.stream import Stream
 
 STREAM = Stream(assignment_id="assignment-1", job_id="job-1", attempt_number=1, token="token-1")
 
@@ -88,11 +86,11 @@ def _texts(database: Database) -> list[str]:
         return [line.text for line in log_pages.page(session, "job-1", limit=1000).lines]
 
 
-def _run(shipper: MetricsShipper | LogShipper, *, last: bool = True) -> None:
+def _run(uploader: MetricsUploader | LogUploader, *, last: bool = True) -> None:
     """Run steps until there is no progress, as an upload loop does."""
     for _ in range(100):
         try:
-            if not shipper.step(last):
+            if not uploader.step(last):
                 return
         except Exception:  # noqa: BLE001 - the upload loop logs it and continues
             continue
@@ -106,8 +104,8 @@ def test_a_commit_whose_answer_was_lost_doubles_nothing(faulty: Faulty, folder: 
     _write_metrics(folder, range(1, 6))
     _write_logs(folder, 0, ["a", "b"])
     faulty.after = [ConnectionError("after the commit")] * 3
-    _run(MetricsShipper(faulty, folder, STREAM, _ignore))
-    _run(LogShipper(faulty, folder, STREAM, _ignore))
+    _run(MetricsUploader(faulty, folder, STREAM, _ignore))
+    _run(LogUploader(faulty, folder, STREAM, _ignore))
     assert _steps(faulty) == [1, 2, 3, 4, 5]
     assert _texts(faulty) == ["a", "b"]
 
@@ -115,13 +113,13 @@ def test_a_commit_whose_answer_was_lost_doubles_nothing(faulty: Faulty, folder: 
 def test_a_transaction_that_failed_loses_nothing(faulty: Faulty, folder: Folder) -> None:
     _write_metrics(folder, range(1, 4))
     faulty.before = [ConnectionError("before the commit")] * 3
-    _run(MetricsShipper(faulty, folder, STREAM, _ignore))
+    _run(MetricsUploader(faulty, folder, STREAM, _ignore))
     assert _steps(faulty) == [1, 2, 3]
 
 
-def test_two_shippers_of_one_attempt_store_each_line_once(faulty: Faulty, folder: Folder) -> None:
-    first = MetricsShipper(faulty, folder, STREAM, _ignore)
-    second = MetricsShipper(faulty, folder, STREAM, _ignore)
+def test_two_uploaders_of_one_attempt_store_each_line_once(faulty: Faulty, folder: Folder) -> None:
+    first = MetricsUploader(faulty, folder, STREAM, _ignore)
+    second = MetricsUploader(faulty, folder, STREAM, _ignore)
     for start in range(1, 41, 10):
         _write_metrics(folder, range(start, start + 10))
         first.step(False)
@@ -131,27 +129,27 @@ def test_two_shippers_of_one_attempt_store_each_line_once(faulty: Faulty, folder
     assert _steps(faulty) == list(range(1, 41))
 
 
-def test_a_sealed_stream_takes_nothing_and_its_shipper_comes_to_an_end(
+def test_a_sealed_stream_takes_nothing_and_its_uploader_comes_to_an_end(
     faulty: Faulty, folder: Folder
 ) -> None:
-    shipper = LogShipper(faulty, folder, STREAM, _ignore)
+    uploader = LogUploader(faulty, folder, STREAM, _ignore)
     _write_logs(folder, 0, ["before"])
-    shipper.step(False)
+    uploader.step(False)
     with faulty.series() as session:
         streams.seal(
             session, STREAM.assignment_id, job_id=STREAM.job_id, attempt=STREAM.attempt_number
         )
     _write_logs(folder, 0, ["after"])
-    _run(shipper)
-    assert shipper.refused
+    _run(uploader)
+    assert uploader.refused
     assert _texts(faulty) == ["before"]
 
 
 def test_an_attempt_with_another_token_can_add_nothing(faulty: Faulty, folder: Folder) -> None:
     _write_metrics(folder, range(1, 4))
-    shipper = MetricsShipper(faulty, folder, STREAM._replace(token="stale"), _ignore)
-    _run(shipper)
-    assert shipper.refused
+    uploader = MetricsUploader(faulty, folder, STREAM._replace(token="stale"), _ignore)
+    _run(uploader)
+    assert uploader.refused
     assert _steps(faulty) == []
 
 
@@ -159,12 +157,12 @@ def test_a_refused_batch_is_dropped_by_name_and_the_next_arrives(
     faulty: Faulty, folder: Folder
 ) -> None:
     warnings: list[str] = []
-    shipper = MetricsShipper(faulty, folder, STREAM, warnings.append)
+    uploader = MetricsUploader(faulty, folder, STREAM, warnings.append)
     _write_metrics(folder, range(1, 4))
     faulty.before = [ValueError("cannot be stored")] * POISON_TRIES
-    _run(shipper)
+    _run(uploader)
     _write_metrics(folder, range(4, 6))
-    _run(shipper)
+    _run(uploader)
     assert _steps(faulty) == [4, 5]
     assert warnings == ["3 records were rejected by the database and are dropped"]
 
@@ -174,7 +172,7 @@ def test_an_unavailable_database_never_counts_as_a_bad_batch(
 ) -> None:
     _write_metrics(folder, range(1, 4))
     faulty.before = [ConnectionError("away")] * (POISON_TRIES * 3)
-    _run(MetricsShipper(faulty, folder, STREAM, _ignore))
+    _run(MetricsUploader(faulty, folder, STREAM, _ignore))
     assert _steps(faulty) == [1, 2, 3]
 
 
@@ -182,13 +180,13 @@ def test_log_segments_follow_each_other_without_a_gap(
     faulty: Faulty, folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "LOG_STORED_BYTES", 0)
-    shipper = LogShipper(faulty, folder, STREAM, _ignore)
+    uploader = LogUploader(faulty, folder, STREAM, _ignore)
     _write_logs(folder, 0, ["0a"])
-    shipper.step(False)
+    uploader.step(False)
     _write_logs(folder, 0, ["0b"])
     _write_logs(folder, 1, [])
     _write_logs(folder, 2, ["2a"])
-    _run(shipper)
+    _run(uploader)
     assert _texts(faulty) == ["0a", "0b", "2a"]
     assert [path.name for path in folder.file("logs").glob("*.jsonl")] == [segment_name(2)]
 
@@ -199,7 +197,7 @@ def test_a_half_written_log_line_of_a_killed_launcher_is_dropped(
     _write_logs(folder, 0, ["whole"])
     with (folder.file("logs") / segment_name(0)).open("a") as file:
         file.write('{"time": 1.0, "rank": 0, "str')
-    _run(LogShipper(faulty, folder, STREAM, _ignore))
+    _run(LogUploader(faulty, folder, STREAM, _ignore))
     assert _texts(faulty) == ["whole"]
 
 
@@ -208,7 +206,7 @@ def test_a_folder_in_place_of_the_metrics_file_gives_a_warning(
 ) -> None:
     warnings: list[str] = []
     folder.file("spool/metrics.jsonl").mkdir()
-    _run(MetricsShipper(faulty, folder, STREAM, warnings.append))
+    _run(MetricsUploader(faulty, folder, STREAM, warnings.append))
     assert warnings == ["$LOCKSTEP_METRICS is not a regular file; expected a file of JSON lines"]
 
 
@@ -224,7 +222,7 @@ def test_a_bad_value_is_named_once_and_the_others_are_stored(
     folder.file("spool/metrics.jsonl").write_text(
         "".join(json.dumps(line) + "\n" for line in lines)
     )
-    _run(MetricsShipper(faulty, folder, STREAM, warnings.append))
+    _run(MetricsUploader(faulty, folder, STREAM, warnings.append))
     assert _steps(faulty) == [1, 2, 3]
     why = "expected a number or one of NaN, Infinity, -Infinity; got"
     assert warnings == [
@@ -241,7 +239,7 @@ def test_many_bad_names_give_a_bounded_number_of_warnings(faulty: Faulty, folder
     folder.file("spool/metrics.jsonl").write_text(
         "".join(json.dumps(line) + "\n" for line in lines)
     )
-    _run(MetricsShipper(faulty, folder, STREAM, warnings.append))
+    _run(MetricsUploader(faulty, folder, STREAM, warnings.append))
     assert _steps(faulty) == list(range(1, 101))
     assert len(warnings) == REFUSED_NAMES_MAX + 1
     assert warnings[-1] == (
@@ -255,7 +253,7 @@ def test_the_longest_line_is_stored_also_with_six_escaped_bytes_each(
 ) -> None:
     longest = "\x00" * limits.LOG_LINE_BYTES_MAX
     _write_logs(folder, 0, ["before", longest, "after"])
-    _run(LogShipper(faulty, folder, STREAM, _ignore))
+    _run(LogUploader(faulty, folder, STREAM, _ignore))
     assert _texts(faulty) == ["before", longest, "after"]
 
 
@@ -264,15 +262,15 @@ def test_on_a_full_disk_stored_segments_are_deleted_first(
 ) -> None:
     _write_logs(folder, 0, ["0"])
     _write_logs(folder, 1, ["1"])
-    shipped = Folder.write_shipped
+    write_uploaded = Folder.write_uploaded
 
     def write_where_there_is_room(folder: Folder, segment: int, offset: int) -> None:
         if segment == 1 and (folder.file("logs") / segment_name(0)).exists():
             raise OSError(28, "No space left on device")
-        shipped(folder, segment, offset)
+        write_uploaded(folder, segment, offset)
 
-    monkeypatch.setattr(Folder, "write_shipped", write_where_there_is_room)
-    _run(LogShipper(faulty, folder, STREAM, _ignore))
+    monkeypatch.setattr(Folder, "write_uploaded", write_where_there_is_room)
+    _run(LogUploader(faulty, folder, STREAM, _ignore))
     assert _texts(faulty) == ["0", "1"]
     assert not (folder.file("logs") / segment_name(0)).exists()
 
@@ -283,12 +281,12 @@ def test_each_limit_gives_one_warning_also_after_a_lost_answer(
     monkeypatch.setattr(limits, "METRIC_NAMES_PER_JOB_MAX", 1)
     monkeypatch.setattr(limits, "METRIC_POINTS_PER_JOB_MAX", 3)
     warnings: list[str] = []
-    shipper = MetricsShipper(faulty, folder, STREAM, warnings.append)
+    uploader = MetricsUploader(faulty, folder, STREAM, warnings.append)
     for step in range(1, 6):
         with folder.file("spool/metrics.jsonl").open("a") as file:
             file.write(json.dumps({"step": step, "loss": 1.0, f"further {step}": 1.0}) + "\n")
         faulty.after = [ConnectionError("after the commit")] if step == 1 else []
-        _run(shipper, last=False)
+        _run(uploader, last=False)
     assert _steps(faulty) == [1, 2, 3]
     assert warnings == [
         "metrics limited: a job can have at most 1 names; points of other names, such as 'further "
