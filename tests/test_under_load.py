@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from tests import under_load
-from tests.brokers import until
+from tests.harness.processes import until
 
 SCRIPT = Path(under_load.__file__)
 SUMMARY = """

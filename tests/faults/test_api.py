@@ -23,12 +23,11 @@ from lockstep.client.api import Client
 from lockstep.client.errors import RefusedError
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import EventRow, JobRow
-from tests.api.program import Program
-from tests.brokers import until
-from tests.databases import Urls
-from tests.faults.plane import PATIENCE_SECONDS, script
-from tests.faults.table import Drill
-from tests.faults.wire import RETRY_AFTER_SECONDS, UNAVAILABLE, WAYS, Wire, by_chance
+from tests.harness.databases import Urls
+from tests.harness.drills import Drill
+from tests.harness.network import RETRY_AFTER_SECONDS, UNAVAILABLE, WAYS, Wire, by_chance
+from tests.harness.plane import PATIENCE_SECONDS, script
+from tests.harness.processes import Program, until
 
 SEED: Final = int(os.environ.get("LOCKSTEP_TEST_SEED", "5"))
 REFUSED: Final = "refused"

@@ -21,10 +21,10 @@ from sqlalchemy import make_url
 from lockstep.client.api import Client
 from lockstep.client.errors import UnreachableError
 from lockstep.storage.db.tables import AssignmentRow
-from tests.brokers import until
-from tests.databases import Urls
-from tests.faults import processes
-from tests.faults.plane import (
+from tests.harness.databases import Urls
+from tests.harness.drills import Drill
+from tests.harness.node import NAME
+from tests.harness.plane import (
     ENDED,
     PATIENCE_SECONDS,
     Plane,
@@ -34,8 +34,7 @@ from tests.faults.plane import (
     script,
     starts_noted,
 )
-from tests.faults.table import Drill
-from tests.worker.node import NAME
+from tests.harness.processes import stop_between_writes, until
 
 RARE: Final = 10.0
 """A cycle every 20 s, a heartbeat every 50 s: an earlier effect comes from a notification."""
@@ -129,7 +128,7 @@ def lose_all_notifications(plane: Plane, drill: Drill, *, jobs: int) -> None:
     until(plane.idle, PATIENCE_SECONDS, "devices that are all free")
     agent = psutil.Process(plane.processes()["agent"].pid)
     with plane.client() as client, plane.broker.client() as broker:
-        processes.frozen([agent], databases_of(plane))
+        stop_between_writes([agent], databases_of(plane))
         try:
             new = {client.submit(script(noted(starts))).id for _job in range(jobs)}
             waiting = min(jobs, DEVICES)

@@ -17,11 +17,11 @@ from typing import Final
 
 import pytest
 
-from tests.databases import Urls
 from tests.faults.database_faults import PROGRAMS, ROOT, Call, Fault, FaultyDatabase, ways_of
-from tests.faults.service import Service
 from tests.faults.story import Telling
-from tests.faults.table import Drill
+from tests.harness.databases import Urls
+from tests.harness.drills import Drill
+from tests.harness.in_process import Service
 
 SEED: Final = int(os.environ.get("LOCKSTEP_TEST_SEED", "14"))
 SAMPLE: Final = 8

@@ -20,9 +20,9 @@ from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.storage.attempts import attempts
 from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.series import streams
-from tests.faults.model import FINAL
-from tests.faults.service import Look, Service
-from tests.faults.table import Drill
+from tests.harness.drills import Drill
+from tests.harness.in_process import Look, Service
+from tests.harness.model import FINAL
 from tests.storage.scenes import at_once
 
 SEED: Final = int(os.environ.get("LOCKSTEP_TEST_SEED", "24"))

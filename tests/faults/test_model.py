@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.faults.machine import Life
-from tests.faults.service import Service
+from tests.harness.in_process import Service
 
 BUDGET: Final = settings(
     max_examples=16,

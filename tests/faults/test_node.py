@@ -38,26 +38,25 @@ from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import series, streams
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.launch import resuming
-from tests.databases import Urls
-from tests.e2e.service import ROOT, Service, service, until
-from tests.e2e.weights import weights
-from tests.faults.processes import (
+from tests.harness.databases import Urls
+from tests.harness.drills import Drill
+from tests.harness.node import Node
+from tests.harness.processes import ROOT, gone, signalled, stop_between_writes, until
+from tests.harness.service import (
     Gang,
+    Service,
     event_at,
-    frozen,
     gang_in,
-    gone,
     hurry,
     points,
     same,
     saved_by,
-    signalled,
+    service,
     stepped_at,
     train,
     undisturbed,
+    weights,
 )
-from tests.faults.table import Drill
-from tests.worker.node import Node
 from tests.worker.test_agent_faults import take_away
 from tests.worker.test_agent_with_the_real_launcher import COUNT
 
@@ -265,7 +264,7 @@ def freeze_nodes(lockstep: Service, second: Second, drill: Drill, times: int) ->
         saved_by(lockstep, job_id, 1)
         gang = second.gang(job_id)
         processes = [psutil.Process(second.agent.pid), *gang.members]
-        stopped = frozen(processes, lockstep.home)
+        stopped = stop_between_writes(processes, lockstep.home)
         drill.injected += 1
         try:
             drill.recoveries.append(stepped_at(lockstep, job_id, 2) - stopped)
@@ -310,7 +309,7 @@ def test_a_frozen_node_that_lost_its_lease_writes_nothing_afterwards(
     assert node.agent is not None
     gang = gang_in(node.folder(job_id))
     processes = [psutil.Process(node.agent.pid), *gang.members]
-    frozen(processes, tmp_path)
+    stop_between_writes(processes, tmp_path)
     drill.injected += 1
     take_away(node, job_id)
     before = (len(node.logs(job_id)), node.series(job_id)["loss"].count)

@@ -27,8 +27,9 @@ import pytest
 from lockstep.client.api import Client
 from lockstep.domain.life.lifecycle import AssignmentState
 from lockstep.domain.life.timings import Timings
-from tests.brokers import until
-from tests.faults.plane import (
+from tests.harness.drills import Drill
+from tests.harness.node import NAME, Node
+from tests.harness.plane import (
     PATIENCE_SECONDS,
     Plane,
     noted,
@@ -37,9 +38,8 @@ from tests.faults.plane import (
     script,
     starts_noted,
 )
-from tests.faults.table import Drill
-from tests.postgres import Cluster, PostgresServer, own_cluster
-from tests.worker.node import NAME, Node
+from tests.harness.postgres import Cluster, PostgresServer, own_cluster
+from tests.harness.processes import until
 
 SCALE: Final = 0.15
 """Heartbeat 0.75 s, fence 7.5 s, lease 9 s: long enough for the short outage on a busy machine."""

@@ -24,12 +24,12 @@ from lockstep.storage.db.tables import AssignmentRow
 from lockstep.storage.series import series_query
 from lockstep.system.processes import ProcessSnapshot, boottime
 from lockstep.worker.agent.identity import started_in
-from tests.brokers import until
-from tests.databases import Urls
-from tests.faults.partition import Link, through, to_postgres, to_unix
-from tests.faults.plane import PATIENCE_SECONDS, Plane, running_plane, script
-from tests.faults.table import Drill
-from tests.worker.node import Node
+from tests.harness.databases import Urls
+from tests.harness.drills import Drill
+from tests.harness.network import Link, through, to_postgres, to_unix
+from tests.harness.node import Node
+from tests.harness.plane import PATIENCE_SECONDS, Plane, running_plane, script
+from tests.harness.processes import until
 
 SCALE: Final = 0.2
 """Heartbeat 1 s, fence 10 s, lease 12 s, placed again after 14 s."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.faults.model import PromiseBroken
 from tests.faults.planted import PLANTED, Plant, cancel_lost_in_a_requeue, fencing_off
-from tests.faults.service import Service
 from tests.faults.test_model import BUDGET, life_of
+from tests.harness.in_process import Service
+from tests.harness.model import PromiseBroken
 
 
 @pytest.mark.parametrize(

@@ -17,25 +17,25 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.service import Service, alive, service, until
-from tests.e2e.weights import weights
-from tests.faults.processes import (
+from tests.harness.builders import tricky
+from tests.harness.drills import Drill
+from tests.harness.processes import alive, gone, signalled, until
+from tests.harness.service import (
     STEPS_PER_FAULT,
     Gang,
+    Service,
     event_at,
     gang_of,
-    gone,
     hurry,
     points,
     same,
     saved_by,
-    signalled,
+    service,
     stepped_at,
     train,
-    tricky,
     undisturbed,
+    weights,
 )
-from tests.faults.table import Drill
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 SEED = 20

@@ -16,10 +16,10 @@ import pytest
 from sqlalchemy import select
 
 from lockstep.storage.db.tables import SchedulerLeaseRow
-from tests.brokers import until
-from tests.databases import Urls
-from tests.faults.plane import PATIENCE_SECONDS, Plane, noted, running_plane, script, starts_noted
-from tests.faults.table import Drill
+from tests.harness.databases import Urls
+from tests.harness.drills import Drill
+from tests.harness.plane import PATIENCE_SECONDS, Plane, noted, running_plane, script, starts_noted
+from tests.harness.processes import until
 
 SECONDS: Final = 60.0
 EVERY_SECONDS: Final = 10.0

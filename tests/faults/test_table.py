@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import record
+from tests.harness import drills as record
 
 DRILLS = """
 import pytest
@@ -49,7 +49,7 @@ def test_a_run_prints_every_row_and_refuses_those_that_prove_nothing(
     monkeypatch.delenv(record.RECORD, raising=False)
     pytester.makepyfile(DRILLS)
     pytester.makeini("[pytest]\nmarkers =\n    drill: long")
-    result = pytester.runpytest_inprocess("-p", "tests.faults.table", "-p", "no:cacheprovider")
+    result = pytester.runpytest_inprocess("-p", "tests.harness.drills", "-p", "no:cacheprovider")
     result.assert_outcomes(passed=5, skipped=1, errors=3)
     result.stdout.fnmatch_lines(
         [
@@ -79,7 +79,7 @@ def test_a_run_merges_its_rows_into_the_record(
     monkeypatch.setenv(record.RECORD, str(kept))
     pytester.makepyfile(test_drills=DRILLS)
     pytester.makeini("[pytest]\nmarkers =\n    drill: long")
-    pytester.runpytest_inprocess("-p", "tests.faults.table", "-p", "no:cacheprovider")
+    pytester.runpytest_inprocess("-p", "tests.harness.drills", "-p", "no:cacheprovider")
     rows = json.loads(kept.read_text())
     assert [row["fault"] for row in rows.values()] == ["F1", "F2", "F3", "F4", "F5", "F10", "F15"]
     good = rows["test_drills.py::test_good"]

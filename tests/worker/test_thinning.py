@@ -23,8 +23,8 @@ from lockstep.worker.upload import shipping, sparse_files
 from lockstep.worker.upload.decimation import WINDOW_SECONDS, Decimator
 from lockstep.worker.upload.shipping import POISON_TRIES, MetricsShipper, Stream
 from lockstep.worker.upload.tail import whole_lines
-from tests.faults.table import Drill
-from tests.full_disk import full
+from tests.harness.databases import full
+from tests.harness.drills import Drill
 
 RATE = limits.METRIC_POINTS_PER_SECOND_MAX
 SMALL = 400
