@@ -302,6 +302,16 @@ class Drill:
         assert not any(found.values()), f"{self.fault}: {found}"
 
 
+def long(*values: Any, seconds: float = 600.0) -> Any:
+    """Return the parameters of the long form of a test, which ``-m drill`` runs."""
+    return pytest.param(*values, id="long", marks=[pytest.mark.drill, pytest.mark.timeout(seconds)])
+
+
+def fresh_seed() -> int:
+    """Return another seed for each run; a drill prints it."""
+    return random.SystemRandom().randrange(2**32)
+
+
 @pytest.fixture
 def drill(request: pytest.FixtureRequest) -> Iterator[Drill]:
     """Yield the row of this test in the table."""
