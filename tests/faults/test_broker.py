@@ -5,7 +5,6 @@ Not here: messages that come three times, or late (``test_ends_and_notifications
 
 from __future__ import annotations
 
-import random
 import signal
 import time
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from lockstep.client.api import Client
 from lockstep.client.errors import UnreachableError
 from lockstep.storage.db.tables import AssignmentRow
 from tests.harness.databases import Urls
-from tests.harness.drills import Drill
+from tests.harness.drills import Drill, fresh_seed, long
 from tests.harness.node import NAME
 from tests.harness.plane import (
     ENDED,
@@ -58,19 +57,10 @@ def plane(tmp_path_factory: pytest.TempPathFactory, migrated_urls: Urls) -> Iter
         yield started
 
 
-def test_a_job_whose_notification_died_with_the_api_starts_once(plane: Plane, drill: Drill) -> None:
-    kill_before_the_notification(plane, drill, times=1)
-
-
-@pytest.mark.drill
-def test_ten_jobs_whose_notifications_died_with_the_api_start_once(
-    plane: Plane, drill: Drill
+@pytest.mark.parametrize("times", [1, long(10)])
+def test_a_job_whose_notification_died_with_the_api_starts_once(
+    plane: Plane, drill: Drill, times: int
 ) -> None:
-    kill_before_the_notification(plane, drill, times=10)
-
-
-def kill_before_the_notification(plane: Plane, drill: Drill, *, times: int) -> None:
-    # A cycle comes every two seconds. The rest is for the agent and its launcher.
     drill.begin("F6", "SIGKILL the api between commit and notification", recovery=5.0)
     starts = plane.folder / f"starts-without-notification-{times}"
     dying = plane.new_api("tests.faults.dying", "notification")
@@ -106,19 +96,10 @@ def kill_before_the_notification(plane: Plane, drill: Drill, *, times: int) -> N
     assert told == dict.fromkeys(jobs, 1)
 
 
-def test_jobs_whose_notifications_were_lost_start_once(plane: Plane, drill: Drill) -> None:
-    lose_all_notifications(plane, drill, jobs=10)
-
-
-@pytest.mark.drill
-@pytest.mark.timeout(600)
-def test_a_hundred_jobs_whose_notifications_were_lost_start_once(
-    plane: Plane, drill: Drill
+@pytest.mark.parametrize("jobs", [10, long(100, seconds=600)])
+def test_jobs_whose_notifications_were_lost_start_once(
+    plane: Plane, drill: Drill, jobs: int
 ) -> None:
-    lose_all_notifications(plane, drill, jobs=100)
-
-
-def lose_all_notifications(plane: Plane, drill: Drill, *, jobs: int) -> None:
     """Stop the agent while its notifications accumulate, so that it receives none of them.
 
     Later ones expire within moments.
@@ -226,7 +207,7 @@ def _timed_submit(client: Client) -> tuple[str, float]:
 def test_notifications_arrive_after_each_of_ten_broker_kills(
     sqlite_urls: Urls, tmp_path: Path, drill: Drill
 ) -> None:
-    seed = random.SystemRandom().randrange(2**32)
+    seed = fresh_seed()
     chance = drill.begin("F7", "broker killed and started again", seed=seed, recovery=5.0)
     with (
         running_plane(tmp_path, sqlite_urls, scale=RARE, devices=DEVICES) as plane,
