@@ -70,8 +70,9 @@ test-fast: $(INSTALLED)  ## Run the tests that start no service, rank or browser
 	@$(BIN)/pytest --fast -n $(PYTEST_WORKERS) --dist loadfile
 
 .PHONY: test-under-load
-test-under-load: $(INSTALLED)  ## Run all tests five times beside two busy loops (ARGS="--runs 1 --loops 4" is another choice)
-	@$(BIN)/python tests/under_load.py $(ARGS)
+test-under-load: $(INSTALLED)  ## Run all tests five times beside two busy loops
+	@yes >/dev/null & one=$$!; yes >/dev/null & two=$$!; trap "kill $$one $$two" EXIT; code=0; \
+	  for run in 1 2 3 4 5; do $(MAKE) --no-print-directory test || code=1; done; exit $$code
 
 # Debian's chromium, for tests/dashboard. Where it is missing and cannot be had, these tests are skipped and say so.
 .PHONY: browser
@@ -83,7 +84,7 @@ browser:
 	fi
 
 # Drills that only count have one core, and those that measure how long a recovery takes have the others.
-COUNTED := $(addprefix tests/faults/test_,api.py database_faults.py ends_and_notifications.py model.py planted.py sqlite_kill.py)
+COUNTED := $(addprefix tests/faults/test_,api.py database_faults.py ends_and_notifications.py model.py sqlite_kill.py)
 
 .PHONY: drill
 drill: $(INSTALLED)  ## Inject every fault many times, print what happened, and note it in docs/ (most of an hour; needs a quiet machine)

@@ -44,8 +44,7 @@ from benchmarks.service.stores import Sqlite
 from lockstep.domain.life.attempt import LogRecord
 from lockstep.storage.db.database import Database
 from lockstep.storage.logs import logs
-from tests.api.program import Program
-from tests.brokers import running_broker
+from tests.harness.processes import Program, running_broker
 
 FLAGS: Final = (
     "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"

@@ -6,7 +6,7 @@
 No fact of the code is repeated here: states come from ``domain.life.lifecycle``, reasons from
 ``domain.life.outcomes``, fields from the JSON schema of ``domain.spec.job``, missing features from
 ``domain.spec.feature_gate``, items and tests of the contract from ``tests.engine.contract``, faults
-and their measurements from ``tests.faults.record``.
+and their measurements from ``tests.harness.drills``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from lockstep.domain.life import job_environment, lifecycle, outcomes, quarantin
 from lockstep.domain.spec import feature_gate, tasks  # noqa: E402
 from lockstep.domain.spec.job import JobSpec  # noqa: E402
 from tests.engine import contract  # noqa: E402
-from tests.faults import record  # noqa: E402
+from tests.harness import drills  # noqa: E402
 
 import programs  # noqa: E402  # beside this file  # isort: skip
 
@@ -74,7 +74,7 @@ def pages() -> dict[str, str]:
         "variables.md": filled("variables.md", settings=variables()),
         "contract.md": f"{NOTICE}\n{contract.page()}",
         "reliability.md": filled(
-            "reliability.md", states="\n".join(diagram()), faults=record.table()
+            "reliability.md", states="\n".join(diagram()), faults=drills.table()
         ),
     }
 

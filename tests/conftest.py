@@ -1,4 +1,4 @@
-"""Fixtures for all tests; those for databases come from ``tests.databases``."""
+"""Fixtures for all tests; those for databases come from ``tests.harness.databases``."""
 
 import signal
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["tests.databases", "tests.faults.table", "pytester"]
+pytest_plugins = ["tests.harness.databases", "tests.harness.drills", "pytester"]
 
 # A shell ignores it for background processes, and programs that tests start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

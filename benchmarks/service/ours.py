@@ -22,8 +22,8 @@ import psutil
 
 from benchmarks.service.stores import Urls
 from benchmarks.service.wire import Wire, wait_until
-from tests.api.program import Program
-from tests.e2e.service import ROOT, Service
+from tests.harness.processes import ROOT, Program
+from tests.harness.service import Service
 
 UP_SECONDS = 120.0
 WARM_MODULE = "lockstep.engine.launcher.start.fork_server"

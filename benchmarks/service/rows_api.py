@@ -31,8 +31,7 @@ from benchmarks.service.peer_mlflow import API, Mlflow
 from benchmarks.service.planting import SERIES, SPEC, Planter, job
 from benchmarks.service.wire import Answer, Wire, median_ms, sender
 from lockstep.storage.db.database import Database
-from tests.api.program import Program
-from tests.brokers import running_broker
+from tests.harness.processes import Program, running_broker
 
 CONNECTIONS: Final = 8
 """Of the load at full speed."""

@@ -20,7 +20,8 @@ from benchmarks.service import peer_ray
 from benchmarks.service.compare import Bench, Contestant, Figure, Sample, Target
 from benchmarks.service.context import Context
 from benchmarks.service.ours import WARM_MODULE, cpu_seconds, pss_gigabytes, tree, whole_service
-from tests.e2e.service import LOCKSTEP, Service
+from tests.harness.processes import LOCKSTEP
+from tests.harness.service import Service
 
 SETTLE_TRIES: Final = 60
 REST_SHARE: Final = 0.3

@@ -30,7 +30,8 @@ from lockstep.domain.life.attempt import METRICS
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import JobRow
-from tests.e2e.service import ENDED, ROOT, Service
+from tests.harness.processes import ROOT
+from tests.harness.service import ENDED, Service
 
 SLOTS: Final = 2
 JOB_SECONDS: Final = 300.0

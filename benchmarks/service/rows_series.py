@@ -27,7 +27,7 @@ from lockstep.domain.training import metrics
 from lockstep.storage.db.database import Database
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.upload.metrics import MetricsUploader
-from tests.brokers import running_broker
+from tests.harness.processes import running_broker
 
 CHART_POINTS: Final = 1_000
 MLFLOW_CONNECTIONS: Final = (1, 4)

@@ -21,7 +21,7 @@ from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.pool import NullPool
 
 from lockstep.storage.db.migrate import upgrade
-from tests.postgres import PostgresServer, own_cluster
+from tests.harness.postgres import PostgresServer, own_cluster
 
 DURABLE: Final = {
     "fsync": "on",

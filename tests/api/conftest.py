@@ -25,8 +25,8 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.db.migrate import upgrade
 from lockstep.storage.db.tables import EventRow, IdempotencyKeyRow, JobLabelRow, JobRow
 from lockstep.storage.objects.blobs import BlobStore
-from tests.databases import Urls
-from tests.postgres import PostgresServer
+from tests.harness.databases import Urls
+from tests.harness.postgres import PostgresServer
 
 TOKEN = "lockstep_a-token-for-tests-only"
 SCRIPT: dict[str, Any] = {

@@ -11,8 +11,8 @@ import pytest
 from fastapi.routing import APIRoute
 
 from tests.api.conftest import SCRIPT, Api, problem
-from tests.api.program import Program
 from tests.api.test_reading import upload_logs
+from tests.harness.processes import Program
 from tests.storage import scenes
 
 VARYING = {"x-request-id", "ratelimit", "date", "transfer-encoding"}

@@ -13,8 +13,8 @@ import pytest
 from lockstep.api.jobs import archives
 from lockstep.domain import limits
 from lockstep.domain.errors import ErrorCode, LockstepError
-from tests.api.archives import code, link, member, packed
 from tests.effort import effort_of
+from tests.harness.builders import code, link, member, packed
 
 SAFELY = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # since Python 3.11.4
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from lockstep.domain import limits
-from tests.api.archives import code, digest, link, member, packed
 from tests.api.conftest import SCRIPT, TRAIN, Api, problem
+from tests.harness.builders import code, digest, link, member, packed
 
 JSON = {"Content-Type": "application/json"}
 ARCHIVE = {"Content-Type": "application/gzip"}

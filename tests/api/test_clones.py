@@ -10,8 +10,8 @@ import pytest
 from lockstep.api.jobs.cloning import cloned
 from lockstep.broker.messages import WakeScheduler
 from lockstep.storage.db.tables import JobRow
-from tests.api.archives import code, digest
 from tests.api.conftest import SCRIPT, TRAIN, Api, problem
+from tests.harness.builders import code, digest
 
 
 def _clone(

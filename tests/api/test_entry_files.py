@@ -9,8 +9,8 @@ import pytest
 from lockstep.api.jobs import archives
 from lockstep.api.jobs.entry_files import missing_entry
 from lockstep.domain.spec.reading import read_spec
-from tests.api.archives import code, digest, link, member, packed
 from tests.api.conftest import SCRIPT, TRAIN, Api, problem
+from tests.harness.builders import code, digest, link, member, packed
 
 FILES = ("train.py", "sub/tool.py", "run.sh", "pkg/__init__.py", "pkg/fit.py", "pkg/ext.cp311.so")
 ARCHIVE = packed(

@@ -15,12 +15,11 @@ from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.storage.db.database import Database
 from lockstep.storage.jobs import jobs, listing
 from lockstep.storage.objects.blobs import BlobStore
-from tests.api.archives import code, digest
 from tests.api.conftest import SCRIPT, TOKEN, Api, Notifications, problem, settings_for
-from tests.brokers import until
-from tests.databases import Urls
-from tests.faults.table import Drill
-from tests.full_disk import full
+from tests.harness.builders import code, digest
+from tests.harness.databases import Urls, full
+from tests.harness.drills import Drill
+from tests.harness.processes import until
 
 NOBODY: dict[str, Urls] = {
     # Port 9 of loopback has no listener, so a connection is refused at once.

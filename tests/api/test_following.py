@@ -23,8 +23,8 @@ from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.db.database import Database
 from lockstep.storage.logs.log_pages import LogSelection
 from tests.api.conftest import Api, problem
-from tests.api.program import Program
 from tests.api.test_reading import upload_logs
+from tests.harness.processes import Program
 from tests.storage import scenes
 
 

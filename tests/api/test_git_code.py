@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.api.conftest import SCRIPT, Api, problem
-from tests.repositories import Repository
+from tests.harness.builders import Repository
 from tests.storage import scenes
 
 

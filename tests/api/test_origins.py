@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from tests.api.conftest import SCRIPT, problem
-from tests.api.program import Program
+from tests.harness.processes import Program
 
 EVIL = "http://evil.example"
 

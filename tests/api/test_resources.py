@@ -13,7 +13,7 @@ import pytest
 
 from tests.api.conftest import SCRIPT
 from tests.api.test_server import Program
-from tests.brokers import until
+from tests.harness.processes import until
 
 GROWTH_BYTES_MAX = 24 * 1024 * 1024
 

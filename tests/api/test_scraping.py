@@ -26,7 +26,7 @@ from lockstep.storage.jobs import listing
 from tests.api.conftest import SCRIPT, TOKEN, Api
 from tests.api.test_faults import serving_without_a_database
 from tests.api.test_reading import record, upload_metrics
-from tests.databases import Urls
+from tests.harness.databases import Urls
 from tests.storage import scenes
 
 Figure = tuple[str, tuple[tuple[str, str], ...]]

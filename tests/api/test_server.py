@@ -19,8 +19,7 @@ import structlog
 from lockstep.broker.publisher import SEND_SECONDS_MAX
 from lockstep.domain import limits
 from tests.api.conftest import SCRIPT, Api
-from tests.api.program import ROOT, Program
-from tests.brokers import running_broker, until
+from tests.harness.processes import ROOT, Program, running_broker, until
 
 SUBMITS = 40
 

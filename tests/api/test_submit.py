@@ -13,9 +13,9 @@ from fastapi.testclient import TestClient
 from lockstep.api.app import create_app
 from lockstep.broker.messages import Message, WakeScheduler
 from lockstep.broker.publisher import Publisher
-from tests.api.archives import code, digest
 from tests.api.conftest import SCRIPT, TOKEN, TRAIN, Api, problem, settings_for
-from tests.brokers import until
+from tests.harness.builders import code, digest
+from tests.harness.processes import until
 
 
 def test_a_submitted_job_is_queued_and_has_a_location(api: Api) -> None:

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from lockstep.api.jobs.uploads import Uploads
-from tests.api.archives import code, digest
 from tests.api.conftest import SCRIPT, TRAIN, Api, problem
+from tests.harness.builders import code, digest
 
 
 @pytest.fixture

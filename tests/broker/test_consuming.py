@@ -13,7 +13,7 @@ import pytest
 
 from lockstep.broker.messages import StartAssignment, WakeScheduler
 from lockstep.broker.publisher import Publisher
-from tests.brokers import Broker, running_broker, until
+from tests.harness.processes import Broker, running_broker, until
 
 BACK_SECONDS = 60.0
 """Limit from the return of the broker to a consumed notification."""

@@ -28,7 +28,7 @@ from lockstep.broker.queues import CONTROL
 from lockstep.broker.server import find_server
 from lockstep.system.ports import quiet_port
 from tests.broker.test_consuming import Listener
-from tests.brokers import running_broker, until
+from tests.harness.processes import running_broker, until
 
 KEY = f"lockstep:{CONTROL}"
 TASK = WakeScheduler.task

@@ -12,7 +12,7 @@ import pytest
 from lockstep.broker import publisher as publisher_module
 from lockstep.broker.messages import Message, StartAssignment, StopAssignment, WakeScheduler
 from lockstep.broker.publisher import REST_SECONDS, Publisher
-from tests.brokers import Broker, running_broker, until
+from tests.harness.processes import Broker, running_broker, until
 
 CONTROL_KEY = "lockstep:control"
 

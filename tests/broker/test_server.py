@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from lockstep.broker import server
 from lockstep.broker.settings import BrokerSettings
 from lockstep.domain.errors import LockstepError
-from tests.brokers import Broker, running_broker
+from tests.harness.processes import Broker, running_broker
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from lockstep.broker.publisher import Publisher
 from lockstep.broker.settings import BrokerSettings
 from tests.broker.test_consuming import Listener
 from tests.broker.tls import self_signed, tls_in_front
-from tests.brokers import Broker, running_broker, until
+from tests.harness.processes import Broker, running_broker, until
 
 
 @pytest.fixture(scope="module")

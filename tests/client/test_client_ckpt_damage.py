@@ -9,9 +9,9 @@ import pytest
 
 from lockstep.storage.db.database import Database
 from lockstep.storage.objects.blobs import BlobStore
-from tests.api.program import Program
 from tests.api.test_checkpoints import CONTENT, publish
 from tests.client.terminal import CommandLine
+from tests.harness.processes import Program
 from tests.storage import scenes
 
 SIZE = len(CONTENT) + 2

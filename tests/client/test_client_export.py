@@ -18,7 +18,7 @@ from lockstep.domain.views import MetricsView, SeriesView
 from tests.client import examples
 from tests.client.server import ReplayServer
 from tests.client.terminal import CommandLine
-from tests.event_writers import tensorboard
+from tests.harness.builders import tensorboard
 
 RUN = f"tiny-{examples.ID[-8:]}"
 

@@ -14,7 +14,7 @@ import pytest
 
 from lockstep.broker.server import command, find_server
 from lockstep.client.local.supervisor import Program, ServiceSupervisor
-from tests.e2e.service import until
+from tests.harness.processes import until
 
 PROGRAM = """
 import time

@@ -8,12 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
 
-import psutil
 import pytest
 
 from lockstep.client.errors import ClientError, ExitCode
@@ -21,30 +18,9 @@ from lockstep.client.local import down
 from lockstep.client.local.home import Home, RunFile
 from lockstep.client.local.settings import Options, service
 from tests.client import standin
+from tests.harness.processes import alive, free_port, until
 
-T = TypeVar("T")
 TABLE = ("broker", "api", "worker", "scheduler")
-
-
-def until(ask: Callable[[], T], what: str, seconds: float = 60) -> T:
-    deadline = time.monotonic() + seconds
-    while not (answer := ask()):
-        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
-        time.sleep(0.02)
-    return answer
-
-
-def alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Up:
@@ -67,7 +43,7 @@ class Up:
 
     def ready(self, *table: str) -> subprocess.Popen[str]:
         process = self.start(*table)
-        until(lambda: (running := self.home.running()) is not None and running.ready, "ready")
+        until(lambda: (running := self.home.running()) is not None and running.ready, what="ready")
         return process
 
     def diary(self) -> list[str]:
@@ -135,11 +111,11 @@ def test_a_program_that_dies_is_restarted_with_a_message(up: Up) -> None:
     process = up.ready("api", "worker")
     before = up.pids("worker")[0]
     os.kill(before, signal.SIGKILL)
-    after = until(lambda: up.pids("worker")[1:], "the worker again")[0]
+    after = until(lambda: up.pids("worker")[1:], what="the worker again")[0]
     assert after != before
     until(
         lambda: (running := up.home.running()) is not None and running.pids.get("worker") == after,
-        "run.json",
+        what="run.json",
     )
     assert len(up.pids("api")) == 1
     process.send_signal(signal.SIGTERM)
@@ -152,7 +128,7 @@ def test_its_programs_die_with_it_when_it_is_killed(up: Up) -> None:
     pids = up.all_pids()
     assert all(alive(pid) for pid in pids)
     process.kill()
-    until(lambda: not any(alive(pid) for pid in pids), "the end of every program", 60)
+    until(lambda: not any(alive(pid) for pid in pids), 60, "the end of every program")
     assert up.home.run_file.exists()
     assert not up.home.is_locked()
 
@@ -173,7 +149,7 @@ def test_asking_twice_does_not_wait(up: Up, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("STANDIN_STOP_SECONDS", "600")
     process = up.ready(*[f"s{number}:stubborn" for number in range(5)])
     process.send_signal(signal.SIGINT)
-    until(lambda: "s4 stays" in up.diary(), "the first that is asked to end")
+    until(lambda: "s4 stays" in up.diary(), what="the first that is asked to end")
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert not any(alive(pid) for pid in up.all_pids())
@@ -195,7 +171,7 @@ def test_a_second_up_in_the_same_home_names_the_first(up: Up) -> None:
 
 def test_after_a_kill_the_next_up_starts_as_if_nothing_had_been(up: Up) -> None:
     up.ready("api").kill()
-    until(lambda: not up.home.is_locked(), "the lock free")
+    until(lambda: not up.home.is_locked(), what="the lock free")
     up.home.run_file.unlink()
     second = up.ready("api")
     second.send_signal(signal.SIGTERM)

@@ -1,6 +1,6 @@
 """A user's browser for one test: it opens pages, and records all complaints of the browser.
 
-Not here: the service behind the pages (``tests.e2e.service``), and the start of a browser
+Not here: the service behind the pages (``tests.harness.service``), and the start of a browser
 (``conftest``).
 """
 

@@ -12,7 +12,8 @@ from playwright.sync_api import Browser, sync_playwright
 
 from tests.dashboard.browser import FLAGS, Visitor, chromium, visiting
 from tests.dashboard.work import Work
-from tests.e2e.service import ROOT, Service, service
+from tests.harness.processes import ROOT
+from tests.harness.service import Service, service
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,8 @@ from playwright.sync_api import Locator, expect
 
 from tests.dashboard.browser import Visitor
 from tests.dashboard.work import Work
-from tests.e2e.service import Service, until
+from tests.harness.processes import until
+from tests.harness.service import Service
 
 STEPS = 40
 

@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.api.conftest import SCRIPT
-from tests.api.program import Program
+from tests.harness.processes import Program
 
 SEND = """async ([url, body, type, mode]) => {
   const sent = { method: "POST", mode, body: new Blob([body], type ? { type } : {}) };

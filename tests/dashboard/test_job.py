@@ -9,8 +9,8 @@ from playwright.sync_api import expect
 
 from tests.dashboard.browser import Visitor
 from tests.dashboard.work import Work
-from tests.e2e.service import Service
-from tests.e2e.specs import digits, script
+from tests.harness.builders import digits, script
+from tests.harness.service import Service
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,8 @@ from playwright.sync_api import Browser, Locator, Route, expect
 from tests.dashboard.browser import Visitor, visiting
 from tests.dashboard.proxy import proxy
 from tests.dashboard.work import Work
-from tests.e2e.service import Service, until
+from tests.harness.processes import until
+from tests.harness.service import Service
 
 
 def top(element: Locator) -> float:

@@ -6,7 +6,8 @@ from playwright.sync_api import expect
 
 from tests.dashboard.browser import Visitor
 from tests.dashboard.work import Work
-from tests.e2e.service import Service, until
+from tests.harness.processes import until
+from tests.harness.service import Service
 
 
 def test_devices_name_their_jobs_and_the_queue_has_reasons(

@@ -8,8 +8,8 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.dashboard.browser import Visitor
-from tests.e2e.service import Service
-from tests.e2e.specs import script
+from tests.harness.builders import script
+from tests.harness.service import Service
 
 CRASH = """
 def work(step):

@@ -7,8 +7,8 @@ import re
 from playwright.sync_api import expect
 
 from tests.dashboard.browser import Visitor
-from tests.e2e.service import Service
-from tests.e2e.specs import digits
+from tests.harness.builders import digits
+from tests.harness.service import Service
 
 
 def test_a_job_is_submitted_from_the_form(visitor: Visitor, lockstep: Service) -> None:

@@ -15,8 +15,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.dashboard.browser import visiting
 from tests.dashboard.work import Work
-from tests.e2e.service import Service
-from tests.e2e.specs import digits
+from tests.harness.builders import digits
+from tests.harness.service import Service
 
 MINUTE_MS = 60_000
 SETTLING_MS = 15_000

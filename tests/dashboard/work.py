@@ -1,6 +1,6 @@
 """Jobs for the pages: quick scripts that write points and lines, and end as requested.
 
-Not here: a training job, which shows data that only the engine has (``tests.e2e.specs.digits``).
+Not here: a training job, which shows data that only the engine has (``tests.harness.builders.digits``).
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import AttemptRow, EventRow, JobRow, TokenRow
 from lockstep.storage.series import series, streams
-from tests.e2e.service import Service, until
-from tests.e2e.specs import script
+from tests.harness.builders import script
+from tests.harness.processes import until
+from tests.harness.service import Service
 
 CURVE = '''
 """Steps with a pause, one point and one line each: python curve.py STEPS PAUSE_SECONDS SCALE"""

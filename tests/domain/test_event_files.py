@@ -18,7 +18,7 @@ from lockstep.domain.training.event_files import (
     scalars,
     split,
 )
-from tests.event_writers import tensorboard, value, write
+from tests.harness.builders import tensorboard, value, write
 
 
 def _single(value: float) -> float:

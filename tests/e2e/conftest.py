@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.service import Service, service
+from tests.harness.service import Service, service
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.service import Service, kill, until
-from tests.e2e.specs import script, slow
+from tests.harness.builders import script, slow
+from tests.harness.processes import kill, until
+from tests.harness.service import Service
 
 pytestmark = pytest.mark.e2e
 STEPS = 200

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.service import Service, until
-from tests.e2e.specs import digits, script, slow
+from tests.harness.builders import digits, script, slow
+from tests.harness.processes import until
+from tests.harness.service import Service
 
 pytestmark = pytest.mark.e2e
 

@@ -18,8 +18,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.service import ENDED, Service, until
-from tests.e2e.specs import digits, script
+from tests.harness.builders import digits, script
+from tests.harness.processes import until
+from tests.harness.service import ENDED, Service
 
 PACKAGE = "lockstep_client"
 PRINT = b"import time\nprint('from the archive', flush=True)\ntime.sleep(%d)\n"

@@ -13,7 +13,8 @@ import pytest
 
 from lockstep.api.app import routed
 from lockstep.api.http.problems import STATUS
-from tests.e2e.service import ROOT, Service
+from tests.harness.processes import ROOT
+from tests.harness.service import Service
 
 pytestmark = pytest.mark.e2e
 

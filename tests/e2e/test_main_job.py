@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from lockstep.domain.training import metrics
-from tests.e2e.service import Service
-from tests.e2e.specs import digits, script
+from tests.harness.builders import digits, script
+from tests.harness.service import Service
 
 pytestmark = pytest.mark.e2e
 

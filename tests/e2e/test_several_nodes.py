@@ -16,9 +16,9 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.e2e.service import ROOT, Service, alive, kill, service, until
-from tests.e2e.specs import SLOW_TASK
-from tests.e2e.weights import weights
+from tests.harness.builders import SLOW_TASK
+from tests.harness.processes import ROOT, alive, kill, until
+from tests.harness.service import Service, service, weights
 
 pytestmark = pytest.mark.e2e
 STEPS = 40

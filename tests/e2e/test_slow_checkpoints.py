@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.service import Service, until
+from tests.harness.processes import until
+from tests.harness.service import Service
 
 SAVE_SECONDS = 7.0
 """More than the earlier fixed grace of 5 s, also if no save was measured."""

@@ -9,8 +9,8 @@ import pytest
 
 from lockstep.worker.launch.fork_client import ForkServer
 from tests.engine import contract
-from tests.engine.launcher.attempts import until
-from tests.engine.pool import Pool
+from tests.harness.processes import until
+from tests.harness.ranks import Pool
 
 
 @pytest.hookimpl(wrapper=True)

@@ -10,8 +10,8 @@ import pytest
 import structlog
 
 from lockstep.storage.db.migrate import upgrade
-from tests.databases import Urls
-from tests.faults.service import Service
+from tests.harness.databases import Urls
+from tests.harness.in_process import Service
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ WHERE is
 
 Only the programs' own seams are wrapped; all other code is unchanged.
 
-Not here: its restart (``tests.faults.plane``), and the required result (the drills).
+Not here: its restart (``tests.harness.plane``), and the required result (the drills).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import signal
 import sys
 from typing import Any
 
-from tests.worker.node import FAKE_LAUNCHER
+from tests.harness.node import FAKE_LAUNCHER
 
 
 def die(how: signal.Signals = signal.SIGKILL) -> None:

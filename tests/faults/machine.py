@@ -4,7 +4,7 @@ Hypothesis selects them; the model has the correct result. Each rule does one th
 service and, first, to the model. After each, everything is compared. At the end of an example all
 nodes are intact again, and every job must reach its end.
 
-Not here: the correct result (``tests.faults.model``), and runs (``tests.faults.test_model``).
+Not here: the correct result (``tests.harness.model``), and runs (``tests.faults.test_model``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from lockstep.storage.control import scheduler_lease
 from lockstep.storage.jobs import jobs
 from lockstep.storage.series import series, streams
 from lockstep.storage.series.streams import Writer
-from tests.faults.model import (
+from tests.harness.in_process import Service
+from tests.harness.model import (
     HOLD_SECONDS,
     LEASE_SECONDS,
     MAYBE_AGAIN,
@@ -34,7 +35,6 @@ from tests.faults.model import (
     PromiseBroken,
     must,
 )
-from tests.faults.service import Service
 
 NODES: Final = {"n1": 2, "n2": 2}
 SPARE_NODES: Final = {"n3": 2, "n4": 2}

@@ -17,8 +17,8 @@ from typing import Final
 
 from sqlalchemy import make_url
 
-from tests.databases import Urls
-from tests.postgres import PostgresServer, find_programs
+from tests.harness.databases import Urls
+from tests.harness.postgres import PostgresServer, find_programs
 
 SECTIONS: Final = ("pre-data", "data", "post-data")
 """Of a dump, in the order of ``pg_restore``."""

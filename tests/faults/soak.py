@@ -28,8 +28,8 @@ from lockstep.client.errors import ClientError
 from lockstep.domain.life.attempt import LAUNCHER
 from lockstep.domain.life.lifecycle import TERMINAL, JobState
 from lockstep.storage.db.tables import JobRow
-from tests.faults.plane import Plane, script
-from tests.worker.node import FAKE_LAUNCHER, Node
+from tests.harness.node import FAKE_LAUNCHER, Node
+from tests.harness.plane import Plane, script
 
 PATIENCE_SECONDS: Final = 240.0
 """Limit of a client: longer than any outage."""

@@ -40,7 +40,7 @@ from lockstep.worker.agent.supervisor import Supervisor
 from lockstep.worker.agent.sweeping import Children, ProcessTree
 from lockstep.worker.settings import AgentSettings
 from lockstep.worker.upload import uploaders
-from tests.faults.service import Look, Service
+from tests.harness.in_process import Look, Service
 
 ROUNDS_MAX: Final = 60
 """A run without a fault takes about eight."""

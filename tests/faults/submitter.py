@@ -16,7 +16,7 @@ from lockstep.domain.training.metrics import StepValues
 from lockstep.storage.db.database import Database
 from lockstep.storage.jobs import jobs
 from lockstep.storage.series import series, streams
-from tests.databases import Urls
+from tests.harness.databases import Urls
 
 BATCH = 3
 """Points of one append."""

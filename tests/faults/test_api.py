@@ -23,12 +23,11 @@ from lockstep.client.api import Client
 from lockstep.client.errors import RefusedError
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import EventRow, JobRow
-from tests.api.program import Program
-from tests.brokers import until
-from tests.databases import Urls
-from tests.faults.plane import PATIENCE_SECONDS, script
-from tests.faults.table import Drill
-from tests.faults.wire import RETRY_AFTER_SECONDS, UNAVAILABLE, WAYS, Wire, by_chance
+from tests.harness.databases import Urls
+from tests.harness.drills import Drill, fresh_seed
+from tests.harness.network import RETRY_AFTER_SECONDS, UNAVAILABLE, WAYS, Wire, by_chance
+from tests.harness.plane import PATIENCE_SECONDS, script
+from tests.harness.processes import Program, until
 
 SEED: Final = int(os.environ.get("LOCKSTEP_TEST_SEED", "5"))
 REFUSED: Final = "refused"
@@ -89,7 +88,7 @@ def test_every_submit_is_one_job_despite_api_and_connection_failures(
 def test_five_hundred_submits_are_five_hundred_jobs(
     database_urls: Urls, tmp_path: Path, drill: Drill
 ) -> None:
-    seed = random.SystemRandom().randrange(2**32)
+    seed = fresh_seed()
     submit_under_fire(database_urls, tmp_path, drill, wanted=500, at_once=50, kills=8, seed=seed)
 
 
@@ -150,7 +149,7 @@ def test_the_client_retries_safe_requests_with_a_message(
     chance = drill.begin(
         "F33",
         "faults of the api as the client sees them",
-        seed=random.SystemRandom().randrange(2**32),
+        seed=fresh_seed(),
     )
     program = Program(
         tmp_path, LOCKSTEP_DATABASE_URL=sqlite_urls[0], LOCKSTEP_SERIES_URL=sqlite_urls[1]

@@ -5,7 +5,6 @@ Not here: messages that come three times, or late (``test_ends_and_notifications
 
 from __future__ import annotations
 
-import random
 import signal
 import time
 from collections.abc import Iterator
@@ -21,10 +20,10 @@ from sqlalchemy import make_url
 from lockstep.client.api import Client
 from lockstep.client.errors import UnreachableError
 from lockstep.storage.db.tables import AssignmentRow
-from tests.brokers import until
-from tests.databases import Urls
-from tests.faults import processes
-from tests.faults.plane import (
+from tests.harness.databases import Urls
+from tests.harness.drills import Drill, fresh_seed, long
+from tests.harness.node import NAME
+from tests.harness.plane import (
     ENDED,
     PATIENCE_SECONDS,
     Plane,
@@ -34,8 +33,7 @@ from tests.faults.plane import (
     script,
     starts_noted,
 )
-from tests.faults.table import Drill
-from tests.worker.node import NAME
+from tests.harness.processes import stop_between_writes, until
 
 RARE: Final = 10.0
 """A cycle every 20 s, a heartbeat every 50 s: an earlier effect comes from a notification."""
@@ -59,19 +57,10 @@ def plane(tmp_path_factory: pytest.TempPathFactory, migrated_urls: Urls) -> Iter
         yield started
 
 
-def test_a_job_whose_notification_died_with_the_api_starts_once(plane: Plane, drill: Drill) -> None:
-    kill_before_the_notification(plane, drill, times=1)
-
-
-@pytest.mark.drill
-def test_ten_jobs_whose_notifications_died_with_the_api_start_once(
-    plane: Plane, drill: Drill
+@pytest.mark.parametrize("times", [1, long(10)])
+def test_a_job_whose_notification_died_with_the_api_starts_once(
+    plane: Plane, drill: Drill, times: int
 ) -> None:
-    kill_before_the_notification(plane, drill, times=10)
-
-
-def kill_before_the_notification(plane: Plane, drill: Drill, *, times: int) -> None:
-    # A cycle comes every two seconds. The rest is for the agent and its launcher.
     drill.begin("F6", "SIGKILL the api between commit and notification", recovery=5.0)
     starts = plane.folder / f"starts-without-notification-{times}"
     dying = plane.new_api("tests.faults.dying", "notification")
@@ -107,19 +96,10 @@ def kill_before_the_notification(plane: Plane, drill: Drill, *, times: int) -> N
     assert told == dict.fromkeys(jobs, 1)
 
 
-def test_jobs_whose_notifications_were_lost_start_once(plane: Plane, drill: Drill) -> None:
-    lose_all_notifications(plane, drill, jobs=10)
-
-
-@pytest.mark.drill
-@pytest.mark.timeout(600)
-def test_a_hundred_jobs_whose_notifications_were_lost_start_once(
-    plane: Plane, drill: Drill
+@pytest.mark.parametrize("jobs", [10, long(100, seconds=600)])
+def test_jobs_whose_notifications_were_lost_start_once(
+    plane: Plane, drill: Drill, jobs: int
 ) -> None:
-    lose_all_notifications(plane, drill, jobs=100)
-
-
-def lose_all_notifications(plane: Plane, drill: Drill, *, jobs: int) -> None:
     """Stop the agent while its notifications accumulate, so that it receives none of them.
 
     Later ones expire within moments.
@@ -129,7 +109,7 @@ def lose_all_notifications(plane: Plane, drill: Drill, *, jobs: int) -> None:
     until(plane.idle, PATIENCE_SECONDS, "devices that are all free")
     agent = psutil.Process(plane.processes()["agent"].pid)
     with plane.client() as client, plane.broker.client() as broker:
-        processes.frozen([agent], databases_of(plane))
+        stop_between_writes([agent], databases_of(plane))
         try:
             new = {client.submit(script(noted(starts))).id for _job in range(jobs)}
             waiting = min(jobs, DEVICES)
@@ -227,7 +207,7 @@ def _timed_submit(client: Client) -> tuple[str, float]:
 def test_notifications_arrive_after_each_of_ten_broker_kills(
     sqlite_urls: Urls, tmp_path: Path, drill: Drill
 ) -> None:
-    seed = random.SystemRandom().randrange(2**32)
+    seed = fresh_seed()
     chance = drill.begin("F7", "broker killed and started again", seed=seed, recovery=5.0)
     with (
         running_plane(tmp_path, sqlite_urls, scale=RARE, devices=DEVICES) as plane,

@@ -17,11 +17,11 @@ from typing import Final
 
 import pytest
 
-from tests.databases import Urls
 from tests.faults.database_faults import PROGRAMS, ROOT, Call, Fault, FaultyDatabase, ways_of
-from tests.faults.service import Service
 from tests.faults.story import Telling
-from tests.faults.table import Drill
+from tests.harness.databases import Urls
+from tests.harness.drills import Drill, fresh_seed, long
+from tests.harness.in_process import Service
 
 SEED: Final = int(os.environ.get("LOCKSTEP_TEST_SEED", "14"))
 SAMPLE: Final = 8
@@ -154,18 +154,12 @@ def test_a_failing_call_loses_nothing_and_doubles_nothing(
     fail_each(faulty, tell, drill, calls, chance.sample(ways(calls), SAMPLE))
 
 
-def test_lost_answers_to_many_commits_double_nothing(
-    faulty: FaultyService, tell: Tell, drill: Drill
-) -> None:
-    lose_answers(faulty, tell, drill, seed=SEED, enough=40)
-
-
 @pytest.mark.drill
 @pytest.mark.timeout(1800)
 def test_failing_calls_of_every_function_lose_nothing_and_double_nothing(
     faulty: FaultyService, tell: Tell, drill: Drill
 ) -> None:
-    seed = random.SystemRandom().randrange(2**32)
+    seed = fresh_seed()
     chance = drill.begin("F14", f"{faulty.kind}: a call of each place fails", seed=seed)
     calls = calls_of_the_story(faulty, tell)
     chosen = of_every_place(calls, chance)
@@ -173,18 +167,11 @@ def test_failing_calls_of_every_function_lose_nothing_and_double_nothing(
     fail_each(faulty, tell, drill, calls, chosen)
 
 
-@pytest.mark.drill
-@pytest.mark.timeout(1800)
-def test_thousands_of_lost_answers_to_commits_double_nothing(
-    faulty: FaultyService, tell: Tell, drill: Drill
-) -> None:
-    lose_answers(
-        faulty, tell, drill, seed=random.SystemRandom().randrange(2**32), enough=INJECTIONS
-    )
-
-
-def lose_answers(
-    faulty: FaultyService, tell: Tell, drill: Drill, *, seed: int, enough: int
+@pytest.mark.parametrize(
+    ("seed", "enough"), [(SEED, 40), long(fresh_seed(), INJECTIONS, seconds=1800)]
+)
+def test_lost_answers_to_many_commits_double_nothing(
+    faulty: FaultyService, tell: Tell, drill: Drill, seed: int, enough: int
 ) -> None:
     """Run the jobs until this number of answers was lost, two of five."""
     chance = drill.begin("F14", f"{faulty.kind}: the answer to a commit is lost", seed=seed)

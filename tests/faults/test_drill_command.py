@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from lockstep.client.drills.report import PROGRAMS, DrillReport, Fault
-from tests.e2e.service import Service, service
-from tests.faults.table import Drill
+from tests.harness.drills import Drill
+from tests.harness.service import Service, service
 
 pytestmark = pytest.mark.e2e
 

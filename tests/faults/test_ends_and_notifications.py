@@ -20,9 +20,9 @@ from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.storage.attempts import attempts
 from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.series import streams
-from tests.faults.model import FINAL
-from tests.faults.service import Look, Service
-from tests.faults.table import Drill
+from tests.harness.drills import Drill, fresh_seed, long
+from tests.harness.in_process import Look, Service
+from tests.harness.model import FINAL
 from tests.storage.scenes import at_once
 
 SEED: Final = int(os.environ.get("LOCKSTEP_TEST_SEED", "24"))
@@ -39,29 +39,10 @@ APART_SECONDS: Final = 0.004
 """About the duration of either of the two."""
 
 
-def test_a_cancel_around_the_end_leaves_one_end(service: Service, drill: Drill) -> None:
-    cancel_around_the_end(service, drill, times=48, seed=SEED)
-
-
-@pytest.mark.drill
-@pytest.mark.timeout(1200)
-def test_a_thousand_cancels_around_the_end_leave_one_end_each(
-    service: Service, drill: Drill
+@pytest.mark.parametrize(("rounds", "seed"), [(1, SEED), long(25, fresh_seed(), seconds=600)])
+def test_tripled_notifications_start_a_job_once(
+    service: Service, drill: Drill, rounds: int, seed: int
 ) -> None:
-    cancel_around_the_end(service, drill, times=1000, seed=random.SystemRandom().randrange(2**32))
-
-
-def test_tripled_notifications_start_a_job_once(service: Service, drill: Drill) -> None:
-    send_three_times(service, drill, rounds=1, seed=SEED)
-
-
-@pytest.mark.drill
-@pytest.mark.timeout(600)
-def test_tripled_notifications_start_each_of_many_jobs_once(service: Service, drill: Drill) -> None:
-    send_three_times(service, drill, rounds=25, seed=random.SystemRandom().randrange(2**32))
-
-
-def send_three_times(service: Service, drill: Drill, *, rounds: int, seed: int) -> None:
     what = f"{service.kind}: each notification three times, in any order"
     chance = drill.begin("F10/11", what, seed=seed)
     for _round in range(rounds):
@@ -105,7 +86,10 @@ def deliver_all(service: Service, chance: random.Random) -> int:
     return 2 * len(heard)
 
 
-def cancel_around_the_end(service: Service, drill: Drill, *, times: int, seed: int) -> None:
+@pytest.mark.parametrize(("times", "seed"), [(48, SEED), long(1000, fresh_seed(), seconds=1200)])
+def test_a_cancel_around_the_end_leaves_one_end(
+    service: Service, drill: Drill, times: int, seed: int
+) -> None:
     chance = drill.begin("F24", f"{service.kind}: cancel around the end", seed=seed)
     service.register("n1", DEVICES)
     service.timings = replace(service.timings, backoff_seconds=1e-6)

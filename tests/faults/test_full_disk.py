@@ -2,7 +2,7 @@
 
 The home is a tmpfs of its own, so that logs, databases, spools and fences are on the full disk.
 
-Not here: injected errors (``tests.full_disk``).
+Not here: injected errors (``tests.harness.databases``).
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.service import Service, service, until
-from tests.e2e.specs import script
+from tests.harness.builders import script
+from tests.harness.processes import until
+from tests.harness.service import Service, service
 
 FULL_SECONDS = 45.0
 """Nearly a fence. Leases of 60 s must be renewed on the full disk."""

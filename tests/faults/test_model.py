@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.faults.machine import Life
-from tests.faults.service import Service
+from tests.harness.drills import long
+from tests.harness.in_process import Service
 
 BUDGET: Final = settings(
     max_examples=16,
@@ -25,7 +26,7 @@ BUDGET: Final = settings(
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-"""Budget of an ordinary run, in which every planted bug must be found.
+"""Budget of an ordinary run, in which it finds the mutants that ``tests/mutants.toml`` names.
 
 Findings are printed as they were found: to shorten them takes minutes, which only the long form
 does.
@@ -46,11 +47,6 @@ def life_of(service: Service) -> type[Life]:
 
 
 @pytest.mark.timeout(900)  # half a minute on an idle machine
-def test_no_order_of_events_breaks_a_promise(service: Service) -> None:
-    run_state_machine_as_test(life_of(service), settings=BUDGET)
-
-
-@pytest.mark.drill
-@pytest.mark.timeout(1800)
-def test_no_order_of_many_events_breaks_a_promise(service: Service) -> None:
-    run_state_machine_as_test(life_of(service), settings=LONG)
+@pytest.mark.parametrize("budget", [pytest.param(BUDGET, id="short"), long(LONG, seconds=1800)])
+def test_no_order_of_events_breaks_a_promise(service: Service, budget: settings) -> None:
+    run_state_machine_as_test(life_of(service), settings=budget)

@@ -15,7 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,26 +38,25 @@ from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import series, streams
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.launch import resuming
-from tests.databases import Urls
-from tests.e2e.service import ROOT, Service, service, until
-from tests.e2e.weights import weights
-from tests.faults.processes import (
+from tests.harness.databases import Urls
+from tests.harness.drills import Drill, long
+from tests.harness.node import Node
+from tests.harness.processes import ROOT, gone, signalled, stop_between_writes, until
+from tests.harness.service import (
     Gang,
+    Service,
     event_at,
-    frozen,
     gang_in,
-    gone,
     hurry,
     points,
     same,
     saved_by,
-    signalled,
+    service,
     stepped_at,
     train,
     undisturbed,
+    weights,
 )
-from tests.faults.table import Drill
-from tests.worker.node import Node
 from tests.worker.test_agent_faults import take_away
 from tests.worker.test_agent_with_the_real_launcher import COUNT
 
@@ -215,7 +214,10 @@ def ended_as_undisturbed(lockstep: Service, drill: Drill, job_id: str) -> None:
     assert same(weights(lockstep, job_id), undisturbed(lockstep, STEPS))
 
 
-def lose_nodes(lockstep: Service, second: Second, drill: Drill, times: int) -> None:
+@pytest.mark.parametrize("times", [1, long(3)])
+def test_a_job_whose_node_is_lost_resumes_elsewhere(
+    lockstep: Service, second: Second, drill: Drill, times: int
+) -> None:
     drill.begin("F4", "the whole node gone", recovery=70.0 * SCALE + 5.0)
     undisturbed(lockstep, STEPS)
     for number in range(times):
@@ -243,29 +245,19 @@ def lose_nodes(lockstep: Service, second: Second, drill: Drill, times: int) -> N
         drill.orphans += len(lockstep.processes_of(job_id))
 
 
-def test_a_job_whose_node_is_lost_resumes_elsewhere(
-    lockstep: Service, second: Second, drill: Drill
-) -> None:
-    lose_nodes(lockstep, second, drill, times=1)
-
-
 @pytest.mark.drill
-def test_the_job_of_a_killed_node_resumes_elsewhere(
+def test_a_node_frozen_past_its_lease_writes_nothing_afterwards(
     lockstep: Service, second: Second, drill: Drill
 ) -> None:
-    lose_nodes(lockstep, second, drill, times=3)
-
-
-def freeze_nodes(lockstep: Service, second: Second, drill: Drill, times: int) -> None:
-    """Freeze a node; it continues while the job's next attempt runs elsewhere."""
+    """The node continues while the job's next attempt runs elsewhere."""
     drill.begin("F16", "agent, launcher and ranks frozen past the lease", seed=SEED, detection=5.0)
     undisturbed(lockstep, STEPS)
-    for number in range(times):
+    for number in range(3):
         job_id = on_the_second(lockstep, f"frozen-{number}")
         saved_by(lockstep, job_id, 1)
         gang = second.gang(job_id)
         processes = [psutil.Process(second.agent.pid), *gang.members]
-        stopped = frozen(processes, lockstep.home)
+        stopped = stop_between_writes(processes, lockstep.home)
         drill.injected += 1
         try:
             drill.recoveries.append(stepped_at(lockstep, job_id, 2) - stopped)
@@ -278,13 +270,6 @@ def freeze_nodes(lockstep: Service, second: Second, drill: Drill, times: int) ->
         drill.doubled += stored_by_the_first(lockstep, job_id) != before
         assert refused(lockstep.home, job_id)
         drill.orphans += len(lockstep.processes_of(job_id))
-
-
-@pytest.mark.drill
-def test_a_node_frozen_past_its_lease_writes_nothing_afterwards(
-    lockstep: Service, second: Second, drill: Drill
-) -> None:
-    freeze_nodes(lockstep, second, drill, times=3)
 
 
 @pytest.fixture
@@ -310,7 +295,7 @@ def test_a_frozen_node_that_lost_its_lease_writes_nothing_afterwards(
     assert node.agent is not None
     gang = gang_in(node.folder(job_id))
     processes = [psutil.Process(node.agent.pid), *gang.members]
-    frozen(processes, tmp_path)
+    stop_between_writes(processes, tmp_path)
     drill.injected += 1
     take_away(node, job_id)
     before = (len(node.logs(job_id)), node.series(job_id)["loss"].count)
@@ -362,19 +347,21 @@ Damage = Callable[[Path, random.Random], None]
 WAYS: Final[tuple[Damage, ...]] = (torn, flipped, lacking)
 
 
-def damage_checkpoints(drill: Drill, folder: Path, times: int) -> None:
-    """Damage the newest checkpoint in the store before an agent starts the ranks."""
+@pytest.mark.parametrize("times", [20, long(200)])
+def test_the_checkpoint_before_a_damaged_one_is_used(
+    drill: Drill, tmp_path: Path, times: int
+) -> None:
     chance = drill.begin("F20", "torn or bit-flipped newest checkpoint", seed=SEED)
-    store = folder / "store"
+    store = tmp_path / "store"
     blobs = BlobStore(str(store))
-    published = [saved(folder / "made", blobs, step) for step in (30, 20, 10)]
+    published = [saved(tmp_path / "made", blobs, step) for step in (30, 20, 10)]
     newest = store / published[0].location
-    whole = folder / "whole"
+    whole = tmp_path / "whole"
     shutil.copytree(newest, whole)
     for number in range(times):
         chance.choice(WAYS)(newest, chance)
         drill.injected += 1
-        taken = Folder(folder / f"node/{number}")
+        taken = Folder(tmp_path / f"node/{number}")
         taken.create()
         resuming.bring(taken, published, blobs)
         assert checkpoint.verify(taken.file(attempt.RESUME)) == 20
@@ -394,21 +381,13 @@ def saved(made: Path, blobs: BlobStore, step: int) -> Published:
     return Published(step, location, done.sha256)
 
 
-def test_the_checkpoint_before_a_damaged_one_is_used(drill: Drill, tmp_path: Path) -> None:
-    damage_checkpoints(drill, tmp_path, times=20)
-
-
 @pytest.mark.drill
-def test_the_checkpoint_before_a_damaged_one_is_used_two_hundred_times(
-    drill: Drill, tmp_path: Path
+def test_a_job_with_a_damaged_checkpoint_resumes_from_the_previous(
+    lockstep: Service, second: Second, drill: Drill
 ) -> None:
-    damage_checkpoints(drill, tmp_path, times=200)
-
-
-def damage_newest(lockstep: Service, second: Second, drill: Drill, ways: Sequence[Damage]) -> None:
     chance = drill.begin("F20", "the same, under a running job", seed=SEED)
     undisturbed(lockstep, STEPS)
-    for number, way in enumerate(ways):
+    for number, way in enumerate(WAYS):
         job_id = on_the_second(lockstep, f"damaged-{number}")
         until(lambda job_id=job_id: len(_published(lockstep, job_id)) > 1, 60, "two checkpoints")
         gang = second.gang(job_id)
@@ -428,13 +407,6 @@ def damage_newest(lockstep: Service, second: Second, drill: Drill, ways: Sequenc
         _, resumed = event_at(lockstep, job_id, "resumed", 2)
         assert resumed["data"]["step"] == before["step"]
         ended_as_undisturbed(lockstep, drill, job_id)
-
-
-@pytest.mark.drill
-def test_a_job_with_a_damaged_checkpoint_resumes_from_the_previous(
-    lockstep: Service, second: Second, drill: Drill
-) -> None:
-    damage_newest(lockstep, second, drill, WAYS)
 
 
 def _published(lockstep: Service, job_id: str) -> list[dict[str, Any]]:

@@ -16,13 +16,13 @@ from typing import Final, NamedTuple
 import pytest
 from sqlalchemy import make_url
 
-from tests.brokers import until
-from tests.databases import Urls
 from tests.faults import restores
-from tests.faults.plane import PATIENCE_SECONDS, Plane, running, running_plane, script
 from tests.faults.restores import Restore
-from tests.faults.table import Drill
-from tests.postgres import PostgresServer, find_programs
+from tests.harness.databases import Urls
+from tests.harness.drills import Drill
+from tests.harness.plane import PATIENCE_SECONDS, Plane, running, running_plane, script
+from tests.harness.postgres import PostgresServer, find_programs
+from tests.harness.processes import until
 
 SCALE: Final = 0.2
 """Heartbeat 1 s, fence 10 s, lease 12 s."""

@@ -9,7 +9,6 @@ Not here: single statements that fail (``test_database_faults``).
 
 from __future__ import annotations
 
-import random
 import signal
 import threading
 import time
@@ -27,8 +26,9 @@ import pytest
 from lockstep.client.api import Client
 from lockstep.domain.life.lifecycle import AssignmentState
 from lockstep.domain.life.timings import Timings
-from tests.brokers import until
-from tests.faults.plane import (
+from tests.harness.drills import Drill, fresh_seed, long
+from tests.harness.node import NAME, Node
+from tests.harness.plane import (
     PATIENCE_SECONDS,
     Plane,
     noted,
@@ -37,9 +37,8 @@ from tests.faults.plane import (
     script,
     starts_noted,
 )
-from tests.faults.table import Drill
-from tests.postgres import Cluster, PostgresServer, own_cluster
-from tests.worker.node import NAME, Node
+from tests.harness.postgres import Cluster, PostgresServer, own_cluster
+from tests.harness.processes import until
 
 SCALE: Final = 0.15
 """Heartbeat 0.75 s, fence 7.5 s, lease 9 s: long enough for the short outage on a busy machine."""
@@ -193,24 +192,12 @@ def note(asked: Asked, answer: httpx2.Response) -> None:
         asked.without_retry_after += 1
 
 
+@pytest.mark.parametrize(
+    ("ways", "scale"),
+    [(["claim"], SCALE / 3), long(["claim", "frozen-claim"] * 2, SCALE, seconds=600)],
+)
 def test_a_job_whose_agent_died_before_a_heartbeat_resumes_elsewhere(
-    cluster: Cluster | None, outage: Outage, drill: Drill
-) -> None:
-    die_before_the_first_heartbeat(cluster, outage, drill, ways=["claim"], scale=SCALE / 3)
-
-
-@pytest.mark.drill
-@pytest.mark.timeout(600)
-def test_jobs_whose_agents_died_or_froze_early_resume_elsewhere(
-    cluster: Cluster | None, outage: Outage, drill: Drill
-) -> None:
-    die_before_the_first_heartbeat(
-        cluster, outage, drill, ways=["claim", "frozen-claim"] * 2, scale=SCALE
-    )
-
-
-def die_before_the_first_heartbeat(
-    cluster: Cluster | None, outage: Outage, drill: Drill, *, ways: list[str], scale: float
+    cluster: Cluster | None, outage: Outage, drill: Drill, ways: list[str], scale: float
 ) -> None:
     """Kill or freeze agents before their first heartbeat.
 
@@ -278,7 +265,7 @@ def test_ranks_end_in_an_outage_longer_than_a_lease(
     cluster: Cluster | None, tmp_path: Path, drill: Drill
 ) -> None:
     timings = TIMINGS
-    seed = random.SystemRandom().randrange(2**32)
+    seed = fresh_seed()
     what = f"database down {1.5 * timings.lease_seconds:g} s, lease {timings.lease_seconds:g} s"
     chance = drill.begin("F13", what, seed=seed, detection=timings.fence_seconds + MARGIN_SECONDS)
     code = tmp_path / "code"

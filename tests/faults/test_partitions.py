@@ -8,7 +8,6 @@ Not here: a node that dies, or stands still (``test_node``).
 
 from __future__ import annotations
 
-import random
 import shutil
 import struct
 import subprocess
@@ -24,12 +23,12 @@ from lockstep.storage.db.tables import AssignmentRow
 from lockstep.storage.series import series_query
 from lockstep.system.processes import ProcessSnapshot, boottime
 from lockstep.worker.agent.identity import started_in
-from tests.brokers import until
-from tests.databases import Urls
-from tests.faults.partition import Link, through, to_postgres, to_unix
-from tests.faults.plane import PATIENCE_SECONDS, Plane, running_plane, script
-from tests.faults.table import Drill
-from tests.worker.node import Node
+from tests.harness.databases import Urls
+from tests.harness.drills import Drill, fresh_seed
+from tests.harness.network import Link, through, to_postgres, to_unix
+from tests.harness.node import Node
+from tests.harness.plane import PATIENCE_SECONDS, Plane, running_plane, script
+from tests.harness.processes import until
 
 SCALE: Final = 0.2
 """Heartbeat 1 s, fence 10 s, lease 12 s, placed again after 14 s."""
@@ -77,7 +76,7 @@ until_told(each)
 def test_a_node_that_is_cut_off_stops_before_its_job_starts_elsewhere(
     request: pytest.FixtureRequest, tmp_path: Path, drill: Drill
 ) -> None:
-    seed = random.SystemRandom().randrange(2**32)
+    seed = fresh_seed()
     what = f"cut a node off for two leases, then heal it; leases × {SCALE:g}"
     detection, recovery = 50 * SCALE + STOP_SECONDS, 75 * SCALE + LAUNCH_SECONDS
     chance = drill.begin("F15", what, seed=seed, detection=detection, recovery=recovery)

@@ -17,25 +17,25 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.service import Service, alive, service, until
-from tests.e2e.weights import weights
-from tests.faults.processes import (
+from tests.harness.builders import tricky
+from tests.harness.drills import Drill, long
+from tests.harness.processes import alive, gone, signalled, until
+from tests.harness.service import (
     STEPS_PER_FAULT,
     Gang,
+    Service,
     event_at,
     gang_of,
-    gone,
     hurry,
     points,
     same,
     saved_by,
-    signalled,
+    service,
     stepped_at,
     train,
-    tricky,
     undisturbed,
+    weights,
 )
-from tests.faults.table import Drill
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 SEED = 20
@@ -63,7 +63,10 @@ def ended_as_undisturbed(
     drill.orphans += len(lockstep.processes_of(job_id))
 
 
-def kill_ranks(lockstep: Service, drill: Drill, times: int) -> None:
+@pytest.mark.parametrize("times", [1, long(20)])
+def test_a_killed_rank_ends_its_gang_and_the_job_ends_bitwise_equal(
+    lockstep: Service, drill: Drill, times: int
+) -> None:
     chance = drill.begin("F1", "SIGKILL one rank mid-step", seed=SEED, detection=5.0, recovery=15.0)
     steps = STEPS_PER_FAULT * (times + 1)
     undisturbed(lockstep, steps)
@@ -84,18 +87,10 @@ def kill_ranks(lockstep: Service, drill: Drill, times: int) -> None:
     ended_as_undisturbed(lockstep, drill, job_id, steps, times + 1)
 
 
-def test_a_killed_rank_ends_its_gang_and_the_job_ends_bitwise_equal(
-    lockstep: Service, drill: Drill
+@pytest.mark.parametrize("times", [1, long(5)])
+def test_a_killed_launcher_ends_its_ranks_and_the_job_is_retried(
+    lockstep: Service, drill: Drill, times: int
 ) -> None:
-    kill_ranks(lockstep, drill, times=1)
-
-
-@pytest.mark.drill
-def test_a_killed_rank_twenty_times(lockstep: Service, drill: Drill) -> None:
-    kill_ranks(lockstep, drill, times=20)
-
-
-def kill_launchers(lockstep: Service, drill: Drill, times: int) -> None:
     chance = drill.begin("F2", "SIGKILL the launcher of the ranks", seed=SEED, detection=2.0)
     steps = STEPS_PER_FAULT * (times + 1)
     undisturbed(lockstep, steps)
@@ -118,22 +113,11 @@ def kill_launchers(lockstep: Service, drill: Drill, times: int) -> None:
     ended_as_undisturbed(lockstep, drill, job_id, steps, times + 1)
 
 
-def test_a_killed_launcher_ends_its_ranks_and_the_job_is_retried(
-    lockstep: Service, drill: Drill
+@pytest.mark.parametrize(("times", "dead_seconds"), [(1, 3.0), long(3, 20.0)])
+def test_training_continues_after_its_agent_died_and_the_next_adopts_it(
+    lockstep: Service, drill: Drill, times: int, dead_seconds: float
 ) -> None:
-    kill_launchers(lockstep, drill, times=1)
-
-
-@pytest.mark.drill
-def test_a_killed_launcher_five_times(lockstep: Service, drill: Drill) -> None:
-    kill_launchers(lockstep, drill, times=5)
-
-
-def kill_agents(lockstep: Service, drill: Drill, times: int, dead_seconds: float) -> None:
-    """Kill agents: training continues without one, and the next one finds everything.
-
-    ``lockstep up`` is stopped meanwhile.
-    """
+    """``lockstep up`` stands still while the agent is away."""
     drill.begin("F3", f"SIGKILL the agent, away for {dead_seconds:g} s", recovery=5.0)
     step_seconds = 0.05
     steps = int(times * (dead_seconds + 5) / step_seconds)
@@ -195,30 +179,19 @@ def _renewed_since(lockstep: Service, job_id: str, since: float) -> float | None
     return at if at > since else None
 
 
-def test_training_continues_after_its_agent_died_and_the_next_adopts_it(
-    lockstep: Service, drill: Drill
+@pytest.mark.parametrize("ways", [["cancel"], long(["cancel", "rank", "launcher"])])
+def test_a_job_that_refuses_to_end_leaves_no_process(
+    lockstep: Service, drill: Drill, tmp_path: Path, ways: list[str]
 ) -> None:
-    kill_agents(lockstep, drill, times=1, dead_seconds=3.0)
-
-
-@pytest.mark.drill
-def test_an_agent_dead_for_twenty_seconds_three_times(lockstep: Service, drill: Drill) -> None:
-    kill_agents(lockstep, drill, times=3, dead_seconds=20.0)
-
-
-def refuse_to_end(lockstep: Service, drill: Drill, folder: Path, ways: list[str]) -> None:
-    """End jobs that refuse.
-
-    After any cause of the end, all processes are soon gone, and the devices are not free before.
-    """
+    """After any cause of the end, the devices are not free before the last process is gone."""
     drill.begin("F23", "SIGTERM trapped, daemons double-forked", recovery=10.0)
     for way in ways:
-        here = folder / way
+        here = tmp_path / way
         here.mkdir()
         args = {"folder": str(here), "hang_from": 20}
         options = {"steps": 10_000, "retry": {"max": 0}, "loader": {"workers": 2}}
         job_id = lockstep.submit(
-            tricky(lockstep, folder / "code", "Stubborn", args=args, **options)
+            tricky(lockstep, tmp_path / "code", "Stubborn", args=args, **options)
         )["id"]
         lockstep.at_step(job_id, 5, 120)
         gang = gang_of(lockstep, job_id, 1)
@@ -251,19 +224,6 @@ def _freed(lockstep: Service, gang: Gang, folder: Path) -> float | None:
     left = [*filter(alive, gang.members), *daemons(folder)]
     assert not (free and left), f"the devices were free while {left} lived"
     return time.time() if free else None
-
-
-def test_a_cancelled_job_that_refuses_has_no_process_after_ten_seconds(
-    lockstep: Service, drill: Drill, tmp_path: Path
-) -> None:
-    refuse_to_end(lockstep, drill, tmp_path, ["cancel"])
-
-
-@pytest.mark.drill
-def test_a_job_that_refuses_to_end_leaves_no_process(
-    lockstep: Service, drill: Drill, tmp_path: Path
-) -> None:
-    refuse_to_end(lockstep, drill, tmp_path, ["cancel", "rank", "launcher"])
 
 
 @pytest.mark.drill

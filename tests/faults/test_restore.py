@@ -26,13 +26,13 @@ from lockstep.storage.db.database import Database
 from lockstep.system.processes import is_alive
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.agent.identity import launcher_key
-from tests.brokers import until
-from tests.databases import Urls
 from tests.faults import restores
-from tests.faults.plane import PATIENCE_SECONDS, Plane, running_plane, script
 from tests.faults.restores import Restore
-from tests.faults.table import Drill
-from tests.postgres import find_programs
+from tests.harness.databases import Urls
+from tests.harness.drills import Drill
+from tests.harness.plane import PATIENCE_SECONDS, Plane, running_plane, script
+from tests.harness.postgres import find_programs
+from tests.harness.processes import until
 
 SCALE: Final = 0.3
 """Fence 15 s, lease 18 s: a restore is over within it on a busy machine."""

@@ -5,7 +5,6 @@ Not here: a cycle that stops half way for another reason (``tests.scheduler``).
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections import Counter
@@ -16,10 +15,10 @@ import pytest
 from sqlalchemy import select
 
 from lockstep.storage.db.tables import SchedulerLeaseRow
-from tests.brokers import until
-from tests.databases import Urls
-from tests.faults.plane import PATIENCE_SECONDS, Plane, noted, running_plane, script, starts_noted
-from tests.faults.table import Drill
+from tests.harness.databases import Urls
+from tests.harness.drills import Drill, fresh_seed
+from tests.harness.plane import PATIENCE_SECONDS, Plane, noted, running_plane, script, starts_noted
+from tests.harness.processes import until
 
 SECONDS: Final = 60.0
 EVERY_SECONDS: Final = 10.0
@@ -34,7 +33,7 @@ SUBMIT_SECONDS: Final = 1.0
 def test_every_job_is_placed_once_despite_killed_schedulers(
     database_urls: Urls, tmp_path: Path, drill: Drill
 ) -> None:
-    seed = random.SystemRandom().randrange(2**32)
+    seed = fresh_seed()
     kind = database_urls[0].partition(":")[0].partition("+")[0]
     chance = drill.begin(
         "F25", f"{kind}: SIGKILL the leader of 3 schedulers", seed=seed, recovery=15.0

@@ -15,8 +15,8 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from lockstep.storage.db.schema import VERSION_TABLES, head
-from tests.api.program import ROOT, START_SECONDS
-from tests.databases import Urls
+from tests.harness.databases import Urls
+from tests.harness.processes import ROOT, START_SECONDS
 
 PROGRAMS: Final[dict[str, tuple[list[str], dict[str, str]]]] = {
     "api": (["lockstep.api"], {"LOCKSTEP_MIGRATE": "off"}),

@@ -25,11 +25,11 @@ from lockstep.storage.db.tables import (
     SchedulerLeaseRow,
 )
 from lockstep.storage.series import series_query
-from tests.brokers import until
-from tests.databases import Urls
-from tests.faults.plane import ENDED, Plane, running_plane
 from tests.faults.soak import Load, Seen, Soak
-from tests.worker.node import FAKE_LAUNCHER, Node
+from tests.harness.databases import Urls
+from tests.harness.node import FAKE_LAUNCHER, Node
+from tests.harness.plane import ENDED, Plane, running_plane
+from tests.harness.processes import until
 
 SCALE: Final = 0.2
 """Heartbeat 1 s, fence 10 s, lease 12 s."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import random
 import sqlite3
 import time
 from pathlib import Path
@@ -16,28 +15,19 @@ from sqlalchemy import make_url, select
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import EventRow, IdempotencyKeyRow, JobLabelRow, JobRow
 from lockstep.storage.series import series_query
-from tests.databases import Urls
 from tests.faults.submitter import BATCH, submit_until_killed
-from tests.faults.table import Drill
+from tests.harness.databases import Urls
+from tests.harness.drills import Drill, fresh_seed, long
 
 SEED: Final = int(os.environ.get("LOCKSTEP_TEST_SEED", "30"))
 WRITERS: Final = 2
 PATIENCE_SECONDS: Final = 60.0
 
 
-def test_accepted_data_survives_sigkill(sqlite_urls: Urls, tmp_path: Path, drill: Drill) -> None:
-    kill_often(sqlite_urls, tmp_path, drill, times=10, seed=SEED)
-
-
-@pytest.mark.drill
-@pytest.mark.timeout(1200)
-def test_accepted_data_survives_hundreds_of_sigkills(
-    sqlite_urls: Urls, tmp_path: Path, drill: Drill
+@pytest.mark.parametrize(("times", "seed"), [(10, SEED), long(200, fresh_seed(), seconds=1200)])
+def test_accepted_data_survives_sigkill(
+    sqlite_urls: Urls, tmp_path: Path, drill: Drill, times: int, seed: int
 ) -> None:
-    kill_often(sqlite_urls, tmp_path, drill, times=200, seed=random.SystemRandom().randrange(2**32))
-
-
-def kill_often(urls: Urls, folder: Path, drill: Drill, *, times: int, seed: int) -> None:
     chance = drill.begin("F30", "SIGKILL two writers to SQLite", seed=seed)
     # A server that has imported everything forks the writers, because an import takes longer than
     # their lives.
@@ -46,10 +36,10 @@ def kill_often(urls: Urls, folder: Path, drill: Drill, *, times: int, seed: int)
     accepted = 0
     for kill in range(times):
         files = {
-            f"w{kill}-{writer}": folder / f"accepted-{kill}-{writer}" for writer in range(WRITERS)
+            f"w{kill}-{writer}": tmp_path / f"accepted-{kill}-{writer}" for writer in range(WRITERS)
         }
         writers = [
-            processes.Process(target=submit_until_killed, args=(urls, *named))
+            processes.Process(target=submit_until_killed, args=(sqlite_urls, *named))
             for named in files.items()
         ]
         for writer in writers:
@@ -62,8 +52,8 @@ def kill_often(urls: Urls, folder: Path, drill: Drill, *, times: int, seed: int)
             writer.join()
             writer.close()
         drill.injected += 1
-        check_files(urls)
-        accepted += check_accepted(urls, files)
+        check_files(sqlite_urls)
+        accepted += check_accepted(sqlite_urls, files)
     print(f"{accepted} accepted jobs, all there")
 
 

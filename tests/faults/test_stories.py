@@ -10,8 +10,8 @@ from __future__ import annotations
 import pytest
 
 from tests.faults.machine import Life
-from tests.faults.service import Service
 from tests.faults.test_model import life_of
+from tests.harness.in_process import Service
 
 
 @pytest.fixture

@@ -19,12 +19,11 @@ from typing import Final
 
 import pytest
 
-from tests.api.program import ROOT, Program
-from tests.brokers import running_broker, until
-from tests.databases import Urls
-from tests.faults.plane import ENDED, PATIENCE_SECONDS, running, script
-from tests.faults.table import Drill
 from tests.faults.versions import Rolling, Version, migrate
+from tests.harness.databases import Urls
+from tests.harness.drills import Drill
+from tests.harness.plane import ENDED, PATIENCE_SECONDS, running, script
+from tests.harness.processes import ROOT, Program, running_broker, until
 
 COMMITS_MAX: Final = 5
 """Number of commits that are tried."""

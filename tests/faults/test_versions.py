@@ -19,12 +19,11 @@ import pytest
 
 from lockstep.domain.version import VERSION
 from lockstep.storage.db.schema import head
-from tests.api.program import ROOT, START_SECONDS, Program
-from tests.brokers import running_broker, until
-from tests.databases import Urls
-from tests.faults.plane import PATIENCE_SECONDS, script
 from tests.faults.versions import NEWER, Rolling, Version, migrate, newer_version
-from tests.worker.node import NAME
+from tests.harness.databases import Urls
+from tests.harness.node import NAME
+from tests.harness.plane import PATIENCE_SECONDS, script
+from tests.harness.processes import ROOT, START_SECONDS, Program, running_broker, until
 
 OLD: Final = Version(ROOT)
 WORKS: Final = "ranks(); metric({'step': 1, 'loss': 1.0}); finish()"

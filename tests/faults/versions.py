@@ -17,11 +17,9 @@ import pytest
 
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.schema import head
-from tests.api.program import ROOT, Program
-from tests.brokers import Broker
-from tests.databases import Urls
-from tests.scheduler.program import Scheduler
-from tests.worker.node import FAKE_LAUNCHER, Node
+from tests.harness.databases import Urls
+from tests.harness.node import FAKE_LAUNCHER, Node
+from tests.harness.processes import ROOT, Broker, Program, Scheduler
 
 SCALE: Final = 0.5
 """Fence 25 s: an agent is replaced within it."""

@@ -14,8 +14,8 @@ import pytest
 from sqlalchemy import URL, make_url
 
 from lockstep.storage.db import migrate
-from tests.brokers import until
-from tests.postgres import find_programs, own_cluster
+from tests.harness.postgres import find_programs, own_cluster
+from tests.harness.processes import until
 
 SCRIPT = Path(__file__).parents[2] / "docker" / "postgres.sql"
 

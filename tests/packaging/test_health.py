@@ -22,8 +22,9 @@ from lockstep.storage.db.migrate import upgrade
 from lockstep.storage.db.settings import default_series_url
 from lockstep.storage.db.tables import SchedulerLeaseRow
 from lockstep.worker.health import HealthFile
-from tests.databases import Urls
-from tests.worker.node import Node, until
+from tests.harness.databases import Urls
+from tests.harness.node import Node
+from tests.harness.processes import until
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "docker" / "health.py"

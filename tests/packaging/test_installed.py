@@ -10,14 +10,13 @@ import contextlib
 import json
 import shutil
 import signal
-import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.service import until
+from tests.harness.processes import free_port, until
 from tests.packaging.installed import EXTRAS, ROOT, Installed, build_wheel, pip
 
 pytestmark = pytest.mark.timeout(600)
@@ -62,12 +61,6 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
-def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
-
-
 @pytest.mark.parametrize("extra", EXTRAS)
 def test_an_environment_has_the_wheel_and_its_requirements(
     extra: str, environments: dict[str, Installed]
@@ -103,7 +96,7 @@ def test_the_programs_of_server_and_node_run_a_job_of_the_client(
     server, node, client = (environments[extra] for extra in ("server", "node", ""))
     (server.folder / "b").mkdir()
     broker_socket = server.folder / "b" / "s"
-    port = free_port()
+    port = str(free_port())
     settings = {
         "LOCKSTEP_DATABASE_URL": f"sqlite:///{tmp_path}/jobs.db",
         "LOCKSTEP_BROKER_URL": f"redis+socket://{broker_socket}",
@@ -163,7 +156,7 @@ def test_up_runs_a_train_job_and_a_script_to_their_ends(
     one = environments["all"]
     with tempfile.TemporaryDirectory(prefix="ls-") as home, reported(Path(home), "logs/*.log"):
         settings = {"LOCKSTEP_HOME": home, "LOCKSTEP_CPU_SLOTS": "2"}
-        one.run("lockstep", "up", "--detach", "--port", free_port(), **settings)
+        one.run("lockstep", "up", "--detach", "--port", str(free_port()), **settings)
         try:
             for name in ("own_task", "script_metrics"):
                 folder = str(examples / name)

@@ -10,7 +10,7 @@ import pytest
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.scheduler.loop import ReconcileLoop
 from lockstep.scheduler.report import CycleReport
-from tests.brokers import until
+from tests.harness.processes import until
 
 
 class Cycles:

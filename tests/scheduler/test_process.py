@@ -18,9 +18,8 @@ from lockstep.broker.messages import WakeScheduler
 from lockstep.broker.publisher import Publisher
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.storage.db.database import Database
-from tests.brokers import Broker, running_broker, until
-from tests.databases import Urls
-from tests.scheduler.program import Scheduler
+from tests.harness.databases import Urls
+from tests.harness.processes import Broker, Scheduler, running_broker, until
 from tests.scheduler.world import World
 
 SOON_SECONDS = 60.0

@@ -22,7 +22,7 @@ from lockstep.storage.db.driver_errors import translated
 from lockstep.storage.db.settings import StorageSettings, default_series_url
 from lockstep.storage.db.tables import JobRow
 from lockstep.storage.jobs import jobs, listing
-from tests.databases import Urls
+from tests.harness.databases import Urls
 from tests.storage import scenes
 
 

@@ -19,8 +19,8 @@ from lockstep.storage.db.migrate import pending, upgrade
 from lockstep.storage.db.schema import VERSION_TABLES
 from lockstep.storage.db.series_tables import SeriesBase
 from lockstep.storage.db.tables import JobsBase, SchedulerLeaseRow
-from tests.databases import Urls
-from tests.postgres import PostgresServer
+from tests.harness.databases import Urls
+from tests.harness.postgres import PostgresServer
 
 METADATA = {"jobs": JobsBase.metadata, "series": SeriesBase.metadata}
 

@@ -9,7 +9,7 @@ import pytest
 from lockstep.domain import limits
 from lockstep.storage.objects import repositories
 from lockstep.storage.objects.repositories import RepositoryError, RepositoryUnreachableError
-from tests.repositories import Repository
+from tests.harness.builders import Repository
 
 
 @pytest.fixture

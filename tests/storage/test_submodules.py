@@ -8,7 +8,7 @@ import pytest
 
 from lockstep.storage.objects import repositories
 from lockstep.storage.objects.repositories import RepositoryError, RepositoryUnreachableError
-from tests.repositories import Repository
+from tests.harness.builders import Repository
 
 
 def _with_submodule(parent: Repository, inner: Repository, address: str, path: str = "lib") -> str:

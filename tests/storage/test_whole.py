@@ -12,8 +12,8 @@ from lockstep.storage.control import scheduler_lease
 from lockstep.storage.db import database as database_module
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.whole import NotWholeError
-from tests.databases import Urls
-from tests.postgres import PostgresServer
+from tests.harness.databases import Urls
+from tests.harness.postgres import PostgresServer
 
 DROPPED = {
     "a table": "DROP TABLE node_failures",

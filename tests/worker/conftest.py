@@ -9,8 +9,8 @@ import pytest
 
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.migrate import upgrade
-from tests.databases import Urls
-from tests.worker.node import SLOW, Node
+from tests.harness.databases import Urls
+from tests.harness.node import SLOW, Node
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])

@@ -9,20 +9,13 @@ Not here: whole agents (``node``).
 from __future__ import annotations
 
 import os
-import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 from lockstep.system.processes import become_subreaper
 from lockstep.worker.agent.sweeping import Children
-
-
-def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "not within the limit"
-        time.sleep(0.02)
+from tests.harness.processes import until
 
 
 def as_agent(test: Callable[[Path, Children], None]) -> Callable[[Path], None]:

@@ -13,7 +13,8 @@ import pytest
 from lockstep.domain.life.lifecycle import Intent
 from lockstep.storage.attempts import checkpoints, nodes
 from lockstep.storage.jobs import jobs
-from tests.worker.node import Node, alive, until
+from tests.harness.node import Node
+from tests.harness.processes import alive, until
 
 SUCCEED = "ranks(); finish()"
 

@@ -22,7 +22,8 @@ from lockstep.storage.control import scheduling
 from lockstep.storage.db.clock import now
 from lockstep.storage.db.tables import AssignmentRow, JobRow
 from lockstep.storage.series import streams
-from tests.worker.node import RARE, Node, alive, until
+from tests.harness.node import RARE, Node
+from tests.harness.processes import alive, until
 
 TALK = """
 ranks(); event('running')

@@ -16,7 +16,8 @@ from lockstep.storage.attempts import nodes
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.migrate import upgrade
 from lockstep.storage.jobs import jobs
-from tests.worker.node import Node, alive, until
+from tests.harness.node import Node
+from tests.harness.processes import alive, until
 
 STUBBORN = """
 import os, signal, sys, time

@@ -14,7 +14,7 @@ from lockstep.domain import limits
 from lockstep.domain.spec.job import GitCode, PathCode, UploadedCode
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.worker.launch import code
-from tests.repositories import Repository
+from tests.harness.builders import Repository
 
 
 def _archive(path: Path, members: list[tuple[tarfile.TarInfo, bytes]]) -> Path:

@@ -18,7 +18,7 @@ from lockstep.worker.agent.folders import Folder
 from lockstep.worker.upload import tensorboard
 from lockstep.worker.upload.metric_warnings import Repeats
 from lockstep.worker.upload.tensorboard import EventFilesUploader
-from tests.event_writers import value, write
+from tests.harness.builders import value, write
 from tests.worker.test_file_uploads import STREAM, Faulty
 
 NAME = "events.out.tfevents.1700000000.host.1.0"

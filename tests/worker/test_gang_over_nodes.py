@@ -25,7 +25,8 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.db.migrate import upgrade
 from lockstep.storage.db.tables import AssignmentRow
 from lockstep.storage.jobs import jobs
-from tests.worker.node import Node, alive, until
+from tests.harness.node import Node
+from tests.harness.processes import alive, until
 
 SCALE = 0.2
 """Heartbeat 1 s, fence 10 s, lease 12 s, grace 1 s."""

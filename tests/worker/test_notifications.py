@@ -11,9 +11,9 @@ from lockstep.broker.messages import StartAssignment, StopAssignment
 from lockstep.broker.publisher import Publisher
 from lockstep.broker.queues import CONTROL, node_queue
 from lockstep.storage.db.database import Database
-from tests.brokers import Broker, running_broker
-from tests.databases import Urls
-from tests.worker.node import RARE, Node, until
+from tests.harness.databases import Urls
+from tests.harness.node import RARE, Node
+from tests.harness.processes import Broker, running_broker, until
 
 
 @pytest.fixture

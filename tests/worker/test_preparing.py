@@ -21,8 +21,8 @@ from lockstep.worker.agent.outcomes import unprepared
 from lockstep.worker.launch import preparing
 from lockstep.worker.launch.preparing import InitUnavailableError, is_disk_failure, prepare
 from lockstep.worker.launch.resuming import NoIntactCheckpointError
-from tests.repositories import Repository
-from tests.worker.node import Node
+from tests.harness.builders import Repository
+from tests.harness.node import Node
 
 TRAIN: dict[str, Any] = {
     "name": "second",

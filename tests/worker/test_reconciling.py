@@ -18,9 +18,10 @@ from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.objects.published import NOTE, Note, write_note
 from lockstep.worker.agent.reconciling import reconcile
 from lockstep.worker.upload.stream import Stream
-from tests.rows import Backup
+from tests.harness.databases import Backup
+from tests.harness.node import Node
+from tests.harness.processes import until
 from tests.storage import scenes
-from tests.worker.node import Node, until
 
 
 class World:

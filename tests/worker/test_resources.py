@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker.node import Node, until
+from tests.harness.node import Node
+from tests.harness.processes import until
 
 SLOTS = 4
 """Devices of the node, which is the number of concurrent attempts."""

@@ -31,10 +31,10 @@ from lockstep.worker.upload.logs import LogUploader
 from lockstep.worker.upload.metrics import MetricsUploader
 from lockstep.worker.upload.stream import NotOpenError, Stream
 from lockstep.worker.upload.uploaders import Uploaders
-from tests.faults.processes import frozen, signalled
-from tests.rows import Backup
+from tests.harness.databases import Backup
+from tests.harness.node import Node
+from tests.harness.processes import signalled, stop_between_writes, until
 from tests.storage import scenes
-from tests.worker.node import Node, until
 from tests.worker.test_upload_loops import upload_loops_of
 
 SCRIPT = {"kind": "script", "script": {"command": ["true"]}}
@@ -383,7 +383,7 @@ def test_an_attempt_that_is_unclaimed_in_the_backup_continues(
     own_node.start()
     until(lambda: len(all_nodes(own_node)) == 1, 60, "the node")
     agent = [psutil.Process(own_node.agent.pid)]
-    frozen(agent, tmp_path)
+    stop_between_writes(agent, tmp_path)
     own_node.place(job_id)
     backup = Backup(own_node.database)
     signalled(agent, signal.SIGCONT)

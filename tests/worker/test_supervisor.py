@@ -13,8 +13,8 @@ from lockstep.storage.objects.blobs import BlobStore
 from lockstep.worker.agent.assignment import Attempt
 from lockstep.worker.agent.supervisor import Supervisor
 from lockstep.worker.settings import AgentSettings
-from tests.databases import Urls
-from tests.worker.node import Node
+from tests.harness.databases import Urls
+from tests.harness.node import Node
 
 
 def test_an_attempt_without_thread_does_not_count_as_running(

@@ -15,7 +15,8 @@ from lockstep.worker.agent.folders import Folder
 from lockstep.worker.agent.identity import started_in
 from lockstep.worker.agent.sweeping import Children, ProcessTree
 from lockstep.worker.launch import launching
-from tests.worker.subreaper import as_agent, until
+from tests.harness.processes import until
+from tests.worker.subreaper import as_agent
 
 SUBREAPER = "import ctypes; ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)\n"
 STUBBORN = """

@@ -26,8 +26,8 @@ from lockstep.worker.upload.files import sparse_files
 from lockstep.worker.upload.files.lines import whole_lines
 from lockstep.worker.upload.metrics import MetricsUploader
 from lockstep.worker.upload.stream import Stream
-from tests.faults.table import Drill
-from tests.full_disk import full
+from tests.harness.databases import full
+from tests.harness.drills import Drill
 
 RATE = limits.METRIC_POINTS_PER_SECOND_MAX
 SMALL = 400

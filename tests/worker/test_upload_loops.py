@@ -27,8 +27,8 @@ from lockstep.worker.devices.sampling import Sampler
 from lockstep.worker.upload import uploaders
 from lockstep.worker.upload.stream import Stream
 from lockstep.worker.upload.uploaders import Uploaders
+from tests.harness.processes import until
 from tests.storage import scenes
-from tests.worker.node import until
 
 
 def upload_loops_of(

@@ -19,8 +19,9 @@ from lockstep.worker.agent.identity import launcher_key, started_in
 from lockstep.worker.agent.sweeping import Children, ProcessTree
 from lockstep.worker.launch import launching
 from lockstep.worker.launch.fork_client import ForkServer, ForkServerError
-from tests.engine.launcher.attempts import assignment_of
-from tests.worker.subreaper import as_agent, until
+from tests.harness.processes import until
+from tests.harness.ranks import assignment_of
+from tests.worker.subreaper import as_agent
 
 READY_SECONDS = 60.0
 SCRIPT = """

@@ -1,4 +1,4 @@
-"""A run whose task adds files to the export, for ranks of ``tests.engine.pool``."""
+"""A run whose task adds files to the export, for ranks of ``tests.harness.ranks``."""
 
 from __future__ import annotations
 

@@ -18,9 +18,9 @@ from lockstep.engine.checkpoints.changes import (
 )
 from tests.engine import cases
 from tests.engine.checkpoints.test_resume import OPTIONS
-from tests.engine.pool import Pool
 from tests.engine.spool import events
 from tests.engine.toy import Toy
+from tests.harness.ranks import Pool
 
 STEP = 4
 BASE: dict[str, Any] = OPTIONS | {"steps": STEP, "schedule": {"name": "constant"}}

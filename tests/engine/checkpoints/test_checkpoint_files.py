@@ -21,7 +21,7 @@ from lockstep.engine.checkpoints import checkpoint
 from lockstep.engine.checkpoints.checkpoint import CheckpointMetric
 from lockstep.engine.runtime.errors import EngineError
 from tests.engine.checkpoints.killed import saver
-from tests.faults.table import Drill
+from tests.harness.drills import Drill
 
 WORDS = 50_000
 """So that a checkpoint has 200 kB."""

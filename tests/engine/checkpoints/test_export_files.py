@@ -14,9 +14,9 @@ from lockstep.engine.checkpoints import checkpoint, export
 from lockstep.engine.task.hf_causal_lm import HfCausalLM
 from lockstep.engine.task.interface import Task
 from tests.engine.checkpoints.export_cases import writing
-from tests.engine.pool import Pool
 from tests.engine.spool import events
 from tests.engine.task.test_text import cache, pretrained, story, tokenizer, trained
+from tests.harness.ranks import Pool
 
 __all__ = ["cache", "pretrained", "story", "tokenizer"]  # Fixtures.
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.engine import cases
-from tests.engine.pool import Pool
 from tests.engine.spool import events, records
 from tests.engine.toy import Toy
+from tests.harness.ranks import Pool
 
 OPTIONS: dict[str, Any] = {
     "batch": {"size": 7, "micro_size": 3},

@@ -19,10 +19,10 @@ from lockstep.engine.runtime.errors import EngineError
 from tests.engine import cases, mutants
 from tests.engine.cases import Seen
 from tests.engine.checkpoints.saves import same
-from tests.engine.pool import Pool
 from tests.engine.reference import batches_of, distance
 from tests.engine.spool import events, records
 from tests.engine.toy import Toy
+from tests.harness.ranks import Pool
 
 OPTIONS: dict[str, Any] = {
     "batch": {"size": 14, "micro_size": 2},

@@ -28,9 +28,9 @@ from tests.engine.checkpoints.saves import (
     written_after_the_next_update,
     written_only_after_a_failure,
 )
-from tests.engine.pool import Pool
 from tests.engine.spool import events
 from tests.engine.toy import Toy
+from tests.harness.ranks import Pool
 
 ROOT = Path(__file__).parents[3]
 OPTIONS: dict[str, Any] = {

@@ -24,9 +24,9 @@ from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.runtime.ranks import Ranks
 from tests.engine import cases, mutants
 from tests.engine.checkpoints.killed import saver
-from tests.engine.pool import Pool
 from tests.engine.spool import events
 from tests.engine.toy import Toy, initial
+from tests.harness.ranks import Pool
 
 TOY = Toy(items=20, double=False)
 OPTIONS: dict[str, Any] = {

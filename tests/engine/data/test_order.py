@@ -16,9 +16,9 @@ from lockstep.engine.preflight.worker_items import ROUNDS
 from lockstep.engine.task.interface import Task
 from tests.effort import effort_of
 from tests.engine import cases
-from tests.engine.pool import Pool
 from tests.engine.reference import batches_of
 from tests.engine.toy import Toy
+from tests.harness.ranks import Pool
 
 
 class Numbers(Dataset[int]):

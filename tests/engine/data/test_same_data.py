@@ -8,8 +8,8 @@ import pytest
 
 from lockstep.engine.runtime.errors import EngineError
 from tests.engine.data.same_data_cases import trained
-from tests.engine.pool import Pool
 from tests.engine.spool import records
+from tests.harness.ranks import Pool
 
 
 @pytest.mark.parametrize(

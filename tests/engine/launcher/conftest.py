@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.launcher.attempts import Attempt
+from tests.harness.ranks import Attempt
 
 
 @pytest.fixture

@@ -17,7 +17,8 @@ import pytest
 
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.launcher.start import processes
-from tests.engine.launcher.attempts import Attempt, is_alive, until
+from tests.harness.processes import alive, until
+from tests.harness.ranks import Attempt
 
 WAIT = "import time\nprint('up', flush=True)\ntime.sleep(600)\n"
 
@@ -58,7 +59,7 @@ def test_a_daemon_that_ignores_sigterm_is_gone_after_success(
 ) -> None:
     outcome = attempt.script(HIDING).start().outcome()
     assert outcome.reason is Reason.SUCCEEDED
-    assert not is_alive(_hidden_pid(attempt))
+    assert not alive(_hidden_pid(attempt))
 
 
 def test_a_daemon_that_ignores_sigterm_is_gone_after_a_stop(
@@ -69,7 +70,7 @@ def test_a_daemon_that_ignores_sigterm_is_gone_after_a_stop(
     attempt.stop("cancelled", grace_seconds=0.5)
     outcome = attempt.outcome()
     assert outcome.reason is Reason.CANCELLED
-    assert not is_alive(pid)
+    assert not alive(pid)
 
 
 def test_ranks_die_with_their_launcher(attempt: Attempt) -> None:
@@ -78,7 +79,7 @@ def test_ranks_die_with_their_launcher(attempt: Attempt) -> None:
     attempt.saw("up")
     assert attempt.process is not None
     attempt.process.kill()
-    until(lambda: not any(map(is_alive, ranks.values())), seconds=60, what="the ranks are gone")
+    until(lambda: not any(map(alive, ranks.values())), seconds=60, what="the ranks are gone")
 
 
 def test_ranks_are_killed_at_the_fence_without_any_agent(attempt: Attempt) -> None:
@@ -87,7 +88,7 @@ def test_ranks_are_killed_at_the_fence_without_any_agent(attempt: Attempt) -> No
     ranks = attempt.ranks()
     attempt.saw("up")
     attempt.fence(0.3)
-    until(lambda: not any(map(is_alive, ranks.values())), seconds=60, what="the ranks are gone")
+    until(lambda: not any(map(alive, ranks.values())), seconds=60, what="the ranks are gone")
     assert attempt.outcome().reason is Reason.CUT_OFF
 
 
@@ -175,7 +176,7 @@ def test_a_process_that_ignores_the_stop_is_killed(attempt: Attempt) -> None:
     attempt.saw("up")
     asked = time.monotonic()
     attempt.stop("timed_out", grace_seconds=0.5)
-    until(lambda: not any(map(is_alive, ranks.values())), seconds=60, what="the ranks are gone")
+    until(lambda: not any(map(alive, ranks.values())), seconds=60, what="the ranks are gone")
     assert time.monotonic() - asked >= 0.5
     outcome = attempt.outcome()
     assert outcome.reason is Reason.TIMED_OUT
@@ -189,7 +190,7 @@ def test_a_stop_that_replaces_another_ends_its_grace(attempt: Attempt) -> None:
     attempt.stop("cancelled", grace_seconds=300.0)
     attempt.saw("grace period of 300 s")
     attempt.stop("cancelled", grace_seconds=0.0)
-    until(lambda: not any(map(is_alive, ranks.values())), seconds=60, what="the ranks are gone")
+    until(lambda: not any(map(alive, ranks.values())), seconds=60, what="the ranks are gone")
     assert attempt.outcome().reason is Reason.CANCELLED
 
 
@@ -239,7 +240,7 @@ def test_a_script_that_had_ended_before_the_stop_has_succeeded(attempt: Attempt)
     )
     attempt.script(source).start(linger_seconds=1.0)
     (rank,) = attempt.ranks().values()
-    until(lambda: not is_alive(rank), seconds=60, what="the rank has ended")
+    until(lambda: not alive(rank), seconds=60, what="the rank has ended")
     attempt.stop("cancelled", grace_seconds=5.0)
     assert attempt.outcome().reason is Reason.SUCCEEDED
 

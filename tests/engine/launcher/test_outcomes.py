@@ -19,7 +19,8 @@ import pytest
 
 from lockstep.domain import limits
 from lockstep.domain.life.outcomes import Reason
-from tests.engine.launcher.attempts import Attempt, free_port, is_alive, until
+from tests.harness.processes import alive, free_port, until
+from tests.harness.ranks import Attempt
 
 GLOO = textwrap.dedent(
     """
@@ -122,7 +123,7 @@ def test_a_killed_rank_takes_its_gang_down_and_is_named(attempt: Attempt) -> Non
     ranks = attempt.ranks()
     attempt.saw("reduced")
     os.kill(ranks[1], signal.SIGKILL)
-    until(lambda: not any(map(is_alive, ranks.values())), seconds=60, what="the gang is down")
+    until(lambda: not any(map(alive, ranks.values())), seconds=60, what="the gang is down")
     outcome = attempt.outcome()
     assert outcome.reason is Reason.KILLED
     assert (outcome.rank, outcome.signal) == (1, "SIGKILL")
@@ -152,7 +153,7 @@ def test_a_rank_that_ignores_sigterm_is_killed_with_its_gang(attempt: Attempt) -
     ranks = attempt.ranks()
     attempt.saw("deaf")
     (attempt.folder / "code" / "go").touch()
-    until(lambda: not is_alive(ranks[0]), seconds=60, what="rank 0 is gone")
+    until(lambda: not alive(ranks[0]), seconds=60, what="rank 0 is gone")
     assert attempt.outcome().exit_code == 9
 
 

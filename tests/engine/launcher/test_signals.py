@@ -14,7 +14,7 @@ from lockstep.engine.launcher.evidence import Evidence, gather
 from lockstep.engine.launcher.outcome import decide
 from lockstep.engine.launcher.signals import signal_in
 from lockstep.engine.launcher.watch import Exit, Facts
-from tests.engine.launcher.attempts import Attempt, assignment_of
+from tests.harness.ranks import Attempt, assignment_of
 
 WRAPPER = "import os, signal, sys\nos.kill(os.getpid(), int(sys.argv[1]))"
 

@@ -31,7 +31,7 @@ from lockstep.engine.launcher.stall.stalls import RankProgress, StallReport
 from lockstep.engine.launcher.watch import Cause, Exit, Facts
 from lockstep.engine.runtime.errors import EngineError, write_error
 from lockstep.engine.runtime.heartbeat import HeartbeatReading
-from tests.engine.launcher.attempts import assignment_of
+from tests.harness.ranks import assignment_of
 
 LOST_PEER = Evidence(
     exception="RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer"

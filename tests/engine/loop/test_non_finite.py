@@ -11,10 +11,10 @@ import torch
 
 from tests.engine import cases, numerics
 from tests.engine.numerics import End, Odd
-from tests.engine.pool import Pool
 from tests.engine.reference import Expected, batches_of, distance, rate, reference
 from tests.engine.spool import events, records
 from tests.engine.toy import Toy
+from tests.harness.ranks import Pool
 
 STEPS, BATCH = 6, 12
 ADAMW = {"name": "adamw", "lr": 1e-2, "weight_decay": 0.1, "betas": [0.9, 0.95]}

@@ -15,11 +15,11 @@ from lockstep.engine.runtime.errors import EngineError
 from tests.engine import cases
 from tests.engine.cases import Seen
 from tests.engine.loop import out_of_memory_cases
-from tests.engine.pool import Pool
 from tests.engine.reference import distance, reference
 from tests.engine.shortage import PLACES, shortage
 from tests.engine.spool import events, records
 from tests.engine.toy import Toy
+from tests.harness.ranks import Pool
 
 OPTIONS: dict[str, Any] = {
     "batch": {"size": 24, "micro_size": 6},

@@ -21,9 +21,9 @@ from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.telemetry import Telemetry
 from tests.engine import cases
 from tests.engine.cases import Seen
-from tests.engine.pool import Pool
 from tests.engine.spool import events, records
 from tests.engine.toy import Toy
+from tests.harness.ranks import Pool
 
 OPTIONS: dict[str, Any] = {
     "batch": {"size": 14, "micro_size": 3},

@@ -16,7 +16,6 @@ from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.task.interface import Task
 from tests.engine import cases
 from tests.engine.cases import planned
-from tests.engine.pool import Pool
 from tests.engine.spool import events, records
 from tests.engine.start_cases import (
     OPTIONS,
@@ -39,6 +38,7 @@ from tests.engine.start_cases import (
     trained_on,
 )
 from tests.engine.toy import Toy
+from tests.harness.ranks import Pool
 
 
 def refusal(task: Task, folder: Path, **more: Any) -> str:

@@ -26,7 +26,7 @@ from lockstep.engine.memory.sizes import (
 )
 from lockstep.engine.runtime.errors import EngineError
 from tests.engine.memory import auto_micro_batch_cases
-from tests.engine.pool import Pool
+from tests.harness.ranks import Pool
 
 FIXED, PER_SAMPLE = 1000.0, 10.0
 

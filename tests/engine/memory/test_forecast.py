@@ -26,7 +26,7 @@ from tests.engine.memory.memory_cases import (
     really,
     train_of,
 )
-from tests.engine.pool import Pool
+from tests.harness.ranks import Pool
 
 TOLERANCE = 0.05
 

@@ -17,7 +17,7 @@ from lockstep.engine.memory.job_forecast import sample_of
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.task.loading import load_task
 from tests.engine.memory.memory_cases import trained
-from tests.engine.pool import Pool
+from tests.harness.ranks import Pool
 
 MICRO, SIZE, WORLD = 8, 32, 2
 TASKS: dict[str, dict[str, Any]] = {

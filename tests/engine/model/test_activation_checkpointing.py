@@ -14,9 +14,9 @@ from lockstep.engine.memory.measured import count_of
 from lockstep.engine.model.activation_checkpointing import checkpoint_blocks
 from lockstep.engine.runtime.errors import EngineError
 from tests.engine import cases
-from tests.engine.pool import Pool
 from tests.engine.reference import batches_of, distance, reference
 from tests.engine.toy import Toy
+from tests.harness.ranks import Pool
 
 STEPS = 4
 

@@ -16,10 +16,10 @@ from tests.domain.documents import changed, train_document
 from tests.engine import cases
 from tests.engine.model import compile_cases
 from tests.engine.model.compile_cases import Compiled
-from tests.engine.pool import Pool
 from tests.engine.reference import batches_of, distance, reference
 from tests.engine.spool import events, records
 from tests.engine.toy import Toy
+from tests.harness.ranks import Pool
 
 STEPS = 4
 

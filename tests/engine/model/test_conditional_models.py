@@ -24,8 +24,8 @@ from lockstep.engine.data import order
 from lockstep.engine.model import layout
 from lockstep.engine.runtime.errors import EngineError
 from tests.engine.model import conditional_cases
-from tests.engine.pool import Pool
 from tests.engine.reference import distance
+from tests.harness.ranks import Pool
 
 TORCHRUN = Path(sys.executable).with_name("torchrun")
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}

@@ -11,9 +11,9 @@ import torch
 from lockstep.engine.model.modes import evaluating, set_to_train
 from tests.engine.model import mode_cases
 from tests.engine.model.mode_cases import ByItself, Frozen, Loaded, Trainable, layers
-from tests.engine.pool import Pool
 from tests.engine.reference import distance
 from tests.engine.spool import events
+from tests.harness.ranks import Pool
 
 STAYS = [True, False, False, False, False, True]
 """The whole, the backbone and its three layers, the head."""

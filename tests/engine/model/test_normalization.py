@@ -17,9 +17,9 @@ from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.task.builtin import BUILT_IN
 from tests.engine import cases, mutants
 from tests.engine.model import normalization_cases
-from tests.engine.pool import Pool
 from tests.engine.spool import records
 from tests.engine.toy import Toy, ToyTask
+from tests.harness.ranks import Pool
 
 TOY = Toy(items=33, batch_norm=True)
 OPTIONS: dict[str, Any] = {

@@ -19,10 +19,10 @@ from lockstep.engine.runtime.errors import EngineError
 from tests.engine import cases, numerics
 from tests.engine.model import precision_cases
 from tests.engine.numerics import Odd
-from tests.engine.pool import Pool
 from tests.engine.reference import batches_of, distance, reference
 from tests.engine.spool import events, records
 from tests.engine.toy import Toy, ToyTask, initial, item
+from tests.harness.ranks import Pool
 
 STEPS, BATCH = 6, 12
 SINGLE = Toy(double=False)

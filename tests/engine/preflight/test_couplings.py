@@ -16,9 +16,9 @@ from lockstep.engine.preflight.additivity_check import Checked, check
 from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.task.dropout import name_layers
 from lockstep.engine.task.interface import Task
-from tests.engine.pool import Pool
 from tests.engine.preflight import coupled_tasks as tasks
 from tests.engine.preflight.loss_tasks import settings
+from tests.harness.ranks import Pool
 
 TOKENS = r"a mean over the units of the whole micro-batch, such as its tokens, times its samples"
 PADDING = r"padding reaches the samples, so mask it"

@@ -27,7 +27,6 @@ from lockstep.engine.strategies.ddp import DDP
 from lockstep.engine.task.builtin import BUILT_IN
 from lockstep.engine.task.interface import Task
 from tests.engine.cases import planned
-from tests.engine.pool import Pool
 from tests.engine.preflight.repeatable_cases import (
     Caching,
     Clamped,
@@ -62,6 +61,7 @@ from tests.engine.preflight.repeatable_cases import (
 )
 from tests.engine.spool import events
 from tests.engine.start_cases import OPTIONS, Line
+from tests.harness.ranks import Pool
 
 LAYOUT = "so the run depends on micro_size and on the ranks"
 

@@ -9,8 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from lockstep.domain.life.attempt import AssignmentFile
 from lockstep.domain.spec.reading import read_spec
 from lockstep.domain.training.plan import plan_of
 from tests.engine.spool import events, records
+from tests.harness.processes import until
 
 ROOT = Path(__file__).resolve().parents[3]
 TORCHRUN = Path(sys.executable).with_name("torchrun")
@@ -111,14 +111,6 @@ def engine(
         text=True,
         timeout=120,
     )
-
-
-def until(ask: Callable[[], Any], seconds: float, what: str) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (answer := ask()):
-        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
-        time.sleep(0.02)
-    return answer
 
 
 def test_a_run_stopped_and_resumed_under_torchrun_ends_bitwise_equal(

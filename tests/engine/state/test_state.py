@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from lockstep.engine.runtime.ranks import Ranks
-from tests.engine.pool import Pool
 from tests.engine.state import state_cases as cases
 from tests.engine.state.state_cases import Ended, ended
+from tests.harness.ranks import Pool
 
 
 def apart(whole: Ended, again: Ended) -> float:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.engine import cases, mutants
-from tests.engine.pool import Pool
 from tests.engine.toy import Toy
+from tests.harness.ranks import Pool
 
 TOY = Toy()
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from lockstep.engine.runtime.errors import EngineError
 from tests.engine import cases, mutants
 from tests.engine.cases import Seen
-from tests.engine.pool import Pool
 from tests.engine.reference import Expected, batches_of, distance, reference
 from tests.engine.toy import Toy, initial
+from tests.harness.ranks import Pool
 
 SGD = {"name": "sgd", "lr": 0.1}
 

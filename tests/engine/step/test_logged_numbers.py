@@ -12,10 +12,10 @@ import torch
 from lockstep.domain.training import metrics
 from tests.engine import cases, mutants
 from tests.engine.cases import Seen
-from tests.engine.pool import Pool
 from tests.engine.reference import Expected, batches_of, rate, reference
 from tests.engine.spool import events, records
 from tests.engine.toy import Toy
+from tests.harness.ranks import Pool
 
 OPTIONS: dict[str, Any] = {
     "batch": {"size": 14, "micro_size": 3},

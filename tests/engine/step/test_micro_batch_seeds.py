@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.engine.drawing import STEPS, draws
-from tests.engine.pool import Pool
+from tests.harness.ranks import Pool
 
 
 def test_no_two_micro_batches_of_a_run_draw_the_same(pool: Pool, tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.step import kernels
 from lockstep.engine.step.independence import check_independence
 from tests.engine import cases
-from tests.engine.pool import Pool
 from tests.engine.reference import batches_of, distance, reference
 from tests.engine.spool import events
 from tests.engine.toy import Toy
+from tests.harness.ranks import Pool
 
 STEPS, SIZE, MICRO = 12, 11, 2
 

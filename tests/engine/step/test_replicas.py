@@ -13,9 +13,9 @@ from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.step.replicas import FIRST_STEPS, ReplicaCheck, fingerprints
 from tests.engine import cases
-from tests.engine.pool import Pool
 from tests.engine.step import replica_cases
 from tests.engine.toy import Toy
+from tests.harness.ranks import Pool
 
 OPTIONS: dict[str, Any] = {
     "batch": {"size": 12, "micro_size": 2},

@@ -15,9 +15,9 @@ import pytest
 from lockstep.engine.runtime.errors import EngineError
 from tests.engine import cases
 from tests.engine.lacking import unchecked, unused
-from tests.engine.pool import Pool
 from tests.engine.reference import distance
 from tests.engine.toy import Toy
+from tests.harness.ranks import Pool
 
 OPTIONS: dict[str, Any] = {
     "batch": {"size": 12, "micro_size": 2},

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from lockstep.domain.spec.train import Train
-from tests.engine.pool import Pool
 from tests.engine.strategies.bucket_cases import where_gradients_lie
+from tests.harness.ranks import Pool
 
 
 def settings(micro: int, **strategy: object) -> dict[str, object]:

@@ -16,7 +16,6 @@ from lockstep.engine.strategies import STRATEGIES, strategy_for
 from tests.engine import cases
 from tests.engine.checkpoints.saves import same
 from tests.engine.lacking import unused
-from tests.engine.pool import Pool
 from tests.engine.reference import distance
 from tests.engine.shortage import shortage
 from tests.engine.spool import events, records
@@ -28,6 +27,7 @@ from tests.engine.strategies.compression_cases import (
     without_numbers,
 )
 from tests.engine.toy import Toy
+from tests.harness.ranks import Pool
 
 OPTIONS: dict[str, Any] = {
     "batch": {"size": 12, "micro_size": 6},

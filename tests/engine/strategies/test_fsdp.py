@@ -15,7 +15,6 @@ from lockstep.engine.loop.evaluation import _Share
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.strategies.shards import blocks
 from tests.engine import cases, mutants
-from tests.engine.pool import Pool
 from tests.engine.reference import distance, objective
 from tests.engine.spool import events, records
 from tests.engine.step.test_gradient import (
@@ -27,6 +26,7 @@ from tests.engine.step.test_gradient import (
 )
 from tests.engine.strategies import fsdp_cases
 from tests.engine.toy import Net, Toy, initial
+from tests.harness.ranks import Pool
 
 SHARDED = {"strategy": {"name": "fsdp"}}
 DEEP = Toy(blocks=3, width=5)

@@ -16,12 +16,12 @@ from lockstep.engine.strategies.fsdp import FSDP
 from lockstep.engine.strategies.manual import Manual
 from tests.engine import cases
 from tests.engine.lacking import unused
-from tests.engine.pool import Pool
 from tests.engine.reference import distance
 from tests.engine.shortage import PLACES, shortage
 from tests.engine.spool import events, records
 from tests.engine.strategies import strategy_cases
 from tests.engine.toy import Toy
+from tests.harness.ranks import Pool
 
 OPTIONS: dict[str, Any] = {
     "batch": {"size": 14, "micro_size": 2},

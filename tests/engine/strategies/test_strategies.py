@@ -15,7 +15,6 @@ import pytest
 import torch
 
 from tests.engine import cases
-from tests.engine.pool import Pool
 from tests.engine.reference import distance
 from tests.engine.spool import events, records
 from tests.engine.step.test_gradient import (
@@ -27,6 +26,7 @@ from tests.engine.step.test_gradient import (
     spec,
 )
 from tests.engine.toy import Toy, initial
+from tests.harness.ranks import Pool
 
 
 @dataclass(frozen=True)

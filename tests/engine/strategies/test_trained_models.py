@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.engine.pool import Pool
 from tests.engine.reference import distance
 from tests.engine.spool import records
 from tests.engine.strategies import trained_model_cases
@@ -26,6 +25,7 @@ from tests.engine.strategies.trained_model_cases import (
     Synchronised,
     Whole,
 )
+from tests.harness.ranks import Pool
 
 
 @pytest.mark.parametrize("world_size", [1, 2])

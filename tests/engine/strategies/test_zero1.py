@@ -11,11 +11,11 @@ import torch
 
 from lockstep.engine.runtime.errors import EngineError
 from tests.engine import cases
-from tests.engine.pool import Pool
 from tests.engine.reference import distance
 from tests.engine.shortage import shortage
 from tests.engine.strategies import strategy_cases
 from tests.engine.toy import Toy
+from tests.harness.ranks import Pool
 
 OPTIONS: dict[str, Any] = {
     "batch": {"size": 14, "micro_size": 2},

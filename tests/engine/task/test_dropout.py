@@ -19,11 +19,11 @@ from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.task.causal_lm import GPT
 from lockstep.engine.task.dropout import COLUMN, ROW, Dropout, Masks, name_layers
 from tests.engine import cases, mutants
-from tests.engine.pool import Pool
 from tests.engine.reference import distance
 from tests.engine.shortage import shortage
 from tests.engine.spool import events
 from tests.engine.toy import Toy
+from tests.harness.ranks import Pool
 
 CPU = torch.device("cpu")
 TOY = Toy(items=33, own_dropout=0.1)

@@ -23,7 +23,8 @@ from lockstep.engine.verify import __main__ as command
 from lockstep.engine.verify.hooks import start_one_ulp_away
 from lockstep.engine.verify.local import LocalRuns
 from lockstep.worker.launch.fork_client import ForkServer
-from tests.engine.launcher.attempts import Attempt, is_alive, until
+from tests.harness.processes import alive, until
+from tests.harness.ranks import Attempt
 
 TASK = '''
 import itertools
@@ -144,7 +145,7 @@ def test_an_interrupt_leaves_no_process_and_no_file(tmp_path: Path) -> None:
         pid = json.loads(ranks[0].read_text())["ranks"][0]["pid"]
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
-    assert not is_alive(pid)
+    assert not alive(pid)
     assert list(folders.glob("lockstep-verify-*")) == []
 
 

@@ -19,7 +19,8 @@ from typing import Any
 from lockstep.domain.life import attempt as files
 from lockstep.domain.spec.reading import read_spec
 from lockstep.domain.training.plan import plan_of
-from tests.engine.launcher.attempts import Attempt, is_alive, until
+from tests.harness.processes import alive, until
+from tests.harness.ranks import Attempt
 
 STEPS = 6
 CODE = {"upload": "0" * 64}
@@ -191,7 +192,7 @@ def all_processes(attempt: Attempt) -> list[int]:
 
 def all_gone(attempt: Attempt) -> bool:
     """Return True if all of them have ended."""
-    return not any(map(is_alive, all_processes(attempt)))
+    return not any(map(alive, all_processes(attempt)))
 
 
 def checkpoints(attempt: Attempt) -> list[Path]:

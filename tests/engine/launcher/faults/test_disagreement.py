@@ -12,8 +12,9 @@ import pytest
 
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.launcher.evidence import disagreement
-from tests.engine.launcher.attempts import Attempt, until
 from tests.engine.launcher.faults.drills import Fault, all_gone, prepare, struck, why
+from tests.harness.processes import until
+from tests.harness.ranks import Attempt
 
 MISMATCH = (
     "RuntimeError: Detected mismatch between collectives on ranks. Rank 1 is running collective: "

@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from lockstep.domain.life.outcomes import Reason
-from tests.engine.launcher.attempts import Attempt, is_alive, until
 from tests.engine.launcher.faults.drills import (
     STEPS,
     Fault,
@@ -28,6 +27,8 @@ from tests.engine.launcher.faults.drills import (
     struck,
     why,
 )
+from tests.harness.processes import alive, until
+from tests.harness.ranks import Attempt
 
 GONE_SECONDS = 60.0
 
@@ -87,7 +88,7 @@ def test_a_rank_that_ends_takes_its_gang_down_and_is_named(
                 Reason.USER_ERROR,
                 int(cause.removeprefix("exit ")),
             )
-    assert not [pid for pid in all_processes(attempt) if is_alive(pid)]
+    assert not [pid for pid in all_processes(attempt) if alive(pid)]
 
 
 RESTARTS = 20

@@ -29,8 +29,9 @@ from lockstep.engine.launcher.stall.stalls import RankProgress, StallDetector, S
 from lockstep.engine.launcher.stall.stragglers import Stragglers, slowest
 from lockstep.engine.runtime import heartbeat
 from lockstep.engine.runtime.heartbeat import Heartbeat, HeartbeatReading
-from tests.engine.launcher.attempts import Attempt, until
 from tests.engine.launcher.faults.drills import Fault, all_gone, prepare, why
+from tests.harness.processes import until
+from tests.harness.ranks import Attempt
 
 LIMITS = Stall(first_step_seconds=100.0, min_seconds=10.0, factor=5.0)
 BEGIN = """

@@ -20,7 +20,6 @@ from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.checkpoints import checkpoint
 from lockstep.engine.runtime import stopping
 from lockstep.engine.runtime.stopping import StopRequest
-from tests.engine.launcher.attempts import Attempt, until
 from tests.engine.launcher.faults.drills import (
     STEPS,
     Fault,
@@ -31,6 +30,8 @@ from tests.engine.launcher.faults.drills import (
     why,
 )
 from tests.engine.spool import records
+from tests.harness.processes import until
+from tests.harness.ranks import Attempt
 
 GRACE_SECONDS = 8.0
 NO_CHECKPOINTS = {"checkpoint": {"every_steps": 100}}

@@ -19,7 +19,8 @@ from pydantic import ValidationError
 from lockstep.domain.life import job_environment
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.launcher.environment import rank_environment, scrub
-from tests.engine.launcher.attempts import Attempt, assignment_of, free_port, script_spec
+from tests.harness.processes import free_port
+from tests.harness.ranks import Attempt, assignment_of, script_spec
 
 DUMP = (
     "import json, os, sys\nprint(json.dumps([dict(os.environ), os.getcwd(), sys.path, sys.argv]))"

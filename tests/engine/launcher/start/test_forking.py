@@ -16,7 +16,8 @@ from lockstep.domain.life import attempt as files
 from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.spec.reading import read_spec
 from lockstep.domain.training.plan import plan_of
-from tests.engine.launcher.attempts import Attempt, assignment_of, is_alive, until
+from tests.harness.processes import alive, until
+from tests.harness.ranks import Attempt, assignment_of
 
 BY_EXEC = {"PYTHONHASHSEED": "0"}
 """Variable that the interpreter reads at its start: with it a rank cannot be forked."""
@@ -174,11 +175,11 @@ time.sleep(600)
     assert launcher.stdout is not None
     pids = [int(pid) for pid in launcher.stdout.readline().split()]
     assert len(pids) == 2
-    assert all(map(is_alive, pids))
+    assert all(map(alive, pids))
     launcher.kill()
     launcher.wait()
     launcher.stdout.close()
-    until(lambda: not any(map(is_alive, pids)), seconds=60, what="the forked ranks are gone")
+    until(lambda: not any(map(alive, pids)), seconds=60, what="the forked ranks are gone")
 
 
 REFUSALS = {

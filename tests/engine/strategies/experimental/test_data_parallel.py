@@ -28,7 +28,6 @@ from lockstep.engine.strategies.experimental.data_parallel import (
 from lockstep.engine.task.dropout import Dropout
 from tests.engine import cases
 from tests.engine.cases import Seen
-from tests.engine.pool import Pool
 from tests.engine.reference import Expected, distance, reference
 from tests.engine.shortage import shortage
 from tests.engine.step.test_gradient import (
@@ -45,6 +44,7 @@ from tests.engine.strategies.strategy_cases import (
     pretended_gpus,
 )
 from tests.engine.toy import Toy, initial, toy_task
+from tests.harness.ranks import Pool
 
 SECTION = {"strategy": {"name": "data_parallel"}}
 PENALIZED = Toy(penalty=0.3, weigh="terms")

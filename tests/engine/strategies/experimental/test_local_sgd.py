@@ -19,7 +19,6 @@ import torch
 from lockstep.engine.checkpoints import checkpoint
 from tests.engine import cases, mutants
 from tests.engine.cases import Seen
-from tests.engine.pool import Pool
 from tests.engine.reference import distance, objective
 from tests.engine.shortage import shortage
 from tests.engine.spool import events, records
@@ -31,6 +30,7 @@ from tests.engine.step.test_gradient import (
     spec,
 )
 from tests.engine.toy import Toy, initial, item
+from tests.harness.ranks import Pool
 
 PLAIN = {"name": "sgd", "lr": 0.05}
 DILOCO = {"name": "diloco", "outer_lr": 0.5, "outer_momentum": 0.8}

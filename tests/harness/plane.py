@@ -4,7 +4,7 @@ Only the test restarts them. Broker, api, schedulers and one node agent run over
 agent's launcher is the fake that runs no ranks, unless a drill is about ranks: then it is the real
 one.
 
-Not here: ``lockstep up``, which restarts killed programs (``tests.e2e.service``).
+Not here: ``lockstep up``, which restarts killed programs (``tests.harness.service``).
 """
 
 from __future__ import annotations
@@ -24,12 +24,10 @@ from lockstep.client.api import Client
 from lockstep.domain.life.lifecycle import AssignmentState
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import AssignmentRow, AttemptRow, JobRow
-from tests.api.program import Program
-from tests.brokers import running_broker, until
-from tests.databases import Urls
-from tests.faults.table import Drill
-from tests.scheduler.program import Scheduler
-from tests.worker.node import FAKE_LAUNCHER, Node
+from tests.harness.databases import Urls
+from tests.harness.drills import Drill
+from tests.harness.node import FAKE_LAUNCHER, Node
+from tests.harness.processes import Program, Scheduler, running_broker, until
 
 ENDED: Final = {"succeeded", "failed", "cancelled"}
 PATIENCE_SECONDS: Final = 120.0

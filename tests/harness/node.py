@@ -6,10 +6,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from lockstep.domain.life.timings import Timings
 from lockstep.domain.spec.reading import read_spec
@@ -23,9 +22,9 @@ from lockstep.storage.series import series_query
 from lockstep.system import processes
 from lockstep.system.processes import ProcessSnapshot
 from lockstep.worker.agent.identity import started_in
+from tests.harness.processes import ROOT, START_SECONDS, until
 
-HERE = Path(__file__).parent
-FAKE_LAUNCHER = [sys.executable, str(HERE / "fake_launcher.py")]
+FAKE_LAUNCHER = [sys.executable, str(ROOT / "tests/worker/fake_launcher.py")]
 NAME = "node-under-test"
 SCALE = 0.1
 """Heartbeat 0.5 s, fence 5 s, lease 6 s, grace 0.5 s."""
@@ -33,25 +32,6 @@ RARE = 15.0
 """Heartbeat 75 s, lease 15 min: an effect within the minute of ``until`` has another cause."""
 SLOW = 0.3
 """Fence 15 s: an agent is killed and started again within it, also on a busy machine."""
-START_SECONDS = 180.0
-"""Deadline for a program that starts on a busy machine."""
-T = TypeVar("T")
-
-
-def until(ask: Callable[[], T | None], seconds: float = 60.0, what: str = "") -> T:
-    """Poll until the answer is true; fail after ``seconds``."""
-    deadline = time.monotonic() + seconds
-    while True:
-        answer = ask()
-        if answer:
-            return answer
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what or ask}"
-        time.sleep(0.02)
-
-
-def alive(pid: int) -> bool:
-    found = processes.process(pid)
-    return found is not None and found.alive
 
 
 class Node:
@@ -140,7 +120,7 @@ class Node:
             return subprocess.Popen(
                 [sys.executable, "-m", module, *launcher],
                 env=environment,
-                cwd=HERE.parents[1],
+                cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -3,24 +3,35 @@
 They run over real databases, on a simulated clock. ``look`` reads all data of the guarantees
 directly from the rows, without the code under test.
 
-Not here: the required state (``tests.faults.model``), and the actions (``tests.faults.machine``).
+Not here: the required state (``tests.harness.model``), and the actions (``tests.faults.machine``).
 """
 
 from __future__ import annotations
 
+import sqlite3
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fastapi.testclient import TestClient
-from sqlalchemy import Engine, delete, event, select, update
+from sqlalchemy import (
+    Connection,
+    Engine,
+    create_engine,
+    delete,
+    event,
+    make_url,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.orm import undefer
+from sqlalchemy.pool import StaticPool
 
 from lockstep.api.app import create_app
 from lockstep.api.jobs.views import job_views
-from lockstep.broker.messages import Message
 from lockstep.domain.life.timings import Timings
 from lockstep.domain.training.metrics import SYSTEM
 from lockstep.domain.views import JobView
@@ -45,8 +56,72 @@ from lockstep.storage.db.tables import (
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series.packing import unpack
 from tests.api.conftest import TOKEN, settings_for
-from tests.databases import Urls
-from tests.faults.clock import DatabaseClock
+from tests.harness.databases import Urls
+from tests.scheduler.world import Notifications
+
+CLOCK_START: Final = 1_800_000_000.0
+_UNIX_EPOCH_DAYS: Final = 2440587.5
+_MOVED: Final = """
+CREATE SCHEMA moved;
+CREATE SEQUENCE moved.microseconds MINVALUE 0 START 0;
+CREATE FUNCTION moved.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE
+    AS 'SELECT to_timestamp(last_value / 1e6) FROM moved.microseconds';
+"""
+
+
+class DatabaseClock:
+    """Current time of every connection to the databases at ``url``.
+
+    It stands until it is moved.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._at = CLOCK_START
+        self._connection: Connection | None = None
+        if make_url(url).get_backend_name() == "postgresql":
+            self._connection = _prepared(url)
+        self.move_to(CLOCK_START)
+
+    @property
+    def at(self) -> float:
+        """Seconds since the epoch."""
+        return self._at
+
+    def move_to(self, at: float) -> None:
+        self._at = at
+        if self._connection is not None:
+            moment = {"moment": round(at * 1e6)}
+            self._connection.execute(text("SELECT setval('moved.microseconds', :moment)"), moment)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, or go back if ``seconds`` is negative."""
+        self.move_to(self._at + seconds)
+
+    def rule(self, engine: Engine) -> None:
+        """Make an engine's future connections use this clock."""
+        if engine.dialect.name != "sqlite":
+            return  # there the database itself has the clock
+
+        @event.listens_for(engine, "connect")
+        def _connected(connection: sqlite3.Connection, _record: Any) -> None:
+            connection.create_function(
+                "julianday", 1, lambda _when: self._at / 86400.0 + _UNIX_EPOCH_DAYS
+            )
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection.engine.dispose()
+
+
+def _prepared(url: str) -> Connection:
+    connection = create_engine(url, isolation_level="AUTOCOMMIT", poolclass=StaticPool).connect()
+    connection.exec_driver_sql(_MOVED)
+    name = connection.execute(text("SELECT current_database()")).scalar_one()
+    connection.exec_driver_sql(
+        f'ALTER DATABASE "{name}" SET search_path = moved, pg_catalog, public'
+    )
+    return connection
 
 
 class Happened(NamedTuple):
@@ -79,16 +154,6 @@ class Look:
     """The same of its event files, whose series have the prefix ``tb/``."""
     streams: dict[str, StreamRow]
     """By assignment."""
-
-
-class Notifications:
-    """Notifications that were sent and not received yet."""
-
-    def __init__(self) -> None:
-        self.sent: list[Message] = []
-
-    def publish(self, message: Message) -> None:
-        self.sent.append(message)
 
 
 class Service:

@@ -9,33 +9,21 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
-import socket
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx2
 import psutil
 
-ROOT = Path(__file__).resolve().parents[2]
-LOCKSTEP = Path(sys.executable).with_name("lockstep")
+from tests.harness.builders import digest, member, packed, slow
+from tests.harness.processes import LOCKSTEP, ROOT, free_port, until
+
 ENDED = {"succeeded", "failed", "cancelled"}
-T = TypeVar("T")
-
-
-def until(ask: Callable[[], T | None], seconds: float, what: str) -> T:
-    """Poll until the answer is true, or fail after ``seconds`` with ``what`` in the message."""
-    deadline = time.monotonic() + seconds
-    while True:
-        answer = ask()
-        if answer:
-            return answer
-        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
-        time.sleep(0.1)
 
 
 class Service:
@@ -43,9 +31,7 @@ class Service:
 
     def __init__(self, home: Path, **environment: str):
         self.home = home
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.environment = {
             **{
                 name: value
@@ -102,21 +88,15 @@ class Service:
 
     def upload(self, folder: Path) -> str:
         """Send a code folder as the client does; return its digest."""
-        import hashlib
-        import io
-        import tarfile
-
-        buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-            for path in sorted(folder.iterdir()):
-                archive.add(path, arcname=path.name)
-        body = buffer.getvalue()
-        digest = hashlib.sha256(body).hexdigest()
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        body = packed(*(member(str(path.relative_to(folder)), path.read_bytes()) for path in files))
         answer = self.http.put(
-            f"/v1/uploads/{digest}", content=body, headers={"Content-Type": "application/gzip"}
+            f"/v1/uploads/{digest(body)}",
+            content=body,
+            headers={"Content-Type": "application/gzip"},
         )
         assert answer.status_code in {200, 201}, answer.text
-        return digest
+        return digest(body)
 
     def job(self, job_id: str) -> dict[str, Any]:
         answer = self.http.get(f"/v1/jobs/{job_id}")
@@ -236,20 +216,6 @@ class Service:
         return found
 
 
-def alive(process: psutil.Process) -> bool:
-    """Return True if exactly this process still runs; psutil also compares its start time."""
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:  # between the two calls
-        return False
-
-
-def kill(process: psutil.Process) -> None:
-    """SIGKILL, and wait for the end."""
-    process.send_signal(signal.SIGKILL)
-    until(lambda: not alive(process), 60, "death")
-
-
 def service(home: Path, **environment: str) -> Iterator[Service]:
     """Body of a fixture: start the service, then stop it and check that no process remains."""
     running = Service(home, **environment)
@@ -258,3 +224,157 @@ def service(home: Path, **environment: str) -> Iterator[Service]:
         yield running
     finally:
         running.close()
+
+
+def weights(service: Service, job_id: str) -> dict[str, Any]:
+    """Return the tensors of the model in a job's final checkpoint, flattened by name."""
+    import torch  # most users of this module need no tensors
+
+    items = service.http.get(f"/v1/jobs/{job_id}/checkpoints").json()["items"]
+    folder = Path(next(item for item in items if item["final"])["location"].removeprefix("file://"))
+    state = torch.load(folder / "state.pt", weights_only=True)
+    found = {
+        name: value for name, value in state["model"].items() if isinstance(value, torch.Tensor)
+    }
+    assert found
+    return found
+
+
+EVERY_STEPS = 10
+"""Steps from one checkpoint to the next."""
+STEPS_PER_FAULT = 60
+"""Of a job that gets many faults: more than it runs from a resume to the next fault."""
+
+
+def train(
+    service: Service, name: str, steps: int, *, pause: float = 0.002, **train: Any
+) -> dict[str, Any]:
+    """Return two ranks that train for ``steps`` steps of some 20 ms by default until ``hurry``."""
+    checkpoint = {"checkpoint": {"every_steps": EVERY_STEPS}, **train}
+    enough = _enough(service, name)
+    enough.unlink(missing_ok=True)  # of an earlier job of this name
+    args = {"pause": pause, "enough": str(enough)}
+    return slow(service, service.home / "code", name, args=args, steps=steps, **checkpoint)
+
+
+def hurry(service: Service, job_id: str) -> None:
+    """Let a job run its last steps without pauses, after its last fault."""
+    _enough(service, service.job(job_id)["name"]).touch()
+
+
+def _enough(service: Service, name: str) -> Path:
+    return service.home / f"{name}.enough"
+
+
+@cache
+def undisturbed(service: Service, steps: int) -> dict[str, Any]:
+    """Return the result of such a job without faults.
+
+    It runs without pauses, because it needs no time for faults.
+    """
+    job = service.submit(train(service, f"calm-{steps}", steps, pause=0.0))
+    assert service.ended(job["id"], 120)["state"] == "succeeded"
+    return weights(service, job["id"])
+
+
+def same(one: dict[str, Any], two: dict[str, Any]) -> bool:
+    """Return True if two models are equal bit by bit."""
+    return one.keys() == two.keys() and all(tensor.equal(two[name]) for name, tensor in one.items())
+
+
+@dataclass(frozen=True)
+class Gang:
+    """The processes of one attempt on one node."""
+
+    folder: Path
+    launcher: psutil.Process
+    ranks: tuple[psutil.Process, ...]
+
+    @property
+    def members(self) -> tuple[psutil.Process, ...]:
+        return (self.launcher, *self.ranks)
+
+
+def gang_of(service: Service, job_id: str, attempt: int, seconds: float = 120) -> Gang:
+    """Return the processes of an attempt, as soon as its ranks were started."""
+
+    def ask() -> Path | None:
+        folders = service.folders(job_id)
+        found = folders[-1] if len(folders) >= attempt else None
+        return found if found is not None and (found / "ranks.json").exists() else None
+
+    return gang_in(until(ask, seconds, f"ranks of attempt {attempt}"))
+
+
+def gang_in(folder: Path) -> Gang:
+    """Return the processes of the attempt in this folder."""
+    ranks = sorted(
+        json.loads((folder / "ranks.json").read_text())["ranks"], key=lambda one: one["rank"]
+    )
+    launcher = json.loads((folder / "launcher.json").read_text())["pid"]
+    return Gang(
+        folder, psutil.Process(launcher), tuple(psutil.Process(one["pid"]) for one in ranks)
+    )
+
+
+def saved_by(service: Service, job_id: str, attempt: int, seconds: float = 120) -> int:
+    """Return the step of the first checkpoint that an attempt has published.
+
+    It counts as progress.
+    """
+
+    def ask() -> int | None:
+        return next(
+            (
+                event["data"]["step"]
+                for event in service.events(job_id)
+                if event["kind"] == "checkpoint" and event["attempt"] == attempt
+            ),
+            None,
+        )
+
+    return until(ask, seconds, f"a checkpoint of attempt {attempt}")
+
+
+def stepped_at(service: Service, job_id: str, attempt: int, seconds: float = 120) -> float:
+    """Return the time of an attempt's first step, in seconds since the epoch."""
+
+    def ask() -> float | None:
+        found = points(service, job_id, attempt, "train/loss")
+        return found["time"][0] if found else None
+
+    return until(ask, seconds, f"first step of attempt {attempt}")
+
+
+def points(service: Service, job_id: str, attempt: int, name: str) -> dict[str, Any] | None:
+    """Return one stored series of an attempt, with the points that later attempts hide."""
+    query = {"names": name, "attempts": "all", "max_points": 10_000}
+    answer = service.http.get(f"/v1/jobs/{job_id}/metrics", params=query)
+    assert answer.status_code == 200, answer.text
+    return next((one for one in answer.json()["series"] if one["attempt"] == attempt), None)
+
+
+def event_at(
+    service: Service,
+    job_id: str,
+    kind: str,
+    attempt: int | None,
+    seconds: float = 60,
+    *,
+    nth: int = 1,
+) -> tuple[float, dict[str, Any]]:
+    """Return time and data of the nth event of a kind, of an attempt or of the job.
+
+    The time is in seconds since the epoch.
+    """
+
+    def ask() -> dict[str, Any] | None:
+        found = [
+            each
+            for each in service.events(job_id)
+            if each["kind"] == kind and each["attempt"] == attempt
+        ]
+        return found[nth - 1] if len(found) >= nth else None
+
+    event = until(ask, seconds, f"{kind} of attempt {attempt}")
+    return datetime.fromisoformat(event["at"]).timestamp(), event

@@ -1,0 +1,1 @@
+"""Shared parts of the tests: the service, its nodes, ranks, processes and databases, and what they are given."""
