@@ -26,6 +26,8 @@ from lockstep.api.telemetry import ApiMetrics
 from lockstep.broker.messages import Notifier
 from lockstep.domain.errors import LockstepError
 from lockstep.storage.db.database import Database
+from lockstep.storage.db.tables import JobRow
+from lockstep.storage.jobs import jobs
 from lockstep.storage.objects.blobs import BlobStore
 
 
@@ -49,6 +51,11 @@ class AppState:
     following: ChangeStreams
     telemetry: ApiMetrics
     quotas: Quotas
+
+    def find_job(self, reference: str) -> JobRow:
+        """Return the job of a reference, as ``storage.jobs.jobs.find`` does."""
+        with self.database.read_jobs() as session:
+            return jobs.find(session, reference)
 
 
 def _parts_of(request: Request) -> AppState:

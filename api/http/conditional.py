@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from fastapi import Request, Response
 
+from lockstep.api.http import problems
 from lockstep.domain.version import VERSION
 
 ETAG: Final[dict[str, Any]] = {
@@ -28,6 +29,11 @@ RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     304: {"description": "Not modified since the response with this `ETag`.", "headers": ETAG},
 }
 """``responses`` of a route with an entity tag."""
+
+
+def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return the ``responses`` of a route with an entity tag under ``/v1``, errors included."""
+    return {**RESPONSES, **problems.documented(*statuses)}
 
 
 def tag_of(*parts: object) -> str:

@@ -29,44 +29,25 @@ RETRY_AFTER_SECONDS: Final[Mapping[ErrorCode, int]] = {
 }
 """Delay before a retry. A database restarts within seconds; a full disk needs an operator."""
 
-STATUS: Final[Mapping[ErrorCode, int]] = {
-    ErrorCode.INVALID: 422,
-    ErrorCode.MALFORMED: 400,
-    ErrorCode.ADDRESS_TOO_LONG: 414,
-    ErrorCode.MEDIA_TYPE: 415,
-    ErrorCode.METHOD: 405,
-    ErrorCode.NOT_YET: 422,
-    ErrorCode.NOT_FOUND: 404,
-    ErrorCode.CONFLICT: 409,
-    ErrorCode.UNAUTHENTICATED: 401,
-    ErrorCode.FORBIDDEN: 403,
-    ErrorCode.TOO_LARGE: 413,
-    ErrorCode.RANGE: 416,
-    ErrorCode.TOO_MANY_REQUESTS: 429,
-    ErrorCode.UNAVAILABLE: 503,
-    ErrorCode.STORAGE_FULL: 507,
-    ErrorCode.INTERNAL: 500,
+PROBLEMS: Final[Mapping[ErrorCode, tuple[int, str]]] = {
+    ErrorCode.INVALID: (422, "Invalid value"),
+    ErrorCode.MALFORMED: (400, "The request cannot be read"),
+    ErrorCode.ADDRESS_TOO_LONG: (414, "The address is too long"),
+    ErrorCode.MEDIA_TYPE: (415, "Unsupported media type"),
+    ErrorCode.METHOD: (405, "Method not allowed"),
+    ErrorCode.NOT_YET: (422, "Not available in this version"),
+    ErrorCode.NOT_FOUND: (404, "Not found"),
+    ErrorCode.CONFLICT: (409, "Conflict with the current state"),
+    ErrorCode.UNAUTHENTICATED: (401, "Missing or invalid token"),
+    ErrorCode.FORBIDDEN: (403, "Not allowed"),
+    ErrorCode.TOO_LARGE: (413, "Larger than the limit"),
+    ErrorCode.RANGE: (416, "Range not satisfiable"),
+    ErrorCode.TOO_MANY_REQUESTS: (429, "Too many requests"),
+    ErrorCode.UNAVAILABLE: (503, "Temporarily unavailable"),
+    ErrorCode.STORAGE_FULL: (507, "The disk is full"),
+    ErrorCode.INTERNAL: (500, "Internal error"),
 }
-"""HTTP status of each code."""
-
-TITLES: Final[Mapping[ErrorCode, str]] = {
-    ErrorCode.INVALID: "Invalid value",
-    ErrorCode.MALFORMED: "The request cannot be read",
-    ErrorCode.ADDRESS_TOO_LONG: "The address is too long",
-    ErrorCode.MEDIA_TYPE: "Unsupported media type",
-    ErrorCode.METHOD: "Method not allowed",
-    ErrorCode.NOT_YET: "Not available in this version",
-    ErrorCode.NOT_FOUND: "Not found",
-    ErrorCode.CONFLICT: "Conflict with the current state",
-    ErrorCode.UNAUTHENTICATED: "Missing or invalid token",
-    ErrorCode.FORBIDDEN: "Not allowed",
-    ErrorCode.TOO_LARGE: "Larger than the limit",
-    ErrorCode.RANGE: "Range not satisfiable",
-    ErrorCode.TOO_MANY_REQUESTS: "Too many requests",
-    ErrorCode.UNAVAILABLE: "Temporarily unavailable",
-    ErrorCode.STORAGE_FULL: "The disk is full",
-    ErrorCode.INTERNAL: "Internal error",
-}
+"""HTTP status and title of each code."""
 
 _DESCRIPTIONS: Final[Mapping[int, str]] = {
     400: "The body is not valid JSON.",
@@ -120,10 +101,11 @@ def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
 
 def problem_of(error: LockstepError, *, instance: str | None) -> Problem:
     """Return the problem document of an error; ``instance`` is the request id."""
+    status, title = PROBLEMS[error.code]
     return Problem(
         type=f"urn:lockstep:problem:{error.code.value}",
-        title=TITLES[error.code],
-        status=STATUS[error.code],
+        title=title,
+        status=status,
         detail=error.message,
         code=error.code,
         next_step=error.next_step,

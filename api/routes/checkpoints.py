@@ -62,7 +62,7 @@ Name = Annotated[str, Path(description="Name from `files`.", max_length=200, exa
     operation_id="listJobCheckpoints",
     summary="List a job's published checkpoints",
     response_model=Page[CheckpointView],
-    responses={**conditional.RESPONSES, **documented(404)},
+    responses=conditional.documented(404),
 )
 def list_checkpoints(
     reference: Reference, request: Request, response: Response, app_state: AppStateDep

@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 
 from lockstep.api.http import conditional
-from lockstep.api.http.problems import documented
 from lockstep.api.jobs.views import attempt_view, event_view, job_tag
 from lockstep.api.parts import AppStateDep, guarded
 from lockstep.api.routes.jobs import Reference
@@ -119,7 +118,7 @@ class EventsQuery(BaseModel):
     operation_id="getJobMetrics",
     summary="Read a job's series",
     response_model=MetricsView,
-    responses={**conditional.RESPONSES, **documented(404)},
+    responses=conditional.documented(404),
 )
 def metrics(
     reference: Reference,
@@ -157,7 +156,7 @@ def metrics(
     summary="List the attempts of a job, newest first",
     description=f"The newest {limits.PAGE_SIZE_MAX}.",
     response_model=Page[AttemptView],
-    responses={**conditional.RESPONSES, **documented(404)},
+    responses=conditional.documented(404),
 )
 def list_attempts(
     reference: Reference, request: Request, response: Response, app_state: AppStateDep
@@ -177,13 +176,12 @@ def list_attempts(
     operation_id="getJobSpec",
     summary="Read the spec of a job, with all defaults filled in",
     response_model=SpecView,
-    responses={**conditional.RESPONSES, **documented(404)},
+    responses=conditional.documented(404),
 )
 def spec(
     reference: Reference, request: Request, response: Response, app_state: AppStateDep
 ) -> SpecView | Response:
-    with app_state.database.read_jobs() as session:
-        job = jobs.find(session, reference)
+    job = app_state.find_job(reference)
     tag = conditional.tag_of(job.id)  # the spec never changes
     if (same := conditional.unchanged(request, tag)) is not None:
         return same
@@ -196,7 +194,7 @@ def spec(
     operation_id="listJobEvents",
     summary="List the events of a job",
     response_model=Page[EventView],
-    responses={**conditional.RESPONSES, **documented(404)},
+    responses=conditional.documented(404),
 )
 def list_events(
     reference: Reference,

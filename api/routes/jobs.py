@@ -218,7 +218,7 @@ def plan(body: Document, app_state: AppStateDep) -> PlanView:
     operation_id="listJobs",
     summary="List jobs, newest first",
     response_model=JobPage,
-    responses={**conditional.RESPONSES, **documented()},
+    responses=conditional.documented(),
 )
 def list_jobs(
     asked: Annotated[JobFilter, Query()], request: Request, app_state: AppStateDep
@@ -240,7 +240,7 @@ def list_jobs(
     summary="List queued jobs in scheduling order",
     description=f"The first {limits.PAGE_SIZE_MAX}.",
     response_model=Page[JobView],
-    responses={**conditional.RESPONSES, **documented()},
+    responses=conditional.documented(),
 )
 def queue(request: Request, app_state: AppStateDep) -> Response:
     limit = limits.PAGE_SIZE_MAX
@@ -302,7 +302,7 @@ def _starts(app_state: AppStateDep, marks: Sequence[listing.PageMark]) -> Mappin
     operation_id="getJob",
     summary="Read a job",
     response_model=JobView,
-    responses={**conditional.RESPONSES, **documented(404)},
+    responses=conditional.documented(404),
 )
 def get_job(reference: Reference, request: Request, app_state: AppStateDep) -> Response:
     with app_state.database.look_jobs() as look:
@@ -318,8 +318,7 @@ def get_job(reference: Reference, request: Request, app_state: AppStateDep) -> R
         return same
 
     def answer() -> bytes:
-        with app_state.database.read_jobs() as session:
-            job = jobs.find(session, mark.id)
+        job = app_state.find_job(mark.id)
         return job_views(app_state.database, [job], starts)[0].model_dump_json().encode()
 
     return app_state.rendered.answer(request, tag, answer)
@@ -373,8 +372,7 @@ def cancel(
     responses=documented(404, 409, 507),
 )
 def delete(reference: Reference, app_state: AppStateDep, actor: Actor) -> None:
-    with app_state.database.read_jobs() as session:
-        job = jobs.find(session, reference)
+    job = app_state.find_job(reference)
     removal.remove(app_state.database, app_state.blobs, job.id)
     # The job's own events are deleted with it.
     log.info("a job is deleted", job=job.id, name=job.name, owner=job.actor, actor=actor)

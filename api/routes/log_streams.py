@@ -20,7 +20,6 @@ from lockstep.domain import limits
 from lockstep.domain.life.lifecycle import TERMINAL
 from lockstep.domain.views import LogEnd, LogPage
 from lockstep.storage.db.tables import JobRow
-from lockstep.storage.jobs import jobs
 from lockstep.storage.logs import log_pages
 
 router = APIRouter(prefix="/v1/jobs/{reference}", tags=["logs"], dependencies=guarded)
@@ -97,8 +96,7 @@ def _start(
     app_state: AppState, reference: str, asked: StreamQuery, last_event_id: str | None
 ) -> tuple[JobRow, str, bool]:
     """Return the job, the cursor to start at, and True if no line will ever follow it."""
-    with app_state.database.read_jobs() as session:
-        job = jobs.find(session, reference)
+    job = app_state.find_job(reference)
     with app_state.database.read_series() as session:
         cursor = last_event_id or asked.cursor or log_pages.Position(0, 0).encode()
         if asked.tail is not None and not last_event_id:

@@ -33,7 +33,7 @@ from lockstep.domain import limits
 from lockstep.domain.life.lifecycle import TERMINAL
 from lockstep.domain.views import LogPage
 from lockstep.storage.db.database import Database
-from lockstep.storage.jobs import change_feed, jobs
+from lockstep.storage.jobs import change_feed
 from lockstep.storage.logs import log_pages
 from lockstep.storage.logs.log_pages import LogSelection
 
@@ -187,8 +187,7 @@ def read_logs(
     response: Response,
     app_state: AppStateDep,
 ) -> LogPage | Response:
-    with app_state.database.read_jobs() as session:
-        job = jobs.find(session, reference)
+    job = app_state.find_job(reference)
     as_text = _wants_text(request)
     # The state is read before the lines: if the job had ended by then, all its lines are stored.
     with app_state.database.read_series() as session:
@@ -256,8 +255,7 @@ def _as_text(page: log_pages.Slice, *, complete: bool) -> Response:
 def download_logs(
     reference: Reference, asked: Annotated[LogFilter, Query()], app_state: AppStateDep
 ) -> Response:
-    with app_state.database.read_jobs() as session:
-        job = jobs.find(session, reference)
+    job = app_state.find_job(reference)
     with app_state.database.read_series() as session:
         end = log_pages.end(session, job.id, attempt=asked.attempt)
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", job.name)[:100]

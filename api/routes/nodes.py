@@ -33,7 +33,7 @@ NodeName = Annotated[
     operation_id="listNodes",
     summary="List nodes, their devices and the jobs on them",
     response_model=Page[NodeView],
-    responses={**conditional.RESPONSES, **documented()},
+    responses=conditional.documented(),
 )
 def list_nodes(
     request: Request, response: Response, app_state: AppStateDep

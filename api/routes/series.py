@@ -109,7 +109,7 @@ class SeveralSeriesQuery(MetricsQuery):
     summary="Read series of several jobs",
     description="In the order of `jobs`. A job without these series has an empty list.",
     response_model=SeveralMetricsView,
-    responses={**conditional.RESPONSES, **documented(404)},
+    responses=conditional.documented(404),
 )
 def several(
     asked: Annotated[SeveralSeriesQuery, Query()], request: Request, app_state: AppStateDep
@@ -189,8 +189,7 @@ def several(
 def download(
     reference: Reference, asked: Annotated[PointsQuery, Query()], app_state: AppStateDep
 ) -> Response:
-    with app_state.database.read_jobs() as session:
-        job = jobs.find(session, reference)
+    job = app_state.find_job(reference)
     points = exports.every_point(
         app_state.database.read_series,
         job.id,

@@ -14,7 +14,6 @@ import contextlib
 import errno
 import gc
 import json
-import os
 import re
 import time
 import traceback
@@ -26,6 +25,7 @@ import torch
 from lockstep.domain import limits
 from lockstep.domain.life.attempt import ERRORS
 from lockstep.domain.life.outcomes import Reason
+from lockstep.system.files import write_atomically
 
 _STORAGE_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
 _COLLECTIVE: Final = re.compile(
@@ -148,13 +148,10 @@ def write_error(folder: Path, rank: int, error: BaseException, *, step: int) -> 
         "time": time.time(),
     }
     target = folder / ERRORS / f"rank{rank}.json"
-    temporary = target.with_suffix(f".{os.getpid()}.tmp")
-    with contextlib.suppress(
-        OSError
-    ):  # On a full disk the launcher still has the exit code and the log.
+    # On a full disk the launcher still has the exit code and the log.
+    with contextlib.suppress(OSError):
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(document))
-        temporary.replace(target)
+        write_atomically(target, json.dumps(document))
 
 
 def _storable(text: str) -> str:

@@ -34,6 +34,7 @@ from time import monotonic
 from typing import Any, Final, NamedTuple
 
 from lockstep.domain.life import attempt
+from lockstep.system.files import write_atomically
 
 PHASES: Final = (
     "setup",
@@ -246,9 +247,7 @@ def _answer(ask: Path, trace: Path) -> None:
             with ask.open("rb") as pipe:
                 asked = pipe.read()
             if asked:
-                temporary = trace.with_suffix(".tmp")
-                temporary.write_text(json.dumps(_collectives()))
-                temporary.replace(trace)
+                write_atomically(trace, json.dumps(_collectives()))
         except OSError:  # the folder is gone or the disk full: a trace is worth no more trouble
             return
 

@@ -18,6 +18,7 @@ from cyclopts import Group, Parameter
 from lockstep.client.config import Server, find_server
 from lockstep.client.errors import UsageError
 from lockstep.client.local.home import Home
+from lockstep.domain.life.lifecycle import JobState
 
 if TYPE_CHECKING:
     from lockstep.client.api import Client
@@ -31,10 +32,22 @@ again."""
 Format = Literal["table", "wide", "json", "name"]
 JobName = Annotated[str, Parameter(help='Id, unique prefix or suffix of an id, name, or "last".')]
 """Argument that names a job."""
-Flag = Parameter(negative="", show_default=False)
+Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 """A switch without its ``--no-`` twin."""
+Detach = Annotated[Flag, Parameter(name=["--detach", "-d"])]
+Follow = Annotated[Flag, Parameter(name=["--follow", "-f"])]
+Quiet = Annotated[Flag, Parameter(name=["--quiet", "-q"])]
+Verbose = Annotated[Flag, Parameter(name=["--verbose", "-v"])]
+Yes = Annotated[Flag, Parameter(name=["--yes", "-y"])]
 Many = Parameter(negative="", show_default=False)
 """An option that may be given several times."""
+Names = Annotated[list[str] | None, Many]
+Settings = Annotated[Names, Parameter(name="--set")]
+States = Annotated[list[JobState] | None, Many]
+File = Annotated[str, Parameter(allow_leading_hyphen=True)]
+"""A job spec."""
+Code = Annotated[Path | None, Parameter(show_default=False)]
+"""Folder with a job's code."""
 
 
 @Parameter(name="*", group=SERVER_GROUP)
@@ -47,7 +60,7 @@ class Connection:
     token: str | None = None
     """Bearer token. Better kept in LOCKSTEP_TOKEN or a file: others on this machine can read a
     command line."""
-    debug: Annotated[bool, Flag] = False
+    debug: Flag = False
     """On an error, print the trace too."""
 
     def server(self) -> Server:
@@ -74,7 +87,7 @@ class Output:
     output: Annotated[Format, Parameter(name=["--output", "-o"])] = "table"
     """table; wide: with more columns; json: the API's own objects; name: ids or names alone, one
     per line."""
-    json: Annotated[bool, Flag] = False
+    json: Flag = False
     """Short for -o json."""
 
     @property

@@ -51,9 +51,7 @@ class DoctorResult(NamedTuple):
     next_step: str = ""
 
 
-def of_server(
-    server: Server, connect: Callable[[], Client], clock: Callable[[], float] = time.time
-) -> Iterator[DoctorResult]:
+def of_server(server: Server, connect: Callable[[], Client]) -> Iterator[DoctorResult]:
     """Check that the server answers, has this version, is ready, and accepts the token.
 
     Parameters
@@ -61,8 +59,6 @@ def of_server(
     server : Server
     connect : callable
         Returns a client of the server.
-    clock : callable
-        Seconds since the epoch, here.
     """
     yield DoctorResult("ok", "address", f"{server.url}, from {server.origin}")
     try:
@@ -71,7 +67,7 @@ def of_server(
             base_url=server.url, timeout=ANSWER_SECONDS, trust_env=False, verify=verify
         ) as http:
             alive = http.get("/livez")
-            here = clock()
+            here = time.time()
             # With the token, because only its holder gets the reasons.
             ready = http.get(
                 "/readyz",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
@@ -30,7 +29,7 @@ _BROKEN: Final = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolErro
 PROBE_SECONDS: Final = 2.0
 
 
-def verification(url: str, environment: Mapping[str, str] = os.environ) -> ssl.SSLContext | bool:
+def verification(url: str) -> ssl.SSLContext | bool:
     """The value of httpx's ``verify`` for an address.
 
     The certificates that the environment names, True for the system's, or False for http://.
@@ -44,7 +43,7 @@ def verification(url: str, environment: Mapping[str, str] = os.environ) -> ssl.S
     # loopback. No redirect is followed, so http:// never becomes https:// on the way.
     if url.lower().startswith("http://"):
         return False
-    file, folder = environment.get("SSL_CERT_FILE"), environment.get("SSL_CERT_DIR")
+    file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
     if not file and not folder:
         return True
     if folder and not Path(folder).is_dir():

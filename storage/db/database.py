@@ -101,45 +101,25 @@ class Database:
     def jobs(self) -> Iterator[Session]:
         """A write transaction on the jobs database."""
         try:
-            with (
-                translated("jobs"),
-                self._begun("jobs", "write", _write_transaction(self._writing["jobs"])) as session,
-            ):
+            with self._write("jobs") as session:
                 yield session
-                self._end_whole("jobs", session)
         except LockstepError as error:
             if error.code is ErrorCode.STORAGE_FULL:
                 self._room.note(refused=True)
             raise
         self._room.note(refused=False)
 
-    @contextmanager
-    def series(self) -> Iterator[Session]:
-        """A write transaction on the series database."""
-        with (
-            translated("series"),
-            self._begun("series", "write", _write_transaction(self._writing["series"])) as session,
-        ):
-            yield session
-            self._end_whole("series", session)
+    def series(self) -> AbstractContextManager[Session]:
+        """Begin a write transaction on the series database."""
+        return self._write("series")
 
-    @contextmanager
-    def read_jobs(self) -> Iterator[Session]:
-        """A transaction on the jobs database that changes nothing."""
-        with (
-            translated("jobs"),
-            self._begun("jobs", "read", _read_transaction(self._reading["jobs"])) as session,
-        ):
-            yield session
+    def read_jobs(self) -> AbstractContextManager[Session]:
+        """Begin a transaction on the jobs database that changes nothing."""
+        return self._read("jobs")
 
-    @contextmanager
-    def read_series(self) -> Iterator[Session]:
-        """A transaction on the series database that changes nothing."""
-        with (
-            translated("series"),
-            self._begun("series", "read", _read_transaction(self._reading["series"])) as session,
-        ):
-            yield session
+    def read_series(self) -> AbstractContextManager[Session]:
+        """Begin a transaction on the series database that changes nothing."""
+        return self._read("series")
 
     def look_jobs(self) -> AbstractContextManager[Connection]:
         """Return a read-only connection to the jobs database.
@@ -156,28 +136,40 @@ class Database:
         return self._look("series")
 
     @contextmanager
+    def _write(self, database: str) -> Iterator[Session]:
+        with (
+            translated(database),
+            Session(self._writing[database], expire_on_commit=False) as session,
+            session.begin(),
+        ):
+            self._begin(database, "write", session)
+            yield session
+            # Its locks make the answer valid for its statements.
+            session.flush()
+            self._require_whole(database, session)
+
+    @contextmanager
+    def _read(self, database: str) -> Iterator[Session]:
+        with (
+            translated(database),
+            Session(self._reading[database], expire_on_commit=False) as session,
+        ):
+            self._begin(database, "read", session)
+            yield session
+
+    @contextmanager
     def _look(self, database: str) -> Iterator[Connection]:
         asked_at = time.monotonic()
         with translated(database), self._looking[database].connect() as connection:
             self._waited(database, "read", time.monotonic() - asked_at)
             yield connection
 
-    @contextmanager
-    def _begun(
-        self, database: str, kind: str, transaction: AbstractContextManager[Session]
-    ) -> Iterator[Session]:
+    def _begin(self, database: str, kind: str, session: Session) -> None:
         asked_at = time.monotonic()
-        with transaction as session:
-            session.connection()
-            self._waited(database, kind, time.monotonic() - asked_at)
-            if time.monotonic() - self._whole_at[database] >= WHOLE_SECONDS:
-                self._require_whole(database, session)
-            yield session
-
-    def _end_whole(self, database: str, session: Session) -> None:
-        """Check a write before its commit: its locks make the answer valid for its statements."""
-        session.flush()
-        self._require_whole(database, session)
+        session.connection()
+        self._waited(database, kind, time.monotonic() - asked_at)
+        if time.monotonic() - self._whole_at[database] >= WHOLE_SECONDS:
+            self._require_whole(database, session)
 
     def _require_whole(self, database: str, session: Session) -> None:
         if not self._may_be_partial[database]:
@@ -255,15 +247,3 @@ def _for_looking(engine: Engine) -> Engine:
     # SQLite's driver is already configured to begin no transaction by itself.
     alone = {_LOOK: True} if engine.dialect.name == "sqlite" else {"isolation_level": "AUTOCOMMIT"}
     return engine.execution_options(**alone)
-
-
-@contextmanager
-def _write_transaction(engine: Engine) -> Iterator[Session]:
-    with Session(engine, expire_on_commit=False) as session, session.begin():
-        yield session
-
-
-@contextmanager
-def _read_transaction(engine: Engine) -> Iterator[Session]:
-    with Session(engine, expire_on_commit=False) as session:
-        yield session

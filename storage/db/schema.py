@@ -109,9 +109,7 @@ def require(database: Database) -> None:
     _refuse(mismatch(database))
 
 
-def require_once_up(
-    database: Database, tell: Callable[[str], None], sleep: Callable[[float], None] = time.sleep
-) -> None:
+def require_once_up(database: Database, tell: Callable[[str], None]) -> None:
     """Refuse databases of another schema, as soon as the jobs database answers.
 
     A series database that does not answer then is skipped: jobs are placed, stopped and ended
@@ -122,7 +120,6 @@ def require_once_up(
     database : Database
     tell : callable
         Receives the reason of the wait, once, and of skipping the series database.
-    sleep : callable
 
     Raises
     ------
@@ -134,7 +131,7 @@ def require_once_up(
         if not told:
             tell(reason)
         told = True
-        sleep(RETRY_SECONDS)
+        time.sleep(RETRY_SECONDS)
     reason = _unavailable(_of_series, database)
     if reason is not None:
         tell(reason)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Literal, NamedTuple, cast
 
-from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy import delete, insert, select, update
 from sqlalchemy.orm import Session
 
 from lockstep.domain.life.lifecycle import TERMINAL
@@ -22,7 +22,7 @@ from lockstep.storage.attempts import events
 from lockstep.storage.db import clock
 from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.database import Database
-from lockstep.storage.db.dialects import run, table_of
+from lockstep.storage.db.dialects import changed, write
 from lockstep.storage.db.series_tables import LogChunkRow, SeriesChunkRow, SeriesLatestRow
 from lockstep.storage.db.tables import JobRow, RetentionRow
 from lockstep.storage.jobs.removal import delete_chunks
@@ -59,7 +59,7 @@ def note(session: Session, job_id: str, retention: Retention) -> None:
         if days is not None
     ]
     if rows:
-        run(session, _NOTED, rows)
+        session.execute(insert(RetentionRow), rows)
 
 
 def due(session: Session) -> list[DueDeletion]:
@@ -67,8 +67,19 @@ def due(session: Session) -> list[DueDeletion]:
 
     The streams are sealed: a lost node cannot append to them.
     """
+    statement = (
+        select(RetentionRow.job_id, RetentionRow.what, RetentionRow.days)
+        .join(JobRow, JobRow.id == RetentionRow.job_id)
+        .where(
+            JobRow.state.in_(TERMINAL),
+            JobRow.finished_at + RetentionRow.days * DAY_SECONDS <= db_now(),
+        )
+        .order_by(RetentionRow.job_id, RetentionRow.what)
+        .limit(DUE_MAX)
+    )
     return [
-        DueDeletion(row.job_id, cast("What", row.what), row.days) for row in session.execute(_DUE)
+        DueDeletion(row.job_id, cast("What", row.what), row.days)
+        for row in session.execute(statement)
     ]
 
 
@@ -94,10 +105,13 @@ def expire(database: Database, due: DueDeletion, go_on: Callable[[], bool] = lam
         if due.what == "logs":
             logs.leave_notes(session, due.job_id, due.why, now=clock.now(session))
         else:
-            run(session, _EMPTIED, {"of_job": due.job_id})
+            # A point count that falls makes clients with earlier points start again.
+            mine = SeriesLatestRow.job_id == due.job_id
+            write(session, update(SeriesLatestRow).where(mine).values(point_count=0))
         series.bump(session, due.job_id)
     with database.jobs() as session:
-        if run(session, _FORGOTTEN, {"of_job": due.job_id, "this": due.what}).rowcount == 0:
+        done = RetentionRow.job_id == due.job_id, RetentionRow.what == due.what
+        if changed(session, delete(RetentionRow).where(*done)) == 0:
             return False
         events.add(
             session,
@@ -109,28 +123,3 @@ def expire(database: Database, due: DueDeletion, go_on: Callable[[], bool] = lam
             data={"what": due.what, "days": due.days},
         )
     return True
-
-
-# --- statements
-
-_KEPT: Final = table_of(RetentionRow)
-_JOBS: Final = table_of(JobRow)
-_LATEST: Final = table_of(SeriesLatestRow)
-_NOTED: Final = insert(_KEPT)
-_FORGOTTEN: Final = delete(_KEPT).where(
-    _KEPT.c.job_id == bindparam("of_job"), _KEPT.c.what == bindparam("this")
-)
-_EMPTIED: Final = (
-    update(_LATEST).where(_LATEST.c.job_id == bindparam("of_job")).values(point_count=0)
-)
-"""A point count that falls makes clients with earlier points start again."""
-_DUE: Final = (
-    select(_KEPT.c.job_id, _KEPT.c.what, _KEPT.c.days)
-    .join(_JOBS, _JOBS.c.id == _KEPT.c.job_id)
-    .where(
-        _JOBS.c.state.in_(TERMINAL),
-        _JOBS.c.finished_at + _KEPT.c.days * DAY_SECONDS <= db_now(),
-    )
-    .order_by(_KEPT.c.job_id, _KEPT.c.what)
-    .limit(DUE_MAX)
-)

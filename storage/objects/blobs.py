@@ -25,6 +25,7 @@ from fsspec.registry import known_implementations
 
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.attempt import MANIFEST
+from lockstep.system.files import replacing, write_atomically
 
 _KEY: Final = re.compile(r"^[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*$")
 """Parts of letters and digits that do not begin with a dot: no key can lead out of the store."""
@@ -104,12 +105,8 @@ class BlobStore:
         if not self._local:
             self._files.put_file(str(path), target)
             return
-        temporary = _beside(Path(target))
-        try:
+        with replacing(_in_a_folder(target)) as temporary:
             _link_or_copy(path, temporary)
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
 
     def get_file(self, key: str, path: Path) -> None:
         """Fetch a file.
@@ -119,12 +116,8 @@ class BlobStore:
         FileNotFoundError
             If it is not there.
         """
-        temporary = _beside(path)
-        try:
+        with replacing(_in_a_folder(path)) as temporary:
             self._files.get_file(self._path(key), str(temporary))
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
 
     def read(self, key: str) -> bytes:
         """A small file's bytes.
@@ -143,12 +136,7 @@ class BlobStore:
         if not self._local:
             self._files.pipe_file(target, content)
             return
-        temporary = _beside(Path(target))
-        try:
-            temporary.write_bytes(content)
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_atomically(_in_a_folder(target), content)
 
     def find(self, key: str) -> list[str]:
         """Return the keys of all files below a key, in order; none where nothing is there."""
@@ -188,16 +176,13 @@ class BlobStore:
             for file in _manifest_last(folder):
                 self._files.put_file(str(file), f"{target}/{file.relative_to(folder).as_posix()}")
             return
-        temporary = _beside(Path(target))
         try:
-            shutil.copytree(folder, temporary, copy_function=_link_or_copy)
+            with replacing(_in_a_folder(target)) as temporary:
+                shutil.copytree(folder, temporary, copy_function=_link_or_copy)
+        except OSError:
             # Of two that store the same tree at once one moves it; the other finds it there.
-            with suppress(OSError):
-                temporary.rename(target)
-            if not Path(target).is_dir():
-                raise OSError(f"could not move {temporary} to {target}")
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+            if not self.exists(key):
+                raise
 
     def get_tree(self, key: str, folder: Path) -> None:
         """Fetch a folder; ``folder`` must not exist yet, and exists only once it is whole.
@@ -210,15 +195,10 @@ class BlobStore:
         if not self.exists(key):
             raise FileNotFoundError(f"{self.location(key)} is not in the store")
         source = self._path(key)
-        temporary = _beside(folder)
-        try:
+        with replacing(_in_a_folder(folder)) as temporary:
             for path in self._files.find(source):
                 file = temporary / str(path)[len(source) :].lstrip("/")
-                file.parent.mkdir(parents=True, exist_ok=True)
-                self._files.get_file(str(path), str(file))
-            temporary.rename(folder)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+                self._files.get_file(str(path), str(_in_a_folder(file)))
 
     def delete_tree(self, key: str) -> None:
         """Delete a file or a tree; one that is not there is deleted already."""
@@ -249,10 +229,11 @@ def _protocols(files: Any) -> tuple[str, ...]:
     return (protocol,) if isinstance(protocol, str) else tuple(protocol)
 
 
-def _beside(target: Path) -> Path:
-    """A temporary name in the target's folder: a move within one folder is atomic."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    return target.parent / f".{target.name}.{uuid.uuid4().hex}.part"
+def _in_a_folder(target: str | Path) -> Path:
+    """The path, whose folder is made if it is missing."""
+    path = Path(target)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 def _link_or_copy(source: str | Path, target: str | Path) -> None:

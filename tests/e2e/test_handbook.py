@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.api.app import routed
-from lockstep.api.http.problems import STATUS
+from lockstep.api.http.problems import PROBLEMS
 from tests.harness.processes import ROOT
 from tests.harness.service import Service
 
@@ -77,5 +77,5 @@ def test_the_table_has_every_operation_of_the_description() -> None:
 
 def test_the_table_has_every_code_with_its_status() -> None:
     listed = re.findall(r"^\| `(\w+)` \| (\d+) \|", HTTP, re.MULTILINE)
-    statuses = [(code.value, str(status)) for code, status in STATUS.items()]
+    statuses = [(code.value, str(status)) for code, (status, _title) in PROBLEMS.items()]
     assert sorted(listed) == sorted(statuses)

@@ -66,14 +66,14 @@ def test_an_upload_is_unpacked_at_the_target(tmp_path: Path, blobs: BlobStore) -
     assert (tmp_path / "code/lib/x.py").exists()
 
 
-def test_remains_of_an_interrupted_unpacking_are_not_taken_for_the_code(
-    tmp_path: Path, blobs: BlobStore
-) -> None:
-    archive = _archive(tmp_path / "a.tar.gz", [(_file("train.py"), b"whole")])
-    (tmp_path / "code.partial").mkdir()
-    (tmp_path / "code.partial/train.py").write_bytes(b"wh")
-    code.bring(_upload(blobs, archive), tmp_path / "code", blobs)
-    assert (tmp_path / "code/train.py").read_bytes() == b"whole"
+def test_an_interrupted_unpacking_leaves_no_code(tmp_path: Path, blobs: BlobStore) -> None:
+    members = [(_file("train.py"), b"half"), (_file("../out.py"), b"")]
+    upload = _upload(blobs, _archive(tmp_path / "a.tar.gz", members))
+    node = tmp_path / "node"
+    node.mkdir()
+    with pytest.raises(code.CodeUnavailableError, match="cannot be unpacked"):
+        code.bring(upload, node / "code", blobs)
+    assert list(node.iterdir()) == []
 
 
 def test_a_blob_whose_content_differs_from_its_digest_is_refused(

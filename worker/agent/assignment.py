@@ -94,6 +94,7 @@ class Attempt:
         self.folder = folder
         self.phase = phase
         self._context = context
+        self._log = log.bind(assignment=stream.assignment_id)
         self._claim = claim
         self._tree = ProcessTree(folder.path, None)
         self._uploaders: Uploaders | None = None
@@ -184,16 +185,14 @@ class Attempt:
     def lose(self) -> None:
         """The lease is another's: kill at once and write nothing more."""
         if not self._lost:
-            log.warning(
-                "the lease was lost: killing the ranks", assignment=self.stream.assignment_id
-            )
+            self._log.warning("the lease was lost: killing the ranks")
         self._lost = True
         self._wake.set()
 
     def ask_to_stop(self, reason: StopReason) -> None:
         """Stop gracefully; the first reason stays."""
         if self._stop_wanted is None:
-            log.info("asked to stop", assignment=self.stream.assignment_id, reason=reason)
+            self._log.info("asked to stop", reason=reason)
             self._stop_wanted = reason
             self._wake.set()
 
@@ -250,15 +249,14 @@ class Attempt:
                 failures = 0
             except Exception as error:  # noqa: BLE001 - one attempt's trouble must not end its own supervision
                 failures += 1
-                log.warning(
+                self._log.warning(
                     "a transition failed and is retried",
-                    assignment=self.stream.assignment_id,
                     phase=before.name,
                     failures=failures,
                     error=repr(error),
                 )
             if self.phase is not before:
-                log.debug("phase", assignment=self.stream.assignment_id, phase=self.phase.name)
+                self._log.debug("phase", phase=self.phase.name)
                 continue
             watch_seconds = self._context.timings.watch_seconds
             pause = (
@@ -342,9 +340,8 @@ class Attempt:
             return Phase.DRAIN
         if not alive:
             self._outcome = self._outcome_of_a_dead_launcher()
-            log.warning(
+            self._log.warning(
                 "the launcher has disappeared",
-                assignment=self.stream.assignment_id,
                 outcome=self._outcome.message,
             )
             return Phase.DRAIN
@@ -371,9 +368,8 @@ class Attempt:
             self._kill_at = time.monotonic() + grace_seconds + KILL_MARGIN_SECONDS
             self.folder.write_stop(StopFile(reason=self._stop_wanted, grace_seconds=grace_seconds))
         elif time.monotonic() >= self._kill_at:
-            log.warning(
+            self._log.warning(
                 "killed: it did not stop within its grace period",
-                assignment=self.stream.assignment_id,
             )
             self._tree.kill()
 
@@ -421,9 +417,7 @@ class Attempt:
                 timings=timings,
                 node_failed=self._node_failed,
             )
-        log.info(
-            "ended", assignment=part.assignment_id, reason=outcome.reason.value, accepted=ended
-        )
+        self._log.info("ended", reason=outcome.reason.value, accepted=ended)
         return Phase.CLEAR
 
     def _final_outcome(self) -> Outcome:

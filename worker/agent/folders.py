@@ -36,7 +36,7 @@ from lockstep.domain.life.attempt import (
     UploadedFile,
 )
 from lockstep.domain.life.grace import SaveTime
-from lockstep.system.files import rewrite_atomically
+from lockstep.system.files import rewrite_atomically, write_atomically
 
 log = structlog.get_logger(__name__)
 
@@ -194,10 +194,7 @@ class Folder:
         shutil.rmtree(trash, ignore_errors=True)
 
     def _write(self, name: str, file: BaseModel) -> None:
-        target = self.file(name)
-        temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-        temporary.write_text(file.model_dump_json(), encoding="utf-8")
-        temporary.replace(target)
+        write_atomically(self.file(name), file.model_dump_json())
 
     def _readable(self, name: str, kind: type[File]) -> File | None:
         """The file, or None where it is missing or damaged.

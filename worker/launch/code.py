@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,8 +27,7 @@ from lockstep.domain.archive_tree import ArchiveTree, UnsafeMemberError
 from lockstep.domain.spec.job import GitCode, PathCode, UploadedCode
 from lockstep.storage.objects import repositories
 from lockstep.storage.objects.blobs import BlobStore
-
-_READ_BYTES = 1024 * 1024
+from lockstep.system.files import replacing
 
 
 class CodeUnavailableError(Exception):
@@ -77,7 +75,6 @@ def bring(code: UploadedCode | GitCode | PathCode | None, target: Path, blobs: B
 
 def _bring_upload(code: UploadedCode, target: Path, blobs: BlobStore) -> None:
     archive = target.with_name("code.tar.gz")
-    partial = target.with_name("code.partial")
     key = f"uploads/{code.upload}.tar.gz"
     try:
         if not blobs.exists(key):
@@ -90,14 +87,14 @@ def _bring_upload(code: UploadedCode, target: Path, blobs: BlobStore) -> None:
             raise CodeUnavailableError(
                 f"the uploaded code is damaged: sha256 {found} instead of {code.upload}"
             )
-        unpack(archive, partial)
-        partial.rename(target)
+        with replacing(target) as partial:
+            unpack(archive, partial)
     finally:
         archive.unlink(missing_ok=True)
 
 
 def unpack(archive: Path, target: Path) -> None:
-    """Unpack a ``.tar.gz`` into ``target``, which may hold the remains of an interrupted call.
+    """Unpack a ``.tar.gz`` into the new folder ``target``.
 
     Raises
     ------
@@ -105,7 +102,6 @@ def unpack(archive: Path, target: Path) -> None:
         If it is no such archive, holds more than the limits allow, or a member that leads out of
         ``target``.
     """
-    shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
     try:
         with tarfile.open(archive, "r:gz") as opened:
@@ -149,8 +145,5 @@ def _bounded(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 
 
 def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(_READ_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -82,8 +82,10 @@ def prepare(
         told = spool.read_text(encoding="utf-8") if spool.exists() else ""
         if event.kind not in told:  # Preparation is repeated after a failure.
             spool.write_text(f"{told}{event.model_dump_json()}\n", encoding="utf-8")
-    if not claim.published:
-        _bring_checkpoint(folder.file(attempt.INIT), _init_of(spec, claim), blobs)
+    init = folder.file(attempt.INIT)
+    if not claim.published and (key := _init_of(spec, claim)) is not None and not init.exists():
+        # The engine verifies it; there is no alternative.
+        blobs.get_tree(key, init)
     folder.write_assignment(_assignment_of(claim, spec, plan, timings, interface))
 
 
@@ -111,19 +113,6 @@ def _init_of(spec: JobSpec, claim: Claim) -> str | None:
             f"train.init_from: {source} no longer exists: its job may have pruned it"
         )
     return claim.init
-
-
-def _bring_checkpoint(target: Path, key: str | None, blobs: BlobStore) -> None:
-    """Fetch another job's checkpoint from the store.
-
-    The engine verifies it; there is no alternative.
-    """
-    if key is None or target.exists():
-        return
-    partial = target.with_name(f"{target.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    blobs.get_tree(key, partial)
-    partial.rename(target)
 
 
 def _assignment_of(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 
 from lockstep.cli.common import Connection, Flag, JobName, Output, say
+from lockstep.cli.text import output as out
 from lockstep.client.errors import ClientError, ExitCode, NotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -31,13 +32,11 @@ Which = int | Literal["last", "best"]
 
 @app.command(name="ls")
 def ls(
-    job: JobName, /, *, output: Output | None = None, connection: Connection | None = None
+    job: JobName, /, *, output: Output = Output(), connection: Connection = Connection()
 ) -> ExitCode:
     """List a job's checkpoints, newest first."""
-    from lockstep.cli.text import output as out
-
-    form = (output or Output()).format
-    with (connection or Connection()).client() as client:
+    form = output.format
+    with connection.client() as client:
         found = client.checkpoints(job)
     if form == "json":
         out.print_json(found)
@@ -60,11 +59,11 @@ def get(
     /,
     *,
     step: int | None = None,
-    best: Annotated[bool, Flag] = False,
-    last: Annotated[bool, Flag] = False,
-    model_only: Annotated[bool, Flag] = False,
+    best: Flag = False,
+    last: Flag = False,
+    model_only: Flag = False,
     folder: Annotated[Path, Parameter(name=["--folder", "-C"])] = Path(),
-    connection: Connection | None = None,
+    connection: Connection = Connection(),
 ) -> ExitCode:
     """Fetch a checkpoint into a folder of its own, step-00000050, and check it on the way.
 
@@ -83,7 +82,7 @@ def get(
     """
     from lockstep.client.files import checkpoints
 
-    with (connection or Connection()).client() as client:
+    with connection.client() as client:
         found = client.checkpoint(job, _which(step, best=best, last=last))
         print(checkpoints.fetch(client, job, found, folder, model_only=model_only, say=say))
     return ExitCode.OK
@@ -95,9 +94,9 @@ def verify(
     /,
     *,
     step: int | None = None,
-    best: Annotated[bool, Flag] = False,
-    last: Annotated[bool, Flag] = False,
-    connection: Connection | None = None,
+    best: Flag = False,
+    last: Flag = False,
+    connection: Connection = Connection(),
 ) -> ExitCode:
     """Check a checkpoint's files against the digests in its manifest.
 
@@ -123,7 +122,7 @@ def verify(
         checked, files, size = checkpoints.verify(Path(what))
         _report(checked, files, size)
         return ExitCode.OK
-    with (connection or Connection()).client() as client:
+    with connection.client() as client:
         if step is not None or best or last:
             found = [_listed(client, what, _which(step, best=best, last=last))]
         else:
@@ -176,8 +175,6 @@ def _check(client: Client, job: str, listed: CheckpointView) -> ClientError | No
 
 
 def _report(step: int, files: int, size: int) -> None:
-    from lockstep.cli.text import output as out
-
     print(f"step {step}: {files} file{'s' if files != 1 else ''}, {out.size(size)}, unchanged")
 
 
@@ -190,8 +187,6 @@ def _which(step: int | None, *, best: bool, last: bool) -> Which:
 
 
 def _rows(found: list[CheckpointView], *, wide: bool) -> Iterator[list[str]]:
-    from lockstep.cli.text import output as out
-
     now = datetime.now(UTC)
     for checkpoint in found:
         marks = [

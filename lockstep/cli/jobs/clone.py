@@ -10,12 +10,10 @@ import copy
 import json
 import uuid
 from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from cyclopts import Parameter
-
-from lockstep.cli.common import Connection, Flag, JobName, Output, say
-from lockstep.cli.jobs.submit import Settings, accepted
+from lockstep.cli.common import Connection, Detach, Flag, JobName, Output, Quiet, Settings, say
+from lockstep.cli.jobs.submit import accepted
 from lockstep.client.errors import ExitCode, RefusedError
 from lockstep.domain.spec.changes import value_at
 
@@ -29,15 +27,11 @@ def clone(
     /,
     *,
     settings: Settings = None,
-    detach: Annotated[
-        bool, Parameter(name=["--detach", "-d"], negative="", show_default=False)
-    ] = False,
-    logs: Annotated[bool, Flag] = False,
-    quiet: Annotated[
-        bool, Parameter(name=["--quiet", "-q"], negative="", show_default=False)
-    ] = False,
-    output: Output | None = None,
-    connection: Connection | None = None,
+    detach: Detach = False,
+    logs: Flag = False,
+    quiet: Quiet = False,
+    output: Output = Output(),
+    connection: Connection = Connection(),
 ) -> ExitCode:
     """Submit a job's spec again and follow the new job; its code archive is used again, too.
 
@@ -57,7 +51,7 @@ def clone(
     from lockstep.client.files.specfile import SpecFile, pointer_to, read_setting
 
     changes: dict[str, Any] = {}
-    with (connection or Connection()).client() as client:
+    with connection.client() as client:
         source = client.job(job)
         # The server makes the clone; this copy maps a wrong value to its --set.
         spec = SpecFile(f"the spec of {source.name}", copy.deepcopy(source.spec), {})
@@ -74,7 +68,7 @@ def clone(
             raise (
                 spec.refused(refused.problem.errors) if refused.problem.errors else refused
             ) from None
-        form = (output or Output()).format
+        form = output.format
         return accepted(client, made, form, detach=detach, logs=logs, quiet=quiet)
 
 

@@ -6,9 +6,9 @@ Not here: reading and writing them (``client.files.export``, ``client.files.mlfl
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from lockstep.cli.common import Connection, JobName, Many, names_in, say
+from lockstep.cli.common import Connection, JobName, Names, names_in, say
 from lockstep.client.errors import ClientError, ExitCode
 
 
@@ -18,8 +18,8 @@ def export(
     /,
     *,
     to: Literal["tensorboard", "csv", "parquet", "mlflow"],
-    names: Annotated[list[str] | None, Many] = None,
-    connection: Connection | None = None,
+    names: Names = None,
+    connection: Connection = Connection(),
 ) -> ExitCode:
     """Write every point of a job's series elsewhere.
 
@@ -41,7 +41,7 @@ def export(
     from lockstep.client.files import export as exporting
 
     wanted = names_in(names)
-    with (connection or Connection()).client() as client:
+    with connection.client() as client:
         found = client.job(job)
         there = exporting.names_of(client, found.id)
         missing = [name for name in wanted if name not in there]

@@ -135,22 +135,18 @@ class LogTail:
 class LineProgress:
     """Progress as lines, for a file or a pipe."""
 
-    def __init__(
-        self, tell: Callable[[str], None] = say, clock: Callable[[], float] = time.monotonic
-    ):
-        self._tell = tell
-        self._clock = clock
+    def __init__(self) -> None:
         self._told_at = float("-inf")
         self._told_step = -1
 
     def note(self, line: str) -> None:
-        self._tell(line)
+        say(line)
 
     def update(self, job: JobView) -> None:
         progress = job.progress
         if progress is None or progress.step <= 0 or progress.step == self._told_step:
             return
-        now = self._clock()
+        now = time.monotonic()
         if now - self._told_at < LINE_EVERY_SECONDS and job.state not in TERMINAL:
             return
         self._told_at, self._told_step = now, progress.step
@@ -158,7 +154,7 @@ class LineProgress:
         words = [f"step {progress.step}{total}", *_numbers(job)]
         if progress.eta_seconds is not None and job.state not in TERMINAL:
             words.append(f"{out.duration(round(progress.eta_seconds))} left")
-        self._tell(", ".join(words))
+        say(", ".join(words))
 
 
 class BarProgress:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from lockstep.cli.common import Connection, Flag, JobName, Many, Output, say
+from lockstep.cli.common import Connection, Flag, JobName, Output, States, say
+from lockstep.cli.text import output as out
 from lockstep.client.errors import OF_STATE, ExitCode, UsageError
 from lockstep.domain.life.lifecycle import TERMINAL, JobState
 
@@ -26,8 +27,8 @@ WITH_REASON = (JobState.QUEUED, JobState.FAILED, JobState.CANCELLED)
 
 def ps(
     *,
-    all_: Annotated[bool, Parameter(name=["--all", "-a"], negative="", show_default=False)] = False,
-    state: Annotated[list[JobState] | None, Many] = None,
+    all_: Annotated[Flag, Parameter(name=["--all", "-a"])] = False,
+    state: States = None,
     search: str | None = None,
     name: str | None = None,
     project: str | None = None,
@@ -35,8 +36,8 @@ def ps(
     node: str | None = None,
     label: str | None = None,
     limit: Annotated[int, Parameter(name=["--limit", "-n"])] = 50,
-    output: Output | None = None,
-    connection: Connection | None = None,
+    output: Output = Output(),
+    connection: Connection = Connection(),
 ) -> ExitCode:
     """List jobs, newest first: those that wait or run, unless asked otherwise.
 
@@ -61,14 +62,12 @@ def ps(
     limit
         At most so many.
     """
-    from lockstep.cli.text import output as out
-
-    form = (output or Output()).format
+    form = output.format
     if limit < 1:
         raise UsageError(f"--limit {limit}: expected 1 or more")
     states = tuple(state or (() if all_ else LIVE))
     wanted = _pair(label) if label is not None else None
-    with (connection or Connection()).client() as client:
+    with connection.client() as client:
         listing = partial(
             client.jobs,
             states=states,
@@ -110,8 +109,6 @@ def _newest(listing: Callable[..., Page[JobView]], limit: int) -> tuple[list[Job
 
 
 def _print_table(jobs: list[JobView], *, wide: bool) -> None:
-    from lockstep.cli.text import output as out
-
     now = datetime.now(UTC)
     columns = ["ID", "NAME", "STATE", "PROGRESS", "LOSS", "RANKS", "NODES", "AGE", "TOOK", "WHY"]
     columns += ["PRIORITY", "ATTEMPT", "BATCH", "PROJECT", "OWNER"] if wide else []
@@ -120,8 +117,6 @@ def _print_table(jobs: list[JobView], *, wide: bool) -> None:
 
 
 def _row(job: JobView, now: datetime, *, wide: bool) -> list[str]:
-    from lockstep.cli.text import output as out
-
     progress, attempt = job.progress, job.attempt
     loss = progress.latest.get("train/loss") if progress is not None else None
     holds = attempt is not None and (
@@ -175,8 +170,8 @@ def wait(
     /,
     *,
     timeout: Annotated[float | None, Parameter(name=["--timeout", "-t"])] = None,
-    output: Output | None = None,
-    connection: Connection | None = None,
+    output: Output = Output(),
+    connection: Connection = Connection(),
 ) -> ExitCode:
     """Wait until a job has ended.
 
@@ -187,10 +182,8 @@ def wait(
     timeout
         Seconds to wait at most.
     """
-    from lockstep.cli.text import output as out
-
-    form = (output or Output()).format
-    with (connection or Connection()).client() as client:
+    form = output.format
+    with connection.client() as client:
         ended = client.wait(job, timeout)
     if form == "json":
         out.print_json(ended)
@@ -205,10 +198,10 @@ def wait(
 
 def cancel(
     *jobs: str,
-    now: Annotated[bool, Flag] = False,
-    wait: Annotated[bool, Flag] = False,
-    output: Output | None = None,
-    connection: Connection | None = None,
+    now: Flag = False,
+    wait: Flag = False,
+    output: Output = Output(),
+    connection: Connection = Connection(),
 ) -> ExitCode:
     """Ask for the end of jobs: one that waits is cancelled at once, one that runs is stopped first.
 
@@ -223,13 +216,11 @@ def cancel(
     wait
         Return when nothing of them runs any more.
     """
-    from lockstep.cli.text import output as out
-
     if not jobs:
         raise UsageError("cancel: which job?", next_step="lockstep ps lists them")
-    form = (output or Output()).format
+    form = output.format
     asked = []
-    with (connection or Connection()).client() as client:
+    with connection.client() as client:
         for reference in jobs:
             found = client.cancel(reference, now=now)
             asked.append(client.wait(found.id) if wait else found)

@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from lockstep.cli.common import Connection, Flag, JobName, Output, moment
+from lockstep.cli.common import Connection, Flag, Follow, JobName, Output, moment
+from lockstep.cli.text import output as out
 from lockstep.client.errors import ExitCode
 
 RANK_COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red")
@@ -20,9 +21,7 @@ def logs(
     job: JobName,
     /,
     *,
-    follow: Annotated[
-        bool, Parameter(name=["--follow", "-f"], negative="", show_default=False)
-    ] = False,
+    follow: Follow = False,
     attempt: int | None = None,
     rank: int | None = None,
     stream: Literal["stdout", "stderr", "launcher"] | None = None,
@@ -30,10 +29,10 @@ def logs(
     search: str | None = None,
     since: str | None = None,
     until: str | None = None,
-    timestamps: Annotated[bool, Flag] = False,
-    raw: Annotated[bool, Flag] = False,
-    output: Output | None = None,
-    connection: Connection | None = None,
+    timestamps: Flag = False,
+    raw: Flag = False,
+    output: Output = Output(),
+    connection: Connection = Connection(),
 ) -> ExitCode:
     """Print the lines that a job's ranks wrote, each after its rank.
 
@@ -61,12 +60,10 @@ def logs(
     raw
         Print the lines without their rank.
     """
-    from lockstep.cli.text import output as out
-
-    form = (output or Output()).format
+    form = output.format
     is_terminal = sys.stdout.isatty()
     console = out.console() if is_terminal else None
-    with (connection or Connection()).client() as client:
+    with connection.client() as client:
         for line in client.logs(
             job,
             follow=follow,

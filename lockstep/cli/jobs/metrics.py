@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from cyclopts import Parameter
 
-from lockstep.cli.common import OUTPUT_GROUP, Connection, JobName, Many, names_in, say
+from lockstep.cli.common import (
+    OUTPUT_GROUP,
+    Connection,
+    Flag,
+    Follow,
+    JobName,
+    Names,
+    names_in,
+    say,
+)
+from lockstep.cli.text import output as out
 from lockstep.client.errors import ExitCode, UsageError
 from lockstep.domain import limits
 
@@ -37,10 +47,8 @@ def metrics(
     job: JobName,
     /,
     *,
-    follow: Annotated[
-        bool, Parameter(name=["--follow", "-f"], negative="", show_default=False)
-    ] = False,
-    names: Annotated[list[str] | None, Many] = None,
+    follow: Follow = False,
+    names: Names = None,
     from_step: int | None = None,
     to_step: int | None = None,
     max_points: int | None = None,
@@ -49,11 +57,9 @@ def metrics(
         Literal["chart", "table", "wide", "json", "csv", "name"] | None,
         Parameter(name=["--output", "-o"], group=OUTPUT_GROUP, show_default=False),
     ] = None,
-    json: Annotated[bool, Parameter(negative="", show_default=False, group=OUTPUT_GROUP)] = False,
-    csv_: Annotated[
-        bool, Parameter(name="--csv", negative="", show_default=False, group=OUTPUT_GROUP)
-    ] = False,
-    connection: Connection | None = None,
+    json: Annotated[Flag, Parameter(group=OUTPUT_GROUP)] = False,
+    csv_: Annotated[Flag, Parameter(name="--csv", group=OUTPUT_GROUP)] = False,
+    connection: Connection = Connection(),
 ) -> ExitCode:
     """Print a job's metrics: charts and one line per series; every point with -o csv.
 
@@ -90,7 +96,7 @@ def metrics(
     wanted = names_in(names)
     if follow:
         _check_followed(output, from_step, to_step, max_points, attempts)
-    with (connection or Connection()).client() as client:
+    with connection.client() as client:
         if follow:
             points.follow(
                 client, job, wanted, points.as_json if form == "json" else points.as_csv()
@@ -153,7 +159,6 @@ def _check_followed(
 
 
 def _show(found: MetricsView, form: str, wanted: list[str]) -> None:
-    from lockstep.cli.text import output as out
     from lockstep.cli.text import points
 
     if form == "json":
@@ -179,8 +184,6 @@ def _say_missing(found: MetricsView, job: str, wanted: list[str]) -> None:
 
 def _print_charts(found: MetricsView, wanted: list[str]) -> None:
     """A chart of each requested series, of the losses, or of the first ones."""
-    from lockstep.cli.text import output as out
-
     there = list(dict.fromkeys(series.name for series in found.series if series.value))
     names = [name for name in wanted or CHARTED if name in there] or there
     for name in names[:CHARTS_MAX]:
@@ -195,7 +198,6 @@ def _print_charts(found: MetricsView, wanted: list[str]) -> None:
 
 def _chart(name: str, parts: list[SeriesView], charts: int) -> Iterator[list[Word]]:
     """One series with a title, each attempt a curve of its own."""
-    from lockstep.cli.text import output as out
     from lockstep.cli.text.chart import COLOURS, ChartLine, draw
 
     curves = [ChartLine(each.step, each.value, each.min, each.max) for each in parts]
@@ -226,8 +228,6 @@ def _chart(name: str, parts: list[SeriesView], charts: int) -> Iterator[list[Wor
 
 
 def _print_table(found: MetricsView, *, wide: bool) -> None:
-    from lockstep.cli.text import output as out
-
     several = len({series.attempt for series in found.series}) > 1
     rows = []
     for series in found.series:

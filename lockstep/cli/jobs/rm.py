@@ -9,11 +9,10 @@ import re
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-from cyclopts import Parameter
-
-from lockstep.cli.common import Connection, Many, Output, confirmed, say
+from lockstep.cli.common import Connection, Output, States, Yes, confirmed, say
+from lockstep.cli.text import output as out
 from lockstep.client.errors import ExitCode, RefusedError, UsageError
 from lockstep.domain import limits
 from lockstep.domain.life.lifecycle import TERMINAL, JobState
@@ -28,11 +27,11 @@ UNITS: Final = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(
 def rm(
     *jobs: str,
     older_than: str | None = None,
-    state: Annotated[list[JobState] | None, Many] = None,
+    state: States = None,
     project: str | None = None,
-    yes: Annotated[bool, Parameter(name=["--yes", "-y"], negative="", show_default=False)] = False,
-    output: Output | None = None,
-    connection: Connection | None = None,
+    yes: Yes = False,
+    output: Output = Output(),
+    connection: Connection = Connection(),
 ) -> ExitCode:
     """Delete jobs that have ended, with their points, lines and checkpoints.
 
@@ -58,8 +57,8 @@ def rm(
             "rm: stdin is not a terminal, so the deletion cannot be confirmed",
             next_step="pass --yes to delete without a prompt",
         )
-    form = (output or Output()).format
-    with (connection or Connection()).client() as client:
+    form = output.format
+    with connection.client() as client:
         if older_than is None:
             deleted, kept = list(_named(client, jobs, form, yes=yes)), 0
         else:
@@ -68,8 +67,6 @@ def rm(
             )
             deleted, kept = _sweep(client, found, older_than, form, yes=yes)
     if form == "json":
-        from lockstep.cli.text import output as out
-
         out.print_json(deleted)
     return ExitCode.FAILED if kept else ExitCode.OK
 
@@ -92,8 +89,6 @@ def _check_choice(
 
 
 def _named(client: Client, jobs: tuple[str, ...], form: str, *, yes: bool) -> Iterator[JobView]:
-    from lockstep.cli.text import output as out
-
     for found in [client.job(reference) for reference in jobs]:
         if not yes and not confirmed(
             f"delete {found.name} ({found.id}), {out.state_of(found)}?", otherwise=False

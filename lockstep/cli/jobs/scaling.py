@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import copy
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from cyclopts import Parameter
-
-from lockstep.cli.common import Connection, Output, say
+from lockstep.cli.common import Code, Connection, File, Flag, Output, Settings, say
+from lockstep.cli.text import output as out
 from lockstep.client import short_jobs
 from lockstep.client.errors import ExitCode, UsageError
 from lockstep.domain.training import short_run
@@ -34,19 +32,17 @@ _PARTS: Final = ("data", "forward", "backward", "communication", "optimizer", "o
 
 
 def scaling(
-    file: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    file: File,
     /,
     *,
     gpus: str = "1,2",
     steps: int = 30,
-    buckets: Annotated[bool, Parameter(negative="", show_default=False)] = False,
-    code: Annotated[Path | None, Parameter(show_default=False)] = None,
-    settings: Annotated[
-        list[str] | None, Parameter(name="--set", negative="", show_default=False)
-    ] = None,
+    buckets: Flag = False,
+    code: Code = None,
+    settings: Settings = None,
     wait_seconds: float = 1800.0,
-    output: Output | None = None,
-    connection: Connection | None = None,
+    output: Output = Output(),
+    connection: Connection = Connection(),
 ) -> ExitCode:
     """Run a job's batch on several numbers of devices, and report how well it scales and why.
 
@@ -73,8 +69,8 @@ def scaling(
     from lockstep.cli.jobs.submit import prepared, send, tell_left_out
 
     numbers = _numbers(gpus)
-    form = (output or Output()).format
-    with prepared(file, code, settings, connection or Connection()) as (client, spec, archive):
+    form = output.format
+    with prepared(file, code, settings, connection) as (client, spec, archive):
         train = spec.check().train
         if train is None:
             raise UsageError(
@@ -211,8 +207,6 @@ def _print(form: str, runs: list[ScalingRun], swept: list[ScalingRun], strategy:
 
 
 def _print_rows(rows: list[Row]) -> None:
-    from lockstep.cli.text.output import print_table
-
     columns = (
         "gpus",
         "step",
@@ -223,7 +217,7 @@ def _print_rows(rows: list[Row]) -> None:
         "communication",
         "optimizer",
     )
-    print_table(
+    out.print_table(
         columns,
         [
             (
@@ -244,10 +238,8 @@ def _print_rows(rows: list[Row]) -> None:
 
 
 def _print_buckets(runs: list[ScalingRun]) -> None:
-    from lockstep.cli.text.output import print_table
-
     columns = ("buckets", "step", "communication")
-    print_table(
+    out.print_table(
         columns,
         [
             (

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from cyclopts import Parameter
 
 from lockstep.cli.common import Connection, JobName, Output, say
+from lockstep.cli.text import output as out
 from lockstep.client.errors import ExitCode, UsageError
 from lockstep.domain.life.lifecycle import TERMINAL
 
@@ -26,13 +27,11 @@ LATEST: Final = ("train/loss", "loss", "eval/loss", "throughput/samples_per_seco
 
 
 def show(
-    job: JobName, /, *, output: Output | None = None, connection: Connection | None = None
+    job: JobName, /, *, output: Output = Output(), connection: Connection = Connection()
 ) -> ExitCode:
     """Show one job: plan, progress, outcome, checkpoints and events."""
-    from lockstep.cli.text import output as out
-
-    form = (output or Output()).format
-    with (connection or Connection()).client() as client:
+    form = output.format
+    with connection.client() as client:
         found = client.job(job)
         if form == "json":
             out.print_json(found)
@@ -63,8 +62,8 @@ def events(
     /,
     *,
     tail: Annotated[int | None, Parameter(name=["--tail", "-n"])] = None,
-    output: Output | None = None,
-    connection: Connection | None = None,
+    output: Output = Output(),
+    connection: Connection = Connection(),
 ) -> ExitCode:
     """List a job's events, oldest first.
 
@@ -73,12 +72,10 @@ def events(
     tail
         Only the last N.
     """
-    from lockstep.cli.text import output as out
-
     if tail is not None and tail < 1:
         raise UsageError(f"--tail {tail}: expected 1 or more")
-    form = (output or Output()).format
-    with (connection or Connection()).client() as client:
+    form = output.format
+    with connection.client() as client:
         found = list(client.events(client.job(job).id, tail=tail))
     if form == "json":
         out.print_json(found)
@@ -91,8 +88,6 @@ def events(
 
 
 def _print_events(found: Iterable[EventView]) -> None:
-    from lockstep.cli.text import output as out
-
     rows = [
         [
             f"{event.at.astimezone():%Y-%m-%d %H:%M:%S}",
@@ -107,7 +102,6 @@ def _print_events(found: Iterable[EventView]) -> None:
 
 
 def _facts(job: JobView, checkpoints: list[CheckpointView]) -> Iterator[tuple[str, str]]:
-    from lockstep.cli.text import output as out
     from lockstep.cli.text.closing import outcome_facts
 
     yield "job", job.name
@@ -144,8 +138,6 @@ def _facts(job: JobView, checkpoints: list[CheckpointView]) -> Iterator[tuple[st
 
 
 def _progress(job: JobView, progress: Progress) -> Iterator[tuple[str, str]]:
-    from lockstep.cli.text import output as out
-
     total = f" of {progress.steps}" if progress.steps else ""
     share = f" ({100 * progress.fraction:.0f} %)" if progress.fraction is not None else ""
     left = (
@@ -161,8 +153,6 @@ def _progress(job: JobView, progress: Progress) -> Iterator[tuple[str, str]]:
 
 def _moments(job: JobView) -> Iterator[tuple[str, str]]:
     from datetime import UTC, datetime
-
-    from lockstep.cli.text import output as out
 
     yield "created", _moment(job.created_at) + (f" by {job.owner}" if job.owner else "")
     if job.started_at is not None:

@@ -12,11 +12,23 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-from cyclopts import Parameter
-
-from lockstep.cli.common import Connection, Flag, Output, confirmed, say
+from lockstep.cli.common import (
+    Code,
+    Connection,
+    Detach,
+    File,
+    Flag,
+    Output,
+    Quiet,
+    Settings,
+    Verbose,
+    Yes,
+    confirmed,
+    say,
+)
+from lockstep.cli.text import output as out
 from lockstep.client.errors import OF_STATE, ClientError, ExitCode, RefusedError
 
 if TYPE_CHECKING:
@@ -25,13 +37,9 @@ if TYPE_CHECKING:
     from lockstep.client.files.specfile import SpecFile
     from lockstep.domain.views import JobView, PlanView
 
-File = Annotated[str, Parameter(allow_leading_hyphen=True)]
-Code = Annotated[Path | None, Parameter(show_default=False)]
-Verbose = Annotated[bool, Parameter(name=["--verbose", "-v"], negative="", show_default=False)]
 RULES_SHOWN: Final = 5
 NAMES_SHOWN: Final = 3
 """Excluded paths that are listed per rule without --verbose."""
-Settings = Annotated[list[str] | None, Parameter(name="--set", negative="", show_default=False)]
 
 
 def submit(
@@ -40,18 +48,14 @@ def submit(
     *,
     code: Code = None,
     settings: Settings = None,
-    dry_run: Annotated[bool, Flag] = False,
-    detach: Annotated[
-        bool, Parameter(name=["--detach", "-d"], negative="", show_default=False)
-    ] = False,
-    logs: Annotated[bool, Flag] = False,
-    quiet: Annotated[
-        bool, Parameter(name=["--quiet", "-q"], negative="", show_default=False)
-    ] = False,
-    yes: Annotated[bool, Parameter(name=["--yes", "-y"], negative="", show_default=False)] = False,
+    dry_run: Flag = False,
+    detach: Detach = False,
+    logs: Flag = False,
+    quiet: Quiet = False,
+    yes: Yes = False,
     verbose: Verbose = False,
-    output: Output | None = None,
-    connection: Connection | None = None,
+    output: Output = Output(),
+    connection: Connection = Connection(),
 ) -> ExitCode:
     """Submit a job and follow it to its end. Ctrl-C detaches; the job continues.
 
@@ -80,9 +84,9 @@ def submit(
     verbose
         List every path that --code leaves out.
     """
-    form = (output or Output()).format
+    form = output.format
     talk = _silent if quiet else say
-    with prepared(file, code, settings, connection or Connection()) as (client, spec, archive):
+    with prepared(file, code, settings, connection) as (client, spec, archive):
         if archive is not None:
             send(client, archive, talk)
             tell_left_out(archive, talk, verbose=verbose)
@@ -107,14 +111,14 @@ def accepted(
         print(job.id, flush=True)
     if detach:
         if form == "json":
-            _print_json(job)
+            out.print_json(job)
         talk(f"accepted {job.name}; " + _ways_back(job))
         return ExitCode.OK
     talk(f"submitted {job.name} ({job.id}); Ctrl-C detaches")
     talk(f"its page: {client.transport.url}/jobs/{job.id}")
     ended = _follow(client, job, logs=logs, quiet=quiet)
     if form == "json":
-        _print_json(ended)
+        out.print_json(ended)
     elif form != "name" and not quiet:
         from lockstep.cli.text.closing import print_closing
 
@@ -129,8 +133,8 @@ def plan(
     code: Code = None,
     settings: Settings = None,
     verbose: Verbose = False,
-    output: Output | None = None,
-    connection: Connection | None = None,
+    output: Output = Output(),
+    connection: Connection = Connection(),
 ) -> ExitCode:
     """Check a spec, and show its batch plan and when and where it would run. Nothing is submitted.
 
@@ -145,11 +149,11 @@ def plan(
     verbose
         List every path that --code leaves out.
     """
-    with prepared(file, code, settings, connection or Connection()) as (client, spec, archive):
+    with prepared(file, code, settings, connection) as (client, spec, archive):
         if archive is not None:
             send(client, archive, _silent)
             tell_left_out(archive, say, verbose=verbose)
-        return _show_plan(_forecast_plan(client, spec, code), spec, (output or Output()).format)
+        return _show_plan(_forecast_plan(client, spec, code), spec, output.format)
 
 
 @contextmanager
@@ -172,13 +176,11 @@ def prepared(
 
 
 def send(client: Client, archive: CodeArchive, talk: Callable[[str], None]) -> None:
-    from lockstep.cli.text.output import size
-
     sent = client.upload_archive(archive)
     known = "" if sent.created else ", already there"
     talk(
         f"code: {archive.files} file{'s' if archive.files != 1 else ''}, "
-        f"{size(archive.size_bytes)}{known}"
+        f"{out.size(archive.size_bytes)}{known}"
     )
 
 
@@ -231,8 +233,6 @@ def _placed(refused: RefusedError, spec: SpecFile) -> ClientError:
 
 
 def _show_plan(answer: PlanView, spec: SpecFile, form: str) -> ExitCode:
-    from lockstep.cli.text import output as out
-
     if form == "json":
         out.print_json(answer)
     else:
@@ -256,8 +256,6 @@ def plan_lines(answer: PlanView, source: str) -> Iterator[str]:
     if answer.placement:
         yield f"  where  {', '.join(answer.placement)}, now"
     elif answer.queue is not None:
-        from lockstep.cli.text import output as out
-
         yield f"  waits  {out.turn(answer.queue)}"
     if answer.memory is not None:
         yield f"  memory {answer.memory.sentence()}"
@@ -267,12 +265,6 @@ def plan_lines(answer: PlanView, source: str) -> Iterator[str]:
         yield f"  retry  {sentence}"
     for warning in answer.warnings:
         yield f"  note   {warning}"
-
-
-def _print_json(job: JobView) -> None:
-    from lockstep.cli.text import output as out
-
-    out.print_json(job)
 
 
 def _follow(client: Client, job: JobView, *, logs: bool, quiet: bool) -> JobView:
@@ -291,9 +283,7 @@ def _follow(client: Client, job: JobView, *, logs: bool, quiet: bool) -> JobView
 
 
 def _ways_back(job: JobView) -> str:
-    from lockstep.cli.text.output import short_id
-
-    short = short_id(job.id)
+    short = out.short_id(job.id)
     return f"lockstep wait {short} · lockstep logs -f {short} · lockstep cancel {short}"
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from lockstep.cli.common import Connection, Flag, Output, say
+from lockstep.cli.common import Code, Connection, File, Flag, Output, Settings, say
+from lockstep.cli.text import output as out
 from lockstep.client.errors import ExitCode, UsageError
 from lockstep.domain.verify.layouts import DEFAULT
 
@@ -24,19 +25,17 @@ if TYPE_CHECKING:
 
 
 def verify(
-    file: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    file: File,
     /,
     *,
     steps: int = 20,
     layouts: Annotated[str | None, Parameter(show_default=False)] = None,
-    code: Annotated[Path | None, Parameter(show_default=False)] = None,
-    settings: Annotated[
-        list[str] | None, Parameter(name="--set", negative="", show_default=False)
-    ] = None,
+    code: Code = None,
+    settings: Settings = None,
     wait_seconds: float = 1800.0,
-    keep: Annotated[bool, Flag] = False,
-    output: Output | None = None,
-    connection: Connection | None = None,
+    keep: Flag = False,
+    output: Output = Output(),
+    connection: Connection = Connection(),
 ) -> ExitCode:
     """Run a job in several layouts, kill and resume it, and compare all numbers.
 
@@ -70,8 +69,8 @@ def verify(
     from lockstep.domain.verify.session import Verification
 
     given = _layouts(layouts or DEFAULT, steps)
-    form = (output or Output()).format
-    with prepared(file, code, settings, connection or Connection()) as (client, spec, archive):
+    form = output.format
+    with prepared(file, code, settings, connection) as (client, spec, archive):
         if spec.check().train is None:
             raise UsageError("verify needs a job of kind: train")
         if archive is not None:
@@ -122,7 +121,6 @@ def _fitting(client: Client, layouts: list[Layout]) -> list[Layout]:
 
 def _print(done: Verification, form: str) -> None:
     """All that was found."""
-    from lockstep.cli.text.output import print_table
     from lockstep.domain.verify import report
 
     if not done.rows:
@@ -132,6 +130,6 @@ def _print(done: Verification, form: str) -> None:
 
         print(json.dumps(report.document(done), indent=2))
     else:
-        print_table(report.COLUMNS, report.table(done), right=report.COLUMNS[1:-1])
+        out.print_table(report.COLUMNS, report.table(done), right=report.COLUMNS[1:-1])
         print("\n".join(report.sentences(done)))
     sys.stdout.flush()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from cyclopts import Parameter
 
 from lockstep.cli.common import Connection, Flag, JobName, say
+from lockstep.cli.text import output as out
 from lockstep.client.errors import OF_STATE, ExitCode, UsageError
 from lockstep.domain import limits
 from lockstep.domain.life.lifecycle import TERMINAL, JobState
@@ -45,7 +46,7 @@ def watch(
     /,
     *,
     every: Annotated[float, Parameter(name=["--every", "-n"])] = 1.0,
-    connection: Connection | None = None,
+    connection: Connection = Connection(),
 ) -> ExitCode:
     """Follow a job live until it ends: its progress, speed, newest numbers and last lines.
 
@@ -59,7 +60,7 @@ def watch(
         Seconds between two looks.
     """
     every = _checked(every)
-    with (connection or Connection()).client() as client:
+    with connection.client() as client:
         found = client.job(job)
         try:
             if sys.stdout.isatty():
@@ -87,8 +88,8 @@ def watch(
 def top(
     *,
     every: Annotated[float, Parameter(name=["--every", "-n"])] = 2.0,
-    once: Annotated[bool, Flag] = False,
-    connection: Connection | None = None,
+    once: Flag = False,
+    connection: Connection = Connection(),
 ) -> ExitCode:
     """Nodes with their devices, and the jobs that run and wait, live. Ctrl-C ends it.
 
@@ -100,10 +101,8 @@ def top(
         Write one picture and end; so also in a pipe.
     """
     every = _checked(every)
-    with (connection or Connection()).client() as client:
+    with connection.client() as client:
         if once or not sys.stdout.isatty():
-            from lockstep.cli.text import output as out
-
             size = (
                 shutil.get_terminal_size()
                 if sys.stdout.isatty()
@@ -201,8 +200,6 @@ def _usage(client: Client, job: JobView) -> DeviceUsage:
 def _screen(*, whole: bool) -> Iterator[Callable[[list[Line]], None]]:
     """Redraw lines in place: on the alternate screen, or below the earlier output."""
     from rich.live import Live
-
-    from lockstep.cli.text import output as out
 
     console = out.console()
     # Nothing else writes to stdout meanwhile; rich's stand-in for it would hide which letters it

@@ -16,6 +16,7 @@ from typing import Annotated, Final, Literal
 from cyclopts import App, Parameter
 
 from lockstep.cli.common import Connection, Output, say
+from lockstep.cli.text import output as out
 from lockstep.client.config import KNOWN, read_file, user_config_file
 from lockstep.client.errors import ClientError, ExitCode, UsageError
 
@@ -32,13 +33,11 @@ TOKEN_BYTES_MAX: Final = 64 * 1024
 
 
 @app.command(name="list")
-def list_(*, output: Output | None = None, connection: Connection | None = None) -> ExitCode:
+def list_(*, output: Output = Output(), connection: Connection = Connection()) -> ExitCode:
     """Show the address and the token that a command would use, with their sources."""
-    from lockstep.cli.text import output as out
-
-    server = (connection or Connection()).server()
+    server = connection.server()
     shown = "(set)" if server.token is not None else "-"
-    form = (output or Output()).format
+    form = output.format
     if form == "json":
         found = {"url": server.url, "url_from": server.origin, "token_from": server.token_origin}
         print(json.dumps(found, indent=2))

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from lockstep.cli.common import Connection, Output
+from lockstep.cli.text import output as out
 from lockstep.client.errors import ClientError, ExitCode
 from lockstep.client.local.home import Home
 
@@ -20,15 +21,13 @@ if TYPE_CHECKING:
 STYLES: Final = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
-def doctor(*, output: Output | None = None, connection: Connection | None = None) -> ExitCode:
+def doctor(*, output: Output = Output(), connection: Connection = Connection()) -> ExitCode:
     """Check the server, the token, the nodes and this machine; exit code 1 if something fails.
 
     A warning is about something that works and may not for long, or that only `lockstep up` needs.
     """
-    from lockstep.cli.text import output as out
-
-    found = list(_findings(connection or Connection()))
-    form = (output or Output()).format
+    found = list(_findings(connection))
+    form = output.format
     if form == "json":
         print(json.dumps([finding._asdict() for finding in found], indent=2, ensure_ascii=False))
     elif form == "name":

@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-from cyclopts import Parameter
-
-from lockstep.cli.common import Connection, Output, say
+from lockstep.cli.common import Connection, Output, Yes, say
+from lockstep.cli.text import output as out
 from lockstep.client.drills.report import PROGRAMS, Fault
 from lockstep.client.errors import ClientError, ExitCode, UsageError
 
@@ -33,9 +32,9 @@ def drill(
     steps: int = 400,
     within_seconds: float = 60.0,
     wait_seconds: float = 600.0,
-    yes: Annotated[bool, Parameter(name=["--yes", "-y"], negative="", show_default=False)] = False,
-    output: Output | None = None,
-    connection: Connection | None = None,
+    yes: Yes = False,
+    output: Output = Output(),
+    connection: Connection = Connection(),
 ) -> ExitCode:
     """End one process on purpose, and report the detection, the recovery, and any loss.
 
@@ -69,7 +68,7 @@ def drill(
         raise UsageError(
             f"--steps: expected a whole number from {STEPS_MIN} to {STEPS_MAX}, got {steps}"
         )
-    link = connection or Connection()
+    link = connection
     machine = Machine(Home.of(os.environ))
     machine.check(link.server().url)
     with link.client() as client:
@@ -87,7 +86,7 @@ def drill(
             sparing=not (yes or running),
             say=say,
         ).run()
-    _print(report, (output or Output()).format)
+    _print(report, output.format)
     return ExitCode.OK if report.held else ExitCode.FAILED
 
 
@@ -113,8 +112,6 @@ def _confirmed(fault: Fault, running: list[JobView]) -> bool:
 
 
 def _print(report: DrillReport, form: str) -> None:
-    from lockstep.cli.text import output as out
-
     if form == "json":
         out.print_json(report)
     elif form == "name":
@@ -124,8 +121,6 @@ def _print(report: DrillReport, form: str) -> None:
 
 
 def _facts(report: DrillReport, *, wide: bool) -> Iterator[tuple[str, str]]:
-    from lockstep.cli.text import output as out
-
     held = "passed: no step was lost or doubled, and the weights are equal"
     yield "drill", out.Word(held, "green") if report.held else out.Word("did not hold", "red")
     for problem in report.problems:

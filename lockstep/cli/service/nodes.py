@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from cyclopts import App
 
 from lockstep.cli.common import Connection, Output, say
+from lockstep.cli.text import output as out
 from lockstep.client.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -28,12 +29,10 @@ app = App(
 
 
 @app.default
-def nodes(*, output: Output | None = None, connection: Connection | None = None) -> ExitCode:
+def nodes(*, output: Output = Output(), connection: Connection = Connection()) -> ExitCode:
     """List nodes and their devices; -o wide has one line per device."""
-    from lockstep.cli.text import output as out
-
-    form = (output or Output()).format
-    with (connection or Connection()).client() as client:
+    form = output.format
+    with connection.client() as client:
         found = client.nodes()
     if form == "json":
         out.print_json(found)
@@ -54,7 +53,7 @@ def nodes(*, output: Output | None = None, connection: Connection | None = None)
 
 
 @app.command(name="drain")
-def drain(node: str, /, *, connection: Connection | None = None) -> ExitCode:
+def drain(node: str, /, *, connection: Connection = Connection()) -> ExitCode:
     """Drain a node: it gets no more work, and its running jobs continue.
 
     Parameters
@@ -62,7 +61,7 @@ def drain(node: str, /, *, connection: Connection | None = None) -> ExitCode:
     node
         Its whole name.
     """
-    with (connection or Connection()).client() as client:
+    with connection.client() as client:
         found = client.drain(node)
     say(
         f"{found.name} is {found.state} and gets no new jobs; undo this with: lockstep nodes "
@@ -72,7 +71,7 @@ def drain(node: str, /, *, connection: Connection | None = None) -> ExitCode:
 
 
 @app.command(name="resume")
-def resume(node: str, /, *, connection: Connection | None = None) -> ExitCode:
+def resume(node: str, /, *, connection: Connection = Connection()) -> ExitCode:
     """Resume a node that was drained or quarantined. Inspect it first.
 
     Parameters
@@ -80,7 +79,7 @@ def resume(node: str, /, *, connection: Connection | None = None) -> ExitCode:
     node
         Its whole name.
     """
-    with (connection or Connection()).client() as client:
+    with connection.client() as client:
         found = client.resume(node)
     say(f"{found.name} is {found.state}")
     return ExitCode.OK
@@ -88,8 +87,6 @@ def resume(node: str, /, *, connection: Connection | None = None) -> ExitCode:
 
 def _print_table(found: Sequence[NodeView], *, wide: bool) -> None:
     """Print a line per node, or per device; with the nodes' reasons if there are any."""
-    from lockstep.cli.text import output as out
-
     why = ["WHY"] if any(node.reason for node in found) else []
     now = datetime.now(UTC)
     columns = ["NODE", "STATE", "DEVICES", "FREE", "JOBS", "HEARD", "VERSION"]
@@ -106,8 +103,6 @@ def _print_table(found: Sequence[NodeView], *, wide: bool) -> None:
 
 
 def _row(node: NodeView, now: datetime) -> list[str]:
-    from lockstep.cli.text import output as out
-
     types = Counter(device.type for device in node.devices)
     holders = sorted({out.short_id(device.job_id) for device in node.devices if device.job_id})
     return [
@@ -122,8 +117,6 @@ def _row(node: NodeView, now: datetime) -> list[str]:
 
 
 def _device_rows(node: NodeView) -> Iterator[list[str]]:
-    from lockstep.cli.text import output as out
-
     for device in node.devices:
         memory = out.size(device.memory_bytes)
         yield [

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from lockstep.cli.common import Flag, say
+from lockstep.cli.common import Detach, Flag, say
 from lockstep.client.errors import ExitCode
 from lockstep.domain.version import VERSION
 
@@ -27,10 +27,8 @@ def up(
     cpu_slots: int | None = None,
     node_name: str | None = None,
     database_url: str | None = None,
-    detach: Annotated[
-        bool, Parameter(name=["--detach", "-d"], negative="", show_default=False)
-    ] = False,
-    debug: Annotated[bool, Flag] = False,
+    detach: Detach = False,
+    debug: Flag = False,
 ) -> int:
     """Start the whole service on this machine: broker, api, scheduler and one node agent.
 

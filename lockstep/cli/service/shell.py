@@ -24,9 +24,9 @@ def open_(
     job: str | None = None,
     /,
     *,
-    print_: Annotated[bool, Parameter(name="--print", negative="", show_default=False)] = False,
-    with_token: Annotated[bool, Flag] = False,
-    connection: Connection | None = None,
+    print_: Annotated[Flag, Parameter(name="--print")] = False,
+    with_token: Flag = False,
+    connection: Connection = Connection(),
 ) -> ExitCode:
     """Open the server's pages in a browser, signed in.
 
@@ -46,11 +46,10 @@ def open_(
         Print an address that contains the token. Every reader of it, here or in a scrollback, can
         sign in as you.
     """
-    options = connection or Connection()
-    server = options.server()
+    server = connection.server()
     address = server.url.rstrip("/") + "/"
     if job is not None:
-        with options.client() as client:
+        with connection.client() as client:
             address += f"jobs/{client.job(job).id}"
     elif server.withheld is not None:
         say(server.withheld)

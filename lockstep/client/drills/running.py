@@ -81,8 +81,6 @@ class Drill:
         Refuse faults of the service's programs while other users' jobs run.
     say : callable
         Receives one line per phase.
-    clock : callable
-        ``time.monotonic``.
     """
 
     def __init__(
@@ -96,7 +94,6 @@ class Drill:
         wait_seconds: float,
         sparing: bool,
         say: Callable[[str], None],
-        clock: Callable[[], float] = time.monotonic,
     ):
         self._client = client
         self._machine = machine
@@ -106,7 +103,6 @@ class Drill:
         self._wait_seconds = wait_seconds
         self._sparing = sparing
         self._say = say
-        self._clock = clock
         self._own: list[str] = []
         """Jobs that were submitted and have not been seen to end."""
 
@@ -149,7 +145,7 @@ class Drill:
                 next_step="wait until it ends, or pass --yes",
             )
         kill(victim)
-        began = self._clock()
+        began = time.monotonic()
         self._say(f"killed {killed} (process {victim.key.pid}) after step {at_step}")
         seen = self._watch(hit, victim, ranks, began)
         ended = self._ended(hit)
@@ -179,7 +175,7 @@ class Drill:
 
     def _ready(self, job_id: str) -> int:
         """Wait until the job has a checkpoint and is beyond it; the step it is at."""
-        deadline = self._clock() + self._wait_seconds
+        deadline = time.monotonic() + self._wait_seconds
         while True:
             job = self._client.job(job_id)
             if job.state in TERMINAL:
@@ -191,7 +187,7 @@ class Drill:
                 saved = max((one.step for one in self._client.checkpoints(job_id)), default=None)
                 if saved is not None and job.progress.step > saved:
                     return job.progress.step
-            if self._clock() > deadline:
+            if time.monotonic() > deadline:
                 raise TimedOutError(
                     f"{job.name} did not reach its first checkpoint in {self._wait_seconds:g} s"
                 )
@@ -227,21 +223,21 @@ class Drill:
         probe = self._submit_probe()
         # Read after the kill: later points come from the new agent.
         step = self._step(job_id)
-        while self._clock() - began < self._within_seconds:
+        while time.monotonic() - began < self._within_seconds:
             if (
                 seen.gone is None
                 and self._fault not in PROGRAMS
                 and not any(processes.is_alive(rank.key) for rank in ranks)
             ):
-                seen.gone = self._clock() - began
+                seen.gone = time.monotonic() - began
             if seen.noticed is None and self._noticed(job_id, victim):
-                seen.noticed = self._clock() - began
+                seen.noticed = time.monotonic() - began
             if (
                 seen.noticed is not None
                 and seen.recovered is None
                 and self._recovered(job_id, victim, step, probe)
             ):
-                seen.recovered = self._clock() - began
+                seen.recovered = time.monotonic() - began
             if seen.recovered is not None and (seen.gone is not None or self._fault in PROGRAMS):
                 break
             time.sleep(POLL_SECONDS)
@@ -371,8 +367,8 @@ class Drill:
 
         Those that are just going are waited for.
         """
-        deadline = self._clock() + self._within_seconds
-        while (found := self._machine.of_job(job_id)) and self._clock() < deadline:
+        deadline = time.monotonic() + self._within_seconds
+        while (found := self._machine.of_job(job_id)) and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
         return len(found)
 

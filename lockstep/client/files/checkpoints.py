@@ -29,7 +29,6 @@ _CONFIG: Final = "config.json"
 _TRAINING_FILES: Final = frozenset({"state.pt", MANIFEST})
 """Files of a checkpoint that only a resumed run reads."""
 TAKE_ANOTHER: Final = "use another checkpoint; lockstep ckpt ls lists them"
-_BLOCK_BYTES: Final = 1 << 20
 
 
 class DigestMismatchError(ClientError):
@@ -176,8 +175,5 @@ def verify(folder: Path) -> tuple[int, int, int]:
 
 
 def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()

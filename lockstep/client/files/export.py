@@ -10,7 +10,6 @@ Not here: the command (``cli.export``), and the event files' format
 from __future__ import annotations
 
 import csv
-import secrets
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -21,6 +20,7 @@ from lockstep.domain import limits
 from lockstep.domain.packages import with_extra
 from lockstep.domain.training import event_files
 from lockstep.domain.training.metrics import jsonable
+from lockstep.system.files import replacing
 
 if TYPE_CHECKING:
     from lockstep.client.api import Client
@@ -189,12 +189,5 @@ def _whole(path: Path, write: Callable[[IO[bytes]], int]) -> int:
 
     How many points it has.
     """
-    # Not named like an event file: a TensorBoard that watches the folder must not read half of one.
-    temporary = path.with_name(f".{secrets.token_hex(4)}.part")
-    try:
-        with temporary.open("wb") as file:
-            count = write(file)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return count
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        return write(file)

@@ -10,12 +10,12 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from lockstep.client.errors import ClientError, ExitCode, TimedOutError
 from lockstep.client.local.home import Home
 from lockstep.domain.life.grace import AGENT_END_SECONDS_MAX
+from lockstep.system import processes
 
 DOWN_SECONDS: Final = AGENT_END_SECONDS_MAX + 60.0
 """Longer than the programs' own limits together."""
@@ -73,8 +73,5 @@ def run(home: Home, *, tell: Callable[[str], None]) -> int:
 
 def _runs(pid: int) -> bool:
     """Return whether a process still runs; a zombie does not."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
+    found = processes.process(pid)
+    return found is not None and found.alive
