@@ -17,7 +17,14 @@ from tests.databases import Urls
 
 class Scheduler:
     def __init__(
-        self, folder: Path, urls: Urls, broker_url: str, *, timings_scale: float, number: int
+        self,
+        folder: Path,
+        urls: Urls,
+        broker_url: str,
+        *,
+        timings_scale: float,
+        number: int,
+        **settings: str,
     ) -> None:
         self.log = folder / f"scheduler-{number}.log"
         environment = {
@@ -28,6 +35,7 @@ class Scheduler:
             "LOCKSTEP_STORE": str(folder / "store"),
             "LOCKSTEP_TIMINGS_SCALE": str(timings_scale),
             "LOCKSTEP_LOG_FORMAT": "json",
+            **settings,
         }
         with self.log.open("wb") as out:
             self.process = subprocess.Popen(
