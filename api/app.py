@@ -43,9 +43,8 @@ from lockstep.api.settings import ApiSettings
 from lockstep.api.telemetry import ApiMetrics
 from lockstep.broker import probe
 from lockstep.broker.messages import Notifier
-from lockstep.domain.life.timings import Timings
 from lockstep.domain.version import VERSION
-from lockstep.storage.control import scheduler_lease
+from lockstep.storage.control import agreed_timings, scheduler_lease
 from lockstep.storage.db import schema
 from lockstep.storage.db.database import Database
 from lockstep.storage.objects.blobs import BlobStore
@@ -111,31 +110,28 @@ def create_app(
     Without ``compute_forecast``, plans take memory forecasts from earlier attempts only.
     """
     app = routed()
-    timings = Timings().scaled(settings.timings_scale)
 
-    def cycle_seconds() -> float | None:
+    def cycle_seconds() -> tuple[float | None, float]:
         with database.read_jobs() as session:
-            return scheduler_lease.silent_seconds(session)
+            outage_seconds = agreed_timings.read(session).outage_seconds
+            return scheduler_lease.silent_seconds(session), outage_seconds
 
     following = ChangeStreams(database)
-    telemetry = ApiMetrics(database, ServiceGauges(database, timings.lease_seconds), following)
+    telemetry = ApiMetrics(database, ServiceGauges(database), following)
     app.state.parts = AppState(
         database=database,
         uploads=Uploads(blobs),
         blobs=blobs,
         notifier=publisher,
         guard=Guard(database, required=settings.auth == "on"),
-        lease_seconds=timings.lease_seconds,
-        stop_grace_seconds=timings.stop_grace_seconds,
         readiness=Readiness(
             database,
             mismatch=lambda: schema.mismatch(database),
             store_trouble=BoundedCheck(blobs.trouble).ask,
             broker_answers=lambda: probe.answers(settings.broker_url),
             cycle_seconds=cycle_seconds,
-            outage_seconds=timings.outage_seconds,
         ),
-        estimates=Estimates(database, timings.lease_seconds),
+        estimates=Estimates(database),
         forecasts=Forecasts(database, compute_forecast),
         rendered=ResponseCache(),
         following=following,

@@ -20,7 +20,7 @@ from typing import Final
 import structlog
 
 from lockstep.api.jobs.views import node_state
-from lockstep.storage.control import gauges
+from lockstep.storage.control import agreed_timings, gauges
 from lockstep.storage.control.gauges import ControlGauges
 from lockstep.storage.db.database import Database
 
@@ -52,17 +52,12 @@ class ServiceGauges:
 
     Parameters
     ----------
-    lease_seconds : float
-        Duration of a lease after its renewal.
     clock : callable
         Monotonic seconds.
     """
 
-    def __init__(
-        self, database: Database, lease_seconds: float, clock: Callable[[], float] = time.monotonic
-    ):
+    def __init__(self, database: Database, clock: Callable[[], float] = time.monotonic):
         self._database = database
-        self._lease_seconds = lease_seconds
         self._clock = clock
         self._lock = threading.Lock()
         self._looking: Future[GaugeValues | None] | None = None
@@ -99,12 +94,13 @@ class ServiceGauges:
     def _look(self) -> GaugeValues:
         with self._database.read_jobs() as session:
             control = gauges.control(session)
+            lease_seconds = agreed_timings.read(session).lease_seconds
         with self._database.read_series() as session:
             ages = gauges.newest_point_seconds(session, list(control.running))
         states = Counter(dict.fromkeys(STATES, 0))
         silence = 0.0
         for node in control.nodes:
-            state = node_state(node, now=control.at, lease_seconds=self._lease_seconds)
+            state = node_state(node, now=control.at, lease_seconds=lease_seconds)
             states[state] += 1
             if state not in {"lost", "leaving"}:
                 silence = max(silence, control.at - node.seen_at)
@@ -115,6 +111,6 @@ class ServiceGauges:
             control=control,
             nodes=dict(states),
             node_silence_seconds=silence,
-            lease_oldest_seconds=0.0 if left is None else max(0.0, self._lease_seconds - left),
+            lease_oldest_seconds=0.0 if left is None else max(0.0, lease_seconds - left),
             ingest_lag_seconds=max(lags, default=0.0),
         )

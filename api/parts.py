@@ -40,10 +40,6 @@ class AppState:
     blobs: BlobStore
     notifier: Notifier
     guard: Guard
-    lease_seconds: float
-    """A node without a heartbeat for longer than this is lost."""
-    stop_grace_seconds: float
-    """Smallest grace of a stop."""
     readiness: Readiness
     estimates: Estimates
     forecasts: Forecasts

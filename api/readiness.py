@@ -65,10 +65,8 @@ class Readiness:
     store_trouble : callable
         Returns the reason why the store is not writable; empty when it is. Must not hang.
     cycle_seconds : callable
-        Returns the seconds since a scheduler last finished a reconcile cycle; None before the
-        first.
-    outage_seconds : float
-        A scheduler without a finished cycle for longer than this is reported.
+        Returns the seconds since a scheduler last finished a reconcile cycle, None before the
+        first, and the seconds beyond which that is reported.
     clock : callable
         Monotonic seconds.
     """
@@ -80,8 +78,7 @@ class Readiness:
         mismatch: Callable[[], Mismatch | None],
         store_trouble: Callable[[], str],
         broker_answers: Callable[[], bool],
-        cycle_seconds: Callable[[], float | None],
-        outage_seconds: float,
+        cycle_seconds: Callable[[], tuple[float | None, float]],
         clock: Callable[[], float] = time.monotonic,
     ):
         self._database = database
@@ -89,7 +86,6 @@ class Readiness:
         self._store_trouble = store_trouble
         self._broker_answers = broker_answers
         self._cycle_seconds = cycle_seconds
-        self._outage_seconds = outage_seconds
         self._clock = clock
         self._lock = threading.Lock()
         self._details: Mapping[str, str] = {}
@@ -151,8 +147,8 @@ class Readiness:
         self._details = details
 
     def _scheduler(self) -> str:
-        seconds = self._cycle_seconds()
-        if seconds is not None and seconds <= self._outage_seconds:
+        seconds, outage_seconds = self._cycle_seconds()
+        if seconds is not None and seconds <= outage_seconds:
             return "ok"
         silent = (
             "has not completed a cycle yet"

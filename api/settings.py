@@ -23,7 +23,9 @@ from lockstep.storage.db.settings import StorageSettings
 class ApiSettings(StorageSettings, BrokerSettings):
     """``LOCKSTEP_*`` variables of the api, including those of the databases and the broker."""
 
-    model_config = SettingsConfigDict(env_prefix="LOCKSTEP_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix="LOCKSTEP_", frozen=True, extra="ignore", use_attribute_docstrings=True
+    )
 
     host: str = "127.0.0.1"
     """Address to listen on."""
@@ -39,14 +41,13 @@ class ApiSettings(StorageSettings, BrokerSettings):
     """File with one valid token, created on the first start."""
     migrate: Literal["on", "off"] = "on"
     """Upgrade the databases to this version's schema before listening."""
-    timings_scale: Annotated[float, Field(gt=0, le=1_000)] = 1.0
-    """Factor on every duration of ``domain.life.timings``. It must be equal for all programs."""
     rate_limit_requests: Annotated[int, Field(ge=0, le=10**9)] = 36_000
     """Requests per token and window, in any distribution; 0 disables the limit. The default is 600
     per second, the load of 500 dashboards that share a token."""
     rate_limit_seconds: Annotated[int, Field(ge=1, le=86_400)] = 60
     """Length of the window."""
     log_format: Literal["console", "json"] = "console"
+    """Log lines for people, or one JSON object per line."""
 
     @field_validator("allowed_hosts", mode="before")
     @classmethod

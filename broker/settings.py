@@ -29,7 +29,9 @@ SCHEMES = ("redis", "rediss", "redis+socket")
 class BrokerSettings(BaseSettings):
     """``LOCKSTEP_BROKER_URL``."""
 
-    model_config = SettingsConfigDict(env_prefix="LOCKSTEP_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix="LOCKSTEP_", frozen=True, extra="ignore", use_attribute_docstrings=True
+    )
 
     broker_url: str
     """``redis://host:6379/0``, ``rediss://…``, or ``redis+socket:///absolute/broker.sock``.

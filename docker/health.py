@@ -44,8 +44,7 @@ def _api(port: int) -> str:
 
 
 def _scheduler() -> str:
-    from lockstep.domain.life.timings import Timings
-    from lockstep.storage.control import scheduler_lease
+    from lockstep.storage.control import agreed_timings, scheduler_lease
     from lockstep.storage.db.database import Database
     from lockstep.storage.db.settings import StorageSettings
 
@@ -54,9 +53,9 @@ def _scheduler() -> str:
     try:
         with database.read_jobs() as session:
             gap = scheduler_lease.gap_seconds(session)
+            limit = agreed_timings.read(session).outage_seconds
     finally:
         database.close()
-    limit = Timings().scaled(float(os.environ.get("LOCKSTEP_TIMINGS_SCALE", "1"))).outage_seconds
     return (
         ""
         if gap <= limit

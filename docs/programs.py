@@ -5,8 +5,6 @@ Not here: the pages that are made of them (``docs/generate.py``).
 
 from __future__ import annotations
 
-import ast
-import inspect
 import re
 import textwrap
 from dataclasses import dataclass
@@ -32,14 +30,6 @@ _CONTENTS: Final = re.compile(r"^#+ Table of Contents\n\n(?: *- .*\n)+\n", re.MU
 _CONTINUED: Final = re.compile(r"\n {4}(?=\S)")
 _BOTH: Final = re.compile(r"^(Also the .*)\.\n\nAlso the options of (.*)\.$", re.MULTILINE)
 _GROUP: Final = re.compile(r"^\*\*(\w+)\*\*:\n\n(?:\* .*\n)+\n?", re.MULTILINE)
-_INSTEAD: Final = {
-    "LOCKSTEP_CPU_SLOTS": "Devices of a node without GPUs; by default the cores, at least 2.",
-    "LOCKSTEP_LOG_FORMAT": "Log lines for people, or one JSON object per line.",
-    "LOCKSTEP_NODE_ADDRESS": "Address of this node for others ([page](several_nodes.md)).",
-    "LOCKSTEP_NODE_NAME": "Unique name of this node; by default the host's name.",
-    "LOCKSTEP_SERIES_URL": "By default `series.db` beside the SQLite file, or the same database.",
-}
-"""Meanings that a class does not state, or states for readers of the code."""
 _MEANINGS: Final = {
     ExitCode.OK: "done; of `submit` and `wait`: the job succeeded",
     ExitCode.FAILED: "the job failed, or its spec (bad YAML too) or the request was refused",
@@ -70,32 +60,16 @@ def settings() -> list[Setting]:
     found: dict[str, Setting] = {}
     for program, model in PROGRAMS.items():
         schema = model.model_json_schema()
-        texts = _docs(model)
         for name, definition in schema["properties"].items():
             variable = f"LOCKSTEP_{name.upper()}"
             needed = name in schema.get("required", ())
-            setting = found.setdefault(variable, Setting(variable, [], definition, needed, ""))
+            meaning = definition.get("description", "")
+            setting = found.setdefault(variable, Setting(variable, [], definition, needed, meaning))
             setting.programs.append(program)
-            setting.meaning = setting.meaning or _INSTEAD.get(variable) or texts.get(name, "")
     silent = [setting.name for setting in found.values() if not setting.meaning]
     if silent:
         raise ValueError(f"expected a docstring in the class of each setting, not of {silent}")
     return list(found.values())
-
-
-def _docs(model: type[BaseSettings]) -> dict[str, str]:
-    """Return the text under each field of a class and its bases."""
-    found: dict[str, str] = {}
-    for base in reversed(model.__mro__):
-        if not issubclass(base, BaseSettings) or base is BaseSettings:
-            continue
-        body = ast.parse(inspect.getsource(base)).body[0]
-        assert isinstance(body, ast.ClassDef)
-        for field, text in zip(body.body, body.body[1:], strict=False):
-            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
-                assert isinstance(field.target, ast.Name)
-                found[field.target.id] = inspect.cleandoc(ast.literal_eval(text.value))
-    return found
 
 
 def commands() -> str:

@@ -21,9 +21,13 @@ def main() -> None:
         settings = SchedulerSettings()
     except ValidationError as error:
         lines = (
-            f"LOCKSTEP_{str(line['loc'][0]).upper()}: {line['msg']}"
+            ": ".join(
+                [
+                    *(f"LOCKSTEP_{str(name).upper()}" for name in line["loc"][:1]),
+                    line["msg"].removeprefix("Value error, "),
+                ]
+            )
             for line in error.errors()
-            if line["loc"]
         )
         sys.exit("scheduler: " + "; ".join(lines))
     logs.configure(

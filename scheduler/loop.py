@@ -34,7 +34,7 @@ class ReconcileLoop:
     run_one : callable
         Runs one cycle. Its argument is True after a notification.
     cycle_seconds : float
-        Longest wait between two cycles.
+        Longest wait between two cycles. ``run_one`` may change it.
     report : callable
         Called in each iteration, as a sign of life.
     """
@@ -48,7 +48,7 @@ class ReconcileLoop:
     ) -> None:
         self._report = report
         self._run_one = run_one
-        self._cycle_seconds = cycle_seconds
+        self.cycle_seconds = cycle_seconds
         # Not a Condition: a signal's handler may put something here, whatever lock the thread it
         # interrupted holds.
         self._inbox: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -86,8 +86,8 @@ class ReconcileLoop:
         while not self._stopping:
             self._report()
             again = self._cycle(woken)
-            time.sleep(min(BREATH_SECONDS, self._cycle_seconds))
-            woken = self._drain(0.0 if again else self._cycle_seconds)
+            time.sleep(min(BREATH_SECONDS, self.cycle_seconds))
+            woken = self._drain(0.0 if again else self.cycle_seconds)
 
     def _cycle(self, woken: bool) -> bool:
         try:

@@ -4,7 +4,9 @@
    return. After a long time without any cycle the service itself was away: extend every node's
    lease before step 2. A backup that was restored does the same, and no job is placed before every
    fence of the time before has passed: an older database lacks attempts that still run. A database
-   clock that was set back delays nothing beyond the usual waits.
+   clock that was set back delays nothing beyond the usual waits. The first cycle of a process, and
+   the first after a restore, stores this scheduler's timings for all programs; the others follow
+   the stored ones (``storage.control.agreed_timings``).
 2. End attempts whose leases expired. Their jobs are queued again, or end according to their retry
    budget. End gangs of which an assignment lost the others without a known cause.
 3. Quarantine nodes that fail several jobs for reasons of their own.
@@ -41,7 +43,7 @@ from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.timings import Timings
 from lockstep.scheduler.cycle import Cycle, log
 from lockstep.scheduler.report import CycleReport
-from lockstep.storage.control import scheduler_lease, scheduling
+from lockstep.storage.control import agreed_timings, scheduler_lease, scheduling
 from lockstep.storage.db.database import Database
 
 HOLD_SECONDS: Final = 10.0
@@ -60,6 +62,7 @@ def run_cycle(
     renumber: bool = True,
     expires: bool = True,
     unreadable: dict[str, str] | None = None,
+    stores: bool = False,
     stopping: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
 ) -> CycleReport:
@@ -70,6 +73,7 @@ def run_cycle(
     database : Database
     notifier : Notifier
     timings : Timings
+        Of this scheduler's last cycle, or of its settings.
     owner : str
         Unique name of this scheduler.
     woken : bool
@@ -85,6 +89,8 @@ def run_cycle(
         Jobs whose spec this version cannot read, by id, with the reason. A cache across cycles: a
         spec never changes, and parsing all of them in each cycle would be slow. These jobs take no
         devices from others.
+    stores : bool
+        True to store ``timings`` for all programs; False to follow the stored ones.
     stopping : callable
         Polled between two units of work; True ends the cycle early.
     clock : callable
@@ -99,6 +105,9 @@ def run_cycle(
         lease = scheduler_lease.take(session, owner, ttl_seconds=HOLD_SECONDS)
         if lease is None and woken:
             scheduler_lease.mark_dirty(session)
+        restored = lease is not None and scheduler_lease.was_restored(session)
+        if lease is not None:
+            timings = _agreed(session, timings, stores=stores or restored)
         if lease is not None and scheduler_lease.was_set_back(session):
             brought = scheduling.bring_back(session, timings)
             log.warning(
@@ -106,7 +115,6 @@ def run_cycle(
                 rows=brought,
             )
         spared = 0
-        restored = lease is not None and scheduler_lease.was_restored(session)
         if lease is not None and (
             restored or scheduler_lease.gap_seconds(session) > timings.outage_seconds
         ):
@@ -126,13 +134,29 @@ def run_cycle(
         ends_at=clock() + WORK_SECONDS,
         clock=clock,
     )
-    one.report = CycleReport(held=True, spared=spared)
+    one.report = CycleReport(held=True, timings=timings, spared=spared)
     try:
         one.run()
     finally:
         with database.jobs() as session:
             one.report.again |= scheduler_lease.give_back(session, owner, lease)
     return one.report
+
+
+def _agreed(session: Session, timings: Timings, *, stores: bool) -> Timings:
+    """Return the timings of this cycle, after storing them if this scheduler decides them."""
+    stored = agreed_timings.read(session, timings)
+    if not stores:
+        if stored != timings:
+            log.warning(
+                "another scheduler has changed the timings: this one follows",
+                **stored.changes(timings),
+            )
+        return stored
+    if stored != timings:
+        log.warning("the timings of all programs change", **timings.changes(stored))
+    agreed_timings.store(session, timings)
+    return timings
 
 
 def _warn_of_outage(timings: Timings, spared: int, *, restored: bool) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from lockstep.domain.life.timings import Timings
+
 
 @dataclass
 class CycleReport:
@@ -14,6 +16,8 @@ class CycleReport:
 
     held: bool = False
     """False when another scheduler has the lease."""
+    timings: Timings | None = None
+    """Timings of the cycle; None without the lease."""
     again: bool = False
     """True if the next cycle should follow at once."""
     spared: int = 0

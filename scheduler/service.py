@@ -65,7 +65,7 @@ def run(settings: SchedulerSettings) -> None:
     """
     # One process may die and another get its pid: the rest makes the name its own.
     owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-    timings = settings.timings
+    timings, stored = settings.timings, False
     database = Database(settings.database_url, settings.series_url)
     schema.require_once_up(
         database, lambda why: log.warning("the schema version cannot be checked yet", error=why)
@@ -75,7 +75,8 @@ def run(settings: SchedulerSettings) -> None:
     renumber, expires = _Every(RENUMBER_SECONDS), _Every(EXPIRES_SECONDS)
 
     def run_one(woken: bool) -> CycleReport:
-        return run_cycle(
+        nonlocal timings, stored
+        report = run_cycle(
             database,
             publisher,
             timings,
@@ -84,8 +85,13 @@ def run(settings: SchedulerSettings) -> None:
             renumber=renumber.due(),
             expires=expires.due(),
             unreadable=unreadable,
+            stores=not stored,
             stopping=lambda: loop.stopping,
         )
+        if report.timings is not None:
+            timings, stored = report.timings, True
+            loop.cycle_seconds = timings.cycle_seconds
+        return report
 
     watchdog = Watchdog("reconcile loop")
     loop = ReconcileLoop(run_one, cycle_seconds=timings.cycle_seconds, report=watchdog.report)

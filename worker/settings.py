@@ -32,17 +32,14 @@ class AgentSettings(StorageSettings, BrokerSettings):
     """``LOCKSTEP_…`` of one node agent."""
 
     node_name: str = Field(default_factory=lambda: node_name_of(socket.gethostname()))
-    """Names this node in the database and its queue.
-
-    Two agents of one name must not run at once.
-    """
+    """Unique name of this node; by default the host's name."""
     node_dir: Path
     """Absolute folder that holds one folder per attempt; on a disk with room for checkpoints."""
     node_address: Annotated[str, Field(min_length=1, max_length=255)] | None = None
-    """Address or name at which the ranks of other nodes reach this one; empty takes the address
-    from which this node reaches the job database (``worker.agent.addresses``)."""
+    """Address of this node for others (docs/several_nodes.md); by default the address from which it
+    reaches the job database."""
     cpu_slots: Annotated[int, Field(ge=0, le=1_024)] | None = None
-    """Devices of a node without GPUs; empty takes the number of cores, at least 2."""
+    """Devices of a node without GPUs; by default the cores, at least 2."""
     timings_scale: Annotated[float, Field(gt=0)] = 1.0
     """Multiplies every wait of ``domain.life.timings``; tests use values below 1."""
     stop_jobs_on_exit: bool = False
@@ -56,6 +53,7 @@ class AgentSettings(StorageSettings, BrokerSettings):
     """Number of ended attempts' folders that are kept for inspection, the newest ones. Their
     results are in the database and the store."""
     log_format: Literal["console", "json"] = "console"
+    """Log lines for people, or one JSON object per line."""
 
     @field_validator("node_name")
     @classmethod

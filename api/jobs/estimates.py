@@ -19,7 +19,7 @@ from lockstep.api.jobs.views import seconds_left
 from lockstep.domain.errors import LockstepError
 from lockstep.domain.placement.forecast import Release, starts
 from lockstep.domain.training.plan import BatchPlan
-from lockstep.storage.control import scheduling
+from lockstep.storage.control import agreed_timings, scheduling
 from lockstep.storage.db.clock import now
 from lockstep.storage.db.database import Database
 from lockstep.storage.series import series
@@ -35,17 +35,12 @@ class Estimates:
     Parameters
     ----------
     database : Database
-    lease_seconds : float
-        A node without a heartbeat for longer than this is left out.
     clock : callable
         Monotonic seconds.
     """
 
-    def __init__(
-        self, database: Database, lease_seconds: float, clock: Callable[[], float] = time.monotonic
-    ):
+    def __init__(self, database: Database, clock: Callable[[], float] = time.monotonic):
         self._database = database
-        self._lease_seconds = lease_seconds
         self._clock = clock
         self._lock = threading.Lock()
         self._made_at: float | None = None
@@ -67,7 +62,8 @@ class Estimates:
             queue = scheduling.queue(session)
             if not queue:
                 return {}
-            cluster = scheduling.cluster(session, lease_seconds=self._lease_seconds)
+            lease_seconds = agreed_timings.read(session).lease_seconds
+            cluster = scheduling.cluster(session, lease_seconds=lease_seconds)
             at = now(session)
         expected = starts(
             (job.request() for job in queue), cluster, releases(self._database, at=at), now=at

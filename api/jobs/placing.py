@@ -24,7 +24,7 @@ from lockstep.domain.spec.reading import invalid, read_spec
 from lockstep.domain.training.plan import plan_of
 from lockstep.domain.views import PlanView, QueuePlace, RetriesView
 from lockstep.storage.attempts import nodes
-from lockstep.storage.control import scheduling
+from lockstep.storage.control import agreed_timings, scheduling
 from lockstep.storage.db.clock import now
 from lockstep.storage.db.database import Database
 
@@ -37,7 +37,6 @@ def plan(
     uploads: Uploads,
     document: object,
     *,
-    lease_seconds: float,
     forecasts: Forecasts,
 ) -> PlanView:
     """Check a document like a submit, and return its plan and placement.
@@ -52,6 +51,7 @@ def plan(
     with database.read_jobs() as session:
         largest = nodes.largest_ever(session)
         queue = scheduling.queue(session)
+        lease_seconds = agreed_timings.read(session).lease_seconds
         cluster = scheduling.cluster(session, lease_seconds=lease_seconds)
         at = now(session)
     errors = (*check_capacity(spec, largest), *missing)

@@ -30,6 +30,7 @@ from lockstep.domain import limits
 from lockstep.domain.life.lifecycle import AssignmentState, JobState
 from lockstep.domain.views import JobPage, JobView, Page, PlanView
 from lockstep.storage.attempts import attempts, nodes
+from lockstep.storage.control import agreed_timings
 from lockstep.storage.db.tables import JobRow
 from lockstep.storage.jobs import change_feed, jobs, listing, removal
 
@@ -208,7 +209,6 @@ def plan(body: Document, app_state: AppStateDep) -> PlanView:
         app_state.database,
         app_state.uploads,
         body.document,
-        lease_seconds=app_state.lease_seconds,
         forecasts=app_state.forecasts,
     )
 
@@ -348,7 +348,7 @@ def cancel(
             jobs.find(session, reference).id,
             actor,
             now=now,
-            least_seconds=app_state.stop_grace_seconds,
+            least_seconds=agreed_timings.read(session).stop_grace_seconds,
         )
         newest = attempts.newest(session, [job.id]).get(job.id)
         parts = newest.assignments if newest is not None else []

@@ -18,6 +18,7 @@ from lockstep.broker.messages import WakeScheduler
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.views import NodeView, Page
 from lockstep.storage.attempts import nodes
+from lockstep.storage.control import agreed_timings
 from lockstep.storage.db.clock import now
 
 router = APIRouter(prefix="/v1/nodes", tags=["nodes"], dependencies=guarded)
@@ -40,14 +41,13 @@ def list_nodes(
 ) -> Page[NodeView] | Response:
     with app_state.database.read_jobs() as session:
         marks, at = nodes.marks(session), now(session)
-        tag = tags.of_nodes(marks, now=at, lease_seconds=app_state.lease_seconds)
+        lease_seconds = agreed_timings.read(session).lease_seconds
+        tag = tags.of_nodes(marks, now=at, lease_seconds=lease_seconds)
         if (same := conditional.unchanged(request, tag)) is not None:
             return same
         rows = nodes.all_nodes(session)
     conditional.mark(response, tag)
-    return Page(
-        items=[node_view(row, now=at, lease_seconds=app_state.lease_seconds) for row in rows]
-    )
+    return Page(items=[node_view(row, now=at, lease_seconds=lease_seconds) for row in rows])
 
 
 @router.post(
@@ -63,8 +63,9 @@ def drain(name: NodeName, app_state: AppStateDep, actor: Actor) -> NodeView:
         ):  # PostgreSQL rejects text with a NUL
             raise _unknown(name)
         row, at = nodes.get(session, name), now(session)
+        lease_seconds = agreed_timings.read(session).lease_seconds
     log.info("a node is drained", node=name, actor=actor)
-    return node_view(row, now=at, lease_seconds=app_state.lease_seconds)
+    return node_view(row, now=at, lease_seconds=lease_seconds)
 
 
 @router.post(
@@ -78,9 +79,10 @@ def resume(name: NodeName, app_state: AppStateDep, actor: Actor) -> NodeView:
         if "\0" in name or not nodes.resume(session, name):  # PostgreSQL rejects text with a NUL
             raise _unknown(name)
         row, at = nodes.get(session, name), now(session)
+        lease_seconds = agreed_timings.read(session).lease_seconds
     log.info("a node is resumed", node=name, actor=actor)
     app_state.notifier.publish(WakeScheduler())
-    return node_view(row, now=at, lease_seconds=app_state.lease_seconds)
+    return node_view(row, now=at, lease_seconds=lease_seconds)
 
 
 def _unknown(name: str) -> LockstepError:

@@ -32,12 +32,14 @@ def default_series_url(database_url: str) -> str:
 class StorageSettings(BaseSettings):
     """``LOCKSTEP_DATABASE_URL``, ``LOCKSTEP_SERIES_URL`` and ``LOCKSTEP_STORE``."""
 
-    model_config = SettingsConfigDict(env_prefix="LOCKSTEP_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix="LOCKSTEP_", frozen=True, extra="ignore", use_attribute_docstrings=True
+    )
 
     database_url: str
     """``sqlite:////absolute/jobs.db`` or ``postgresql+psycopg://user:password@host/name``."""
     series_url: str = ""
-    """Empty takes :func:`default_series_url`."""
+    """By default ``series.db`` beside the SQLite file, or the same database."""
     store: str
     """An absolute folder, or an fsspec URL such as ``s3://bucket/prefix``."""
 

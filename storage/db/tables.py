@@ -388,3 +388,5 @@ class SchedulerLeaseRow(JobsBase):
     restored names another one. NULL after a migration."""
     restored_at: Mapped[float | None]
     """Time at which a cycle found a restored backup."""
+    timings: Mapped[Json | None]
+    """``domain.life.timings.Timings`` of all programs; NULL until a scheduler stores its own."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fastapi import FastAPI
 from sqlalchemy import event, update
 
 from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.life.timings import Timings
 from lockstep.storage.attempts import attempts, checkpoints, nodes
 from lockstep.storage.attempts.attempts import Claim
+from lockstep.storage.control import agreed_timings
 from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.tables import NodeRow
 from lockstep.storage.jobs import jobs
@@ -178,14 +178,14 @@ def test_where_nothing_happens_every_poll_is_answered_without_a_body(unchanged_a
 def test_a_node_that_is_lost_by_time_alone_changes_the_list(unchanged_api: Api) -> None:
     api = unchanged_api
     api.register("quiet")
-    app = api.http.app
-    assert isinstance(app, FastAPI)
-    parts, tag = app.state.parts, api.http.get("/v1/nodes").headers["etag"]
-    app.state.parts = dataclasses.replace(parts, lease_seconds=1e-6)
+    tag = api.http.get("/v1/nodes").headers["etag"]
+    with api.database.jobs() as session:
+        agreed_timings.store(session, Timings().scaled(1e-8))
     try:
         again = api.http.get("/v1/nodes", headers={"If-None-Match": tag})
     finally:
-        app.state.parts = parts
+        with api.database.jobs() as session:
+            agreed_timings.store(session, Timings())
     assert again.status_code == 200
     assert {node["state"] for node in again.json()["items"]} == {"lost"}
 

@@ -44,8 +44,7 @@ def readiness(
         mismatch=lambda: differs,
         store_trouble=lambda: trouble,
         broker_answers=lambda: broker,
-        cycle_seconds=lambda: cycle_seconds,
-        outage_seconds=30.0,
+        cycle_seconds=lambda: (cycle_seconds, 30.0),
         clock=lambda: now[0],
     )
 

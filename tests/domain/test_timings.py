@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+import re
+from dataclasses import asdict, fields, replace
 from itertools import pairwise
 
 import pytest
@@ -37,6 +38,36 @@ def test_the_defaults_are_the_designs() -> None:
 def test_an_order_in_which_two_attempts_could_run_is_refused(change: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="two attempts of one job could run at the same time"):
         replace(Timings(), **change)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"fence_seconds": 61.0},
+            "fence_seconds must be less than lease_seconds, got 61 and 60: otherwise two attempts "
+            "of one job could run at the same time; lower LOCKSTEP_FENCE_SECONDS or raise "
+            "LOCKSTEP_LEASE_SECONDS",
+        ),
+        (
+            {"heartbeat_seconds": 25.0},
+            "2 × heartbeat_seconds must be less than fence_seconds, got 2 × 25 and 50",
+        ),
+        ({"cycle_seconds": 30.0}, "no lease would ever be declared expired"),
+        ({"outage_seconds": 60.0}, "an outage of the service could expire all leases"),
+    ],
+)
+def test_a_wrong_order_is_refused_with_both_values_and_their_settings(
+    change: dict[str, float], message: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        replace(Timings(), **change)
+
+
+def test_stored_timings_of_another_version_may_lack_waits_and_have_others() -> None:
+    stored = {**asdict(Timings()), "heartbeat_seconds": 3.0, "of_a_newer_version_seconds": 1.0}
+    del stored["sample_seconds"]
+    assert Timings.of(stored) == Timings(heartbeat_seconds=3.0)
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Timings)])

@@ -209,6 +209,7 @@ class Scheduler:
         *,
         timings_scale: float,
         number: int,
+        **settings: str,
     ) -> None:
         self.log = folder / f"scheduler-{number}.log"
         environment = {
@@ -219,6 +220,7 @@ class Scheduler:
             "LOCKSTEP_STORE": str(folder / "store"),
             "LOCKSTEP_TIMINGS_SCALE": str(timings_scale),
             "LOCKSTEP_LOG_FORMAT": "json",
+            **settings,
         }
         with self.log.open("wb") as out:
             self.process = subprocess.Popen(

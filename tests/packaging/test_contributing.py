@@ -96,9 +96,9 @@ KINDS: dict[str, Kind] = {
         r"\b(rate_limit_requests|cpu_slots|LOCKSTEP_RATE_LIMIT_REQUESTS|LOCKSTEP_CPU_SLOTS)\b",
         {
             "docs/http.md": "has the limit in its table",
-            "docs/programs.py": "words a meaning for the page",
         },
     ),
+    "A timing": Kind(r"\btogether_seconds\b|LOCKSTEP_TOGETHER_SECONDS"),
 }
 
 
