@@ -36,11 +36,11 @@ class BackgroundService(Protocol):
     def start(self) -> None:
         """Begin, in a thread of its own."""
 
-    def ask_stop(self) -> None:
+    def request_stop(self) -> None:
         """Begin to end. Called from a signal handler: sets a flag, takes no lock."""
 
     def join(self) -> None:
-        """Wait until it has ended. Called once, after ``ask_stop``."""
+        """Wait until it has ended. Called once, after ``request_stop``."""
 
     def runs(self) -> bool:
         """Return whether its thread is alive."""
@@ -83,7 +83,7 @@ def consume(
 
         def stop(self, _parent: Any) -> None:
             watchdog.let_end()
-            supervisor.ask_stop()
+            supervisor.request_stop()
             supervisor.join()
 
     app.steps["worker"].add(ServiceStep)
@@ -104,7 +104,7 @@ def consume(
 
     def end(_signal: int, _frame: FrameType | None) -> None:
         watchdog.let_end()
-        supervisor.ask_stop()
+        supervisor.request_stop()
         state.should_stop = os.EX_OK
         threading.Thread(target=exit_late, args=(time.monotonic(),), daemon=True).start()
 

@@ -109,10 +109,10 @@ def command(server: Path, *, socket: Path, folder: Path) -> list[str]:
 
 def _version(server: str) -> tuple[int, ...]:
     try:
-        said = subprocess.run(
+        output = subprocess.run(
             [server, "--version"], capture_output=True, text=True, timeout=10, check=True
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return ()
-    found = re.search(r"\bv=(\d+)\.(\d+)", said)
+    found = re.search(r"\bv=(\d+)\.(\d+)", output)
     return tuple(map(int, found.groups())) if found else ()

@@ -60,10 +60,10 @@ class ReconcileLoop:
         self._thread.start()
 
     def notify(self) -> None:
-        """Make a pass now. Never blocks."""
+        """Run a cycle now. Never blocks."""
         self._inbox.put(None)
 
-    def ask_stop(self) -> None:
+    def request_stop(self) -> None:
         """End after the piece of work that is being done. Safe in a signal's handler."""
         self._stopping = True
         self._inbox.put(None)

@@ -61,12 +61,12 @@ def decide(parts: Sequence[GangMember]) -> Outcome | None:
     parts : sequence of GangMember
         All of them, at least one of which has ended with an outcome.
     """
-    told = [
+    ended = [
         (part.ended_at, part.node_rank, part.outcome)
         for part in parts
         if part.ended_at is not None and part.outcome
     ]
-    by_time = [outcome for _at, _rank, outcome in sorted(told, key=lambda one: one[:2])]
+    by_time = [outcome for _at, _rank, outcome in sorted(ended, key=lambda one: one[:2])]
     causes = [outcome for outcome in by_time if is_cause(outcome)]
     if causes:
         return causes[0]
@@ -77,6 +77,6 @@ def decide(parts: Sequence[GangMember]) -> Outcome | None:
     lesser = stops or list(filter(is_consequence, by_time))
     if lesser:
         return lesser[0]
-    _at, _rank, outcome = min(told, key=lambda one: one[1])
+    _at, _rank, outcome = min(ended, key=lambda one: one[1])
     message = outcome.message if len(parts) == 1 else f"all ranks on {len(parts)} nodes succeeded"
     return outcome.model_copy(update={"message": message})

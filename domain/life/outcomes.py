@@ -277,7 +277,7 @@ def with_advice_of_cause(outcome: Outcome) -> Outcome:
     """
     if outcome.reason is not Reason.USER_ERROR or outcome.advice != RULES[Reason.USER_ERROR].advice:
         return outcome
-    told = "\n".join(filter(None, (outcome.exception, outcome.traceback, outcome.log_excerpt)))
-    if _DEVICE_MEMORY.search(told) is None:
+    output = "\n".join(filter(None, (outcome.exception, outcome.traceback, outcome.log_excerpt)))
+    if _DEVICE_MEMORY.search(output) is None:
         return outcome
     return outcome.model_copy(update={"advice": DEVICE_MEMORY_ADVICE})

@@ -57,12 +57,12 @@ def to_quarantine(failures: Sequence[NodeFailure], *, together_seconds: float) -
     for node in sorted({failure.node for failure in failures}):
         own = _own(node, failures, together_seconds)
         if len(own) >= JOBS_MAX:
-            told = ", ".join(
+            shown = ", ".join(
                 f"{failure.reason} (job {failure.job_id})" for failure in own[:SHOWN_MAX]
             )
             found[node] = (
                 f"it failed {len(own)} jobs for reasons of the node, with no success in between: "
-                f"{told}"
+                f"{shown}"
             )
     return found
 

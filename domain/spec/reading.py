@@ -187,8 +187,8 @@ def value_at(document: object, location: Location) -> object:
 
 # Words.
 
-_Say = Callable[[Mapping[str, Any]], tuple[str, str]]
-_EXPECTED: Final[dict[str, _Say]] = {
+_Explanation = Callable[[Mapping[str, Any]], tuple[str, str]]
+_EXPECTED: Final[dict[str, _Explanation]] = {
     "missing": lambda _: ("is required", "add it to the spec"),
     "invalid_key": lambda _: ("expected a text as the field's name", "put it in quotes"),
     "int_type": lambda _: ("expected a whole number", "write it as a number, such as 8"),
@@ -247,9 +247,9 @@ _EXPECTED: Final[dict[str, _Say]] = {
 def _explain(line: Any, model: type[BaseModel], location: Location) -> tuple[str, str]:
     """Return the expectation and the next step for one line of :func:`_flat`."""
     context, kind = line["ctx"], line["type"]
-    say = _EXPECTED.get(kind)
-    if say is not None:
-        return say(context)
+    explain = _EXPECTED.get(kind)
+    if explain is not None:
+        return explain(context)
     if kind == "extra_forbidden":
         return _no_such_field(location[len(line["base"]) :], model)
     if kind == "at_field":

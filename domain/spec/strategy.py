@@ -57,8 +57,8 @@ class Strategy(Section):
     def _fields_fit_the_name(self) -> Self:
         for field, described in type(self).model_fields.items():
             names, value = names_with(field), getattr(self, field)
-            asked = value is not False and value != described.default
-            if names and asked and self.name not in names:
+            requested = value is not False and value != described.default
+            if names and requested and self.name not in names:
                 raise at_field(
                     (field,),
                     f"is a setting of {' and '.join(names)}, and name is {self.name}",

@@ -40,17 +40,17 @@ def table(done: Verification) -> list[tuple[str, ...]]:
 
 def sentences(done: Verification) -> list[str]:
     """The verdict; of a difference also its first step and the warnings that may explain it."""
-    told = [f"{row.run.name}: refused: {row.result.refusal}" for row in done.refused]
-    told += [_beyond(row, first) for row, first in done.above]
+    lines = [f"{row.run.name}: refused: {row.result.refusal}" for row in done.refused]
+    lines += [_beyond(row, first) for row, first in done.above]
     if done.announced and done.reference:
-        told.append(
+        lines.append(
             f"not judged: with {done.announced} other layouts give other numbers, as announced"
         )
     elif agrees(done):
-        told.append(f"all runs agree over {done.steps} steps, within the tolerance")
+        lines.append(f"all runs agree over {done.steps} steps, within the tolerance")
     elif done.above:
-        told += [f"warning of the run: {warning}" for warning in done.warnings]
-    return told
+        lines += [f"warning of the run: {warning}" for warning in done.warnings]
+    return lines
 
 
 def document(done: Verification) -> dict[str, Any]:

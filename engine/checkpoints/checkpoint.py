@@ -206,12 +206,12 @@ def complete(parent: Path) -> Iterator[Path]:
 def measured_of(folder: Path) -> CheckpointMetric | None:
     """Return the metric in a checkpoint's manifest; None if there is none or it cannot be read."""
     try:
-        said = read_manifest((folder / MANIFEST).read_bytes()).metric
+        metric = read_manifest((folder / MANIFEST).read_bytes()).metric
     except (OSError, ManifestError):
         return None
-    if said is None:
+    if metric is None:
         return None
-    return CheckpointMetric(said.name, None if said.value is None else from_json(said.value))
+    return CheckpointMetric(metric.name, None if metric.value is None else from_json(metric.value))
 
 
 def verify(folder: Path) -> int:

@@ -40,12 +40,12 @@ from lockstep.engine.runtime.device import is_accelerator, module_of
 from lockstep.engine.runtime.errors import EngineError, reason_of
 from lockstep.engine.runtime.spool import FULL
 
-_WAIT_TOLD_SECONDS: Final = 1.0
+_WAIT_WARNED_SECONDS: Final = 1.0
 """A save that had to wait longer for the one before it is worth a warning."""
 FULL_DISK_SECONDS: Final = 120.0
 """A checkpoint waits so long for space on a full disk before the attempt fails. Without the wait a
 disk that is full for a moment would cost every step since the checkpoint before."""
-_FULL_LOOK_SECONDS: Final = 1.0
+_FULL_POLL_SECONDS: Final = 1.0
 ABANDON_SECONDS: Final = 2.0
 """Time that a failing rank grants to an unfinished checkpoint: the whole gang must be gone within
 five seconds."""
@@ -194,7 +194,7 @@ class Saver:
         self._copies = HostCopy(device)
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
-        self._told_of_waiting = False
+        self._warned_of_waiting = False
         self.newest: SavedCheckpoint | None = None
         """The newest durable one."""
         self.newest_step: int | None = None
@@ -296,8 +296,8 @@ class Saver:
         started = time.monotonic()
         self.finish()
         waited = time.monotonic() - started
-        if waited > _WAIT_TOLD_SECONDS and not self._told_of_waiting:
-            self._told_of_waiting = True
+        if waited > _WAIT_WARNED_SECONDS and not self._warned_of_waiting:
+            self._warned_of_waiting = True
             self._warn(
                 f"the checkpoint of step {step} waited {waited:.1f} s for the previous one: "
                 "checkpoints are due faster than the disk can write them; raise "
@@ -363,7 +363,7 @@ class Saver:
         """Wait until a checkpoint as large as the last one fits; False if the time is over."""
         needed = self.newest.size_bytes if self.newest is not None else 0
         while time.monotonic() < deadline:
-            time.sleep(_FULL_LOOK_SECONDS)
+            time.sleep(_FULL_POLL_SECONDS)
             folder = self._parent if self._parent.exists() else self._parent.parent
             if shutil.disk_usage(folder).free > needed:
                 return True

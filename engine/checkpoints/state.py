@@ -78,7 +78,7 @@ class TrainingState:
         Of the training dataset.
     samples : mapping
         Fingerprints of some samples (``engine.data.fingerprint.samples_of``).
-    look_again : callable
+    read_again : callable
         Computes the fingerprints of the same samples once more.
     precision : Precision
     spec : JobSpec, optional
@@ -97,14 +97,14 @@ class TrainingState:
         *,
         size: int,
         samples: Samples,
-        look_again: Callable[[], Samples],
+        read_again: Callable[[], Samples],
         precision: Precision,
         spec: JobSpec | None = None,
         export_files: Callable[[Path], None] = lambda _: None,
     ):
         self._folder, self._ranks, self._telemetry = folder, ranks, telemetry
         self._train, self._plan, self._spec = train, plan, spec
-        self._samples, self._look_again, self._precision = samples, look_again, precision
+        self._samples, self._read_again, self._precision = samples, read_again, precision
         self._export_files = export_files
         self._identity = {"batch_size": plan.batch_size, "seed": train.seed, "samples": size}
         self._layout = {
@@ -117,7 +117,7 @@ class TrainingState:
             "machine": platform.machine(),
         }
         self._final_step: int | None = None
-        self._told_of_metric = False
+        self._warned_of_metric = False
         self._resumed: CheckpointMetric | None = None
         self._resumed_step, self._resumed_from = -1, ""
         self._state_bytes: int | None = None
@@ -128,7 +128,7 @@ class TrainingState:
                 keep_last=train.checkpoint.keep_last,
                 device=ranks.device,
                 background=train.checkpoint.background,
-                durable=self._tell,
+                durable=self._announce,
                 warn=telemetry.warn,
             )
 
@@ -254,7 +254,7 @@ class TrainingState:
         with contextlib.suppress(OSError):  # A full disk must not end a run that needs no disk now.
             write_atomically(self._folder / attempt.SAVE_TIME, save.model_dump_json())
 
-    def _tell(self, saved: SavedCheckpoint) -> None:
+    def _announce(self, saved: SavedCheckpoint) -> None:
         self._report(SaveTime(seconds=saved.seconds, measured=True))
         measured = {} if saved.measured is None else {"metric": saved.measured.document()}
         self._telemetry.event(
@@ -277,8 +277,8 @@ class TrainingState:
         value = values.get(name)
         # An evaluation that is not due now may still come; any other number would be here.
         expected = not name.startswith(_EVAL) or any(key.startswith(_EVAL) for key in values)
-        if value is None and expected and values and not self._told_of_metric:
-            self._told_of_metric = True
+        if value is None and expected and values and not self._warned_of_metric:
+            self._warned_of_metric = True
             there = ", ".join(sorted(values))
             self._telemetry.warn(
                 f"keep_best: step {step} has no {name}, so its checkpoint cannot be the best; its "
@@ -429,7 +429,7 @@ class TrainingState:
 
     def _other_samples(self, there: Samples) -> list[str]:
         wrong = fingerprint.other_samples(there, self._samples)
-        if wrong and fingerprint.other_samples(self._look_again(), self._samples):
+        if wrong and fingerprint.other_samples(self._read_again(), self._samples):
             self._telemetry.warn(
                 "a sample of the dataset differs each time it is fetched: the dataset cannot be "
                 "compared with the checkpoint's, and the run is not repeatable"

@@ -152,7 +152,7 @@ def dataset_of(task: Task, split: str, *, seed: int) -> tuple[Dataset[Any], int]
 
 
 def require_same_data(
-    ranks: Ranks, sizes: dict[str, int], samples: Samples, look_again: Callable[[], Samples]
+    ranks: Ranks, sizes: dict[str, int], samples: Samples, read_again: Callable[[], Samples]
 ) -> None:
     """Raise unless every rank has the whole dataset, and the same one. All ranks must call this.
 
@@ -164,7 +164,7 @@ def require_same_data(
     samples : mapping
         Fingerprints of some samples of the training dataset on this rank
         (``engine.data.fingerprint.samples_of``).
-    look_again : callable
+    read_again : callable
         Computes them once more: samples that differ each time prove nothing.
 
     Raises
@@ -185,7 +185,7 @@ def require_same_data(
             break
     else:
         others = other_samples(first_samples, samples)
-        if others and not other_samples(look_again(), samples):
+        if others and not other_samples(read_again(), samples):
             wrong = (
                 f"dataset('train') on rank {ranks.rank} differs from that of rank 0: {others[0]}"
             )

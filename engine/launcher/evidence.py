@@ -74,7 +74,7 @@ class Evidence(NamedTuple):
     """Seconds since the epoch."""
 
     @property
-    def tells(self) -> bool:
+    def explains(self) -> bool:
         """True if the rank left any evidence."""
         return self.reason is not None or self.exception is not None
 
@@ -96,14 +96,14 @@ def disagreement(exception: str | None) -> str | None:
     sides = _SIDE.findall(exception or "")
     if len(sides) != 2:
         return None
-    told = []
+    sides_in_words = []
     for rank, number, operation, rest in sorted(sides):
         shape = _SHAPE.search(rest)
-        told.append(
+        sides_in_words.append(
             f"rank {rank} entered {operation}{f' of {shape[1].strip()}' if shape else ''} as "
             f"collective {number}"
         )
-    return "the ranks disagree: " + ", ".join(told)
+    return "the ranks disagree: " + ", ".join(sides_in_words)
 
 
 def error_file(folder: Path, rank: int) -> Path:

@@ -71,8 +71,8 @@ def decide(
     )
     if outcome.reason is Reason.SUCCEEDED or outcome.rank is None:
         return outcome
-    told = outcome.model_copy(update={"log_excerpt": (last_lines or {}).get(outcome.rank)})
-    return with_advice_of_cause(told)
+    shown = outcome.model_copy(update={"log_excerpt": (last_lines or {}).get(outcome.rank)})
+    return with_advice_of_cause(shown)
 
 
 def _decide(
@@ -122,18 +122,18 @@ def _of_first_failure(
     if first.exit.early:
         return _left_early(first.exit.rank, common)
     left = next((exit_ for exit_ in facts.exits if exit_.code == 0 and not exit_.torn_down), None)
-    if first.signal == signal.SIGABRT and not first.found.tells:
+    if first.signal == signal.SIGABRT and not first.found.explains:
         # C++ prints this about a thread that still runs at exit; for a Python program, only during
         # its shutdown.
-        said = first.found.traceback or ""
-        if left is not None or "terminate called without an active exception" in said:
+        traceback = first.found.traceback or ""
+        if left is not None or "terminate called without an active exception" in traceback:
             return _aborted_at_the_end(first, common)
     if first.lost_peer and left is not None:
         message = (
             f"rank {left.rank} exited with code 0 before the others had finished, so rank "
             f"{first.exit.rank} failed"
         )
-        details = {"rank": left.rank, "exit_code": 0, **_told(first.found), **common}
+        details = {"rank": left.rank, "exit_code": 0, **_evidence_fields(first.found), **common}
         return Outcome.of(Reason.USER_ERROR, message, **details)
     return _failed(first, assignment, memory_kills, common)
 
@@ -204,7 +204,7 @@ def _aborted_at_the_end(first: _Failure, common: dict[str, Any]) -> Outcome:
         "rank": first.exit.rank,
         "signal": "SIGABRT",
         "advice": advice,
-        **_told(first.found),
+        **_evidence_fields(first.found),
         **common,
     }
     return Outcome.of(Reason.USER_ERROR, message, **details)
@@ -230,7 +230,7 @@ def _first_failure(
         found = evidence.get(exit_.rank, Evidence())
         lost_peer = found.blames_peer and assignment.world_size > 1
         number = signal_in(exit_.code, wrapped=assignment.spec.kind == "script")
-        silent = exit_.torn_down and number is not None and not found.tells
+        silent = exit_.torn_down and number is not None and not found.explains
         failures.append(_Failure(exit_, found, lost_peer, lost_peer or silent, number))
     return min(failures, key=lambda failure: (failure.secondary, failure.time))
 
@@ -239,12 +239,12 @@ def _failed(
     first: _Failure, assignment: AssignmentFile, memory_kills: int, common: dict[str, Any]
 ) -> Outcome:
     rank, code, found = first.exit.rank, first.exit.code, first.found
-    details = {"rank": rank, **_told(found), **common}
+    details = {"rank": rank, **_evidence_fields(found), **common}
     if common["last_step"] is None:
         details["last_step"] = found.step or None
     # If a rank raised and was still exiting when the launcher ended it, the signal is the
     # launcher's and adds no information.
-    on_its_way_out = first.exit.torn_down and found.tells
+    on_its_way_out = first.exit.torn_down and found.explains
     if code >= 0:
         details["exit_code"] = code
     if first.signal is not None and not on_its_way_out:
@@ -318,7 +318,7 @@ def _brief(found: Evidence) -> str:
     return lines[0][:500]
 
 
-def _told(found: Evidence) -> dict[str, Any]:
+def _evidence_fields(found: Evidence) -> dict[str, Any]:
     return {"exception": found.exception, "traceback": found.traceback}
 
 

@@ -80,7 +80,7 @@ def run_attempt(folder: Path, bounds: Bounds, launcher: Launcher | None = None) 
     try:
         assignment = AssignmentFile.model_validate_json((folder / attempt.ASSIGNMENT).read_bytes())
     except (OSError, ValueError) as error:
-        _leave(
+        _exit_with(
             folder,
             Outcome.of(Reason.LAUNCH_FAILED, f"{attempt.ASSIGNMENT} cannot be read: {error}"),
         )
@@ -122,7 +122,7 @@ class _Attempt:
         # password.
         self._redactor = Redactor(secrets_of({**os.environ, **assignment.spec.env}))
         self._streams = Streams(
-            self._launch_folder, self._segments, bounds, tell=self._warn, redactor=self._redactor
+            self._launch_folder, self._segments, bounds, warn=self._warn, redactor=self._redactor
         )
         self._watch = GangWatch(
             assignment,
@@ -140,7 +140,7 @@ class _Attempt:
         # Empty handlers instead of SIG_IGN: an ignored signal stays ignored after a rank's exec.
         for number in (signal.SIGHUP, signal.SIGINT):
             signal.signal(number, lambda *_: None)
-        signal.signal(signal.SIGTERM, lambda *_: self._watch.ask_to_stop())
+        signal.signal(signal.SIGTERM, lambda *_: self._watch.request_stop())
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         failed: Outcome | None = None
         try:
@@ -206,15 +206,15 @@ class _Attempt:
 
     def _warn(self, message: str) -> None:
         self._segments.log_line(f"Warning: {message}.")
-        self._tell(EngineEvent(kind="warning", time=time.time(), data={"message": message}))
+        self._add_event(EngineEvent(kind="warning", time=time.time(), data={"message": message}))
 
     def _report_silence(self, event: SilenceEvent) -> None:
         self._segments.log_line(event.data["message"])
         for rank, excerpt in event.excerpts.items():
             self._segments.log_line(excerpt, rank=rank)
-        self._tell(EngineEvent(kind=event.kind, time=time.time(), data=event.data))
+        self._add_event(EngineEvent(kind=event.kind, time=time.time(), data=event.data))
 
-    def _tell(self, event: EngineEvent) -> None:
+    def _add_event(self, event: EngineEvent) -> None:
         """Append one whole line to the spool that rank 0 writes too."""
         with (
             contextlib.suppress(OSError),
@@ -257,7 +257,7 @@ class _Attempt:
             temporaries.append(self._folder / attempt.STACKS)
         for temporary in temporaries:
             shutil.rmtree(temporary, ignore_errors=True)
-        _leave(self._folder, outcome)
+        _exit_with(self._folder, outcome)
 
     def _outcome(self, facts: Facts) -> Outcome:
         try:
@@ -318,7 +318,7 @@ def _steps(assignment: AssignmentFile, folder: Path, ranks: tuple[int, ...]) -> 
     )
 
 
-def _leave(folder: Path, outcome: Outcome) -> NoReturn:
+def _exit_with(folder: Path, outcome: Outcome) -> NoReturn:
     """Write the result and exit at once, without torch's threads and destructors."""
     write_atomically(
         folder / attempt.RESULT, ResultFile(outcome=outcome, ended_at=time.time()).model_dump_json()

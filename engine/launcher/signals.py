@@ -127,20 +127,20 @@ def signal_of_child(exception: str) -> str | None:
     return (found[1] or _SPOKEN[found[2]]) if found else None
 
 
-def fault_of(name: str, said: str) -> Fault | None:
+def fault_of(name: str, output: str) -> Fault | None:
     """Return the fault behind the signal ``name``, or None if another program sent it.
 
     Parameters
     ----------
     name : str
-    said : str
+    output : str
         The end of the rank's stderr.
     """
     if name not in _CAUSES:
         return None
     message, advice = _CAUSES[name]
-    dumped = _CRASH.search(said)
-    place = _DUMP.search(said, dumped.end()) if dumped else None
+    dumped = _CRASH.search(output)
+    place = _DUMP.search(output, dumped.end()) if dumped else None
     if place is not None:
         return Fault(
             f"{message} (at {place[1]})",

@@ -136,7 +136,7 @@ class GangWatch(threading.Thread):
             StallDetector(
                 folder,
                 train.stall,
-                look_seconds=bounds.heartbeat_seconds,
+                poll_seconds=bounds.heartbeat_seconds,
                 nodes=assignment.node_count,
             )
             if train
@@ -163,7 +163,7 @@ class GangWatch(threading.Thread):
             node=self._assignment.node_name,
             output_bytes=output_bytes,
             is_busy=DeviceUse(self._folder, device_kind=self._assignment.device_kind).is_busy,
-            look_seconds=self._bounds.heartbeat_seconds,
+            poll_seconds=self._bounds.heartbeat_seconds,
         )
 
     def begin(self, ranks: Mapping[int, RankProcess]) -> None:
@@ -172,13 +172,13 @@ class GangWatch(threading.Thread):
             self._processes = dict(ranks)
             self.facts.ranks = tuple(sorted(ranks))
 
-    def ask_to_stop(self) -> None:
+    def request_stop(self) -> None:
         """Request a stop after SIGTERM to the launcher. Safe in a signal handler."""
         self._sigterm.set()
 
     def must_not_start(self) -> bool:
         """Return whether the attempt was ended before its ranks were started."""
-        self.look()
+        self.poll()
         return self.facts.cause is not None
 
     def finish(self) -> Facts:
@@ -194,7 +194,7 @@ class GangWatch(threading.Thread):
         """Watch until :meth:`finish`."""
         while not self._over.wait(self._bounds.watch_seconds):
             try:
-                self.look()
+                self.poll()
             except Exception:  # noqa: BLE001 - unwatched, the attempt would outlive its fence
                 with contextlib.suppress(OSError):  # the disk under its own output may be full
                     traceback.print_exc()
@@ -205,17 +205,17 @@ class GangWatch(threading.Thread):
                 self._on_stuck()
                 return
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Run one round of checks. Both threads may call this."""
         with self._lock:
             now = time.monotonic()
             self._note_exits()
-            self._look_at_fence(now)
+            self._check_fence(now)
             if (
                 self.facts.running() or not self.facts.ranks
             ):  # a stop after the end of the ranks changes nothing
-                self._look_at_stop(now)
-                self._look_at_leavers(now)
+                self._check_stop(now)
+                self._check_leavers(now)
                 self._check_heartbeats(now)
             if now >= self._kill_at:
                 self._kill(now)
@@ -259,7 +259,7 @@ class GangWatch(threading.Thread):
         reading = heartbeat.read(self._folder, rank)
         return reading is None or reading.phase != "done"
 
-    def _look_at_fence(self, now: float) -> None:
+    def _check_fence(self, now: float) -> None:
         fence = read_model(self._folder / attempt.FENCE, FenceFile)
         if fence is None or self.facts.cause == "fence" or boottime() < fence.deadline_boottime:
             return
@@ -267,7 +267,7 @@ class GangWatch(threading.Thread):
         self.facts.cause = "fence"
         self._kill_at = now
 
-    def _look_at_stop(self, now: float) -> None:
+    def _check_stop(self, now: float) -> None:
         stop = self._wanted_stop()
         if stop is None:
             return
@@ -309,7 +309,7 @@ class GangWatch(threading.Thread):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._processes[rank].pid, signal.SIGTERM)
 
-    def _look_at_leavers(self, now: float) -> None:
+    def _check_leavers(self, now: float) -> None:
         if not self.facts.exits or not self.facts.running():
             return
         if self.facts.left_behind:
@@ -328,12 +328,12 @@ class GangWatch(threading.Thread):
         pids = {rank: self._processes[rank].pid for rank in self.facts.running()}
         if self.facts.cause is not None or not pids:
             return
-        if self._silence is not None and (event := self._silence.look(pids, now)) is not None:
+        if self._silence is not None and (event := self._silence.poll(pids, now)) is not None:
             self._report(event)
         if self._stalls is None or self._stragglers is None:
             return
-        stalled = self._stalls.look(pids, now)
-        for message in (self._stragglers.look(pids, now), self._stalls.warning()):
+        stalled = self._stalls.poll(pids, now)
+        for message in (self._stragglers.poll(pids, now), self._stalls.warning()):
             if message is not None:
                 self._warn(message)
         if stalled is None:

@@ -133,10 +133,10 @@ def build_step(
             items.masked, keep=made_at_first_call(None if state is None else state.get("held"))
         )
     if not (complete or found.additivity.complete or usage.conditional or state is not None):
-        looked_at = single_samples(
+        samples = single_samples(
             task, model.module, splits.train, size=splits.size, seed=train.seed
         )
-        observe(strategy.objective, looked_at, masks=gradient.masks).require_all_used()
+        observe(strategy.objective, samples, masks=gradient.masks).require_all_used()
     optimizer = Optimizer(train, task, strategy, steps=splits.length.steps)
     optimizer.require_independence()
     if state is not None:
@@ -198,7 +198,7 @@ def _training_state(inputs: RunInputs, model: Model, items: Items) -> TrainingSt
         inputs.telemetry,
         size=items.splits.size,
         samples=items.fingerprints,
-        look_again=items.read_again,
+        read_again=items.read_again,
         precision=model.precision,
         spec=inputs.spec,
         export_files=partial(inputs.task.export_files, model.module),

@@ -104,7 +104,7 @@ class StepReporter:
     def _log_line(self, report: StepReport) -> None:
         self.loss = report.loss()
         ends = report.step in {1, self._steps}
-        if not self._telemetry.says_now(always=ends or bool(report.evaluated)):
+        if not self._telemetry.line_is_due(always=ends or bool(report.evaluated)):
             return
         loss = "none (no weight)" if self.loss is None else f"{self.loss:.4f}"
         speed = report.times().get("throughput/samples_per_second", 0.0)

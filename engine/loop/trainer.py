@@ -110,7 +110,7 @@ class Trainer:
             train, plan, task, ranks, folder, self._telemetry, resumes, spec, code, order
         )
         self._account = MemoryReport(train, ranks, self._telemetry, code)
-        self._stopping = StopRequest(folder, looks=ranks.first, device=ranks.device)
+        self._stopping = StopRequest(folder, reads_file=ranks.first, device=ranks.device)
         non_finite = NonFinite(train.non_finite, self._telemetry)
         self._reporter = StepReporter(
             self._telemetry, non_finite, late=is_accelerator(ranks.device)
@@ -288,7 +288,7 @@ class Trainer:
         return RankStatus(
             Flags(
                 # Rank 0 checks and sends the flag to the others.
-                stop=self._stopping.asked(),
+                stop=self._stopping.requested(),
                 out_of_memory=accumulated.out_of_memory,
                 unreduced=not accumulated.reduced,
                 overflow=accumulated.overflow,

@@ -34,7 +34,7 @@ from lockstep.engine.runtime.flops import FlopCount, peak_flops
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.telemetry import Telemetry
 
-_LOOKS_APART: Final = 1000
+_MEASURES_APART: Final = 1000
 """Interval between two readings of the memory, as a multiple of the duration of one reading."""
 
 COUNTED_STEPS: Final = 2
@@ -57,10 +57,10 @@ class MemoryReport:
     def __init__(self, train: Train, ranks: Ranks, telemetry: Telemetry, code: Path | None):
         self._train, self._ranks, self._telemetry, self._code = train, ranks, telemetry, code
         self._prediction: PredictionProcess | None = None
-        self._asked_size: int | None = None
+        self._requested_size: int | None = None
         self.flop_count: FlopCount | None = None
         """Known once the forecast has come."""
-        self._peak = self._look_again_at = 0.0
+        self._peak = self._measure_again_at = 0.0
         self._count: TensorCount | None = None
         """Of the first steps, where their tensors are counted."""
         self._measured_bytes: int | None = None
@@ -73,7 +73,7 @@ class MemoryReport:
         telemetry.forget_peak(self._ranks.device)
         telemetry.keep_freed_memory(self._ranks.device)
         if self._ranks.first and self._code is not None and plan.micro_batch_size is not None:
-            self._asked_size = plan.micro_batch_size
+            self._requested_size = plan.micro_batch_size
             self._prediction = PredictionProcess(
                 self._train,
                 self._code,
@@ -122,10 +122,10 @@ class MemoryReport:
         tenth of it for a device: so it is asked only as often as takes a thousandth of the time.
         """
         began = time.monotonic()
-        if began >= self._look_again_at:
+        if began >= self._measure_again_at:
             self._peak = telemetry.peak_bytes(self._ranks.device)
             ended = time.monotonic()
-            self._look_again_at = ended + _LOOKS_APART * (ended - began)
+            self._measure_again_at = ended + _MEASURES_APART * (ended - began)
         return self._peak
 
     def poll(self, plan: BatchPlan) -> BatchPlan:
@@ -136,7 +136,7 @@ class MemoryReport:
         self._prediction = None
         if predicted.flops_per_sample is not None:
             self.flop_count = FlopCount(predicted.flops_per_sample, self._peak_flops())
-        if plan.micro_batch_size != self._asked_size:
+        if plan.micro_batch_size != self._requested_size:
             return plan  # Halved since it was asked.
         if predicted.memory is None:
             self._telemetry.log_line(f"memory: no forecast: {predicted.why}")

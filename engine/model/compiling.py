@@ -45,13 +45,13 @@ def explained() -> Iterator[None]:
         if reason_of(error) is Reason.OUT_OF_MEMORY or not _is_compilers(error):
             raise
         # The first line may only name the backend.
-        said = (
+        reason = (
             " ".join([line.strip() for line in str(error).splitlines() if line.strip()][:2])
             or type(error).__name__
         )
         raise EngineError(
             Reason.BAD_SPEC,
-            f"compile: true, but the model could not be compiled: {said} (needed on the node: a "
+            f"compile: true, but the model could not be compiled: {reason} (needed on the node: a "
             "C++ compiler, c++ or the one that CXX names, now "
             f"{os.environ.get('CXX') or 'unset'}, and on GPUs Triton and a C compiler); install "
             "it, fix the cause named in the message, or set compile: false",

@@ -66,17 +66,17 @@ def cause_of(trial: TrialTask, samples: list[Any], tolerance: Tolerance) -> str:
     tolerance : Tolerance
     """
     search = _Search(trial, samples, tolerance)
-    said = ""
+    first = ""
     norms = search.trial.set_to_eval(_BatchNorm)
     if norms:
-        said = (
+        first = (
             f"depends on the other samples of a micro-batch through BatchNorm ({listed(norms)}): "
             "use GroupNorm, or declare batch_dependent = True in the task"
         )
         if not search.differs(samples):
-            return said
+            return first
     cause = _dropout_cause(search) or _by_term(search)
-    return f"{said}; besides, it {cause}" if said else cause
+    return f"{first}; besides, it {cause}" if first else cause
 
 
 def _by_term(search: _Search) -> str:

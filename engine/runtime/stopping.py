@@ -34,8 +34,8 @@ from lockstep.domain.life.attempt import StopFile
 from lockstep.engine.runtime.device import is_accelerator, module_of
 
 _LOOK_SECONDS: Final = 0.2
-_LOOKS_APART_SECONDS: Final = 0.01
-"""From one look of the loop to the next: a call to the kernel in each of a thousand steps a second
+_READS_APART_SECONDS: Final = 0.01
+"""From one read of the loop to the next: a call to the kernel in each of a thousand steps a second
 would cost a hundredth."""
 _ABANDON_AFTER: Final = 0.5
 """Part of the grace. The rest is for the checkpoint and for the ranks that are left."""
@@ -48,15 +48,15 @@ class StopRequest:
     ----------
     folder : Path
         The attempt's folder.
-    looks : bool
+    reads_file : bool
         True on the rank that checks for the file.
     device : torch.device
         Device of the training state.
     """
 
-    def __init__(self, folder: Path, *, looks: bool, device: torch.device):
-        self._file, self._looks = folder / attempt.STOP, looks
-        self._asked, self._look_again_at = False, 0.0
+    def __init__(self, folder: Path, *, reads_file: bool, device: torch.device):
+        self._file, self._reads_file = folder / attempt.STOP, reads_file
+        self._requested, self._read_again_at = False, 0.0
         self._save: Callable[[], None] = lambda: None
         self._begun = False
         self._requested_grace_seconds: float | None = None
@@ -65,16 +65,16 @@ class StopRequest:
         self._whole = True
         self._over = threading.Event()
         self._device = device
-        waits = looks and is_accelerator(device)
+        waits = reads_file and is_accelerator(device)
         self._updated = module_of(device).Event() if waits else None
 
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         """True after a request by file, which only rank 0 checks, or by :meth:`request`."""
         now = time.monotonic()
-        if self._looks and not self._asked and now >= self._look_again_at:
-            self._asked = self._is_there()
-            self._look_again_at = now + _LOOKS_APART_SECONDS
-        return self._asked
+        if self._reads_file and not self._requested and now >= self._read_again_at:
+            self._requested = self._is_there()
+            self._read_again_at = now + _READS_APART_SECONDS
+        return self._requested
 
     def request(self, grace_seconds: float, *, code: int) -> bool:
         """Ask for the stop from inside this process; any rank and any thread may.
@@ -92,12 +92,12 @@ class StopRequest:
             Exit code of a process that gives up the step under way.
         """
         self._requested_grace_seconds, self._code = grace_seconds, code
-        self._asked = True
+        self._requested = True
         return self._begun
 
     def watch(self) -> None:
         """Start the thread that abandons a step after half the grace period."""
-        if self._looks:
+        if self._reads_file:
             threading.Thread(target=self._watch, name="stopping", daemon=True).start()
 
     def begin(self, save: Callable[[], None]) -> None:
@@ -136,14 +136,14 @@ class StopRequest:
 
         If the run was to stop anyway, the last completed step is saved first.
         """
-        if self._looks and self._is_there():
+        if self._reads_file and self._is_there():
             with self._lock:
                 if not self._over.is_set():
                     self._over.set()
                     self._save_alone()
 
     def _watch(self) -> None:
-        while not (self._asked or self._is_there()):
+        while not (self._requested or self._is_there()):
             if self._over.wait(_LOOK_SECONDS):
                 return
         grace_seconds = self._grace_seconds()

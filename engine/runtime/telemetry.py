@@ -54,7 +54,7 @@ class Telemetry:
     def __init__(self, folder: Path, *, writes: bool):
         self._metrics: Spool | None = None
         self._events: Spool | None = None
-        self._said_at = -_LINES_SECONDS
+        self._logged_at = -_LINES_SECONDS
         self._one_event = threading.Lock()
         """The thread that writes checkpoints reports events, too."""
         if writes:
@@ -85,12 +85,12 @@ class Telemetry:
         self.event("warning", message=message)
         self.log_line(f"warning: {message}")
 
-    def says_now(self, *, always: bool) -> bool:
+    def line_is_due(self, *, always: bool) -> bool:
         """Return whether a line about this step is due; if so, start the next interval."""
         now = time.monotonic()
-        if self._metrics is None or not (always or now - self._said_at >= _LINES_SECONDS):
+        if self._metrics is None or not (always or now - self._logged_at >= _LINES_SECONDS):
             return False
-        self._said_at = now
+        self._logged_at = now
         return True
 
     def close(self) -> None:

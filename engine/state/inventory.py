@@ -111,7 +111,7 @@ class Inventory:
         self._datasets = [each for each in datasets if each is not None and each is not task]
         self._unseen: Reasons = {}
         self._noted: Reasons = {}
-        self._told: set[str] = set()
+        self._named: set[str] = set()
         self._built: dict[str, str] = {}
 
     def remember(self) -> None:
@@ -174,14 +174,14 @@ class Inventory:
 
     def newly_unsaved(self, unsaved: Reasons) -> Reasons:
         """Return what was neither named nor added by :meth:`note` before, and take it as named."""
-        found = {name: why for name, why in unsaved.items() if name not in self._told}
-        self._told |= found.keys()
+        found = {name: why for name, why in unsaved.items() if name not in self._named}
+        self._named |= found.keys()
         return found
 
     def note(self, name: str, why: str) -> None:
         """Add something that no checkpoint can hold, found by other means."""
         self._noted[name] = why
-        self._told.add(name)
+        self._named.add(name)
 
     def stored(self, ranks: Ranks) -> dict[str, Any]:
         """Return the document for a checkpoint. All ranks must call this; rank 0 uses the result.

@@ -194,10 +194,11 @@ class ReplicaCheck:
         kinds: dict[str, list[int]] = {}
         for rank, what in enumerate(there):
             kinds.setdefault(what, []).append(rank)
-        said = "; ".join(f"{what} on {_listed(ranks)}" for what, ranks in kinds.items())
+        kinds_in_words = "; ".join(f"{what} on {_listed(ranks)}" for what, ranks in kinds.items())
         raise EngineError(
             Reason.BAD_SPEC,
-            f"model() builds different models on the ranks: parameter {place + 1} is {said}. "
+            f"model() builds different models on the ranks: parameter {place + 1} is "
+            f"{kinds_in_words}. "
             "Build the same layers in the same order on every rank: do not iterate over sets, "
             "and do not depend on the rank or the machine",
         )

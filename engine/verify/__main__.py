@@ -52,11 +52,11 @@ def main(arguments: list[str] | None = None) -> int:
     done = Verification(document, layouts, options.steps)
     try:
         with tempfile.TemporaryDirectory(prefix="lockstep-verify-") as folder:
-            done.perform(LocalRuns(Path(folder), code, kind=kind, say=_say))
+            done.perform(LocalRuns(Path(folder), code, kind=kind, write_line=_write_line))
     except KeyboardInterrupt:
         return _INTERRUPTED
     except RunFailedError as error:
-        _say(str(error))
+        _write_line(str(error))
         return _FAILED
     except LockstepError as refused:
         sys.stderr.write(failure_text.refusal(refused))
@@ -85,7 +85,7 @@ def _print(done: Verification, output: str) -> None:
     sys.stdout.write("\n".join([*lines, *report.sentences(done)]) + "\n")
 
 
-def _say(line: str) -> None:
+def _write_line(line: str) -> None:
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
 

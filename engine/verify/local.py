@@ -30,7 +30,7 @@ from lockstep.system.files import write_atomically
 _STOP_GRACE_SECONDS: Final = 5.0
 _EXIT_STALL_SECONDS: Final = 30.0
 _END_SECONDS: Final = 30.0
-"""A launcher that was told to stop has ended by then."""
+"""A launcher that was requested to stop has ended by then."""
 
 
 class RunFailedError(Exception):
@@ -48,12 +48,12 @@ class LocalRuns:
         The job's code.
     kind : str
         Kind of this machine's devices, one per rank.
-    say : callable
+    write_line : callable
         Receives one line per run.
     """
 
-    def __init__(self, parent: Path, code: Path, *, kind: str, say: Callable[[str], None]):
-        self._parent, self._code, self._kind, self._say = parent, code, kind, say
+    def __init__(self, parent: Path, code: Path, *, kind: str, write_line: Callable[[str], None]):
+        self._parent, self._code, self._kind, self._write_line = parent, code, kind, write_line
         self._checkpoint: Path | None = None
 
     def __call__(self, run: Run) -> Result:
@@ -63,7 +63,7 @@ class LocalRuns:
         ------
         RunFailedError
         """
-        self._say(run.name)
+        self._write_line(run.name)
         spec = read_spec(run.document)
         if run.kind == "killed":
             return self._killed(run, spec)
@@ -133,9 +133,10 @@ class LocalRuns:
         if outcome.reason is Reason.BAD_SPEC:
             return Result(refusal=outcome.message)
         if outcome.reason is not Reason.SUCCEEDED:
-            told = (outcome.traceback or outcome.log_excerpt or "").rstrip()
+            output = (outcome.traceback or outcome.log_excerpt or "").rstrip()
             raise RunFailedError(
-                f"the run {run.name} ended as {outcome.reason}: {outcome.message}\n{told}".rstrip()
+                f"the run {run.name} ended as {outcome.reason}: {outcome.message}\n"
+                f"{output}".rstrip()
             )
         exported = next(checkpoint.complete(done.folder / attempt.CHECKPOINTS)) / export.MODEL
         return Result(
@@ -154,8 +155,8 @@ def _outcome(folder: Path) -> Outcome:
     try:
         return ResultFile.model_validate_json((folder / attempt.RESULT).read_bytes()).outcome
     except OSError:
-        said = (folder / attempt.LAUNCHER_LOG).read_text(errors="replace")
-        raise RunFailedError(f"the launcher has ended without a result:\n{said}") from None
+        output = (folder / attempt.LAUNCHER_LOG).read_text(errors="replace")
+        raise RunFailedError(f"the launcher has ended without a result:\n{output}") from None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -107,8 +107,8 @@ def reconcile(
     )
     deleted = sorted(write(session, rows.returning(CheckpointRow.step)).scalars()) if gone else []
     if added or deleted:
-        told = [f"published again: {_steps(added)}"] if added else []
-        told += (
+        changes = [f"published again: {_steps(added)}"] if added else []
+        changes += (
             [f"deleted in the store and removed from the list: {_steps(deleted)}"]
             if deleted
             else []
@@ -119,7 +119,7 @@ def reconcile(
             attempt=attempt.number,
             kind="checkpoints_reconciled",
             message="The checkpoints in the database differed from those in the store. "
-            f"{'; '.join(told).capitalize()}.",
+            f"{'; '.join(changes).capitalize()}.",
             actor="lockstep",
             data={"found": sorted(added), "gone": deleted},
         )

@@ -246,10 +246,10 @@ def _parts(session: Session, attempt_id: str) -> list[gang.GangMember]:
         gang.GangMember(
             rank,
             ended_at,
-            None if told is None else Outcome.stored(told),
+            None if outcome is None else Outcome.stored(outcome),
             claimed=state is not AssignmentState.ASSIGNED,
         )
-        for rank, state, ended_at, told in rows
+        for rank, state, ended_at, outcome in rows
     ]
 
 

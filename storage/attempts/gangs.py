@@ -4,7 +4,7 @@
 Two cases remain:
 
 * A node has its outcome before the upload of its ranks' output ends, and a checkpoint may take
-  minutes. It therefore reports the outcome first (``tell``). A cause ends the other nodes'
+  minutes. It therefore reports the outcome first (``report``). A cause ends the other nodes'
   assignments at once, since their ranks hold devices.
 * A node that only lost the others waits for a node with a cause. If all others ran on for
   ``CAUSE_SECONDS``, the connection was lost, and a reconcile cycle decides so (``settle``). A dead
@@ -32,7 +32,7 @@ CAUSE_SECONDS: Final = 10.0
 lines, the sweep."""
 
 
-def tell(session: Session, assignment_id: str, token: str, outcome: Outcome) -> bool:
+def report(session: Session, assignment_id: str, token: str, outcome: Outcome) -> bool:
     """Note how a part will end, once all that it wrote is sent. A cause ends the other parts now.
 
     Returns
@@ -93,6 +93,6 @@ def settle(session: Session, assignment_id: str, *, timings: Timings) -> bool:
         )
     ).all()
     enough = part.ended_at + CAUSE_SECONDS + timings.lease_seconds
-    if any(told is not None or lease_expires_at < enough for lease_expires_at, told in others):
+    if any(row.outcome is not None or row.lease_expires_at < enough for row in others):
         return False
     return end_attempt(session, attempt, outcome, timings=timings)

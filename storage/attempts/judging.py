@@ -84,7 +84,7 @@ def move_job(
         data={"reason": outcome.reason.value, "charged": verdict.charged},
     )
     if taken and verdict.halve and smaller is not None:
-        _tell_halved(session, attempt, smaller)
+        _report_halved(session, attempt, smaller)
 
 
 def _record(job: Row[Any]) -> AttemptHistory:
@@ -128,7 +128,7 @@ def _halved(attempt: AttemptRow) -> dict[str, Any] | None:
     return None if smaller is None else {**attempt.plan, **smaller.model_dump(mode="json")}
 
 
-def _tell_halved(session: Session, attempt: AttemptRow, smaller: dict[str, Any]) -> None:
+def _report_halved(session: Session, attempt: AttemptRow, smaller: dict[str, Any]) -> None:
     assert attempt.plan is not None, "what was halved was there"
     message = (
         f"out of memory: the next attempt runs micro-batches of {smaller['micro_batch_size']} "

@@ -77,12 +77,12 @@ def cluster(session: Session, *, lease_seconds: float) -> list[Node]:
         types[name][index] = type_
         if holder is None:
             free[name].add(index)
-    heard = (NodeRow.seen_at > db_now() - lease_seconds).label("heard")
+    alive = (NodeRow.seen_at > db_now() - lease_seconds).label("alive")
     off = or_(NodeRow.draining, NodeRow.quarantined_at.is_not(None), is_leaving()).label("off")
-    nodes = session.execute(select(NodeRow.name, off, heard).order_by(NodeRow.name))
+    nodes = session.execute(select(NodeRow.name, off, alive).order_by(NodeRow.name))
     return [
-        Node(name, types[name], frozenset(free[name]), ready=bool(heard_) and not off_)
-        for name, off_, heard_ in nodes
+        Node(name, types[name], frozenset(free[name]), ready=bool(alive_) and not off_)
+        for name, off_, alive_ in nodes
     ]
 
 
@@ -157,13 +157,13 @@ def bring_back(session: Session, timings: Timings) -> int:
     backoffs = update(JobRow).where(
         JobRow.state == JobState.QUEUED, JobRow.not_before > now_ + longest + slack
     )
-    heard = update(NodeRow).where(NodeRow.seen_at > now_ + slack)
+    seen = update(NodeRow).where(NodeRow.seen_at > now_ + slack)
     return sum(
         changed(session, statement)
         for statement in (
             leases.values(lease_expires_at=now_ + timings.lease_seconds),
             backoffs.values(not_before=now_ + longest),
-            heard.values(seen_at=now_),
+            seen.values(seen_at=now_),
         )
     )
 

@@ -33,7 +33,7 @@ class Heartbeats:
             say("heartbeat")
         say("supervisor ended")
 
-    def ask_stop(self) -> None:
+    def request_stop(self) -> None:
         self.ending.set()
 
     def join(self) -> None:

@@ -47,7 +47,7 @@ class Seen:
 @contextlib.contextmanager
 def checks_in_every_step() -> Iterator[None]:
     """Let rank 0 check for a stop in every step, however fast the steps are."""
-    with mock.patch("lockstep.engine.runtime.stopping._LOOKS_APART_SECONDS", 0.0):
+    with mock.patch("lockstep.engine.runtime.stopping._READS_APART_SECONDS", 0.0):
         yield
 
 

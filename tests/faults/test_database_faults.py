@@ -45,7 +45,7 @@ NOT_TOLD: Final = {
     "worker.agent.supervisor._claim_again": "no backup is restored in the story",
     "worker.upload.events._report_missing_points": "likewise",
     "worker.upload.events._report_save_time": "the story's launcher measures no save",
-    "worker.agent.supervisor._leave": "the agent is not stopped in the story",
+    "worker.agent.supervisor._report_leaving": "the agent is not stopped in the story",
 }
 
 Tell = Callable[[], Telling]

@@ -43,7 +43,7 @@ def rare(cycles: Cycles) -> Iterator[ReconcileLoop]:
     loop.start()
     until(lambda: cycles.made, 60, "the first pass")
     yield loop
-    loop.ask_stop()
+    loop.request_stop()
     loop.join()
 
 
@@ -72,7 +72,7 @@ def test_many_notifications_start_one_cycle(cycles: Cycles) -> None:
     go_on.set()
     until(lambda: cycles.made == [False, True], 60, "a cycle for the notifications")
     assert loop._inbox.empty()  # no notification is left for another cycle
-    loop.ask_stop()
+    loop.request_stop()
     loop.join()
     assert cycles.made == [False, True]
 
@@ -91,7 +91,7 @@ def test_a_notification_during_a_cycle_starts_another(cycles: Cycles) -> None:
     loop.notify()
     go_on.set()
     until(lambda: cycles.made == [False, True], 60, "a cycle for the notification")
-    loop.ask_stop()
+    loop.request_stop()
     loop.join()
 
 
@@ -99,7 +99,7 @@ def test_cycles_run_without_notifications(cycles: Cycles) -> None:
     loop = ReconcileLoop(cycles, cycle_seconds=0.05)
     loop.start()
     until(lambda: len(cycles.made) >= 4, 60, "four cycles")
-    loop.ask_stop()
+    loop.request_stop()
     loop.join()
     assert not any(cycles.made)
 
@@ -125,12 +125,12 @@ def test_a_cycle_that_fails_does_not_end_the_loop(
 
 
 def test_a_stop_ends_the_loop_although_no_cycle_is_due(rare: ReconcileLoop) -> None:
-    rare.ask_stop()
+    rare.request_stop()
     until(lambda: not rare._thread.is_alive(), 60, "the end, an hour before the next pass")
 
 
 def test_one_that_never_began_can_be_ended(cycles: Cycles) -> None:
     loop = ReconcileLoop(cycles, cycle_seconds=1)
-    loop.ask_stop()
+    loop.request_stop()
     loop.join()
     assert cycles.made == []

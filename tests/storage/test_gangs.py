@@ -32,7 +32,7 @@ def gang(database: Database) -> Gang:
 def tell(database: Database, claimed: attempts.Claim, reason: Reason, **details: object) -> bool:
     with database.jobs() as session:
         outcome = Outcome.of(reason, f"it will end: {reason}", **details)
-        return gangs.tell(session, claimed.assignment_id, claimed.token, outcome)
+        return gangs.report(session, claimed.assignment_id, claimed.token, outcome)
 
 
 def settle(database: Database) -> list[bool]:

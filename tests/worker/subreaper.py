@@ -29,7 +29,7 @@ def as_agent(test: Callable[[Path, Children], None]) -> Callable[[Path], None]:
                 become_subreaper()
                 children = Children()
                 test(tmp_path, children)
-                children.leave()
+                children.release_all()
                 until(lambda: children.sweep_orphans() == 0)
                 code = 0
             except BaseException:  # noqa: BLE001 - a fork must not return into pytest

@@ -104,7 +104,7 @@ def test_a_cancelled_job_has_no_process_after_10_s(node: Node, tmp_path: Path) -
     node.wait(job_id, "running")
     node.cancel(job_id)
     until(
-        lambda: node.said("asked to stop"),
+        lambda: node.said("a stop was requested"),
         60,
         "the next heartbeat reads it; there is no broker here",
     )

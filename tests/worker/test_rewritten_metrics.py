@@ -169,7 +169,7 @@ def test_a_restored_database_gets_the_content_of_the_current_file(world: World) 
         session.connection().exec_driver_sql("UPDATE streams SET metrics_offset = 10")
         session.connection().exec_driver_sql("DELETE FROM series_chunks")
         session.connection().exec_driver_sql("DELETE FROM series_latest")
-    world.uploader.look_again()
+    world.uploader.compare_offset()
     world.look(last=True)
     assert world.steps() == [5, 6, 7, 8]
     assert any("of the metrics are missing" in message for message in world.told)
@@ -206,6 +206,6 @@ def test_steps_in_another_order_and_records_sent_again_are_no_repeats(world: Wor
     world.look()
     with world.database.series() as session:
         session.connection().exec_driver_sql("UPDATE streams SET metrics_offset = 0")
-    world.uploader.look_again()
+    world.uploader.compare_offset()
     world.look(last=True)
     assert _repeated(world) == []

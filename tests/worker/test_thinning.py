@@ -111,7 +111,7 @@ def _rates(decimator: Decimator, clock: Clock, points_per_second: float, seconds
     """Let a spool of 10 bytes per point grow."""
     decimator.measured(1_000, 100)
     for second in range(seconds + 1):
-        decimator.look(int(second * points_per_second * 10))
+        decimator.note_size(int(second * points_per_second * 10))
         clock.now += 1.0
 
 
@@ -141,9 +141,9 @@ def test_a_burst_of_ten_seconds_is_stored_completely_and_no_more() -> None:
         clock = Clock()
         decimator = Decimator(lambda _text: None, clock=clock)
         decimator.measured(1_000, 100)
-        decimator.look(0)
+        decimator.note_size(0)
         clock.now += 1.0
-        decimator.look(int(points * 10))
+        decimator.note_size(int(points * 10))
         assert decimator.keep_every == keep_every
 
 

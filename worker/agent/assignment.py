@@ -4,7 +4,7 @@
 phase      work                                                               then
 =========  =======================================================================================================
 PREPARE    folder, code, checkpoint, ``assignment.json``, fence, launcher     WATCH; or DRAIN with an outcome
-WATCH      look for the result, for the launcher's death, for a stop          DRAIN
+WATCH      check for the result, for the launcher's death, for a stop          DRAIN
 DRAIN      kill the rest of a dead launcher; upload everything                 END
 END        write the outcome to the jobs database, guarded by the token       CLEAR
 ABANDON    the lease was lost: kill at once, write nothing                    CLEAR
@@ -116,7 +116,7 @@ class Attempt:
         self._stop_seconds: float | None = None
         self._stop_terms = StopTerms(None, None)
         self._lost = False
-        self._left = False
+        self._detached = False
         self._wake = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name=f"attempt-{stream.assignment_id}", daemon=True
@@ -182,17 +182,17 @@ class Attempt:
         if self.folder.file(contract.ASSIGNMENT).exists():
             self.folder.write_fence(fence_deadline)
 
-    def lose(self) -> None:
-        """The lease is another's: kill at once and write nothing more."""
+    def kill_lost(self) -> None:
+        """Kill at once, because the lease is lost, and write nothing more."""
         if not self._lost:
             self._log.warning("the lease was lost: killing the ranks")
         self._lost = True
         self._wake.set()
 
-    def ask_to_stop(self, reason: StopReason) -> None:
+    def request_stop(self, reason: StopReason) -> None:
         """Stop gracefully; the first reason stays."""
         if self._stop_wanted is None:
-            self._log.info("asked to stop", reason=reason)
+            self._log.info("a stop was requested", reason=reason)
             self._stop_wanted = reason
             self._wake.set()
 
@@ -202,8 +202,8 @@ class Attempt:
 
     def grace_seconds(self, cause: Cause) -> float:
         """Return the grace of a stop now, from the folder and the database."""
-        told = self._stop_terms.grace
-        if told is not None and told.seconds == 0:
+        grace = self._stop_terms.grace
+        if grace is not None and grace.seconds == 0:
             cause = "now"
         save, stored = self.folder.save_time(), self._stop_terms.save
         if save is not None and not save.measured and stored is not None and stored.measured:
@@ -215,23 +215,23 @@ class Attempt:
             StoppedJob(kind, save, self._context.timings.stop_grace_seconds), cause
         ).seconds
 
-    def look(self) -> None:
+    def wake(self) -> None:
         """Wake the thread up."""
         self._wake.set()
 
-    def seen(self, process_snapshot: ProcessSnapshot) -> None:
-        """Remember which processes the attempt has."""
+    def remember(self, process_snapshot: ProcessSnapshot) -> None:
+        """Remember the processes of the attempt."""
         self._tree.remember(process_snapshot)
 
-    def leave(self) -> None:
+    def detach(self) -> None:
         """The agent ends and the attempt goes on without it."""
-        self._left = True
+        self._detached = True
         if self._uploaders is not None:
             self._uploaders.stop()
         self._wake.set()
 
     def join(self, timeout_seconds: float) -> None:
-        """Wait for the thread, after ``leave`` or once it is over."""
+        """Wait for the thread, after ``detach`` or once it is over."""
         deadline = time.monotonic() + timeout_seconds
         self._thread.join(timeout_seconds)
         if self._uploaders is not None:
@@ -240,7 +240,7 @@ class Attempt:
 
     def _run(self) -> None:
         failures = 0
-        while not self._left and not self.over:
+        while not self._detached and not self.over:
             if self._lost and self.leased:
                 self.phase = Phase.ABANDON
             before = self.phase
@@ -291,7 +291,7 @@ class Attempt:
             )
             # After a long preparation the lease may be nearly over, or lost: ranks are not started
             # to be killed.
-            if self._lost or self._left or processes.boottime() >= self._fence_deadline:
+            if self._lost or self._detached or processes.boottime() >= self._fence_deadline:
                 return Phase.PREPARE
             self.folder.write_fence(self._fence_deadline)
             if not named(self._claim.device_kind).is_slot:
@@ -322,7 +322,7 @@ class Attempt:
         return Phase.WATCH
 
     def _watch(self) -> Phase:
-        """One look at a running attempt."""
+        """Check a running attempt once."""
         if self._uploaders is None:
             assignment = self.folder.assignment()
             if assignment is None:
@@ -333,7 +333,7 @@ class Attempt:
                 return self._conclude(Outcome.of(Reason.LAUNCH_FAILED, message))
             self._peers.node_count = assignment.node_count
             self._uploaders = self._start_uploaders(assignment)
-            self._listen()
+            self._wake_at_its_end()
         alive = self._launcher_is_alive()
         # In this order: a launcher writes its result and then ends, and neither is missed.
         if self.folder.file(contract.RESULT).exists():
@@ -349,20 +349,20 @@ class Attempt:
         self._peers.pass_stop_on(self.folder)
         return Phase.WATCH
 
-    def _listen(self) -> None:
-        """Look as soon as the launcher has ended. Without it the end is seen at the next look."""
+    def _wake_at_its_end(self) -> None:
+        """Wake up once the launcher has ended. Otherwise the next check finds the end."""
         if self._tree.launcher is not None:
             with contextlib.suppress(OSError):
-                processes.at_end_of(self._tree.launcher, self.look)
+                processes.at_end_of(self._tree.launcher, self.wake)
 
     def _obey_stop(self) -> None:
         if self._stop_wanted is None:
             return
-        told = self._stop_terms.grace
-        hurries = told is not None and told.seconds == 0 and self._stop_seconds != 0
+        grace = self._stop_terms.grace
+        hurries = grace is not None and grace.seconds == 0 and self._stop_seconds != 0
         if self._kill_at is None or hurries:
             # First, because a full disk may refuse the file: then the job is killed without having
-            # been asked.
+            # been requested to end.
             grace_seconds = self.grace_seconds(self._stop_wanted)
             self._stop_seconds = grace_seconds
             self._kill_at = time.monotonic() + grace_seconds + KILL_MARGIN_SECONDS
@@ -399,7 +399,7 @@ class Attempt:
         """End all writers of the folder, and upload the rest of it."""
         if self._outcome is not None and not self._tree.kill():
             return Phase.DRAIN
-        self._peers.tell(self._final_outcome())
+        self._peers.report(self._final_outcome())
         sent = self._uploaders is None or self._uploaders.finish(
             self._context.timings.watch_seconds
         )

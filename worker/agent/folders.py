@@ -177,7 +177,7 @@ class Folder:
                     records = opened.read().split(b"\n")
             except OSError:
                 continue  # uploaded and deleted meanwhile, or something that user code put there
-            lines = [told for record in records[-wanted - 1 :] if (told := _told(record))] + lines
+            lines = [line for record in records[-wanted - 1 :] if (line := _marked(record))] + lines
         return "\n".join(lines[-limits.EXCERPT_LINES_MAX :])[-limits.EXCERPT_CHARS_MAX :]
 
     def delete(self) -> None:
@@ -224,7 +224,7 @@ class Folder:
             ) from None
 
 
-def _told(record: bytes) -> str:
+def _marked(record: bytes) -> str:
     """A line of the log with its rank in front; nothing for one that a kill cut short."""
     try:
         line = LogRecord.model_validate_json(record)

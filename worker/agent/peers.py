@@ -57,19 +57,19 @@ class Peers:
     def __init__(self, database: Database, node_name: str, stream: Stream, *, least_seconds: float):
         self._database, self._node_name, self._stream = database, node_name, stream
         self._least_seconds = least_seconds
-        self._told = self._stop_passed_on = False
+        self._reported = self._stop_passed_on = False
         self.node_count = 1
         """Of the attempt."""
 
-    def tell(self, outcome: Outcome) -> None:
+    def report(self, outcome: Outcome) -> None:
         """Report this assignment's outcome early.
 
         The rest of the upload may take minutes, in which the others would wait.
         """
-        if self.node_count > 1 and not self._told:
+        if self.node_count > 1 and not self._reported:
             with self._database.jobs() as session:
-                gangs.tell(session, self._stream.assignment_id, self._stream.token, outcome)
-            self._told = True
+                gangs.report(session, self._stream.assignment_id, self._stream.token, outcome)
+            self._reported = True
 
     def pass_stop_on(self, folder: Folder) -> None:
         """Pass a stop of this assignment on to the others.

@@ -82,7 +82,7 @@ _STOP_OF: Final[dict[Intent, StopReason]] = {
 
 @dataclass(frozen=True)
 class WakeUp:
-    """Something to look at now."""
+    """Notification to handle now."""
 
     kind: Literal["start", "stop"]
     assignment_id: str
@@ -91,7 +91,7 @@ class WakeUp:
 class Supervisor:
     """See the module.
 
-    Public methods may be called from any thread; ``ask_stop`` also from a signal's handler.
+    Public methods may be called from any thread; ``request_stop`` also from a signal's handler.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Supervisor:
         self._wake_ups: queue.SimpleQueue[WakeUp] = queue.SimpleQueue()
         self._attempts: dict[str, Attempt] = {}
         self._waiting: set[str] = set()
-        """Assignments of this node that could not be claimed at the last look."""
+        """Assignments of this node that could not be claimed at the last check."""
         self._health = HealthFile(settings.node_dir, settings.timings.lease_seconds)
         self._restores = Restores()
         self._registered = False
@@ -155,7 +155,7 @@ class Supervisor:
         """Handle a notification soon. Never blocks."""
         self._wake_ups.put(wake_up)
 
-    def ask_stop(self) -> None:
+    def request_stop(self) -> None:
         """Start the end: leave training running, or stop it (``stop_jobs_on_exit``)."""
         self._stopping = True
 
@@ -188,11 +188,11 @@ class Supervisor:
             self._finish_jobs()
         self._guarded("health", self._health.remove)
         for attempt in self._attempts.values():
-            attempt.leave()
+            attempt.detach()
         deadline = time.monotonic() + LEAVING_SECONDS
         for attempt in self._attempts.values():
             attempt.join(max(0.0, deadline - time.monotonic()))
-        self._children.leave()
+        self._children.release_all()
         if self._fork_server is not None:
             self._fork_server.close()
 
@@ -202,14 +202,14 @@ class Supervisor:
         In a thread, because the end must not wait for a database that does not answer.
         """
         leaving = threading.Thread(
-            target=self._guarded, args=("leave", self._leave), name="leave", daemon=True
+            target=self._guarded, args=("leave", self._report_leaving), name="leave", daemon=True
         )
         leaving.start()
         leaving.join(ANNOUNCE_SECONDS)
 
     def _finish_jobs(self) -> None:
         for attempt in self._attempts.values():
-            attempt.ask_to_stop("shutdown")
+            attempt.request_stop("shutdown")
         started = time.monotonic()
         while self._attempts and time.monotonic() < started + self._jobs_end_seconds():
             self._tick()
@@ -217,7 +217,7 @@ class Supervisor:
     def _tick(self) -> None:
         """Run one iteration. It never raises: the loop would not be restarted."""
         self._report()
-        self._guarded("bell", self._hear)
+        self._guarded("notification", self._await_notification)
         now = time.monotonic()
         if now >= self._next_heartbeat:
             # After a failure sooner than after a success: the fence comes nearer.
@@ -244,7 +244,7 @@ class Supervisor:
             return False
         return True
 
-    def _hear(self) -> None:
+    def _await_notification(self) -> None:
         """Wait for a notification, at most one interval, and handle it at once."""
         try:
             wake_up = self._wake_ups.get(timeout=self._timings.watch_seconds)
@@ -269,9 +269,9 @@ class Supervisor:
             raise
         self._guarded("health", self._health.note_heartbeat)
         if not self._stopping:
-            self._look_around()
+            self._check_assignments()
 
-    def _leave(self) -> None:
+    def _report_leaving(self) -> None:
         """Write that this node gets no more work until an agent is here again."""
         with self._database.jobs() as session:
             nodes.leave(session, self._settings.node_name)
@@ -322,13 +322,13 @@ class Supervisor:
         for key, attempt in leased.items():
             if key not in answer:
                 if key in known or self._restores.is_over(key, attempt.fence_deadline, sent_at):
-                    attempt.lose()
+                    attempt.kill_lost()
                 continue
             self._restores.present(key)
             self._extend(attempt, sent_at)
             intent = answer[key]
             if intent is not None:
-                attempt.ask_to_stop(_STOP_OF[intent])
+                attempt.request_stop(_STOP_OF[intent])
 
     def _extend(self, attempt: Attempt, sent_at: float) -> None:
         try:
@@ -349,7 +349,7 @@ class Supervisor:
                 self._learn_stop_terms(session)
         for key, intent in wanted.items():
             if key in self._attempts:
-                self._attempts[key].ask_to_stop(_STOP_OF[intent])
+                self._attempts[key].request_stop(_STOP_OF[intent])
 
     def _learn_stop_terms(self, session: Session) -> None:
         """Read the facts that decide the grace of a stop, before the stop itself is obeyed."""
@@ -357,7 +357,7 @@ class Supervisor:
             if key in self._attempts:
                 self._attempts[key].learn(terms)
 
-    def _look_around(self) -> None:
+    def _check_assignments(self) -> None:
         name = self._settings.node_name
         with self._database.read_jobs() as session:
             self._registered = nodes.is_registered(session, name)
@@ -463,7 +463,7 @@ class Supervisor:
     def _sweep(self) -> None:
         process_snapshot = ProcessSnapshot.take()
         for attempt in self._attempts.values():
-            attempt.seen(process_snapshot)
+            attempt.remember(process_snapshot)
         self._children.sweep_orphans()
 
     def _folder(self, assignment_id: str) -> Folder:

@@ -105,7 +105,7 @@ class Children:
             if launcher is not None and launcher.poll() is not None:
                 del self._launchers[pid]
 
-    def leave(self) -> None:
+    def release_all(self) -> None:
         """Release the launchers from this agent: their exit status will not be read."""
         with self._lock:
             for launcher in self._launchers.values():

@@ -79,9 +79,9 @@ def prepare(
     if missing:
         event = EngineEvent(kind="code_incomplete", time=time.time(), data={"why": missing})
         spool = folder.file(attempt.EVENTS)
-        told = spool.read_text(encoding="utf-8") if spool.exists() else ""
-        if event.kind not in told:  # Preparation is repeated after a failure.
-            spool.write_text(f"{told}{event.model_dump_json()}\n", encoding="utf-8")
+        written = spool.read_text(encoding="utf-8") if spool.exists() else ""
+        if event.kind not in written:  # Preparation is repeated after a failure.
+            spool.write_text(f"{written}{event.model_dump_json()}\n", encoding="utf-8")
     init = folder.file(attempt.INIT)
     if not claim.published and (key := _init_of(spec, claim)) is not None and not init.exists():
         # The engine verifies it; there is no alternative.

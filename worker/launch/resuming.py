@@ -73,7 +73,7 @@ def bring(
     for checkpoint in (*published, *others):
         damage = _fetched(checkpoint, partial, blobs)
         if not damage:
-            _tell(folder, damaged)
+            _write_events(folder, damaged)
             partial.rename(target)
             return
         log.warning(
@@ -83,8 +83,8 @@ def bring(
             why=damage,
         )
         damaged.append((checkpoint, damage))
-    told = "; ".join(f"that of step {checkpoint.step}: {why}" for checkpoint, why in damaged)
-    raise NoIntactCheckpointError(f"no published checkpoint is intact; {told}")
+    unusable = "; ".join(f"that of step {checkpoint.step}: {why}" for checkpoint, why in damaged)
+    raise NoIntactCheckpointError(f"no published checkpoint is intact; {unusable}")
 
 
 def _fetched(checkpoint: Published, partial: Path, blobs: BlobStore) -> str:
@@ -126,7 +126,7 @@ def damage_of(folder: Path, manifest_sha256: str) -> str:
     return ""
 
 
-def _tell(folder: Folder, damaged: Sequence[tuple[Published, str]]) -> None:
+def _write_events(folder: Folder, damaged: Sequence[tuple[Published, str]]) -> None:
     """Lines for the spool of events, which the launcher and rank 0 go on."""
     lines = []
     for checkpoint, why in damaged:

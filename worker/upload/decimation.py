@@ -35,22 +35,22 @@ _STEP: Final = re.compile(rb'"step"\s*:\s*(\d{1,18})')
 
 
 class Decimator:
-    """Decimation of one job's spool. ``tell`` receives messages for the job's owner."""
+    """Decimation of one job's spool. ``warn`` receives messages for the job's owner."""
 
-    def __init__(self, tell: Callable[[str], None], *, clock: Callable[[], float] = time.monotonic):
-        self._tell = tell
+    def __init__(self, warn: Callable[[str], None], *, clock: Callable[[], float] = time.monotonic):
+        self._warn = warn
         self._clock = clock
         self._samples: deque[tuple[float, int]] = deque()
         self._point_bytes = float(_POINT_BYTES_MAX)
         self._wanted = 1
-        self._told_at: float | None = None
-        self._told = False
+        self._limited_at: float | None = None
+        self._is_limited = False
         self.keep_every = 1
         """Of so many steps one is stored."""
         self.left_out = 0
         """Lines, since the limit began."""
 
-    def look(self, size: int) -> None:
+    def note_size(self, size: int) -> None:
         """Note how large the spool is now."""
         now = self._clock()
         samples = self._samples
@@ -84,10 +84,10 @@ class Decimator:
 
     def ended(self) -> None:
         """Report the omitted points, at the end of the flood or of the spool."""
-        if self._told:
-            self._told = False
+        if self._is_limited:
+            self._is_limited = False
             now = "" if self.keep_every > 1 else "; every step is stored again"
-            self._tell(f"metrics no longer limited: {self.left_out:,} lines were dropped{now}")
+            self._warn(f"metrics no longer limited: {self.left_out:,} lines were dropped{now}")
         self.left_out = 0
 
     def kept(
@@ -123,9 +123,9 @@ class Decimator:
     def _limit(self, rate: float, now: float) -> None:
         began = self.keep_every == 1
         self.keep_every = self._wanted
-        if began and (self._told_at is None or now - self._told_at >= SILENCE_SECONDS):
-            self._told, self._told_at = True, now
-            self._tell(
+        if began and (self._limited_at is None or now - self._limited_at >= SILENCE_SECONDS):
+            self._is_limited, self._limited_at = True, now
+            self._warn(
                 f"metrics limited: the job writes {rate:,.0f} points per second or more, and at "
                 f"most {limits.METRIC_POINTS_PER_SECOND_MAX:,} are stored; only every n-th step "
                 "and the newest one are kept"

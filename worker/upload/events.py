@@ -56,7 +56,7 @@ WARNINGS_MAX = 100
 WARNING_CHARS_MAX = 2_000
 
 
-class _Told(NamedTuple):
+class _WaitingEvent(NamedTuple):
     """Event for the job's owner that is not sent yet."""
 
     kind: str
@@ -89,7 +89,7 @@ class EventUploader:
         self._keep_last = keep_last
         self._log_every_steps = log_every_steps
         self._before_publishing = before_publishing
-        self._waiting: deque[_Told] = deque(maxlen=WARNINGS_MAX)
+        self._waiting: deque[_WaitingEvent] = deque(maxlen=WARNINGS_MAX)
         self._offset: int | None = None
         self._refused_at: int | None = None
         self._refused = False
@@ -107,7 +107,7 @@ class EventUploader:
 
     def warn(self, message: str) -> None:
         """Queue a warning for the job's owner. From any thread; sent by the next step."""
-        self._waiting.append(_Told("warning", message[:WARNING_CHARS_MAX], {}))
+        self._waiting.append(_WaitingEvent("warning", message[:WARNING_CHARS_MAX], {}))
 
     def set_back(self, what: str) -> None:
         """Restart at the offset of the database, which was restored from a backup. From any thread.
@@ -117,7 +117,7 @@ class EventUploader:
         """
         if what:
             message = f"The database was restored from a backup: missing {what} are sent again."
-            self._waiting.append(_Told("stream_reset", message, {"what": what}))
+            self._waiting.append(_WaitingEvent("stream_reset", message, {"what": what}))
         self._set_back = True
 
     def begin(self, state: streams.StreamState | None) -> None:
@@ -249,23 +249,23 @@ class EventUploader:
                 self._resumed(event.data)
             case "initialized":
                 source = event.data.get("from")
-                self._tell(
+                self._add(
                     "initialized",
                     f"Training starts with the weights of {source}.",
                     {"from": source},
                 )
             case "code_incomplete":
                 missing = event.data.get("why")
-                self._tell("code_incomplete", f"The code is not complete: {missing}.", event.data)
+                self._add("code_incomplete", f"The code is not complete: {missing}.", event.data)
             case "checkpoint_skipped":
                 folder, why = event.data.get("folder"), event.data.get("why")
-                self._tell(
+                self._add(
                     "checkpoint_skipped", f"Checkpoint {folder} is not used: {why}.", event.data
                 )
             case "memory":
-                self._tell("memory", _memory_sentence(event.data), event.data)
+                self._add("memory", _memory_sentence(event.data), event.data)
             case "warning" | "silent" | "output_again":
-                self._tell(
+                self._add(
                     event.kind, str(event.data.get("message", ""))[:WARNING_CHARS_MAX], event.data
                 )
 
@@ -275,7 +275,7 @@ class EventUploader:
         known = {key: data[key] for key in keys if data.get(key) is not None}
         if data.get("changed"):
             message += f" Changed since then: {data['changed']}."
-        self._tell("resumed", message[:WARNING_CHARS_MAX], known)
+        self._add("resumed", message[:WARNING_CHARS_MAX], known)
         if isinstance(data.get("step"), int):
             self.resumed_step = data["step"]
             self._report_missing_points(data["step"])
@@ -296,7 +296,7 @@ class EventUploader:
                 f"Points and log lines of the steps {first} to {step} are missing: they were "
                 "stored after the backup that was restored, or were lost with their node."
             )
-            self._tell("points_missing", message, {"first": first, "last": step})
+            self._add("points_missing", message, {"first": first, "last": step})
 
     def _mark_running(self) -> None:
         with self._database.jobs() as session:
@@ -314,9 +314,9 @@ class EventUploader:
 
     def _send_waiting(self) -> None:
         while self._waiting:
-            told = self._waiting.popleft()
+            event = self._waiting.popleft()
             try:
-                self._tell(*told)
+                self._add(*event)
             except Exception as error:
                 if is_poison(error):
                     log.warning(
@@ -325,10 +325,10 @@ class EventUploader:
                         error=repr(error),
                     )
                     continue
-                self._waiting.appendleft(told)
+                self._waiting.appendleft(event)
                 raise
 
-    def _tell(self, kind: str, message: str, data: dict[str, Any]) -> None:
+    def _add(self, kind: str, message: str, data: dict[str, Any]) -> None:
         with self._database.jobs() as session:
             events.add(
                 session,

@@ -60,8 +60,8 @@ class FileUploader(ABC, Generic[Offset, Record]):
         self._warn = warn
         self._offset: Offset | None = None
         self._stored: Offset | None = None
-        """The offset that this agent has last seen stored."""
-        self._look_again = False
+        """The last stored offset that this agent has read or written."""
+        self._must_compare = False
         self._poisoned: tuple[Offset, int] | None = None
         self.on_set_back: Callable[[str], None] = lambda _what: None
         """Called with ``what``, in the uploader's thread, after a restore of the database."""
@@ -79,9 +79,9 @@ class FileUploader(ABC, Generic[Offset, Record]):
         if state is not None:
             self._go_on_from(state)
 
-    def look_again(self) -> None:
+    def compare_offset(self) -> None:
         """Compare the offset with the database's before the next step. From any thread."""
-        self._look_again = True
+        self._must_compare = True
 
     def step(self, last: bool) -> bool:
         """Upload one batch. See ``worker.upload.upload_loop``.
@@ -92,8 +92,8 @@ class FileUploader(ABC, Generic[Offset, Record]):
         """
         if self.refused:
             return False
-        if self._offset is None or self._look_again:
-            self._look_again = False
+        if self._offset is None or self._must_compare:
+            self._must_compare = False
             self._read_offset()
         if self._offset is None:
             return False

@@ -39,9 +39,9 @@ class QuotaWarnings:
 
     def __init__(self, warn: Callable[[str], None]):
         self._warn = warn
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
-    def tell(self, noted: Iterable[OverLimit]) -> None:
+    def report(self, noted: Iterable[OverLimit]) -> None:
         """Report omitted points, at the first excess of each limit."""
         for left_out in noted:
             if left_out.names:
@@ -58,8 +58,8 @@ class QuotaWarnings:
 
     def _once(self, message: str) -> None:
         what = message.partition(";")[0]
-        if what not in self._told:
-            self._told.add(what)
+        if what not in self._reported:
+            self._reported.add(what)
             self._warn(message)
 
 
@@ -102,7 +102,7 @@ class LineWarnings:
             self._warn(f"{self._refused_values} values of {METRICS_FILE} were dropped in all{more}")
 
 
-class _Seen:
+class _SeriesSteps:
     """Steps of one series, with the file of each."""
 
     def __init__(self) -> None:
@@ -133,7 +133,7 @@ class Repeats:
         self._warn = warn
         self._ranks = ranks
         self._lock = threading.Lock()
-        self._series: dict[str, _Seen] = {}
+        self._series: dict[str, _SeriesSteps] = {}
         self._named: set[str] = set()
 
     def forget(self) -> None:
@@ -148,8 +148,8 @@ class Repeats:
                 for name in record.values:
                     if name in self._named:
                         continue
-                    seen = self._series.get(name) or self._series.setdefault(name, _Seen())
-                    before = seen.add(record.step, source)
+                    steps = self._series.get(name) or self._series.setdefault(name, _SeriesSteps())
+                    before = steps.add(record.step, source)
                     if before is not None:
                         self._report(name, record.step, before, source)
 

@@ -64,7 +64,7 @@ class MetricsUploader(PointsUploader[int]):
         self._decimator = Decimator(warn)
         self._line_warnings = LineWarnings(warn)
         self._not_theirs = False
-        self._told = False
+        self._reported = False
         self._file = RewritableFile(folder, attempt.METRICS, self._was_rewritten)
         self._hollowed_bytes = 0
         self.stored_bytes = 0
@@ -77,7 +77,7 @@ class MetricsUploader(PointsUploader[int]):
         """
         path = self._folder.file(attempt.METRICS)
         if path.is_file():
-            self._decimator.look(self._file.base + path.stat().st_size)
+            self._decimator.note_size(self._file.base + path.stat().st_size)
             self._free_disk()
         return super().step(last)
 
@@ -126,7 +126,7 @@ class MetricsUploader(PointsUploader[int]):
         if end == offset:
             self._decimator.caught_up()
             if last:
-                self._tell_what_is_missing()
+                self._report_missing()
             return None
         return Chunk(offset, end, records)
 
@@ -193,12 +193,12 @@ class MetricsUploader(PointsUploader[int]):
     def _bad(self, line: Line, why: str) -> None:
         self._line_warnings.bad(line, self._number, why)
 
-    def _tell_what_is_missing(self) -> None:
-        if self._told:
+    def _report_missing(self) -> None:
+        if self._reported:
             return
         path = self._folder.file(attempt.METRICS)
         self._file.close()
-        self._told = True
+        self._reported = True
         self._decimator.ended()
         if path.exists() and not path.is_file():
             self._warn(f"{METRICS_FILE} is not a regular file; expected a file of JSON lines")

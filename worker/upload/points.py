@@ -58,7 +58,7 @@ class PointsUploader(FileUploader[Offset, metrics.StepValues]):
         finally:
             # Also where the answer of the commit was lost; if there was none, the same will be left
             # out again.
-            self._quota_warnings.tell(noted)
+            self._quota_warnings.report(noted)
         if accepted and self._repeats is not None:
             self._repeats.note(records, file)
         return accepted

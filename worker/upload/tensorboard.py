@@ -38,7 +38,7 @@ Offsets = dict[str, int]
 that was not begun."""
 
 READ_BYTES: Final = 256 * 1024
-LOOK_SECONDS: Final = 1.0
+SEARCH_SECONDS: Final = 1.0
 """Interval of the search for new files."""
 ENTRIES_MAX: Final = 10_000
 """Limit of files and folders in a search: a script may keep its data beside its event files."""
@@ -75,11 +75,11 @@ class EventFilesUploader(PointsUploader[Offsets]):
         self._root = folder.file(attempt.TENSORBOARD)
         self._decimator = Decimator(warn, clock=clock)
         self._clock = clock
-        self._look_at = -math.inf
+        self._search_at = -math.inf
         self._files: list[str] = []
         self._turn = 0
         self._damaged: dict[str, str] = {}
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._read_bytes = self._scalar_bytes = 0
         self.last_step: int | None = None
         """The largest step that was read."""
@@ -95,7 +95,7 @@ class EventFilesUploader(PointsUploader[Offsets]):
         )
 
     def _read(self, offsets: Offsets, last: bool) -> Chunk[Offsets, metrics.StepValues] | None:
-        self._look(offsets, last=last)
+        self._find_files(offsets, last=last)
         for turn in range(len(self._files)):
             # Each file in its turn: one that grows without end keeps none of the others waiting.
             name = self._files[(self._turn + turn) % len(self._files)]
@@ -113,15 +113,15 @@ class EventFilesUploader(PointsUploader[Offsets]):
             self._decimator.ended()
         return None
 
-    def _look(self, offsets: Offsets, *, last: bool) -> None:
+    def _find_files(self, offsets: Offsets, *, last: bool) -> None:
         """Find new files, and note how fast all of them grow."""
         now = self._clock()
-        if last or now >= self._look_at:
-            self._look_at = now + LOOK_SECONDS
+        if last or now >= self._search_at:
+            self._search_at = now + SEARCH_SECONDS
             found = sorted(_event_files(self._root))
             names = [name for name in found if len(name) <= PATH_CHARS_MAX and name.isprintable()]
             if len(names) < len(found):
-                self._tell(
+                self._warn_once(
                     "path",
                     f"event files whose path has more than {PATH_CHARS_MAX} characters are not "
                     f"read",
@@ -131,7 +131,7 @@ class EventFilesUploader(PointsUploader[Offsets]):
             names.sort(key=lambda name: SOURCE + name not in offsets)
             if len(names) > limits.TENSORBOARD_FILES_MAX:
                 more = len(names) - limits.TENSORBOARD_FILES_MAX
-                self._tell(
+                self._warn_once(
                     "files",
                     f"{limits.TENSORBOARD_FILES_MAX} event files of a job are read, the limit; at "
                     f"least {more} are not",
@@ -145,7 +145,7 @@ class EventFilesUploader(PointsUploader[Offsets]):
         # Images and histograms are no points: the scalars' fraction of the backlog is taken from
         # the data already read.
         share = self._scalar_bytes / self._read_bytes if self._read_bytes else 1.0
-        self._decimator.look(round(self._scalar_bytes + share * waiting))
+        self._decimator.note_size(round(self._scalar_bytes + share * waiting))
 
     def _piece(self, name: str, at: int) -> _Piece | None:
         """Return the next piece of a file; None while there is no whole record."""
@@ -161,13 +161,13 @@ class EventFilesUploader(PointsUploader[Offsets]):
         end, damage = at, found.damage
         for payload in found.payloads:
             try:
-                scalars += (told := event_files.scalars(payload))
+                scalars += (found_scalars := event_files.scalars(payload))
             except event_files.MalformedEventsError as error:
                 damage = str(error)
                 break
             size = event_files.HEADER_BYTES + len(payload) + event_files.FOOTER_BYTES
             end += size
-            self._scalar_bytes += size if told else 0
+            self._scalar_bytes += size if found_scalars else 0
         if end == at and not damage:
             return None
         self._read_bytes += end - at
@@ -186,7 +186,7 @@ class EventFilesUploader(PointsUploader[Offsets]):
         for scalar in self._kept(scalars, at_end=at_end):
             name = prefix + scalar.tag
             if not metrics.NAME.fullmatch(name) or name.startswith(metrics.SYSTEM):
-                self._tell(
+                self._warn_once(
                     "name",
                     "scalars of event files are dropped if their name is not a valid metric "
                     f"name, such as {name[:200]!r}: expected at most "
@@ -195,7 +195,7 @@ class EventFilesUploader(PointsUploader[Offsets]):
                 )
                 continue
             if scalar.step not in _STEPS or not 0 <= scalar.time < _TIME_MAX:
-                self._tell(
+                self._warn_once(
                     "step",
                     f"scalars of event files are dropped, such as {name!r} at step {scalar.step}",
                 )
@@ -237,9 +237,9 @@ class EventFilesUploader(PointsUploader[Offsets]):
         for source in [source for source in self._damaged if offsets.get(source, 0) < 0]:
             self._warn(f"{self._damaged.pop(source)}; the rest of the file is not read")
 
-    def _tell(self, what: str, message: str) -> None:
-        if what not in self._told:
-            self._told.add(what)
+    def _warn_once(self, what: str, message: str) -> None:
+        if what not in self._warned:
+            self._warned.add(what)
             self._warn(message)
 
 

@@ -147,7 +147,7 @@ class Uploaders:
         sends nothing.
         """
         for uploader in self._files:
-            uploader.look_again()
+            uploader.compare_offset()
         self._reporter.set_back(what)
 
     @property

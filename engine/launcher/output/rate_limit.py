@@ -52,12 +52,12 @@ class RateLimit:
 class RateLimits:
     """Quota of one node's ranks. Not thread-safe.
 
-    ``tell`` is called with messages for the user.
+    ``warn`` is called with messages for the user.
     """
 
-    def __init__(self, bounds: Bounds, tell: Callable[[str], None], *, clock: Callable[[], float]):
+    def __init__(self, bounds: Bounds, warn: Callable[[str], None], *, clock: Callable[[], float]):
         self._bounds = bounds
-        self._tell = tell
+        self._warn = warn
         self._clock = clock
         self._flows: list[RateLimit] = []
         self._began: float | None = None
@@ -66,8 +66,8 @@ class RateLimits:
         """True if lines were held back in this window."""
         self._full = False
         """True if the reason was the limit of unstored output."""
-        self._told_at: float | None = None
-        self._told = False
+        self._limited_at: float | None = None
+        self._is_limited = False
         self._left_lines = 0
         self._left_bytes = 0
 
@@ -115,7 +115,7 @@ class RateLimits:
             full or now - self._began < self._bounds.log_window_seconds
         ):
             return False
-        if not self._flooded and self._told:
+        if not self._flooded and self._is_limited:
             self._end()
         self._began, self._used_bytes, self._flooded = now, 0, False
         for flow in self._flows:
@@ -142,7 +142,7 @@ class RateLimits:
 
     def close(self) -> None:
         """End the last flood. All streams must be at their end and released."""
-        if self._told:
+        if self._is_limited:
             self._end()
 
     def _hold(self, flow: RateLimit, line: TimedLine, full: bool) -> None:
@@ -158,21 +158,21 @@ class RateLimits:
             flow.newest_bytes -= len(left.text)
             self.leave_out(flow, 1, len(left.text))
         now = self._clock()
-        if not self._told and (
-            self._told_at is None or now - self._told_at >= self._bounds.flood_silence_seconds
+        if not self._is_limited and (
+            self._limited_at is None or now - self._limited_at >= self._bounds.flood_silence_seconds
         ):
-            self._told, self._told_at = True, now
+            self._is_limited, self._limited_at = True, now
             rate = in_words(self._bounds.log_bytes_per_second)
             why = (
                 "the job writes lines faster than they can be stored"
                 if full
                 else f"the job writes more than {rate} per second"
             )
-            self._tell(f"logs limited: {why}; the log marks where lines are left out, and how many")
+            self._warn(f"logs limited: {why}; the log marks where lines are left out, and how many")
 
     def _end(self) -> None:
-        self._told = False
-        self._tell(
+        self._is_limited = False
+        self._warn(
             f"logs no longer limited: {self._left_lines:,} lines ({in_words(self._left_bytes)}) "
             f"were left out"
         )

@@ -54,11 +54,11 @@ class Streams:
         folder: Path,
         segments: Segments,
         bounds: Bounds,
-        tell: Callable[[str], None],
+        warn: Callable[[str], None],
         redactor: Redactor,
     ):
         self._folder = folder
-        self._rate_limits = RateLimits(bounds, tell, clock=time.monotonic)
+        self._rate_limits = RateLimits(bounds, warn, clock=time.monotonic)
         self._segments = segments
         self._redactor = redactor
         self._bounds = bounds

@@ -67,7 +67,7 @@ class SilenceDetector:
         Returns the number of bytes that the ranks have written.
     is_busy : callable
         Returns whether a device was in use since its last call.
-    look_seconds : float
+    poll_seconds : float
         Interval of the comparisons.
     """
 
@@ -79,20 +79,20 @@ class SilenceDetector:
         node: str,
         output_bytes: Callable[[], int],
         is_busy: Callable[[], bool],
-        look_seconds: float,
+        poll_seconds: float,
     ):
         self._folder, self._limit_seconds, self._node = folder, silence_seconds, node
         self._output_bytes, self._is_busy = output_bytes, is_busy
-        self._look_seconds = look_seconds
+        self._poll_seconds = poll_seconds
         self._check_seconds = min(_CHECK_SECONDS_MAX, silence_seconds / _CHECKS)
         self._written: tuple[object, ...] = ()
-        self._looked_at: float | None = None
+        self._polled_at: float | None = None
         self._checked_at = float("-inf")
         self._quiet_seconds = 0.0
         self._asking: StackRequest | None = None
-        self._told = False
+        self._reported = False
 
-    def look(self, pids: Mapping[int, int], now: float) -> SilenceEvent | None:
+    def poll(self, pids: Mapping[int, int], now: float) -> SilenceEvent | None:
         """Return the event, if a silence has begun or ended.
 
         Parameters
@@ -102,16 +102,16 @@ class SilenceDetector:
         now : float
             Seconds of ``time.monotonic()``.
         """
-        if self._looked_at is not None and now - self._looked_at < self._look_seconds:
+        if self._polled_at is not None and now - self._polled_at < self._poll_seconds:
             return None
-        gap = 0.0 if self._looked_at is None else now - self._looked_at
-        self._looked_at = now
+        gap = 0.0 if self._polled_at is None else now - self._polled_at
+        self._polled_at = now
         self._quiet_seconds += min(gap, GAP_SECONDS_MAX)
         if self._has_written():
             return self._end(pids, "The script writes again")
         if self._has_worked(now):
             return self._end(pids, "The script's devices are in use again, without output so far,")
-        if self._told or self._quiet_seconds < self._limit_seconds:
+        if self._reported or self._quiet_seconds < self._limit_seconds:
             return None
         return self._begin(pids)
 
@@ -133,7 +133,7 @@ class SilenceDetector:
             self._asking.start()
         if self._asking.is_alive():
             return None
-        self._told = True
+        self._reported = True
         answers = sorted(self._asking.answers.items())
         excerpts = {rank: _excerpt(rank, dump) for rank, dump in answers}
         short = "\n".join(_excerpt(rank, dump, FRAMES_MAX) for rank, dump in answers)
@@ -147,9 +147,9 @@ class SilenceDetector:
         return SilenceEvent("silent", self._data(pids, message, stacks=stacks), excerpts)
 
     def _end(self, pids: Mapping[int, int], what: str) -> SilenceEvent | None:
-        told, seconds = self._told, self._quiet_seconds
-        self._told, self._asking = False, None
-        if not told:
+        reported, seconds = self._reported, self._quiet_seconds
+        self._reported, self._asking = False, None
+        if not reported:
             self._quiet_seconds = 0.0
             return None
         self._limit_seconds *= 2

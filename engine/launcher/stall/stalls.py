@@ -45,8 +45,8 @@ GAP_SECONDS_MAX: Final = 3.0
 FRAMES_MAX: Final = 12
 """Frames per thread in the outcome; the job's log has all."""
 _NAMED_MAX: Final = 3
-_TOLD_AT: Final = 0.5
-_TOLD_MAX: Final = 8
+_WARNED_AT: Final = 0.5
+_RANKS_NAMED_MAX: Final = 8
 _COLLECTIVE_PARTS: Final = ("torch/distributed/", "engine/runtime/ranks.py")
 
 
@@ -164,25 +164,25 @@ class StallDetector:
         The attempt's folder.
     allowed : Limits
         ``train.stall`` of the spec.
-    look_seconds : float
+    poll_seconds : float
         Interval of reading the heartbeats.
     nodes : int
         Number of nodes of the gang.
     """
 
-    def __init__(self, folder: Path, allowed: Limits, *, look_seconds: float, nodes: int = 1):
-        self._folder, self._allowed, self._look_seconds = folder, allowed, look_seconds
+    def __init__(self, folder: Path, allowed: Limits, *, poll_seconds: float, nodes: int = 1):
+        self._folder, self._allowed, self._poll_seconds = folder, allowed, poll_seconds
         self._nodes = nodes
         self._readings: dict[int, HeartbeatReading | None] = {}
-        self._looked_at: float | None = None
+        self._polled_at: float | None = None
         self._quiet_seconds = 0.0
         self._step = 0
         self._stepped_at = 0.0
         self._step_seconds: deque[float] = deque(maxlen=_STEPS_KEPT)
-        self._told = False
+        self._reported = False
         self._asking: StackRequest | None = None
 
-    def look(self, pids: Mapping[int, int], now: float) -> StallReport | None:
+    def poll(self, pids: Mapping[int, int], now: float) -> StallReport | None:
         """Return the stall, once there is one and the stacks of every rank were collected.
 
         Parameters
@@ -192,16 +192,16 @@ class StallDetector:
         now : float
             Seconds of ``time.monotonic()``.
         """
-        if self._looked_at is not None and now - self._looked_at < self._look_seconds:
+        if self._polled_at is not None and now - self._polled_at < self._poll_seconds:
             return None
-        gap = 0.0 if self._looked_at is None else now - self._looked_at
-        self._looked_at = now
+        gap = 0.0 if self._polled_at is None else now - self._polled_at
+        self._polled_at = now
         readings = {rank: heartbeat.read(self._folder, rank) for rank in pids}
         moved = readings != self._readings
         self._readings = readings
         self._note_step(now)
         if moved:
-            self._quiet_seconds, self._asking, self._told = 0.0, None, False
+            self._quiet_seconds, self._asking, self._reported = 0.0, None, False
             return None
         self._quiet_seconds += min(gap, GAP_SECONDS_MAX)
         limit_seconds = self.limit_seconds()
@@ -217,12 +217,12 @@ class StallDetector:
     def warning(self) -> str | None:
         """Return a sentence, once per stall, halfway to the limit: a user may still intervene."""
         limit_seconds = self.limit_seconds()
-        if self._told or self._quiet_seconds < _TOLD_AT * limit_seconds:
+        if self._reported or self._quiet_seconds < _WARNED_AT * limit_seconds:
             return None
-        self._told = True
+        self._reported = True
         phases = ", ".join(
             f"rank {rank} is in {reading.phase if reading else 'setup'}"
-            for rank, reading in sorted(self._readings.items())[:_TOLD_MAX]
+            for rank, reading in sorted(self._readings.items())[:_RANKS_NAMED_MAX]
         )
         return (
             f"no rank has made progress for {self._quiet_seconds:.0f} s: {phases}; after "

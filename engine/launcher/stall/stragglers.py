@@ -31,9 +31,9 @@ class Stragglers:
         self._folder, self._bounds = folder, bounds
         self._begun_at = 0.0
         self._begin: dict[int, HeartbeatReading | None] = {}
-        self._told_at = float("-inf")
+        self._warned_at = float("-inf")
 
-    def look(self, ranks: Mapping[int, int], now: float) -> str | None:
+    def poll(self, ranks: Mapping[int, int], now: float) -> str | None:
         """Return a sentence about the slow rank when a window has ended, or None.
 
         Two sentences are at least ``Bounds.straggler_silence_seconds`` apart.
@@ -49,9 +49,9 @@ class Stragglers:
         begin, end = self._begin, {rank: heartbeat.read(self._folder, rank) for rank in ranks}
         self._begun_at, self._begin = now, end
         slow = slowest(begin, end, bounds=self._bounds) if begun else None
-        if slow is None or now - self._told_at < self._bounds.straggler_silence_seconds:
+        if slow is None or now - self._warned_at < self._bounds.straggler_silence_seconds:
             return None
-        self._told_at = now
+        self._warned_at = now
         return slow
 
 

@@ -188,12 +188,12 @@ def _wait_and_run(pipe: int, launcher: int) -> NoReturn:
         message = reader.read()
     if not message:
         os._exit(0)  # The launcher starts no rank.
-    told = json.loads(message)
+    order = json.loads(message)
     os.environ.clear()
-    os.environ.update(told["environ"])
-    processes.show_environment(told["environ"])
+    os.environ.update(order["environ"])
+    processes.show_environment(order["environ"])
     processes.name_process(f"lockstep-rank{os.environ['RANK']}"[:15])
-    command = stub.become_rank(told["folder"])
+    command = stub.become_rank(order["folder"])
     # As at the start of `python -m lockstep.engine`.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)

@@ -62,14 +62,14 @@ class OneNodeLauncher:
 
         During a stop they get no SIGTERM: the others save, within the watch's time limit.
         """
-        told = False
+        terminated = False
         while running := [process.pid for process in ranks.values() if process.poll() is None]:
             if (
-                not told
+                not terminated
                 and not gang.stopping()
                 and any(process.poll() for process in ranks.values())
             ):
-                told = True
+                terminated = True
                 _terminate(ranks)
             wait_for_an_end(running, self._bounds.monitor_seconds)
 

@@ -122,14 +122,14 @@ def sweep() -> None:
     """
     started = time.monotonic()
     pause_seconds = 0.005
-    told = False
+    warned = False
     while True:
         alive = kill_descendants()
         _reap()
         if not alive and not living_descendants(os.getpid()):
             return
-        if not told and time.monotonic() - started > 10.0:
-            told = True
+        if not warned and time.monotonic() - started > 10.0:
+            warned = True
             _log.warning(
                 "%d processes of the attempt have not ended after SIGKILL; waiting for them", alive
             )

@@ -27,8 +27,8 @@ from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCP
 from lockstep.engine.launcher.bounds import Bounds
 from lockstep.engine.launcher.start.gang import Gang, PeersUnreachableError
 
-_LOOK_SECONDS = 0.1
-_TOLD_SECONDS = 10.0
+_POLL_SECONDS = 0.1
+_REPORT_SECONDS = 10.0
 """A longer wait is reported in the job's log."""
 
 
@@ -52,7 +52,7 @@ class Rendezvous(StaticTCPRendezvous):
         )
         self._gang = gang
         self._deadline = time.monotonic() + bounds.rendezvous_seconds
-        self._tell_at = time.monotonic() + _TOLD_SECONDS
+        self._report_at = time.monotonic() + _REPORT_SECONDS
         self._where = f"{gang.rendezvous_host}:{gang.rendezvous_port}"
 
     def next_rendezvous(self) -> RendezvousInfo:
@@ -121,7 +121,7 @@ class Rendezvous(StaticTCPRendezvous):
                 raise PeersUnreachableError(
                     f"{failure()} within {self.timeout.total_seconds():g} s"
                 )
-            if now >= self._tell_at:
+            if now >= self._report_at:
                 self._gang.log_line(f"Waiting for the attempt's other nodes: {failure()} yet.")
-                self._tell_at = float("inf")
-            time.sleep(_LOOK_SECONDS)
+                self._report_at = float("inf")
+            time.sleep(_POLL_SECONDS)

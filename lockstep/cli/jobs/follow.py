@@ -136,20 +136,20 @@ class LineProgress:
     """Progress as lines, for a file or a pipe."""
 
     def __init__(self) -> None:
-        self._told_at = float("-inf")
-        self._told_step = -1
+        self._written_at = float("-inf")
+        self._written_step = -1
 
     def note(self, line: str) -> None:
         say(line)
 
     def update(self, job: JobView) -> None:
         progress = job.progress
-        if progress is None or progress.step <= 0 or progress.step == self._told_step:
+        if progress is None or progress.step <= 0 or progress.step == self._written_step:
             return
         now = time.monotonic()
-        if now - self._told_at < LINE_EVERY_SECONDS and job.state not in TERMINAL:
+        if now - self._written_at < LINE_EVERY_SECONDS and job.state not in TERMINAL:
             return
-        self._told_at, self._told_step = now, progress.step
+        self._written_at, self._written_step = now, progress.step
         total = f"/{progress.steps}" if progress.steps else ""
         words = [f"step {progress.step}{total}", *_numbers(job)]
         if progress.eta_seconds is not None and job.state not in TERMINAL:

@@ -162,14 +162,14 @@ def _progress(job: JobView, rate: float | None, now: datetime, width: int) -> It
         words.append(f"took {out.duration(round(took))}")
     if progress.eta_seconds is not None and job.state is JobState.RUNNING:
         words.append(f"{out.duration(round(progress.eta_seconds))} left")
-    said = "  ".join(words)
-    room = min(BAR_COLUMNS, width - len(said) - 10)
+    text = "  ".join(words)
+    room = min(BAR_COLUMNS, width - len(text) - 10)
     bar = (
         _bar(progress.fraction, room)
         if progress.fraction is not None and room >= BAR_COLUMNS_MIN
         else []
     )
-    yield [Word("steps   ", "bold"), *bar, Word(said, "")]
+    yield [Word("steps   ", "bold"), *bar, Word(text, "")]
 
 
 def _bar(fraction: float, columns: int) -> Line:

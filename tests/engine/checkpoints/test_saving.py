@@ -207,7 +207,7 @@ def test_a_second_checkpoint_waits_for_the_first_write(
     ready, warnings = threading.Event(), []
     given = saver(tmp_path, keep_last=5)
     given._warn = warnings.append
-    with held_until(ready) as most, mock.patch.object(saving, "_WAIT_TOLD_SECONDS", -1.0):
+    with held_until(ready) as most, mock.patch.object(saving, "_WAIT_WARNED_SECONDS", -1.0):
         given.begin(1, state(1.0))
         threading.Timer(0.05, ready.set).start()
         for step in (2, 3, 4):

@@ -38,14 +38,14 @@ class Script:
             node="node-a",
             output_bytes=lambda: self.written,
             is_busy=lambda: self.busy,
-            look_seconds=1.0,
+            poll_seconds=1.0,
         )
 
     def pass_seconds(self, seconds: int, each: float = 1.0) -> list[SilenceEvent]:
         reported = []
         for _ in range(seconds):
             self.now += each
-            reported.append(self.detector.look({0: GONE, 1: GONE}, self.now))
+            reported.append(self.detector.poll({0: GONE, 1: GONE}, self.now))
             asking = self.detector._asking
             if asking is not None:
                 asking.join()

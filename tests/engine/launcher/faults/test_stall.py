@@ -96,7 +96,7 @@ def stalled_after(stalls: StallDetector, pids: dict[int, int], *, begin: float) 
     def look() -> StallReport | None:
         nonlocal now
         now += 1.0
-        return stalls.look(pids, now)
+        return stalls.poll(pids, now)
 
     found = until(look, seconds=60, what="a stall")
     assert found is not None
@@ -113,13 +113,13 @@ def test_a_node_that_waits_for_another_node_uses_the_long_limit(
     """Ranks of the other node may be saving or evaluating, which is not visible from this node."""
     rank, other = Rank(tmp_path, 0), Rank(tmp_path, 1)
     several, alone = (
-        StallDetector(tmp_path, LIMITS, look_seconds=1.0, nodes=nodes) for nodes in (2, 1)
+        StallDetector(tmp_path, LIMITS, poll_seconds=1.0, nodes=nodes) for nodes in (2, 1)
     )
     for each in (rank, other):
         each.mark("communication", step=5)
     rank.mark(phase, step=5)
     for stalls in (several, alone):
-        stalls.look({0: 1, 1: 1}, 0.0)
+        stalls.poll({0: 1, 1: 1}, 0.0)
     assert several.limit_seconds() == limit_seconds
     assert alone.limit_seconds() == 10.0
 
@@ -129,20 +129,20 @@ def test_after_the_first_step_the_limit_follows_the_median(
     tmp_path: Path,
 ) -> None:
     rank = Rank(tmp_path, 0, "setup")
-    stalls = StallDetector(tmp_path, LIMITS, look_seconds=1.0)
-    stalls.look({0: 1}, 0.0)
+    stalls = StallDetector(tmp_path, LIMITS, poll_seconds=1.0)
+    stalls.poll({0: 1}, 0.0)
     assert stalls.limit_seconds() == 100.0
     rank.train_from(5)
     rank.mark("forward", step=5)
-    stalls.look({0: 1}, 1.0)
+    stalls.poll({0: 1}, 1.0)
     assert stalls.limit_seconds() == 100.0
     for step, at in ((6, 60.0), (7, 61.0), (8, 62.0), (9, 90.0), (10, 91.0)):
         rank.mark("forward", step=step)
-        stalls.look({0: 1}, at)
+        stalls.poll({0: 1}, at)
     assert stalls.limit_seconds() == 10.0
     for step in range(11, 30):
         rank.mark("forward", step=step)
-        stalls.look({0: 1}, 91.0 + 4.0 * (step - 10))
+        stalls.poll({0: 1}, 91.0 + 4.0 * (step - 10))
     assert stalls.limit_seconds() == 20.0
 
 
@@ -154,13 +154,13 @@ def test_evaluation_and_checkpoints_may_take_longer_than_a_step(
     tmp_path: Path, phase: str, limit: float
 ) -> None:
     ranks = [Rank(tmp_path, 0), Rank(tmp_path, 1)]
-    stalls = StallDetector(tmp_path, LIMITS, look_seconds=1.0)
+    stalls = StallDetector(tmp_path, LIMITS, poll_seconds=1.0)
     for step in (0, 1, 2):
         for rank in ranks:
             rank.mark("communication", step=step)
-        stalls.look({0: 1, 1: 1}, float(step))
+        stalls.poll({0: 1, 1: 1}, float(step))
     ranks[0].mark(phase, step=2)
-    stalls.look({0: 1, 1: 1}, 3.0)
+    stalls.poll({0: 1, 1: 1}, 3.0)
     assert stalls.limit_seconds() == limit
 
 
@@ -168,12 +168,12 @@ def test_evaluation_and_checkpoints_may_take_longer_than_a_step(
 def test_halfway_to_the_limit_a_warning_names_the_phase_of_ranks(tmp_path: Path) -> None:
     rank = Rank(tmp_path, 0, "data")
     Rank(tmp_path, 1, "communication")
-    stalls = StallDetector(tmp_path, LIMITS, look_seconds=1.0)
+    stalls = StallDetector(tmp_path, LIMITS, poll_seconds=1.0)
     messages = []
     for at in range(70):
         if at == 60:
             rank.mark("forward")
-        stalls.look({0: 1, 1: 1}, float(at))
+        stalls.poll({0: 1, 1: 1}, float(at))
         messages.append(stalls.warning())
     assert [at for at, message in enumerate(messages) if message] == [50]
     assert messages[50] == (
@@ -185,9 +185,9 @@ def test_halfway_to_the_limit_a_warning_names_the_phase_of_ranks(tmp_path: Path)
 @pytest.mark.contract(33)
 def test_a_machine_that_slept_has_not_stalled(tmp_path: Path) -> None:
     Rank(tmp_path, 0)
-    stalls = StallDetector(tmp_path, LIMITS, look_seconds=1.0)
-    looks = [stalls.look({0: 1}, at) for at in (0.0, 1.0, 90_000.0, 90_001.0)]
-    assert looks == [None] * 4
+    stalls = StallDetector(tmp_path, LIMITS, poll_seconds=1.0)
+    found = [stalls.poll({0: 1}, at) for at in (0.0, 1.0, 90_000.0, 90_001.0)]
+    assert found == [None] * 4
     assert stalls.warning() is None
 
 
@@ -195,15 +195,15 @@ def test_a_machine_that_slept_has_not_stalled(tmp_path: Path) -> None:
 def test_a_rank_that_moves_during_the_inspection_has_not_stalled(tmp_path: Path) -> None:
     rank = Rank(tmp_path, 0)
     limits = Stall(first_step_seconds=2.0, min_seconds=2.0, factor=1.0)
-    stalls = StallDetector(tmp_path, limits, look_seconds=1.0)
-    assert [stalls.look({0: 1}, float(at)) for at in range(3)] == [None] * 3
+    stalls = StallDetector(tmp_path, limits, poll_seconds=1.0)
+    assert [stalls.poll({0: 1}, float(at)) for at in range(3)] == [None] * 3
     until(
         lambda: "stacks" not in [thread.name for thread in threading.enumerate()],
         seconds=60,
         what="the answers",
     )
     rank.mark("forward")
-    assert [stalls.look({0: 1}, float(at)) for at in (3, 4)] == [None] * 2
+    assert [stalls.poll({0: 1}, float(at)) for at in (3, 4)] == [None] * 2
 
 
 @pytest.fixture
@@ -237,7 +237,7 @@ def test_the_rank_that_does_not_wait_is_named_with_its_line(
         seconds=60,
         what="heartbeats",
     )
-    found = stalled_after(StallDetector(tmp_path, LIMITS, look_seconds=1.0), pids, begin=0.0)
+    found = stalled_after(StallDetector(tmp_path, LIMITS, poll_seconds=1.0), pids, begin=0.0)
     assert [view.rank for view in found.culprits] == [1]
     assert "rank 1 has been in data for " in found.sentence()
     assert "at job.py line 4 in fetch; 2 ranks wait" in found.sentence()
@@ -262,7 +262,7 @@ def test_stacks_come_from_a_rank_that_holds_the_interpreters_lock(
         seconds=60,
         what="the phase",
     )
-    found = stalled_after(StallDetector(tmp_path, LIMITS, look_seconds=1.0), {0: pid}, begin=0.0)
+    found = stalled_after(StallDetector(tmp_path, LIMITS, poll_seconds=1.0), {0: pid}, begin=0.0)
     assert "at job.py line 7 in compute" in found.sentence()
 
 
@@ -283,7 +283,7 @@ def test_loader_workers_write_stacks_too(tmp_path: Path, start: Callable[[int, s
         seconds=60,
         what="the phase",
     )
-    found = stalled_after(StallDetector(tmp_path, LIMITS, look_seconds=1.0), {0: pid}, begin=0.0)
+    found = stalled_after(StallDetector(tmp_path, LIMITS, poll_seconds=1.0), {0: pid}, begin=0.0)
     assert "at job.py line 4 in fetch" in found.sentence()
     assert "of its process" in found.excerpt()
 
@@ -302,7 +302,7 @@ def test_a_stopped_process_is_named_as_the_cause(
             what="heartbeats",
         )
     os.kill(pids[1], signal.SIGSTOP)
-    found = stalled_after(StallDetector(tmp_path, LIMITS, look_seconds=1.0), pids, begin=0.0)
+    found = stalled_after(StallDetector(tmp_path, LIMITS, poll_seconds=1.0), pids, begin=0.0)
     assert [view.rank for view in found.culprits] == [1]
     assert "(its process was stopped)" in found.sentence()
 
@@ -433,7 +433,7 @@ def test_a_slow_rank_is_named_at_long_intervals(
     )
     stragglers = Stragglers(tmp_path, bounds)
     assert (
-        stragglers.look({0: 1, 1: 1}, 99.0) is None
+        stragglers.poll({0: 1, 1: 1}, 99.0) is None
     )  # They do not train yet: this begins no window.
     ranks = {rank: Rank(tmp_path, rank) for rank in (0, 1)}
 
@@ -447,7 +447,7 @@ def test_a_slow_rank_is_named_at_long_intervals(
     messages = []
     for look in range(8):
         window(look)
-        messages.append(stragglers.look({0: 1, 1: 1}, 100.0 + 10.0 * look))
+        messages.append(stragglers.poll({0: 1, 1: 1}, 100.0 + 10.0 * look))
     assert [look for look, message in enumerate(messages) if message] == [1, 5]
 
 
@@ -458,11 +458,11 @@ def test_the_set_up_of_a_resumed_run_does_not_count_as_steps(
     monkeypatch.setattr(heartbeat, "monotonic", lambda: now)
     stragglers = Stragglers(tmp_path, Bounds(straggler_steps_min=1))
     ranks = {rank: Rank(tmp_path, rank, "setup") for rank in (0, 1)}
-    assert stragglers.look({0: 1, 1: 1}, 100.0) is None
+    assert stragglers.poll({0: 1, 1: 1}, 100.0) is None
     for rank, seconds in ((0, 2.0), (1, 1.0)):
         now += seconds
         ranks[rank].mark("data", step=10)
-    assert stragglers.look({0: 1, 1: 1}, 100.1) is None
+    assert stragglers.poll({0: 1, 1: 1}, 100.1) is None
 
 
 @pytest.mark.parametrize("phase", ["checkpoint", "eval"])
@@ -475,9 +475,9 @@ def test_work_of_one_rank_for_all_does_not_make_it_slow(
     monkeypatch.setattr(heartbeat, "monotonic", lambda: now)
     stragglers = Stragglers(tmp_path, Bounds(straggler_steps_min=1))
     ranks = [Rank(tmp_path, rank) for rank in (0, 1)]
-    assert stragglers.look({0: 1, 1: 1}, 100.0) is None
+    assert stragglers.poll({0: 1, 1: 1}, 100.0) is None
     for seconds, first, second in ((1.0, phase, "communication"), (5.0, "data", "data")):
         now += seconds
         ranks[0].mark(first, step=1)
         ranks[1].mark(second, step=1)
-    assert stragglers.look({0: 1, 1: 1}, 200.0) is None
+    assert stragglers.poll({0: 1, 1: 1}, 200.0) is None

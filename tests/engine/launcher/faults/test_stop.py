@@ -131,7 +131,7 @@ def leaving(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def _stopping(
     folder: Path, save: Callable[[], None], *, grace_seconds: float = 0.02
 ) -> StopRequest:
-    made = StopRequest(folder, looks=True, device=torch.device("cpu"))
+    made = StopRequest(folder, reads_file=True, device=torch.device("cpu"))
     made.begin(save)
     made.watch()
     _ask(folder, grace_seconds)
@@ -150,7 +150,7 @@ def _ask(folder: Path, grace_seconds: float) -> None:
 @pytest.mark.contract(35)
 def test_a_step_that_ends_in_time_is_not_abandoned(tmp_path: Path, leaving: list[int]) -> None:
     made = _stopping(tmp_path, lambda: None, grace_seconds=600.0)
-    assert made.asked()
+    assert made.requested()
     made.over()
     until(
         lambda: "stopping" not in [thread.name for thread in threading.enumerate()],
@@ -163,7 +163,7 @@ def test_a_step_that_ends_in_time_is_not_abandoned(tmp_path: Path, leaving: list
 @pytest.mark.contract(35)
 def test_no_checkpoint_is_saved_during_an_update(tmp_path: Path, leaving: list[int]) -> None:
     order = []
-    made = StopRequest(tmp_path, looks=True, device=torch.device("cpu"))
+    made = StopRequest(tmp_path, reads_file=True, device=torch.device("cpu"))
     with made.update():
         _ask(tmp_path, 0.02)
         made.begin(lambda: order.append("saved"))
@@ -200,7 +200,7 @@ def test_an_unwritable_checkpoint_does_not_delay_the_exit(
 def test_a_stop_by_hand_has_no_grace_and_waits_for_the_step(
     tmp_path: Path, leaving: list[int]
 ) -> None:
-    made = StopRequest(tmp_path, looks=True, device=torch.device("cpu"))
+    made = StopRequest(tmp_path, reads_file=True, device=torch.device("cpu"))
     (tmp_path / "stop").touch()
     made.watch()
     until(
@@ -208,13 +208,13 @@ def test_a_stop_by_hand_has_no_grace_and_waits_for_the_step(
         seconds=60,
         what="the end",
     )
-    assert made.asked()
+    assert made.requested()
     assert leaving == []
 
 
 def test_only_rank_0_reads_the_stop_file(tmp_path: Path) -> None:
     (tmp_path / "stop").touch()
-    assert not StopRequest(tmp_path, looks=False, device=torch.device("cpu")).asked()
+    assert not StopRequest(tmp_path, reads_file=False, device=torch.device("cpu")).requested()
 
 
 def test_the_run_of_the_drills_succeeds_without_a_fault(attempt: Attempt) -> None:
