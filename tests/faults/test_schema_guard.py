@@ -87,12 +87,12 @@ def test_a_newer_database_is_refused_with_an_upgrade_of_the_program(
 def test_an_older_database_is_refused_with_a_migration(
     sqlite_urls: Urls, tmp_path: Path, name: str, which: str
 ) -> None:
-    set_version(sqlite_urls, which, "0001")
+    set_version(sqlite_urls, which, "0000")
     ended = start(name, sqlite_urls, tmp_path)
     assert ended.returncode == 2, ended.stderr
     assert len(ended.stderr.splitlines()) == 1, ended.stderr
     assert (
-        f"the {which} database has schema 0001, older than {head(which)} of this program"
+        f"the {which} database has schema 0000, older than {head(which)} of this program"
         in ended.stderr
     )
     assert "with: lockstep migrate" in ended.stderr

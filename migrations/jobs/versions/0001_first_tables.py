@@ -2,297 +2,243 @@
 
 from __future__ import annotations
 
-import sqlalchemy as sa
 from alembic import op
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    Enum,
+    ForeignKey,
+    Index,
+    Integer,
+    String,
+    Text,
+    UniqueConstraint,
+    column,
+    table,
+    text,
+)
 
 revision = "0001"
 down_revision = None
+
+_COUNTING = BigInteger().with_variant(Integer, "sqlite")
+
+
+def _choice(name: str, *values: str) -> Enum:
+    return Enum(*values, name=name, native_enum=False, create_constraint=True, length=16)
 
 
 def upgrade() -> None:
     op.create_table(
         "jobs",
-        sa.Column("id", sa.String(length=36), nullable=False),
-        sa.Column("name", sa.String(length=255), nullable=False),
-        sa.Column("project", sa.String(length=255), nullable=False),
-        sa.Column("kind", sa.String(length=16), nullable=False),
-        sa.Column(
+        Column("id", String(36), primary_key=True),
+        Column("name", String(255), nullable=False),
+        Column("project", String(255), nullable=False),
+        Column("kind", String(16), nullable=False),
+        Column(
             "state",
-            sa.Enum(
-                "queued",
-                "starting",
-                "running",
-                "succeeded",
-                "failed",
-                "cancelled",
-                name="state",
-                native_enum=False,
-                create_constraint=True,
-                length=16,
-            ),
+            _choice("state", "queued", "starting", "running", "succeeded", "failed", "cancelled"),
             nullable=False,
         ),
-        sa.Column(
-            "intent",
-            sa.Enum(
-                "cancel",
-                "timeout",
-                "shutdown",
-                name="intent",
-                native_enum=False,
-                create_constraint=True,
-                length=16,
-            ),
-            nullable=True,
-        ),
-        sa.Column("version", sa.BigInteger(), nullable=False),
-        sa.Column("priority", sa.Integer(), nullable=False),
-        sa.Column("devices", sa.Integer(), nullable=False),
-        sa.Column("device_type", sa.String(length=255), nullable=True),
-        sa.Column("node_count", sa.Integer(), nullable=True),
-        sa.Column("document", sa.JSON(), nullable=False),
-        sa.Column("spec", sa.JSON(), nullable=False),
-        sa.Column("plan", sa.JSON(), nullable=True),
-        sa.Column("outcome", sa.JSON(), nullable=True),
-        sa.Column("reason", sa.String(length=64), nullable=True),
-        sa.Column("attempt_count", sa.Integer(), nullable=False),
-        sa.Column("charged_attempts", sa.Integer(), nullable=False),
-        sa.Column("retries_max", sa.Integer(), nullable=False),
-        sa.Column("avoid_nodes", sa.JSON(), nullable=False),
-        sa.Column("not_before", sa.Double(), nullable=False),
-        sa.Column("timeout_seconds", sa.Double(), nullable=True),
-        sa.Column("running_seconds", sa.Double(), nullable=False),
-        sa.Column("wait_position", sa.Integer(), nullable=True),
-        sa.Column("wait_reason", sa.Text(), nullable=True),
-        sa.Column("actor", sa.String(length=255), nullable=False),
-        sa.Column("created_at", sa.Double(), nullable=False),
-        sa.Column("started_at", sa.Double(), nullable=True),
-        sa.Column("finished_at", sa.Double(), nullable=True),
-        sa.PrimaryKeyConstraint("id", name="pk_jobs"),
+        Column("intent", _choice("intent", "cancel", "timeout", "shutdown")),
+        Column("stop_grace", JSON),
+        Column("save_time", JSON),
+        Column("version", BigInteger, nullable=False),
+        Column("priority", Integer, nullable=False),
+        Column("devices", Integer, nullable=False),
+        Column("device_type", String(255)),
+        Column("node_count", Integer),
+        Column("document", JSON, nullable=False),
+        Column("spec", JSON, nullable=False),
+        Column("plan", JSON),
+        Column("outcome", JSON),
+        Column("reason", String(64)),
+        Column("attempt_count", Integer, nullable=False),
+        Column("charged_attempts", Integer, nullable=False),
+        Column("fruitless_attempts", Integer, nullable=False, server_default="0"),
+        Column("progress_step", BigInteger, nullable=False, server_default="0"),
+        Column("stuck_step", BigInteger),
+        Column("stuck_nodes", JSON, nullable=False, server_default="[]"),
+        Column("retries_max", Integer, nullable=False),
+        Column("avoid_nodes", JSON, nullable=False),
+        Column("not_before", Double, nullable=False),
+        Column("timeout_seconds", Double),
+        Column("running_seconds", Double, nullable=False),
+        Column("wait_position", Integer),
+        Column("wait_reason", Text),
+        Column("actor", String(255), nullable=False),
+        Column("created_at", Double, nullable=False),
+        Column("started_at", Double),
+        Column("finished_at", Double),
+        Index("ix_jobs_actor_id", "actor", "id"),
+        Index("ix_jobs_name_id", "name", "id"),
+        Index("ix_jobs_project_id", "project", "id"),
+        Index("ix_jobs_state_id", "state", "id"),
     )
-    op.create_index("ix_jobs_name_id", "jobs", ["name", "id"], unique=False)
-    op.create_index("ix_jobs_project_id", "jobs", ["project", "id"], unique=False)
-    op.create_index("ix_jobs_state_id", "jobs", ["state", "id"], unique=False)
-
     op.create_table(
         "nodes",
-        sa.Column("name", sa.String(length=255), nullable=False),
-        sa.Column("version", sa.String(length=64), nullable=False),
-        sa.Column("boot_id", sa.String(length=64), nullable=False),
-        sa.Column("draining", sa.Boolean(), nullable=False),
-        sa.Column("registered_at", sa.Double(), nullable=False),
-        sa.Column("seen_at", sa.Double(), nullable=False),
-        sa.PrimaryKeyConstraint("name", name="pk_nodes"),
+        Column("name", String(255), primary_key=True),
+        Column("version", String(64), nullable=False),
+        Column("boot_id", String(64), nullable=False),
+        Column("draining", Boolean, nullable=False),
+        Column("quarantine", Text),
+        Column("quarantined_at", Double),
+        Column("registered_at", Double, nullable=False),
+        Column("seen_at", Double, nullable=False),
+        Column("left_at", Double),
     )
     op.create_table(
         "scheduler_lease",
-        sa.Column("id", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("owner", sa.String(length=255), nullable=True),
-        sa.Column("expires_at", sa.Double(), nullable=False),
-        sa.Column("dirty", sa.Boolean(), nullable=False),
-        sa.Column("finished_at", sa.Double(), nullable=True),
-        sa.PrimaryKeyConstraint("id", name="pk_scheduler_lease"),
+        Column("id", Integer, primary_key=True, autoincrement=False),
+        Column("owner", String(255)),
+        Column("expires_at", Double, nullable=False),
+        Column("dirty", Boolean, nullable=False),
+        Column("finished_at", Double),
+        Column("place", Text),
+        Column("restored_at", Double),
+        Column("timings", JSON),
     )
     op.create_table(
         "tokens",
-        sa.Column("id", sa.String(length=36), nullable=False),
-        sa.Column("name", sa.String(length=255), nullable=False),
-        sa.Column("sha256", sa.String(length=64), nullable=False),
-        sa.Column("actor", sa.String(length=255), nullable=False),
-        sa.Column("created_at", sa.Double(), nullable=False),
-        sa.Column("revoked_at", sa.Double(), nullable=True),
-        sa.PrimaryKeyConstraint("id", name="pk_tokens"),
-        sa.UniqueConstraint("sha256", name="uq_tokens_sha256"),
+        Column("id", String(36), primary_key=True),
+        Column("name", String(255), nullable=False),
+        Column("sha256", String(64), nullable=False),
+        Column("actor", String(255), nullable=False),
+        Column("created_at", Double, nullable=False),
+        Column("revoked_at", Double),
+        UniqueConstraint("sha256"),
     )
     op.create_table(
         "attempts",
-        sa.Column("id", sa.String(length=36), nullable=False),
-        sa.Column("job_id", sa.String(length=36), nullable=False),
-        sa.Column("number", sa.Integer(), nullable=False),
-        sa.Column(
-            "state",
-            sa.Enum(
-                "starting",
-                "running",
-                "ended",
-                name="state",
-                native_enum=False,
-                create_constraint=True,
-                length=16,
-            ),
-            nullable=False,
+        Column("id", String(36), primary_key=True),
+        Column("job_id", String(36), ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False),
+        Column("number", Integer, nullable=False),
+        Column("state", _choice("state", "starting", "running", "ended"), nullable=False),
+        Column("plan", JSON),
+        Column("world_size", Integer, nullable=False),
+        Column("node_count", Integer, nullable=False),
+        Column("device_kind", String(16), nullable=False),
+        Column("rendezvous_host", String(255), nullable=False),
+        Column("rendezvous_port", Integer),
+        Column("outcome", JSON),
+        Column("created_at", Double, nullable=False),
+        Column("running_at", Double),
+        Column("ended_at", Double),
+        UniqueConstraint("job_id", "number"),
+        Index(
+            "uq_attempts_one_live",
+            "job_id",
+            unique=True,
+            postgresql_where=text("state <> 'ended'"),
+            sqlite_where=text("state <> 'ended'"),
         ),
-        sa.Column("plan", sa.JSON(), nullable=True),
-        sa.Column("world_size", sa.Integer(), nullable=False),
-        sa.Column("node_count", sa.Integer(), nullable=False),
-        sa.Column("device_kind", sa.String(length=16), nullable=False),
-        sa.Column("rendezvous_host", sa.String(length=255), nullable=False),
-        sa.Column("rendezvous_port", sa.Integer(), nullable=True),
-        sa.Column("outcome", sa.JSON(), nullable=True),
-        sa.Column("created_at", sa.Double(), nullable=False),
-        sa.Column("running_at", sa.Double(), nullable=True),
-        sa.Column("ended_at", sa.Double(), nullable=True),
-        sa.ForeignKeyConstraint(
-            ["job_id"], ["jobs.id"], name="fk_attempts_job_id_jobs", ondelete="CASCADE"
-        ),
-        sa.PrimaryKeyConstraint("id", name="pk_attempts"),
-        sa.UniqueConstraint("job_id", "number", name="uq_attempts_job_id_number"),
     )
-    op.create_index(
-        "uq_attempts_one_live",
-        "attempts",
-        ["job_id"],
-        unique=True,
-        postgresql_where=sa.text("state <> 'ended'"),
-        sqlite_where=sa.text("state <> 'ended'"),
-    )
-
     op.create_table(
         "checkpoints",
-        sa.Column("id", sa.String(length=36), nullable=False),
-        sa.Column("job_id", sa.String(length=36), nullable=False),
-        sa.Column("attempt", sa.Integer(), nullable=False),
-        sa.Column("step", sa.BigInteger(), nullable=False),
-        sa.Column("location", sa.Text(), nullable=False),
-        sa.Column("bytes", sa.BigInteger(), nullable=False),
-        sa.Column("sha256", sa.String(length=64), nullable=False),
-        sa.Column("final", sa.Boolean(), nullable=False),
-        sa.Column("created_at", sa.Double(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["job_id"], ["jobs.id"], name="fk_checkpoints_job_id_jobs", ondelete="CASCADE"
-        ),
-        sa.PrimaryKeyConstraint("id", name="pk_checkpoints"),
-        sa.UniqueConstraint("job_id", "attempt", "step", name="uq_checkpoints_job_id_attempt_step"),
+        Column("id", String(36), primary_key=True),
+        Column("job_id", String(36), ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False),
+        Column("attempt", Integer, nullable=False),
+        Column("step", BigInteger, nullable=False),
+        Column("location", Text, nullable=False),
+        Column("bytes", BigInteger, nullable=False),
+        Column("sha256", String(64), nullable=False),
+        Column("value", Double),
+        Column("final", Boolean, nullable=False),
+        Column("created_at", Double, nullable=False),
+        UniqueConstraint("job_id", "attempt", "step"),
     )
     op.create_table(
         "events",
-        sa.Column(
-            "id",
-            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
-            autoincrement=True,
-            nullable=False,
-        ),
-        sa.Column("at", sa.Double(), nullable=False),
-        sa.Column("job_id", sa.String(length=36), nullable=False),
-        sa.Column("attempt", sa.Integer(), nullable=True),
-        sa.Column("kind", sa.String(length=64), nullable=False),
-        sa.Column("actor", sa.String(length=255), nullable=False),
-        sa.Column("message", sa.Text(), nullable=False),
-        sa.Column("data", sa.JSON(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["job_id"], ["jobs.id"], name="fk_events_job_id_jobs", ondelete="CASCADE"
-        ),
-        sa.PrimaryKeyConstraint("id", name="pk_events"),
+        Column("id", _COUNTING, primary_key=True),
+        Column("at", Double, nullable=False),
+        Column("job_id", String(36), ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False),
+        Column("attempt", Integer),
+        Column("kind", String(64), nullable=False),
+        Column("actor", String(255), nullable=False),
+        Column("message", Text, nullable=False),
+        Column("data", JSON, nullable=False),
+        Column("origin", String(160)),
+        Index("ix_events_job_id_id", "job_id", "id"),
+        Index("ix_events_origin", "origin", unique=True),
     )
-    op.create_index("ix_events_job_id_id", "events", ["job_id", "id"], unique=False)
-
     op.create_table(
         "idempotency_keys",
-        sa.Column("actor", sa.String(length=255), nullable=False),
-        sa.Column("key", sa.String(length=200), nullable=False),
-        sa.Column("fingerprint", sa.String(length=128), nullable=False),
-        sa.Column("job_id", sa.String(length=36), nullable=False),
-        sa.Column("created_at", sa.Double(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["job_id"],
-            ["jobs.id"],
-            name="fk_idempotency_keys_job_id_jobs",
-            initially="DEFERRED",
-            deferrable=True,
+        Column("actor", String(255), primary_key=True),
+        Column("key", String(200), primary_key=True),
+        Column("fingerprint", String(128), nullable=False),
+        Column(
+            "job_id",
+            String(36),
+            ForeignKey("jobs.id", deferrable=True, initially="DEFERRED"),
+            nullable=False,
         ),
-        sa.PrimaryKeyConstraint("actor", "key", name="pk_idempotency_keys"),
+        Column("created_at", Double, nullable=False),
     )
     op.create_table(
         "job_labels",
-        sa.Column("job_id", sa.String(length=36), nullable=False),
-        sa.Column("key", sa.String(length=63), nullable=False),
-        sa.Column("value", sa.String(length=255), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["job_id"], ["jobs.id"], name="fk_job_labels_job_id_jobs", ondelete="CASCADE"
+        Column("job_id", String(36), ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+        Column("key", String(63), primary_key=True),
+        Column("value", String(255), nullable=False),
+        Index("ix_job_labels_key_value_job_id", "key", "value", "job_id"),
+    )
+    op.create_table(
+        "node_failures",
+        Column(
+            "node_name", String(255), ForeignKey("nodes.name", ondelete="CASCADE"), primary_key=True
         ),
-        sa.PrimaryKeyConstraint("job_id", "key", name="pk_job_labels"),
+        Column("job_id", String(36), ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+        Column("reason", String(64), primary_key=True),
+        Column("at", Double, nullable=False),
+        Index("ix_node_failures_at", "at"),
     )
-    op.create_index(
-        "ix_job_labels_key_value_job_id", "job_labels", ["key", "value", "job_id"], unique=False
+    op.create_table(
+        "retentions",
+        Column("job_id", String(36), ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+        Column("what", String(16), primary_key=True),
+        Column("days", Integer, nullable=False),
     )
-
     op.create_table(
         "assignments",
-        sa.Column("id", sa.String(length=36), nullable=False),
-        sa.Column("attempt_id", sa.String(length=36), nullable=False),
-        sa.Column("job_id", sa.String(length=36), nullable=False),
-        sa.Column("node_name", sa.String(length=255), nullable=False),
-        sa.Column("node_rank", sa.Integer(), nullable=False),
-        sa.Column(
-            "state",
-            sa.Enum(
-                "assigned",
-                "claimed",
-                "ended",
-                "released",
-                name="state",
-                native_enum=False,
-                create_constraint=True,
-                length=16,
-            ),
-            nullable=False,
+        Column("id", String(36), primary_key=True),
+        Column(
+            "attempt_id", String(36), ForeignKey("attempts.id", ondelete="CASCADE"), nullable=False
         ),
-        sa.Column("token", sa.String(length=64), nullable=False),
-        sa.Column("device_indices", sa.JSON(), nullable=False),
-        sa.Column("ranks_here", sa.Integer(), nullable=False),
-        sa.Column("lease_expires_at", sa.Double(), nullable=False),
-        sa.Column("outcome", sa.JSON(), nullable=True),
-        sa.Column("created_at", sa.Double(), nullable=False),
-        sa.Column("claimed_at", sa.Double(), nullable=True),
-        sa.Column("ended_at", sa.Double(), nullable=True),
-        sa.Column("released_at", sa.Double(), nullable=True),
-        sa.ForeignKeyConstraint(
-            ["attempt_id"],
-            ["attempts.id"],
-            name="fk_assignments_attempt_id_attempts",
-            ondelete="CASCADE",
+        Column("job_id", String(36), ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False),
+        Column("node_name", String(255), ForeignKey("nodes.name"), nullable=False),
+        Column("node_rank", Integer, nullable=False),
+        Column(
+            "state", _choice("state", "assigned", "claimed", "ended", "released"), nullable=False
         ),
-        sa.ForeignKeyConstraint(
-            ["job_id"], ["jobs.id"], name="fk_assignments_job_id_jobs", ondelete="CASCADE"
-        ),
-        sa.ForeignKeyConstraint(
-            ["node_name"], ["nodes.name"], name="fk_assignments_node_name_nodes"
-        ),
-        sa.PrimaryKeyConstraint("id", name="pk_assignments"),
-        sa.UniqueConstraint("attempt_id", "node_rank", name="uq_assignments_attempt_id_node_rank"),
+        Column("token", String(64), nullable=False),
+        Column("device_indices", JSON, nullable=False),
+        Column("ranks_here", Integer, nullable=False),
+        Column("lease_expires_at", Double, nullable=False),
+        Column("outcome", JSON),
+        Column("created_at", Double, nullable=False),
+        Column("claimed_at", Double),
+        Column("ended_at", Double),
+        Column("released_at", Double),
+        UniqueConstraint("attempt_id", "node_rank"),
+        Index("ix_assignments_node_name_state", "node_name", "state"),
+        Index("ix_assignments_state_lease_expires_at", "state", "lease_expires_at"),
     )
-    op.create_index(
-        "ix_assignments_node_name_state", "assignments", ["node_name", "state"], unique=False
-    )
-    op.create_index(
-        "ix_assignments_state_lease_expires_at",
-        "assignments",
-        ["state", "lease_expires_at"],
-        unique=False,
-    )
-
     op.create_table(
         "devices",
-        sa.Column("node_name", sa.String(length=255), nullable=False),
-        sa.Column("index", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("kind", sa.String(length=16), nullable=False),
-        sa.Column("type", sa.String(length=255), nullable=False),
-        sa.Column("memory_bytes", sa.BigInteger(), nullable=True),
-        sa.Column("present", sa.Boolean(), nullable=False),
-        sa.Column("assignment_id", sa.String(length=36), nullable=True),
-        sa.ForeignKeyConstraint(
-            ["assignment_id"],
-            ["assignments.id"],
-            name="fk_devices_assignment_id_assignments",
-            ondelete="SET NULL",
+        Column(
+            "node_name", String(255), ForeignKey("nodes.name", ondelete="CASCADE"), primary_key=True
         ),
-        sa.ForeignKeyConstraint(
-            ["node_name"], ["nodes.name"], name="fk_devices_node_name_nodes", ondelete="CASCADE"
-        ),
-        sa.PrimaryKeyConstraint("node_name", "index", name="pk_devices"),
+        Column("index", Integer, primary_key=True, autoincrement=False),
+        Column("kind", String(16), nullable=False),
+        Column("type", String(255), nullable=False),
+        Column("memory_bytes", BigInteger),
+        Column("present", Boolean, nullable=False),
+        Column("assignment_id", String(36), ForeignKey("assignments.id", ondelete="SET NULL")),
+        Index("ix_devices_assignment_id", "assignment_id"),
     )
-    op.create_index("ix_devices_assignment_id", "devices", ["assignment_id"], unique=False)
     op.bulk_insert(
-        sa.table("scheduler_lease", sa.column("id"), sa.column("expires_at"), sa.column("dirty")),
+        table("scheduler_lease", column("id"), column("expires_at"), column("dirty")),
         [{"id": 1, "expires_at": 0.0, "dirty": False}],
     )

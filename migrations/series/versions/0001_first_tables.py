@@ -2,117 +2,119 @@
 
 from __future__ import annotations
 
-import sqlalchemy as sa
 from alembic import op
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    Index,
+    Integer,
+    LargeBinary,
+    String,
+    UniqueConstraint,
+    text,
+)
 
 revision = "0001"
 down_revision = None
+
+_COUNTING = BigInteger().with_variant(Integer, "sqlite")
 
 
 def upgrade() -> None:
     op.create_table(
         "log_chunks",
-        sa.Column(
-            "id",
-            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
-            autoincrement=True,
-            nullable=False,
-        ),
-        sa.Column("job_id", sa.String(length=36), nullable=False),
-        sa.Column("attempt", sa.BigInteger(), nullable=False),
-        sa.Column("first_line", sa.BigInteger(), nullable=False),
-        sa.Column("line_count", sa.BigInteger(), nullable=False),
-        sa.Column("text_bytes", sa.BigInteger(), nullable=False),
-        sa.Column("sources", sa.String(length=2000), nullable=False),
-        sa.Column("lines", sa.LargeBinary(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name="pk_log_chunks"),
-        sa.UniqueConstraint(
-            "job_id", "attempt", "first_line", name="uq_log_chunks_job_id_attempt_first_line"
-        ),
+        Column("id", _COUNTING, primary_key=True),
+        Column("job_id", String(36), nullable=False),
+        Column("attempt", BigInteger, nullable=False),
+        Column("first_line", BigInteger, nullable=False),
+        Column("line_count", BigInteger, nullable=False),
+        Column("text_bytes", BigInteger, nullable=False),
+        Column("sources", String(2000), nullable=False),
+        Column("time_min", Double),
+        Column("time_max", Double),
+        Column("lines", LargeBinary, nullable=False),
+        UniqueConstraint("job_id", "attempt", "first_line"),
+        Index("ix_log_chunks_times", "job_id", "attempt", "first_line", "time_min", "time_max"),
     )
     op.create_table(
         "log_totals",
-        sa.Column("job_id", sa.String(length=36), nullable=False),
-        sa.Column("attempt", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.Column("lines", sa.BigInteger(), nullable=False),
-        sa.Column("text_bytes", sa.BigInteger(), nullable=False),
-        sa.PrimaryKeyConstraint("job_id", "attempt", name="pk_log_totals"),
+        Column("job_id", String(36), primary_key=True),
+        Column("attempt", BigInteger, primary_key=True, autoincrement=False),
+        Column("lines", BigInteger, nullable=False),
+        Column("text_bytes", BigInteger, nullable=False),
     )
     op.create_table(
         "progress",
-        sa.Column("job_id", sa.String(length=36), nullable=False),
-        sa.Column("seq", sa.BigInteger(), nullable=False),
-        sa.Column("attempt", sa.BigInteger(), nullable=False),
-        sa.Column("step", sa.BigInteger(), nullable=False),
-        sa.Column("time", sa.Double(), nullable=True),
-        sa.Column("first_step", sa.BigInteger(), nullable=True),
-        sa.Column("first_time", sa.Double(), nullable=True),
-        sa.PrimaryKeyConstraint("job_id", name="pk_progress"),
+        Column("job_id", String(36), primary_key=True),
+        Column("seq", BigInteger, nullable=False),
+        Column("attempt", BigInteger, nullable=False),
+        Column("step", BigInteger, nullable=False),
+        Column("time", Double),
+        Column("first_step", BigInteger),
+        Column("first_time", Double),
     )
     op.create_table(
         "series_chunks",
-        sa.Column(
-            "id",
-            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
-            autoincrement=True,
-            nullable=False,
-        ),
-        sa.Column("job_id", sa.String(length=36), nullable=False),
-        sa.Column("name", sa.String(length=200), nullable=False),
-        sa.Column("attempt", sa.BigInteger(), nullable=False),
-        sa.Column("seq", sa.BigInteger(), nullable=False),
-        sa.Column("first_step", sa.BigInteger(), nullable=False),
-        sa.Column("last_step", sa.BigInteger(), nullable=False),
-        sa.Column("point_count", sa.BigInteger(), nullable=False),
-        sa.Column("min", sa.Double(), nullable=True),
-        sa.Column("max", sa.Double(), nullable=True),
-        sa.Column("nan_count", sa.BigInteger(), nullable=False),
-        sa.Column("non_finite_count", sa.BigInteger(), nullable=False),
-        sa.Column("end_step", sa.BigInteger(), nullable=False),
-        sa.Column("end_time", sa.Double(), nullable=False),
-        sa.Column("end_value", sa.Double(), nullable=True),
-        sa.Column("points", sa.LargeBinary(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name="pk_series_chunks"),
-        sa.UniqueConstraint(
-            "job_id", "name", "attempt", "seq", name="uq_series_chunks_job_id_name_attempt_seq"
+        Column("id", _COUNTING, primary_key=True),
+        Column("job_id", String(36), nullable=False),
+        Column("name", String(200), nullable=False),
+        Column("attempt", BigInteger, nullable=False),
+        Column("seq", BigInteger, nullable=False),
+        Column("first_step", BigInteger, nullable=False),
+        Column("last_step", BigInteger, nullable=False),
+        Column("point_count", BigInteger, nullable=False),
+        Column("min", Double),
+        Column("max", Double),
+        Column("nan_count", BigInteger, nullable=False),
+        Column("non_finite_count", BigInteger, nullable=False),
+        Column("end_step", BigInteger, nullable=False),
+        Column("end_time", Double, nullable=False),
+        Column("end_value", Double),
+        Column("points", LargeBinary, nullable=False),
+        Column("summary", LargeBinary),
+        UniqueConstraint("job_id", "name", "attempt", "seq"),
+        Index(
+            "ix_series_chunks_open",
+            "job_id",
+            "attempt",
+            "name",
+            postgresql_where=text("point_count < 512"),
+            sqlite_where=text("point_count < 512"),
         ),
     )
-    op.create_index(
-        "ix_series_chunks_open",
-        "series_chunks",
-        ["job_id", "attempt", "name"],
-        unique=False,
-        postgresql_where=sa.text("point_count < 512"),
-        sqlite_where=sa.text("point_count < 512"),
-    )
-
     op.create_table(
         "series_latest",
-        sa.Column("job_id", sa.String(length=36), nullable=False),
-        sa.Column("name", sa.String(length=200), nullable=False),
-        sa.Column("attempt", sa.BigInteger(), nullable=False),
-        sa.Column("step", sa.BigInteger(), nullable=False),
-        sa.Column("time", sa.Double(), nullable=False),
-        sa.Column("value", sa.Double(), nullable=True),
-        sa.Column("point_count", sa.BigInteger(), nullable=False),
-        sa.PrimaryKeyConstraint("job_id", "name", name="pk_series_latest"),
+        Column("job_id", String(36), primary_key=True),
+        Column("name", String(200), primary_key=True),
+        Column("attempt", BigInteger, nullable=False),
+        Column("step", BigInteger, nullable=False),
+        Column("time", Double, nullable=False),
+        Column("value", Double),
+        Column("point_count", BigInteger, nullable=False),
+    )
+    op.create_table(
+        "stream_offsets",
+        Column("assignment_id", String(36), primary_key=True),
+        Column("source", String(500), primary_key=True),
+        Column("stored_offset", BigInteger, nullable=False),
     )
     op.create_table(
         "streams",
-        sa.Column("assignment_id", sa.String(length=36), nullable=False),
-        sa.Column("job_id", sa.String(length=36), nullable=False),
-        sa.Column("attempt", sa.BigInteger(), nullable=False),
-        sa.Column("token", sa.String(length=64), nullable=False),
-        sa.Column("sealed", sa.Boolean(), nullable=False),
-        sa.Column("metrics_offset", sa.BigInteger(), nullable=False),
-        sa.Column("events_offset", sa.BigInteger(), nullable=False),
-        sa.Column("log_segment", sa.BigInteger(), nullable=False),
-        sa.Column("log_offset", sa.BigInteger(), nullable=False),
-        sa.Column("first_step", sa.BigInteger(), nullable=True),
-        sa.Column("last_step", sa.BigInteger(), nullable=True),
-        sa.Column("points_dropped", sa.BigInteger(), nullable=False),
-        sa.Column("opened_at", sa.Double(), nullable=False),
-        sa.Column("sealed_at", sa.Double(), nullable=True),
-        sa.PrimaryKeyConstraint("assignment_id", name="pk_streams"),
+        Column("assignment_id", String(36), primary_key=True),
+        Column("job_id", String(36), nullable=False),
+        Column("attempt", BigInteger, nullable=False),
+        Column("token", String(64), nullable=False),
+        Column("sealed", Boolean, nullable=False),
+        Column("metrics_offset", BigInteger, nullable=False),
+        Column("events_offset", BigInteger, nullable=False),
+        Column("log_segment", BigInteger, nullable=False),
+        Column("log_offset", BigInteger, nullable=False),
+        Column("first_step", BigInteger),
+        Column("last_step", BigInteger),
+        Column("points_dropped", BigInteger, nullable=False),
+        Column("opened_at", Double, nullable=False),
+        Column("sealed_at", Double),
+        Index("ix_streams_job_id_attempt", "job_id", "attempt"),
     )
-    op.create_index("ix_streams_job_id_attempt", "streams", ["job_id", "attempt"], unique=False)
