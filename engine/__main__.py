@@ -30,7 +30,6 @@ import torch
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life import attempt
 from lockstep.domain.life.job_environment import VERIFY
-from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.spec.init_from import JOB_PREFIX
 from lockstep.domain.spec.job import JobSpec, PathCode
 from lockstep.domain.spec.reading import read_spec
@@ -41,7 +40,7 @@ from lockstep.domain.verify.orders import VerifyOrder, read_order
 from lockstep.engine.loop.trainer import Trainer, TrainingResult
 from lockstep.engine.runtime import failure_text, folder_lock, randomness, torchrun
 from lockstep.engine.runtime.device import kind_here, traits_of
-from lockstep.engine.runtime.errors import EngineError, write_error
+from lockstep.engine.runtime.errors import BadSpecError, EngineError, write_error
 from lockstep.engine.runtime.heartbeat import Heartbeat
 from lockstep.engine.runtime.ranks import (
     RankEnvironment,
@@ -232,9 +231,7 @@ def _attempt(folder: Path, environment: RankEnvironment) -> RunOptions:
         (folder / attempt.ASSIGNMENT).read_bytes()
     )
     if assignment.spec.train is None or assignment.plan is None:
-        raise EngineError(
-            Reason.BAD_SPEC, f"{folder} is an attempt of a script; the engine runs kind: train only"
-        )
+        raise BadSpecError(f"{folder} is an attempt of a script; the engine runs kind: train only")
     code = folder / attempt.CODE
     if not code.is_dir():
         code = (
@@ -259,7 +256,7 @@ def _order(environ: Mapping[str, str]) -> VerifyOrder:
     try:
         return read_order(environ.get(VERIFY, ""))
     except ValueError as error:
-        raise EngineError(Reason.BAD_SPEC, str(error)) from None
+        raise BadSpecError(str(error)) from None
 
 
 def _alone(options: argparse.Namespace, environment: RankEnvironment) -> RunOptions:

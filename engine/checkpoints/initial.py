@@ -29,7 +29,7 @@ from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.spec.init_from import JOB_PREFIX
 from lockstep.engine.checkpoints import checkpoint, export
 from lockstep.engine.data.fingerprint import differences, sentence
-from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.errors import BadSpecError, EngineError
 from lockstep.engine.runtime.ranks import Ranks
 
 _SAFETENSORS: Final = ".safetensors"
@@ -60,9 +60,7 @@ def load_initial(model: nn.Module, given: str, folder: Path, ranks: Ranks) -> No
     weights = {**weights, **_tied(mine, weights)}
     wrong = differences(weights, mine, formats=False)
     if wrong:
-        raise EngineError(
-            Reason.BAD_SPEC, f"train.init_from: {given} does not fit the model: {sentence(wrong)}"
-        )
+        raise BadSpecError(f"train.init_from: {given} does not fit the model: {sentence(wrong)}")
     model.load_state_dict(weights)
 
 
@@ -70,14 +68,11 @@ def _path(given: str, folder: Path) -> Path:
     if not given.startswith(JOB_PREFIX):
         path = Path(given)
         if not path.exists():
-            raise EngineError(
-                Reason.BAD_SPEC, f"train.init_from: {path.absolute()} does not exist on this node"
-            )
+            raise BadSpecError(f"train.init_from: {path.absolute()} does not exist on this node")
         return path
     path = folder / attempt.INIT
     if not path.is_dir():
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             f"train.init_from: {given} is available under the service only: give a folder or a "
             f"file",
         )
@@ -97,8 +92,7 @@ def _weights(path: Path, given: str, ranks: Ranks) -> dict[str, Any]:
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001 - of a file that is something else, torch raises whatever it stumbles over
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             f"train.init_from: {file} cannot be read as weights: {_first_line(error)}",
         ) from None
     if isinstance(found, Mapping) and isinstance(found.get("model"), Mapping):
@@ -106,8 +100,7 @@ def _weights(path: Path, given: str, ranks: Ranks) -> dict[str, Any]:
     if not isinstance(found, Mapping) or not any(
         isinstance(value, Tensor) for value in found.values()
     ):
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             f"train.init_from: {file} has no weights: expected a checkpoint or a state dict",
         )
     return dict(found)
@@ -130,8 +123,7 @@ def _file(path: Path, given: str) -> Path:
     for name in (checkpoint.STATE, export.MODEL):
         if (path / name).is_file():
             return path / name
-    raise EngineError(
-        Reason.BAD_SPEC,
+    raise BadSpecError(
         f"train.init_from: {given} contains neither {checkpoint.STATE} nor {export.MODEL}",
     )
 

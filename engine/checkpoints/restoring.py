@@ -9,10 +9,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.checkpoints.checkpoint import State
 from lockstep.engine.data import fingerprint
-from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.errors import BadSpecError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.telemetry import Telemetry
 from lockstep.engine.strategies.base import Strategy
@@ -36,8 +35,7 @@ def restore_optimizer(
     """Load the optimizer state and the strategy's own state. All ranks must call this."""
     mine, theirs = fingerprint.parameter_order(strategy.model, optimizer), state.get("parameters")
     if theirs is not None and theirs != mine:
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             "the checkpoint's optimizer has other parameters or another order of them: "
             f"{_first_difference(theirs, mine)}; param_groups() must return the same groups as at "
             "the start of the run",
@@ -45,9 +43,7 @@ def restore_optimizer(
     try:
         strategy.load_optimizer(optimizer, state["optimizer"])
     except (ValueError, KeyError) as error:
-        raise EngineError(
-            Reason.BAD_SPEC, f"the checkpoint does not fit the optimizer: {error}"
-        ) from error
+        raise BadSpecError(f"the checkpoint does not fit the optimizer: {error}") from error
     unused = _restore_extra(strategy, state, ranks)
     if unused:
         telemetry.warn(f"the strategy starts without its state from the checkpoint: {unused}")

@@ -40,7 +40,6 @@ from torch import Tensor, nn
 
 from lockstep.domain.life import attempt
 from lockstep.domain.life.grace import SaveTime
-from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.train import Train
 from lockstep.domain.training.plan import BatchPlan
@@ -50,7 +49,7 @@ from lockstep.engine.checkpoints.saving import Saver
 from lockstep.engine.data import fingerprint
 from lockstep.engine.data.fingerprint import Samples
 from lockstep.engine.model.precision import Precision
-from lockstep.engine.runtime.errors import EngineError, describe
+from lockstep.engine.runtime.errors import BadSpecError, describe
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.telemetry import Telemetry
 from lockstep.engine.state.reasons import Reasons, listed, not_exact
@@ -353,8 +352,7 @@ class TrainingState:
         name, folder, state = found
         self._refuse_another(name, state, model)
         if state["step"] > steps:
-            raise EngineError(
-                Reason.BAD_SPEC,
+            raise BadSpecError(
                 f"the checkpoint {name} is at step {state['step']}, but the run has only {steps}",
             )
         self._resumed_step, self._resumed_from = state["step"], name
@@ -408,13 +406,10 @@ class TrainingState:
             if there.get(key) != value
         ]
         if wrong:
-            raise EngineError(
-                Reason.BAD_SPEC, f"the checkpoint {name} belongs to another run: {'; '.join(wrong)}"
-            )
+            raise BadSpecError(f"the checkpoint {name} belongs to another run: {'; '.join(wrong)}")
         wrong = fingerprint.differences(state["model"], model.state_dict(), formats=True)
         if wrong:
-            raise EngineError(
-                Reason.BAD_SPEC,
+            raise BadSpecError(
                 f"the checkpoint {name} belongs to another model: {fingerprint.sentence(wrong)}",
             )
         # Rank 0 checks the samples for all ranks.
@@ -422,8 +417,7 @@ class TrainingState:
             self._other_samples(state.get("samples", {})) if self._ranks.first else []
         )
         if wrong:
-            raise EngineError(
-                Reason.BAD_SPEC,
+            raise BadSpecError(
                 f"the checkpoint {name} belongs to another dataset: {fingerprint.sentence(wrong)}",
             )
 

@@ -27,11 +27,10 @@ from typing import Any, Final
 
 from torch.utils.data import Dataset
 
-from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.training.plan import BatchPlan, ceil_div
 from lockstep.engine.data import order
 from lockstep.engine.data.fetching import Fetcher, Item, micro_batches, pinned
-from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.errors import BadSpecError
 from lockstep.engine.task.interface import Batch, Task
 
 _THREAD_END_SECONDS: Final = 1.0
@@ -112,8 +111,7 @@ def weights_of(weight: float | Mapping[str, float], terms: tuple[str, ...]) -> t
     """A task's weight as one number per loss term, checked."""
     if isinstance(weight, Mapping):
         if set(weight) != set(terms):
-            raise EngineError(
-                Reason.BAD_SPEC,
+            raise BadSpecError(
                 f"weight() names the terms {sorted(weight)}, but loss() returns "
                 f"{sorted(terms)}: both must have the same names",
             )
@@ -127,11 +125,9 @@ def weights_of(weight: float | Mapping[str, float], terms: tuple[str, ...]) -> t
             RuntimeError,
         ):  # A tensor of several numbers is a ValueError or a RuntimeError.
             what = "None (missing return statement?)" if weight is None else repr(weight)
-            raise EngineError(
-                Reason.BAD_SPEC, f"weight() must return a number, got {what}"
-            ) from None
+            raise BadSpecError(f"weight() must return a number, got {what}") from None
     if not all(math.isfinite(value) and value >= 0 for value in weights):
-        raise EngineError(Reason.BAD_SPEC, f"weight() must return 0 or more, got {weight!r}")
+        raise BadSpecError(f"weight() must return 0 or more, got {weight!r}")
     return weights
 
 

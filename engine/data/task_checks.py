@@ -17,10 +17,9 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.data.fingerprint import Samples, other_samples
 from lockstep.engine.runtime import randomness
-from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.errors import BadSpecError, EngineError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.task.interface import Task
 
@@ -36,14 +35,12 @@ def model_of(task: Task) -> nn.Module:
     """
     model: object = task.model()
     if not isinstance(model, nn.Module):
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             f"model() must return the nn.Module to train, got {_kind(model)}",
         )
     for module in model.modules():
         if isinstance(module, nn.parallel.DistributedDataParallel | nn.DataParallel):
-            raise EngineError(
-                Reason.BAD_SPEC,
+            raise BadSpecError(
                 f"model() returns a {type(module).__name__}: return the bare model; the engine "
                 "reduces the gradients (train.strategy)",
             )
@@ -63,8 +60,7 @@ def _require_readable(name: str, extra_state: object) -> None:
         file.seek(0)
         torch.load(file, weights_only=True)
     except Exception as error:  # noqa: BLE001 - pickle and torch raise whatever they stumble over
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             f"a checkpoint could not be read again because of get_extra_state() of "
             f"{name or 'the model'}: return tensors, numbers, text, lists and dicts only, not "
             f"objects of a class of your own ({type(error).__name__})",
@@ -76,8 +72,7 @@ def sparse_gradients(name: str) -> EngineError:
 
     No strategy reduces one, and no norm is taken of it.
     """
-    return EngineError(
-        Reason.BAD_SPEC,
+    return BadSpecError(
         f"the gradient of {name} is sparse, and the engine supports dense gradients only: remove "
         "sparse=True from its embedding",
     )
@@ -121,33 +116,29 @@ def dataset_of(task: Task, split: str, *, seed: int) -> tuple[Dataset[Any], int]
         dataset: Any = task.dataset(split)
     if dataset is None:
         asks = ", and eval.every_steps is set" if split == "eval" else ""
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             f"dataset({split!r}) returned None{asks}: return a map-style dataset",
         )
     if isinstance(dataset, DataLoader):
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             f"dataset({split!r}) returned a DataLoader: return the dataset; the engine creates "
             f"the micro-batches",
         )
     try:
         size = len(dataset)
     except TypeError:
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             f"dataset({split!r}) has no length: return a map-style dataset, or run a stream as "
             f"kind: script",
         ) from None
     if not _has_items(dataset):
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             f"dataset({split!r}) returned a {type(dataset).__name__}, which has no __getitem__: "
             "return a map-style dataset with __len__ and __getitem__, or run a stream as kind: "
             "script",
         )
     if size < 1:
-        raise EngineError(Reason.BAD_SPEC, f"dataset({split!r}) is empty")
+        raise BadSpecError(f"dataset({split!r}) is empty")
     return dataset, size
 
 
@@ -191,8 +182,7 @@ def require_same_data(
             )
     found = next(filter(None, ranks.gather(wrong)), "")
     if found:
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             f"{found}. Return the whole dataset on every rank; the engine distributes it",
         )
 

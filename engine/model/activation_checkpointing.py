@@ -27,8 +27,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from lockstep.domain.life.outcomes import Reason
-from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.errors import BadSpecError
 
 _BLOCKS_MIN = 2
 
@@ -39,8 +38,7 @@ def checkpoint_blocks(model: nn.Module) -> list[str]:
         (name, child) for name, child in model.named_children() if _has_layers(child)
     ]
     if len(blocks) < _BLOCKS_MIN:
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             f"activation_checkpointing: the model, a {type(model).__name__}, has no blocks to "
             "recompute: put the repeated layers as modules into an nn.ModuleList or "
             "nn.Sequential, or set activation_checkpointing: false",

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from lockstep.domain.life.outcomes import Reason
-from lockstep.engine.runtime.errors import EngineError, reason_of
+from lockstep.engine.runtime.errors import BadSpecError, reason_of
 
 BACKEND = "inductor"
 """Compiler backend. Tests use one that needs no C++ compiler."""
@@ -49,8 +49,7 @@ def explained() -> Iterator[None]:
             " ".join([line.strip() for line in str(error).splitlines() if line.strip()][:2])
             or type(error).__name__
         )
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             f"compile: true, but the model could not be compiled: {reason} (needed on the node: a "
             "C++ compiler, c++ or the one that CXX names, now "
             f"{os.environ.get('CXX') or 'unset'}, and on GPUs Triton and a C compiler); install "

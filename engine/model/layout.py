@@ -12,8 +12,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from lockstep.domain.life.outcomes import Reason
-from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.errors import BadSpecError
 
 
 def strides(tensor: Tensor) -> tuple[int, ...]:
@@ -83,8 +82,7 @@ def require_agreement(
 
 def _require_same(name: str, parameter: Tensor, kind: str, value: Tensor) -> None:
     if is_dense(parameter) and strides(value) != strides(parameter):
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             f"the {kind} of {name} has strides {tuple(value.stride())}, and the parameter "
             f"{tuple(parameter.stride())}: a fused optimizer step would combine the wrong numbers",
         )

@@ -24,10 +24,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
-from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.engine.runtime.device import traits_of
-from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.errors import BadSpecError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.task.interface import Batch, Task
 
@@ -82,8 +81,7 @@ def require_several_samples(model: nn.Module, plan: BatchPlan, *, last_batch: in
     for size in (plan.batch_size, last_batch):
         if has_single_samples(plan, size):
             last = "" if size == plan.batch_size else "last "
-            raise EngineError(
-                Reason.BAD_SPEC,
+            raise BadSpecError(
                 f"BatchNorm ({', '.join(_trained_layers(model)[:5])}) needs more than one value "
                 f"per "
                 f"channel, and the {last}batch of {size} on {plan.world_size} ranks has "
@@ -166,8 +164,7 @@ def require_device(model: nn.Module, device: torch.device) -> None:
     """
     for name, module in model.named_modules():
         if isinstance(module, nn.SyncBatchNorm) and not traits_of(device).has_sync_batch_norm:
-            raise EngineError(
-                Reason.BAD_SPEC,
+            raise BadSpecError(
                 f"{name or 'the model'} is a SyncBatchNorm, which runs on GPUs only: use "
                 "BatchNorm, or request GPUs (resources.gpus)",
             )

@@ -17,11 +17,10 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.training import metrics
 from lockstep.engine.model import compiling
 from lockstep.engine.model.precision import NARROW, Precision
-from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.errors import BadSpecError
 from lockstep.engine.task.interface import Batch, Task
 
 WHOLE: Final = "loss"
@@ -74,8 +73,7 @@ class Objective(nn.Module):
             penalty = self.task.penalty(self.model)
             objective = objective + (penalty if scales is not None else penalty * 0.0)
         if torch.is_grad_enabled() and not objective.requires_grad:
-            raise EngineError(
-                Reason.BAD_SPEC,
+            raise BadSpecError(
                 "loss() does not depend on the model's parameters; check that it is not "
                 "detached, converted to a number, or computed under torch.no_grad()",
             )
@@ -103,21 +101,18 @@ def as_terms(loss: object) -> dict[str, Tensor]:
                 if isinstance(term, Tensor)
                 else type(term).__name__
             )
-            raise EngineError(
-                Reason.BAD_SPEC,
+            raise BadSpecError(
                 f"loss() must return the sum as a scalar tensor, or a dict of them; {name!r} is "
                 f"{found}",
             )
         if term.dtype in NARROW:
-            raise EngineError(
-                Reason.BAD_SPEC,
+            raise BadSpecError(
                 f"loss() returned {name!r} in {term.dtype}, in which a sum has three exact "
                 "digits: compute the last reduction in float32, with "
                 'functional.cross_entropy(..., reduction="sum") or with .float() before .sum()',
             )
         if name is not WHOLE and not metrics.NAME.fullmatch(f"train/weight/{name}"):
-            raise EngineError(
-                Reason.BAD_SPEC,
+            raise BadSpecError(
                 f"loss() returns a term {name!r}, which is not valid in a metric name",
             )
         terms[name] = term

@@ -25,10 +25,9 @@ from typing import Any, Final, Literal
 import torch
 from torch import Tensor, nn
 
-from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.runtime.control import StepDecision, numbers_of
 from lockstep.engine.runtime.device import traits_of
-from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.errors import BadSpecError
 
 Name = Literal["fp32", "bf16", "fp16"]
 
@@ -201,8 +200,7 @@ def require_wide_parameters(model: nn.Module, *, accumulates_in_float32: bool) -
     if narrow:
         name, dtype = narrow[0]
         more = f" and {len(narrow) - 1} more" if len(narrow) > 1 else ""
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             f"model() returned trainable parameters in {dtype} ({name}{more}), which is too "
             "imprecise to accumulate gradients: return the model in float32 (model.float()) and "
             "set precision: bf16, or freeze these parameters with requires_grad_(False)",

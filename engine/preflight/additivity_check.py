@@ -40,7 +40,7 @@ from lockstep.engine.preflight.comparison import Compared, Worst, compared, tole
 from lockstep.engine.preflight.fast_forward import ReadState, read_by, warnings_of
 from lockstep.engine.preflight.trial_task import TrialTask, divided
 from lockstep.engine.runtime import randomness
-from lockstep.engine.runtime.errors import EngineError, describe, reason_of, release
+from lockstep.engine.runtime.errors import BadSpecError, EngineError, describe, reason_of, release
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.step.requirements import listed
 from lockstep.engine.task.interface import Task
@@ -337,8 +337,7 @@ class _Check:
                 f"for the same samples in {len(parts)} parts"
             )
             if type(task).weight is Task.weight:
-                raise EngineError(
-                    Reason.BAD_SPEC,
+                raise BadSpecError(
                     f"{self._name}: without a weight() of the task, the first dimension of the "
                     f"batch's first tensor counts the samples, and it is {counts}: write "
                     "weight(self, batch) in the task, which returns the number of units that "
@@ -357,4 +356,4 @@ class _Check:
         with suppress(OSError, TypeError):
             line = inspect.getsourcelines(function)[1]
             place = f" ({Path(inspect.getsourcefile(function) or '').name}, line {line})"
-        return EngineError(Reason.BAD_SPEC, f"{self._name}: {method}(){place} {why}")
+        return BadSpecError(f"{self._name}: {method}(){place} {why}")

@@ -20,14 +20,13 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.data import order
 from lockstep.engine.data.fetching import seeded_sample
 from lockstep.engine.model.modes import evaluating
 from lockstep.engine.model.normalization import masked_batch, masked_samples
 from lockstep.engine.model.objective import Objective
 from lockstep.engine.runtime import randomness
-from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.errors import BadSpecError
 from lockstep.engine.state.inventory import Inventory
 from lockstep.engine.state.snapshot import Snapshot
 from lockstep.engine.state.step import is_trained
@@ -64,8 +63,7 @@ class ObservedUsage:
         """
         if self.unused:
             looked_at = f"{self.samples} samples" if self.samples > 1 else "the only sample"
-            raise EngineError(
-                Reason.BAD_SPEC,
+            raise BadSpecError(
                 f"the loss does not depend on {listed(list(self.unused))} in the first "
                 f"{looked_at}: use these "
                 "parameters in the loss, freeze them with requires_grad_(False), or declare "

@@ -27,9 +27,8 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.data.fetching import Fetcher, micro_batches
-from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.errors import BadSpecError, EngineError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.state.values import equal
 from lockstep.engine.step.requirements import listed
@@ -101,7 +100,7 @@ def require_same_in_workers(
     everywhere = ranks.gather(found)
     refusal = next((each.refusal for each in everywhere if each.refusal), "")
     if refusal:
-        raise EngineError(Reason.BAD_SPEC, refusal)
+        raise BadSpecError(refusal)
     return [found.warning] if found.warning else []
 
 

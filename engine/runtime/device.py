@@ -14,8 +14,7 @@ from typing import Any, Final
 import torch
 
 from lockstep.domain.kinds.devices import DEVICES
-from lockstep.domain.life.outcomes import Reason
-from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.errors import BadSpecError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +62,7 @@ def traits_of(device: torch.device) -> DeviceTraits:
         ``bad_spec``, if the kind is unknown: it is not taken for another.
     """
     if device.type not in TRAITS:
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             f"Lockstep does not train on devices of the kind {device.type}: use "
             f"{' or '.join(TRAITS)}",
         )

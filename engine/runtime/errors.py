@@ -18,7 +18,7 @@ import re
 import time
 import traceback
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -53,11 +53,21 @@ class EngineError(Exception):
         if self.reason in _OF_THE_TASK and task not in str(self):
             self.args = (f"{task}: {self}",)
 
-    def __reduce__(self) -> tuple[type[EngineError], tuple[Reason, str]]:
+    def __reduce__(self) -> tuple[type[EngineError], tuple[Any, ...]]:
         return type(self), (
             self.reason,
             str(self),
         )  # Pickle would call the constructor with the message alone.
+
+
+class BadSpecError(EngineError):
+    """Failure that the job's owner can correct: the spec, the task or the data do not fit."""
+
+    def __init__(self, message: str):
+        super().__init__(Reason.BAD_SPEC, message)
+
+    def __reduce__(self) -> tuple[type[EngineError], tuple[Any, ...]]:
+        return type(self), (str(self),)
 
 
 def reason_of(error: BaseException) -> Reason:

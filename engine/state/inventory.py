@@ -26,8 +26,7 @@ from typing import Any, Final
 
 from torch import Tensor, nn
 
-from lockstep.domain.life.outcomes import Reason
-from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.errors import BadSpecError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.state.forms import (
     UNKNOWN,
@@ -101,8 +100,7 @@ class Inventory:
     ):
         not_state: object = task.not_state
         if not isinstance(not_state, tuple | list | set | frozenset):
-            raise EngineError(
-                Reason.BAD_SPEC,
+            raise BadSpecError(
                 f"not_state of the task is {not_state!r}: write a tuple of names, such as "
                 '("started", "cache")',
             )

@@ -17,8 +17,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from lockstep.domain.life.outcomes import Reason
-from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.errors import BadSpecError
 from lockstep.engine.state.places import (
     ABSENT,
     child_of,
@@ -282,8 +281,7 @@ def _restore_leaf(entry: Entry, kept: Any) -> None:
     if _same_leaf(entry, kept):
         return
     if isinstance(kept, Watched):
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             f"loss() changes {entry.name}, and the {bytes_of(entry.value) / 1e9:.1f} GB are too "
             "much to put back after the passes before step 1: change it outside of loss(), or "
             "list it in the task's not_state",

@@ -33,9 +33,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.runtime import randomness
-from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.errors import BadSpecError
 
 
 def _signed(value: int) -> int:
@@ -109,8 +108,7 @@ class Dropout(nn.Module):
         if rows_B is None:
             return F.dropout(x, self.p, training=True)
         if x.ndim == 0 or x.shape[0] != rows_B.shape[0]:
-            raise EngineError(
-                Reason.BAD_SPEC,
+            raise BadSpecError(
                 "lockstep.Dropout: the first dimension of its input must be the "
                 f"{rows_B.shape[0]} samples of the micro-batch, but the input has the shape "
                 f"{tuple(x.shape)}: move the samples to the first dimension",
@@ -148,8 +146,7 @@ class Dropout(nn.Module):
             self._uses[0] = used + 1
             return used
         if used > 1:
-            raise EngineError(
-                Reason.BAD_SPEC,
+            raise BadSpecError(
                 f"a lockstep.Dropout is used {used} times in one micro-batch and recomputed in "
                 "backward, where the uses cannot be distinguished: use a separate module for "
                 "each use, or set activation_checkpointing: false",

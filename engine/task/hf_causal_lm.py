@@ -15,10 +15,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.packages import with_extra
 from lockstep.domain.spec.tasks import HfCausalLMArgs
-from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.errors import BadSpecError
 from lockstep.engine.task import text
 from lockstep.engine.task.causal_lm import TextTask, token_cache
 from lockstep.engine.task.text import Windows
@@ -41,8 +40,7 @@ class HfCausalLM(TextTask):
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
         positions = getattr(config, "max_position_embeddings", None)
         if positions is not None and self.args.context > positions:
-            raise EngineError(
-                Reason.BAD_SPEC,
+            raise BadSpecError(
                 f"task_args.context is {self.args.context}, but the model in {folder} has only "
                 f"{positions} positions",
             )
@@ -76,8 +74,7 @@ class HfCausalLM(TextTask):
     def _folder(self) -> Path:
         folder = Path(self.args.model)
         if not (folder / "config.json").is_file():
-            raise EngineError(
-                Reason.BAD_SPEC,
+            raise BadSpecError(
                 f"task_args.model: {folder} has no config.json; expected a folder on the node "
                 "written by a model's save_pretrained",
             )
@@ -92,8 +89,7 @@ class HfCausalLM(TextTask):
         tokenizer = self._tokenizer
         fast = getattr(tokenizer, "backend_tokenizer", None)
         if fast is None:
-            raise EngineError(
-                Reason.BAD_SPEC,
+            raise BadSpecError(
                 f"task_args.model: the tokenizer in {self._folder} has no tokenizer.json; save it "
                 f"as a fast tokenizer",
             )
@@ -112,8 +108,7 @@ def _transformers() -> Any:
     try:
         import transformers
     except ImportError:
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             f"hf_causal_lm needs the package transformers on the node: {with_extra('hf')}",
         ) from None
     return transformers

@@ -21,8 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, default_collate
 
-from lockstep.domain.life.outcomes import Reason
-from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.errors import BadSpecError
 
 Batch = Any
 """Whatever ``collate`` returns: a tensor, or tuples, lists and mappings of tensors. The engine
@@ -101,8 +100,7 @@ class Task:
         try:
             return default_collate(samples)
         except (RuntimeError, TypeError, KeyError) as error:
-            raise EngineError(
-                Reason.BAD_SPEC,
+            raise BadSpecError(
                 f"{len(samples)} samples cannot be stacked to a micro-batch ({error}): define "
                 "collate(self, samples) in the task, which pads them to one shape, or return "
                 "samples of equal shapes from dataset()",

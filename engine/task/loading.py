@@ -15,9 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.spec import tasks as names
-from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.errors import BadSpecError
 from lockstep.engine.task.interface import Task
 
 _MODULE: Final = "lockstep_task"
@@ -48,9 +47,7 @@ def load_task(name: str, args: dict[str, Any], code: Path) -> Task:
     from lockstep.engine.task.builtin import BUILT_IN
 
     if name not in BUILT_IN:
-        raise EngineError(
-            Reason.BAD_SPEC, f"unknown task {name!r}; expected one of {', '.join(sorted(BUILT_IN))}"
-        )
+        raise BadSpecError(f"unknown task {name!r}; expected one of {', '.join(sorted(BUILT_IN))}")
     return BUILT_IN[name](**args)
 
 
@@ -62,20 +59,15 @@ def _own_class(code: Path, file: str, class_name: str) -> type[Task]:
             if code.is_dir()
             else "no such folder"
         )
-        raise EngineError(
-            Reason.BAD_SPEC, f"train.task: the job's code has no file {file} ({there})"
-        )
+        raise BadSpecError(f"train.task: the job's code has no file {file} ({there})")
     module = _import(path, code)
     found = getattr(module, class_name, None)
     if found is None:
         classes = [name for name, value in vars(module).items() if _is_task(value)]
         there = f"its tasks: {', '.join(classes)}" if classes else "the file has no task"
-        raise EngineError(
-            Reason.BAD_SPEC, f"train.task: {file} has no class {class_name!r}; {there}"
-        )
+        raise BadSpecError(f"train.task: {file} has no class {class_name!r}; {there}")
     if not _is_task(found):
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             f"train.task: {class_name} in {file} is not a Task: write class "
             f"{class_name}(lockstep.Task)",
         )
@@ -104,8 +96,7 @@ def _construct(task_class: type[Task], name: str, args: dict[str, Any]) -> Task:
         inspect.signature(task_class).bind(**args)
     except TypeError as error:
         signature = str(inspect.signature(task_class))
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             f"train.task_args: {name} expects {signature}, got {sorted(args)}: {error}",
         ) from None
     return task_class(**args)

@@ -24,9 +24,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.packages import with_extra
-from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.errors import BadSpecError
 
 BYTES: Final = 256
 """Different tokens where each byte is one."""
@@ -72,8 +71,7 @@ def read_text(path: Path, pattern: str, max_bytes: int) -> bytes:
     for block in _blocks(path, pattern, max_bytes):
         text += block
     if len(text) < 2:
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             f"task_args.path: the files {pattern} under {path} have {len(text)} bytes; at least 2 "
             f"are required",
         )
@@ -137,9 +135,7 @@ def encoded_tokens(
                 unfinished.replace(target)
             unfinished.unlink(missing_ok=True)
     if target.stat().st_size < 2 * dtype.itemsize:
-        raise EngineError(
-            Reason.BAD_SPEC, f"task_args.path: the text under {path} has fewer than 2 tokens"
-        )
+        raise BadSpecError(f"task_args.path: the text under {path} has fewer than 2 tokens")
     return torch.from_numpy(np.memmap(target, dtype=dtype, mode="c"))
 
 
@@ -148,19 +144,18 @@ def load_tokenizer(file: Path) -> Any:
     try:
         from tokenizers import Tokenizer
     except ImportError:
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             f"task_args.tokenizer needs the package tokenizers on the node: {with_extra('hf')}, "
             f"or leave it out "
             "to train on bytes",
         ) from None
     if not file.is_file():
-        raise EngineError(Reason.BAD_SPEC, f"task_args.tokenizer: file {file} does not exist")
+        raise BadSpecError(f"task_args.tokenizer: file {file} does not exist")
     try:
         return Tokenizer.from_file(str(file))
     except Exception as error:  # noqa: BLE001 - the library raises bare Exception for a file that it cannot read
-        raise EngineError(
-            Reason.BAD_SPEC, f"task_args.tokenizer: {file} is not a tokenizer file: {error}"
+        raise BadSpecError(
+            f"task_args.tokenizer: {file} is not a tokenizer file: {error}"
         ) from None
 
 
@@ -207,8 +202,7 @@ class Windows(Dataset[Sequences]):
 
 def _existing(path: Path, pattern: str) -> Iterator[Path]:
     if not path.exists():
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             f"task_args.path: no text found at {path}; expected a file or a folder on the node",
         )
     return text_files(path, pattern)
