@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from alembic import op
 from sqlalchemy import (
     BigInteger,
@@ -19,6 +21,7 @@ from sqlalchemy import (
 revision = "0001"
 down_revision = None
 
+_required = partial(Column, nullable=False)
 _COUNTING = BigInteger().with_variant(Integer, "sqlite")
 
 
@@ -26,15 +29,15 @@ def upgrade() -> None:
     op.create_table(
         "log_chunks",
         Column("id", _COUNTING, primary_key=True),
-        Column("job_id", String(36), nullable=False),
-        Column("attempt", BigInteger, nullable=False),
-        Column("first_line", BigInteger, nullable=False),
-        Column("line_count", BigInteger, nullable=False),
-        Column("text_bytes", BigInteger, nullable=False),
-        Column("sources", String(2000), nullable=False),
+        _required("job_id", String(36)),
+        _required("attempt", BigInteger),
+        _required("first_line", BigInteger),
+        _required("line_count", BigInteger),
+        _required("text_bytes", BigInteger),
+        _required("sources", String(2000)),
         Column("time_min", Double),
         Column("time_max", Double),
-        Column("lines", LargeBinary, nullable=False),
+        _required("lines", LargeBinary),
         UniqueConstraint("job_id", "attempt", "first_line"),
         Index("ix_log_chunks_times", "job_id", "attempt", "first_line", "time_min", "time_max"),
     )
@@ -42,15 +45,15 @@ def upgrade() -> None:
         "log_totals",
         Column("job_id", String(36), primary_key=True),
         Column("attempt", BigInteger, primary_key=True, autoincrement=False),
-        Column("lines", BigInteger, nullable=False),
-        Column("text_bytes", BigInteger, nullable=False),
+        _required("lines", BigInteger),
+        _required("text_bytes", BigInteger),
     )
     op.create_table(
         "progress",
         Column("job_id", String(36), primary_key=True),
-        Column("seq", BigInteger, nullable=False),
-        Column("attempt", BigInteger, nullable=False),
-        Column("step", BigInteger, nullable=False),
+        _required("seq", BigInteger),
+        _required("attempt", BigInteger),
+        _required("step", BigInteger),
         Column("time", Double),
         Column("first_step", BigInteger),
         Column("first_time", Double),
@@ -58,21 +61,21 @@ def upgrade() -> None:
     op.create_table(
         "series_chunks",
         Column("id", _COUNTING, primary_key=True),
-        Column("job_id", String(36), nullable=False),
-        Column("name", String(200), nullable=False),
-        Column("attempt", BigInteger, nullable=False),
-        Column("seq", BigInteger, nullable=False),
-        Column("first_step", BigInteger, nullable=False),
-        Column("last_step", BigInteger, nullable=False),
-        Column("point_count", BigInteger, nullable=False),
+        _required("job_id", String(36)),
+        _required("name", String(200)),
+        _required("attempt", BigInteger),
+        _required("seq", BigInteger),
+        _required("first_step", BigInteger),
+        _required("last_step", BigInteger),
+        _required("point_count", BigInteger),
         Column("min", Double),
         Column("max", Double),
-        Column("nan_count", BigInteger, nullable=False),
-        Column("non_finite_count", BigInteger, nullable=False),
-        Column("end_step", BigInteger, nullable=False),
-        Column("end_time", Double, nullable=False),
+        _required("nan_count", BigInteger),
+        _required("non_finite_count", BigInteger),
+        _required("end_step", BigInteger),
+        _required("end_time", Double),
         Column("end_value", Double),
-        Column("points", LargeBinary, nullable=False),
+        _required("points", LargeBinary),
         Column("summary", LargeBinary),
         UniqueConstraint("job_id", "name", "attempt", "seq"),
         Index(
@@ -88,33 +91,33 @@ def upgrade() -> None:
         "series_latest",
         Column("job_id", String(36), primary_key=True),
         Column("name", String(200), primary_key=True),
-        Column("attempt", BigInteger, nullable=False),
-        Column("step", BigInteger, nullable=False),
-        Column("time", Double, nullable=False),
+        _required("attempt", BigInteger),
+        _required("step", BigInteger),
+        _required("time", Double),
         Column("value", Double),
-        Column("point_count", BigInteger, nullable=False),
+        _required("point_count", BigInteger),
     )
     op.create_table(
         "stream_offsets",
         Column("assignment_id", String(36), primary_key=True),
         Column("source", String(500), primary_key=True),
-        Column("stored_offset", BigInteger, nullable=False),
+        _required("stored_offset", BigInteger),
     )
     op.create_table(
         "streams",
         Column("assignment_id", String(36), primary_key=True),
-        Column("job_id", String(36), nullable=False),
-        Column("attempt", BigInteger, nullable=False),
-        Column("token", String(64), nullable=False),
-        Column("sealed", Boolean, nullable=False),
-        Column("metrics_offset", BigInteger, nullable=False),
-        Column("events_offset", BigInteger, nullable=False),
-        Column("log_segment", BigInteger, nullable=False),
-        Column("log_offset", BigInteger, nullable=False),
+        _required("job_id", String(36)),
+        _required("attempt", BigInteger),
+        _required("token", String(64)),
+        _required("sealed", Boolean),
+        _required("metrics_offset", BigInteger),
+        _required("events_offset", BigInteger),
+        _required("log_segment", BigInteger),
+        _required("log_offset", BigInteger),
         Column("first_step", BigInteger),
         Column("last_step", BigInteger),
-        Column("points_dropped", BigInteger, nullable=False),
-        Column("opened_at", Double, nullable=False),
+        _required("points_dropped", BigInteger),
+        _required("opened_at", Double),
         Column("sealed_at", Double),
         Index("ix_streams_job_id_attempt", "job_id", "attempt"),
     )
