@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final
@@ -97,26 +97,28 @@ class Cycle:
         with self.database.read_jobs() as session:
             expired = attempts.expired(session)
         last_steps = self._last_steps(expired) if expired else {}
-        for gone in expired:
+        self.each(
+            "lose",
+            {
+                gone.assignment_id: partial(
+                    self._lose, gone, last_steps.get((gone.job_id, gone.attempt_number))
+                )
+                for gone in expired
+            },
+        )
 
-            def lose(gone: attempts.ExpiredAssignment = gone) -> None:
-                last_step = last_steps.get((gone.job_id, gone.attempt_number))
-                with self.writing() as session:
-                    lost = attempts.lose(
-                        session,
-                        gone.assignment_id,
-                        gone.token,
-                        timings=self.timings,
-                        last_step=last_step,
-                    )
-                if lost:
-                    self.report.lost += 1
-                    log.warning(
-                        "lost", job=gone.job_id, attempt=gone.attempt_number, node=gone.node_name
-                    )
-
-            if not self.attempt("lose", gone.assignment_id, lose):
-                return
+    def _lose(self, gone: attempts.ExpiredAssignment, last_step: int | None) -> None:
+        with self.writing() as session:
+            lost = attempts.lose(
+                session,
+                gone.assignment_id,
+                gone.token,
+                timings=self.timings,
+                last_step=last_step,
+            )
+        if lost:
+            self.report.lost += 1
+            log.warning("lost", job=gone.job_id, attempt=gone.attempt_number, node=gone.node_name)
 
     def _last_steps(self, expired: list[attempts.ExpiredAssignment]) -> dict[tuple[str, int], int]:
         """Return the last reported step by job and attempt.
@@ -134,31 +136,30 @@ class Cycle:
     def settle_gangs(self) -> None:
         with self.database.read_jobs() as session:
             stranded = gangs.stranded(session)
-        for assignment_id in stranded:
+        self.each("settle", {each: partial(self._settle, each) for each in stranded})
 
-            def settle(assignment_id: str = assignment_id) -> None:
-                with self.writing() as session:
-                    settled = gangs.settle(session, assignment_id, timings=self.timings)
-                if settled:
-                    log.warning(
-                        "the nodes of an attempt lost their connections to each other",
-                        assignment=assignment_id,
-                    )
-
-            if not self.attempt("settle", assignment_id, settle):
-                return
+    def _settle(self, assignment_id: str) -> None:
+        with self.writing() as session:
+            settled = gangs.settle(session, assignment_id, timings=self.timings)
+        if settled:
+            log.warning(
+                "the nodes of an attempt lost their connections to each other",
+                assignment=assignment_id,
+            )
 
     def quarantine_nodes(self) -> None:
         with self.database.read_jobs() as session:
             failures = nodes.failures(session)
             known = nodes.quarantined(session) if failures else set()
-        for name, why in to_quarantine(
-            failures, together_seconds=self.timings.together_seconds
-        ).items():
-            if name not in known and not self.attempt(
-                "quarantine", name, partial(self._quarantine, name, why)
-            ):
-                return
+        found = to_quarantine(failures, together_seconds=self.timings.together_seconds)
+        self.each(
+            "quarantine",
+            {
+                name: partial(self._quarantine, name, why)
+                for name, why in found.items()
+                if name not in known
+            },
+        )
 
     def _quarantine(self, name: str, why: str) -> None:
         with self.writing() as session:
@@ -170,9 +171,7 @@ class Cycle:
     def stop_overdue(self) -> None:
         with self.database.read_jobs() as session:
             overdue = attempts.overdue(session)
-        for job_id in overdue:
-            if not self.attempt("timeout", job_id, partial(self._stop, job_id)):
-                return
+        self.each("timeout", {job_id: partial(self._stop, job_id) for job_id in overdue})
 
     def _stop(self, job_id: str) -> None:
         with self.writing() as session:
@@ -333,6 +332,12 @@ class Cycle:
         ):
             self.report.expired += 1
             log.info("expired", job=due.job_id, what=due.what, days=due.days)
+
+    def each(self, kind: str, works: Mapping[str, Callable[[], None]]) -> None:
+        """Do pieces of work by their names, as long as there is time."""
+        for which, work in works.items():
+            if not self.attempt(kind, which, work):
+                return
 
     def attempt(self, kind: str, which: str, work: Callable[[], None]) -> bool:
         """Do one piece of work; False when there is no time for more.

@@ -22,7 +22,6 @@ import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 from urllib.parse import quote
 
@@ -62,12 +61,7 @@ class Handover:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()

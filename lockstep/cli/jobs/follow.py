@@ -22,7 +22,7 @@ from lockstep.client.api import Client
 from lockstep.client.errors import ClientError
 from lockstep.domain.life.lifecycle import TERMINAL, Intent, JobState
 from lockstep.domain.life.outcomes import Reason
-from lockstep.domain.views import JobView, LogLine
+from lockstep.domain.views import JobView
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -127,7 +127,7 @@ class LogTail:
         try:
             with self._client:
                 for line in self._client.logs(self._job_id, follow=True):
-                    self._note(log_line(line))
+                    self._note(f"{out.writer(line.rank)} {line.text}")
         except ClientError as error:
             self._note(f"following its log failed: {error.message}")
 
@@ -257,9 +257,3 @@ def _numbers(job: JobView) -> Iterator[str]:
         yield f"loss {out.loss(loss)}"
     if speed is not None:
         yield f"{speed:.0f} samples/s" if speed >= 10 else f"{speed:.2f} samples/s"
-
-
-def log_line(line: LogLine) -> str:
-    """Return a rank's line with its rank."""
-    who = "launcher" if line.rank < 0 else f"rank {line.rank}"
-    return f"[{who}] {line.text}"

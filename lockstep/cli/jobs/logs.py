@@ -79,7 +79,7 @@ def logs(
                 print(out.one_line_each(line.model_dump_json()), flush=follow)
                 continue
             when = f"{line.time.astimezone():%H:%M:%S} " if timestamps or form == "wide" else ""
-            who = "" if raw else "[launcher] " if line.rank < 0 else f"[rank {line.rank}] "
+            who = "" if raw else f"{out.writer(line.rank)} "
             if console is None:
                 print(f"{when}{who}{line.text}", flush=follow)
             else:

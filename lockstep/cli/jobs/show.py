@@ -109,7 +109,7 @@ def _facts(job: JobView, checkpoints: list[CheckpointView]) -> Iterator[tuple[st
     yield "state", out.styled(out.state_of(job))
     if job.queue is not None:
         yield "waits", out.turn(job.queue)
-    yield "what", what_of(job)
+    yield "what", out.activity(job.spec)
     if job.plan_sentence:
         yield "batch", job.plan_sentence
     if job.plan is not None and job.plan.memory is not None:
@@ -164,19 +164,6 @@ def _moments(job: JobView) -> Iterator[tuple[str, str]]:
             _moment(job.finished_at)
             + (f", after {out.duration(took)}" if took is not None else ""),
         )
-
-
-def what_of(job: JobView) -> str:
-    """Return the job's activity in a few words."""
-    train, script = job.spec.get("train"), job.spec.get("script")
-    if isinstance(train, dict):
-        length = (
-            f"{train['steps']} steps" if train.get("steps") else f"{train.get('epochs')} epochs"
-        )
-        return f"{train.get('task')}, {length}"
-    if isinstance(script, dict):
-        return " ".join(map(str, script.get("command", [])))
-    return job.kind
 
 
 def _moment(moment: datetime) -> str:

@@ -244,13 +244,7 @@ def _show_plan(answer: PlanView, spec: SpecFile, form: str) -> ExitCode:
 def plan_lines(answer: PlanView, source: str) -> Iterator[str]:
     """The plan in words."""
     spec = answer.spec
-    train, script = spec.get("train"), spec.get("script")
-    if train:
-        length = f"{train['steps']} steps" if train.get("steps") else f"{train['epochs']} epochs"
-        what = f"{train['task']}, {length}"
-    else:
-        what = " ".join(script["command"]) if script else spec.get("kind", "")
-    yield f"{source}: {spec.get('name', '')}, {what}"
+    yield f"{source}: {spec.get('name', '')}, {out.activity(spec)}"
     if answer.sentence:
         yield f"  batch  {answer.sentence}"
     if answer.placement:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from lockstep.cli.common import Connection, Output, Yes, say
+from lockstep.cli.common import Connection, Output, Yes, confirmed, say
 from lockstep.cli.text import output as out
 from lockstep.client.drills.report import PROGRAMS, Fault
 from lockstep.client.errors import ClientError, ExitCode, UsageError
@@ -68,10 +68,9 @@ def drill(
         raise UsageError(
             f"--steps: expected a whole number from {STEPS_MIN} to {STEPS_MAX}, got {steps}"
         )
-    link = connection
     machine = Machine(Home.of(os.environ))
-    machine.check(link.server().url)
-    with link.client() as client:
+    machine.check(connection.server().url)
+    with connection.client() as client:
         running = others(client) if fault in PROGRAMS else []
         if running and not yes and not _confirmed(fault, running):
             say("no process was started or killed")
@@ -102,13 +101,9 @@ def _confirmed(fault: Fault, running: list[JobView]) -> bool:
             f"the {fault} is the whole service's, and {jobs} run{'s' if len(running) == 1 else ''}",
             next_step="these jobs must survive it; pass --yes to run the drill now",
         )
-    print(
-        f"the {fault} is the whole service's; kill it while {jobs} run? [y/N] ",
-        end="",
-        file=sys.stderr,
-        flush=True,
+    return confirmed(
+        f"the {fault} is the whole service's; kill it while {jobs} run?", otherwise=False
     )
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _print(report: DrillReport, form: str) -> None:

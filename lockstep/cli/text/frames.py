@@ -208,9 +208,11 @@ def _value(name: str, value: float) -> str:
 
 
 def _log_line(line: LogLine) -> Line:
-    who = "launcher" if line.rank < 0 else f"rank {line.rank}"
     # Colours of the job's own would end in the middle of a cut line.
-    return [Word(f"[{who}] ", "dim"), Word(out.colourless(line.text).expandtabs(), "")]
+    return [
+        Word(f"{out.writer(line.rank)} ", "dim"),
+        Word(out.colourless(line.text).expandtabs(), ""),
+    ]
 
 
 def service_frame(

@@ -12,9 +12,9 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lockstep.domain.life.lifecycle import Intent
 from lockstep.domain.training.metrics import jsonable
@@ -290,11 +290,28 @@ def loss(value: float) -> str:
     return f"{value:.4f}" if abs(value) >= 0.01 or value == 0 else f"{value:.3g}"
 
 
+def activity(spec: Mapping[str, Any]) -> str:
+    """Return in a few words the work that a spec describes."""
+    train, script = spec.get("train"), spec.get("script")
+    if isinstance(train, dict):
+        steps = train.get("steps")
+        length = f"{steps} steps" if steps else f"{train.get('epochs')} epochs"
+        return f"{train.get('task')}, {length}"
+    if isinstance(script, dict):
+        return " ".join(map(str, script.get("command", [])))
+    return str(spec.get("kind", ""))
+
+
 def took(job: JobView, now: datetime) -> float | None:
     """Seconds from the job's first start to its end, or to now."""
     if job.started_at is None:
         return None
     return ((job.finished_at or now) - job.started_at).total_seconds()
+
+
+def writer(rank: int) -> str:
+    """Return the writer of a log line, in brackets."""
+    return "[launcher]" if rank < 0 else f"[rank {rank}]"
 
 
 def harmless(text: str) -> str:
