@@ -34,7 +34,7 @@ class SchedulerSettings(StorageSettings, BrokerSettings, _TimingSettings):
     )
 
     timings_scale: Annotated[float, Field(gt=0, le=1_000)] = 1.0
-    """Factor on every timing, for tests: their ratios stay."""
+    """Factor on every timing of all programs, for tests."""
     log_format: Literal["console", "json"] = "console"
     """Log lines for people, or one JSON object per line."""
 

@@ -1,6 +1,7 @@
 """The node agent's settings, read from the environment once, at its start.
 
-Not here: which of them reach user code (none: ``worker.launch.launching``).
+Not here: the timings, which are in the database (``storage.control.agreed_timings``), and which
+settings reach user code (none: ``worker.launch.launching``).
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from lockstep.broker.settings import BrokerSettings
-from lockstep.domain.life.timings import Timings
 from lockstep.storage.db.settings import StorageSettings
 
 _NAME_CHARS_MAX = 63
@@ -40,8 +40,6 @@ class AgentSettings(StorageSettings, BrokerSettings):
     reaches the job database."""
     cpu_slots: Annotated[int, Field(ge=0, le=1_024)] | None = None
     """Devices of a node without GPUs; by default the cores, at least 2."""
-    timings_scale: Annotated[float, Field(gt=0)] = 1.0
-    """Multiplies every wait of ``domain.life.timings``; tests use values below 1."""
     stop_jobs_on_exit: bool = False
     """On SIGTERM, stop the jobs as well: they save a checkpoint, are requeued uncharged and go on
     at the next start. Off, an agent's end leaves training running, so that a deploy never disturbs
@@ -71,7 +69,3 @@ class AgentSettings(StorageSettings, BrokerSettings):
         if not value.is_absolute():
             raise ValueError(f"{value} is a relative path; expected an absolute path")
         return value
-
-    @property
-    def timings(self) -> Timings:
-        return Timings().scaled(self.timings_scale)

@@ -152,7 +152,6 @@ class Rolling:
             LOCKSTEP_DATABASE_URL=self.urls[0],
             LOCKSTEP_SERIES_URL=self.urls[1],
             LOCKSTEP_BROKER_URL=self.broker.url,
-            LOCKSTEP_TIMINGS_SCALE=str(SCALE),
             LOCKSTEP_MIGRATE="off",
             **version.environment,
         )

@@ -14,6 +14,7 @@ from lockstep.domain.life.timings import Timings
 from lockstep.domain.spec.reading import read_spec
 from lockstep.domain.views import LogLine, SeriesView
 from lockstep.storage.attempts import attempts, checkpoints, events, nodes
+from lockstep.storage.control import agreed_timings
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import AssignmentRow, AttemptRow, JobRow
 from lockstep.storage.jobs import jobs
@@ -59,7 +60,9 @@ class Node:
         self.broker_url = broker_url
         self.agent: subprocess.Popen[bytes] | None = None
         self.timings = Timings().scaled(scale)
-        self._scale = scale
+        with database.jobs() as session:
+            if agreed_timings.stored(session) is None:  # as the first cycle of a scheduler does
+                agreed_timings.store(session, self.timings)
 
     def start(
         self, *, launcher: list[str] = FAKE_LAUNCHER, scale: float | None = None, **settings: str
@@ -99,7 +102,13 @@ class Node:
         module: str = "tests.worker.agent",
         **settings: str,
     ) -> subprocess.Popen[bytes]:
-        """Start an agent. ``launcher`` is the command line of its module."""
+        """Start an agent. ``launcher`` is the command line of its module.
+
+        ``scale`` changes the timings of the installation before that.
+        """
+        if scale is not None:
+            with self.database.jobs() as session:
+                agreed_timings.store(session, Timings().scaled(scale))
         environment = {
             **{
                 name: value
@@ -113,7 +122,6 @@ class Node:
             "LOCKSTEP_NODE_NAME": self.name,
             "LOCKSTEP_NODE_DIR": str(self.dir),
             "LOCKSTEP_CPU_SLOTS": "4",
-            "LOCKSTEP_TIMINGS_SCALE": str(scale or self._scale),
             **settings,
         }
         with self.log.open("ab") as log:

@@ -82,7 +82,6 @@ class Plane:
             LOCKSTEP_DATABASE_URL=self.urls[0],
             LOCKSTEP_SERIES_URL=self.urls[1],
             LOCKSTEP_BROKER_URL=self.broker.url,
-            LOCKSTEP_TIMINGS_SCALE=str(self.scale),
             LOCKSTEP_MIGRATE="off",
         )
 

@@ -41,11 +41,6 @@ def test_a_relative_folder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         AgentSettings()
 
 
-def test_waits_are_scaled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCKSTEP_TIMINGS_SCALE", "0.1")
-    assert AgentSettings().timings.heartbeat_seconds == pytest.approx(0.5)
-
-
 @pytest.mark.parametrize(("cores", "slots"), [(1, 2), (16, 16)])
 def test_a_node_without_gpus_offers_its_cores_as_slots(
     monkeypatch: pytest.MonkeyPatch, cores: int, slots: int

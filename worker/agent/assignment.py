@@ -178,9 +178,10 @@ class Attempt:
 
     def renewed(self, fence_deadline: float) -> None:
         """The lease was renewed: the ranks may live until this moment (boottime)."""
-        self._fence_deadline = fence_deadline
         if self.folder.file(contract.ASSIGNMENT).exists():
             self.folder.write_fence(fence_deadline)
+        # Last: after a failed write the ranks live until the old deadline.
+        self._fence_deadline = fence_deadline
 
     def kill_lost(self) -> None:
         """Kill at once, because the lease is lost, and write nothing more."""
@@ -488,6 +489,7 @@ class Attempt:
 
     def _recognise(self) -> None:
         """Find out from the folder and the processes how far the agent before this one got."""
+        self._fence_deadline = self.folder.fence()
         file = self.folder.launcher()
         self._rebooted = file is not None and file.boot_id != processes.boot_id()
         self._tree.launcher = launcher_key(file)

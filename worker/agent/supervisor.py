@@ -6,9 +6,10 @@ makes it act earlier.
 
 Each heartbeat, in this order:
 
-1. Note the time (boottime), *then* renew all leases in one statement. Ranks may live until that
-   time plus the fence: it is earlier than the moment at which the database began to count the
-   lease, so the node stops before the lease is given away.
+1. Note the time (boottime), *then* read the timings and renew all leases in one transaction. Ranks
+   may live until that time plus the fence: it is earlier than the moment at which the database
+   began to count the lease, so the node stops before the lease is given away. No renewal ends
+   before a fence that was written with longer timings.
 2. An assignment missing in the answer is lost: its processes are killed at once and nothing more is
    written. Without any row of it, a backup was restored (``worker.agent.restores``).
 3. Intents in the answer (cancel, timeout, shutdown) become graceful stops.
@@ -29,7 +30,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Literal
 
@@ -41,6 +42,7 @@ from lockstep.domain.life.timings import Timings
 from lockstep.storage.attempts import attempts, nodes, stops
 from lockstep.storage.attempts.attempts import HeldAssignment
 from lockstep.storage.attempts.nodes import DeviceInfo
+from lockstep.storage.control import agreed_timings
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.whole import NotWholeError
 from lockstep.storage.objects.blobs import BlobStore
@@ -113,7 +115,7 @@ class Supervisor:
         # Two pools of connections: attempts that wait for one must not keep a heartbeat waiting.
         self._database = heartbeats
         self._settings = settings
-        self._timings: Timings = settings.timings
+        self._timings = agreed_timings.DEFAULTS
         self._devices = devices
         self._version = version
         self._children = Children()
@@ -135,14 +137,14 @@ class Supervisor:
         self._attempts: dict[str, Attempt] = {}
         self._waiting: set[str] = set()
         """Assignments of this node that could not be claimed at the last check."""
-        self._health = HealthFile(settings.node_dir, settings.timings.lease_seconds)
+        self._health = HealthFile(settings.node_dir, self._timings.lease_seconds)
         self._restores = Restores()
         self._registered = False
         self._in_touch = False
         self._next_heartbeat = 0.0
         self._next_sweep = 0.0
         self._stopping = False
-        self._grace_seconds = self._timings.stop_grace_seconds
+        self._grace_seconds = 0.0
         self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
 
     def start(self) -> None:
@@ -177,7 +179,7 @@ class Supervisor:
 
     def _jobs_end_seconds(self) -> float:
         graces = [attempt.grace_seconds("shutdown") for attempt in list(self._attempts.values())]
-        self._grace_seconds = max(self._grace_seconds, *graces, 0.0)
+        self._grace_seconds = max(self._grace_seconds, self._timings.stop_grace_seconds, *graces)
         return self._grace_seconds * 4 / 3 + KILL_MARGIN_SECONDS + ENDING_SECONDS
 
     def _run(self) -> None:
@@ -307,12 +309,15 @@ class Supervisor:
     def _renew(self) -> None:
         name, leased = self._settings.node_name, self._leased()
         sent_at = processes.boottime()
+        last_fence = max((attempt.fence_deadline for attempt in leased.values()), default=0.0)
         with self._database.jobs() as session:
+            self._follow(agreed_timings.read(session, self._timings))
+            excess_seconds = last_fence - sent_at - self._timings.fence_seconds
             answer = attempts.renew(
                 session,
                 name,
                 {key: attempt.stream.token for key, attempt in leased.items()},
-                lease_seconds=self._timings.lease_seconds,
+                lease_seconds=self._timings.lease_seconds + max(0.0, excess_seconds),
             )
             if self._stopping:
                 nodes.leave(session, name)
@@ -329,6 +334,16 @@ class Supervisor:
             intent = answer[key]
             if intent is not None:
                 attempt.request_stop(_STOP_OF[intent])
+
+    def _follow(self, timings: Timings) -> None:
+        """Take over the timings of the installation. A running attempt keeps its own waits."""
+        if timings == self._timings:
+            return
+        log.info("the timings have changed", **timings.changes(self._timings))
+        self._timings = timings
+        self._context = replace(self._context, timings=timings)
+        self._guarded("health", self._health.remove)
+        self._health = HealthFile(self._settings.node_dir, timings.lease_seconds)
 
     def _extend(self, attempt: Attempt, sent_at: float) -> None:
         try:
