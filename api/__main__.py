@@ -1,7 +1,7 @@
 """Entry point of ``python -m lockstep.api``.
 
 Without arguments it serves the API. ``migrate`` upgrades the databases to this version's schema and
-prints the result.
+prints the result. ``settings`` prints its settings as JSON.
 
 Not here: the ``lockstep`` command, which starts this program.
 """

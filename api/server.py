@@ -17,14 +17,18 @@ from pydantic import ValidationError
 
 from lockstep.api.settings import ApiSettings
 from lockstep.domain.errors import LockstepError
+from lockstep.storage.control import settings_list
 from lockstep.storage.db import migrate
 from lockstep.system import logs
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one of the two commands and return the exit code."""
+    """Run one of the three commands and return the exit code."""
+    if list(arguments) == ["settings"]:
+        print(settings_list.document(ApiSettings))  # noqa: T201 -- output of a command
+        return 0
     if list(arguments) not in ([], ["migrate"]):
-        print("usage: python -m lockstep.api [migrate]", file=sys.stderr)  # noqa: T201 -- usage of a command
+        print("usage: python -m lockstep.api [migrate | settings]", file=sys.stderr)  # noqa: T201 -- usage of a command
         return 2
     try:
         settings = ApiSettings()

@@ -71,7 +71,7 @@ def pages() -> dict[str, str]:
         "spec.md": spec(),
         "environment.md": environment(),
         "cli.md": filled("cli.md", commands=programs.commands()),
-        "variables.md": filled("variables.md", settings=variables()),
+        "settings.md": filled("settings.md", settings=variables()),
         "contract.md": f"{NOTICE}\n{contract.page()}",
         "reliability.md": filled(
             "reliability.md", states="\n".join(diagram()), faults=drills.table()

@@ -12,11 +12,15 @@ from pydantic import ValidationError
 from lockstep.domain.errors import LockstepError
 from lockstep.scheduler.service import run
 from lockstep.scheduler.settings import SchedulerSettings
+from lockstep.storage.control import settings_list
 from lockstep.system import logs
 
 
 def main() -> None:
-    """Read the environment, then serve."""
+    """Read the environment, then serve; with ``settings``, list the settings."""
+    if sys.argv[1:] == ["settings"]:
+        print(settings_list.document(SchedulerSettings))  # noqa: T201 -- output of a command
+        return
     try:
         settings = SchedulerSettings()
     except ValidationError as error:

@@ -10,13 +10,17 @@ import sys
 from pydantic import ValidationError
 
 from lockstep.domain.errors import LockstepError
+from lockstep.storage.control import settings_list
 from lockstep.system import logs
 from lockstep.worker import service
 from lockstep.worker.settings import AgentSettings
 
 
 def main() -> None:
-    """Read the settings, then run until SIGTERM."""
+    """Read the settings, then run until SIGTERM; with ``settings``, list them."""
+    if sys.argv[1:] == ["settings"]:
+        print(settings_list.document(AgentSettings))  # noqa: T201 -- output of a command
+        return
     try:
         settings = AgentSettings()
     except ValidationError as error:

@@ -105,6 +105,12 @@ COMMANDS: Final = (
         "Check the server, the token, the nodes and this machine.",
         _SERVICE,
     ),
+    (
+        "settings",
+        "lockstep.cli.service.settings:settings",
+        "List the settings of the service, with their sources.",
+        _SERVICE,
+    ),
     ("open", "lockstep.cli.service.shell:open_", "Open the dashboard in a browser.", _SERVICE),
     (
         "config",

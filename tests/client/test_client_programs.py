@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -51,3 +52,32 @@ def test_a_client_without_programs_names_the_missing_extra(
     with pytest.raises(UsageError, match="no_such_package is missing") as refused:
         programs.api()
     assert "pip install 'lockstep-jobs[all]'" in (refused.value.next_step or "")
+
+
+def test_the_settings_of_a_local_service_have_their_sources(tmp_path: Path) -> None:
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "LOCKSTEP_HOME": str(tmp_path / "home"),
+        "LOCKSTEP_LEASE_SECONDS": "65",
+    }
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-P", "-m", "lockstep", "settings", *words]
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+
+    done = run("--json")
+    assert done.returncode == 0, done.stderr
+    found = {(row["name"], *row["programs"]): row for row in json.loads(done.stdout)}
+    store = found["LOCKSTEP_STORE", "api", "scheduler", "agent"]
+    assert (store["value"], store["source"]) == (f"{tmp_path}/home/store", "lockstep up")
+    assert found["LOCKSTEP_STOP_JOBS_ON_EXIT", "agent"]["value"] == "on"
+    lease = found["LOCKSTEP_LEASE_SECONDS", "scheduler"]
+    assert (lease["value"], lease["source"]) == ("65", "environment")
+    assert not (tmp_path / "home").exists()
+    alone = run("--program", "api").stdout.splitlines()
+    assert [line.split()[:2] for line in alone if "DATABASE_URL" in line] == [
+        ["LOCKSTEP_DATABASE_URL", "-"]
+    ]

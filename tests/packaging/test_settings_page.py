@@ -1,4 +1,4 @@
-"""The page of variables has every name of the code, and no other."""
+"""The page of settings has every name of the code, and no other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lockstep.worker.settings import AgentSettings
 from tests.faults.soak import Load
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "variables.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
 NAME = re.compile(r"\bLOCKSTEP_[A-Z][A-Z_]*[A-Z]\b")
 NO_VARIABLES = {
     "LOCKSTEP_DATABASE": "beginning of names that a test looks for",
