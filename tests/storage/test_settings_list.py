@@ -13,7 +13,7 @@ from lockstep.scheduler.settings import SchedulerSettings
 from lockstep.storage.control import agreed_timings
 from lockstep.storage.control.settings_list import ListedSetting, document, listed
 from lockstep.storage.db.database import Database
-from tests.databases import Urls
+from tests.harness.databases import Urls
 
 
 @pytest.fixture(autouse=True)

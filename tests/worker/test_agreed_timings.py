@@ -17,7 +17,7 @@ from lockstep.worker.agent.assignment import Attempt
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.agent.supervisor import Supervisor
 from lockstep.worker.settings import AgentSettings
-from tests.databases import Urls
+from tests.harness.databases import Urls
 from tests.scheduler.program import Scheduler
 from tests.worker.node import Node, until
 
