@@ -28,10 +28,17 @@ def read(session: Session, unset: Timings = DEFAULTS) -> Timings:
 
 
 def stored(session: Session) -> Timings | None:
-    """Return the stored timings; None before the first scheduler."""
+    """Return the stored timings; None before the first scheduler, or for values not valid here.
+
+    A newer version may have another order. A reader then keeps its own timings: without renewals
+    all its ranks would end.
+    """
     statement = select(SchedulerLeaseRow.timings).where(SchedulerLeaseRow.id == ONLY)
     found = session.execute(statement).scalar_one_or_none()
-    return None if found is None else Timings.of(found)
+    try:
+        return None if found is None else Timings.of(found)
+    except (TypeError, ValueError):
+        return None
 
 
 def store(session: Session, timings: Timings) -> None:

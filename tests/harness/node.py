@@ -60,9 +60,6 @@ class Node:
         self.broker_url = broker_url
         self.agent: subprocess.Popen[bytes] | None = None
         self.timings = Timings().scaled(scale)
-        with database.jobs() as session:
-            if agreed_timings.stored(session) is None:  # as the first cycle of a scheduler does
-                agreed_timings.store(session, self.timings)
 
     def start(
         self, *, launcher: list[str] = FAKE_LAUNCHER, scale: float | None = None, **settings: str
@@ -104,11 +101,14 @@ class Node:
     ) -> subprocess.Popen[bytes]:
         """Start an agent. ``launcher`` is the command line of its module.
 
-        ``scale`` changes the timings of the installation before that.
+        ``scale`` changes the timings of the installation before that. Without a scheduler, the
+        first agent has those of this node.
         """
-        if scale is not None:
+        if scale is not None or self.agent is None:
             with self.database.jobs() as session:
-                agreed_timings.store(session, Timings().scaled(scale))
+                if scale is not None or agreed_timings.stored(session) is None:
+                    timings = self.timings if scale is None else Timings().scaled(scale)
+                    agreed_timings.store(session, timings)
         environment = {
             **{
                 name: value

@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from sqlalchemy import update
+
 from lockstep.domain.life.timings import Timings
 from lockstep.storage.control import agreed_timings
 from lockstep.storage.db.database import Database
+from lockstep.storage.db.tables import SchedulerLeaseRow
 from tests.harness.databases import Urls
 from tests.harness.processes import Scheduler, running_broker, until
 from tests.scheduler.test_restored import restore
@@ -27,6 +30,14 @@ def test_without_a_stored_value_every_program_has_the_defaults(world: World) -> 
     with world.database.read_jobs() as session:
         assert agreed_timings.read(session) == Timings()
     assert stored(world.database) is None
+
+
+def test_stored_values_that_are_not_valid_leave_the_timings_in_use(world: World) -> None:
+    for values in ({"lease_seconds": 1.0}, {"lease_seconds": "long"}, {"lease_seconds": None}):
+        with world.database.jobs() as session:
+            session.execute(update(SchedulerLeaseRow).values(timings=values))
+        world.timings = QUICK
+        assert world.run_one().timings == QUICK
 
 
 def test_the_scheduler_that_starts_last_decides_and_the_other_follows(world: World) -> None:

@@ -168,17 +168,20 @@ def test_a_lease_that_still_holds_is_not_lost(database: Database) -> None:
     assert scenes.state_of(database, claimed.job_id) is JobState.RUNNING
 
 
+@pytest.mark.parametrize("scale", [1.0, 0.1, 10.0])
 def test_a_lost_attempt_is_fenced_and_its_job_waits_for_its_ranks(
-    database: Database,
+    database: Database, scale: float
 ) -> None:
+    """Also if the scheduler has other timings than the agent that renewed the lease."""
+    timings = Timings().scaled(scale)
     claimed = scenes.run(database)
     scenes.expire(database, claimed.assignment_id)
     with database.jobs() as session:
         expired_at = session.get_one(AssignmentRow, claimed.assignment_id).lease_expires_at
-        assert attempts.lose(session, claimed.assignment_id, claimed.token, timings=Timings())
+        assert attempts.lose(session, claimed.assignment_id, claimed.token, timings=timings)
     job = scenes.job_of(database, claimed.job_id)
     assert (job.state, job.reason, job.avoid_nodes) == (JobState.QUEUED, Reason.LOST, ["n1"])
-    assert job.not_before >= expired_at + 10  # replace_after 70 s, lease 60 s
+    assert job.not_before >= expired_at + 10 * scale  # replace_after 70 s, lease 60 s
     assert scenes.renew(database, claimed) == {}
     assert not scenes.end(database, claimed, Reason.SUCCEEDED)
     assert scenes.free_devices(database) == [2, 3]  # a process may still run on them

@@ -18,8 +18,8 @@ from lockstep.worker.agent.folders import Folder
 from lockstep.worker.agent.supervisor import Supervisor
 from lockstep.worker.settings import AgentSettings
 from tests.harness.databases import Urls
-from tests.scheduler.program import Scheduler
-from tests.worker.node import Node, until
+from tests.harness.node import Node
+from tests.harness.processes import Scheduler, until
 
 LONG, SHORT = Timings(), Timings().scaled(0.1)
 
