@@ -306,7 +306,7 @@ def shortage(options: argparse.Namespace) -> Iterator[Row]:
             second, _ = lockstep(options, "bf16", small * 4, steps, Path(folder))
         got = second.plan.micro_batch_size
         yield {
-            "row": f"shortage: asked for m={small * 4}, went on with m={got}",
+            "row": f"shortage: asked for m={small * 4}, continued with m={got}",
             "steps": second.steps_done,
             "difference": distance(weights(second), expected),
         }

@@ -38,7 +38,7 @@ _MEANINGS: Final = {
     ExitCode.NOT_ALLOWED: "the token is missing or unknown",
     ExitCode.UNREACHABLE: "the server did not answer, also after retries",
     ExitCode.CANCELLED: "the job was cancelled",
-    ExitCode.TIMED_OUT: "a wait reached its limit; the job goes on",
+    ExitCode.TIMED_OUT: "a wait reached its limit; the job continues",
     ExitCode.INTERRUPTED: "Ctrl-C",
 }
 

@@ -31,7 +31,7 @@ ACTOR: Final = "lockstep"
 
 
 WAITING_WRITES_MAX: Final = 2_000
-"""Places in the queue written in one pass; a long queue that moves is written from its front."""
+"""Places in the queue written in one cycle; a long queue that moves is written from its front."""
 
 
 WAITING_WRITES_BATCH: Final = 100
@@ -39,7 +39,7 @@ WAITING_WRITES_BATCH: Final = 100
 
 
 EXPIRE_SECONDS: Final = 0.5
-"""Of a pass, for deleting: nothing hurries it, and jobs wait for the next pass."""
+"""Of a cycle, for deleting: nothing hurries it, and jobs wait for the next cycle."""
 
 
 RESTORED: Final = (
@@ -302,7 +302,7 @@ class Cycle:
         differs.sort(key=lambda one: queue[one[0]].wait_reason is not None)
         for start in range(0, min(len(differs), WAITING_WRITES_MAX), WAITING_WRITES_BATCH):
             batch = dict(differs[start : start + WAITING_WRITES_BATCH])
-            if not self._go_on():
+            if not self._may_continue():
                 return
             with self.writing() as session:
                 jobs.set_waiting(session, batch)
@@ -342,11 +342,11 @@ class Cycle:
     def attempt(self, kind: str, which: str, work: Callable[[], None]) -> bool:
         """Do one piece of work; False when there is no time for more.
 
-        One that raises is left to the next pass, and the others are done: a single row that cannot
+        One that raises is left to the next cycle, and the others are done: a single row that cannot
         be placed must not keep all others waiting. A database that does not answer or is full is
-        not of that kind, and ends the pass.
+        not of that kind, and ends the cycle.
         """
-        if not self._go_on():
+        if not self._may_continue():
             return False
         try:
             work()
@@ -358,7 +358,7 @@ class Cycle:
             self._note(kind, which, error)
         return True
 
-    def _go_on(self) -> bool:
+    def _may_continue(self) -> bool:
         if self.stopping() or self.clock() >= self.ends_at:
             self.report.again = True
             return False

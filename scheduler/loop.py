@@ -20,7 +20,7 @@ from lockstep.domain.errors import LockstepError
 from lockstep.scheduler.report import CycleReport
 
 BREATH_SECONDS: Final = 0.05
-"""At least so long from the end of a pass to the next: a storm of bells is answered together, and
+"""Least time from the end of a cycle to the next: many wake-ups are handled together, and
 writers on SQLite get in."""
 
 log = structlog.get_logger("scheduler")
@@ -93,7 +93,7 @@ class ReconcileLoop:
         try:
             report = self._run_one(woken)
         except LockstepError as error:
-            # Expected while the database restarts: once per outage, not once per pass.
+            # Expected while the database restarts: once per outage, not once per cycle.
             if not self._away:
                 log.warning("no reconcile cycles until the database answers", error=error.message)
             self._away = True

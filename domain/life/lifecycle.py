@@ -73,7 +73,7 @@ class Intent(StrEnum):
     TIMEOUT = "timeout"
     """The job ran for longer than its ``timeout_seconds``: it ends failed."""
     SHUTDOWN = "shutdown"
-    """The service is being stopped: the job is queued again, uncharged, and goes on at the next
+    """The service is being stopped: the job is queued again, uncharged, and continues at the next
     start."""
 
 

@@ -42,7 +42,7 @@ class Reason(StrEnum):
     TIMED_OUT = "timed_out"
     """The job ran for longer than its ``timeout_seconds``."""
     SHUTDOWN = "shutdown"
-    """The service was stopped; the job goes on at the next start."""
+    """The service was stopped; the job continues at the next start."""
     PREEMPTED = "preempted"
     """The job gave its devices to a more urgent one."""
     USER_ERROR = "user_error"

@@ -33,7 +33,7 @@ def job_checkpoint(source: str | None) -> JobCheckpoint | None:
     Raises
     ------
     ValueError
-        If it begins like a job and goes on like nothing that is known.
+        If it begins like a job and continues like nothing that is known.
     """
     if source is None or not source.startswith(JOB_PREFIX):
         return None

@@ -58,8 +58,8 @@ class Checkpoint(Section):
     ``eval/loss``; of equal ones the earliest. A step that did not measure it, or measured NaN, is
     never the best."""
     background: bool = True
-    """Write while training goes on, from a copy in the host's memory that is as large as model and
-    optimizer together. False needs no such memory, and training waits."""
+    """Write while training continues, from a copy in the host's memory that is as large as model
+    and optimizer together. False needs no such memory, and training waits."""
 
 
 class Eval(Section):

@@ -1,7 +1,7 @@
 """Orders of ``lockstep verify`` to the engine of one of its runs, in an environment variable.
 
 ``kill:STEP`` ends every rank by SIGKILL after that step of a fresh run. ``ulp`` starts the weights
-one unit in the last place away. ``resume`` goes on from the checkpoint in ``init/``, which the
+one unit in the last place away. ``resume`` resumes from the checkpoint in ``init/``, which the
 agent has fetched for ``train.init_from``: another job's run, continued in this job's layout.
 
 Not here: carrying it out (``engine.verify.hooks``).

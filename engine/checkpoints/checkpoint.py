@@ -321,7 +321,7 @@ class _Hashing:
         self.failure: OSError | None = None
 
     def write(self, block: bytes | memoryview) -> int:
-        # Both release the interpreter for large blocks, so that the training thread goes on.
+        # Both release the interpreter for large blocks, so that the training thread continues.
         self._digest.update(block)
         try:
             self._file.write(block)

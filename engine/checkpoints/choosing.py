@@ -121,7 +121,7 @@ def _require_whole_copies(found: Path, ranks: Ranks) -> None:
     copies = ranks.gather((damage, manifest))
     found_damage = [damage for damage, _ in copies if damage]
     if found_damage:
-        # Whose copy is whole is not at fault: it only cannot go on without the other node.
+        # Whose copy is whole is not at fault: it only cannot continue without the other node.
         reason, whose = (Reason.STORAGE, "this") if damage else (Reason.NETWORK, "another")
         raise EngineError(
             reason,

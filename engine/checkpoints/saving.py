@@ -102,7 +102,7 @@ class HostCopy:
         return taken
 
     def hold(self) -> None:
-        """Let the device finish the copy before it goes on with the current stream.
+        """Let the device finish the copy before it continues with the current stream.
 
         The host does not wait.
         """
@@ -168,7 +168,7 @@ class Saver:
     device : torch.device
         Where the state lives.
     background : bool
-        Whether training may go on while a checkpoint is written.
+        Whether training may continue while a checkpoint is written.
     durable : callable
         Called with each checkpoint once it is durable; from the thread.
     warn : callable
@@ -208,7 +208,7 @@ class Saver:
         measured: CheckpointMetric | None = None,
         collected_seconds: float = 0.0,
     ) -> None:
-        """Save the state of ``step`` while training goes on.
+        """Save the state of ``step`` while training continues.
 
         The state may be changed after the next :meth:`poll`. ``collected_seconds`` is the time that
         its collection took; it is part of the duration of the save.

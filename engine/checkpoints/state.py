@@ -231,7 +231,7 @@ class TrainingState:
 
     @property
     def plan(self) -> BatchPlan:
-        """The run's; settled by the checkpoint that it goes on from, if the spec leaves it open."""
+        """The run's; settled by the checkpoint that it resumes from, if the spec leaves it open."""
         return self._plan
 
     def replanned(self, plan: BatchPlan) -> None:

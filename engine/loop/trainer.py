@@ -350,7 +350,7 @@ class Trainer:
         return found
 
     def _save(self, values: dict[str, float], *, ends: bool) -> None:
-        """Save on rank 0; the others go on, unless the strategy needs them.
+        """Save on rank 0; the others continue, unless the strategy needs them.
 
         All ranks must call this.
         """

@@ -96,7 +96,7 @@ class MemoryReport:
             return
         if batch.step == 0:
             self._count = TensorCount()
-        if self._count is None:  # The run goes on from between the two steps.
+        if self._count is None:  # A run that resumes between the two steps.
             yield
             return
         # The samples of a whole step wait on the host; on a GPU one micro-batch of them would be

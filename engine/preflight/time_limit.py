@@ -22,7 +22,7 @@ def time_limit(seconds: float) -> Iterator[None]:
     """Raise in the context after some seconds, by a timer of the process.
 
     Loops and sleeps of Python are interrupted, one long operation of torch only at its end. Other
-    threads than the main one have no limit. A timer that ran before goes on.
+    threads than the main one have no limit. A timer that ran before continues.
 
     Raises
     ------

@@ -114,7 +114,7 @@ class Heartbeat:
         return now
 
     def train_from(self, step: int, steps: int = 0) -> None:
-        """Training begins, or goes on, after ``step``, and is over after ``steps``."""
+        """Training begins, or continues, after ``step``, and is over after ``steps``."""
         self._first_step, self._steps = step, steps
         self.step(step)
 

@@ -1,13 +1,13 @@
 r"""The gradient of one batch, out of micro-batches: exact for any number of both and of ranks.
 
-With losses as sums, W ranks, and N the weight of the whole batch over all ranks and slots, each
-slot's loss is scaled by W / N. DDP averages over ranks, so what the optimizer sees is
+With losses as sums, W ranks, and N the weight of the whole batch over all ranks and micro-batches,
+each micro-batch's loss is scaled by W / N. DDP averages over ranks, so the optimizer gets
 
-    1/W Σ_ranks Σ_slots  (W / N) ∇(sum of the slot)  =  ∇(sum over the whole batch) / N,
+    1/W Σ_ranks Σ_micro-batches  (W / N) ∇(sum of one)  =  ∇(sum over the whole batch) / N,
 
-the gradient of the batch's mean, whatever the slots' sizes are. A mean per slot, or a division by
-the number of slots, would be a mean of means: wrong as soon as slots differ. The penalty is added
-in the last slot of every rank; the average over ranks counts it once.
+the gradient of the batch's mean, for any sizes of the micro-batches. A mean per micro-batch, or a
+division by their number, would be a mean of means: wrong as soon as they differ. The penalty is
+added in the last micro-batch of every rank; the average over ranks counts it once.
 
 Not here: N, which arrives with the control operation of the step before
 (``engine.runtime.control``).

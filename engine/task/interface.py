@@ -59,7 +59,7 @@ class Task:
     def prepare(self) -> None:
         """Download, tokenize, index.
 
-        Called once per node, on its first rank, before the others go on.
+        Called once per node, on its first rank, before the others continue.
         """
 
     def model(self) -> nn.Module:

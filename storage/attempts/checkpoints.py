@@ -191,7 +191,7 @@ def ids(session: Session, job_id: str) -> list[str]:
 
 
 def newest(session: Session, job_id: str) -> CheckpointRow | None:
-    """The checkpoint that a new attempt goes on from."""
+    """The checkpoint that a new attempt resumes from."""
     return session.scalars(_newest_first(job_id).limit(1)).one_or_none()
 
 

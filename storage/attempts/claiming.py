@@ -24,7 +24,7 @@ from lockstep.storage.db.tables import AssignmentRow, NodeRow
 
 @dataclass(frozen=True)
 class Published:
-    """A checkpoint to go on from."""
+    """A checkpoint to resume from."""
 
     step: int
     location: str
@@ -55,8 +55,8 @@ class Claim:
     rendezvous_host: str
     rendezvous_port: int
     published: list[Published]
-    """Checkpoints of the job, newest first: the one to go on from, and those before it in case that
-    one is damaged."""
+    """Checkpoints of the job, newest first: the one to resume from, and those before it in case
+    that one is damaged."""
     timeout_left_seconds: float | None
     """Seconds that it may still run; None has no limit."""
     host_count: int = 1

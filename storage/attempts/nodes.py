@@ -48,7 +48,7 @@ class DeviceInfo:
 def register(
     session: Session, name: str, devices: Sequence[DeviceInfo], *, version: str, boot_id: str
 ) -> None:
-    """Write a node and its devices as they are now; a node that is draining goes on draining.
+    """Write a node and its devices as they are now; a node that is draining continues draining.
 
     Parameters
     ----------

@@ -46,7 +46,7 @@ class ControlGauges:
     devices_free: int
     devices_held: int
     cycle_seconds: float | None
-    """Since the scheduler's last pass ended; None when there never was one."""
+    """Since the scheduler's last cycle ended; None when there never was one."""
     running: dict[str, float]
     """For how many seconds each running job's attempt has been running."""
 

@@ -68,7 +68,7 @@ def mark_dirty(session: Session) -> None:
 
 
 def give_back(session: Session, owner: str, lease: float | None = None) -> bool:
-    """End the pass and note when; True when another is asked for.
+    """End the cycle and note when; True when another is asked for.
 
     False also for one that is no longer the holder, or not under this lease.
     """
@@ -118,7 +118,7 @@ def since_restore_seconds(session: Session) -> float | None:
 
 
 def gap_seconds(session: Session) -> float:
-    """Seconds since the last pass ended, 0 if there never was one.
+    """Seconds since the last cycle ended, 0 if there never was one.
 
     A large gap means that the service was away.
     """
@@ -126,7 +126,7 @@ def gap_seconds(session: Session) -> float:
 
 
 def silent_seconds(session: Session) -> float | None:
-    """Seconds since the last pass ended; None if there never was one."""
+    """Seconds since the last cycle ended; None if there never was one."""
     statement = select(db_now() - SchedulerLeaseRow.finished_at).where(SchedulerLeaseRow.id == ONLY)
     gap = session.execute(statement).scalar_one_or_none()
     return None if gap is None else max(0.0, float(gap))

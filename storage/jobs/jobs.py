@@ -121,7 +121,7 @@ def _reserve(
     """Take an idempotency key for a new job; the earlier job if it was taken before.
 
     The insert waits for a transaction that holds the same key, so that of many repeats at once
-    exactly one goes on.
+    exactly one continues.
     """
     reservation = {"actor": actor, "key": key, "fingerprint": fingerprint, "job_id": job_id}
     if run(session, _RESERVED, reservation).rowcount == 1:

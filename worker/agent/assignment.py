@@ -225,7 +225,7 @@ class Attempt:
         self._tree.remember(process_snapshot)
 
     def detach(self) -> None:
-        """The agent ends and the attempt goes on without it."""
+        """The agent ends and the attempt continues without it."""
         self._detached = True
         if self._uploaders is not None:
             self._uploaders.stop()

@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 
 class Reconciled(NamedTuple):
-    """The checkpoints that an attempt may go on from, each list newest first."""
+    """The checkpoints that an attempt may resume from, each list newest first."""
 
     published: list[Published]
     others: list[Published]

@@ -125,7 +125,7 @@ class ForkServer:
                 raise ForkServerError(f"the fork server started no launcher: {error}") from error
 
     def close(self) -> None:
-        """End it. Launchers go on."""
+        """End it. Launchers continue."""
         with self._lock:
             self._drop()
 

@@ -127,7 +127,7 @@ def damage_of(folder: Path, manifest_sha256: str) -> str:
 
 
 def _write_events(folder: Folder, damaged: Sequence[tuple[Published, str]]) -> None:
-    """Lines for the spool of events, which the launcher and rank 0 go on."""
+    """Lines for the spool of events, which the launcher and rank 0 continue."""
     lines = []
     for checkpoint, why in damaged:
         data = {"folder": f"of step {checkpoint.step}", "why": why}

@@ -121,7 +121,7 @@ class EventUploader:
         self._set_back = True
 
     def begin(self, state: streams.StreamState | None) -> None:
-        """Go on from where the stream is, as its opener has read it.
+        """Continue from where the stream is, as its opener has read it.
 
         Without this it is read by the first step.
         """
@@ -173,7 +173,7 @@ class EventUploader:
     def _has_moved(self, offset: int) -> bool:
         """Return whether the database has another offset than this agent.
 
-        The next step goes on from that one.
+        The next step continues from that one.
         """
         self._offset = self._read_offset()
         if self._offset is not None and self._offset < offset:

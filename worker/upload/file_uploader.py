@@ -72,12 +72,12 @@ class FileUploader(ABC, Generic[Offset, Record]):
         """
 
     def begin(self, state: streams.StreamState | None) -> None:
-        """Go on from where the stream is, as its opener has read it.
+        """Continue from where the stream is, as its opener has read it.
 
         Without this it is read by the first step.
         """
         if state is not None:
-            self._go_on_from(state)
+            self._continue_from(state)
 
     def compare_offset(self) -> None:
         """Compare the offset with the database's before the next step. From any thread."""
@@ -134,9 +134,9 @@ class FileUploader(ABC, Generic[Offset, Record]):
 
     def _read_offset(self) -> None:
         self._offset = None
-        self._go_on_from(state_of(self._database, self._stream))
+        self._continue_from(state_of(self._database, self._stream))
 
-    def _go_on_from(self, state: streams.StreamState) -> None:
+    def _continue_from(self, state: streams.StreamState) -> None:
         """Take the file's offset from the stream; ``refused`` if nothing can be added any more."""
         if state.sealed:
             self.refused, self._offset = True, None

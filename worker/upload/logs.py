@@ -84,7 +84,7 @@ class LogUploader(FileUploader[logs.LogOffset, LogRecord]):
             )
 
     def _without(self, at: logs.LogOffset, following: int) -> Chunk[logs.LogOffset, LogRecord]:
-        """Go on behind segments that were deleted as stored, before the database was set back."""
+        """Continue behind segments that were deleted before the database was set back."""
         size = in_words((following - at.segment) * limits.LOG_SEGMENT_BYTES - at.offset)
         self._warn(f"about {size} of the log are missing: they are no longer on the node")
         note = (

@@ -121,7 +121,7 @@ class RewritableFile:
             self.spool.stored(max(0, offset - self.base), kept_bytes=kept_bytes)
 
     def _cursor(self, offset: int) -> _Cursor:
-        """Return the cursor at an offset, from which the next read goes on."""
+        """Return the cursor at an offset, from which the next read continues."""
         if self._next is None or self._next.offset != offset:
             if self._stored is None or self._stored.offset != offset:
                 self._go_to(offset)

@@ -1231,8 +1231,8 @@ export type Checkpoint = {
     /**
      * Background
      *
-     * Write while training goes on, from a copy in the host's memory that is as large as model and
-     * optimizer together. False needs no such memory, and training waits.
+     * Write while training continues, from a copy in the host's memory that is as large as model
+     * and optimizer together. False needs no such memory, and training waits.
      */
     background?: boolean;
 };
