@@ -60,38 +60,38 @@ class ServiceGauges:
         self._database = database
         self._clock = clock
         self._lock = threading.Lock()
-        self._looking: Future[GaugeValues | None] | None = None
-        self._looked_at = 0.0
+        self._reading: Future[GaugeValues | None] | None = None
+        self._read_at = 0.0
 
-    def look(self) -> GaugeValues | None:
+    def read(self) -> GaugeValues | None:
         """Return the current or recent gauges; None while the databases do not answer."""
         with self._lock:
-            looking = self._looking
-            if looking is None or (
-                looking.done() and self._clock() - self._looked_at > REMEMBER_SECONDS
+            reading = self._reading
+            if reading is None or (
+                reading.done() and self._clock() - self._read_at > REMEMBER_SECONDS
             ):
-                looking = self._looking = Future()
+                reading = self._reading = Future()
                 # A daemon thread: a database that hangs must not prevent the process from exiting.
                 threading.Thread(
-                    target=self._run, args=(looking,), name="gauges", daemon=True
+                    target=self._run, args=(reading,), name="gauges", daemon=True
                 ).start()
         try:
-            return looking.result(timeout=PATIENCE_SECONDS)
+            return reading.result(timeout=PATIENCE_SECONDS)
         except TimeoutError:
             return None
 
-    def _run(self, looking: Future[GaugeValues | None]) -> None:
+    def _run(self, reading: Future[GaugeValues | None]) -> None:
         found: GaugeValues | None = None
         try:
-            found = self._look()
+            found = self._read()
         except Exception as error:  # noqa: BLE001 -- reported as unavailable
             log.warning(
                 "the gauges cannot be read from the databases", error=str(error).partition("\n")[0]
             )
-        self._looked_at = self._clock()
-        looking.set_result(found)
+        self._read_at = self._clock()
+        reading.set_result(found)
 
-    def _look(self) -> GaugeValues:
+    def _read(self) -> GaugeValues:
         with self._database.read_jobs() as session:
             control = gauges.control(session)
             lease_seconds = agreed_timings.read(session).lease_seconds

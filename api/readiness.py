@@ -89,25 +89,25 @@ class Readiness:
         self._clock = clock
         self._lock = threading.Lock()
         self._details: Mapping[str, str] = {}
-        self._seen: tuple[float, ReadinessResult] | None = None
+        self._last: tuple[float, ReadinessResult] | None = None
 
-    def look(self) -> ReadinessResult:
+    def check(self) -> ReadinessResult:
         """Return the current or a recent result."""
         # Only the first check blocks its callers. Without the database a check takes seconds, and
         # every waiting caller would hold a thread.
-        if not self._lock.acquire(blocking=self._seen is None):
-            assert self._seen is not None
-            return self._seen[1]
+        if not self._lock.acquire(blocking=self._last is None):
+            assert self._last is not None
+            return self._last[1]
         try:
-            if self._seen is None or self._clock() - self._seen[0] > REMEMBER_SECONDS:
-                seen = self._look()
-                self._log(seen.details)
-                self._seen = (self._clock(), seen)
-            return self._seen[1]
+            if self._last is None or self._clock() - self._last[0] > REMEMBER_SECONDS:
+                found = self._check()
+                self._log(found.details)
+                self._last = (self._clock(), found)
+            return self._last[1]
         finally:
             self._lock.release()
 
-    def _look(self) -> ReadinessResult:
+    def _check(self) -> ReadinessResult:
         checks = {
             "broker": "ok"
             if self._broker_answers()

@@ -146,58 +146,58 @@ class _Service(Collector):
                 for state, count in (("in_use", in_use), ("idle", idle))
             ],
         )
-        seen = self._gauges.look()
+        found = self._gauges.read()
         yield _gauge(
             "up",
             "1 if both databases answered, else 0; then the gauges read from them are missing.",
-            bool(seen),
+            bool(found),
         )
-        if seen is not None:
-            yield from _of_databases(seen)
+        if found is not None:
+            yield from _of_databases(found)
 
 
-def _of_databases(seen: GaugeValues) -> Iterable[Metric]:
+def _of_databases(found: GaugeValues) -> Iterable[Metric]:
     jobs = [
-        ((state.value,), seen.control.jobs[state])
+        ((state.value,), found.control.jobs[state])
         for state in JobState
-        if state in seen.control.jobs
+        if state in found.control.jobs
     ]
     yield _by("jobs", "Jobs that have not ended.", ("state",), jobs)
     yield _gauge(
         "queue_oldest_seconds",
         "Seconds since the oldest queued job was submitted; 0 when none is queued.",
-        seen.control.queue_oldest_seconds,
+        found.control.queue_oldest_seconds,
     )
-    yield _gauge("leases", "Leases of assignments that have not ended.", seen.control.leases)
+    yield _gauge("leases", "Leases of assignments that have not ended.", found.control.leases)
     yield _gauge(
         "lease_oldest_seconds",
         "Seconds since the renewal of the lease with the oldest renewal.",
-        seen.lease_oldest_seconds,
+        found.lease_oldest_seconds,
     )
     yield _by(
         "nodes",
         "Nodes ever registered.",
         ("state",),
-        [((state,), n) for state, n in seen.nodes.items()],
+        [((state,), n) for state, n in found.nodes.items()],
     )
     yield _gauge(
         "node_silence_seconds",
         "Seconds since the last heartbeat of the most silent node that is not lost.",
-        seen.node_silence_seconds,
+        found.node_silence_seconds,
     )
-    devices = [(("free",), seen.control.devices_free), (("held",), seen.control.devices_held)]
+    devices = [(("free",), found.control.devices_free), (("held",), found.control.devices_held)]
     yield _by("devices", "Devices on all nodes.", ("state",), devices)
-    if seen.control.cycle_seconds is not None:
+    if found.control.cycle_seconds is not None:
         yield _gauge(
             "scheduler_cycle_seconds",
             "Seconds since the scheduler's last completed reconcile cycle.",
-            seen.control.cycle_seconds,
+            found.control.cycle_seconds,
         )
     yield _gauge(
         "ingest_lag_seconds",
         "Largest age in seconds of the newest stored point among the running jobs, by their "
         "nodes' clocks.",
-        seen.ingest_lag_seconds,
+        found.ingest_lag_seconds,
     )
 
 

@@ -41,13 +41,13 @@ async def livez() -> Health:
     },
 )
 def readyz(request: Request, response: Response, app_state: AppStateDep) -> Health:
-    seen = app_state.readiness.look()
-    ready = seen.health.status != "unavailable"
+    found = app_state.readiness.check()
+    ready = found.health.status != "unavailable"
     if not ready:
         response.status_code = 503
         response.headers["Retry-After"] = "2"
     # A token that is not cached is looked up only while the database answers.
-    return seen.in_full() if seen.details and is_known(request, look_up=ready) else seen.health
+    return found.in_full() if found.details and is_known(request, look_up=ready) else found.health
 
 
 @router.get(

@@ -51,25 +51,25 @@ def readiness(
 
 def test_many_requests_cost_one_check() -> None:
     pings, now = Pings(), [0.0]
-    look = readiness(pings, now).look
-    assert {look().health.status for _ in range(50)} == {"ok"}
+    check = readiness(pings, now).check
+    assert {check().health.status for _ in range(50)} == {"ok"}
     assert pings.count == 1
     now[0] += REMEMBER_SECONDS + 0.1
     pings.away = True
-    assert look().health.status == "unavailable"
+    assert check().health.status == "unavailable"
 
 
 def test_during_a_check_other_requests_get_the_last_answer() -> None:
     pings, now = Pings(), [0.0]
-    look = readiness(pings, now).look
-    look()
+    check = readiness(pings, now).check
+    check()
     now[0] += REMEMBER_SECONDS + 0.1
     pings.gate.clear()
     pings.entered.clear()
-    slow = threading.Thread(target=look)
+    slow = threading.Thread(target=check)
     slow.start()
     assert pings.entered.wait(60)
-    assert look().health.status == "ok"  # each would wait forever for the other
+    assert check().health.status == "ok"  # each would wait forever for the other
     pings.gate.set()
     slow.join(60)
     assert pings.count == 2
@@ -77,7 +77,7 @@ def test_during_a_check_other_requests_get_the_last_answer() -> None:
 
 def test_a_silent_scheduler_is_a_warning_and_jobs_are_accepted() -> None:
     def seen(cycle_seconds: float | None, *, broker: bool = True) -> tuple[str, str]:
-        health = readiness(Pings(), [0.0], cycle_seconds, broker).look().health
+        health = readiness(Pings(), [0.0], cycle_seconds, broker).check().health
         return health.status, health.checks["scheduler"]
 
     assert seen(29.0) == ("ok", "ok")
@@ -93,7 +93,7 @@ def test_a_silent_scheduler_is_a_warning_and_jobs_are_accepted() -> None:
 
 
 def test_a_newer_schema_requests_an_upgrade_and_jobs_are_accepted() -> None:
-    health = readiness(Pings(), [0.0], differs=Mismatch("jobs", "0009", "0005")).look().health
+    health = readiness(Pings(), [0.0], differs=Mismatch("jobs", "0009", "0005")).check().health
     assert health.status == "degraded"
     assert "schema 0009, newer than 0005 of this program" in health.checks["database"]
     assert health.checks["database"].endswith("; upgrade Lockstep on this host")
@@ -102,7 +102,7 @@ def test_a_newer_schema_requests_an_upgrade_and_jobs_are_accepted() -> None:
 
 
 def test_an_older_schema_requests_a_migration_and_is_not_ready() -> None:
-    health = readiness(Pings(), [0.0], differs=Mismatch("series", "0002", "0004")).look().health
+    health = readiness(Pings(), [0.0], differs=Mismatch("series", "0002", "0004")).check().health
     assert health.status == "unavailable"
     assert health.checks["database"].endswith("; upgrade the database with: lockstep migrate")
 
@@ -112,7 +112,7 @@ def test_reasons_are_in_the_full_answer_only() -> None:
     pings.away = True
     seen = readiness(
         pings, [0.0], trouble="/mnt/store cannot be written: Read-only file system"
-    ).look()
+    ).check()
     assert (seen.health.checks["database"], seen.health.checks["store"]) == (NO_ANSWER, NO_STORE)
     assert seen.in_full().checks["database"] == "the jobs database does not answer"
     assert seen.in_full().checks["store"] == "/mnt/store cannot be written: Read-only file system"

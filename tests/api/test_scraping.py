@@ -169,7 +169,7 @@ def test_a_database_that_hangs_counts_as_unavailable(monkeypatch: pytest.MonkeyP
             raise LockstepError(ErrorCode.UNAVAILABLE, "it does not answer")
 
     asked = ServiceGauges(Hanging())  # type: ignore[arg-type]
-    assert [asked.look() for _ in range(5)] == [None] * 5
+    assert [asked.read() for _ in range(5)] == [None] * 5
     hangs.set()
     assert len(looks) == 1, "no second read before the end of the first"
 
@@ -181,10 +181,10 @@ def test_many_scrapes_cost_one_read_per_second(
     look = gauges.gauges.control
     monkeypatch.setattr(gauges.gauges, "control", lambda session: looks.append(1) or look(session))
     asked = ServiceGauges(database, clock=lambda: now[0])
-    assert len({id(asked.look()) for _ in range(20)}) == 1
+    assert len({id(asked.read()) for _ in range(20)}) == 1
     assert len(looks) == 1
     now[0] += gauges.REMEMBER_SECONDS + 0.1
-    asked.look()
+    asked.read()
     assert len(looks) == 2
 
 
