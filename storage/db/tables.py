@@ -14,7 +14,7 @@ module per noun).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from sqlalchemy import (
     JSON,
@@ -32,6 +32,14 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 from lockstep.domain.life.lifecycle import AssignmentState, AttemptState, Intent, JobState
 from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.columns import NAMING, BigId, Id, Json, Name, Seconds, choice
+
+PrimaryId = Annotated[str, mapped_column(Id, primary_key=True)]
+JobId = Annotated[str, mapped_column(Id, ForeignKey("jobs.id", ondelete="CASCADE"))]
+Named = Annotated[str, mapped_column(Name)]
+ShortWord = Annotated[str, mapped_column(String(16))]
+Word = Annotated[str, mapped_column(String(64))]
+LongText = Annotated[str, mapped_column(Text)]
+BigInt = Annotated[int, mapped_column(BigInteger)]
 
 
 class JobsBase(DeclarativeBase):
@@ -53,10 +61,10 @@ class JobRow(JobsBase):
         Index("ix_jobs_actor_id", "actor", "id"),
     )
 
-    id: Mapped[str] = mapped_column(Id, primary_key=True)
-    name: Mapped[str] = mapped_column(Name)
-    project: Mapped[str] = mapped_column(Name)
-    kind: Mapped[str] = mapped_column(String(16))
+    id: Mapped[PrimaryId]
+    name: Mapped[Named]
+    project: Mapped[Named]
+    kind: Mapped[ShortWord]
     state: Mapped[JobState] = mapped_column(choice(JobState, "state"), default=JobState.QUEUED)
     intent: Mapped[Intent | None] = mapped_column(choice(Intent, "intent"))
     """Requested change of the live attempt; the state changes once it is carried out."""
@@ -69,7 +77,7 @@ class JobRow(JobsBase):
     priority: Mapped[int]
     devices: Mapped[int]
     """Devices of one attempt."""
-    device_type: Mapped[str | None] = mapped_column(Name)
+    device_type: Mapped[Named | None]
     node_count: Mapped[int | None]
     """Exactly this many nodes; NULL takes the fewest."""
     document: Mapped[Json]
@@ -80,7 +88,7 @@ class JobRow(JobsBase):
     """The batch plan; once an attempt has settled it, the engine's actual plan."""
     outcome: Mapped[Json | None]
     """Outcome of the newest attempt."""
-    reason: Mapped[str | None] = mapped_column(String(64))
+    reason: Mapped[Word | None]
     """The newest outcome's reason."""
     attempt_count: Mapped[int] = mapped_column(default=0)
     """Attempts so far, and so the number of the newest."""
@@ -90,7 +98,7 @@ class JobRow(JobsBase):
     the version before."""
     fruitless_attempts: Mapped[int] = mapped_column(default=0, server_default="0")
     progress_step: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
-    stuck_step: Mapped[int | None] = mapped_column(BigInteger)
+    stuck_step: Mapped[BigInt | None]
     stuck_nodes: Mapped[list[str]] = mapped_column(JSON, default=list, server_default="[]")
     retries_max: Mapped[int]
     avoid_nodes: Mapped[list[str]] = mapped_column(JSON, default=list)
@@ -101,8 +109,8 @@ class JobRow(JobsBase):
     running_seconds: Mapped[float] = mapped_column(default=0.0)
     """Seconds that ended attempts were running."""
     wait_position: Mapped[int | None]
-    wait_reason: Mapped[str | None] = mapped_column(Text)
-    actor: Mapped[str] = mapped_column(Name)
+    wait_reason: Mapped[LongText | None]
+    actor: Mapped[Named]
     """User who submitted it."""
     created_at: Mapped[float] = mapped_column(insert_default=db_now())
     started_at: Mapped[float | None]
@@ -121,9 +129,7 @@ class JobLabelRow(JobsBase):
     __tablename__ = "job_labels"
     __table_args__ = (Index("ix_job_labels_key_value_job_id", "key", "value", "job_id"),)
 
-    job_id: Mapped[str] = mapped_column(
-        Id, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True
-    )
+    job_id: Mapped[JobId] = mapped_column(primary_key=True)
     key: Mapped[str] = mapped_column(String(63), primary_key=True)
     value: Mapped[str] = mapped_column(String(255))
 
@@ -143,8 +149,8 @@ class AttemptRow(JobsBase):
         ),
     )
 
-    id: Mapped[str] = mapped_column(Id, primary_key=True)
-    job_id: Mapped[str] = mapped_column(Id, ForeignKey("jobs.id", ondelete="CASCADE"))
+    id: Mapped[PrimaryId]
+    job_id: Mapped[JobId]
     number: Mapped[int]
     """Counted from 1."""
     state: Mapped[AttemptState] = mapped_column(
@@ -153,8 +159,8 @@ class AttemptRow(JobsBase):
     plan: Mapped[Json | None]
     world_size: Mapped[int]
     node_count: Mapped[int]
-    device_kind: Mapped[str] = mapped_column(String(16))
-    rendezvous_host: Mapped[str] = mapped_column(Name)
+    device_kind: Mapped[ShortWord]
+    rendezvous_host: Mapped[Named]
     rendezvous_port: Mapped[int | None]
     """Bound and published by the node of rank 0 when it claims."""
     outcome: Mapped[Json | None]
@@ -182,9 +188,9 @@ class AssignmentRow(JobsBase):
         UniqueConstraint("attempt_id", "node_rank"),
     )
 
-    id: Mapped[str] = mapped_column(Id, primary_key=True)
+    id: Mapped[PrimaryId]
     attempt_id: Mapped[str] = mapped_column(Id, ForeignKey("attempts.id", ondelete="CASCADE"))
-    job_id: Mapped[str] = mapped_column(Id, ForeignKey("jobs.id", ondelete="CASCADE"))
+    job_id: Mapped[JobId]
     """Its attempt's job. It never changes; here so that a renewal reads the job's intent without a
     join."""
     node_name: Mapped[str] = mapped_column(Name, ForeignKey("nodes.name"))
@@ -192,7 +198,7 @@ class AssignmentRow(JobsBase):
     state: Mapped[AssignmentState] = mapped_column(
         choice(AssignmentState, "state"), default=AssignmentState.ASSIGNED
     )
-    token: Mapped[str] = mapped_column(String(64))
+    token: Mapped[Word]
     device_indices: Mapped[list[int]] = mapped_column(JSON)
     """Devices of the assignment; the current holder of a device is ``devices.assignment_id``."""
     ranks_here: Mapped[int]
@@ -213,11 +219,11 @@ class NodeRow(JobsBase):
     __tablename__ = "nodes"
 
     name: Mapped[str] = mapped_column(Name, primary_key=True)
-    version: Mapped[str] = mapped_column(String(64))
+    version: Mapped[Word]
     """Of the agent."""
-    boot_id: Mapped[str] = mapped_column(String(64))
+    boot_id: Mapped[Word]
     draining: Mapped[bool] = mapped_column(default=False)
-    quarantine: Mapped[str | None] = mapped_column(Text)
+    quarantine: Mapped[LongText | None]
     """Reason of the quarantine, which lasts until a user resumes the node."""
     quarantined_at: Mapped[float | None]
     registered_at: Mapped[float]
@@ -244,9 +250,9 @@ class DeviceRow(JobsBase):
         Name, ForeignKey("nodes.name", ondelete="CASCADE"), primary_key=True
     )
     index: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    kind: Mapped[str] = mapped_column(String(16))
-    type: Mapped[str] = mapped_column(Name)
-    memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    kind: Mapped[ShortWord]
+    type: Mapped[Named]
+    memory_bytes: Mapped[BigInt | None]
     present: Mapped[bool] = mapped_column(default=True)
     assignment_id: Mapped[str | None] = mapped_column(
         Id, ForeignKey("assignments.id", ondelete="SET NULL")
@@ -278,9 +284,7 @@ class NodeFailureRow(JobsBase):
     node_name: Mapped[str] = mapped_column(
         Name, ForeignKey("nodes.name", ondelete="CASCADE"), primary_key=True
     )
-    job_id: Mapped[str] = mapped_column(
-        Id, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True
-    )
+    job_id: Mapped[JobId] = mapped_column(primary_key=True)
     reason: Mapped[str] = mapped_column(String(64), primary_key=True)
     at: Mapped[float]
 
@@ -296,11 +300,11 @@ class EventRow(JobsBase):
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
     at: Mapped[float]
-    job_id: Mapped[str] = mapped_column(Id, ForeignKey("jobs.id", ondelete="CASCADE"))
+    job_id: Mapped[JobId]
     attempt: Mapped[int | None]
-    kind: Mapped[str] = mapped_column(String(64))
-    actor: Mapped[str] = mapped_column(Name)
-    message: Mapped[str] = mapped_column(Text)
+    kind: Mapped[Word]
+    actor: Mapped[Named]
+    message: Mapped[LongText]
     data: Mapped[Json] = mapped_column(default=dict)
     origin: Mapped[str | None] = mapped_column(String(160))
     """Assignment, offset and kind of an event that a node sent from its spool. A node that was
@@ -316,13 +320,13 @@ class CheckpointRow(JobsBase):
     __tablename__ = "checkpoints"
     __table_args__ = (UniqueConstraint("job_id", "attempt", "step"),)
 
-    id: Mapped[str] = mapped_column(Id, primary_key=True)
-    job_id: Mapped[str] = mapped_column(Id, ForeignKey("jobs.id", ondelete="CASCADE"))
+    id: Mapped[PrimaryId]
+    job_id: Mapped[JobId]
     attempt: Mapped[int]
-    step: Mapped[int] = mapped_column(BigInteger)
-    location: Mapped[str] = mapped_column(Text)
-    bytes: Mapped[int] = mapped_column(BigInteger)
-    sha256: Mapped[str] = mapped_column(String(64))
+    step: Mapped[BigInt]
+    location: Mapped[LongText]
+    bytes: Mapped[BigInt]
+    sha256: Mapped[Word]
     """Of its manifest."""
     value: Mapped[float | None]
     """Of the metric that ``keep_best`` names, where its step measured a finite one."""
@@ -335,9 +339,7 @@ class RetentionRow(JobsBase):
 
     __tablename__ = "retentions"
 
-    job_id: Mapped[str] = mapped_column(
-        Id, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True
-    )
+    job_id: Mapped[JobId] = mapped_column(primary_key=True)
     what: Mapped[str] = mapped_column(String(16), primary_key=True)
     """``metrics`` or ``logs``."""
     days: Mapped[int]
@@ -364,10 +366,10 @@ class TokenRow(JobsBase):
 
     __tablename__ = "tokens"
 
-    id: Mapped[str] = mapped_column(Id, primary_key=True)
-    name: Mapped[str] = mapped_column(Name)
+    id: Mapped[PrimaryId]
+    name: Mapped[Named]
     sha256: Mapped[str] = mapped_column(String(64), unique=True)
-    actor: Mapped[str] = mapped_column(Name)
+    actor: Mapped[Named]
     created_at: Mapped[float]
     revoked_at: Mapped[float | None]
 
@@ -378,12 +380,12 @@ class SchedulerLeaseRow(JobsBase):
     __tablename__ = "scheduler_lease"
 
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    owner: Mapped[str | None] = mapped_column(Name)
+    owner: Mapped[Named | None]
     expires_at: Mapped[float] = mapped_column(default=0.0)
     dirty: Mapped[bool] = mapped_column(default=False)
     """True if a notification arrived during a reconcile cycle."""
     finished_at: Mapped[float | None]
-    place: Mapped[str | None] = mapped_column(Text)
+    place: Mapped[LongText | None]
     """Place of this database (``storage.control.places``) at the last cycle. A backup that is
     restored names another one. NULL after a migration."""
     restored_at: Mapped[float | None]
