@@ -11,7 +11,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, PlainSerializer, WithJsonSchema
+from pydantic import BaseModel, PlainSerializer, WithJsonSchema
 
 from lockstep.domain.life.grace import Grace
 from lockstep.domain.life.lifecycle import AttemptState, Intent, JobState
@@ -32,8 +32,8 @@ Value = Annotated[
 "-Infinity"."""
 
 
-class _View(Described, BaseModel):
-    model_config = ConfigDict(frozen=True, defer_build=True)
+class _View(Described, BaseModel, frozen=True, defer_build=True):
+    """A response or a part of one."""
 
 
 class Page(_View, Generic[T]):

@@ -19,7 +19,7 @@ import zlib
 from pathlib import Path
 from typing import IO, Final
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from lockstep.domain import limits
 from lockstep.domain.archive_tree import ArchiveTree, UnsafeMemberError, parts_of
@@ -49,10 +49,8 @@ _DAMAGE: Final = (
 _NEXT: Final = "send the folder with: lockstep submit --code DIR"
 
 
-class StoredArchive(BaseModel):
+class StoredArchive(BaseModel, frozen=True):
     """Metadata of an accepted archive, stored with it."""
-
-    model_config = ConfigDict(frozen=True)
 
     sha256: str
     bytes: int

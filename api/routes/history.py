@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
 from lockstep.api.http import conditional
@@ -25,10 +25,8 @@ from lockstep.storage.series import tails
 router = APIRouter(prefix="/v1/jobs/{reference}", tags=["history"], dependencies=guarded)
 
 
-class PointsQuery(BaseModel):
+class PointsQuery(BaseModel, extra="forbid"):
     """Selection of points."""
-
-    model_config = ConfigDict(extra="forbid")
 
     names: Annotated[
         list[str],
@@ -93,10 +91,8 @@ def drawn(answer: dict[str, object]) -> bytes:
     return to_json(answer, inf_nan_mode="strings")
 
 
-class EventsQuery(BaseModel):
+class EventsQuery(BaseModel, extra="forbid"):
     """Selection of a page of events."""
-
-    model_config = ConfigDict(extra="forbid")
 
     order: Annotated[
         events.Order, Field(description="Sort order: oldest or newest event first.")

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import structlog
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.routing import Match
 from starlette.types import Scope
 
@@ -75,10 +75,8 @@ IdempotencyKey = Annotated[
 Cursor = Annotated[str, Field(max_length=100, json_schema_extra={"pattern": listing.CURSOR})]
 
 
-class JobFilter(BaseModel):
+class JobFilter(BaseModel, extra="forbid"):
     """Selection of jobs for a list. All given conditions must hold."""
-
-    model_config = ConfigDict(extra="forbid")
 
     state: Annotated[list[JobState], Field(max_length=len(JobState))] = []
     search: Annotated[

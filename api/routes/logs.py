@@ -17,7 +17,6 @@ from pydantic import (
     AwareDatetime,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     TypeAdapter,
     ValidationError,
@@ -75,10 +74,8 @@ Moment = Annotated[_Seconds | AwareDatetime, BeforeValidator(_written)]
 Cursor = Annotated[str, Field(max_length=200, json_schema_extra={"pattern": log_pages.CURSOR})]
 
 
-class LogFilter(BaseModel):
+class LogFilter(BaseModel, extra="forbid"):
     """Selection of lines."""
-
-    model_config = ConfigDict(extra="forbid")
 
     # As many digits as a cursor has for the attempt.
     attempt: Annotated[int | None, Field(ge=1, lt=10**9, description="Default: all attempts.")] = (

@@ -49,7 +49,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
+from pydantic import BaseModel, Field, ModelWrapValidatorHandler, model_validator
 
 from lockstep.domain.kinds.devices import DeviceName
 from lockstep.domain.life.outcomes import Outcome
@@ -95,17 +95,15 @@ def segment_name(number: int) -> str:
     return f"{number:06d}.jsonl"
 
 
-class _File(BaseModel):
-    model_config = ConfigDict(frozen=True)
+class _File(BaseModel, frozen=True):
+    """A file of the folder."""
 
 
-class _Order(_File):
+class _Order(_File, extra="forbid"):
     """A file that must be carried out whole, by a program of perhaps another version.
 
     See ``domain.spec.stored``.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     @model_validator(mode="wrap")
     @classmethod

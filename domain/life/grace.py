@@ -17,7 +17,7 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from lockstep.domain.life.timings import Timings
 
@@ -35,10 +35,8 @@ Cause = Literal["cancelled", "timed_out", "shutdown", "preempted", "now"]
 """Cause of a stop. ``now`` is a request to kill without a checkpoint."""
 
 
-class SaveTime(BaseModel):
+class SaveTime(BaseModel, frozen=True):
     """Duration of one checkpoint, from the collection of the state to its durable files."""
-
-    model_config = ConfigDict(frozen=True)
 
     seconds: float = Field(ge=0, allow_inf_nan=False)
     measured: bool
@@ -55,10 +53,8 @@ class SaveTime(BaseModel):
         return f"{name}, {max(0.1, self.seconds):.3g} s"
 
 
-class Grace(BaseModel):
+class Grace(BaseModel, frozen=True):
     """Grace of one stop, and its reason."""
-
-    model_config = ConfigDict(frozen=True)
 
     seconds: float
     reason: str

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 FORMAT: Final = 1
 
@@ -21,8 +21,8 @@ FileName = Annotated[str, StringConstraints(pattern=FILE_NAME)]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True)
+class _Part(BaseModel, frozen=True):
+    """A part of the manifest."""
 
 
 class ManifestFile(_Part):

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 
 class RetryClass(StrEnum):
@@ -218,10 +218,8 @@ RULES: Final[dict[Reason, _Rule]] = {
 """Meaning of each reason. Every reason has exactly one line."""
 
 
-class Outcome(BaseModel):
+class Outcome(BaseModel, frozen=True):
     """Outcome of an attempt, for the user."""
-
-    model_config = ConfigDict(frozen=True)
 
     reason: Reason
     message: str

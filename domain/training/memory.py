@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, computed_field
+from pydantic import BaseModel, Field, computed_field
 
 from lockstep.domain.spec.schema_docs import Described
 
@@ -18,7 +18,7 @@ _SHOWN_SHARE_MIN: Final = 0.005
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-class MemoryForecast(Described, BaseModel):
+class MemoryForecast(Described, BaseModel, frozen=True):
     """Bytes that one rank's tensors hold at the fullest moment of a step.
 
     The parts add up to the peak.
@@ -27,8 +27,6 @@ class MemoryForecast(Described, BaseModel):
     middle of its first backward, hardly a gradient exists yet, and where it is fullest in the
     optimizer, no activation exists any more.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     weights: Bytes
     """The model's parameters."""
@@ -68,10 +66,8 @@ class MemoryForecast(Described, BaseModel):
         return {name: getattr(self, name) for name in type(self).model_fields}
 
 
-class PlannedMemory(Described, BaseModel):
+class PlannedMemory(Described, BaseModel, frozen=True):
     """Memory that each rank of a planned job would need, and the memory of its device."""
-
-    model_config = ConfigDict(frozen=True)
 
     state: Literal["known", "computing", "unknown"]
     """``computing``: ask again in a moment."""

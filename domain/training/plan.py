@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from lockstep.domain import limits
 from lockstep.domain.errors import FieldError
@@ -60,14 +60,12 @@ def accumulation_steps(batch_size: int, micro_batch_size: int, world_size: int) 
     return max(1, ceil_div(ceil_div(batch_size, world_size), micro_batch_size))
 
 
-class BatchPlan(BaseModel):
+class BatchPlan(BaseModel, frozen=True):
     """One job's batch on one number of ranks, in numbers.
 
     ``micro_batch_size`` and ``accumulation_steps`` are null until the first attempt settles
     ``micro_size: auto``.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     batch_size: Annotated[int, Field(ge=1)]
     """Samples in one optimizer step, over all ranks: the promise."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from lockstep.domain.spec.train import Train
 from lockstep.domain.training.memory import Bytes, MemoryForecast
@@ -19,10 +19,8 @@ DEADLINE_SECONDS: Final = 600.0
 some seconds slow; :attr:`ForecastRequest.cpu_limit_seconds` ends one that computes too long."""
 
 
-class ForecastRequest(BaseModel):
+class ForecastRequest(BaseModel, frozen=True):
     """Request to the process that computes a forecast before a run: one JSON document."""
-
-    model_config = ConfigDict(frozen=True)
 
     train: Train
     world_size: Annotated[int, Field(ge=1)]
@@ -37,10 +35,8 @@ class ForecastRequest(BaseModel):
     limit."""
 
 
-class ForecastAnswer(BaseModel):
+class ForecastAnswer(BaseModel, frozen=True):
     """Answer of that process: one JSON document."""
-
-    model_config = ConfigDict(frozen=True)
 
     forecast: MemoryForecast | None = None
     why: str | None = None

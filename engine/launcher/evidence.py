@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from lockstep.domain import limits
 from lockstep.domain.life import attempt
@@ -51,10 +51,8 @@ _SIDE = re.compile(
 _SHAPE = re.compile(r"TensorShape=((?:\[[\d, ]*\] ?)+)")
 
 
-class RankErrorFile(BaseModel):
+class RankErrorFile(BaseModel, frozen=True):
     """``errors/rank<R>.json``."""
-
-    model_config = ConfigDict(frozen=True)
 
     reason: Reason
     exception: str | None = None

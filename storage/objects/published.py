@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Annotated, Final, NamedTuple
 
 import structlog
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ValidationError
 
 from lockstep.domain.life.attempt import MANIFEST
 from lockstep.storage.objects.blobs import BlobStore
@@ -31,10 +31,8 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-class Note(BaseModel):
+class Note(BaseModel, frozen=True):
     """A checkpoint as it was published."""
-
-    model_config = ConfigDict(frozen=True)
 
     attempt: int
     step: int

@@ -30,7 +30,7 @@ app = App(
 Which = int | Literal["last", "best"]
 
 
-@app.command(name="ls")
+@app.command
 def ls(
     job: JobName, /, *, output: Output = Output(), connection: Connection = Connection()
 ) -> ExitCode:
@@ -53,7 +53,7 @@ def ls(
     return ExitCode.OK
 
 
-@app.command(name="get")
+@app.command
 def get(
     job: JobName,
     /,
@@ -88,7 +88,7 @@ def get(
     return ExitCode.OK
 
 
-@app.command(name="verify")
+@app.command
 def verify(
     what: str,
     /,

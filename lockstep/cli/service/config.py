@@ -32,7 +32,7 @@ TOKEN_BYTES_MAX: Final = 64 * 1024
 """Of stdin, where a token is read from there."""
 
 
-@app.command(name="list")
+@app.command
 def list_(*, output: Output = Output(), connection: Connection = Connection()) -> ExitCode:
     """Show the address and the token that a command would use, with their sources."""
     server = connection.server()
@@ -52,7 +52,7 @@ def list_(*, output: Output = Output(), connection: Connection = Connection()) -
     return ExitCode.OK
 
 
-@app.command(name="get")
+@app.command
 def get(name: Setting, /) -> ExitCode:
     """Print one setting of your own file; exit code 1 where it has none.
 
@@ -74,7 +74,7 @@ def get(name: Setting, /) -> ExitCode:
     return ExitCode.OK
 
 
-@app.command(name="set")
+@app.command
 def set_(name: Setting, value: Annotated[str, Parameter(allow_leading_hyphen=True)], /) -> ExitCode:
     """Keep a setting in your own file, which is made readable to you alone.
 
@@ -104,7 +104,7 @@ def set_(name: Setting, value: Annotated[str, Parameter(allow_leading_hyphen=Tru
     return ExitCode.OK
 
 
-@app.command(name="unset")
+@app.command
 def unset(name: Setting, /) -> ExitCode:
     """Take a setting out of your own file.
 
@@ -122,7 +122,7 @@ def unset(name: Setting, /) -> ExitCode:
     return ExitCode.OK
 
 
-@app.command(name="path")
+@app.command
 def path() -> ExitCode:
     """Print where your own file is, whether or not it is there."""
     print(user_config_file())

@@ -52,7 +52,7 @@ def nodes(*, output: Output = Output(), connection: Connection = Connection()) -
     return ExitCode.OK
 
 
-@app.command(name="drain")
+@app.command
 def drain(node: str, /, *, connection: Connection = Connection()) -> ExitCode:
     """Drain a node: it gets no more work, and its running jobs continue.
 
@@ -70,7 +70,7 @@ def drain(node: str, /, *, connection: Connection = Connection()) -> ExitCode:
     return ExitCode.OK
 
 
-@app.command(name="resume")
+@app.command
 def resume(node: str, /, *, connection: Connection = Connection()) -> ExitCode:
     """Resume a node that was drained or quarantined. Inspect it first.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 Fault = Literal["rank", "launcher", "agent", "scheduler", "api", "broker"]
 Role = Literal["undisturbed", "disturbed"]
@@ -31,10 +31,8 @@ WENT_ON: Final[dict[Fault, str]] = {
 """Sign of recovery after each fault."""
 
 
-class DrillReport(BaseModel):
+class DrillReport(BaseModel, frozen=True, use_attribute_docstrings=True):
     """Result of a drill. Times are seconds from the SIGKILL; null: not observed."""
-
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     fault: Fault
     held: bool

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from lockstep.client.errors import ClientError, UsageError
 
@@ -32,10 +32,8 @@ SOCKET_PATH_BYTES_MAX: Final = 100
 """The kernel's limit is 107; the rest is left for suffixes."""
 
 
-class RunFile(BaseModel):
+class RunFile(BaseModel, frozen=True):
     """A service that runs, or was killed before it could remove this file."""
-
-    model_config = ConfigDict(frozen=True)
 
     url: str
     pid: int
