@@ -51,7 +51,6 @@ def consume(
     supervisor: BackgroundService,
     *,
     name: str,
-    threads: int,
     end_seconds: Callable[[], float],
     watchdog: Watchdog,
 ) -> None:
@@ -66,8 +65,6 @@ def consume(
     supervisor : Supervisor
     name : str
         Of this worker among all that share the broker.
-    threads : int
-        Messages handled at once.
     end_seconds : callable
         Returns how long an orderly end may take, supervisor and Celery together. It may grow.
     watchdog : Watchdog
@@ -91,7 +88,7 @@ def consume(
         app=app,
         hostname=name,
         pool="threads",
-        concurrency=threads,
+        concurrency=1,  # Each task lasts milliseconds.
         without_gossip=True,
         without_mingle=True,
         without_heartbeat=True,

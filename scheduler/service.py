@@ -102,7 +102,6 @@ def run(settings: SchedulerSettings) -> None:
             app,
             loop,
             name=f"scheduler@{owner}",
-            threads=1,
             end_seconds=lambda: END_SECONDS,
             watchdog=watchdog,
         )

@@ -105,7 +105,6 @@ def _serve(settings: AgentSettings, supervisor: Supervisor, watchdog: Watchdog) 
         app,
         supervisor,
         name=f"agent@{settings.node_name}",
-        threads=1,
         end_seconds=lambda: supervisor.end_seconds() + CELERY_SECONDS,
         watchdog=watchdog,
     )

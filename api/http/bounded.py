@@ -25,8 +25,6 @@ class BoundedCheck:
         Returns a description of the problem, empty without one. It may raise, and it may hang.
     patience_seconds : float
         Limit of a caller's wait, counted from the start of the check.
-    clock : callable
-        Monotonic seconds.
     """
 
     def __init__(
@@ -34,11 +32,9 @@ class BoundedCheck:
         check: Callable[[], str],
         *,
         patience_seconds: float = PATIENCE_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
     ):
         self._check = check
         self._patience_seconds = patience_seconds
-        self._clock = clock
         self._lock = threading.Lock()
         self._running: Future[str] | None = None
         self._started_at = 0.0
@@ -48,19 +44,19 @@ class BoundedCheck:
         with self._lock:
             running = self._running
             if running is None or (
-                running.done() and self._clock() - self._started_at > REMEMBER_SECONDS
+                running.done() and time.monotonic() - self._started_at > REMEMBER_SECONDS
             ):
                 running = self._running = Future()
-                self._started_at = self._clock()
+                self._started_at = time.monotonic()
                 # A daemon thread: a check that hangs must not prevent the process from exiting.
                 threading.Thread(
                     target=self._run, args=(running,), name="check", daemon=True
                 ).start()
-            waited = self._clock() - self._started_at
+            waited = time.monotonic() - self._started_at
         try:
             return running.result(timeout=max(0.0, self._patience_seconds - waited))
         except TimeoutError:
-            return f"has not answered for {self._clock() - self._started_at:.0f} s"
+            return f"has not answered for {time.monotonic() - self._started_at:.0f} s"
 
     def _run(self, running: Future[str]) -> None:
         try:

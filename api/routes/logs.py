@@ -25,6 +25,7 @@ from pydantic import (
 
 from lockstep.api.http import conditional
 from lockstep.api.http.problems import documented
+from lockstep.api.jobs import downloads
 from lockstep.api.jobs.views import job_tag
 from lockstep.api.parts import AppStateDep, guarded
 from lockstep.api.routes.jobs import Reference
@@ -236,18 +237,7 @@ def _as_text(page: log_pages.Slice, *, complete: bool) -> Response:
         "text."
     ),
     response_class=StreamingResponse,
-    responses={
-        200: {
-            "content": {"text/plain": {"schema": {"type": "string"}}},
-            "headers": {
-                "Content-Disposition": {
-                    "description": "Suggested file name.",
-                    "schema": {"type": "string"},
-                },
-            },
-        },
-        **documented(404),
-    },
+    responses=downloads.described("text/plain"),
 )
 def download_logs(
     reference: Reference, asked: Annotated[LogFilter, Query()], app_state: AppStateDep
@@ -255,15 +245,8 @@ def download_logs(
     job = app_state.find_job(reference)
     with app_state.database.read_series() as session:
         end = log_pages.end(session, job.id, attempt=asked.attempt)
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", job.name)[:100]
-    return StreamingResponse(
-        _text(app_state.database, job.id, asked.chosen(), end),
-        media_type="text/plain",
-        headers={
-            "Content-Disposition": f'attachment; filename="{name}-{job.id}.log"',
-            "Cache-Control": "no-store",
-        },
-    )
+    text = _text(app_state.database, job.id, asked.chosen(), end)
+    return downloads.sent(job, text, "text/plain", ending="log")
 
 
 def _text(

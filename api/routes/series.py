@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Iterator
 from itertools import repeat
 from typing import Annotated, Final
@@ -18,7 +17,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field, StringConstraints, model_validator
 
 from lockstep.api.http import conditional
-from lockstep.api.http.problems import documented
+from lockstep.api.jobs import downloads
 from lockstep.api.jobs.views import job_tag
 from lockstep.api.parts import AppStateDep, guarded
 from lockstep.api.routes.history import MetricsQuery, PointsQuery, drawn, split
@@ -173,18 +172,7 @@ def several(
         "meanwhile may be in it."
     ),
     response_class=StreamingResponse,
-    responses={
-        200: {
-            "content": {"text/csv": {"schema": {"type": "string"}}},
-            "headers": {
-                "Content-Disposition": {
-                    "description": "Suggested file name.",
-                    "schema": {"type": "string"},
-                }
-            },
-        },
-        **documented(404),
-    },
+    responses=downloads.described("text/csv"),
 )
 def download(
     reference: Reference, asked: Annotated[PointsQuery, Query()], app_state: AppStateDep
@@ -198,15 +186,7 @@ def download(
         to_step=asked.to_step,
         attempts=asked.attempts,
     )
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", job.name)[:100]
-    return StreamingResponse(
-        _csv(points),
-        media_type="text/csv",
-        headers={
-            "Content-Disposition": f'attachment; filename="{name}-{job.id}.csv"',
-            "Cache-Control": "no-store",
-        },
-    )
+    return downloads.sent(job, _csv(points), "text/csv", ending="csv")
 
 
 def _csv(pieces: Iterator[exports.Piece]) -> Iterator[bytes]:

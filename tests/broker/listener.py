@@ -60,7 +60,6 @@ consume(
     app,
     Heartbeats(),
     name="listener@test",
-    threads=1,
     end_seconds=lambda: 5.0,
     watchdog=Watchdog("heartbeats"),
 )

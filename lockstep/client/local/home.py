@@ -27,6 +27,7 @@ from typing import Final
 from pydantic import BaseModel, ValidationError
 
 from lockstep.client.errors import ClientError, UsageError
+from lockstep.system.files import write_atomically
 
 SOCKET_PATH_BYTES_MAX: Final = 100
 """The kernel's limit is 107; the rest is left for suffixes."""
@@ -88,9 +89,7 @@ class Home:
             return None
 
     def write_run_file(self, content: RunFile) -> None:
-        temporary = self.run_file.with_suffix(".new")
-        temporary.write_text(content.model_dump_json(indent=2), encoding="utf-8")
-        temporary.replace(self.run_file)
+        write_atomically(self.run_file, content.model_dump_json(indent=2))
 
     def is_locked(self) -> bool:
         """Return whether a ``lockstep up`` runs in this home."""
