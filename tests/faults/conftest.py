@@ -11,7 +11,7 @@ import structlog
 
 from lockstep.storage.db.migrate import upgrade
 from tests.harness.databases import Urls
-from tests.harness.in_process import Service
+from tests.harness.life.in_process import Service
 
 
 @pytest.fixture(autouse=True)

@@ -62,7 +62,7 @@ class Kept:
 
     def _start(self) -> None:
         seed = str(self._chance.randrange(2**32))
-        self.program.module = ("tests.faults.dying", "answer", str(self._rate), seed)
+        self.program.module = ("tests.harness.faults.dying", "answer", str(self._rate), seed)
         # It may die at its first request, because many requests wait for it.
         with contextlib.suppress(AssertionError):
             self.program.start()

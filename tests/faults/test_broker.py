@@ -63,7 +63,7 @@ def test_a_job_whose_notification_died_with_the_api_starts_once(
 ) -> None:
     drill.begin("F6", "SIGKILL the api between commit and notification", recovery=5.0)
     starts = plane.folder / f"starts-without-notification-{times}"
-    dying = plane.new_api("tests.faults.dying", "notification")
+    dying = plane.new_api("tests.harness.faults.dying", "notification")
     jobs = set()
     for number in range(times):
         dying.start()

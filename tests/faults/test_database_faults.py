@@ -17,11 +17,18 @@ from typing import Final
 
 import pytest
 
-from tests.faults.database_faults import PROGRAMS, ROOT, Call, Fault, FaultyDatabase, ways_of
-from tests.faults.story import Telling
 from tests.harness.databases import Urls
 from tests.harness.drills import Drill, fresh_seed, long
-from tests.harness.in_process import Service
+from tests.harness.faults.database_faults import (
+    PROGRAMS,
+    ROOT,
+    Call,
+    Fault,
+    FaultyDatabase,
+    ways_of,
+)
+from tests.harness.faults.story import Telling
+from tests.harness.life.in_process import Service
 
 SEED: Final = int(os.environ.get("LOCKSTEP_TEST_SEED", "14"))
 SAMPLE: Final = 8

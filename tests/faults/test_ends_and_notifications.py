@@ -21,8 +21,8 @@ from lockstep.storage.attempts import attempts
 from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.series import streams
 from tests.harness.drills import Drill, fresh_seed, long
-from tests.harness.in_process import Look, Service
-from tests.harness.model import FINAL
+from tests.harness.life.in_process import Look, Service
+from tests.harness.life.model import FINAL
 from tests.storage.scenes import at_once
 
 SEED: Final = int(os.environ.get("LOCKSTEP_TEST_SEED", "24"))

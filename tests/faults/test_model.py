@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.faults.machine import Life
 from tests.harness.drills import long
-from tests.harness.in_process import Service
+from tests.harness.life.in_process import Service
+from tests.harness.life.machine import Life
 
 BUDGET: Final = settings(
     max_examples=16,

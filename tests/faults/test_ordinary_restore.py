@@ -16,10 +16,10 @@ from typing import Final, NamedTuple
 import pytest
 from sqlalchemy import make_url
 
-from tests.faults import restores
-from tests.faults.restores import Restore
 from tests.harness.databases import Urls
 from tests.harness.drills import Drill
+from tests.harness.faults import restores
+from tests.harness.faults.restores import Restore
 from tests.harness.plane import PATIENCE_SECONDS, Plane, running, running_plane, script
 from tests.harness.postgres import PostgresServer, find_programs
 from tests.harness.processes import until

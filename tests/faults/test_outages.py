@@ -212,7 +212,7 @@ def test_a_job_whose_agent_died_before_a_heartbeat_resumes_elsewhere(
                 plane.folder, plane.database, plane.urls, plane.broker.url, name=f"victim-{number}"
             )
             assert http.post(f"/v1/nodes/{NAME}/drain").is_success
-            start = {"launcher": [way], "module": "tests.faults.dying"}
+            start = {"launcher": [way], "module": "tests.harness.faults.dying"}
             victim.started(lambda victim=victim, start=start: victim.spawn(**start))
             job = client.submit(script(noted(starts))).id
             assert victim.agent is not None

@@ -26,10 +26,10 @@ from lockstep.storage.db.database import Database
 from lockstep.system.processes import is_alive
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.agent.identity import launcher_key
-from tests.faults import restores
-from tests.faults.restores import Restore
 from tests.harness.databases import Urls
 from tests.harness.drills import Drill
+from tests.harness.faults import restores
+from tests.harness.faults.restores import Restore
 from tests.harness.plane import PATIENCE_SECONDS, Plane, running_plane, script
 from tests.harness.postgres import find_programs
 from tests.harness.processes import until

@@ -25,8 +25,8 @@ from lockstep.storage.db.tables import (
     SchedulerLeaseRow,
 )
 from lockstep.storage.series import series_query
-from tests.faults.soak import Load, Seen, Soak
 from tests.harness.databases import Urls
+from tests.harness.faults.soak import Load, Seen, Soak
 from tests.harness.node import FAKE_LAUNCHER, Node
 from tests.harness.plane import ENDED, Plane, running_plane
 from tests.harness.processes import until

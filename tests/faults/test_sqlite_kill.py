@@ -15,9 +15,9 @@ from sqlalchemy import make_url, select
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import EventRow, IdempotencyKeyRow, JobLabelRow, JobRow
 from lockstep.storage.series import series_query
-from tests.faults.submitter import BATCH, submit_until_killed
 from tests.harness.databases import Urls
 from tests.harness.drills import Drill, fresh_seed, long
+from tests.harness.faults.submitter import BATCH, submit_until_killed
 
 SEED: Final = int(os.environ.get("LOCKSTEP_TEST_SEED", "30"))
 WRITERS: Final = 2

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.machine import Life
 from tests.faults.test_model import life_of
-from tests.harness.in_process import Service
+from tests.harness.life.in_process import Service
+from tests.harness.life.machine import Life
 
 
 @pytest.fixture

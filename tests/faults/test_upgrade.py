@@ -19,9 +19,9 @@ from typing import Final
 
 import pytest
 
-from tests.faults.versions import Rolling, Version, migrate
 from tests.harness.databases import Urls
 from tests.harness.drills import Drill
+from tests.harness.faults.versions import Rolling, Version, migrate
 from tests.harness.plane import ENDED, PATIENCE_SECONDS, running, script
 from tests.harness.processes import ROOT, Program, running_broker, until
 

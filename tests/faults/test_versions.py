@@ -1,7 +1,7 @@
 """Programs of two versions on one service: jobs run, or a program refuses to start.
 
 The refusal is one sentence. No job waits without a reason, and none ends as ``bad_spec``. The newer
-version is this tree with a migration and a few fields more (``tests.faults.versions``), so this
+version is this tree with a migration and a few fields more (``tests.harness.faults.versions``), so this
 tree's programs are the older side, and both sides run as processes.
 
 Not here: the whole rolling upgrade from the version in the git history (``test_upgrade``).
@@ -19,8 +19,8 @@ import pytest
 
 from lockstep.domain.version import VERSION
 from lockstep.storage.db.schema import head
-from tests.faults.versions import NEWER, Rolling, Version, migrate, newer_version
 from tests.harness.databases import Urls
+from tests.harness.faults.versions import NEWER, Rolling, Version, migrate, newer_version
 from tests.harness.node import NAME
 from tests.harness.plane import PATIENCE_SECONDS, script
 from tests.harness.processes import ROOT, START_SECONDS, Program, running_broker, until

@@ -1,6 +1,6 @@
 """A TCP proxy before a server, which breaks connections at random or on demand.
 
-Not here: any fault of the server itself (``tests.faults.dying``).
+Not here: any fault of the server itself (``tests.harness.faults.dying``).
 """
 
 from __future__ import annotations

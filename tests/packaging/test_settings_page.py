@@ -10,14 +10,14 @@ from lockstep.api.settings import ApiSettings
 from lockstep.domain.life import job_environment
 from lockstep.scheduler.settings import SchedulerSettings
 from lockstep.worker.settings import AgentSettings
-from tests.faults.soak import Load
+from tests.harness.faults.soak import Load
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
 NAME = re.compile(r"\bLOCKSTEP_[A-Z][A-Z_]*[A-Z]\b")
 NO_VARIABLES = {
     "LOCKSTEP_DATABASE": "beginning of names that a test looks for",
-    "LOCKSTEP_SOAK": "beginning of the names of tests.faults.soak.Load",
+    "LOCKSTEP_SOAK": "beginning of the names of tests.harness.faults.soak.Load",
 }
 DERIVED = {f"LOCKSTEP_SOAK_{name.upper()}" for name in Load.__dataclass_fields__}
 """Names that the code composes."""

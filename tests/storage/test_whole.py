@@ -74,7 +74,7 @@ def test_another_server_is_not_the_one_that_had_the_database(
 
 
 def test_a_dumped_and_restored_database_is_detected(database: Database) -> None:
-    """The test writes the row of the backup: see ``tests.faults.restores`` for real backups."""
+    """The test writes the row of the backup: see ``tests.harness.faults.restores`` for real backups."""
     with database.jobs() as session:
         assert not scheduler_lease.was_restored(session)
     with database.jobs() as session:

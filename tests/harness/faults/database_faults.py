@@ -6,7 +6,7 @@ closed socket.
 
 A *call* is a statement or a commit. Each has a number, counted from 0 over all connections.
 
-Not here: the selection of the faults (``tests.faults.story``).
+Not here: the selection of the faults (``tests.harness.faults.story``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 import psycopg
 from sqlalchemy import Engine, event
 
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[3]
 PROGRAMS: Final = ("api", "scheduler", "worker")
 _BUSY: Final = "database is locked"
 

@@ -11,7 +11,7 @@ database is much the same in every run.
 Each program handles a failing database in its own way: the client sends the same key again, the
 scheduler runs another cycle, the agent logs it and retries.
 
-Not here: faults of databases (``tests.faults.database_faults``).
+Not here: faults of databases (``tests.harness.faults.database_faults``).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from lockstep.worker.agent.supervisor import Supervisor
 from lockstep.worker.agent.sweeping import Children, ProcessTree
 from lockstep.worker.settings import AgentSettings
 from lockstep.worker.upload import uploaders
-from tests.harness.in_process import Look, Service
+from tests.harness.life.in_process import Look, Service
 
 ROUNDS_MAX: Final = 60
 """A run without a fault takes about eight."""

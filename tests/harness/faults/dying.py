@@ -1,6 +1,6 @@
 """A program of the service that kills or freezes itself at a precise moment.
 
-``python -m tests.faults.dying WHERE [RATE SEED]``, with the program's settings in its environment.
+``python -m tests.harness.faults.dying WHERE [RATE SEED]``, with the program's settings in its environment.
 WHERE is
 
 * ``answer``: the api; SIGKILL after a submit's commit and before its answer, for RATE of the

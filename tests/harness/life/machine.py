@@ -4,7 +4,7 @@ Hypothesis selects them; the model has the correct result. Each rule does one th
 service and, first, to the model. After each, everything is compared. At the end of an example all
 nodes are intact again, and every job must reach its end.
 
-Not here: the correct result (``tests.harness.model``), and runs (``tests.faults.test_model``).
+Not here: the correct result (``tests.harness.life.model``), and runs (``tests.faults.test_model``).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from lockstep.storage.control import scheduler_lease
 from lockstep.storage.jobs import jobs
 from lockstep.storage.series import series, streams
 from lockstep.storage.series.streams import Writer
-from tests.harness.in_process import Service
-from tests.harness.model import (
+from tests.harness.life.in_process import Service
+from tests.harness.life.model import (
     HOLD_SECONDS,
     LEASE_SECONDS,
     MAYBE_AGAIN,

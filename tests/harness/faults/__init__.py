@@ -1,0 +1,1 @@
+"""Faults that the drills of tests/faults inject, and loads under them."""
