@@ -46,16 +46,19 @@ def view(**changes: Any) -> dict[str, Any]:
     return values | changes
 
 
+def listed(files: dict[str, bytes]) -> list[CheckpointFile]:
+    return [
+        CheckpointFile(name=name, bytes=len(each), sha256=digest(each))
+        for name, each in files.items()
+    ]
+
+
 def serve(
     server: ReplayServer, files: dict[str, bytes] = FILES, which: str = "last"
 ) -> dict[str, bytes]:
     """Return a checkpoint that can be downloaded."""
     everything = {**files, "manifest.json": manifest(files)}
-    listed = [
-        CheckpointFile(name=name, bytes=len(each), sha256=digest(each))
-        for name, each in everything.items()
-    ]
-    server.on("GET", f"{JOB}/{which}", CheckpointDetail(**view(), files=listed))
+    server.on("GET", f"{JOB}/{which}", CheckpointDetail(**view(), files=listed(everything)))
     for name, content in everything.items():
         server.on(
             "GET", f"{JOB}/200/files/{name}", Answer(200, content, {"ETag": f'"{digest(content)}"'})
@@ -297,11 +300,7 @@ def test_verify_reads_all_checkpoints_of_a_job_and_names_damaged_ones(
         Page[CheckpointView](items=[CheckpointView(**view()), CheckpointView(**view(step=100))]),
     )
     everything = serve(server, which="200")
-    listed = [
-        CheckpointFile(name=name, bytes=len(each), sha256=digest(each))
-        for name, each in everything.items()
-    ]
-    server.on("GET", f"{JOB}/100", CheckpointDetail(**view(step=100), files=listed))
+    server.on("GET", f"{JOB}/100", CheckpointDetail(**view(step=100), files=listed(everything)))
     for name, content in everything.items():
         damaged = content if name != "spec.json" else b"[]"
         server.on(
@@ -327,11 +326,7 @@ def test_a_checkpoint_that_was_pruned_while_others_were_read_is_no_damage(
         Page[CheckpointView](items=[newest]),
     )
     everything = serve(server, which="200")
-    listed = [
-        CheckpointFile(name=name, bytes=len(each), sha256=digest(each))
-        for name, each in everything.items()
-    ]
-    server.on("GET", f"{JOB}/100", CheckpointDetail(**view(step=100), files=listed))
+    server.on("GET", f"{JOB}/100", CheckpointDetail(**view(step=100), files=listed(everything)))
     server.on(
         "GET", f"{JOB}/{asked}", problem(404, "not_found", "job x has no checkpoint of step 100")
     )

@@ -23,6 +23,21 @@ from lockstep.engine.loop.trainer import Trainer
 from lockstep.engine.runtime.ranks import Ranks
 from tests.engine.toy import Toy, toy_task
 
+ADAMW: dict[str, Any] = {
+    "name": "adamw",
+    "lr": 1e-2,
+    "weight_decay": 0.1,
+    "betas": [0.9, 0.95],
+}
+OPTIONS: dict[str, Any] = {
+    "batch": {"size": 14, "micro_size": 2},
+    "optimizer": ADAMW,
+    "schedule": {"name": "cosine", "warmup_steps": 3, "min_lr": 1e-3},
+    "clip_grad_norm": 0.5,
+    "steps": 12,
+}
+"""A run with every part that changes weights: schedule, clipping, several micro-batches."""
+
 
 @dataclass
 class Seen:

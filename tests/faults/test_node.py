@@ -27,20 +27,18 @@ from sqlalchemy import select
 from lockstep.domain.life import attempt
 from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.domain.life.timings import Timings
-from lockstep.domain.spec.reading import read_spec
 from lockstep.engine.checkpoints import checkpoint
 from lockstep.storage.attempts import attempts, checkpoints
 from lockstep.storage.attempts.attempts import Published
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import AssignmentRow
-from lockstep.storage.jobs import jobs
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import series, streams
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.launch import resuming
 from tests.harness.databases import Urls
 from tests.harness.drills import Drill, long
-from tests.harness.node import Node
+from tests.harness.node import Node, node_on
 from tests.harness.processes import ROOT, gone, signalled, stop_between_writes, until
 from tests.harness.service import (
     Gang,
@@ -275,14 +273,9 @@ def test_a_node_frozen_past_its_lease_writes_nothing_afterwards(
 @pytest.fixture
 def node(sqlite_urls: Urls, tmp_path: Path) -> Iterator[Node]:
     """Run a node with the real launcher and without a service."""
-    database = Database(*sqlite_urls)
-    made = Node(
-        tmp_path, database, sqlite_urls, f"redis+socket://{tmp_path}/no-broker.sock", scale=1.0
-    )
-    made.start(launcher=[])
-    yield made
-    made.close()
-    database.close()
+    with node_on(tmp_path, sqlite_urls, scale=1.0) as made:
+        made.start(launcher=[])
+        yield made
 
 
 def test_a_frozen_node_that_lost_its_lease_writes_nothing_afterwards(
@@ -290,7 +283,7 @@ def test_a_frozen_node_that_lost_its_lease_writes_nothing_afterwards(
 ) -> None:
     drill.begin("F16", "agent, launcher and ranks frozen past the lease", detection=5.0)
     (tmp_path / "count.py").write_text(COUNT)
-    job_id = submitted(node, ["count.py", str(tmp_path / "enough")], tmp_path)
+    job_id = node.submit_command(["count.py", str(tmp_path / "enough")], tmp_path, ranks=2)
     until(lambda: len(node.logs(job_id)) > 20, 120, "lines")
     assert node.agent is not None
     gang = gang_in(node.folder(job_id))
@@ -307,24 +300,6 @@ def test_a_frozen_node_that_lost_its_lease_writes_nothing_afterwards(
     node.place(job_id, devices=2)
     node.wait(job_id, "succeeded", seconds=120)
     assert [row.outcome["reason"] for row in node.attempts(job_id)] == ["lost", "succeeded"]
-
-
-def submitted(node: Node, command: list[str], code: Path) -> str:
-    """Return a script on two ranks, placed."""
-    document = {
-        "name": "frozen",
-        "kind": "script",
-        "script": {"command": command},
-        "resources": {"gpus": 2},
-        "code": {"path": str(code)},
-    }
-    with node.database.jobs() as session:
-        job, _ = jobs.create(
-            session, document=document, spec=read_spec(document), plan=None, actor="test"
-        )
-        job_id = job.id
-    node.place(job_id, devices=2)
-    return job_id
 
 
 def torn(folder: Path, chance: random.Random) -> None:

@@ -6,7 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -185,19 +186,26 @@ class Node:
         """
         document = {"name": "test", "kind": "script", "script": {"command": [source]}, **spec}
         document["resources"] = {"gpus": devices}
-        with self.database.jobs() as session:
-            job, _ = jobs.create(
-                session,
-                document=document,
-                spec=read_spec(document),
-                plan=None,
-                actor="test",
-                idempotency=None,
-            )
-            job_id = job.id
+        job_id = self.create(document)
         if place:
             self.place(job_id, devices=devices)
         return job_id
+
+    def submit_command(self, command: list[str], code: Path, *, ranks: int = 1, **spec: Any) -> str:
+        """Submit a script with its code, for the real launcher, and place it at once."""
+        document = {"name": "test", "kind": "script", "script": {"command": command}, **spec}
+        job_id = self.create(
+            {"resources": {"gpus": ranks}, "code": {"path": str(code)}, **document}
+        )
+        self.place(job_id, devices=ranks)
+        return job_id
+
+    def create(self, document: dict[str, Any]) -> str:
+        """Submit any job; return its id."""
+        spec = read_spec(document)
+        with self.database.jobs() as session:
+            job, _ = jobs.create(session, document=document, spec=spec, plan=None, actor="test")
+            return job.id
 
     def place(self, job_id: str, *, devices: int = 1) -> str:
         """Place a queued job on the first free devices as soon as possible.
@@ -287,3 +295,13 @@ class Node:
     def events(self, job_id: str) -> list[tuple[str, str]]:
         with self.database.read_jobs() as session:
             return [(row.kind, row.message) for row in events.page(session, job_id, limit=500)]
+
+
+@contextmanager
+def node_on(folder: Path, urls: tuple[str, str], *, scale: float = SCALE) -> Iterator[Node]:
+    """Yield a node without a broker, whose agent is not started yet."""
+    database = Database(*urls)
+    made = Node(folder, database, urls, f"redis+socket://{folder}/no-broker.sock", scale=scale)
+    yield made
+    made.close()
+    database.close()

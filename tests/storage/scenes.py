@@ -80,14 +80,46 @@ def claim(database: Database, assignment_id: str, node_name: str = "n1") -> Clai
         )
 
 
+def placed_on(
+    database: Database, job_id: str, *devices: tuple[str, tuple[int, ...]]
+) -> attempts.PlacedAttempt:
+    """Place a job; it must succeed."""
+    placed = place(database, job_id, *devices)
+    assert placed is not None
+    return placed
+
+
+def claimed_on(database: Database, job_id: str, devices: tuple[int, ...] = (0, 1)) -> Claim:
+    """Place a job on devices of node n1, which claims it."""
+    part = placed_on(database, job_id, ("n1", devices)).assignments[0]
+    claimed = claim(database, part.assignment_id)
+    assert claimed is not None
+    return claimed
+
+
 def start(database: Database, job_id: str, devices: tuple[int, ...] = (0, 1)) -> Claim:
     """Place a job on devices of node n1, which claims it and opens its stream."""
-    placed = place(database, job_id, ("n1", devices))
-    assert placed is not None
-    claimed = claim(database, placed.assignments[0].assignment_id)
-    assert claimed is not None
+    claimed = claimed_on(database, job_id, devices)
     open_stream(database, claimed)
     return claimed
+
+
+def placed_gang(database: Database) -> attempts.PlacedAttempt:
+    """Place a job on the nodes n1 and n2, which have one device each."""
+    for name in ("n1", "n2"):
+        add_node(database, name, 1)
+    return placed_on(database, submit(database), ("n1", (0,)), ("n2", (0,)))
+
+
+def gang(database: Database) -> tuple[Claim, Claim]:
+    """Return the claims of both nodes of a gang."""
+    first, second = (
+        claim(database, part.assignment_id, part.node_name)
+        for part in placed_gang(database).assignments
+    )
+    assert first is not None
+    assert second is not None
+    return first, second
 
 
 def run(database: Database, **changes: Any) -> Claim:

@@ -20,8 +20,7 @@ from tests.storage import scenes
 def test_a_placed_job_holds_its_devices_and_waits_for_its_node(database: Database) -> None:
     scenes.add_node(database)
     job_id = scenes.submit(database)
-    placed = scenes.place(database, job_id)
-    assert placed is not None
+    placed = scenes.placed_on(database, job_id)
     assert placed.number == 1
     assert scenes.free_devices(database) == [2, 3]
     assert scenes.state_of(database, job_id) is JobState.STARTING
@@ -32,8 +31,7 @@ def test_a_placed_job_holds_its_devices_and_waits_for_its_node(database: Databas
 
 def test_a_lease_runs_from_the_placement_on(database: Database) -> None:
     scenes.add_node(database)
-    placed = scenes.place(database, scenes.submit(database))
-    assert placed is not None
+    placed = scenes.placed_on(database, scenes.submit(database))
     assignment_id = placed.assignments[0].assignment_id
     with database.read_jobs() as session:
         row = session.get_one(AssignmentRow, assignment_id)
@@ -46,8 +44,7 @@ def test_a_lease_runs_from_the_placement_on(database: Database) -> None:
 
 def test_a_lease_cannot_be_empty(database: Database) -> None:
     scenes.add_node(database)
-    placed = scenes.place(database, scenes.submit(database))
-    assert placed is not None
+    scenes.placed_on(database, scenes.submit(database))
     with pytest.raises(IntegrityError), database.jobs() as session:
         session.execute(update(AssignmentRow).values(lease_expires_at=None))
 
@@ -120,10 +117,7 @@ def test_the_database_refuses_a_second_live_attempt(database: Database) -> None:
 def test_a_claim_carries_everything_that_a_node_needs(database: Database) -> None:
     scenes.add_node(database)
     job_id = scenes.submit(database, timeout_seconds=100)
-    placed = scenes.place(database, job_id, ("n1", (1, 3)))
-    assert placed is not None
-    claimed = scenes.claim(database, placed.assignments[0].assignment_id)
-    assert claimed is not None
+    claimed = scenes.claimed_on(database, job_id, (1, 3))
     job = scenes.job_of(database, job_id)
     assert (claimed.job_id, claimed.attempt_number, claimed.spec, claimed.plan) == (
         job_id,
@@ -144,8 +138,7 @@ def test_a_claim_carries_everything_that_a_node_needs(database: Database) -> Non
 
 def test_an_assignment_is_claimed_once_and_by_its_node(database: Database) -> None:
     scenes.add_node(database)
-    placed = scenes.place(database, scenes.submit(database))
-    assert placed is not None
+    placed = scenes.placed_on(database, scenes.submit(database))
     assignment_id = placed.assignments[0].assignment_id
     assert scenes.claim(database, assignment_id, "n2") is None
     assert scenes.claim(database, assignment_id) is not None
@@ -156,10 +149,7 @@ def test_an_assignment_is_claimed_once_and_by_its_node(database: Database) -> No
 def test_other_nodes_claim_after_the_first_has_published_its_port(
     database: Database,
 ) -> None:
-    scenes.add_node(database, "n1", 1)
-    scenes.add_node(database, "n2", 1)
-    placed = scenes.place(database, scenes.submit(database), ("n1", (0,)), ("n2", (0,)))
-    assert placed is not None
+    placed = scenes.placed_gang(database)
     first, second = (part.assignment_id for part in placed.assignments)
     assert scenes.claim(database, second, "n2") is None
     assert scenes.claim(database, first, "n1") is not None
@@ -174,10 +164,7 @@ def test_a_script_starts_the_requested_number_of_ranks(database: Database) -> No
     job_id = scenes.submit(
         database, kind="script", train=None, script=script, resources={"gpus": 1}
     )
-    placed = scenes.place(database, job_id, ("n1", (0,)))
-    assert placed is not None
-    claimed = scenes.claim(database, placed.assignments[0].assignment_id)
-    assert claimed is not None
+    claimed = scenes.claimed_on(database, job_id, (0,))
     assert (claimed.ranks_here, claimed.world_size, claimed.plan) == (3, 3, None)
 
 
@@ -185,10 +172,7 @@ def test_data_parallel_starts_one_rank_on_all_its_devices(database: Database) ->
     scenes.add_node(database)
     train = {**scenes.document()["train"], "strategy": {"name": "data_parallel"}}
     job_id = scenes.submit(database, train=train, resources={"gpus": 2})
-    placed = scenes.place(database, job_id, ("n1", (0, 1)))
-    assert placed is not None
-    claimed = scenes.claim(database, placed.assignments[0].assignment_id)
-    assert claimed is not None
+    claimed = scenes.claimed_on(database, job_id, (0, 1))
     assert (claimed.ranks_here, claimed.world_size, claimed.devices) == (1, 1, [0, 1])
 
 
@@ -349,8 +333,7 @@ def test_node_rank_0_publishes_its_address_and_the_number_of_machines(
     with database.jobs() as session:
         found = [nodes.DeviceInfo(0, "cpu", "cpu")]
         nodes.register(session, "n2", found, version="0.1.0", boot_id="another machine")
-    placed = scenes.place(database, scenes.submit(database), ("n1", (0,)), ("n2", (0,)))
-    assert placed is not None
+    placed = scenes.placed_on(database, scenes.submit(database), ("n1", (0,)), ("n2", (0,)))
     first, second = (part.assignment_id for part in placed.assignments)
     told = {"lease_seconds": 60.0, "rendezvous_port": 12_345}
     with database.jobs() as session:

@@ -59,7 +59,7 @@ def test_a_script_that_ends_before_it_was_seen_running_succeeds(database: Databa
 
 
 def test_a_gang_succeeds_when_every_node_has(database: Database) -> None:
-    first, second = _gang(database)
+    first, second = scenes.gang(database)
     assert scenes.end(database, first, Reason.SUCCEEDED)
     assert scenes.state_of(database, first.job_id) is JobState.STARTING
     assert scenes.renew(database, second) == {second.assignment_id: None}
@@ -68,26 +68,13 @@ def test_a_gang_succeeds_when_every_node_has(database: Database) -> None:
 
 
 def test_the_first_node_that_fails_ends_the_gang(database: Database) -> None:
-    first, second = _gang(database)
+    first, second = scenes.gang(database)
     assert scenes.end(database, second, Reason.USER_ERROR)
     assert scenes.state_of(database, first.job_id) is JobState.FAILED
     assert scenes.renew(database, first) == {}
     assert not scenes.end(database, first, Reason.SUCCEEDED)
     with database.read_jobs() as session:
         assert [held.state for held in attempts.held(session, "n1")] == [AssignmentState.ENDED]
-
-
-def _gang(database: Database) -> tuple[attempts.Claim, attempts.Claim]:
-    scenes.add_node(database, "n1", 1)
-    scenes.add_node(database, "n2", 1)
-    placed = scenes.place(database, scenes.submit(database), ("n1", (0,)), ("n2", (0,)))
-    assert placed is not None
-    first, second = (
-        scenes.claim(database, part.assignment_id, part.node_name) for part in placed.assignments
-    )
-    assert first is not None
-    assert second is not None
-    return first, second
 
 
 def test_a_requested_cancel_wins_over_a_retry_but_not_over_a_success(database: Database) -> None:
@@ -192,8 +179,7 @@ def test_a_node_that_dies_before_its_first_heartbeat_is_lost(
 ) -> None:
     scenes.add_node(database)
     job_id = scenes.submit(database)
-    placed = scenes.place(database, job_id)
-    assert placed is not None
+    placed = scenes.placed_on(database, job_id)
     scenes.expire(database, placed.assignments[0].assignment_id)
     with database.jobs() as session:
         [gone] = attempts.expired(session)

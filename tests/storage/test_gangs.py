@@ -13,21 +13,6 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import AssignmentRow
 from tests.storage import scenes
 
-Gang = tuple[attempts.Claim, attempts.Claim]
-
-
-def gang(database: Database) -> Gang:
-    for name in ("n1", "n2"):
-        scenes.add_node(database, name, 1)
-    placed = scenes.place(database, scenes.submit(database), ("n1", (0,)), ("n2", (0,)))
-    assert placed is not None
-    first, second = (
-        scenes.claim(database, part.assignment_id, part.node_name) for part in placed.assignments
-    )
-    assert first is not None
-    assert second is not None
-    return first, second
-
 
 def tell(database: Database, claimed: attempts.Claim, reason: Reason, **details: object) -> bool:
     with database.jobs() as session:
@@ -62,7 +47,7 @@ def states(database: Database, names: tuple[str, ...] = ("n1", "n2")) -> dict[st
 
 
 def test_a_node_that_lost_its_peers_waits_for_a_cause(database: Database) -> None:
-    first, second = gang(database)
+    first, second = scenes.gang(database)
     assert scenes.end(database, first, Reason.NETWORK, node="n1")
     assert scenes.state_of(database, first.job_id) is JobState.STARTING
     assert scenes.release(database, first)
@@ -78,7 +63,7 @@ def test_a_node_that_lost_its_peers_waits_for_a_cause(database: Database) -> Non
 
 
 def test_a_lost_node_is_the_cause_for_the_other_nodes(database: Database) -> None:
-    first, second = gang(database)
+    first, second = scenes.gang(database)
     assert scenes.end(database, first, Reason.NETWORK, node="n1")
     later(database, first, gangs.CAUSE_SECONDS + 1)
     scenes.expire(database, second.assignment_id)
@@ -90,7 +75,7 @@ def test_a_lost_node_is_the_cause_for_the_other_nodes(database: Database) -> Non
 
 
 def test_a_node_that_lost_healthy_peers_ends_the_gang_as_network(database: Database) -> None:
-    first, second = gang(database)
+    first, second = scenes.gang(database)
     assert scenes.end(database, first, Reason.NETWORK, node="n1")
     assert settle(database) == []
     later(database, first, gangs.CAUSE_SECONDS + 1)
@@ -103,7 +88,7 @@ def test_a_node_that_lost_healthy_peers_ends_the_gang_as_network(database: Datab
 
 
 def test_a_node_that_is_still_sending_is_waited_for(database: Database) -> None:
-    first, second = gang(database)
+    first, second = scenes.gang(database)
     assert tell(database, first, Reason.NETWORK)
     assert scenes.end(database, second, Reason.NETWORK, node="n2")
     later(database, second, gangs.CAUSE_SECONDS + 1)
@@ -114,7 +99,7 @@ def test_a_node_that_is_still_sending_is_waited_for(database: Database) -> None:
 def test_a_cause_is_reported_before_the_upload_and_stops_other_nodes(
     database: Database,
 ) -> None:
-    first, second = gang(database)
+    first, second = scenes.gang(database)
     assert tell(database, first, Reason.USER_ERROR, rank=0)
     assert scenes.renew(database, second) == {}
     assert states(database) == {"n1": AssignmentState.CLAIMED, "n2": AssignmentState.ENDED}
@@ -124,17 +109,14 @@ def test_a_cause_is_reported_before_the_upload_and_stops_other_nodes(
 
 
 def test_a_report_that_is_no_cause_stops_no_node(database: Database) -> None:
-    first, second = gang(database)
+    first, second = scenes.gang(database)
     for reason in (Reason.SUCCEEDED, Reason.SHUTDOWN, Reason.NETWORK):
         assert tell(database, first, reason)
         assert scenes.renew(database, second) == {second.assignment_id: None}
 
 
 def test_a_cause_frees_an_unclaimed_part(database: Database) -> None:
-    for name in ("n1", "n2"):
-        scenes.add_node(database, name, 1)
-    placed = scenes.place(database, scenes.submit(database), ("n1", (0,)), ("n2", (0,)))
-    assert placed is not None
+    placed = scenes.placed_gang(database)
     first = scenes.claim(database, placed.assignments[0].assignment_id)
     assert first is not None
     assert tell(database, first, Reason.LAUNCH_FAILED)
@@ -143,10 +125,7 @@ def test_a_cause_frees_an_unclaimed_part(database: Database) -> None:
 
 
 def test_a_stop_does_not_wait_for_an_unclaimed_part(database: Database) -> None:
-    for name in ("n1", "n2"):
-        scenes.add_node(database, name, 1)
-    placed = scenes.place(database, scenes.submit(database), ("n1", (0,)), ("n2", (0,)))
-    assert placed is not None
+    placed = scenes.placed_gang(database)
     first = scenes.claim(database, placed.assignments[0].assignment_id)
     assert first is not None
     assert scenes.end(database, first, Reason.CANCELLED)
@@ -155,13 +134,13 @@ def test_a_stop_does_not_wait_for_an_unclaimed_part(database: Database) -> None:
 
 
 def test_a_report_with_a_stale_token_is_ignored(database: Database) -> None:
-    first, second = gang(database)
+    first, second = scenes.gang(database)
     assert scenes.end(database, second, Reason.USER_ERROR)
     assert not tell(database, first, Reason.KILLED)
 
 
 def test_a_stop_ends_the_gang_once_every_node_has_stopped(database: Database) -> None:
-    first, second = gang(database)
+    first, second = scenes.gang(database)
     assert scenes.end(database, second, Reason.SHUTDOWN)
     # Node rank 0 may still be storing the checkpoint of the stop.
     assert scenes.renew(database, first) == {first.assignment_id: None}

@@ -230,8 +230,7 @@ def test_a_running_job_is_cancelled_after_its_stop(database: Database) -> None:
 def test_a_job_that_no_node_has_claimed_is_cancelled_at_once(database: Database) -> None:
     scenes.add_node(database)
     job_id = scenes.submit(database)
-    placed = scenes.place(database, job_id)
-    assert placed is not None
+    placed = scenes.placed_on(database, job_id)
     with database.jobs() as session:
         assert jobs.cancel(session, job_id, "ada").state is JobState.CANCELLED
     assert scenes.free_devices(database) == [0, 1, 2, 3]

@@ -61,8 +61,7 @@ def test_a_success_clears_only_the_failures_of_its_node(database: Database) -> N
     scenes.end(database, scenes.run(database), Reason.STORAGE, node_failed=True)
     scenes.add_node(database, "n2")
     job = scenes.submit(database)
-    placed = scenes.place(database, job, ("n2", (0, 1)))
-    assert placed is not None
+    placed = scenes.placed_on(database, job, ("n2", (0, 1)))
     other = scenes.claim(database, placed.assignments[0].assignment_id, "n2")
     assert other is not None
     scenes.end(database, other, Reason.LAUNCH_FAILED, node_failed=True)

@@ -58,8 +58,7 @@ def test_devices_go_to_one_of_several_jobs(database: Database) -> None:
 
 def test_of_several_deliveries_one_claims(database: Database) -> None:
     scenes.add_node(database)
-    placed = scenes.place(database, scenes.submit(database))
-    assert placed is not None
+    placed = scenes.placed_on(database, scenes.submit(database))
     assignment_id = placed.assignments[0].assignment_id
     claims = scenes.at_once(*[lambda: scenes.claim(database, assignment_id) for _ in range(4)])
     assert len([one for one in claims if one is not None]) == 1
@@ -98,8 +97,7 @@ def test_a_cancel_that_races_the_claim_is_never_forgotten(database: Database) ->
     scenes.add_node(database)
     for _ in range(5):
         job_id = scenes.submit(database)
-        placed = scenes.place(database, job_id)
-        assert placed is not None
+        placed = scenes.placed_on(database, job_id)
         assignment_id = placed.assignments[0].assignment_id
 
         def cancel(job_id: str = job_id) -> None:
@@ -140,8 +138,7 @@ def test_two_nodes_of_a_gang_that_end_together_end_it_once(database: Database) -
     scenes.add_node(database, "n1", 1)
     scenes.add_node(database, "n2", 1)
     for _ in range(5):
-        placed = scenes.place(database, scenes.submit(database), ("n1", (0,)), ("n2", (0,)))
-        assert placed is not None
+        placed = scenes.placed_on(database, scenes.submit(database), ("n1", (0,)), ("n2", (0,)))
         claims = [
             scenes.claim(database, part.assignment_id, part.node_name)
             for part in placed.assignments

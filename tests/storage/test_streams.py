@@ -27,8 +27,7 @@ def claimed(database: Database) -> Claim:
 
 def test_only_the_holder_of_a_claimed_part_is_a_writer(database: Database) -> None:
     scenes.add_node(database)
-    placed = scenes.place(database, scenes.submit(database))
-    assert placed is not None
+    placed = scenes.placed_on(database, scenes.submit(database))
     part = placed.assignments[0].assignment_id
     with database.read_jobs() as session:
         assert attempts.writer(session, part, "") is None
@@ -121,11 +120,7 @@ def test_an_outdated_decision_places_no_job(database: Database, claimed: Claim) 
 
 
 def _claim(database: Database, job_id: str, *devices: int) -> Claim:
-    placed = scenes.place(database, job_id, ("n1", devices or (0, 1)))
-    assert placed is not None
-    claimed = scenes.claim(database, placed.assignments[0].assignment_id)
-    assert claimed is not None
-    return claimed
+    return scenes.claimed_on(database, job_id, devices or (0, 1))
 
 
 def _writer(database: Database, claimed: Claim) -> Writer | None:

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.storage.db.database import Database
 from lockstep.storage.db.migrate import upgrade
 from tests.harness.databases import Urls
-from tests.harness.node import SLOW, Node
+from tests.harness.node import SLOW, Node, node_on
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -34,22 +33,16 @@ def shared_urls(
 def node(shared_urls: Urls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     """Return a running agent without a broker, because a start takes longer than most tests."""
     folder = tmp_path_factory.mktemp("node")
-    database = Database(*shared_urls)
-    made = Node(folder, database, shared_urls, f"redis+socket://{folder}/no-broker.sock")
-    made.start()
-    yield made
-    made.close()
-    database.close()
+    with node_on(folder, shared_urls) as made:
+        made.start()
+        yield made
 
 
 @pytest.fixture
 def own_node(tmp_path: Path, sqlite_urls: Urls) -> Iterator[Node]:
     """Return a node for a test that starts and kills its agent itself."""
-    database = Database(*sqlite_urls)
-    made = Node(tmp_path, database, sqlite_urls, f"redis+socket://{tmp_path}/no-broker.sock")
-    yield made
-    made.close()
-    database.close()
+    with node_on(tmp_path, sqlite_urls) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -57,11 +50,8 @@ def _restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     folder = tmp_path_factory.mktemp("restarted")
     urls = (f"sqlite:///{folder}/jobs.db", f"sqlite:///{folder}/series.db")
     upgrade(*urls)
-    database = Database(*urls)
-    made = Node(folder, database, urls, f"redis+socket://{folder}/no-broker.sock", scale=SLOW)
-    yield made
-    made.close()
-    database.close()
+    with node_on(folder, urls, scale=SLOW) as made:
+        yield made
 
 
 @pytest.fixture

@@ -45,6 +45,15 @@ def take_away(node: Node, job_id: str) -> None:
         streams.seal(session, assignment.id, job_id=job_id, attempt=node.job(job_id).attempt_count)
 
 
+def orphaned(node: Node) -> tuple[str, int, Path]:
+    """Return a running job whose agent is dead: its id, a child that ignores signals, its folder."""
+    job_id = node.submit("ranks(); stubborn_child(); time.sleep(600)")
+    child, folder = node.child(job_id), node.folder(job_id)
+    node.wait(job_id, "running")
+    node.kill()
+    return job_id, child, folder
+
+
 def test_a_dead_launcher_is_detected_at_once_and_its_processes_are_killed(
     own_node: Node,
 ) -> None:
@@ -160,10 +169,7 @@ def test_a_launcher_that_died_without_agent_is_detected_by_the_next(
     mortal: Node,
 ) -> None:
     node = mortal
-    job_id = node.submit("ranks(); stubborn_child(); time.sleep(600)")
-    child, folder = node.child(job_id), node.folder(job_id)
-    node.wait(job_id, "running")
-    node.kill()
+    job_id, child, folder = orphaned(node)
     os.kill(json.loads((folder / "launcher.json").read_text())["pid"], signal.SIGKILL)
     assert alive(child)
     node.start()
@@ -194,10 +200,7 @@ def test_an_ended_attempt_is_released_by_the_next_agent(
     mortal: Node,
 ) -> None:
     node = mortal
-    job_id = node.submit("ranks(); stubborn_child(); time.sleep(600)")
-    child, folder = node.child(job_id), node.folder(job_id)
-    node.wait(job_id, "running")
-    node.kill()
+    job_id, child, folder = orphaned(node)
     take_away(node, job_id)
     node.start()
     node.released(job_id)
@@ -207,10 +210,7 @@ def test_an_ended_attempt_is_released_by_the_next_agent(
 
 def test_an_unheld_folder_is_emptied_of_processes_and_deleted(mortal: Node) -> None:
     node = mortal
-    job_id = node.submit("ranks(); stubborn_child(); time.sleep(600)")
-    child, folder = node.child(job_id), node.folder(job_id)
-    node.wait(job_id, "running")
-    node.kill()
+    job_id, child, folder = orphaned(node)
     take_away(node, job_id)
     assignment = node.assignment(job_id)
     with node.database.jobs() as session:
@@ -331,10 +331,7 @@ def test_a_job_is_stopped_without_the_series_database(own_node: Node) -> None:
 
 def test_a_folder_that_was_damaged_while_no_agent_ran_ends_its_attempt(mortal: Node) -> None:
     node = mortal
-    job_id = node.submit("ranks(); stubborn_child(); time.sleep(600)")
-    child, folder = node.child(job_id), node.folder(job_id)
-    node.wait(job_id, "running")
-    node.kill()
+    job_id, child, folder = orphaned(node)
     for name in ("assignment.json", "launcher.json", "stop"):
         (folder / name).write_text("damaged")
     node.start()

@@ -11,12 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.domain.spec.reading import read_spec
 from lockstep.storage.attempts import nodes
-from lockstep.storage.db.database import Database
 from lockstep.storage.db.migrate import upgrade
-from lockstep.storage.jobs import jobs
-from tests.harness.node import Node
+from tests.harness.node import Node, node_on
 from tests.harness.processes import alive, until
 
 STUBBORN = """
@@ -51,35 +48,14 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     folder = tmp_path_factory.mktemp("node")
     urls = (f"sqlite:///{folder}/jobs.db", f"sqlite:///{folder}/series.db")
     upgrade(*urls)
-    database = Database(*urls)
-    made = Node(folder, database, urls, f"redis+socket://{folder}/no-broker.sock", scale=1.0)
-    made.start(launcher=[])
-    yield made
-    made.close()
-    database.close()
-
-
-def _submit(node: Node, command: list[str], code: Path, *, ranks: int = 1, **spec: object) -> str:
-    document = {
-        "name": "test",
-        "kind": "script",
-        "script": {"command": command},
-        "resources": {"gpus": ranks},
-        "code": {"path": str(code)},
-        **spec,
-    }
-    with node.database.jobs() as session:
-        job, _ = jobs.create(
-            session, document=document, spec=read_spec(document), plan=None, actor="test"
-        )
-        job_id = job.id
-    node.place(job_id, devices=ranks)
-    return job_id
+    with node_on(folder, urls, scale=1.0) as made:
+        made.start(launcher=[])
+        yield made
 
 
 def test_the_exit_code_of_a_program_decides(node: Node, tmp_path: Path) -> None:
-    well = _submit(node, ["true"], tmp_path)
-    badly = _submit(node, ["sh", "-c", "exit 3"], tmp_path)
+    well = node.submit_command(["true"], tmp_path)
+    badly = node.submit_command(["sh", "-c", "exit 3"], tmp_path)
     node.wait(well, "succeeded", seconds=60)
     outcome = node.wait(badly, "failed", seconds=60).outcome
     assert (outcome["reason"], outcome["exit_code"], outcome["rank"]) == ("user_error", 3, 0)
@@ -88,7 +64,7 @@ def test_the_exit_code_of_a_program_decides(node: Node, tmp_path: Path) -> None:
 def test_jobs_that_raise_a_full_disk_are_retried_elsewhere(node: Node, tmp_path: Path) -> None:
     command = [sys.executable, "-c", "raise OSError(28, 'No space left on device')"]
     for _ in range(2):
-        job_id = _submit(node, command, tmp_path, retry={"max": 1})
+        job_id = node.submit_command(command, tmp_path, retry={"max": 1})
         outcome = node.wait(job_id, "queued", seconds=60).outcome
         assert outcome["reason"] == "storage"
         assert node.job(job_id).avoid_nodes == [node.name]
@@ -99,7 +75,7 @@ def test_jobs_that_raise_a_full_disk_are_retried_elsewhere(node: Node, tmp_path:
 
 def test_a_cancelled_job_has_no_process_after_10_s(node: Node, tmp_path: Path) -> None:
     (tmp_path / "stubborn.py").write_text(STUBBORN)
-    job_id = _submit(node, ["stubborn.py", str(tmp_path / "pid")], tmp_path, ranks=2)
+    job_id = node.submit_command(["stubborn.py", str(tmp_path / "pid")], tmp_path, ranks=2)
     pid = int(until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), 60))
     node.wait(job_id, "running")
     node.cancel(job_id)
@@ -115,7 +91,7 @@ def test_a_cancelled_job_has_no_process_after_10_s(node: Node, tmp_path: Path) -
 
 def test_a_killed_agent_loses_and_doubles_no_line_of_any_rank(node: Node, tmp_path: Path) -> None:
     (tmp_path / "count.py").write_text(COUNT)
-    job_id = _submit(node, ["count.py", str(tmp_path / "enough")], tmp_path, ranks=2)
+    job_id = node.submit_command(["count.py", str(tmp_path / "enough")], tmp_path, ranks=2)
     until(lambda: len(node.logs(job_id)) > 20, 60)
     node.kill()
     node.start(launcher=[])
@@ -135,7 +111,7 @@ def test_a_silent_script_gets_one_event_despite_an_agent_restart(
 ) -> None:
     (tmp_path / "train.py").write_text("import time\ndef wait():\n    time.sleep(600)\nwait()")
     script = {"command": ["train.py"], "silence_seconds": 1}
-    job_id = _submit(node, ["train.py"], tmp_path, script=script)
+    job_id = node.submit_command(["train.py"], tmp_path, script=script)
 
     def told(wanted: str = "silent") -> list[str]:
         return [message for kind, message in node.events(job_id) if kind == wanted]

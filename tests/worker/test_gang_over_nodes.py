@@ -18,13 +18,11 @@ from typing import Any
 
 import pytest
 
-from lockstep.domain.spec.reading import read_spec
 from lockstep.scheduler.reconcile import run_cycle
 from lockstep.storage.attempts import nodes
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.migrate import upgrade
 from lockstep.storage.db.tables import AssignmentRow
-from lockstep.storage.jobs import jobs
 from tests.harness.node import Node
 from tests.harness.processes import alive, until
 
@@ -112,13 +110,8 @@ class Cluster:
             "script": {"command": ["gang.py", str(code)]},
             "resources": {"gpus": 4, "nodes": 2},
             "code": {"path": str(code)},
-            **spec,
         }
-        with self.database.jobs() as session:
-            job, _ = jobs.create(
-                session, document=document, spec=read_spec(document), plan=None, actor="test"
-            )
-            return job.id
+        return self.a.create({**document, **spec})
 
     def parts(self, job_id: str, attempt: int | None = None) -> list[AssignmentRow]:
         """Return the parts of the newest attempt, by node rank."""

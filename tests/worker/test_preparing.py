@@ -12,9 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from lockstep.domain.life.timings import Timings
-from lockstep.domain.spec.reading import read_spec
 from lockstep.storage.attempts.attempts import Claim, Published
-from lockstep.storage.jobs import jobs
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.agent.outcomes import unprepared
@@ -176,11 +174,7 @@ def test_a_checkpoint_missing_in_the_store_is_a_temporary_failure(
 
 def test_a_job_whose_first_weights_are_missing_fails_with_the_reason(node: Node) -> None:
     document = {**TRAIN, "train": {**TRAIN["train"], "init_from": "job:0192@7"}}
-    with node.database.jobs() as session:
-        job, _ = jobs.create(
-            session, document=document, spec=read_spec(document), plan=None, actor="test"
-        )
-        job_id = job.id
+    job_id = node.create(document)
     node.place(job_id)
     outcome = node.wait(job_id, "failed").outcome
     assert outcome["reason"] == "bad_spec"

@@ -182,21 +182,31 @@ ranks()
 TWO = "checkpoint(10); checkpoint(20); finish('killed', 'for the test')"
 
 
-def test_an_attempt_resumes_from_the_newest_checkpoint_in_the_store(node: Node) -> None:
-    """Retention keeps one: the row names step 10, and the store has step 20."""
+def failed_once(node: Node) -> str:
+    """Return a job whose first attempt saved step 20 and failed."""
     once = "if not resumed.exists(): " + TWO + "\nfinish()"
     job_id = node.submit(SOURCE.format(then=once))
     node.wait(job_id, "queued")
     node.released(job_id)
+    return job_id
+
+
+def resumes_from_20(node: Node, job_id: str) -> None:
+    scenes.skip_backoff(node.database, job_id)
+    node.place(job_id)
+    node.wait(job_id, "succeeded")
+    assert [line.text for line in node.logs(job_id)] == ["from nothing", "from weights of 20"]
+
+
+def test_an_attempt_resumes_from_the_newest_checkpoint_in_the_store(node: Node) -> None:
+    """Retention keeps one: the row names step 10, and the store has step 20."""
+    job_id = failed_once(node)
     assert node.checkpoints(job_id) == [20]
     with node.database.jobs() as session:
         (row,) = checkpoints.of_job(session, job_id)
         row.step, row.location = 10, row.location.replace("20", "10")
         row.sha256 = "0" * 64
-    scenes.skip_backoff(node.database, job_id)
-    node.place(job_id)
-    node.wait(job_id, "succeeded")
-    assert [line.text for line in node.logs(job_id)] == ["from nothing", "from weights of 20"]
+    resumes_from_20(node, job_id)
     assert node.checkpoints(job_id) == [20]
     (message,) = [
         message for kind, message in node.events(job_id) if kind == "checkpoints_reconciled"
@@ -209,31 +219,19 @@ def test_an_attempt_resumes_from_the_newest_checkpoint_in_the_store(node: Node) 
 
 def test_a_job_without_a_row_resumes_from_the_store(node: Node) -> None:
     """The backup was made before the job's first attempt."""
-    once = "if not resumed.exists(): " + TWO + "\nfinish()"
-    job_id = node.submit(SOURCE.format(then=once))
-    node.wait(job_id, "queued")
-    node.released(job_id)
+    job_id = failed_once(node)
     with node.database.jobs() as session:
         session.execute(delete(CheckpointRow).where(CheckpointRow.job_id == job_id))
-    scenes.skip_backoff(node.database, job_id)
-    node.place(job_id)
-    node.wait(job_id, "succeeded")
-    assert [line.text for line in node.logs(job_id)] == ["from nothing", "from weights of 20"]
+    resumes_from_20(node, job_id)
 
 
 def test_a_job_resumes_from_an_unpublished_checkpoint_instead_of_failing(node: Node) -> None:
-    once = "if not resumed.exists(): " + TWO + "\nfinish()"
-    job_id = node.submit(SOURCE.format(then=once))
-    node.wait(job_id, "queued")
-    node.released(job_id)
+    job_id = failed_once(node)
     saved = node.store / f"jobs/{job_id}/1/step-00000020"
     shutil.copytree(saved, saved.with_name("step-00000030"))
     (saved.with_name("step-00000030") / NOTE).unlink()
     (saved / "weights").write_text("damaged")
-    scenes.skip_backoff(node.database, job_id)
-    node.place(job_id)
-    node.wait(job_id, "succeeded")
-    assert [line.text for line in node.logs(job_id)] == ["from nothing", "from weights of 20"]
+    resumes_from_20(node, job_id)
     skipped = [message for kind, message in node.events(job_id) if kind == "checkpoint_skipped"]
     until(lambda: skipped, what="the event")
     assert skipped[0].startswith("Checkpoint of step 20 is not used: weights has 7 bytes")

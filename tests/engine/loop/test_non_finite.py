@@ -17,7 +17,6 @@ from tests.engine.toy import Toy
 from tests.harness.ranks import Pool
 
 STEPS, BATCH = 6, 12
-ADAMW = {"name": "adamw", "lr": 1e-2, "weight_decay": 0.1, "betas": [0.9, 0.95]}
 SGD = {"name": "sgd", "lr": 0.05, "momentum": 0.9, "weight_decay": 1e-3}
 UNWEIGHTED = [0] * BATCH
 """Item 0 has no unmasked position: the reference makes no update for this batch, and its schedule
@@ -27,7 +26,7 @@ continues."""
 def spec(micro: int, policy: str = "skip", **more: Any) -> dict[str, Any]:
     return {
         "batch": {"size": BATCH, "micro_size": micro},
-        "optimizer": ADAMW,
+        "optimizer": cases.ADAMW,
         "schedule": {"name": "cosine", "warmup_steps": 2, "min_lr": 1e-3},
         "clip_grad_norm": 0.5,
         "steps": STEPS,
@@ -214,7 +213,7 @@ def test_on_a_device_stop_comes_one_step_late_without_an_update(
 
 @pytest.mark.contract(17)
 @pytest.mark.parametrize("like", ["host", "device"])
-@pytest.mark.parametrize("optimizer", [ADAMW, SGD], ids=["adamw", "sgd"])
+@pytest.mark.parametrize("optimizer", [cases.ADAMW, SGD], ids=["adamw", "sgd"])
 def test_a_skipped_first_step_changes_no_state(
     pool: Pool, tmp_path: Path, batches: list[list[int]], optimizer: dict[str, Any], like: str
 ) -> None:

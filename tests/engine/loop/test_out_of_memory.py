@@ -24,7 +24,7 @@ from tests.harness.ranks import Pool
 OPTIONS: dict[str, Any] = {
     "batch": {"size": 24, "micro_size": 6},
     "steps": 4,
-    "optimizer": {"name": "adamw", "lr": 1e-2, "weight_decay": 0.1, "betas": [0.9, 0.95]},
+    "optimizer": cases.ADAMW,
     "strategy": {"bucket_cap_mb": 1e-3},
 }
 # Wide enough for several buckets: some are in flight already, and others are not.

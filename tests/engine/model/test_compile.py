@@ -27,7 +27,7 @@ STEPS = 4
 def spec(size: int, micro: int, **more: Any) -> dict[str, Any]:
     return {
         "batch": {"size": size, "micro_size": micro},
-        "optimizer": {"name": "adamw", "lr": 1e-2, "weight_decay": 0.1, "betas": [0.9, 0.95]},
+        "optimizer": cases.ADAMW,
         "clip_grad_norm": 0.5,
         "steps": STEPS,
         "compile": True,

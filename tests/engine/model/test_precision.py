@@ -31,7 +31,7 @@ SINGLE = Toy(double=False)
 def spec(micro: int, precision: str, **more: Any) -> dict[str, Any]:
     return {
         "batch": {"size": BATCH, "micro_size": micro},
-        "optimizer": {"name": "adamw", "lr": 1e-2, "weight_decay": 0.1, "betas": [0.9, 0.95]},
+        "optimizer": cases.ADAMW,
         "clip_grad_norm": 0.5,
         "steps": STEPS,
         "precision": precision,

@@ -35,7 +35,7 @@ STEPS = 6
 def spec(**more: Any) -> dict[str, Any]:
     return {
         "batch": {"size": 12, "micro_size": 4},
-        "optimizer": {"name": "adamw", "lr": 1e-2, "weight_decay": 0.1, "betas": [0.9, 0.95]},
+        "optimizer": cases.ADAMW,
         "clip_grad_norm": 0.5,
         "steps": STEPS,
         **more,

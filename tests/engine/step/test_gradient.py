@@ -108,7 +108,7 @@ LONG = {
 }
 OPTIMIZERS = {
     "sgd": {"name": "sgd", "lr": 0.05, "momentum": 0.9, "weight_decay": 1e-3},
-    "adamw": {"name": "adamw", "lr": 1e-2, "weight_decay": 0.1, "betas": [0.9, 0.95]},
+    "adamw": cases.ADAMW,
 }
 
 

@@ -17,12 +17,8 @@ from tests.engine.spool import events, records
 from tests.engine.toy import Toy
 from tests.harness.ranks import Pool
 
-OPTIONS: dict[str, Any] = {
+OPTIONS = cases.OPTIONS | {
     "batch": {"size": 14, "micro_size": 3},
-    "optimizer": {"name": "adamw", "lr": 1e-2, "weight_decay": 0.1, "betas": [0.9, 0.95]},
-    "schedule": {"name": "cosine", "warmup_steps": 3, "min_lr": 1e-3},
-    "clip_grad_norm": 0.5,
-    "steps": 12,
 }
 LAYOUTS = [(1, 14), (2, 3), (3, 2), (4, 1)]
 

@@ -23,11 +23,7 @@ from tests.engine.strategies import strategy_cases
 from tests.engine.toy import Toy
 from tests.harness.ranks import Pool
 
-OPTIONS: dict[str, Any] = {
-    "batch": {"size": 14, "micro_size": 2},
-    "optimizer": {"name": "adamw", "lr": 1e-2, "weight_decay": 0.1, "betas": [0.9, 0.95]},
-    "schedule": {"name": "cosine", "warmup_steps": 3, "min_lr": 1e-3},
-    "clip_grad_norm": 0.5,
+OPTIONS = cases.OPTIONS | {
     "steps": 20,
 }
 

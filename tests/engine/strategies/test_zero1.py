@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -17,11 +16,7 @@ from tests.engine.strategies import strategy_cases
 from tests.engine.toy import Toy
 from tests.harness.ranks import Pool
 
-OPTIONS: dict[str, Any] = {
-    "batch": {"size": 14, "micro_size": 2},
-    "optimizer": {"name": "adamw", "lr": 1e-2, "weight_decay": 0.1, "betas": [0.9, 0.95]},
-    "schedule": {"name": "cosine", "warmup_steps": 3, "min_lr": 1e-3},
-    "clip_grad_norm": 0.5,
+OPTIONS = cases.OPTIONS | {
     "steps": 8,
     "checkpoint": {"every_steps": 4},
 }
