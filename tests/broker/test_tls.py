@@ -34,20 +34,20 @@ def port(broker: Broker, certificate: Path) -> Iterator[int]:
         yield port
 
 
-def test_a_self_signed_certificate_is_refused_without_options(port: int) -> None:
-    assert not answers(f"rediss://localhost:{port}/0", seconds_max=10.0)
-
-
-def test_a_certificate_of_a_named_authority_is_accepted(port: int, certificate: Path) -> None:
-    assert answers(f"rediss://localhost:{port}/0?ssl_ca_certs={certificate}", seconds_max=10.0)
-
-
-def test_a_certificate_for_another_name_is_refused(port: int, certificate: Path) -> None:
-    assert not answers(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={certificate}", seconds_max=10.0)
-
-
-def test_verification_can_be_turned_off_by_name(port: int) -> None:
-    assert answers(f"rediss://localhost:{port}/0?ssl_cert_reqs=none", seconds_max=10.0)
+@pytest.mark.parametrize(
+    ("host", "options", "accepted"),
+    [
+        pytest.param("localhost", "", False, id="self-signed"),
+        pytest.param("localhost", "?ssl_ca_certs={certificate}", True, id="named-authority"),
+        pytest.param("127.0.0.1", "?ssl_ca_certs={certificate}", False, id="another-name"),
+        pytest.param("localhost", "?ssl_cert_reqs=none", True, id="turned-off-by-name"),
+    ],
+)
+def test_a_certificate_is_verified(
+    port: int, certificate: Path, host: str, options: str, accepted: bool
+) -> None:
+    url = f"rediss://{host}:{port}/0{options.format(certificate=certificate)}"
+    assert answers(url, seconds_max=10.0) is accepted
 
 
 def test_programs_send_and_receive_only_over_a_verified_connection(
@@ -69,14 +69,17 @@ def test_programs_send_and_receive_only_over_a_verified_connection(
             listener.process.wait()
 
 
-@pytest.mark.parametrize("value", ["yes", ""])
-def test_an_unknown_requirement_for_certificates_is_refused(value: str) -> None:
-    with pytest.raises(
-        ValidationError, match="ssl_cert_reqs: expected required, optional or none, got"
-    ):
-        BrokerSettings(broker_url=f"rediss://:secret@h:6379/0?ssl_cert_reqs={value}")
+UNKNOWN = "ssl_cert_reqs: expected required, optional or none, got"
 
 
-def test_options_of_tls_without_tls_are_refused() -> None:
-    with pytest.raises(ValidationError, match="ssl_ca_certs needs rediss://"):
-        BrokerSettings(broker_url="redis://h:6379/0?ssl_ca_certs=/ca.pem")
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("rediss://:secret@h:6379/0?ssl_cert_reqs=yes", UNKNOWN),
+        ("rediss://:secret@h:6379/0?ssl_cert_reqs=", UNKNOWN),
+        ("redis://h:6379/0?ssl_ca_certs=/ca.pem", "ssl_ca_certs needs rediss://"),
+    ],
+)
+def test_wrong_options_of_tls_are_refused(url: str, problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        BrokerSettings(broker_url=url)

@@ -128,15 +128,6 @@ def test_missing_jobs_and_unwritable_folders_are_reported(
     assert (said.code, "cannot be written" in said.err) == (1, True)
 
 
-def test_without_mlflows_client_the_way_to_it_is_named(
-    lockstep: CommandLine, server: ReplayServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _serve(server)
-    monkeypatch.setitem(sys.modules, "mlflow.exceptions", None)
-    said = lockstep("export", "last", "--to", "mlflow", "http://127.0.0.1:1")
-    assert (said.code, "pip install 'lockstep-jobs[mlflow]'" in said.err) == (1, True)
-
-
 def test_parquet_holds_every_point_in_typed_columns(
     lockstep: CommandLine, server: ReplayServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,13 +166,25 @@ def test_parquet_holds_every_point_in_typed_columns(
     assert not list(tmp_path.glob(".*"))
 
 
-def test_without_pyarrow_the_way_to_it_is_named(
-    lockstep: CommandLine, server: ReplayServer, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("missing", "to", "target"),
+    [
+        ("mlflow.exceptions", "mlflow", "http://127.0.0.1:1"),
+        ("pyarrow", "parquet", "out.parquet"),
+    ],
+)
+def test_without_a_library_the_way_to_it_is_named(
+    lockstep: CommandLine,
+    server: ReplayServer,
+    monkeypatch: pytest.MonkeyPatch,
+    missing: str,
+    to: str,
+    target: str,
 ) -> None:
     _serve(server)
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    said = lockstep("export", "last", "--to", "parquet", "out.parquet")
-    assert (said.code, "pip install 'lockstep-jobs[parquet]'" in said.err) == (1, True)
+    monkeypatch.setitem(sys.modules, missing, None)
+    said = lockstep("export", "last", "--to", to, target)
+    assert (said.code, f"pip install 'lockstep-jobs[{to}]'" in said.err) == (1, True)
 
 
 READ_BACK = """

@@ -134,19 +134,17 @@ def test_one_bad_value_does_not_take_the_good_ones_with_it(
     assert why in reason
 
 
-def test_bytes_that_are_no_text_are_a_bad_line_too() -> None:
-    with pytest.raises(ValueError, match="not valid JSON: invalid unicode"):
-        decode(b'{"\xff": 1}', now=0.0, default_step=0)
-
-
-def test_a_time_that_is_too_large_gives_a_bad_line() -> None:
-    with pytest.raises(ValueError, match="time: expected seconds"):
-        decode('{"time": 1' + "0" * 400 + "}", now=0.0, default_step=0)
-
-
-def test_a_deeply_nested_line_is_a_bad_line_and_no_crash() -> None:
-    with pytest.raises(ValueError, match="not valid JSON: recursion limit"):
-        decode('{"a":' * 100_000, now=0.0, default_step=0)
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        pytest.param(b'{"\xff": 1}', "not valid JSON: invalid unicode", id="no-text"),
+        pytest.param('{"time": 1' + "0" * 400 + "}", "time: expected seconds", id="large-time"),
+        pytest.param('{"a":' * 100_000, "not valid JSON: recursion limit", id="deeply-nested"),
+    ],
+)
+def test_an_unusual_line_is_a_bad_line_and_no_crash(line: str | bytes, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        decode(line, now=0.0, default_step=0)
 
 
 @given(st.text(max_size=30) | st.binary(max_size=30))

@@ -167,17 +167,23 @@ def tests() -> Iterator[tuple[int, str, str]]:
     """Yield (item, file, test) of every marker below this folder, without importing a test."""
     for path in sorted(HERE.rglob("test_*.py")):
         file = path.relative_to(HERE.parents[1]).as_posix()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef):
-                for number in numbers(node):
+        module = ast.parse(path.read_text(encoding="utf-8"))
+        of_all = [
+            node.value
+            for node in module.body
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark"
+        ]
+        for node in module.body:
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                for number in numbers([*of_all, *node.decorator_list]):
                     yield number, file, node.name
 
 
-def numbers(function: ast.FunctionDef) -> list[int]:
-    """Return the items in a function's markers. They must be written as numbers."""
+def numbers(marks: list[ast.expr]) -> list[int]:
+    """Return the items in the markers of a test. They must be written as numbers."""
     return [
         ast.literal_eval(argument)
-        for mark in function.decorator_list
+        for mark in marks
         if isinstance(mark, ast.Call) and ast.unparse(mark.func) == MARKER
         for argument in mark.args
     ]

@@ -29,8 +29,8 @@ NEVER_MIGRATE: Final = ["api", "scheduler", "agent"]
 WHICH: Final = ["jobs", "series"]
 
 
-def start(name: str, urls: Urls, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a program until it ends by itself."""
+def refusal(name: str, urls: Urls, folder: Path) -> str:
+    """Return the one line with which a program refuses to start."""
     words, more = PROGRAMS[name]
     environment = {
         "PATH": os.environ["PATH"],
@@ -45,7 +45,7 @@ def start(name: str, urls: Urls, folder: Path) -> subprocess.CompletedProcess[st
         **more,
     }
     command = [sys.executable, "-m", *words]
-    return subprocess.run(
+    ended = subprocess.run(
         command,
         cwd=ROOT,
         env=environment,
@@ -54,6 +54,9 @@ def start(name: str, urls: Urls, folder: Path) -> subprocess.CompletedProcess[st
         timeout=START_SECONDS,
         check=False,
     )
+    assert ended.returncode == 2, ended.stderr
+    (line,) = ended.stderr.splitlines()
+    return line
 
 
 def set_version(urls: Urls, which: str, version: str) -> None:
@@ -71,15 +74,10 @@ def test_a_newer_database_is_refused_with_an_upgrade_of_the_program(
     sqlite_urls: Urls, tmp_path: Path, name: str, which: str
 ) -> None:
     set_version(sqlite_urls, which, "9999")
-    ended = start(name, sqlite_urls, tmp_path)
-    assert ended.returncode == 2, ended.stderr
-    assert len(ended.stderr.splitlines()) == 1, ended.stderr
-    assert (
-        f"the {which} database has schema 9999, newer than {head(which)} of this program"
-        in ended.stderr
-    )
-    assert "upgrade Lockstep on this host" in ended.stderr
-    assert "lockstep migrate" not in ended.stderr
+    line = refusal(name, sqlite_urls, tmp_path)
+    assert f"the {which} database has schema 9999, newer than {head(which)} of this program" in line
+    assert "upgrade Lockstep on this host" in line
+    assert "lockstep migrate" not in line
 
 
 @pytest.mark.parametrize("which", WHICH)
@@ -88,21 +86,14 @@ def test_an_older_database_is_refused_with_a_migration(
     sqlite_urls: Urls, tmp_path: Path, name: str, which: str
 ) -> None:
     set_version(sqlite_urls, which, "0000")
-    ended = start(name, sqlite_urls, tmp_path)
-    assert ended.returncode == 2, ended.stderr
-    assert len(ended.stderr.splitlines()) == 1, ended.stderr
-    assert (
-        f"the {which} database has schema 0000, older than {head(which)} of this program"
-        in ended.stderr
-    )
-    assert "with: lockstep migrate" in ended.stderr
+    line = refusal(name, sqlite_urls, tmp_path)
+    assert f"the {which} database has schema 0000, older than {head(which)} of this program" in line
+    assert "with: lockstep migrate" in line
 
 
 @pytest.mark.parametrize("name", NEVER_MIGRATE)
 def test_a_program_refuses_a_database_without_tables(tmp_path: Path, name: str) -> None:
     urls = f"sqlite:///{tmp_path}/jobs.db", f"sqlite:///{tmp_path}/series.db"
-    ended = start(name, urls, tmp_path)
-    assert ended.returncode == 2, ended.stderr
-    assert len(ended.stderr.splitlines()) == 1, ended.stderr
-    assert "the jobs database has no Lockstep tables" in ended.stderr
-    assert "with: lockstep migrate" in ended.stderr
+    line = refusal(name, urls, tmp_path)
+    assert "the jobs database has no Lockstep tables" in line
+    assert "with: lockstep migrate" in line

@@ -56,7 +56,8 @@ def test_a_notification_starts_a_cycle(cycles: Cycles, rare: ReconcileLoop) -> N
     until(lambda: cycles.made == [False, True], 60, "a cycle for the notification")
 
 
-def test_many_notifications_start_one_cycle(cycles: Cycles) -> None:
+def held(cycles: Cycles) -> tuple[ReconcileLoop, threading.Event]:
+    """Return a loop inside its first cycle, and the event that ends it."""
     inside, go_on = threading.Event(), threading.Event()
 
     def slow(woken: bool) -> CycleReport:
@@ -67,6 +68,11 @@ def test_many_notifications_start_one_cycle(cycles: Cycles) -> None:
     loop = ReconcileLoop(slow, cycle_seconds=3600)
     loop.start()
     assert inside.wait(60)
+    return loop, go_on
+
+
+def test_many_notifications_start_one_cycle(cycles: Cycles) -> None:
+    loop, go_on = held(cycles)
     for _notification in range(1000):
         loop.notify()
     go_on.set()
@@ -78,16 +84,7 @@ def test_many_notifications_start_one_cycle(cycles: Cycles) -> None:
 
 
 def test_a_notification_during_a_cycle_starts_another(cycles: Cycles) -> None:
-    inside, go_on = threading.Event(), threading.Event()
-
-    def slow(woken: bool) -> CycleReport:
-        inside.set()
-        go_on.wait(60)
-        return cycles(woken)
-
-    loop = ReconcileLoop(slow, cycle_seconds=3600)
-    loop.start()
-    assert inside.wait(60)
+    loop, go_on = held(cycles)
     loop.notify()
     go_on.set()
     until(lambda: cycles.made == [False, True], 60, "a cycle for the notification")

@@ -7,6 +7,7 @@ all the work.
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -151,27 +152,38 @@ def test_an_intent_becomes_a_stop_with_its_reason(node: Node) -> None:
     assert node.wait(job_id, "failed").outcome["reason"] == "timed_out"
 
 
-def test_a_launcher_that_cannot_start_fails_the_attempt(node: Node) -> None:
-    job_id = node.submit("raise SystemExit(3)", retry={"max": 0})
-    job = node.wait(job_id, "failed")
-    assert job.outcome["reason"] == "launch_failed"
-    assert "exited with 3" in job.outcome["message"]
+UNREADABLE = "ranks(); (folder / 'result.json').mkdir(); time.sleep(600)"
 
 
-def test_code_that_cannot_be_brought_fails_the_attempt_with_its_reason(node: Node) -> None:
-    job_id = node.submit(SUCCEED, code={"path": "/nonexistent/folder"}, retry={"max": 0})
-    job = node.wait(job_id, "failed")
-    assert job.outcome["reason"] == "code_unavailable"
-    assert "/nonexistent/folder" in job.outcome["message"]
-
-
-def test_a_result_that_cannot_be_read_ends_the_attempt(node: Node) -> None:
-    job_id = node.submit(
-        "ranks(); (folder / 'result.json').mkdir(); time.sleep(600)", retry={"max": 0}
-    )
+@pytest.mark.parametrize(
+    ("source", "code", "reason", "words"),
+    [
+        pytest.param(
+            "raise SystemExit(3)", {}, "launch_failed", "exited with 3", id="launcher-cannot-start"
+        ),
+        pytest.param(
+            SUCCEED,
+            {"code": {"path": "/nonexistent/folder"}},
+            "code_unavailable",
+            "/nonexistent/folder",
+            id="code-cannot-be-brought",
+        ),
+        pytest.param(
+            UNREADABLE,
+            {},
+            "launch_failed",
+            "result.json cannot be read",
+            id="result-cannot-be-read",
+        ),
+    ],
+)
+def test_a_failure_to_launch_ends_the_attempt_with_its_reason(
+    node: Node, source: str, code: dict[str, Any], reason: str, words: str
+) -> None:
+    job_id = node.submit(source, retry={"max": 0}, **code)
     outcome = node.wait(job_id, "failed").outcome
-    assert outcome["reason"] == "launch_failed"
-    assert "result.json cannot be read" in outcome["message"]
+    assert outcome["reason"] == reason
+    assert words in outcome["message"]
     node.released(job_id)
 
 
@@ -197,7 +209,7 @@ def test_failures_that_the_job_could_write_do_not_count_against_nodes(
 
 @pytest.mark.parametrize(
     "source",
-    ["raise SystemExit(3)", "ranks(); (folder / 'result.json').mkdir(); time.sleep(600)"],
+    ["raise SystemExit(3)", UNREADABLE],
     ids=["dead launcher", "damaged result"],
 )
 def test_launchers_that_the_job_could_stop_do_not_count_against_nodes(

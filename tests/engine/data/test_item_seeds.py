@@ -21,6 +21,8 @@ from lockstep.engine.runtime.randomness import ItemSeeds
 from lockstep.engine.task.interface import Task
 from tests.engine.cases import planned
 
+pytestmark = pytest.mark.contract(25)
+
 DRAWS: dict[str, Callable[[], float]] = {
     "random": random.random,
     "random.gauss": lambda: random.gauss(0, 1),
@@ -70,7 +72,6 @@ def fetched(dataset: Augmented, size: int, workers: int = 0, epoch: int = 0) -> 
     ]
 
 
-@pytest.mark.contract(25)
 @pytest.mark.parametrize(("name", "draw"), DRAWS.items(), ids=DRAWS.keys())
 @pytest.mark.parametrize("drawing", [{0}, {17}, {5, 6, 23}, set(range(24))], ids=len)
 def test_items_draw_the_same_wherever_the_first_draw_is(
@@ -82,7 +83,6 @@ def test_items_draw_the_same_wherever_the_first_draw_is(
         assert fetched(Augmented(draw, drawing), size) == wanted
 
 
-@pytest.mark.contract(25)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_items_draw_the_same_in_worker_processes(workers: int) -> None:
     for drawing in ({17}, {2, 20}):
@@ -91,7 +91,6 @@ def test_items_draw_the_same_in_worker_processes(workers: int) -> None:
         )
 
 
-@pytest.mark.contract(25)
 def test_the_epoch_is_part_of_the_seed() -> None:
     one, two = (fetched(Augmented(random.random, {3}), 4, epoch=epoch) for epoch in (0, 1))
     assert one == expected(random.random, {3}, 0)
@@ -99,7 +98,6 @@ def test_the_epoch_is_part_of_the_seed() -> None:
     assert one[3] != two[3]
 
 
-@pytest.mark.contract(25)
 def test_only_the_micro_batch_of_the_first_draw_is_fetched_again() -> None:
     dataset = Augmented(random.random, {9, 13})
     fetched(dataset, 4)
@@ -107,7 +105,6 @@ def test_only_the_micro_batch_of_the_first_draw_is_fetched_again() -> None:
     assert dataset.fetched == {index: 3 if 8 <= index < 12 else 1 for index in range(24)}
 
 
-@pytest.mark.contract(25)
 def test_items_that_draw_nothing_are_never_seeded(monkeypatch: pytest.MonkeyPatch) -> None:
     seeded: list[int] = []
     monkeypatch.setattr(ItemSeeds, "seed", lambda _, epoch, index: seeded.append(index))
@@ -117,7 +114,6 @@ def test_items_that_draw_nothing_are_never_seeded(monkeypatch: pytest.MonkeyPatc
     assert seeded == []
 
 
-@pytest.mark.contract(25)
 def test_draws_by_other_code_are_not_attributed_to_an_item() -> None:
     seeds = ItemSeeds(3)
     for draw in DRAWS.values():
@@ -126,7 +122,6 @@ def test_draws_by_other_code_are_not_attributed_to_an_item() -> None:
     assert not seeds.draws
 
 
-@pytest.mark.contract(25)
 def test_draws_by_other_code_cost_one_fetch_in_total() -> None:
     seeds, fetches = ItemSeeds(3), []
     for _ in range(5):
@@ -137,7 +132,6 @@ def test_draws_by_other_code_cost_one_fetch_in_total() -> None:
     )  # The first draw comes after the first replan, so the second is tested.
 
 
-@pytest.mark.contract(25)
 def test_draws_in_the_collation_are_repeatable() -> None:
     def make(samples: list[float]) -> list[float]:
         return [sample + random.random() for sample in samples]
@@ -150,7 +144,6 @@ def test_draws_in_the_collation_are_repeatable() -> None:
     assert found[0] == found[1]
 
 
-@pytest.mark.contract(25)
 def test_an_item_that_fails_without_its_seed_is_fetched_with_it() -> None:
     def fragile(seeded: bool) -> float:
         drawn = random.random()
@@ -161,7 +154,6 @@ def test_an_item_that_fails_without_its_seed_is_fetched_with_it() -> None:
     assert 0 <= ItemSeeds(3).fetch(fragile) < 1
 
 
-@pytest.mark.contract(25)
 def test_an_error_of_an_item_is_raised() -> None:
     def failing(_: bool) -> Any:
         raise KeyError("no such file")
@@ -181,7 +173,6 @@ class Slow(Augmented):
         return index + first + self.draw()
 
 
-@pytest.mark.contract(25)
 def test_a_replan_waits_for_the_fetch_that_still_draws() -> None:
     plan, _ = planned(
         {"batch": {"size": 8, "micro_size": 4}, "optimizer": {"name": "sgd"}, "steps": 40}, 1
@@ -216,7 +207,6 @@ def test_a_replan_waits_for_the_fetch_that_still_draws() -> None:
     loader.close()
 
 
-@pytest.mark.contract(25)
 def test_a_generator_is_restored() -> None:
     before = randomness.host_state()
     with randomness.unchanged_generators(torch.device("cpu")):
@@ -226,7 +216,6 @@ def test_a_generator_is_restored() -> None:
     assert randomness.host_state() == before
 
 
-@pytest.mark.contract(25)
 @pytest.mark.parametrize(("name", "draw"), DRAWS.items(), ids=DRAWS.keys())
 def test_every_kind_of_draw_changes_the_generator_state(
     name: str, draw: Callable[[], float]

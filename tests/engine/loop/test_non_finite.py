@@ -16,6 +16,8 @@ from tests.engine.spool import events, records
 from tests.engine.toy import Toy
 from tests.harness.ranks import Pool
 
+pytestmark = pytest.mark.contract(17)
+
 STEPS, BATCH = 6, 12
 SGD = {"name": "sgd", "lr": 0.05, "momentum": 0.9, "weight_decay": 1e-3}
 UNWEIGHTED = [0] * BATCH
@@ -42,6 +44,12 @@ def batches(pool: Pool, tmp_path_factory: pytest.TempPathFactory) -> list[list[i
         cases.train, Toy(), spec(BATCH), tmp_path_factory.mktemp("plain"), world_size=1
     )
     return batches_of([seen.micro_batches], [BATCH] * STEPS, BATCH)
+
+
+@pytest.fixture(params=[None, numerics.as_on_a_device], ids=["host", "device"])
+def mutate(request: pytest.FixtureRequest) -> Any:
+    """Decide about a step on the host, or where its loss is."""
+    return request.param
 
 
 def once_in(batches: list[list[int]], step: int, start: int = 0) -> int:
@@ -74,8 +82,6 @@ def check_skipped(ends: list[End], expected: Expected, folder: Path, step: int) 
     assert f"step {step + 1} " in warning
 
 
-@pytest.mark.contract(17)
-@pytest.mark.parametrize("like", ["host", "device"])
 @pytest.mark.parametrize(("world_size", "micro", "start"), [(1, 4, 8), (2, 2, 0), (2, 2, 10)])
 def test_a_step_with_a_nan_counts_as_one_without_weight(
     pool: Pool,
@@ -84,10 +90,9 @@ def test_a_step_with_a_nan_counts_as_one_without_weight(
     world_size: int,
     micro: int,
     start: int,
-    like: str,
+    mutate: Any,
 ) -> None:
     odd = Odd(nan=(once_in(batches, 2, start),))
-    mutate = numerics.as_on_a_device if like == "device" else None
     ends = pool.run(
         numerics.train, Toy(), spec(micro), tmp_path, odd, mutate, world_size=world_size
     )
@@ -95,14 +100,11 @@ def test_a_step_with_a_nan_counts_as_one_without_weight(
     assert records(tmp_path)[3]["train/loss"] == "NaN"
 
 
-@pytest.mark.contract(17)
-@pytest.mark.parametrize("like", ["host", "device"])
 @pytest.mark.parametrize("name", ["manual", "zero1", "fsdp"])
 def test_no_strategy_moves_its_shards_by_a_nan(
-    pool: Pool, tmp_path: Path, batches: list[list[int]], name: str, like: str
+    pool: Pool, tmp_path: Path, batches: list[list[int]], name: str, mutate: Any
 ) -> None:
     odd = Odd(nan=(once_in(batches, 0),), steep=(once_in(batches, 2),))
-    mutate = numerics.as_on_a_device if like == "device" else None
     options = spec(3, strategy={"name": name})
     ends = pool.run(numerics.train, Toy(), options, tmp_path, odd, mutate, world_size=2)
     expected = without(batches, 0, 2)
@@ -111,19 +113,15 @@ def test_no_strategy_moves_its_shards_by_a_nan(
         assert distance(one.weights, expected.weights) <= 1e-12
 
 
-@pytest.mark.contract(17)
-@pytest.mark.parametrize("like", ["host", "device"])
 def test_a_skipped_step_restores_the_buffers_of_the_model(
-    pool: Pool, tmp_path: Path, batches: list[list[int]], like: str
+    pool: Pool, tmp_path: Path, batches: list[list[int]], mutate: Any
 ) -> None:
     odd = Odd(nan=(once_in(batches, 2),))
-    mutate = numerics.as_on_a_device if like == "device" else None
     ends = pool.run(numerics.train, Toy(buffer=True), spec(2), tmp_path, odd, mutate, world_size=2)
     for one in ends:
         assert float(one.weights["calls"]) == (STEPS - 1) * BATCH / 2 / 2
 
 
-@pytest.mark.contract(17)
 def test_an_update_in_spite_of_a_nan_fails_this_check(
     pool: Pool, tmp_path: Path, batches: list[list[int]]
 ) -> None:
@@ -135,26 +133,20 @@ def test_an_update_in_spite_of_a_nan_fails_this_check(
         check_skipped(ends, without(batches, 2), tmp_path, 2)
 
 
-@pytest.mark.contract(17)
-@pytest.mark.parametrize("like", ["host", "device"])
 def test_a_gradient_that_is_nan_is_skipped_though_its_loss_is_finite(
-    pool: Pool, tmp_path: Path, batches: list[list[int]], like: str
+    pool: Pool, tmp_path: Path, batches: list[list[int]], mutate: Any
 ) -> None:
     odd = Odd(steep=(once_in(batches, 3),))
-    mutate = numerics.as_on_a_device if like == "device" else None
     ends = pool.run(numerics.train, Toy(), spec(3), tmp_path, odd, mutate, world_size=2)
     check_skipped(ends, without(batches, 3), tmp_path, 3)
     assert math.isfinite(records(tmp_path)[4]["train/loss"])
 
 
-@pytest.mark.contract(17)
-@pytest.mark.parametrize("like", ["host", "device"])
 def test_a_step_that_is_neither_clipped_nor_logged_is_checked(
-    pool: Pool, tmp_path: Path, batches: list[list[int]], like: str
+    pool: Pool, tmp_path: Path, batches: list[list[int]], mutate: Any
 ) -> None:
     odd = Odd(steep=(once_in(batches, 2),))
     options = spec(3, "stop", clip_grad_norm=None, log_every_steps=STEPS)
-    mutate = numerics.as_on_a_device if like == "device" else None
     ends = pool.run(numerics.train, Toy(), options, tmp_path, odd, mutate, world_size=2)
     for one in ends:
         assert "the norm of the gradient of step 3 is nan, though its loss is " in one.error
@@ -162,7 +154,6 @@ def test_a_step_that_is_neither_clipped_nor_logged_is_checked(
     assert records(tmp_path)[3]["train/grad_norm"] == "NaN"
 
 
-@pytest.mark.contract(17)
 def test_stop_ends_all_ranks_before_the_update(
     pool: Pool, tmp_path: Path, batches: list[list[int]]
 ) -> None:
@@ -176,7 +167,6 @@ def test_stop_ends_all_ranks_before_the_update(
     assert records(tmp_path)[3]["train/loss"] == "NaN"
 
 
-@pytest.mark.contract(17)
 def test_on_a_device_stop_comes_one_step_late_without_an_update(
     pool: Pool, tmp_path: Path, batches: list[list[int]]
 ) -> None:
@@ -211,14 +201,11 @@ def test_on_a_device_stop_comes_one_step_late_without_an_update(
     assert records(tmp_path / "late")[3]["train/loss"] == "NaN"
 
 
-@pytest.mark.contract(17)
-@pytest.mark.parametrize("like", ["host", "device"])
 @pytest.mark.parametrize("optimizer", [cases.ADAMW, SGD], ids=["adamw", "sgd"])
 def test_a_skipped_first_step_changes_no_state(
-    pool: Pool, tmp_path: Path, batches: list[list[int]], optimizer: dict[str, Any], like: str
+    pool: Pool, tmp_path: Path, batches: list[list[int]], optimizer: dict[str, Any], mutate: Any
 ) -> None:
     odd = Odd(nan=(once_in(batches, 0),))
-    mutate = numerics.as_on_a_device if like == "device" else None
     options = spec(4, optimizer=optimizer, steps=1)
     (end,) = pool.run(numerics.train, Toy(), options, tmp_path, odd, mutate, world_size=1)
     assert distance(end.weights, numerics.initial_weights(Toy())) <= 0
@@ -226,7 +213,6 @@ def test_a_skipped_first_step_changes_no_state(
     assert all(not value.any() for state in end.state.values() for value in state.values())
 
 
-@pytest.mark.contract(17)
 @pytest.mark.parametrize("world_size", [1, 2])
 def test_a_nan_in_the_first_batch_names_the_step_on_all_ranks(
     pool: Pool, tmp_path: Path, batches: list[list[int]], world_size: int
@@ -241,7 +227,6 @@ def test_a_nan_in_the_first_batch_names_the_step_on_all_ranks(
     assert len(ends) == world_size
 
 
-@pytest.mark.contract(17)
 def test_skipped_steps_are_reported_ever_more_rarely_and_limited(
     pool: Pool, tmp_path: Path
 ) -> None:

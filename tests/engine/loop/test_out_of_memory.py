@@ -21,6 +21,8 @@ from tests.engine.spool import events, records
 from tests.engine.toy import Toy
 from tests.harness.ranks import Pool
 
+pytestmark = pytest.mark.contract(36)
+
 OPTIONS: dict[str, Any] = {
     "batch": {"size": 24, "micro_size": 6},
     "steps": 4,
@@ -38,7 +40,6 @@ def undisturbed(
     return pool.run(cases.train, toy, options, folder, world_size=world_size)
 
 
-@pytest.mark.contract(36)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize(
     ("world_size", "rank", "only_last", "after"),
@@ -76,7 +77,6 @@ def test_the_run_ends_as_if_nothing_had_happened(
     assert sorted(records(tmp_path / "short")) == [1, 2, 3, 4]
 
 
-@pytest.mark.contract(36)
 def test_the_run_equals_one_started_at_the_smaller_size(pool: Pool, tmp_path: Path) -> None:
     toy = Toy(items=60, width=200, double=False, noise=True, dropout=0.2, buffer=True)
     short = partial(shortage, "mid_backward", rank=1, samples=3)
@@ -90,7 +90,6 @@ def test_the_run_equals_one_started_at_the_smaller_size(pool: Pool, tmp_path: Pa
         assert records(tmp_path / "short")[step]["train/loss"] == values["train/loss"]
 
 
-@pytest.mark.contract(36)
 def test_the_batch_is_that_of_the_reference_for_any_size(pool: Pool, tmp_path: Path) -> None:
     short = partial(shortage, "backward", rank=0, samples=1, after=3)
     seen = pool.run(
@@ -111,7 +110,6 @@ def test_the_batch_is_that_of_the_reference_for_any_size(pool: Pool, tmp_path: P
     assert distance(seen[0].weights, expected.weights) <= 1e-12
 
 
-@pytest.mark.contract(36)
 def test_the_plan_is_announced_again_with_a_warning(pool: Pool, tmp_path: Path) -> None:
     pool.run(
         cases.train,
@@ -134,7 +132,6 @@ def test_the_plan_is_announced_again_with_a_warning(pool: Pool, tmp_path: Path) 
     )
 
 
-@pytest.mark.contract(36)
 @pytest.mark.parametrize("world_size", [1, 3])
 def test_one_sample_that_does_not_fit_ends_all_ranks_with_advice(
     pool: Pool, tmp_path: Path, world_size: int
@@ -147,7 +144,6 @@ def test_one_sample_that_does_not_fit_ends_all_ranks_with_advice(
     assert caught.value.reason == "out_of_memory"
 
 
-@pytest.mark.contract(36)
 def test_a_checkpoint_after_it_resumes_bitwise(pool: Pool, tmp_path: Path) -> None:
     options = OPTIONS | {"steps": 8, "checkpoint": {"every_steps": 4, "keep_last": 5}}
     short = partial(shortage, "mid_backward", rank=1, samples=3, after=4)
@@ -160,7 +156,6 @@ def test_a_checkpoint_after_it_resumes_bitwise(pool: Pool, tmp_path: Path) -> No
         assert torch.equal(value, again[0].weights[name]), name
 
 
-@pytest.mark.contract(36)
 @pytest.mark.parametrize("place", PLACES)
 def test_a_shortage_with_gradients_of_two_formats_is_reported(
     pool: Pool, tmp_path: Path, place: str
@@ -177,7 +172,6 @@ def test_a_shortage_with_gradients_of_two_formats_is_reported(
         assert distance(one.weights, other.weights) <= 1e-6
 
 
-@pytest.mark.contract(36)
 def test_memory_of_an_item_is_not_counted_as_a_micro_batch(pool: Pool, tmp_path: Path) -> None:
     options: dict[str, Any] = {
         "batch": {"size": 12, "micro_size": 2},

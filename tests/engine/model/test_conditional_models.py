@@ -55,6 +55,17 @@ def batches() -> list[list[int]]:
     return [indices[start : start + BATCH] for start in range(0, len(indices), BATCH)]
 
 
+def check_equal(
+    pool: Pool, folder: Path, kind: str, options: dict[str, Any], world_size: int, *more: Any
+) -> None:
+    """Train on these ranks, and compare the weights with those of a plain loop."""
+    expected = conditional_cases.reference(kind, options, batches())
+    for found in pool.run(
+        conditional_cases.train, kind, options, folder, *more, world_size=world_size
+    ):
+        assert distance(found, expected) <= 1e-12
+
+
 def test_the_data_has_batches_without_a_rare_key() -> None:
     held = [{conditional_cases.key(index) for index in batch} for batch in batches()]
     for key in (2, 3):
@@ -93,20 +104,14 @@ def test_momentum_and_clipping_leave_unused_parameters_alone_too(
     pool: Pool, tmp_path: Path, kind: str, strategy: str
 ) -> None:
     options = settings(strategy, "sgd", clip_grad_norm=0.5)
-    expected = conditional_cases.reference(kind, options, batches())
-    for found in pool.run(conditional_cases.train, kind, options, tmp_path, world_size=2):
-        assert distance(found, expected) <= 1e-12
+    check_equal(pool, tmp_path, kind, options, 2)
 
 
 @pytest.mark.parametrize("world_size", [1, 2])
 def test_weights_with_gaps_in_memory_are_updated_like_others(
     pool: Pool, tmp_path: Path, world_size: int
 ) -> None:
-    expected = conditional_cases.reference("Strided", settings("ddp"), batches())
-    for found in pool.run(
-        conditional_cases.train, "Strided", settings("ddp"), tmp_path, world_size=world_size
-    ):
-        assert distance(found, expected) <= 1e-12
+    check_equal(pool, tmp_path, "Strided", settings("ddp"), world_size)
 
 
 @pytest.mark.parametrize("world_size", [1, 2])
@@ -134,20 +139,12 @@ def test_a_parameter_that_no_sample_uses_is_refused_by_name(
 def test_a_task_that_declares_itself_conditional_trains(
     pool: Pool, tmp_path: Path, kind: str, strategy: str, world_size: int
 ) -> None:
-    expected = conditional_cases.reference(kind, settings(strategy), batches())
-    for found in pool.run(
-        conditional_cases.train, kind, settings(strategy), tmp_path, True, world_size=world_size
-    ):
-        assert distance(found, expected) <= 1e-12
+    check_equal(pool, tmp_path, kind, settings(strategy), world_size, True)
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "manual", "zero1"])
 def test_a_part_may_be_unused_late_in_the_run(pool: Pool, tmp_path: Path, strategy: str) -> None:
-    expected = conditional_cases.reference("Late", settings(strategy), batches())
-    for found in pool.run(
-        conditional_cases.train, "Late", settings(strategy), tmp_path, world_size=3
-    ):
-        assert distance(found, expected) <= 1e-12
+    check_equal(pool, tmp_path, "Late", settings(strategy), 3)
     log = (tmp_path / "spool" / "events.jsonl").read_text()
     assert "warning" not in log
 
@@ -158,9 +155,7 @@ def test_options_of_ddp_change_no_weight(
 ) -> None:
     options = settings("ddp")
     options["strategy"] |= option
-    expected = conditional_cases.reference("Late", options, batches())
-    for found in pool.run(conditional_cases.train, "Late", options, tmp_path, world_size=2):
-        assert distance(found, expected) <= 1e-12
+    check_equal(pool, tmp_path, "Late", options, 2)
 
 
 @pytest.mark.parametrize("name", ["bf16", "powersgd"])
@@ -169,9 +164,7 @@ def test_compression_is_disabled_for_a_conditional_model(
 ) -> None:
     options = settings("ddp")
     options["strategy"]["compression"] = name
-    expected = conditional_cases.reference("Experts", options, batches())
-    for found in pool.run(conditional_cases.train, "Experts", options, tmp_path, world_size=2):
-        assert distance(found, expected) <= 1e-12
+    check_equal(pool, tmp_path, "Experts", options, 2)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ from tests.engine.spool import records
 from tests.engine.toy import Toy, ToyTask
 from tests.harness.ranks import Pool
 
+pytestmark = pytest.mark.contract(24)
+
 TOY = Toy(items=33, batch_norm=True)
 OPTIONS: dict[str, Any] = {
     "batch": {"size": 14, "micro_size": 2},
@@ -31,7 +33,6 @@ OFTEN = OPTIONS | {"eval": {"every_steps": 2}, "checkpoint": {"every_steps": 3, 
 STATISTICS = ("norm.running_mean", "norm.running_var")
 
 
-@pytest.mark.contract(24)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 def test_statistics_become_the_mean_of_the_ranks(pool: Pool, dtype: torch.dtype) -> None:
     ranks = pool.run(normalization_cases.averaged, dtype, world_size=3)
@@ -53,7 +54,6 @@ def test_statistics_become_the_mean_of_the_ranks(pool: Pool, dtype: torch.dtype)
         )
 
 
-@pytest.mark.contract(24)
 def test_statistics_of_a_run_are_the_mean_over_its_ranks(pool: Pool, tmp_path: Path) -> None:
     found = [
         one.weights for one in pool.run(cases.train, TOY, OFTEN, tmp_path / "often", world_size=3)
@@ -82,7 +82,6 @@ def test_statistics_of_a_run_are_the_mean_over_its_ranks(pool: Pool, tmp_path: P
     assert all(torch.equal(saved[name], value) for name, value in found[0].items())
 
 
-@pytest.mark.contract(24)
 def test_an_evaluation_uses_the_mean(pool: Pool, tmp_path: Path) -> None:
     pool.run(cases.train, TOY, OFTEN, tmp_path / "often", world_size=3)
     pool.run(
@@ -93,7 +92,6 @@ def test_an_evaluation_uses_the_mean(pool: Pool, tmp_path: Path) -> None:
     assert found[2]["train/loss"] == own[2]["train/loss"]
 
 
-@pytest.mark.contract(24)
 def test_batch_norm_that_is_not_declared_is_refused(tmp_path: Path) -> None:
     plan, spec = cases.planned(OPTIONS, 1)
     with pytest.raises(
@@ -103,7 +101,6 @@ def test_batch_norm_that_is_not_declared_is_refused(tmp_path: Path) -> None:
         Trainer(spec, plan, ToyTask(TOY), Ranks(), tmp_path).run()
 
 
-@pytest.mark.contract(24)
 def test_the_built_in_tasks_have_no_batch_norm() -> None:
     for name, args in (("image_classification", {}), ("causal_lm", {"layers": 1})):
         assert not any(
@@ -123,7 +120,6 @@ class Recording(ToyTask):
         return super().evaluate(model, batch)
 
 
-@pytest.mark.contract(24)
 def test_an_evaluation_runs_the_model_without_its_wrapper(tmp_path: Path) -> None:
     task = Recording()
     plan, spec = cases.planned(OPTIONS | {"eval": {"every_steps": 2}}, 1)

@@ -37,6 +37,8 @@ from tests.engine.preflight.loss_tasks import (
     settings,
 )
 
+pytestmark = pytest.mark.contract(40)
+
 CLASSES = 3
 
 
@@ -54,7 +56,6 @@ def refusal(task: Task, **more: Any) -> str:
     return str(caught.value)
 
 
-@pytest.mark.contract(40)
 @pytest.mark.parametrize("task", CORRECT)
 def test_a_sum_passes_to_the_last_bits_of_float64(task: type[Task]) -> None:
     for seed in range(5):
@@ -64,7 +65,6 @@ def test_a_sum_passes_to_the_last_bits_of_float64(task: type[Task]) -> None:
         assert Distance(found.difference) <= 1e-12
 
 
-@pytest.mark.contract(40)
 @pytest.mark.parametrize(
     ("name", "args"),
     [
@@ -89,7 +89,6 @@ def test_the_built_in_tasks_pass(name: str, args: dict[str, Any]) -> None:
     assert Distance(found.difference) <= 1e-12
 
 
-@pytest.mark.contract(40)
 @pytest.mark.parametrize(("task", "message"), WRONG, ids=[task.__name__ for task, _ in WRONG])
 def test_a_loss_that_is_not_a_sum_is_refused_by_cause(task: type[Task], message: str) -> None:
     for seed in range(5):
@@ -98,13 +97,11 @@ def test_a_loss_that_is_not_a_sum_is_refused_by_cause(task: type[Task], message:
         assert text.startswith("train.py:Mine: ")
 
 
-@pytest.mark.contract(40)
 def test_the_error_names_the_line_in_the_users_file() -> None:
     line = Mean.loss.__code__.co_firstlineno
     assert f"loss() (loss_tasks.py, line {line}) is a mean" in refusal(Mean())
 
 
-@pytest.mark.contract(40)
 @pytest.mark.parametrize("wrong", [Mean, InBatchNegatives, BatchNormed, BatchNormOfVectors])
 def test_a_task_that_declares_its_dependence_is_not_checked(wrong: type[Task]) -> None:
     class Declared(wrong):  # type: ignore[misc, valid-type]
@@ -131,7 +128,6 @@ class Counting(Dropping):
         return super().loss(model, batch)
 
 
-@pytest.mark.contract(40)
 @pytest.mark.parametrize("free", [0.25, 0.0], ids=["on a copy", "in place"])
 def test_the_check_leaves_model_task_and_generators_unchanged(
     free: float, monkeypatch: pytest.MonkeyPatch
@@ -156,7 +152,6 @@ def test_the_check_leaves_model_task_and_generators_unchanged(
     assert all(module.training for module in model.modules())
 
 
-@pytest.mark.contract(40)
 def test_a_task_that_holds_its_model_is_checked_on_the_copy() -> None:
     class Holding(Classify):
         def model(self) -> nn.Module:
@@ -192,7 +187,6 @@ class NoneWithWeight(FewWithWeight):
     weighty = 0
 
 
-@pytest.mark.contract(40)
 def test_samples_without_weight_are_skipped() -> None:
     found = checked(FewWithWeight())
     assert found.difference is not None
@@ -200,7 +194,6 @@ def test_samples_without_weight_are_skipped() -> None:
     assert "is a mean over the micro-batch" in refusal(FewWithMean())
 
 
-@pytest.mark.contract(40)
 def test_a_batch_without_any_weight_gives_no_result() -> None:
     found = checked(NoneWithWeight())
     assert found.difference is None
@@ -229,7 +222,6 @@ class SinglePenalty(Single):
         return super().loss(model, batch) + 0.1 * sum(p.square().sum() for p in model.parameters())
 
 
-@pytest.mark.contract(40)
 def test_a_model_that_cannot_run_in_float64_is_checked_in_float32() -> None:
     found = checked(Single())
     assert found.note == "the loss was checked to the precision of float32"
@@ -249,7 +241,6 @@ class PartlySingleMean(PartlySingle):
         return super().loss(model, batch) / len(batch[0])
 
 
-@pytest.mark.contract(40)
 def test_rounding_inside_a_model_is_not_a_wrong_loss() -> None:
     notes = {checked(PartlySingle(), seed=seed).note for seed in range(8)}
     assert "the loss was checked to the precision of float32" in notes
@@ -278,7 +269,6 @@ class Failing(Classify):
         raise KeyError("label")
 
 
-@pytest.mark.contract(40)
 @pytest.mark.parametrize(
     ("task", "note"),
     [
@@ -292,7 +282,6 @@ def test_an_undecided_check_is_reported(task: type[Task], note: str) -> None:
     assert checked(task()) == Checked(note=f"the loss was not checked: {note}")
 
 
-@pytest.mark.contract(40)
 def test_the_first_line_of_a_long_exception_is_reported() -> None:
     class Wordy(Failing):
         def loss(self, model: nn.Module, batch: Any) -> Any:
@@ -301,7 +290,6 @@ def test_the_first_line_of_a_long_exception_is_reported() -> None:
     assert checked(Wordy()).note.endswith("it raised NotImplementedError: no such kernel")
 
 
-@pytest.mark.contract(40)
 def test_a_large_model_is_checked_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_size, "_FREE", 0.0)
     for task in CORRECT:
@@ -312,7 +300,6 @@ def test_a_large_model_is_checked_in_place(monkeypatch: pytest.MonkeyPatch) -> N
     assert "is a mean over the micro-batch" in refusal(Mean())
 
 
-@pytest.mark.contract(40)
 def test_a_slow_model_is_checked_with_fewer_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(device.TRAITS, "cpu", replace(device.TRAITS["cpu"], check_flops_max=1.0))
     found = checked(Classify())
@@ -320,7 +307,6 @@ def test_a_slow_model_is_checked_with_fewer_samples(monkeypatch: pytest.MonkeyPa
     assert found.note.endswith("checked with 4 samples: 16 would take too long")
 
 
-@pytest.mark.contract(40)
 def test_a_shortage_of_memory_makes_the_check_smaller() -> None:
     tried: list[CheckSize] = []
 
@@ -332,7 +318,6 @@ def test_a_shortage_of_memory_makes_the_check_smaller() -> None:
     assert tried == [CheckSize(16, copies=True), CheckSize(16, False), CheckSize(8, False)]
 
 
-@pytest.mark.contract(40)
 def test_a_slow_dataset_is_scanned_for_a_short_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chosen_samples, "SCAN_SECONDS_MAX", 0.0)
     assert checked(Classify()).samples == 4
@@ -352,7 +337,6 @@ class Popping(Classify):
         )
 
 
-@pytest.mark.contract(40)
 def test_a_collation_that_changes_its_samples_is_checked() -> None:
     class Fresh(Popping):
         def dataset(self, split: str) -> Any:
@@ -372,7 +356,6 @@ def test_a_collation_that_changes_its_samples_is_checked() -> None:
     assert Distance(found.difference) <= 1e-12
 
 
-@pytest.mark.contract(40)
 def test_copies_of_the_check_do_not_count_as_training_memory() -> None:
     cpu = torch.device("cpu")
     held = torch.ones(50_000_000)  # 200 MB, as the copy of a model may have.

@@ -15,6 +15,8 @@ from tests.engine.state import state_cases as cases
 from tests.engine.state.state_cases import Ended, ended
 from tests.harness.ranks import Pool
 
+pytestmark = pytest.mark.contract(45)
+
 
 def apart(whole: Ended, again: Ended) -> float:
     """Return the largest relative difference of the weights at the end."""
@@ -41,7 +43,6 @@ def resumed(
     return whole, run("again", world_size, {**options, **more})
 
 
-@pytest.mark.contract(45)
 @pytest.mark.parametrize("kind", cases.SAVED)
 def test_state_is_restored_bitwise_from_every_place(kind: Any, tmp_path: Path) -> None:
     whole, again = resumed(kind, tmp_path)
@@ -51,7 +52,6 @@ def test_state_is_restored_bitwise_from_every_place(kind: Any, tmp_path: Path) -
     assert not [each for each in again.warnings if "not exact" in each]
 
 
-@pytest.mark.contract(45)
 @pytest.mark.parametrize("kind", cases.SAVED)
 @pytest.mark.parametrize("change", ["micro", "ranks"])
 def test_state_in_another_layout_makes_no_silent_difference(
@@ -65,7 +65,6 @@ def test_state_in_another_layout_makes_no_silent_difference(
     assert apart(whole, again) <= 1e-12 or named
 
 
-@pytest.mark.contract(45)
 def test_an_iterator_is_named_before_the_first_step(tmp_path: Path) -> None:
     whole, again = resumed(cases.Iterating, tmp_path)
     assert any(
@@ -80,7 +79,6 @@ def test_an_iterator_is_named_before_the_first_step(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.contract(45)
 def test_an_object_that_replaces_another_is_named_at_the_next_checkpoint(
     tmp_path: Path,
 ) -> None:
@@ -90,7 +88,6 @@ def test_an_object_that_replaces_another_is_named_at_the_next_checkpoint(
     assert again.resumed[0]["exact"] is False
 
 
-@pytest.mark.contract(45)
 @pytest.mark.parametrize("strategy", ["ddp", "zero1", "fsdp"])
 def test_each_rank_gets_its_own_state_back(strategy: str, pool: Pool, tmp_path: Path) -> None:
     whole, again = resumed(
@@ -100,7 +97,6 @@ def test_each_rank_gets_its_own_state_back(strategy: str, pool: Pool, tmp_path: 
     assert again.resumed[0]["exact"] is True
 
 
-@pytest.mark.contract(45)
 def test_state_that_differs_by_rank_is_named_on_another_number_of_ranks(
     pool: Pool, tmp_path: Path
 ) -> None:
@@ -109,7 +105,6 @@ def test_state_that_differs_by_rank_is_named_on_another_number_of_ranks(
     assert named == {"count", "task.last"}
 
 
-@pytest.mark.contract(45)
 @pytest.mark.parametrize("strategy", ["zero1", "fsdp"])
 @pytest.mark.parametrize("kind", [cases.Counted, cases.Volatile, cases.DictOfTensors])
 def test_sharded_strategies_restore_state_too(
@@ -120,7 +115,6 @@ def test_sharded_strategies_restore_state_too(
     assert again.resumed[0]["exact"] is True
 
 
-@pytest.mark.contract(45)
 def test_a_number_that_the_user_changed_is_kept_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,7 +145,6 @@ class Misdeclared(cases.Counted):
     not_state = ("calls",)
 
 
-@pytest.mark.contract(45)
 def test_attributes_declared_as_no_state_are_left_out(tmp_path: Path) -> None:
     whole, again = resumed(Logged, tmp_path)
     assert again.resumed[0]["exact"] is True
@@ -160,7 +153,6 @@ def test_attributes_declared_as_no_state_are_left_out(tmp_path: Path) -> None:
     assert not [name for name in state["held"]["entries"] if "log" in name]
 
 
-@pytest.mark.contract(45)
 def test_declared_no_state_that_the_loss_reads_is_reported(
     tmp_path: Path,
 ) -> None:

@@ -18,6 +18,8 @@ from lockstep.engine.step.gradient_guard import GradientGuard
 from tests.engine.cases import planned
 from tests.engine.toy import Toy, ToyTask
 
+pytestmark = pytest.mark.contract(21)
+
 OPTIONS: dict[str, Any] = {
     "batch": {"size": 6, "micro_size": 2},
     "optimizer": {"name": "sgd", "lr": 0.1},
@@ -81,7 +83,6 @@ def step(task: Any, model: nn.Module, total: torch.Tensor) -> None:
 
 
 # The warm-up runs the loss twice, and a step has three micro-batches.
-@pytest.mark.contract(21)
 @pytest.mark.parametrize("first", [0, 3, 4], ids=["warm-up", "second micro-batch", "third"])
 @pytest.mark.parametrize("act", [backward, drop, zero, scale])
 def test_a_loss_that_changes_gradients_is_refused(tmp_path: Path, act: Act, first: int) -> None:
@@ -91,7 +92,6 @@ def test_a_loss_that_changes_gradients_is_refused(tmp_path: Path, act: Act, firs
     ) in message
 
 
-@pytest.mark.contract(21)
 def test_the_additivity_check_refuses_it_too(tmp_path: Path) -> None:
     class Checked(Meddling):
         batch_dependent = False
@@ -100,12 +100,10 @@ def test_the_additivity_check_refuses_it_too(tmp_path: Path) -> None:
         assert "the gradients changed while loss() ran" in run(Checked(act, 1), tmp_path)
 
 
-@pytest.mark.contract(21)
 def test_a_backward_in_the_first_micro_batch_of_a_step_is_refused(tmp_path: Path) -> None:
     assert "the gradients changed while loss() ran" in run(Meddling(backward, 2), tmp_path)
 
 
-@pytest.mark.contract(21)
 @pytest.mark.parametrize("first", [0, 2, 4])
 def test_a_loss_that_changes_parameters_is_refused(tmp_path: Path, first: int) -> None:
     assert "it changed parameters, which only the engine's optimizer may update" in run(
@@ -113,7 +111,6 @@ def test_a_loss_that_changes_parameters_is_refused(tmp_path: Path, first: int) -
     )
 
 
-@pytest.mark.contract(21)
 def test_an_optimizer_step_inside_a_batch_is_refused(tmp_path: Path) -> None:
     message = run(Meddling(step, 3), tmp_path)
     assert message.startswith(
@@ -121,7 +118,6 @@ def test_an_optimizer_step_inside_a_batch_is_refused(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.contract(21)
 def test_an_optimizer_step_in_a_hook_of_backward_is_refused(tmp_path: Path) -> None:
     class Fused(ToyTask):
         def model(self) -> nn.Module:
@@ -134,7 +130,6 @@ def test_an_optimizer_step_in_a_hook_of_backward_is_refused(tmp_path: Path) -> N
     assert "an optimizer (SGD) of the task" in run(Fused(Toy()), tmp_path)
 
 
-@pytest.mark.contract(21)
 def test_an_optimizer_of_another_model_may_step(tmp_path: Path) -> None:
     other = nn.Linear(1, 1)
     optimizer = torch.optim.SGD(other.parameters(), 0.1)
@@ -149,7 +144,6 @@ def test_an_optimizer_of_another_model_may_step(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.contract(21)
 def test_gradients_dropped_before_the_update_are_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,7 +159,6 @@ def test_gradients_dropped_before_the_update_are_detected(
     assert "removed or replaced between the last backward and the update" in run(task, tmp_path)
 
 
-@pytest.mark.contract(21)
 def test_a_batch_inside_of_a_batch_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,7 +177,6 @@ def test_a_batch_inside_of_a_batch_is_refused(
     assert "a batch was started inside another one" in run(Meddling(again, 2), tmp_path)
 
 
-@pytest.mark.contract(21)
 def test_a_gradient_that_is_not_accumulated_is_accepted(tmp_path: Path) -> None:
     class Smooth(ToyTask):
         """With a gradient penalty of each sample."""
@@ -199,7 +191,6 @@ def test_a_gradient_that_is_not_accumulated_is_accepted(tmp_path: Path) -> None:
     assert Trainer(spec, plan, Smooth(Toy()), Ranks(), tmp_path).run().steps_done == 3
 
 
-@pytest.mark.contract(21)
 def test_a_failed_run_removes_its_guard(tmp_path: Path) -> None:
     run(Meddling(step, 3), tmp_path)
     model = nn.Linear(2, 2)

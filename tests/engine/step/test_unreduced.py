@@ -19,6 +19,8 @@ from tests.engine.reference import distance
 from tests.engine.toy import Toy
 from tests.harness.ranks import Pool
 
+pytestmark = pytest.mark.contract(11)
+
 OPTIONS: dict[str, Any] = {
     "batch": {"size": 12, "micro_size": 2},
     "steps": 3,
@@ -29,7 +31,6 @@ OPTIONS: dict[str, Any] = {
 TOY = Toy(width=200)
 
 
-@pytest.mark.contract(11)
 @pytest.mark.parametrize("parameter", ["hidden.weight", "out.weight", "scale"])
 @pytest.mark.parametrize("rank", [0, 1, None])
 def test_a_parameter_without_gradient_in_the_last_micro_batch_is_reduced(
@@ -45,7 +46,6 @@ def test_a_parameter_without_gradient_in_the_last_micro_batch_is_reduced(
             assert distance(here, there) <= 1e-12
 
 
-@pytest.mark.contract(11)
 def test_a_parameter_without_gradient_in_an_earlier_micro_batch_is_accepted(
     pool: Pool, tmp_path: Path
 ) -> None:
@@ -55,7 +55,6 @@ def test_a_parameter_without_gradient_in_an_earlier_micro_batch_is_accepted(
         assert (seen[0].weights[name] == seen[1].weights[name]).all()
 
 
-@pytest.mark.contract(11)
 def test_without_the_check_the_ranks_diverge(pool: Pool, tmp_path: Path) -> None:
     # Another check finds it before the checkpoint: after the step.
     with pytest.raises(

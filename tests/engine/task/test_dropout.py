@@ -25,6 +25,8 @@ from tests.engine.spool import events
 from tests.engine.toy import Toy
 from tests.harness.ranks import Pool
 
+pytestmark = pytest.mark.contract(25)
+
 CPU = torch.device("cpu")
 TOY = Toy(items=33, own_dropout=0.1)
 OPTIONS: dict[str, Any] = {
@@ -46,7 +48,6 @@ def train(
     ].weights
 
 
-@pytest.mark.contract(25)
 @pytest.mark.parametrize("weigh", ["tokens", "terms"])
 def test_weights_are_the_same_in_every_layout(pool: Pool, tmp_path: Path, weigh: str) -> None:
     # A loss of two terms runs the model twice per micro-batch.
@@ -61,14 +62,12 @@ def test_weights_are_the_same_in_every_layout(pool: Pool, tmp_path: Path, weigh:
     )
 
 
-@pytest.mark.contract(25)
 def test_masks_by_micro_batch_fail_this_check(pool: Pool, tmp_path: Path) -> None:
     mutate = mutants.masks_by_micro_batch
     expected = train(pool, tmp_path / "whole", 1, 14, mutate=mutate)
     assert distance(train(pool, tmp_path / "split", 2, 2, mutate=mutate), expected) > 1e-4
 
 
-@pytest.mark.contract(25)
 @pytest.mark.parametrize(("world_size", "micro"), [(2, 2), (3, 4)])
 def test_a_resumed_run_drops_the_same(
     pool: Pool, tmp_path: Path, world_size: int, micro: int
@@ -79,7 +78,6 @@ def test_a_resumed_run_drops_the_same(
     assert distance(again, whole) <= (0.0 if (world_size, micro) == (2, 2) else 1e-12)
 
 
-@pytest.mark.contract(25)
 def test_a_step_that_is_repeated_in_smaller_micro_batches_drops_the_same(
     pool: Pool, tmp_path: Path
 ) -> None:
@@ -89,7 +87,6 @@ def test_a_step_that_is_repeated_in_smaller_micro_batches_drops_the_same(
     assert "ran out of memory" in events(tmp_path / "short", "warning")[0]["message"]
 
 
-@pytest.mark.contract(25)
 @pytest.mark.parametrize("strategy", ["manual", "zero1", "fsdp"])
 def test_every_strategy_drops_the_same(pool: Pool, tmp_path: Path, strategy: str) -> None:
     expected = train(pool, tmp_path / "whole", 1, 14)
@@ -98,7 +95,6 @@ def test_every_strategy_drops_the_same(pool: Pool, tmp_path: Path, strategy: str
     assert distance(found, expected) <= 1e-12
 
 
-@pytest.mark.contract(25)
 def test_a_model_with_the_dropout_of_the_engine_draws_nothing(pool: Pool, tmp_path: Path) -> None:
     train(pool, tmp_path / "own", 1, 4)
     train(pool, tmp_path / "torchs", 1, 4, Toy(items=33, dropout=0.1))
@@ -133,7 +129,6 @@ def dropped(
     return found
 
 
-@pytest.mark.contract(25)
 def test_a_mask_depends_on_the_position_instead_of_the_micro_batch() -> None:
     whole = dropped(16, 37, step=5)
     for first, samples in ((0, 1), (3, 5), (8, 8), (15, 1)):
@@ -142,7 +137,6 @@ def test_a_mask_depends_on_the_position_instead_of_the_micro_batch() -> None:
         )
 
 
-@pytest.mark.contract(25)
 @pytest.mark.parametrize("p", [0.001, 0.1, 0.5, 0.9])
 def test_activations_are_dropped_at_the_rate_and_the_rest_is_scaled(p: float) -> None:
     off = dropped(512, 1026, p=p).double()
@@ -167,7 +161,6 @@ def shifted() -> dict[str, tuple[Tensor, Tensor]]:
     return pairs
 
 
-@pytest.mark.contract(25)
 @pytest.mark.parametrize(("name", "pair"), shifted().items(), ids=shifted().keys())
 def test_masks_of_different_places_are_independent(name: str, pair: tuple[Tensor, Tensor]) -> None:
     one, other = (mask.double() - 0.25 for mask in pair)
@@ -175,7 +168,6 @@ def test_masks_of_different_places_are_independent(name: str, pair: tuple[Tensor
     assert abs(correlation) < 5 / one.numel() ** 0.5
 
 
-@pytest.mark.contract(25)
 def test_rates_over_positions_and_elements_vary_as_expected() -> None:
     # Too much, and some positions are dropped more often than others; too little, and masks are not
     # random.
@@ -185,7 +177,6 @@ def test_rates_over_positions_and_elements_vary_as_expected() -> None:
         assert abs(spread - 1) < 5 * (2 / len(rates)) ** 0.5
 
 
-@pytest.mark.contract(25)
 def test_no_two_activations_of_a_layer_share_a_word() -> None:
     # Gauss's reduction finds the shortest a, b with a * ROW + b * COLUMN = 0 mod 2**64.
     modulus = 1 << 64
@@ -201,7 +192,6 @@ def test_no_two_activations_of_a_layer_share_a_word() -> None:
     assert min(map(abs, one)) > 950_000_000
 
 
-@pytest.mark.contract(25)
 def test_a_layer_used_twice_drops_differently_and_each_use_is_repeatable() -> None:
     model = Dropout(0.5)
     masks = masks_of(model)
@@ -244,7 +234,6 @@ def gradient_of(model: nn.Module) -> Tensor:
     return next(parameter.grad for parameter in model.parameters() if parameter.grad is not None)
 
 
-@pytest.mark.contract(25)
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_a_layer_computed_again_in_backward_drops_the_same(reentrant: bool) -> None:
     plain = Recomputed(uses=1, recompute=False)
@@ -253,7 +242,6 @@ def test_a_layer_computed_again_in_backward_drops_the_same(reentrant: bool) -> N
     assert torch.equal(gradient_of(again), gradient_of(plain))
 
 
-@pytest.mark.contract(25)
 def test_a_layer_used_twice_and_computed_again_is_refused() -> None:
     with pytest.raises(
         EngineError, match="used 2 times in one micro-batch and recomputed in backward"
@@ -261,7 +249,6 @@ def test_a_layer_used_twice_and_computed_again_is_refused() -> None:
         gradient_of(Recomputed(uses=2, recompute=True))
 
 
-@pytest.mark.contract(25)
 def test_compiling_changes_no_mask_and_runs_once() -> None:
     eager = Recomputed(uses=2, recompute=False)
     compiled = copy.deepcopy(eager)
@@ -280,7 +267,6 @@ def test_compiling_changes_no_mask_and_runs_once() -> None:
     torch._dynamo.reset()
 
 
-@pytest.mark.contract(25)
 def test_the_number_format_of_autocast_is_kept() -> None:
     model = nn.Sequential(nn.Linear(4, 4), Dropout(0.5))
     masks_of(model).begin_micro_batch(0, 0, 2)
@@ -288,7 +274,6 @@ def test_the_number_format_of_autocast_is_kept() -> None:
         assert model(torch.ones(2, 4)).dtype == torch.bfloat16
 
 
-@pytest.mark.contract(25)
 @pytest.mark.parametrize("shape", [(9, 8, 4), (32, 4), (4, 8), ()])
 def test_activations_whose_first_dimension_is_not_the_batch_are_refused(
     shape: tuple[int, ...],
@@ -301,7 +286,6 @@ def test_activations_whose_first_dimension_is_not_the_batch_are_refused(
         model(torch.ones(shape))
 
 
-@pytest.mark.contract(25)
 def test_nothing_is_dropped_in_evaluation_or_at_rate_zero() -> None:
     x = torch.ones(8, 5)
     for model in (Dropout(0.5).eval(), Dropout(0.0)):
@@ -309,7 +293,6 @@ def test_nothing_is_dropped_in_evaluation_or_at_rate_zero() -> None:
         assert model(x) is x
 
 
-@pytest.mark.contract(25)
 def test_outside_of_a_micro_batch_it_equals_the_dropout_of_torch() -> None:
     model = Dropout(0.5)
     masks = masks_of(model)
@@ -323,14 +306,12 @@ def test_outside_of_a_micro_batch_it_equals_the_dropout_of_torch() -> None:
         assert torch.equal(one(torch.ones(3, 7)), expected)
 
 
-@pytest.mark.contract(25)
 @pytest.mark.parametrize("p", [-0.1, 1.0, 1.5, 0.999999])
 def test_an_impossible_rate_is_refused(p: float) -> None:
     with pytest.raises(ValueError, match="at least 0 and below 1"):
         Dropout(p)
 
 
-@pytest.mark.contract(25)
 def test_the_built_in_gpt_drops_by_sample() -> None:
     model = GPT(context=8, layers=2, heads=2, width=16, dropout=0.2)
     name_layers(model)

@@ -16,6 +16,8 @@ from tests.engine.launcher.faults.drills import Fault, all_gone, prepare, struck
 from tests.harness.processes import until
 from tests.harness.ranks import Attempt
 
+pytestmark = pytest.mark.contract(34)
+
 MISMATCH = (
     "RuntimeError: Detected mismatch between collectives on ranks. Rank 1 is running collective: "
     "CollectiveFingerPrint("
@@ -27,7 +29,6 @@ MISMATCH = (
 )
 
 
-@pytest.mark.contract(34)
 @pytest.mark.parametrize(
     ("kind", "one", "other"),
     [
@@ -53,7 +54,6 @@ def test_in_debug_mode_both_sides_of_a_disagreement_are_named(
     assert outcome.last_step == 2
 
 
-@pytest.mark.contract(34)
 def test_a_disagreement_is_reported_in_the_order_of_ranks() -> None:
     assert disagreement(MISMATCH) == (
         "the ranks disagree: rank 0 entered BARRIER as collective 203, "
@@ -61,7 +61,6 @@ def test_a_disagreement_is_reported_in_the_order_of_ranks() -> None:
     )
 
 
-@pytest.mark.contract(34)
 @pytest.mark.parametrize("text", [None, "", "RuntimeError: Rank 1 is running collective: lunch"])
 def test_other_errors_are_not_a_disagreement(text: str | None) -> None:
     assert disagreement(text) is None
