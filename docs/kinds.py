@@ -22,7 +22,7 @@ LIMITS: Final = {
     "A device vendor": (4, 4),
     "A failure reason": (2, 2),
     "A field of the job spec": (2, 4),
-    "An endpoint with a page": (13, 8),
+    "An endpoint with a page": (8, 8),
 }
 _NOT_PRODUCT: Final = re.compile(r"`(?:tests|docs|benchmarks|migrations)/|`pyproject\.toml`")
 

@@ -29,7 +29,6 @@ from lockstep.domain.views import (
     LogLine,
     LogPage,
     NodeView,
-    Page,
     PlanView,
     QueuePlace,
     SpecView,
@@ -123,46 +122,32 @@ _EVENT: Final = EventView(
 _LINE: Final = LogLine(
     line=0, attempt=1, time=_AT, rank=0, stream="stdout", text="step 1: loss 5.02"
 )
-_UPLOAD: Final = UploadView(sha256="0" * 64, bytes=48_213, files=12, created=True)
 
 ANSWERS: Final[Mapping[str, BaseModel]] = {
-    "submitJob": _JOB,
-    "planJob": PlanView(
-        plan=_PLAN,
-        sentence=_JOB.plan_sentence,
-        spec=_SPEC.model_dump(mode="json"),
-        placement=["gpu-a"],
-        queue=None,
-    ),
-    # Not parametrised: pydantic searches the source of a class that is created here and finds the
-    # middle of this table.
-    "listJobs": JobPage(items=[_JOB], next_cursor=_ID, total=1_250),
-    "listQueue": Page(items=[_JOB]),
-    "getJob": _JOB,
-    "cancelJob": _JOB.model_copy(
-        update={
-            "state": JobState.CANCELLED,
-            "reason": None,
-            "queue": None,
-            "finished_at": _AT + timedelta(seconds=9),
-        }
-    ),
-    "listJobAttempts": Page(items=[_ATTEMPT]),
-    "getJobSpec": SpecView(job_id=_ID, spec=_SPEC.model_dump(mode="json")),
-    "listJobEvents": Page(items=[_EVENT]),
-    "listJobCheckpoints": Page(items=[_CHECKPOINT]),
-    "getJobLogs": LogPage(lines=[_LINE], next_cursor="1.1", complete=False),
-    "putUpload": _UPLOAD,
-    "getUpload": _UPLOAD.model_copy(update={"created": False}),
-    "listNodes": Page(items=[_NODE]),
-    "drainNode": _NODE.model_copy(update={"state": "draining"}),
-    "resumeNode": _NODE,
-    "livez": Health(status="ok"),
-    "readyz": Health(
-        status="ok", checks={"database": "ok", "broker": "ok", "scheduler": "ok", "store": "ok"}
-    ),
+    type(answer).__name__: answer
+    for answer in (
+        _JOB,
+        _ATTEMPT,
+        _NODE,
+        _CHECKPOINT,
+        _EVENT,
+        PlanView(
+            plan=_PLAN,
+            sentence=_JOB.plan_sentence,
+            spec=_SPEC.model_dump(mode="json"),
+            placement=["gpu-a"],
+            queue=None,
+        ),
+        JobPage(items=[_JOB], next_cursor=_ID, total=1_250),
+        SpecView(job_id=_ID, spec=_SPEC.model_dump(mode="json")),
+        LogPage(lines=[_LINE], next_cursor="1.1", complete=False),
+        UploadView(sha256="0" * 64, bytes=48_213, files=12, created=True),
+        Health(
+            status="ok", checks={"database": "ok", "broker": "ok", "scheduler": "ok", "store": "ok"}
+        ),
+    )
 }
-"""Example of a successful response by operation id."""
+"""Example of each type of answer, by its name. A page of a type shows one item."""
 
 _REFUSALS: Final = (
     LockstepError(

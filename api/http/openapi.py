@@ -13,6 +13,7 @@ Not here: summaries and responses of the routes (``api.routes``), the examples
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -23,6 +24,8 @@ from lockstep.api.http.problems import MEDIA_TYPE
 from lockstep.domain.spec.job import JobSpec
 
 REF: Final = "#/components/schemas/{model}"
+_PAGE: Final = re.compile(r"Page_(\w+)_")
+"""FastAPI's name of the schema of ``Page[…]``."""
 SPEC_BODY: Final[dict[str, Any]] = {
     "requestBody": {
         "required": True,
@@ -117,12 +120,12 @@ def describe(app: FastAPI) -> dict[str, Any]:
                 if guarded:
                     operation["security"] = [{"HTTPBearer": []}]
                 for status, response in operation["responses"].items():
-                    _complete(response, status, operation["operationId"], guarded=guarded)
+                    _complete(response, status, guarded=guarded)
         app.openapi_schema = document
     return app.openapi_schema
 
 
-def _complete(response: dict[str, Any], status: str, operation_id: str, *, guarded: bool) -> None:
+def _complete(response: dict[str, Any], status: str, *, guarded: bool) -> None:
     names = ["X-Request-Id"]
     if guarded:
         names += ["RateLimit-Policy", "RateLimit"]
@@ -140,7 +143,17 @@ def _complete(response: dict[str, Any], status: str, operation_id: str, *, guard
         }:
             content[MEDIA_TYPE] = content.pop("application/json")
             content[MEDIA_TYPE]["example"] = examples.PROBLEMS[int(status)].model_dump(mode="json")
-    elif "application/json" in content and operation_id in examples.ANSWERS:
-        content["application/json"]["example"] = examples.ANSWERS[operation_id].model_dump(
-            mode="json"
-        )
+    elif "application/json" in content:
+        example = _example_of(content["application/json"].get("schema", {}).get("$ref", ""))
+        if example is not None:
+            content["application/json"]["example"] = example
+
+
+def _example_of(reference: str) -> Any:
+    """Return the example of an answer's schema, or None if its type has none."""
+    name = reference.rpartition("/")[2]
+    if page := _PAGE.fullmatch(name):
+        item = _example_of(page[1])
+        return None if item is None else {"items": [item]}
+    answer = examples.ANSWERS.get(name)
+    return None if answer is None else answer.model_dump(mode="json")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
 
 import pytest
 from jsonschema_rs import validator_for
@@ -11,6 +12,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from lockstep.api.http import examples
 from tests.api.conftest import Api
 
+_PAGE: Final = re.compile(r"Page_(\w+)_")
 OPERATIONS = {
     *("submitJob", "planJob", "listJobs", "listQueue", "getJob", "cancelJob", "cloneJob"),
     *(
@@ -103,7 +105,8 @@ def test_each_example_is_of_the_kind_it_stands_for(document: dict[str, Any]) -> 
             for content in answer.get("content", {}).values():
                 if "example" not in content:
                     continue
-                seen.add(name if status < "400" else int(status))
+                answered = content["schema"]["$ref"].rpartition("/")[2]
+                seen.add(_PAGE.sub(r"\1", answered) if status < "400" else int(status))
                 schema = {**content["schema"], "components": document["components"]}
                 errors = [
                     error.message for error in validator_for(schema).iter_errors(content["example"])

@@ -80,12 +80,11 @@ KINDS: dict[str, Kind] = {
         beside={"domain/spec/feature_gate.py", f"{FORM}/TrainFields.tsx"},
     ),
     "An endpoint with a page": Kind(
-        r"""drainNode|DrainNode|set_draining|/drain"|client\.drain\b|DrainDialog|NodesPage|["']/nodes["']"""
-        r"|useNodes\b",
+        r"""drainNode|DrainNode|set_draining|/drain"|client\.drain\b|DrainDialog|NodesPage|["']/nodes["']""",
         elsewhere={"dashboard/src/features/queue/QueuePage.tsx": "links to the page"},
         beside={
-            *("api/app.py", "api/http/tags.py", "domain/views.py", "lockstep/cli/app.py"),
-            "docs/cli.md",
+            *("api/app.py", "api/http/examples.py", "api/http/tags.py", "domain/views.py"),
+            *("lockstep/cli/app.py", "docs/cli.md"),
         },
     ),
     "A database column": Kind(

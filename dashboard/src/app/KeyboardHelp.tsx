@@ -1,11 +1,13 @@
 import { Kbd, Modal } from "@mantine/core";
 import classes from "./KeyboardHelp.module.css";
 import { SHORTCUTS } from "./keys";
+import { usePages } from "./pages";
 
 export function KeyboardHelp({ opened, onClose }: { opened: boolean; onClose: () => void }) {
+  const pages = usePages().map(({ key, name }) => ({ keys: `g ${key}`, does: `go to ${name}` }));
   return (
     <Modal opened={opened} onClose={onClose} title="Keyboard shortcuts" closeButtonProps={{ "aria-label": "Close" }}>
-      {SHORTCUTS.map(({ where, shortcuts }) => (
+      {[{ where: "Pages", shortcuts: pages }, ...SHORTCUTS].map(({ where, shortcuts }) => (
         <section key={where}>
           <h3 className={classes.where}>{where}</h3>
           <dl className={classes.keys}>

@@ -8,19 +8,14 @@ import { ConnectionBanner } from "./ConnectionBanner";
 import { Freshness } from "./Freshness";
 import { KeyboardHelp } from "./KeyboardHelp";
 import { useGlobalKeys } from "./keys";
+import { usePages } from "./pages";
 import classes from "./Shell.module.css";
-
-const PLACES = [
-  { to: "/jobs", name: "Jobs" },
-  { to: "/queue", name: "Queue" },
-  { to: "/nodes", name: "Nodes" },
-  { to: "/compare", name: "Compare" },
-] as const;
 
 export function Shell() {
   const [helpIsOpen, setHelpIsOpen] = useState(false);
   useGlobalKeys({ help: () => setHelpIsOpen((open) => !open) });
   const signedIn = useSignedIn();
+  const listed = usePages().filter(({ isListed }) => isListed);
   return (
     <div className={classes.shell}>
       <a href="#content" className={classes.skip}>
@@ -34,14 +29,14 @@ export function Shell() {
         {signedIn === "no" ? null : (
           <>
             <nav aria-label="Pages" className={classes.nav}>
-              {PLACES.map((place) => (
+              {listed.map((page) => (
                 <Link
-                  key={place.to}
-                  to={place.to}
+                  key={page.to}
+                  to={page.to}
                   activeProps={{ "aria-current": "page" }}
                   activeOptions={{ includeSearch: false }}
                 >
-                  {place.name}
+                  {page.name}
                 </Link>
               ))}
             </nav>

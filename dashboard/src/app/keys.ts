@@ -1,23 +1,19 @@
 /** Keys. A page declares its own with `useKeys`; those of the shell work everywhere. None fires while one types. */
 import { useNavigate } from "@tanstack/react-router";
 import { useEffect, useRef } from "react";
+import { usePages } from "./pages";
 
 export interface Shortcut {
   keys: string;
   does: string;
 }
 
-/** Shortcuts that `?` lists. Pages list their own keys here, which keeps the help complete. */
+/** Shortcuts that `?` lists beside those that open a page. Pages list their own keys here, which keeps the help complete. */
 export const SHORTCUTS: { where: string; shortcuts: Shortcut[] }[] = [
   {
     where: "Everywhere",
     shortcuts: [
       { keys: "?", does: "show these keys" },
-      { keys: "g j", does: "go to Jobs" },
-      { keys: "g q", does: "go to Queue" },
-      { keys: "g n", does: "go to Nodes" },
-      { keys: "g c", does: "go to Compare" },
-      { keys: "g s", does: "go to New job" },
       { keys: "/", does: "search on this page" },
       { keys: "Esc", does: "close, or leave a field" },
     ],
@@ -44,7 +40,6 @@ export const SHORTCUTS: { where: string; shortcuts: Shortcut[] }[] = [
   { where: "New job", shortcuts: [{ keys: "Ctrl Enter", does: "submit" }] },
 ];
 
-const PLACES: Record<string, string> = { j: "/jobs", q: "/queue", n: "/nodes", c: "/compare", s: "/submit" };
 const SECOND_KEY_MS = 1_000;
 
 /** Call `handlers[key]` for keys that are pressed outside of fields, without modifiers. */
@@ -63,13 +58,14 @@ export function useKeys(handlers: Record<string, (event: KeyboardEvent) => void>
 
 export function useGlobalKeys({ help }: { help: () => void }): void {
   const navigate = useNavigate();
+  const pages = usePages();
   const armed = useRef(0);
   const go = (event: KeyboardEvent) => {
-    const place = PLACES[event.key];
-    if (place === undefined || Date.now() - armed.current > SECOND_KEY_MS) return;
+    const page = pages.find(({ key }) => key === event.key);
+    if (page === undefined || Date.now() - armed.current > SECOND_KEY_MS) return;
     armed.current = 0;
     event.stopImmediatePropagation();
-    void navigate({ to: place });
+    void navigate({ to: page.to });
   };
   useKeys({
     "?": help,
@@ -82,7 +78,7 @@ export function useGlobalKeys({ help }: { help: () => void }): void {
       event.preventDefault();
       field.focus();
     },
-    ...Object.fromEntries(Object.keys(PLACES).map((key) => [key, go])),
+    ...Object.fromEntries(pages.map(({ key }) => [key, go])),
   });
 }
 

@@ -33,6 +33,7 @@ const home = createRoute({
 const jobs = createRoute({
   getParentRoute: () => root,
   path: "/jobs",
+  staticData: { page: { name: "Jobs", key: "j", isListed: true } },
   validateSearch: only(readJobsView),
   component: lazyRouteComponent(() => import("@/features/jobs/JobsPage"), "JobsPage"),
 });
@@ -45,23 +46,27 @@ const job = createRoute({
 const compare = createRoute({
   getParentRoute: () => root,
   path: "/compare",
+  staticData: { page: { name: "Compare", key: "c", isListed: true } },
   validateSearch: only(readComparison),
   component: lazyRouteComponent(() => import("@/features/compare/ComparePage"), "ComparePage"),
 });
 const submit = createRoute({
   getParentRoute: () => root,
   path: "/submit",
+  staticData: { page: { name: "New job", key: "s", isListed: false } },
   validateSearch: only(readSubmitStart),
   component: lazyRouteComponent(() => import("@/features/submit/SubmitPage"), "SubmitPage"),
 });
 const nodes = createRoute({
   getParentRoute: () => root,
   path: "/nodes",
+  staticData: { page: { name: "Nodes", key: "n", isListed: true } },
   component: lazyRouteComponent(() => import("@/features/nodes/NodesPage"), "NodesPage"),
 });
 const queue = createRoute({
   getParentRoute: () => root,
   path: "/queue",
+  staticData: { page: { name: "Queue", key: "q", isListed: true } },
   component: lazyRouteComponent(() => import("@/features/queue/QueuePage"), "QueuePage"),
 });
 const settings = createRoute({
@@ -70,7 +75,7 @@ const settings = createRoute({
   component: lazyRouteComponent(() => import("@/features/session/SettingsPage"), "SettingsPage"),
 });
 
-const routeTree = root.addChildren([home, jobs, job, compare, submit, nodes, queue, settings]);
+const routeTree = root.addChildren([home, jobs, job, queue, nodes, compare, submit, settings]);
 
 export const router = makeRouter();
 

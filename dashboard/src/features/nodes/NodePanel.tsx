@@ -2,12 +2,13 @@
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
-import { type JobView, type NodeView, resumeNode, type SeriesView } from "@/api/generated";
+import { drainNode, type JobView, type NodeView, resumeNode, type SeriesView } from "@/api/generated";
 import { useClock } from "@/components/Clock";
+import { Dialog, DialogAnswer, DialogFoot } from "@/components/Dialog";
 import { Failed } from "@/components/Failed";
 import { ago, bytes, moment } from "@/lib/format";
+import { counted } from "@/lib/resources";
 import { DeviceCell } from "./DeviceCell";
-import { DrainDialog } from "./DrainDialog";
 import { machineOf, rankOn, STALE_SECONDS, takenBy } from "./measured";
 import classes from "./NodePanel.module.css";
 import { devicesInWords, meaning } from "./words";
@@ -112,5 +113,45 @@ export function NodePanel({ node, holders, measured, lit, light }: Props) {
       </ul>
       {isDraining ? <DrainDialog node={node} holders={holders} close={() => setIsDraining(false)} /> : null}
     </section>
+  );
+}
+
+interface DrainProps {
+  node: NodeView;
+  holders: ReadonlyMap<string, JobView>;
+  close: () => void;
+}
+
+/** Asks before a node is given no more work. The service keeps no reason for it, so none is asked. */
+function DrainDialog({ node, holders, close }: DrainProps) {
+  const queries = useQueryClient();
+  const drain = useMutation({
+    mutationFn: () => drainNode({ path: { name: node.name }, throwOnError: true }),
+    onSuccess: () => {
+      void queries.invalidateQueries({ queryKey: ["nodes"] });
+      void queries.invalidateQueries({ queryKey: ["queue"] });
+      close();
+    },
+  });
+  const running = [...new Set(node.devices.flatMap((device) => device.job_id ?? []))];
+  return (
+    <Dialog title={`Drain ${node.name}`} close={close}>
+      <p className={classes.note}>
+        It is given no more work until somebody resumes it.{" "}
+        {running.length === 0
+          ? "Nothing runs there now."
+          : `What runs there runs on: ${running.map((id) => holders.get(id)?.name ?? `job …${id.slice(-6)}`).join(", ")}.`}
+      </p>
+      {node.devices_free === 0 ? null : (
+        <p className={classes.note}>Meanwhile no job gets its {counted(node.devices_free, "free device")}.</p>
+      )}
+      {drain.error === null ? null : <Failed error={drain.error} />}
+      <DialogFoot>
+        <DialogAnswer onClick={close}>Keep</DialogAnswer>
+        <DialogAnswer kind="main" hasFocus isBusy={drain.isPending} onClick={() => drain.mutate()}>
+          Drain {node.name}
+        </DialogAnswer>
+      </DialogFoot>
+    </Dialog>
   );
 }
