@@ -35,13 +35,7 @@ def main(arguments: Sequence[str]) -> int:
         logs.configure(settings.log_format, "stderr", libraries=logging.WARNING)
         return _migrate(settings) if arguments else _serve(settings)
     except ValidationError as error:
-        for line in error.errors():
-            name = (
-                "_".join(["LOCKSTEP", *(str(part).upper() for part in line["loc"])])
-                if line["loc"]
-                else "settings"
-            )
-            print(f"api: {name}: {line['msg'].removeprefix('Value error, ')}", file=sys.stderr)  # noqa: T201 -- no log yet
+        print("api: " + "; ".join(settings_list.refusals(error)), file=sys.stderr)  # noqa: T201 -- no log yet
         return 2
     except LockstepError as error:
         print(f"api: {error.message}; {error.next_step}", file=sys.stderr)  # noqa: T201 -- no log yet

@@ -24,16 +24,7 @@ def main() -> None:
     try:
         settings = SchedulerSettings()
     except ValidationError as error:
-        lines = (
-            ": ".join(
-                [
-                    *(f"LOCKSTEP_{str(name).upper()}" for name in line["loc"][:1]),
-                    line["msg"].removeprefix("Value error, "),
-                ]
-            )
-            for line in error.errors()
-        )
-        sys.exit("scheduler: " + "; ".join(lines))
+        sys.exit("scheduler: " + "; ".join(settings_list.refusals(error)))
     logs.configure(
         settings.log_format, "stdout", quiet=("celery.worker.strategy", "celery.app.trace")
     )

@@ -24,11 +24,7 @@ def main() -> None:
     try:
         settings = AgentSettings()
     except ValidationError as error:
-        lines = [
-            f"LOCKSTEP_{'.'.join(map(str, line['loc'])).upper()}: {line['msg']}"
-            for line in error.errors()
-        ]
-        sys.exit("\n".join(["the node agent cannot start:", *lines]))
+        sys.exit("agent: " + "; ".join(settings_list.refusals(error)))
     logs.configure(settings.log_format, "stderr")
     try:
         service.run(settings)

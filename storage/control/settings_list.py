@@ -1,7 +1,7 @@
 """Settings of one program as a list: value, source and meaning of each.
 
-A program writes the list instead of starting (``python -m lockstep.api settings``). A value that is
-refused at the start is listed, too.
+A program writes the list instead of starting (``python -m lockstep.api settings``), with the values
+that it would refuse at its start.
 
 Not here: the list of all programs (``lockstep settings``).
 """
@@ -44,8 +44,27 @@ class ListedSetting:
 
 
 def document(model: type[StorageSettings]) -> str:
-    """Return the settings of a program as a JSON document."""
-    return json.dumps([asdict(row) for row in listed(model)], ensure_ascii=False)
+    """Return the settings of a program, and the refusals of its start, as a JSON document."""
+    refused: list[str] = []
+    try:
+        model()
+    except ValidationError as error:
+        refused = refusals(error)
+    rows = [asdict(row) for row in listed(model)]
+    return json.dumps({"settings": rows, "refused": refused}, ensure_ascii=False)
+
+
+def refusals(error: ValidationError) -> list[str]:
+    """Return a line for each setting that a program refuses. It names the variable."""
+    return [
+        ": ".join(
+            [
+                *("_".join([PREFIX[:-1], *map(str, line["loc"])]).upper() for _ in line["loc"][:1]),
+                line["msg"].removeprefix("Value error, "),
+            ]
+        )
+        for line in error.errors()
+    ]
 
 
 def listed(model: type[StorageSettings]) -> list[ListedSetting]:

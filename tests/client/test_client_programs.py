@@ -17,7 +17,7 @@ from lockstep.client.errors import UsageError
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("api", "api: LOCKSTEP_PORT: "),
+        ("api", "; LOCKSTEP_PORT: "),
         ("scheduler", "; LOCKSTEP_TIMINGS_SCALE: "),
         ("agent", "LOCKSTEP_CPU_SLOTS: "),
     ],
@@ -74,10 +74,13 @@ def test_the_settings_of_a_local_service_have_their_sources(tmp_path: Path) -> N
     store = found["LOCKSTEP_STORE", "api", "scheduler", "agent"]
     assert (store["value"], store["source"]) == (f"{tmp_path}/home/store", "lockstep up")
     assert found["LOCKSTEP_STOP_JOBS_ON_EXIT", "agent"]["value"] == "on"
-    lease = found["LOCKSTEP_LEASE_SECONDS", "scheduler"]
+    lease = found["LOCKSTEP_LEASE_SECONDS", "api", "scheduler", "agent"]
     assert (lease["value"], lease["source"]) == ("65", "environment")
     assert not (tmp_path / "home").exists()
-    alone = run("--program", "api").stdout.splitlines()
+    done = run("--program", "api")
+    assert done.returncode == 2
+    assert "error: the api does not start: LOCKSTEP_DATABASE_URL: Field required" in done.stderr
+    alone = done.stdout.splitlines()
     assert [line.split()[:2] for line in alone if "DATABASE_URL" in line] == [
         ["LOCKSTEP_DATABASE_URL", "-"]
     ]

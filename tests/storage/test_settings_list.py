@@ -63,4 +63,14 @@ def test_only_the_scheduler_has_timings_of_its_own(
         agreed_timings.store(session, Timings(lease_seconds=65.0))
     assert of(listed(ApiSettings), "LEASE_SECONDS") == ("65", "database")
     assert of(listed(SchedulerSettings), "LEASE_SECONDS") == ("66", "environment")
-    assert json.loads(document(SchedulerSettings))[0]["name"].startswith("LOCKSTEP_")
+    assert json.loads(document(SchedulerSettings))["refused"] == []
+
+
+def test_values_that_the_start_would_refuse_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKSTEP_STORE", "/store")
+    monkeypatch.setenv("LOCKSTEP_LEASE_SECONDS", "20")
+    [order] = json.loads(document(SchedulerSettings))["refused"]
+    assert order.startswith("fence_seconds must be less than lease_seconds, got 50 and 20")
+    monkeypatch.setenv("LOCKSTEP_LEASE_SECONDS", "long")
+    [number] = json.loads(document(SchedulerSettings))["refused"]
+    assert number.startswith("LOCKSTEP_LEASE_SECONDS: Input should be a valid number")

@@ -19,6 +19,7 @@ from lockstep.cli.common import Output
 from lockstep.client.errors import ClientError, ExitCode
 
 MODULES: Final = {"api": "api", "scheduler": "scheduler", "agent": "worker"}
+Row = dict[str, Any]
 READ_SECONDS_MAX: Final = 60.0
 """Limit for one program, which may wait for its database."""
 
@@ -32,7 +33,8 @@ def settings(
     """List the settings of the service: value, source and meaning. Passwords are masked.
 
     The source is the environment, `lockstep up`, the default, or the database: the scheduler stores
-    the timings for all other programs.
+    the timings for all other programs. Values that a program would refuse at its start are named
+    after the list, with exit code 2.
 
     Parameters
     ----------
@@ -47,7 +49,7 @@ def settings(
 
     server = () if program == "agent" else installed.SERVER
     installed.require((*server, *(installed.NODE if program in {"up", "agent"} else ())))
-    rows = _of_up(home) if program == "up" else _of(program, os.environ)
+    rows, refused = _of_up(home) if program == "up" else _of(program, os.environ)
     found = _merged(rows)
     form = (output or Output()).format
     if form == "json":
@@ -69,16 +71,19 @@ def settings(
                 for row in found
             ],
         )
-    return ExitCode.OK
+    for line in dict.fromkeys(refused):
+        print(f"error: {line}", file=sys.stderr)
+    return ExitCode.USAGE if refused else ExitCode.OK
 
 
-def _of_up(home: Path | None) -> list[dict[str, Any]]:
+def _of_up(home: Path | None) -> tuple[list[Row], list[str]]:
     from lockstep.client.local.home import Home
     from lockstep.client.local.settings import Options, service
 
     folder = Home.of(os.environ, home)
     planned = service(folder, Options(), os.environ)
-    rows: list[dict[str, Any]] = [
+    refused: list[str] = []
+    rows: list[Row] = [
         {
             "name": "LOCKSTEP_HOME",
             "value": str(folder.folder),
@@ -89,15 +94,17 @@ def _of_up(home: Path | None) -> list[dict[str, Any]]:
     ]
     own = {each.name: each.environment for each in planned.programs}
     for program, module in MODULES.items():
-        for row in _of(program, {**planned.environment, **own[module]}):
+        listed, also = _of(program, {**planned.environment, **own[module]})
+        refused += also
+        for row in listed:
             if row["source"] == "environment" and row["name"] not in os.environ:
                 row["source"] = "lockstep up"
             rows.append(row)
-    return rows
+    return rows, refused
 
 
-def _of(program: str, environment: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the list that a program writes."""
+def _of(program: str, environment: Mapping[str, str]) -> tuple[list[Row], list[str]]:
+    """Return the list that a program writes, and its refusals."""
     # -P: a folder named lockstep in the working folder must not be imported.
     command = [sys.executable, "-P", "-m", f"lockstep.{MODULES[program]}", "settings"]
     try:
@@ -114,14 +121,24 @@ def _of(program: str, environment: Mapping[str, str]) -> list[dict[str, Any]]:
             f"the settings of the {program} cannot be listed: {error}",
             next_step=f"run: {' '.join(command)}",
         ) from error
-    return [{**row, "program": program} for row in json.loads(done.stdout)]
+    found = json.loads(done.stdout)
+    refused = [f"the {program} does not start: {line}" for line in found["refused"]]
+    return [{**row, "program": program} for row in found["settings"]], refused
 
 
-def _merged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return each setting once, with the programs for which value and source are the same."""
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+def _merged(rows: list[Row]) -> list[Row]:
+    """Return each value of a setting once, with its programs.
+
+    Timings of the api and of agents are those that the scheduler stores. They are listed apart only
+    where the stored value is another one.
+    """
+    found: dict[tuple[str, str | None], Row] = {}
+    last = {row["name"]: row for row in rows if row["program"] == "scheduler"}
     for row in rows:
-        program = row.pop("program")
-        key = row["name"], row["value"], row["source"]
-        found.setdefault(key, {**row, "programs": []})["programs"].append(program)
-    return list(found.values())
+        own = last.get(row["name"], row)
+        shown = own if row["value"] in (None, own["value"]) else row
+        key = row["name"], shown["value"]
+        found.setdefault(key, {**shown, "programs": []})["programs"].append(row["program"])
+    return [
+        {key: value for key, value in row.items() if key != "program"} for row in found.values()
+    ]
