@@ -52,6 +52,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BaseModel, Field, ModelWrapValidatorHandler, model_validator
 
 from lockstep.domain.kinds.devices import DeviceName
+from lockstep.domain.life.grace import StopReason
 from lockstep.domain.life.outcomes import Outcome
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.stored import read_tolerantly
@@ -166,7 +167,7 @@ class StopFile(_Order):
     saved.
     """
 
-    reason: Literal["cancelled", "timed_out", "shutdown", "preempted"]
+    reason: StopReason
     grace_seconds: float
 
 

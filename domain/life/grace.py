@@ -14,11 +14,13 @@ Not here: the request itself (``domain.life.attempt.StopFile``), and the other w
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from pydantic import BaseModel, Field
 
+from lockstep.domain.life.lifecycle import Intent
 from lockstep.domain.life.timings import Timings
 
 GRACE_SECONDS_MAX: Final = 300.0
@@ -31,8 +33,14 @@ _SAVES: Final = 3
 _BYTES_PER_SECOND: Final = 100e6
 """Rate of a slow disk or a network file system, for the forecast before the first save."""
 
-Cause = Literal["cancelled", "timed_out", "shutdown", "preempted", "now"]
+StopReason = Literal["cancelled", "timed_out", "shutdown", "preempted"]
+Cause = StopReason | Literal["now"]
 """Cause of a stop. ``now`` is a request to kill without a checkpoint."""
+REASON_OF: Final[Mapping[Intent, StopReason]] = {
+    Intent.CANCEL: "cancelled",
+    Intent.TIMEOUT: "timed_out",
+    Intent.SHUTDOWN: "shutdown",
+}
 
 
 class SaveTime(BaseModel, frozen=True):

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import bindparam, func, select, update
+from sqlalchemy import ColumnElement, bindparam, func, select, update
 from sqlalchemy.orm import Session
 
 from lockstep.domain.life import gang
@@ -65,6 +65,15 @@ _LOCKED: Final = (
     .with_for_update(key_share=True)
     .execution_options(populate_existing=True)
 )
+
+
+def held_under(assignment_id: str, token: str) -> tuple[ColumnElement[bool], ...]:
+    """Conditions on an assignment's row: it has not ended, and its token is this one."""
+    return (
+        AssignmentRow.id == assignment_id,
+        AssignmentRow.token == token,
+        AssignmentRow.state.in_(LIVE),
+    )
 
 
 def lock_live(session: Session, job_id: str) -> AttemptRow | None:
@@ -150,10 +159,7 @@ def lose(
     if attempt is None:
         return False
     fenced = update(AssignmentRow).where(
-        AssignmentRow.id == assignment_id,
-        AssignmentRow.token == token,
-        AssignmentRow.state.in_(LIVE),
-        AssignmentRow.lease_expires_at < db_now(),
+        *held_under(assignment_id, token), AssignmentRow.lease_expires_at < db_now()
     )
     # An unclaimed one can never be claimed now, so nothing of it can run. It is only marked as
     # ended here and freed with

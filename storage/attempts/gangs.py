@@ -22,7 +22,13 @@ from lockstep.domain.life.gang import is_cause, is_consequence
 from lockstep.domain.life.lifecycle import AssignmentState, AttemptState
 from lockstep.domain.life.outcomes import Outcome
 from lockstep.domain.life.timings import Timings
-from lockstep.storage.attempts.endings import LIVE, end_attempt, end_others, lock_attempt
+from lockstep.storage.attempts.endings import (
+    LIVE,
+    end_attempt,
+    end_others,
+    held_under,
+    lock_attempt,
+)
 from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.dialects import changed
 from lockstep.storage.db.tables import AssignmentRow, AttemptRow
@@ -41,11 +47,7 @@ def report(session: Session, assignment_id: str, token: str, outcome: Outcome) -
         False, and nothing written, when the token is not valid any more.
     """
     attempt = lock_attempt(session, assignment_id)
-    fenced = update(AssignmentRow).where(
-        AssignmentRow.id == assignment_id,
-        AssignmentRow.token == token,
-        AssignmentRow.state.in_(LIVE),
-    )
+    fenced = update(AssignmentRow).where(*held_under(assignment_id, token))
     if (
         attempt is None
         or changed(session, fenced.values(outcome=outcome.model_dump(mode="json"))) == 0

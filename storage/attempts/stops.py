@@ -6,22 +6,16 @@ Not here: the request to stop (``storage.jobs.jobs.ask``).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from lockstep.domain.life.grace import Cause, Grace, SaveTime, StoppedJob, grace_of
+from lockstep.domain.life.grace import REASON_OF, Grace, SaveTime, StoppedJob, grace_of
 from lockstep.domain.life.lifecycle import AssignmentState, Intent
 from lockstep.storage.attempts.endings import lock_attempt
 from lockstep.storage.db.dialects import write
 from lockstep.storage.db.tables import AssignmentRow, JobRow
-
-_CAUSE_OF: Final[dict[Intent, Cause]] = {
-    Intent.CANCEL: "cancelled",
-    Intent.TIMEOUT: "timed_out",
-    Intent.SHUTDOWN: "shutdown",
-}
 
 
 @dataclass(frozen=True)
@@ -49,7 +43,7 @@ def grace_for(
     facts = select(JobRow.kind, JobRow.save_time, JobRow.stop_grace).where(JobRow.id == job_id)
     kind, saved, stored = session.execute(facts).one_or_none() or ("script", None, None)
     job = StoppedJob(kind, save_time(saved), least_seconds)
-    grace = grace_of(job, "now" if now else _CAUSE_OF[intent])
+    grace = grace_of(job, "now" if now else REASON_OF[intent])
     return grace, now and (stored or {}).get("seconds") != 0.0
 
 

@@ -29,7 +29,7 @@ from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.kinds.devices import named
 from lockstep.domain.life import attempt as contract
 from lockstep.domain.life.attempt import AssignmentFile, StopFile
-from lockstep.domain.life.grace import Cause, StoppedJob, grace_of
+from lockstep.domain.life.grace import Cause, StoppedJob, StopReason, grace_of
 from lockstep.domain.life.lifecycle import AssignmentState
 from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.storage.attempts import attempts
@@ -44,7 +44,6 @@ from lockstep.worker.agent.folders import DamagedFileError, Folder
 from lockstep.worker.agent.identity import launcher_key, started_in
 from lockstep.worker.agent.outcomes import (
     UNPREPARABLE,
-    StopReason,
     of_a_dead_launcher,
     stopped,
     unprepared,

@@ -6,19 +6,18 @@ Not here: the detection of that case (``worker.agent.assignment``), and the laun
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final
 
 from pydantic import ValidationError
 
 from lockstep.domain.life import attempt
+from lockstep.domain.life.grace import StopReason
 from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.domain.spec.stored import UnreadableSpecError
 from lockstep.domain.version import VERSION
 from lockstep.worker.agent.folders import Folder
 from lockstep.worker.launch.code import CodeUnavailableError
 from lockstep.worker.launch.preparing import InitUnavailableError
-
-StopReason = Literal["cancelled", "timed_out", "shutdown", "preempted"]
 
 UNPREPARABLE: Final = (
     CodeUnavailableError,

@@ -32,12 +32,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Literal
+from typing import Literal
 
 import structlog
 from sqlalchemy.orm import Session
 
-from lockstep.domain.life.lifecycle import Intent
+from lockstep.domain.life.grace import REASON_OF
 from lockstep.domain.life.timings import Timings
 from lockstep.storage.attempts import attempts, nodes, stops
 from lockstep.storage.attempts.attempts import HeldAssignment
@@ -53,7 +53,6 @@ from lockstep.worker.agent.assignment import KILL_MARGIN_SECONDS, Attempt
 from lockstep.worker.agent.context import AttemptContext
 from lockstep.worker.agent.folders import Folder, folders_in, retire
 from lockstep.worker.agent.identity import launcher_key
-from lockstep.worker.agent.outcomes import StopReason
 from lockstep.worker.agent.restores import Restores, may_live
 from lockstep.worker.agent.sweeping import Children, ProcessTree
 from lockstep.worker.health import HealthFile
@@ -75,11 +74,6 @@ ANNOUNCE_SECONDS = 1.0
 """For writing that the node leaves."""
 LEAVING_SECONDS = 5.0
 """Time for the attempts' threads to finish."""
-_STOP_OF: Final[dict[Intent, StopReason]] = {
-    Intent.CANCEL: "cancelled",
-    Intent.TIMEOUT: "timed_out",
-    Intent.SHUTDOWN: "shutdown",
-}
 
 
 @dataclass(frozen=True)
@@ -333,7 +327,7 @@ class Supervisor:
             self._extend(attempt, sent_at)
             intent = answer[key]
             if intent is not None:
-                attempt.request_stop(_STOP_OF[intent])
+                attempt.request_stop(REASON_OF[intent])
 
     def _follow(self, timings: Timings) -> None:
         """Take over the timings of the installation. A running attempt keeps its own waits."""
@@ -364,7 +358,7 @@ class Supervisor:
                 self._learn_stop_terms(session)
         for key, intent in wanted.items():
             if key in self._attempts:
-                self._attempts[key].request_stop(_STOP_OF[intent])
+                self._attempts[key].request_stop(REASON_OF[intent])
 
     def _learn_stop_terms(self, session: Session) -> None:
         """Read the facts that decide the grace of a stop, before the stop itself is obeyed."""
