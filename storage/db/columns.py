@@ -6,9 +6,10 @@ Not here: the tables (``storage.db.tables``, ``storage.db.series_tables``).
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from sqlalchemy import BigInteger, Double, Enum, Integer, LargeBinary, String
+from sqlalchemy.orm import mapped_column
 
 NAMING: Final = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -22,7 +23,9 @@ databases."""
 
 Id = String(36)
 """A UUIDv7 in its usual spelling: it sorts by the time it was made."""
+PrimaryId = Annotated[str, mapped_column(Id, primary_key=True)]
 Name = String(255)
+Count = Annotated[int, mapped_column(default=0)]
 Json = dict[str, Any]
 
 # SQLite counts up by itself only for a column declared exactly INTEGER, which holds 64 bits there.

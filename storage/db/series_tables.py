@@ -27,7 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, InstrumentedAttribute, Mapped, mapped_column
 
 from lockstep.domain.training.metrics import SYSTEM
-from lockstep.storage.db.columns import NAMING, BigId, Blob, Id, Seconds
+from lockstep.storage.db.columns import NAMING, BigId, Blob, Count, Id, PrimaryId, Seconds
 
 
 class SeriesBase(DeclarativeBase):
@@ -43,22 +43,22 @@ class StreamRow(SeriesBase):
     __tablename__ = "streams"
     __table_args__ = (Index("ix_streams_job_id_attempt", "job_id", "attempt"),)
 
-    assignment_id: Mapped[str] = mapped_column(Id, primary_key=True)
+    assignment_id: Mapped[PrimaryId]
     job_id: Mapped[str] = mapped_column(Id)
     attempt: Mapped[int]
     token: Mapped[str] = mapped_column(String(64))
     sealed: Mapped[bool] = mapped_column(default=False)
-    metrics_offset: Mapped[int] = mapped_column(default=0)
+    metrics_offset: Mapped[Count]
     """Bytes of the metrics spool that are stored."""
-    events_offset: Mapped[int] = mapped_column(default=0)
-    log_segment: Mapped[int] = mapped_column(default=0)
-    log_offset: Mapped[int] = mapped_column(default=0)
+    events_offset: Mapped[Count]
+    log_segment: Mapped[Count]
+    log_offset: Mapped[Count]
     """Bytes into that segment."""
     first_step: Mapped[int | None]
     """The smallest step it has reported."""
     last_step: Mapped[int | None]
     """The step of the record it reported last."""
-    points_dropped: Mapped[int] = mapped_column(default=0)
+    points_dropped: Mapped[Count]
     """Points beyond the limits of names and of points per job."""
     opened_at: Mapped[float]
     sealed_at: Mapped[float | None]
@@ -127,7 +127,7 @@ class SeriesLatestRow(SeriesBase):
 
     __tablename__ = "series_latest"
 
-    job_id: Mapped[str] = mapped_column(Id, primary_key=True)
+    job_id: Mapped[PrimaryId]
     name: Mapped[str] = mapped_column(String(200), primary_key=True)
     attempt: Mapped[int]
     step: Mapped[int]
@@ -152,13 +152,13 @@ class ProgressRow(SeriesBase):
 
     __tablename__ = "progress"
 
-    job_id: Mapped[str] = mapped_column(Id, primary_key=True)
-    seq: Mapped[int] = mapped_column(default=0)
+    job_id: Mapped[PrimaryId]
+    seq: Mapped[Count]
     """Counts the batches of points and lines that were stored: with the job's version it makes the
     job's ETag."""
-    attempt: Mapped[int] = mapped_column(default=0)
+    attempt: Mapped[Count]
     """0 until an attempt has reported a step."""
-    step: Mapped[int] = mapped_column(default=0)
+    step: Mapped[Count]
     """Largest step of that attempt."""
     time: Mapped[float | None]
     """Time of that step, by the node's clock."""
@@ -172,7 +172,7 @@ class LogTotalRow(SeriesBase):
 
     __tablename__ = "log_totals"
 
-    job_id: Mapped[str] = mapped_column(Id, primary_key=True)
+    job_id: Mapped[PrimaryId]
     attempt: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     lines: Mapped[int]
     text_bytes: Mapped[int]

@@ -31,9 +31,18 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from lockstep.domain.life.lifecycle import AssignmentState, AttemptState, Intent, JobState
 from lockstep.storage.db.clock import db_now
-from lockstep.storage.db.columns import NAMING, BigId, Id, Json, Name, Seconds, choice
+from lockstep.storage.db.columns import (
+    NAMING,
+    BigId,
+    Count,
+    Id,
+    Json,
+    Name,
+    PrimaryId,
+    Seconds,
+    choice,
+)
 
-PrimaryId = Annotated[str, mapped_column(Id, primary_key=True)]
 JobId = Annotated[str, mapped_column(Id, ForeignKey("jobs.id", ondelete="CASCADE"))]
 Named = Annotated[str, mapped_column(Name)]
 ShortWord = Annotated[str, mapped_column(String(16))]
@@ -90,9 +99,9 @@ class JobRow(JobsBase):
     """Outcome of the newest attempt."""
     reason: Mapped[Word | None]
     """The newest outcome's reason."""
-    attempt_count: Mapped[int] = mapped_column(default=0)
+    attempt_count: Mapped[Count]
     """Attempts so far, and so the number of the newest."""
-    charged_attempts: Mapped[int] = mapped_column(default=0)
+    charged_attempts: Mapped[Count]
     """Attempts since the last progress that count against ``retry.max``. This and the next four are
     ``domain.life.outcomes.AttemptHistory``; their defaults are the database's too, for an api of
     the version before."""
