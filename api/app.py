@@ -19,13 +19,13 @@ from lockstep.api.http.bounded import BoundedCheck
 from lockstep.api.http.compression import Compression
 from lockstep.api.http.following import ChangeStreams
 from lockstep.api.http.head import Head
-from lockstep.api.http.request_middleware import RequestMiddleware
 from lockstep.api.http.response_cache import ResponseCache
 from lockstep.api.jobs.estimates import Estimates
 from lockstep.api.jobs.forecasts import Compute, Forecasts
 from lockstep.api.jobs.uploads import Uploads
 from lockstep.api.parts import AppState
 from lockstep.api.readiness import Readiness
+from lockstep.api.request_middleware import RequestMiddleware
 from lockstep.api.routes import (
     checkpoints,
     clones,

@@ -119,7 +119,7 @@ def _charge(request: Request, caller: bytes) -> None:
     standing = quotas.take(caller)
     if standing is None:
         return
-    # ``api.http.request_middleware`` adds these headers to every response, errors included.
+    # ``api.request_middleware`` adds these headers to every response, errors included.
     request.scope["state"]["quota"] = quotas.headers(standing)
     if standing.wait_seconds:
         raise quotas.refusal(standing)

@@ -43,8 +43,9 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader, Dataset
 
+from lockstep.domain.spec.batch import accumulation_steps
 from lockstep.domain.spec.train import Train
-from lockstep.domain.training.plan import BatchPlan, accumulation_steps
+from lockstep.domain.training.plan import BatchPlan
 from lockstep.engine.loop.trainer import Trainer
 from lockstep.engine.memory import sizes
 from lockstep.engine.runtime import flops

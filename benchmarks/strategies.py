@@ -134,8 +134,9 @@ def serve(connection: Connection, options: argparse.Namespace, rank: int, folder
 
 
 def trainer_of(section: dict[str, Any], ranks: Any, folder: Path) -> Any:
+    from lockstep.domain.spec.batch import accumulation_steps, ceil_div
     from lockstep.domain.spec.train import Train
-    from lockstep.domain.training.plan import BatchPlan, accumulation_steps, ceil_div
+    from lockstep.domain.training.plan import BatchPlan
     from lockstep.engine.loop.trainer import Trainer
     from lockstep.engine.task.loading import load_task
 

@@ -27,7 +27,8 @@ from pydantic import BaseModel
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))  # from a checkout that is not installed
 
-from lockstep.domain.life import job_environment, lifecycle, outcomes, quarantine, retrying  # noqa: E402  # after the path above
+from lockstep.domain import job_environment  # noqa: E402  # after the path above
+from lockstep.domain.life import lifecycle, outcomes, quarantine, retrying  # noqa: E402  # after the path above
 from lockstep.domain.spec import feature_gate, tasks  # noqa: E402
 from lockstep.domain.spec.job import JobSpec  # noqa: E402
 from tests.engine import contract  # noqa: E402

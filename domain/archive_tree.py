@@ -4,7 +4,7 @@ Links are followed part by part instead of by normalizing their text: with ``d/u
 archive, the text ``d/up/x`` looks harmless and is not. No path may lead *through* a link.
 
 Not here: reading an archive (``api.jobs.archives`` before it is stored, ``worker.launch.code``
-before it is used), writing one (``client.files.archive``).
+before it is used), writing one (``client.archive``).
 """
 
 from __future__ import annotations

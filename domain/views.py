@@ -16,7 +16,7 @@ from pydantic import BaseModel, PlainSerializer, WithJsonSchema
 from lockstep.domain.life.grace import Grace
 from lockstep.domain.life.lifecycle import AttemptState, Intent, JobState
 from lockstep.domain.life.outcomes import Outcome, Reason
-from lockstep.domain.spec.schema_docs import Described
+from lockstep.domain.schema_docs import Described
 from lockstep.domain.training.memory import PlannedMemory
 from lockstep.domain.training.metrics import jsonable
 from lockstep.domain.training.plan import BatchPlan

@@ -28,8 +28,8 @@ from typing import Final, NoReturn
 import torch
 
 from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.job_environment import VERIFY
 from lockstep.domain.life import attempt
-from lockstep.domain.life.job_environment import VERIFY
 from lockstep.domain.spec.init_from import JOB_PREFIX
 from lockstep.domain.spec.job import JobSpec, PathCode
 from lockstep.domain.spec.reading import read_spec

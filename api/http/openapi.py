@@ -4,7 +4,7 @@
   documents with error messages of Lockstep.
 * The bearer token, which ``api.auth.bearer`` checks without FastAPI's security classes.
 * The media type of problem documents, which FastAPI would describe as ``application/json``.
-* The headers that ``api.http.request_middleware`` and ``api.http.problems`` add to responses, and
+* The headers that ``api.request_middleware`` and ``api.http.problems`` add to responses, and
   an example for each response.
 
 Not here: summaries and responses of the routes (``api.routes``), the examples

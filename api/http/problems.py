@@ -3,7 +3,7 @@
 A problem document names the wrong value, the expected one and the next step. An unexpected
 exception becomes a 500 that contains only the request id; its cause is logged.
 
-Not here: catching unhandled exceptions (``api.http.request_middleware``), driver exceptions
+Not here: catching unhandled exceptions (``api.request_middleware``), driver exceptions
 (``storage.db.driver_errors``).
 """
 
@@ -252,7 +252,7 @@ def _methods(request: Request) -> set[str]:
 
 
 def request_id_of(request: Request) -> str | None:
-    """Return the id that ``api.http.request_middleware`` assigned to the request."""
+    """Return the id that ``api.request_middleware`` assigned to the request."""
     state = request.scope.get("state") or {}
     found: str | None = state.get("request_id")
     return found

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lockstep.api.http import conditional
-from lockstep.api.jobs.views import node_is_lost
 from lockstep.storage.attempts import nodes
 from lockstep.storage.db.database import Database
 from lockstep.storage.jobs import change_feed, listing
@@ -59,6 +58,6 @@ def of_nodes(marks: nodes.Marks, *, now: float, lease_seconds: float) -> str:
     It includes the lost nodes: a node is lost by the passage of time, without a change of its row.
     """
     lost = [
-        node_is_lost(mark.seen_at, now=now, lease_seconds=lease_seconds) for mark in marks.nodes
+        nodes.is_lost(mark.seen_at, now=now, lease_seconds=lease_seconds) for mark in marks.nodes
     ]
     return conditional.tag_of(conditional.digest([*marks.nodes, *marks.devices, lost]))

@@ -277,17 +277,13 @@ def node_state(node: NodeRow, *, now: float, lease_seconds: float) -> NodeState:
     being placed elsewhere. A node whose agent was stopped in an orderly way is leaving, until it is
     lost or an agent is back.
     """
-    if node_is_lost(node.seen_at, now=now, lease_seconds=lease_seconds):
+    if nodes.is_lost(node.seen_at, now=now, lease_seconds=lease_seconds):
         return "lost"
     if node.left_at is not None and node.left_at >= node.seen_at:
         return "leaving"
     if node.quarantined_at is not None:
         return "quarantined"
     return "draining" if node.draining else "ready"
-
-
-def node_is_lost(seen_at: float, *, now: float, lease_seconds: float) -> bool:
-    return now - seen_at > lease_seconds
 
 
 def moment(seconds: float) -> datetime:

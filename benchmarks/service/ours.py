@@ -26,7 +26,7 @@ from tests.harness.processes import ROOT, Program
 from tests.harness.service import Service
 
 UP_SECONDS = 120.0
-WARM_MODULE = "lockstep.engine.launcher.start.fork_server"
+WARM_MODULE = "lockstep.engine.launcher.fork_server"
 """The process that has imported torch.
 
 It takes the name ``lockstep-warm`` only after that, so it is identified by its command.

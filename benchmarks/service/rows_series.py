@@ -25,7 +25,7 @@ from benchmarks.service.wire import Wire, median_ms
 from lockstep.domain.life.attempt import METRICS
 from lockstep.domain.training import metrics
 from lockstep.storage.db.database import Database
-from lockstep.worker.agent.folders import Folder
+from lockstep.worker.folders import Folder
 from lockstep.worker.upload.metrics import MetricsUploader
 from tests.harness.processes import running_broker
 

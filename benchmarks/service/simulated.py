@@ -73,7 +73,7 @@ def agent() -> None:
 
 def warm(descriptor: str) -> None:
     """Run as the warm process: the engine's own, whose launchers are the one above."""
-    from lockstep.engine.launcher.start import fork_server
+    from lockstep.engine.launcher import fork_server
 
     def run_attempt(folder: object, _bounds: object) -> NoReturn:
         launch(str(folder))

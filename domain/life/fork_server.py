@@ -4,7 +4,7 @@ They use a ``SOCK_SEQPACKET`` pair, one message after another. The fork server s
 Each ``LaunchRequest``, sent with the descriptor of the launcher's log, is answered with the
 launcher's pid in decimal digits.
 
-Not here: the two sides (``worker.launch.fork_client``, ``engine.launcher.start.fork_server``).
+Not here: the two sides (``worker.launch.fork_client``, ``engine.launcher.fork_server``).
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field
 
 from lockstep.domain.errors import at_field
+from lockstep.domain.job_environment import VERIFY
 from lockstep.domain.kinds.devices import HIDDEN
-from lockstep.domain.life.job_environment import VERIFY
 
 NAME = r"^[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?$"
 ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"

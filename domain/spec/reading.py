@@ -22,12 +22,12 @@ from pydantic import BaseModel, ValidationError
 
 from lockstep.domain.errors import ErrorCode, FieldError, LockstepError, pointer_of
 from lockstep.domain.spec import tasks
+from lockstep.domain.spec.batch import check_batch
 from lockstep.domain.spec.feature_gate import not_yet
 from lockstep.domain.spec.fields import DOTTED_PATH, PATTERNS
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.launchers import launcher_refusals
 from lockstep.domain.spec.optimizer import NAMES, OPTIMIZERS
-from lockstep.domain.training.plan import check_batch
 
 Location = tuple[int | str, ...]
 _SHOWN_CHARS_MAX: Final = 80

@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, Field, computed_field
 
-from lockstep.domain.spec.schema_docs import Described
+from lockstep.domain.schema_docs import Described
 
 Bytes = Annotated[int, Field(ge=0)]
 _SHOWN_SHARE_MIN: Final = 0.005

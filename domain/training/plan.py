@@ -17,22 +17,15 @@ Not here: the samples at the positions (``engine.data.order``), the weights of m
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BaseModel, Field
 
-from lockstep.domain import limits
-from lockstep.domain.errors import FieldError
+from lockstep.domain.spec.batch import accumulation_steps, ceil_div
 from lockstep.domain.training.memory import MemoryForecast
 
 if TYPE_CHECKING:
     from lockstep.domain.spec.job import JobSpec
-
-
-def ceil_div(a: int, b: int) -> int:
-    """⌈a / b⌉ for positive ``b``, without floats."""
-    return -(-a // b)
 
 
 def part(size: int, parts: int, index: int) -> tuple[int, int]:
@@ -43,21 +36,6 @@ def part(size: int, parts: int, index: int) -> tuple[int, int]:
     small, larger = divmod(size, parts)
     start = index * small + min(index, larger)
     return start, start + small + (1 if index < larger else 0)
-
-
-def accumulation_steps(batch_size: int, micro_batch_size: int, world_size: int) -> int:
-    """Micro-batches that every rank runs before one optimizer step: K = ⌈⌈B/W⌉/m⌉.
-
-    Parameters
-    ----------
-    batch_size : int
-        Samples in one optimizer step, over all ranks. This never changes while a job lives.
-    micro_batch_size : int
-        Samples in one forward and backward on one device, at most.
-    world_size : int
-        Ranks that share the step.
-    """
-    return max(1, ceil_div(ceil_div(batch_size, world_size), micro_batch_size))
 
 
 class BatchPlan(BaseModel, frozen=True):
@@ -174,40 +152,6 @@ def plan_of(spec: JobSpec, world_size: int | None = None) -> BatchPlan | None:
         world_size=world,
         steps=spec.train.steps,
     )
-
-
-def check_batch(spec: JobSpec) -> Iterator[FieldError]:
-    """Yield the errors of a spec's batch on the requested ranks."""
-    if spec.train is None:
-        return
-    world = spec.world_size()
-    size = spec.train.batch.size
-    if size < world:
-        yield FieldError(
-            "/train/batch/size",
-            f"a batch of {size} cannot be split over {world} ranks: expected at least one sample "
-            f"per rank",
-            size,
-            f"request at most {size} gpus, or a batch of at least {world}",
-        )
-        return
-    micro = spec.train.batch.micro_size
-    if micro == "auto" and spec.train.strategy.kind.collective_forward:
-        yield FieldError(
-            "/train/batch/micro_size",
-            f"auto tests sizes on each rank separately, and with {spec.train.strategy.name} "
-            "no rank can compute separately",
-            micro,
-            "set the samples per device and micro-batch, such as micro_size: 8",
-        )
-    if micro != "auto" and accumulation_steps(size, micro, world) > limits.ACCUMULATION_STEPS_MAX:
-        yield FieldError(
-            "/train/batch/micro_size",
-            f"micro-batches of {micro} would need more than {limits.ACCUMULATION_STEPS_MAX} "
-            "accumulation steps",
-            micro,
-            "use a larger micro_size, or a smaller batch.size",
-        )
 
 
 def _count(number: int, noun: str) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from lockstep.domain.life.job_environment import VERIFY
+from lockstep.domain.job_environment import VERIFY
 
 ULP: Final = "ulp"
 RESUME: Final = "resume"

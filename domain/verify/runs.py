@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
-from lockstep.domain.life.job_environment import VERIFY
+from lockstep.domain.job_environment import VERIFY
 from lockstep.domain.training.short_run import short_document
 from lockstep.domain.verify import orders
 from lockstep.domain.verify.layouts import Layout

@@ -29,7 +29,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from lockstep.domain import limits
 from lockstep.domain.life.outcomes import Reason
-from lockstep.domain.training.plan import ceil_div
+from lockstep.domain.spec.batch import ceil_div
 from lockstep.engine.runtime import failure_text, randomness
 from lockstep.engine.runtime.errors import EngineError, describe, put_at, reason_of
 from lockstep.system import processes

@@ -27,7 +27,8 @@ from typing import Any, Final
 
 from torch.utils.data import Dataset
 
-from lockstep.domain.training.plan import BatchPlan, ceil_div
+from lockstep.domain.spec.batch import ceil_div
+from lockstep.domain.training.plan import BatchPlan
 from lockstep.engine.data import order
 from lockstep.engine.data.fetching import Fetcher, Item, micro_batches, pinned
 from lockstep.engine.runtime.errors import BadSpecError

@@ -3,7 +3,7 @@
 The service's environment holds the addresses of database and broker, and tokens. The ranks'
 environment is therefore a list of variables to *keep*: a list of variables to remove would miss the
 next credential. The job's own ``env`` and the names below are added; ``RANK``, ``WORLD_SIZE`` and
-others are set as torchrun does. ``domain.life.job_environment`` lists them all.
+others are set as torchrun does. ``domain.job_environment`` lists them all.
 
 ``OMP_NUM_THREADS`` follows one fixed rule, because the number of threads is part of a run's
 arithmetic: on CPU slots 1 (a slot is a core); on GPUs the node's cores divided by the ranks on it,
@@ -22,8 +22,9 @@ from collections.abc import MutableMapping
 from pathlib import Path
 from typing import NamedTuple
 
+from lockstep.domain import job_environment
 from lockstep.domain.kinds.devices import HIDDEN, ORDER, named
-from lockstep.domain.life import attempt, job_environment
+from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import AssignmentFile
 from lockstep.domain.spec import launchers
 from lockstep.domain.spec.job import JobSpec

@@ -18,14 +18,14 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.spec.batch import ceil_div
 from lockstep.domain.training import metrics
-from lockstep.domain.training.plan import ceil_div, part
+from lockstep.domain.training.plan import part
 from lockstep.engine.data.fetching import Fetcher, Item, micro_batches
 from lockstep.engine.model.modes import evaluating
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.device import is_accelerator
-from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.errors import BadSpecError
 from lockstep.engine.runtime.heartbeat import Heartbeat
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.step.gradient import to_device
@@ -106,8 +106,7 @@ def evaluate(
 def checked_name(name: str) -> str:
     """A task's name for a number, if it can be a metric's."""
     if not metrics.NAME.fullmatch(f"eval/{name}"):
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             f"{name!r} is not a metric name: expected letters, digits, '_', '.', '/', ' ' and '-'",
         )
     return name

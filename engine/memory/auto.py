@@ -38,9 +38,10 @@ import torch
 from torch.utils.data import Dataset
 
 from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.spec.batch import ceil_div
 from lockstep.domain.spec.train import Train
 from lockstep.domain.training.memory import in_words
-from lockstep.domain.training.plan import BatchPlan, ceil_div
+from lockstep.domain.training.plan import BatchPlan
 from lockstep.engine.data.fetching import seeded_sample
 from lockstep.engine.memory.measured import kept_for_backward
 from lockstep.engine.memory.sizes import (

@@ -19,8 +19,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from lockstep.domain.spec.batch import ceil_div
 from lockstep.domain.spec.train import Train
-from lockstep.domain.training.plan import ceil_div
 from lockstep.domain.training.predicted import ForecastAnswer, ForecastRequest
 from lockstep.engine.data.fetching import die_with_parent, seeded_sample
 from lockstep.engine.memory.forecast import NoForecastError, forecast

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from lockstep.domain.spec.batch import accumulation_steps
 from lockstep.domain.spec.train import Train
-from lockstep.domain.training.plan import accumulation_steps
 from lockstep.engine.data.loader import MicroBatch, RankBatch, weights_of
 from lockstep.engine.model.activation_checkpointing import checkpoint_blocks
 from lockstep.engine.model.modes import set_to_train

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lockstep.domain.training.plan import ceil_div
+from lockstep.domain.spec.batch import ceil_div
 
 AS_FAST: Final = 0.95
 """Sizes with at least this fraction of the best throughput count as equally fast; smaller

@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 
-from lockstep.engine.step.requirements import listed
+from lockstep.engine.runtime.errors import listed
 from lockstep.engine.task.dropout import Dropout
 
 _DEPENDS = (_NormBase, _DropoutNd, Dropout)

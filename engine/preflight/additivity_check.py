@@ -40,9 +40,15 @@ from lockstep.engine.preflight.comparison import Compared, Worst, compared, tole
 from lockstep.engine.preflight.fast_forward import ReadState, read_by, warnings_of
 from lockstep.engine.preflight.trial_task import TrialTask, divided
 from lockstep.engine.runtime import randomness
-from lockstep.engine.runtime.errors import BadSpecError, EngineError, describe, reason_of, release
+from lockstep.engine.runtime.errors import (
+    BadSpecError,
+    EngineError,
+    describe,
+    listed,
+    reason_of,
+    release,
+)
 from lockstep.engine.runtime.ranks import Ranks
-from lockstep.engine.step.requirements import listed
 from lockstep.engine.task.interface import Task
 
 ROUNDING: Final = 10

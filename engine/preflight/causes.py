@@ -34,7 +34,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from lockstep.engine.preflight.chosen_samples import numbers_of
 from lockstep.engine.preflight.comparison import Tolerance, compared
 from lockstep.engine.preflight.trial_task import Piece, TrialTask, divided
-from lockstep.engine.step.requirements import listed
+from lockstep.engine.runtime.errors import listed
 from lockstep.engine.task.dropout import Dropout
 
 FOUR: Final = (1, 1, 2)

@@ -27,11 +27,10 @@ from lockstep.engine.preflight.time_limit import TooLongError, time_limit
 from lockstep.engine.preflight.trial_task import Piece, TrialTask, divided
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.device import traits_of
-from lockstep.engine.runtime.errors import release
+from lockstep.engine.runtime.errors import listed, release
 from lockstep.engine.state.places import set_child
 from lockstep.engine.state.snapshot import Snapshot
 from lockstep.engine.state.walk import CONTAINERS, PLAIN, Entry
-from lockstep.engine.step.requirements import listed
 from lockstep.engine.task.interface import Task
 
 Change = Callable[[], None]

@@ -28,10 +28,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from lockstep.engine.data.fetching import Fetcher, micro_batches
-from lockstep.engine.runtime.errors import BadSpecError, EngineError
+from lockstep.engine.runtime.errors import BadSpecError, EngineError, listed
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.state.values import equal
-from lockstep.engine.step.requirements import listed
 from lockstep.engine.task.interface import Batch
 
 WORKERS: Final = 2

@@ -38,6 +38,8 @@ _NO_HOST_MEMORY: Final = re.compile(
 _WORKER_KILLED: Final = re.compile(r"DataLoader worker \(pid \d+\) is killed by signal")
 """torch's handler of SIGCHLD raises it in the midst of whatever the rank does; see
 ``engine.data.fetching``."""
+_NAMED_MAX: Final = 5
+"""Names in an error; the rest is counted."""
 _OF_THE_TASK: Final = frozenset({Reason.BAD_SPEC, Reason.NON_FINITE})
 
 
@@ -167,3 +169,9 @@ def write_error(folder: Path, rank: int, error: BaseException, *, step: int) -> 
 def _storable(text: str) -> str:
     """``text`` without lone surrogates, which a file name that is not UTF-8 may contain."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def listed(names: list[str]) -> str:
+    """Return the first few names as text, and the number of the others."""
+    rest = len(names) - _NAMED_MAX
+    return ", ".join(names[:_NAMED_MAX]) + (f" and {rest} more" if rest > 0 else "")

@@ -32,7 +32,7 @@ from lockstep.engine.model.precision import Precision
 from lockstep.engine.runtime import randomness
 from lockstep.engine.runtime.control import Sums
 from lockstep.engine.runtime.device import is_accelerator, module_of
-from lockstep.engine.runtime.errors import EngineError, reason_of, release
+from lockstep.engine.runtime.errors import BadSpecError, reason_of, release
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.timeline import Timeline
 from lockstep.engine.state.inventory import Inventory
@@ -358,8 +358,7 @@ class GradientStep:
 
     def _in_order(self, sums: Mapping[str, Tensor]) -> list[Tensor]:
         if tuple(sums) != self.terms:
-            raise EngineError(
-                Reason.BAD_SPEC,
+            raise BadSpecError(
                 f"loss() returned the terms {sorted(sums)} after {sorted(self.terms)}: the "
                 "terms must be the same in every micro-batch",
             )

@@ -22,8 +22,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
-from lockstep.domain.life.outcomes import Reason
-from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.errors import BadSpecError, EngineError
 
 Seen = tuple[Tensor | None, int]
 """A parameter's gradient, and the number of changes to either."""
@@ -120,4 +119,4 @@ class GradientGuard:
 
 
 def _illegal(what: str) -> EngineError:
-    return EngineError(Reason.BAD_SPEC, what)
+    return BadSpecError(what)

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.domain.life.outcomes import Reason
-from lockstep.engine.runtime.errors import EngineError, describe
+from lockstep.engine.runtime.errors import BadSpecError, EngineError, describe
 from lockstep.engine.runtime.randomness import unchanged_generators
 
 _SMALL: Final = {1: (4,), 2: (4, 3), 3: (4, 3, 3), 4: (4, 3, 3, 3)}
@@ -78,8 +78,7 @@ def _check(name: str, build: Build, like: Tensor, shapes: list[Shape], needs: st
     with unchanged_generators(like.device):
         whole = _updated(name, build, like, [shapes], resumes=False)
         if not _same(whole, _updated(name, build, like, [shapes], resumes=True)):
-            raise EngineError(
-                Reason.BAD_SPEC,
+            raise BadSpecError(
                 f"{name} gives other numbers after a restart, because its state_dict() lacks some "
                 "of its state: keep it in self.state, or choose another optimizer",
             )
@@ -93,8 +92,7 @@ def _check(name: str, build: Build, like: Tensor, shapes: list[Shape], needs: st
 
 
 def _refused(name: str, why: str, others: str) -> EngineError:
-    return EngineError(
-        Reason.BAD_SPEC,
+    return BadSpecError(
         f"{name} cannot be divided between ranks, because its update of {why} (measured on small "
         f"tensors): use strategy {others}, or another optimizer",
     )

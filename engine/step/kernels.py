@@ -24,11 +24,10 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.spec.fields import Section
 from lockstep.domain.spec.optimizer import SGD, AdamW, OptimizerClass
 from lockstep.engine.model.layout import is_dense
-from lockstep.engine.runtime.errors import EngineError, describe
+from lockstep.engine.runtime.errors import BadSpecError, EngineError, describe
 
 Groups = list[dict[str, Any]]
 _KERNEL = ("fused", "foreach", "capturable")
@@ -165,8 +164,7 @@ def _by_path(section: OptimizerClass, groups: Groups) -> torch.optim.Optimizer:
         made: torch.optim.Optimizer = kind(groups, **arguments)
         return made
     except Exception as error:
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             f"{section.name} refuses its arguments: {describe(error)}: correct "
             "train.optimizer.args, or the groups of param_groups()",
         ) from error
@@ -201,7 +199,7 @@ def optimizer_class(path: str) -> Any:
 
 
 def _refused(path: str, why: str) -> EngineError:
-    return EngineError(Reason.BAD_SPEC, f"train.optimizer.name is {path}, and {why}")
+    return BadSpecError(f"train.optimizer.name is {path}, and {why}")
 
 
 def _fused(groups: Groups) -> bool | None:

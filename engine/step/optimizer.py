@@ -27,7 +27,7 @@ from lockstep.domain.spec.train import Train
 from lockstep.engine.model.layout import require_agreement
 from lockstep.engine.runtime.control import Sums, numbers_of
 from lockstep.engine.runtime.device import is_accelerator
-from lockstep.engine.runtime.errors import EngineError, reason_of
+from lockstep.engine.runtime.errors import BadSpecError, EngineError, reason_of
 from lockstep.engine.step import kernels
 from lockstep.engine.step.independence import check_independence
 from lockstep.engine.step.schedule import learning_rate
@@ -215,14 +215,12 @@ def _check_groups(groups: list[dict[str, Any]], model: nn.Module) -> None:
         if parameter.requires_grad and id(parameter) not in given
     ]
     if left_out:
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             f"param_groups() omits {', '.join(left_out[:5])}: put each trainable parameter "
             "into a group, or freeze it with requires_grad_(False)",
         )
     if foreign := given - {id(parameter) for parameter in model.parameters()}:
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             f"param_groups() names {len(foreign)} parameter{'s' if len(foreign) > 1 else ''} that "
             f"the model does not have: "
             "make it part of what model() returns, so that ranks share its gradient and "

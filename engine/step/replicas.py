@@ -36,7 +36,7 @@ from torch import Tensor, nn
 
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.runtime.device import is_accelerator, module_of
-from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.errors import BadSpecError, EngineError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.task.dropout import COLUMN
 
@@ -101,8 +101,7 @@ class ReplicaCheck:
         if len({row[0] for row in rows}) > 1:
             self._refuse_structure(described)
         if len({row[1] for row in rows}) > 1:
-            raise EngineError(
-                Reason.BAD_SPEC,
+            raise BadSpecError(
                 "model() does not give the same values on all ranks: "
                 f"{self._first_difference(found)}. Draw from random, numpy.random and torch's "
                 "default generator only, which have the same seed on every rank, and do not use "
@@ -195,8 +194,7 @@ class ReplicaCheck:
         for rank, what in enumerate(there):
             kinds.setdefault(what, []).append(rank)
         kinds_in_words = "; ".join(f"{what} on {_listed(ranks)}" for what, ranks in kinds.items())
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             f"model() builds different models on the ranks: parameter {place + 1} is "
             f"{kinds_in_words}. "
             "Build the same layers in the same order on every rank: do not iterate over sets, "

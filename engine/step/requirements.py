@@ -11,12 +11,9 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from lockstep.domain.life.outcomes import Reason
-from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.errors import BadSpecError, listed
 
 WEIGHTLESS_IN_A_ROW_MAX = 100
-NAMED_MAX = 5
-"""Parameters of a rank that an error names; the rest is counted."""
 
 
 def require_trainable(model: nn.Module) -> None:
@@ -28,8 +25,7 @@ def require_trainable(model: nn.Module) -> None:
         ``bad_spec``.
     """
     if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             "the model has no parameter that requires a gradient, so there is nothing to train: "
             "unfreeze some with requires_grad_(True)",
         )
@@ -88,8 +84,7 @@ def without_gradients(weights: dict[str, Tensor]) -> Iterator[None]:
         for hook in hooks:
             hook.remove()
     if found:
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             f"loss() gives a gradient to {listed(sorted(found))}, which is not a part of "
             "model(), so it is neither trained nor saved: make it a part of what model() returns, "
             "or freeze it with requires_grad_(False)",
@@ -132,16 +127,9 @@ class WeightedLoss:
         """
         self._in_a_row = 0 if counted else self._in_a_row + 1
         if self._in_a_row == WEIGHTLESS_IN_A_ROW_MAX:
-            raise EngineError(
-                Reason.BAD_SPEC,
+            raise BadSpecError(
                 f"{self._name}: weight() returned 0 for {self._in_a_row} batches in a row, so "
                 "they did not contribute to training: return the number of units that the loss "
                 "of a batch sums over (its samples, or its unmasked tokens), and check which "
                 "mask removes all of them",
             )
-
-
-def listed(names: list[str]) -> str:
-    """Return the first few names as text, and the number of the others."""
-    rest = len(names) - NAMED_MAX
-    return ", ".join(names[:NAMED_MAX]) + (f" and {rest} more" if rest > 0 else "")

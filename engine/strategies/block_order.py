@@ -22,8 +22,7 @@ from torch.autograd.graph import register_multi_grad_hook
 from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
-from lockstep.domain.life.outcomes import Reason
-from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.errors import BadSpecError, EngineError
 
 
 @dataclass(frozen=True)
@@ -173,8 +172,7 @@ class OrderCheck:
 
     def _refused(self, what: str, due: int | None) -> EngineError:
         instead = "after the last one" if due is None else f"where {self._names[due]} was expected"
-        return EngineError(
-            Reason.BAD_SPEC,
+        return BadSpecError(
             f"under strategy fsdp every micro-batch must use the same blocks in the same order, "
             f"because ranks gather a "
             f"block's parameters together; this one {what} {instead}. Declare conditional = True "

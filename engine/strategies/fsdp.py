@@ -37,11 +37,10 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 
-from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.spec import job
 from lockstep.engine.model import layout
 from lockstep.engine.model.objective import Objective
-from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.errors import BadSpecError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.strategies import shards
 from lockstep.engine.strategies.base import Evaluate, Forward, Norm, State, Strategy
@@ -109,8 +108,7 @@ class FSDP(Strategy):
     def reached(self, block: int) -> None:  # noqa: ARG002 - as in the protocol
         """Refuse a loss that differentiates through the model, on any number of ranks."""
         if self._in_loss:
-            raise EngineError(
-                Reason.BAD_SPEC,
+            raise BadSpecError(
                 "strategy fsdp cannot run a loss() that differentiates through the model (a "
                 "gradient penalty, autograd.grad or backward), because each backward shards the "
                 "parameters again: use strategy zero1 or ddp",
@@ -201,9 +199,7 @@ class FSDP(Strategy):
             for module in (*blocks, self.objective):
                 units.append(fully_shard(module, mesh=mesh))  # noqa: PERF401 - a module at a time
         except (ValueError, AssertionError, NotImplementedError) as error:
-            raise EngineError(
-                Reason.BAD_SPEC, f"strategy fsdp cannot shard this model: {error}"
-            ) from error
+            raise BadSpecError(f"strategy fsdp cannot shard this model: {error}") from error
         for unit in units:
             # Gloo has no average operation, so the division by W is separate.
             unit.set_force_sum_reduction_for_comms(True)

@@ -28,10 +28,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.spec import job
 from lockstep.engine.model.objective import Objective
-from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.errors import BadSpecError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.strategies.base import Forward, Strategy
 from lockstep.engine.strategies.block_order import ModelUsage
@@ -103,8 +102,7 @@ def require_same_parameters(model: nn.Module, ranks: Ranks) -> None:
             for rank, names in found.items()
         }
         where = "; ".join(f"rank {rank}: {names[0]}{more[rank]}" for rank, names in found.items())
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             f"the initial weights of the model differ from rank 0 ({where}): model() must build "
             "the same weights on every rank; draw from torch's default generator only, which has "
             "the same seed on every rank",
@@ -116,8 +114,7 @@ def _require_same(first: list[str], theirs: list[str], rank: int) -> None:
         zero = first[place] if place < len(first) else "none"
         here = theirs[place] if place < len(theirs) else "none"
         if zero != here:
-            raise EngineError(
-                Reason.BAD_SPEC,
+            raise BadSpecError(
                 f"parameter {place} is {zero} on rank 0 and {here} on rank {rank}: model() must "
                 f"build the same model on "
                 "every rank, with its parameters in the same order",

@@ -12,8 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from lockstep.domain.life.outcomes import Reason
-from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.errors import BadSpecError
 
 
 def blocks(model: nn.Module) -> dict[str, nn.Module]:
@@ -102,8 +101,7 @@ def explained() -> Iterator[None]:
     except RuntimeError as error:
         if "DTensor" not in str(error):
             raise
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             "under strategy fsdp the parameters of a block in a ModuleList, ModuleDict or "
             "Sequential are complete only inside that block's forward, and the task or the model "
             f"reads them outside of it: call the block, or use strategy zero1 or ddp ({error})",
@@ -120,28 +118,24 @@ def require_support(model: nn.Module) -> None:
     }
     formats = {parameter.dtype for parameter in trained.values()}
     if len(formats) > 1:
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             "strategy fsdp needs parameters of one type, and the model has "
             f"{sorted(map(str, formats))}: convert them in model(), or set strategy: {{name: ddp}}",
         )
     for name, parameter in model.named_parameters():
         if not parameter.dim():
-            raise EngineError(
-                Reason.BAD_SPEC,
+            raise BadSpecError(
                 f"strategy fsdp cannot shard a scalar, and {name} has no dimension: give it the "
                 "shape (1,) in model(), or set strategy: {name: ddp} or {name: zero1}",
             )
         if not parameter.numel():
-            raise EngineError(
-                Reason.BAD_SPEC,
+            raise BadSpecError(
                 f"strategy fsdp cannot shard a parameter without numbers, and {name} has the shape "
                 f"{tuple(parameter.shape)}: leave it out in model(), or set strategy: "
                 "{name: ddp} or {name: zero1}",
             )
         if not parameter.is_contiguous():
-            raise EngineError(
-                Reason.BAD_SPEC,
+            raise BadSpecError(
                 f"strategy fsdp needs contiguous parameters, and {name} of shape "
                 f"{tuple(parameter.shape)} has the strides {tuple(parameter.stride())} "
                 "(channels_last or a transposed view): convert it in model(), or set strategy: "

@@ -21,9 +21,8 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import nn
 
-from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.model import layout
-from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.errors import BadSpecError
 from lockstep.engine.strategies.base import Groups, State
 from lockstep.engine.strategies.ddp import DDP
 
@@ -92,16 +91,14 @@ def _require_support(model: nn.Module, groups: Groups) -> None:
     sent = {parameter for group in groups for parameter in group["params"]}
     for name, parameter in model.named_parameters():
         if parameter in sent and not layout.is_dense(parameter):
-            raise EngineError(
-                Reason.BAD_SPEC,
+            raise BadSpecError(
                 f"strategy zero1 needs parameters without gaps in memory, and {name} of shape "
                 f"{tuple(parameter.shape)} has the strides {tuple(parameter.stride())}: clone it "
                 "in model(), or set strategy: {name: ddp}",
             )
     formats = sorted({str(parameter.dtype).removeprefix("torch.") for parameter in sent})
     if len(formats) > 1:
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             "strategy zero1 needs parameters of one number format, and the model has "
             f"{' and '.join(formats)}: convert them in model(), or set strategy: {{name: ddp}}",
         )

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from lockstep.domain.job_environment import VERIFY
 from lockstep.domain.kinds.devices import named
 from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import AssignmentFile, EngineEvent, ResultFile, StopFile
-from lockstep.domain.life.job_environment import VERIFY
 from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.reading import read_spec

@@ -48,7 +48,7 @@ from lockstep.domain.views import (
 )
 
 if TYPE_CHECKING:
-    from lockstep.client.files.archive import CodeArchive
+    from lockstep.client.archive import CodeArchive
 
 PATIENCE_SECONDS: Final = 4.0
 """Long enough for a server that restarts in place, short enough for a user whose server is down."""
@@ -146,13 +146,13 @@ class Client:
 
         Name the answer's ``sha256`` as ``code: {upload: …}`` in a spec.
         """
-        from lockstep.client.files.archive import pack
+        from lockstep.client.archive import pack
 
         with tempfile.TemporaryDirectory(prefix="lockstep-upload-") as temporary:
             return self.upload_archive(pack(Path(folder), Path(temporary) / "code.tar.gz"))
 
     def upload_archive(self, archive: CodeArchive) -> UploadView:
-        """Send an archive made by ``client.files.archive.pack``, unless the server has it."""
+        """Send an archive made by ``client.archive.pack``, unless the server has it."""
         try:
             return self.transport.get(f"/v1/uploads/{archive.sha256}", UploadView)
         except NotFoundError:

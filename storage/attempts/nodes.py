@@ -211,6 +211,11 @@ class Marks(NamedTuple):
     devices: list[Row[Any]]
 
 
+def is_lost(seen_at: float, *, now: float, lease_seconds: float) -> bool:
+    """Return whether the last call of a node is older than a lease."""
+    return now - seen_at > lease_seconds
+
+
 def marks(session: Session) -> Marks:
     """Return the version mark of nodes and devices."""
     node = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
-from sqlalchemy import BigInteger, Double, Enum, Integer, LargeBinary, String
+from sqlalchemy import BigInteger, Double, Enum, Integer, LargeBinary, String, Text
 from sqlalchemy.orm import mapped_column
 
 NAMING: Final = {
@@ -25,6 +25,11 @@ Id = String(36)
 """A UUIDv7 in its usual spelling: it sorts by the time it was made."""
 PrimaryId = Annotated[str, mapped_column(Id, primary_key=True)]
 Name = String(255)
+Named = Annotated[str, mapped_column(Name)]
+ShortWord = Annotated[str, mapped_column(String(16))]
+Word = Annotated[str, mapped_column(String(64))]
+LongText = Annotated[str, mapped_column(Text)]
+BigInt = Annotated[int, mapped_column(BigInteger)]
 Count = Annotated[int, mapped_column(default=0)]
 Json = dict[str, Any]
 

@@ -16,17 +16,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from sqlalchemy import (
-    JSON,
-    BigInteger,
-    ForeignKey,
-    Index,
-    MetaData,
-    String,
-    Text,
-    UniqueConstraint,
-    text,
-)
+from sqlalchemy import JSON, ForeignKey, Index, MetaData, String, UniqueConstraint, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from lockstep.domain.life.lifecycle import AssignmentState, AttemptState, Intent, JobState
@@ -34,21 +24,21 @@ from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.columns import (
     NAMING,
     BigId,
+    BigInt,
     Count,
     Id,
     Json,
+    LongText,
     Name,
+    Named,
     PrimaryId,
     Seconds,
+    ShortWord,
+    Word,
     choice,
 )
 
 JobId = Annotated[str, mapped_column(Id, ForeignKey("jobs.id", ondelete="CASCADE"))]
-Named = Annotated[str, mapped_column(Name)]
-ShortWord = Annotated[str, mapped_column(String(16))]
-Word = Annotated[str, mapped_column(String(64))]
-LongText = Annotated[str, mapped_column(Text)]
-BigInt = Annotated[int, mapped_column(BigInteger)]
 
 
 class JobsBase(DeclarativeBase):
@@ -81,7 +71,7 @@ class JobRow(JobsBase):
     """``domain.life.grace.Grace`` of that request, if it is a stop."""
     save_time: Mapped[Json | None]
     """``domain.life.grace.SaveTime``: duration of the last save, or its forecast."""
-    version: Mapped[int] = mapped_column(BigInteger, default=1)
+    version: Mapped[BigInt] = mapped_column(default=1)
     """Counts every change that a reader of the job can see."""
     priority: Mapped[int]
     devices: Mapped[int]
@@ -106,7 +96,7 @@ class JobRow(JobsBase):
     ``domain.life.outcomes.AttemptHistory``; their defaults are the database's too, for an api of
     the version before."""
     fruitless_attempts: Mapped[int] = mapped_column(default=0, server_default="0")
-    progress_step: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
+    progress_step: Mapped[BigInt] = mapped_column(default=0, server_default="0")
     stuck_step: Mapped[BigInt | None]
     stuck_nodes: Mapped[list[str]] = mapped_column(JSON, default=list, server_default="[]")
     retries_max: Mapped[int]

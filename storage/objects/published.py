@@ -4,7 +4,7 @@ Database and store are backed up and lost separately. A note restores a missing 
 after the loss of the node that wrote the checkpoint.
 
 Not here: the rows (``storage.attempts.checkpoints``), and their comparison with the store
-(``worker.agent.reconciling``).
+(``worker.upload.reconciling``).
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from lockstep.api.jobs.archives import examine
+from lockstep.client import archive
+from lockstep.client.archive import pack
 from lockstep.client.errors import UsageError
-from lockstep.client.files import archive
-from lockstep.client.files.archive import pack
 from lockstep.domain import limits
 from lockstep.worker.launch.code import unpack
 

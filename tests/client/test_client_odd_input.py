@@ -13,8 +13,8 @@ import pytest
 
 from lockstep.cli.common import moment
 from lockstep.cli.text.output import one_line_each
+from lockstep.client.archive import _find
 from lockstep.client.errors import UsageError
-from lockstep.client.files.archive import _find
 from lockstep.client.files.specfile import read
 
 SPEC = "name: caf\xe9\nkind: script\n"

@@ -71,7 +71,7 @@ def test_a_list_of_jobs_loads_neither_spec_nor_terminal_libraries(
         "lockstep.domain.spec.job",
         "lockstep.domain.spec.reading",
         "lockstep.domain.spec.tasks",
-        "lockstep.client.files.archive",
+        "lockstep.client.archive",
     }
     assert loaded & heavy == set()
     others = {

@@ -11,6 +11,7 @@ import pytest
 
 from lockstep.client import transport
 from lockstep.client.api import Client
+from lockstep.client.archive import CodeArchive
 from lockstep.client.errors import (
     ExitCode,
     NotAllowedError,
@@ -19,7 +20,6 @@ from lockstep.client.errors import (
     UnavailableError,
     UnreachableError,
 )
-from lockstep.client.files.archive import CodeArchive
 from lockstep.client.transport import Transport
 from lockstep.domain.views import JobView, UploadView
 from tests.client import examples

@@ -11,17 +11,11 @@ from pydantic import ValidationError
 
 from lockstep.domain import limits
 from lockstep.domain.errors import LockstepError
+from lockstep.domain.spec.batch import accumulation_steps, ceil_div, check_batch
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.reading import read_spec
 from lockstep.domain.training.memory import MemoryForecast
-from lockstep.domain.training.plan import (
-    BatchPlan,
-    accumulation_steps,
-    ceil_div,
-    check_batch,
-    part,
-    plan_of,
-)
+from lockstep.domain.training.plan import BatchPlan, part, plan_of
 from tests.domain.documents import changed, script_document, train_document
 
 BATCH = st.integers(1, 300)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lockstep.domain.life.job_environment import VERIFY
+from lockstep.domain.job_environment import VERIFY
 from lockstep.domain.spec.reading import read_spec
 from lockstep.domain.verify import report
 from lockstep.domain.verify.compare import Result, difference, excess, tolerance

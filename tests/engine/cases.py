@@ -17,8 +17,9 @@ import torch
 from torch.distributed.tensor import DTensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from lockstep.domain.spec.batch import accumulation_steps, ceil_div
 from lockstep.domain.spec.train import Train
-from lockstep.domain.training.plan import BatchPlan, accumulation_steps, ceil_div
+from lockstep.domain.training.plan import BatchPlan
 from lockstep.engine.loop.trainer import Trainer
 from lockstep.engine.runtime.ranks import Ranks
 from tests.engine.toy import Toy, toy_task

@@ -34,7 +34,7 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import AssignmentRow
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import series, streams
-from lockstep.worker.agent.folders import Folder
+from lockstep.worker.folders import Folder
 from lockstep.worker.launch import resuming
 from tests.harness.databases import Urls
 from tests.harness.drills import Drill, long

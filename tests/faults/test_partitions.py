@@ -22,7 +22,7 @@ import pytest
 from lockstep.storage.db.tables import AssignmentRow
 from lockstep.storage.series import series_query
 from lockstep.system.processes import ProcessSnapshot, boottime
-from lockstep.worker.agent.identity import started_in
+from lockstep.worker.launch.identity import started_in
 from tests.harness.databases import Urls
 from tests.harness.drills import Drill, fresh_seed
 from tests.harness.network import Link, through, to_postgres, to_unix

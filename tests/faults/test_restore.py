@@ -24,8 +24,8 @@ from sqlalchemy import make_url
 from lockstep.storage.attempts import checkpoints
 from lockstep.storage.db.database import Database
 from lockstep.system.processes import is_alive
-from lockstep.worker.agent.folders import Folder
-from lockstep.worker.agent.identity import launcher_key
+from lockstep.worker.folders import Folder
+from lockstep.worker.launch.identity import launcher_key
 from tests.harness.databases import Urls
 from tests.harness.drills import Drill
 from tests.harness.faults import restores

@@ -23,7 +23,7 @@ from lockstep.storage.logs import log_pages
 from lockstep.storage.series import series_query
 from lockstep.system import processes
 from lockstep.system.processes import ProcessSnapshot
-from lockstep.worker.agent.identity import started_in
+from lockstep.worker.launch.identity import started_in
 from tests.harness.processes import ROOT, START_SECONDS, until
 
 FAKE_LAUNCHER = [sys.executable, str(ROOT / "tests/worker/fake_launcher.py")]

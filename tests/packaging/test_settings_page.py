@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from lockstep.api.settings import ApiSettings
-from lockstep.domain.life import job_environment
+from lockstep.domain import job_environment
 from lockstep.scheduler.settings import SchedulerSettings
 from lockstep.worker.settings import AgentSettings
 from tests.harness.faults.soak import Load

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lockstep.system.processes import become_subreaper
-from lockstep.worker.agent.sweeping import Children
+from lockstep.worker.launch.sweeping import Children
 from tests.harness.processes import until
 
 

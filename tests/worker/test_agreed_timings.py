@@ -14,8 +14,8 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.system.processes import boottime
 from lockstep.worker.agent.assignment import Attempt
-from lockstep.worker.agent.folders import Folder
 from lockstep.worker.agent.supervisor import Supervisor
+from lockstep.worker.folders import Folder
 from lockstep.worker.settings import AgentSettings
 from tests.harness.databases import Urls
 from tests.harness.node import Node

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from lockstep.domain.kinds.devices import DEVICES, named
-from lockstep.worker.agent.folders import Folder
 from lockstep.worker.devices import device_memory
 from lockstep.worker.devices.device_memory import SLACK_BYTES, MemoryReclaim, Used
 from lockstep.worker.devices.drivers import DRIVERS, used_bytes
+from lockstep.worker.folders import Folder
 
 GIB = 2**30
 

@@ -14,7 +14,7 @@ from lockstep.domain import limits
 from lockstep.domain.training import event_files
 from lockstep.storage.db.database import Database
 from lockstep.storage.series import series, series_query, streams
-from lockstep.worker.agent.folders import Folder
+from lockstep.worker.folders import Folder
 from lockstep.worker.upload import tensorboard
 from lockstep.worker.upload.metric_warnings import Repeats
 from lockstep.worker.upload.tensorboard import EventFilesUploader

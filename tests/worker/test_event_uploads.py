@@ -13,7 +13,7 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.jobs import jobs
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import streams
-from lockstep.worker.agent.folders import Folder
+from lockstep.worker.folders import Folder
 from lockstep.worker.upload import events as event_upload
 from lockstep.worker.upload.events import EventUploader
 from lockstep.worker.upload.stream import Stream

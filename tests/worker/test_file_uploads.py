@@ -18,7 +18,7 @@ from lockstep.domain.life.attempt import LogRecord, segment_name
 from lockstep.storage.db.database import Database
 from lockstep.storage.logs import log_pages
 from lockstep.storage.series import series_query, streams
-from lockstep.worker.agent.folders import Folder
+from lockstep.worker.folders import Folder
 from lockstep.worker.upload.file_uploader import POISON_TRIES
 from lockstep.worker.upload.logs import LogUploader
 from lockstep.worker.upload.metric_warnings import REFUSED_NAMES_MAX

@@ -14,10 +14,10 @@ import pytest
 
 from lockstep.domain.life import attempt
 from lockstep.system.processes import ProcessSnapshot, is_alive, process
-from lockstep.worker.agent.identity import started_in
-from lockstep.worker.agent.sweeping import ProcessTree
 from lockstep.worker.launch import launching
 from lockstep.worker.launch.groups import ControlGroup
+from lockstep.worker.launch.identity import started_in
+from lockstep.worker.launch.sweeping import ProcessTree
 
 FLEES = """
 import os, sys, time

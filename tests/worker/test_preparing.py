@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from lockstep.domain.life.timings import Timings
 from lockstep.storage.attempts.attempts import Claim, Published
 from lockstep.storage.objects.blobs import BlobStore
-from lockstep.worker.agent.folders import Folder
 from lockstep.worker.agent.outcomes import unprepared
+from lockstep.worker.folders import Folder
 from lockstep.worker.launch import preparing
 from lockstep.worker.launch.preparing import InitUnavailableError, is_disk_failure, prepare
 from lockstep.worker.launch.resuming import NoIntactCheckpointError

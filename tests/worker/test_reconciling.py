@@ -16,7 +16,7 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import CheckpointRow
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.objects.published import NOTE, Note, write_note
-from lockstep.worker.agent.reconciling import reconcile
+from lockstep.worker.upload.reconciling import reconcile
 from lockstep.worker.upload.stream import Stream
 from tests.harness.databases import Backup
 from tests.harness.node import Node

@@ -14,7 +14,7 @@ import pytest
 from lockstep.domain.life import attempt
 from lockstep.storage.db.database import Database
 from lockstep.storage.series import series_query, streams
-from lockstep.worker.agent.folders import Folder
+from lockstep.worker.folders import Folder
 from lockstep.worker.upload.metric_warnings import Repeats
 from lockstep.worker.upload.metrics import MetricsUploader
 from lockstep.worker.upload.stream import Stream

@@ -16,10 +16,10 @@ import pynvml
 import pytest
 
 from lockstep.domain.training.metrics import NAME, unit_of
-from lockstep.worker.agent.folders import Folder
 from lockstep.worker.devices import sampling
 from lockstep.worker.devices.nvidia import Nvidia
 from lockstep.worker.devices.sampling import Sampler
+from lockstep.worker.folders import Folder
 
 MB = 2**20
 RANK = """

@@ -25,7 +25,7 @@ from lockstep.storage.db.tables import NodeRow
 from lockstep.storage.logs import log_pages
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import series_query
-from lockstep.worker.agent.folders import Folder
+from lockstep.worker.folders import Folder
 from lockstep.worker.upload.events import EventUploader
 from lockstep.worker.upload.logs import LogUploader
 from lockstep.worker.upload.metrics import MetricsUploader

@@ -8,8 +8,8 @@ import pynvml
 import pytest
 from pydantic import ValidationError
 
-from lockstep.worker.agent.folders import Folder, folders_in, retire
 from lockstep.worker.devices import inventory
+from lockstep.worker.folders import Folder, folders_in, retire
 from lockstep.worker.settings import AgentSettings, node_name_of
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from lockstep.system import processes
 from lockstep.system.processes import ProcessKey, ProcessSnapshot
-from lockstep.worker.agent.folders import Folder
-from lockstep.worker.agent.identity import started_in
-from lockstep.worker.agent.sweeping import Children, ProcessTree
+from lockstep.worker.folders import Folder
 from lockstep.worker.launch import launching
+from lockstep.worker.launch.identity import started_in
+from lockstep.worker.launch.sweeping import Children, ProcessTree
 from tests.harness.processes import until
 from tests.worker.subreaper import as_agent
 

@@ -16,7 +16,7 @@ from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.attempt import MANIFEST
 from lockstep.storage.db.database import Database
 from lockstep.storage.series import series, series_query, streams
-from lockstep.worker.agent.folders import Folder
+from lockstep.worker.folders import Folder
 from lockstep.worker.upload.metrics import MetricsUploader
 from lockstep.worker.upload.system import SystemUploader
 from tests.worker.test_file_uploads import STREAM, Faulty

@@ -19,7 +19,7 @@ from lockstep.domain.life.attempt import METRICS
 from lockstep.domain.training.memory import in_words
 from lockstep.storage.db.database import Database
 from lockstep.storage.series import series, series_query, streams
-from lockstep.worker.agent.folders import Folder
+from lockstep.worker.folders import Folder
 from lockstep.worker.upload.decimation import WINDOW_SECONDS, Decimator
 from lockstep.worker.upload.file_uploader import POISON_TRIES
 from lockstep.worker.upload.files import sparse_files

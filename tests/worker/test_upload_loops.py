@@ -22,8 +22,8 @@ from lockstep.storage.attempts import checkpoints
 from lockstep.storage.db.database import Database
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import series, series_query
-from lockstep.worker.agent.folders import Folder
 from lockstep.worker.devices.sampling import Sampler
+from lockstep.worker.folders import Folder
 from lockstep.worker.upload import uploaders
 from lockstep.worker.upload.stream import Stream
 from lockstep.worker.upload.uploaders import Uploaders

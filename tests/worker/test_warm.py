@@ -14,11 +14,11 @@ from lockstep.domain.life.attempt import ResultFile
 from lockstep.domain.life.outcomes import Reason
 from lockstep.system import processes
 from lockstep.system.processes import ProcessSnapshot
-from lockstep.worker.agent.folders import Folder
-from lockstep.worker.agent.identity import launcher_key, started_in
-from lockstep.worker.agent.sweeping import Children, ProcessTree
+from lockstep.worker.folders import Folder
 from lockstep.worker.launch import launching
 from lockstep.worker.launch.fork_client import ForkServer, ForkServerError
+from lockstep.worker.launch.identity import launcher_key, started_in
+from lockstep.worker.launch.sweeping import Children, ProcessTree
 from tests.harness.processes import until
 from tests.harness.ranks import assignment_of
 from tests.worker.subreaper import as_agent

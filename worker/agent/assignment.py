@@ -40,8 +40,6 @@ from lockstep.system import processes
 from lockstep.system.processes import ProcessSnapshot
 from lockstep.worker.agent.addresses import Reservation
 from lockstep.worker.agent.context import AttemptContext
-from lockstep.worker.agent.folders import DamagedFileError, Folder
-from lockstep.worker.agent.identity import launcher_key, started_in
 from lockstep.worker.agent.outcomes import (
     UNPREPARABLE,
     of_a_dead_launcher,
@@ -49,12 +47,14 @@ from lockstep.worker.agent.outcomes import (
     unprepared,
 )
 from lockstep.worker.agent.peers import Peers, interface_to_peers, unreachable
-from lockstep.worker.agent.reconciling import reconciled
-from lockstep.worker.agent.sweeping import ProcessTree
 from lockstep.worker.devices.device_memory import MemoryReclaim
 from lockstep.worker.devices.drivers import used_bytes
+from lockstep.worker.folders import DamagedFileError, Folder
 from lockstep.worker.launch import launching
+from lockstep.worker.launch.identity import launcher_key, started_in
 from lockstep.worker.launch.preparing import is_disk_failure, prepare
+from lockstep.worker.launch.sweeping import ProcessTree
+from lockstep.worker.upload.reconciling import reconciled
 from lockstep.worker.upload.stream import Stream
 from lockstep.worker.upload.uploaders import Uploaders
 

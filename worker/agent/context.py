@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from lockstep.domain.life.timings import Timings
 from lockstep.storage.db.database import Database
 from lockstep.storage.objects.blobs import BlobStore
-from lockstep.worker.agent.folders import Folder
-from lockstep.worker.agent.sweeping import Children
+from lockstep.worker.folders import Folder
 from lockstep.worker.launch.fork_client import ForkServer
+from lockstep.worker.launch.sweeping import Children
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from lockstep.domain.life.grace import StopReason
 from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.domain.spec.stored import UnreadableSpecError
 from lockstep.domain.version import VERSION
-from lockstep.worker.agent.folders import Folder
+from lockstep.worker.folders import Folder
 from lockstep.worker.launch.code import CodeUnavailableError
 from lockstep.worker.launch.preparing import InitUnavailableError
 

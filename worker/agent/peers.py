@@ -16,7 +16,7 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.jobs import jobs
 from lockstep.worker.agent.addresses import interface_of, is_loopback
 from lockstep.worker.agent.context import AttemptContext
-from lockstep.worker.agent.folders import Folder
+from lockstep.worker.folders import Folder
 from lockstep.worker.upload.stream import Stream
 
 

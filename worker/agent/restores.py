@@ -25,8 +25,8 @@ from collections.abc import Iterable
 import structlog
 
 from lockstep.system import processes
-from lockstep.worker.agent.folders import Folder
-from lockstep.worker.agent.identity import launcher_key
+from lockstep.worker.folders import Folder
+from lockstep.worker.launch.identity import launcher_key
 
 log = structlog.get_logger(__name__)
 

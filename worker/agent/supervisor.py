@@ -51,13 +51,13 @@ from lockstep.system.processes import ProcessSnapshot, become_subreaper
 from lockstep.worker.agent.addresses import Reservation, address_of
 from lockstep.worker.agent.assignment import KILL_MARGIN_SECONDS, Attempt
 from lockstep.worker.agent.context import AttemptContext
-from lockstep.worker.agent.folders import Folder, folders_in, retire
-from lockstep.worker.agent.identity import launcher_key
 from lockstep.worker.agent.restores import Restores, may_live
-from lockstep.worker.agent.sweeping import Children, ProcessTree
+from lockstep.worker.folders import Folder, folders_in, retire
 from lockstep.worker.health import HealthFile
 from lockstep.worker.launch import launching
 from lockstep.worker.launch.fork_client import ForkServer
+from lockstep.worker.launch.identity import launcher_key
+from lockstep.worker.launch.sweeping import Children, ProcessTree
 from lockstep.worker.settings import AgentSettings
 
 log = structlog.get_logger(__name__)

@@ -6,7 +6,7 @@ A device that is leased again too early has less free memory than expected, and 
 out of memory. The reference is the use before the launch, because other programs may use the
 device, too.
 
-Not here: the end of the processes (``worker.agent.sweeping``).
+Not here: the end of the processes (``worker.launch.sweeping``).
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import AssignmentFile
 from lockstep.domain.training.metrics import SYSTEM
 from lockstep.system.processes import ProcessKey, ProcessSnapshot
-from lockstep.worker.agent.folders import Folder
 from lockstep.worker.devices.drivers import DRIVERS
+from lockstep.worker.folders import Folder
 
 _LOOPBACK: Final = "lo"
 

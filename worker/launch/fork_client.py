@@ -1,9 +1,9 @@
-"""Agent's side of the fork server, which forks launchers (``engine.launcher.start.fork_server``).
+"""Agent's side of the fork server, which forks launchers (``engine.launcher.fork_server``).
 
 The fork server takes seconds to start, and may die. While it is not ready, launchers are started by
 exec, which takes those seconds and is otherwise equal.
 
-Not here: the parent of the launcher (``worker.agent.sweeping.Children``).
+Not here: the parent of the launcher (``worker.launch.sweeping.Children``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lockstep.domain.life.fork_server import BYTES_MAX, READY, LaunchRequest
 
 log = structlog.get_logger(__name__)
 
-COMMAND = (sys.executable, "-P", "-m", "lockstep.engine.launcher.start.fork_server")
+COMMAND = (sys.executable, "-P", "-m", "lockstep.engine.launcher.fork_server")
 _ROOM = 4096
 """Bytes of the warm process's first environment that are kept free, so that forks can show their
 own there."""

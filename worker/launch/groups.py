@@ -3,7 +3,7 @@
 No process leaves it by forking, by a session of its own or by losing its parents, and one write
 kills all of them at once. It needs the right to make a folder below the agent's own group: root has
 it, and so has a systemd unit with ``Delegate=yes``. Elsewhere, and against user code that runs as
-root and moves itself away, the nets of ``worker.agent.sweeping`` do the same by looking.
+root and moves itself away, the nets of ``worker.launch.sweeping`` do the same by looking.
 
 The launcher enters by itself, before it starts anything
 (``engine.launcher.start.processes.enter_group``).

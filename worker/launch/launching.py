@@ -18,10 +18,10 @@ from lockstep.domain.kinds.devices import ORDER
 from lockstep.domain.life import attempt
 from lockstep.system import processes
 from lockstep.system.processes import ProcessKey
-from lockstep.worker.agent.folders import Folder
-from lockstep.worker.agent.sweeping import Children
+from lockstep.worker.folders import Folder
 from lockstep.worker.launch.fork_client import ForkServer
 from lockstep.worker.launch.groups import ControlGroup
+from lockstep.worker.launch.sweeping import Children
 
 # -P: the working directory is the attempt's folder, where a job's ``code`` must not shadow the
 # module of that name.

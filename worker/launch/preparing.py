@@ -26,7 +26,7 @@ from lockstep.domain.training.memory import in_words
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.storage.attempts.attempts import Claim, Published
 from lockstep.storage.objects.blobs import BlobStore
-from lockstep.worker.agent.folders import Folder
+from lockstep.worker.folders import Folder
 from lockstep.worker.launch import code, resuming
 
 DISK_FREE_BYTES_MIN: Final = 64 * 2**20

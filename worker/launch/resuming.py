@@ -5,7 +5,7 @@ differs from the published one. It is fetched once more; if it is still damaged,
 used, with an event of the attempt. The engine verifies the files again, but has no alternative.
 
 Not here: the published checkpoints (``storage.attempts.checkpoints``), and their presence in the
-store (``worker.agent.reconciling``).
+store (``worker.upload.reconciling``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lockstep.domain.life.attempt import EngineEvent
 from lockstep.domain.life.manifest import ManifestError, read_manifest
 from lockstep.storage.attempts.attempts import Published
 from lockstep.storage.objects.blobs import BlobStore
-from lockstep.worker.agent.folders import Folder
+from lockstep.worker.folders import Folder
 
 log = structlog.get_logger(__name__)
 

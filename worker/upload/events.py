@@ -13,7 +13,7 @@ training continues.
 
 After a restore of the database, events are processed again from its offset: a checkpoint that is no
 longer on the node is published from the store. Then its rows are compared with the store
-(``worker.agent.reconciling``).
+(``worker.upload.reconciling``).
 
 Not here: metrics and logs (``worker.upload.file_uploader``), and the verification of a checkpoint
 (``engine.checkpoints``).
@@ -42,10 +42,10 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.objects.published import Note, write_note
 from lockstep.storage.series import series, streams
-from lockstep.worker.agent.folders import Folder
-from lockstep.worker.agent.reconciling import reconcile
+from lockstep.worker.folders import Folder
 from lockstep.worker.upload.file_uploader import is_poison
 from lockstep.worker.upload.files.lines import Line, whole_lines
+from lockstep.worker.upload.reconciling import reconcile
 from lockstep.worker.upload.stream import Stream, is_open, state_of
 
 log = structlog.get_logger(__name__)

@@ -24,7 +24,7 @@ from sqlalchemy.exc import IntegrityError
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.storage.db.database import Database
 from lockstep.storage.series import streams
-from lockstep.worker.agent.folders import Folder
+from lockstep.worker.folders import Folder
 from lockstep.worker.upload.stream import Stream, is_open, state_of
 
 log = structlog.get_logger(__name__)

@@ -25,7 +25,7 @@ from lockstep.domain.training.memory import in_words
 from lockstep.storage.db.database import Database
 from lockstep.storage.logs import logs
 from lockstep.storage.series import streams
-from lockstep.worker.agent.folders import Folder
+from lockstep.worker.folders import Folder
 from lockstep.worker.upload.file_uploader import Chunk, FileUploader
 from lockstep.worker.upload.files.lines import Line, next_segment_exists, whole_lines
 from lockstep.worker.upload.stream import Stream

@@ -13,7 +13,7 @@ from typing import Final
 from lockstep.domain import limits
 from lockstep.domain.training.metrics import StepValues
 from lockstep.storage.series.series import OverLimit
-from lockstep.worker.agent.folders import Folder
+from lockstep.worker.folders import Folder
 from lockstep.worker.upload.files.lines import Line
 
 LINE_CHARS_SHOWN: Final = 200

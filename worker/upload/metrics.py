@@ -24,7 +24,7 @@ from lockstep.domain.training import metrics
 from lockstep.domain.training.memory import in_words
 from lockstep.storage.db.database import Database
 from lockstep.storage.series import streams
-from lockstep.worker.agent.folders import Folder
+from lockstep.worker.folders import Folder
 from lockstep.worker.upload.decimation import Decimator
 from lockstep.worker.upload.file_uploader import Chunk
 from lockstep.worker.upload.files.lines import Line, Lines

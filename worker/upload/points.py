@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from lockstep.domain.training import metrics
 from lockstep.storage.db.database import Database
 from lockstep.storage.series import series
-from lockstep.worker.agent.folders import Folder
+from lockstep.worker.folders import Folder
 from lockstep.worker.upload.file_uploader import FileUploader, Offset
 from lockstep.worker.upload.metric_warnings import METRICS_FILE, QuotaWarnings, Repeats
 from lockstep.worker.upload.stream import Stream

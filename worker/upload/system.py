@@ -28,7 +28,7 @@ from lockstep.domain.life.manifest import ManifestError, read_manifest
 from lockstep.domain.training import metrics
 from lockstep.storage.db.database import Database
 from lockstep.storage.series import series, streams
-from lockstep.worker.agent.folders import Folder
+from lockstep.worker.folders import Folder
 from lockstep.worker.upload.file_uploader import Chunk
 from lockstep.worker.upload.files.lines import whole_lines
 from lockstep.worker.upload.files.spool import Spool

@@ -25,7 +25,7 @@ from lockstep.domain.life import attempt
 from lockstep.domain.training import event_files, metrics
 from lockstep.storage.db.database import Database
 from lockstep.storage.series import streams
-from lockstep.worker.agent.folders import Folder
+from lockstep.worker.folders import Folder
 from lockstep.worker.upload.decimation import Decimator
 from lockstep.worker.upload.file_uploader import Chunk
 from lockstep.worker.upload.metric_warnings import Repeats

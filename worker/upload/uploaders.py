@@ -18,8 +18,8 @@ from lockstep.domain.life.attempt import AssignmentFile
 from lockstep.storage.db.database import Database
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import streams
-from lockstep.worker.agent.folders import Folder
 from lockstep.worker.devices.sampling import Sampler
+from lockstep.worker.folders import Folder
 from lockstep.worker.upload.events import EventUploader
 from lockstep.worker.upload.logs import LogUploader
 from lockstep.worker.upload.metric_warnings import Repeats

@@ -21,8 +21,9 @@ from benchmarks.conformance.engines.base import Engine
 from benchmarks.conformance.gang import RankIdentity
 from benchmarks.conformance.observer import Observer
 from lockstep.domain.life import attempt
+from lockstep.domain.spec.batch import accumulation_steps, ceil_div
 from lockstep.domain.spec.train import Train
-from lockstep.domain.training.plan import BatchPlan, accumulation_steps, ceil_div
+from lockstep.domain.training.plan import BatchPlan
 from lockstep.engine.loop.trainer import Trainer
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.task.interface import Batch, Task

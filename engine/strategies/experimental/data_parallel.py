@@ -23,11 +23,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.spec import job
 from lockstep.engine.model.objective import Objective
 from lockstep.engine.runtime.device import module_of, traits_of
-from lockstep.engine.runtime.errors import EngineError
+from lockstep.engine.runtime.errors import BadSpecError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.strategies.base import Forward, Strategy
 from lockstep.engine.strategies.block_order import ModelUsage
@@ -98,14 +97,12 @@ class SummedDataParallel(nn.DataParallel[Objective]):
 
 def _require_one_process_with_gpus(ranks: Ranks) -> None:
     if not traits_of(ranks.device).in_one_process:
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             "strategy data_parallel drives several GPUs from one process, and this node trains "
             f"on {ranks.device.type}: set strategy: {{name: ddp}}",
         )
     if ranks.world_size > 1:
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             f"strategy data_parallel needs one process on one node, and {ranks.world_size} were "
             f"started: start one, or set strategy: {{name: ddp}}",
         )
@@ -113,8 +110,7 @@ def _require_one_process_with_gpus(ranks: Ranks) -> None:
 
 def _require_no_sample_dropout(model: nn.Module) -> None:
     if any(isinstance(module, Dropout) and module.p > 0 for module in model.modules()):
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             "strategy data_parallel does not support lockstep.Dropout, because a copy of the "
             "model does not have its samples' indices: set its probability to 0, use "
             "torch.nn.Dropout, or set strategy: {name: ddp}",
@@ -137,8 +133,7 @@ def require_samples_first(batch: Batch) -> None:
             if isinstance(parts, Tensor)
             else type(parts).__name__
         )
-        raise EngineError(
-            Reason.BAD_SPEC,
+        raise BadSpecError(
             "strategy data_parallel splits tensors by rows, and a batch of one sample has "
             f"{found}: return tensors from collate() whose first dimension is the samples, or set "
             f"strategy: {{name: ddp}}",

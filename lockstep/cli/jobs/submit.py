@@ -33,7 +33,7 @@ from lockstep.client.errors import OF_STATE, ClientError, ExitCode, RefusedError
 
 if TYPE_CHECKING:
     from lockstep.client.api import Client
-    from lockstep.client.files.archive import CodeArchive
+    from lockstep.client.archive import CodeArchive
     from lockstep.client.files.specfile import SpecFile
     from lockstep.domain.views import JobView, PlanView
 
@@ -161,8 +161,8 @@ def prepared(
     file: str, code: Path | None, settings: list[str] | None, connection: Connection
 ) -> Iterator[tuple[Client, SpecFile, CodeArchive | None]]:
     """The checked spec with its code packed, and a client; nothing has been sent."""
+    from lockstep.client.archive import pack
     from lockstep.client.files import specfile
-    from lockstep.client.files.archive import pack
 
     with ExitStack() as stack:
         spec = specfile.read(file, settings or [], sys.stdin)

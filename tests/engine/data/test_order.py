@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from torch.utils.data import Dataset
 
-from lockstep.domain.training.plan import BatchPlan, accumulation_steps
+from lockstep.domain.spec.batch import accumulation_steps
+from lockstep.domain.training.plan import BatchPlan
 from lockstep.engine.data.loader import Batches, RunLength
 from lockstep.engine.preflight.worker_items import ROUNDS
 from lockstep.engine.task.interface import Task

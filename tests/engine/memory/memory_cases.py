@@ -15,9 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
 
+from lockstep.domain.spec.batch import accumulation_steps
 from lockstep.domain.spec.train import Train
 from lockstep.domain.training.memory import MemoryForecast
-from lockstep.domain.training.plan import BatchPlan, accumulation_steps
+from lockstep.domain.training.plan import BatchPlan
 from lockstep.engine.loop.trainer import Trainer
 from lockstep.engine.memory.forecast import forecast
 from lockstep.engine.memory.measured import measured_steps

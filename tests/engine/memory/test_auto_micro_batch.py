@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.domain.life.outcomes import Reason
-from lockstep.domain.training.plan import BatchPlan, accumulation_steps
+from lockstep.domain.spec.batch import accumulation_steps
+from lockstep.domain.training.plan import BatchPlan
 from lockstep.engine.memory.auto import available_bytes
 from lockstep.engine.memory.sizes import (
     AS_FAST,

@@ -35,9 +35,9 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.logs import log_pages
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.worker.agent.assignment import Attempt, Phase
-from lockstep.worker.agent.folders import Folder
 from lockstep.worker.agent.supervisor import Supervisor
-from lockstep.worker.agent.sweeping import Children, ProcessTree
+from lockstep.worker.folders import Folder
+from lockstep.worker.launch.sweeping import Children, ProcessTree
 from lockstep.worker.settings import AgentSettings
 from lockstep.worker.upload import uploaders
 from tests.harness.life.in_process import Look, Service

@@ -26,7 +26,7 @@ from io import FileIO
 from typing import Final
 
 from lockstep.domain.life.attempt import FollowedFile
-from lockstep.worker.agent.folders import Folder
+from lockstep.worker.folders import Folder
 from lockstep.worker.upload.files.lines import LAST_BYTES, Line, Lines, lines_in
 from lockstep.worker.upload.files.spool import Spool
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from lockstep.domain.life import job_environment
+from lockstep.domain import job_environment
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.launcher.environment import rank_environment, scrub
 from tests.harness.processes import free_port

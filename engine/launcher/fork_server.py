@@ -1,6 +1,6 @@
 """Process that has imported torch and forks launchers, which starts attempts seconds sooner.
 
-``python -m lockstep.engine.launcher.start.fork_server DESCRIPTOR``, where the descriptor is one end
+``python -m lockstep.engine.launcher.fork_server DESCRIPTOR``, where the descriptor is one end
 of a ``SOCK_SEQPACKET`` pair:
 
 1. It imports the modules of launchers and ranks, and sends ``ready``.

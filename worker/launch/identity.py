@@ -1,6 +1,6 @@
 """Processes of an attempt, by its launcher's file and by their environment.
 
-Not here: processes in general (``system.processes``), killing them (``worker.agent.sweeping``).
+Not here: processes in general (``system.processes``), killing them (``worker.launch.sweeping``).
 """
 
 from __future__ import annotations

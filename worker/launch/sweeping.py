@@ -26,9 +26,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from lockstep.system.processes import ProcessKey, ProcessSnapshot, ProcessStat, is_alive, send
-from lockstep.worker.agent.identity import started_in
 from lockstep.worker.launch.fork_client import ForkServer, ForkServerError
 from lockstep.worker.launch.groups import ControlGroup
+from lockstep.worker.launch.identity import started_in
 
 KILL_SECONDS = 1.0
 """SIGKILL works within milliseconds; longer than this is not for the caller to wait."""
