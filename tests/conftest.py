@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["tests.harness.databases", "tests.harness.drills", "pytester"]
+pytest_plugins = ["tests.harness.databases", "tests.harness.drills", "tests.harness.processes"]
 
 # A shell ignores it for background processes, and programs that tests start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -35,7 +35,9 @@ Others come after them. Only time depends on it.
 
 
 FAST_FOLDERS = ("domain", "storage", "api", "scheduler", "system", "engine", "packaging")
-_PROCESSES = frozenset({"pool", "warm", "attempt", "attempts", "postgres_server", "postgres_urls"})
+_PROCESSES = frozenset(
+    {"broker", "pool", "warm", "attempt", "attempts", "postgres_server", "postgres_urls"}
+)
 """Fixtures that start processes."""
 
 
@@ -55,6 +57,15 @@ def is_fast(item: pytest.Item) -> bool:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fast", action="store_true", help="only tests that start no other process")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip tests that need a CUDA device, by name, where there is none."""
+    if item.get_closest_marker("gpu") is not None:
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("NOT RUN: this machine has no CUDA device")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

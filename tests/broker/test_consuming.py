@@ -60,12 +60,6 @@ class Listener:
 
 
 @pytest.fixture
-def broker() -> Iterator[Broker]:
-    with running_broker() as running:
-        yield running
-
-
-@pytest.fixture
 def listener(broker: Broker, tmp_path: Path) -> Iterator[Listener]:
     started = Listener(broker.url, tmp_path / "out")
     yield started

@@ -18,12 +18,6 @@ CONTROL_KEY = "lockstep:control"
 
 
 @pytest.fixture
-def broker() -> Iterator[Broker]:
-    with running_broker() as running:
-        yield running
-
-
-@pytest.fixture
 def publisher(broker: Broker) -> Iterator[Publisher]:
     made = Publisher(broker.url)
     yield made

@@ -5,7 +5,6 @@ from __future__ import annotations
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -15,13 +14,7 @@ from pydantic import ValidationError
 from lockstep.broker import server
 from lockstep.broker.settings import BrokerSettings
 from lockstep.domain.errors import LockstepError
-from tests.harness.processes import Broker, running_broker
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with running_broker() as running:
-        yield running
+from tests.harness.processes import Broker
 
 
 def test_it_listens_on_a_socket_of_this_user_and_on_no_port(broker: Broker) -> None:

@@ -18,7 +18,7 @@ from lockstep.client.local import down
 from lockstep.client.local.home import Home, RunFile
 from lockstep.client.local.settings import Options, service
 from tests.client import standin
-from tests.harness.processes import alive, free_port, until
+from tests.harness.processes import alive, free_port, inherited, until
 
 TABLE = ("broker", "api", "worker", "scheduler")
 
@@ -254,9 +254,7 @@ def test_a_large_log_is_set_aside_at_the_start(up: Up, monkeypatch: pytest.Monke
 
 
 def lockstep(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")
-    }
+    environment = inherited()
     return subprocess.run(
         [sys.executable, "-m", "lockstep", *words],
         env=environment | {"LOCKSTEP_HOME": str(home)},

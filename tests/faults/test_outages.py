@@ -38,7 +38,7 @@ from tests.harness.plane import (
     starts_noted,
 )
 from tests.harness.postgres import Cluster, PostgresServer, own_cluster
-from tests.harness.processes import until
+from tests.harness.processes import alive, until
 
 SCALE: Final = 0.15
 """Heartbeat 0.75 s, fence 7.5 s, lease 9 s: long enough for the short outage on a busy machine."""
@@ -280,7 +280,7 @@ def test_ranks_end_in_an_outage_longer_than_a_lease(
         outage.cluster.stop()
         drill.injected += 1
         away_at = time.monotonic()
-        until(lambda: not any(map(lives, ranks)), PATIENCE_SECONDS, "the end of every rank")
+        until(lambda: not any(map(alive, ranks)), PATIENCE_SECONDS, "the end of every rank")
         drill.detections.append(time.monotonic() - away_at)
         # this moment is varied, too
         time.sleep(max(0.0, away_at + 1.5 * timings.lease_seconds - time.monotonic()))
@@ -321,12 +321,5 @@ def processes_of(job: str) -> list[psutil.Process]:
     return [
         one
         for one in found
-        if (one.info["environ"] or {}).get("LOCKSTEP_JOB_ID") == job and lives(one)
+        if (one.info["environ"] or {}).get("LOCKSTEP_JOB_ID") == job and alive(one)
     ]
-
-
-def lives(process: psutil.Process) -> bool:
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False

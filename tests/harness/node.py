@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from lockstep.storage.series import series_query
 from lockstep.system import processes
 from lockstep.system.processes import ProcessSnapshot
 from lockstep.worker.launch.identity import started_in
-from tests.harness.processes import ROOT, START_SECONDS, until
+from tests.harness.processes import ROOT, START_SECONDS, inherited, until
 
 FAKE_LAUNCHER = [sys.executable, str(ROOT / "tests/worker/fake_launcher.py")]
 NAME = "node-under-test"
@@ -111,11 +110,7 @@ class Node:
                     timings = self.timings if scale is None else Timings().scaled(scale)
                     agreed_timings.store(session, timings)
         environment = {
-            **{
-                name: value
-                for name, value in os.environ.items()
-                if not name.startswith("LOCKSTEP_")
-            },
+            **inherited(),
             "LOCKSTEP_DATABASE_URL": self.urls[0],
             "LOCKSTEP_SERIES_URL": self.urls[1],
             "LOCKSTEP_BROKER_URL": self.broker_url,

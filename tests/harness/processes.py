@@ -22,6 +22,7 @@ from typing import TypeVar
 
 import httpx2
 import psutil
+import pytest
 from redis import Redis
 from redis.exceptions import RedisError
 
@@ -30,6 +31,11 @@ LOCKSTEP = Path(sys.executable).with_name("lockstep")
 START_SECONDS = 180.0
 """Deadline for a program that starts on a busy machine."""
 T = TypeVar("T")
+
+
+def inherited() -> dict[str, str]:
+    """Return the environment of the tests without settings of Lockstep."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
 
 
 def until(ask: Callable[[], T | None], seconds: float = 60.0, what: str = "") -> T:
@@ -289,6 +295,13 @@ class Broker:
             self.process.kill()
             self.process.wait()
             self.process = None
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    """Run a broker for one test."""
+    with running_broker() as running:
+        yield running
 
 
 @contextmanager

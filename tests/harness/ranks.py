@@ -196,9 +196,13 @@ def script_spec(
 
 
 def assignment_of(
-    *, spec: dict[str, Any] | None = None, env: dict[str, str] | None = None, **fields: Any
+    *,
+    spec: dict[str, Any] | None = None,
+    env: dict[str, str] | None = None,
+    ranks: int = 1,
+    **fields: Any,
 ) -> AssignmentFile:
-    """Return the assignment of one rank on a CPU slot, changed by ``fields``."""
+    """Return an assignment of ranks on CPU slots, changed by ``fields``."""
     document = {
         "job_id": "0190-job",
         "attempt_number": 2,
@@ -206,9 +210,9 @@ def assignment_of(
         "spec": JobSpec.model_validate(spec or script_spec(("train.py",), ranks=1, env=env)),
         "plan": None,
         "node_name": "node-a",
-        "ranks_here": 1,
-        "world_size": 1,
-        "devices": [0],
+        "ranks_here": ranks,
+        "world_size": ranks,
+        "devices": list(range(ranks)),
         "device_kind": "cpu",
         "rendezvous_port": free_port(),
         "stop_grace_seconds": 1.0,
@@ -265,8 +269,7 @@ class Attempt:
 
     def assign(self, spec: dict[str, Any], *, ranks: int, **fields: Any) -> Attempt:
         """Assign any job."""
-        gang = {"ranks_here": ranks, "world_size": ranks, "devices": list(range(ranks)), **fields}
-        assignment = assignment_of(spec=spec, **gang)
+        assignment = assignment_of(spec=spec, ranks=ranks, **fields)
         (self.folder / attempt.ASSIGNMENT).write_text(assignment.model_dump_json())
         return self
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ import httpx2
 import psutil
 
 from tests.harness.builders import digest, member, packed, slow
-from tests.harness.processes import LOCKSTEP, ROOT, free_port, until
+from tests.harness.processes import LOCKSTEP, ROOT, free_port, inherited, until
 
 ENDED = {"succeeded", "failed", "cancelled"}
 
@@ -33,11 +32,7 @@ class Service:
         self.home = home
         self.port = free_port()
         self.environment = {
-            **{
-                name: value
-                for name, value in os.environ.items()
-                if not name.startswith("LOCKSTEP_")
-            },
+            **inherited(),
             "LOCKSTEP_HOME": str(home),
             "LOCKSTEP_CPU_SLOTS": "4",
             "LOCKSTEP_KEEP_FOLDERS": "100",

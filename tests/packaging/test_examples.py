@@ -15,6 +15,7 @@ from ruamel.yaml import YAML
 
 from lockstep.domain.spec.reading import read_spec
 from lockstep.domain.training.metrics import decode
+from tests.harness.processes import inherited
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -57,7 +58,7 @@ def torchrun(script: Path, *arguments: str, folder: Path, **environment: str) ->
         str(script),
         *arguments,
     ]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
+    clean = inherited()
     process = subprocess.Popen(
         argv,
         cwd=folder,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from lockstep import Task
+from tests.harness.processes import inherited
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
 def train(folder: Path, name: str, *, ranks: int = 1) -> subprocess.CompletedProcess[str]:
     engine = ["lockstep.engine", name, "--out", "out"]
     start = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), "-m"]
-    clean = {key: value for key, value in os.environ.items() if not key.startswith("LOCKSTEP_")}
+    clean = inherited()
     return subprocess.run(
         [sys.executable, "-m", *(start if ranks > 1 else ()), *engine],
         cwd=folder,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -19,7 +18,7 @@ from lockstep.broker.publisher import Publisher
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.storage.db.database import Database
 from tests.harness.databases import Urls
-from tests.harness.processes import Broker, Scheduler, running_broker, until
+from tests.harness.processes import Broker, Scheduler, inherited, running_broker, until
 from tests.scheduler.world import World
 
 SOON_SECONDS = 60.0
@@ -50,12 +49,6 @@ def start(tmp_path: Path, database_urls: Urls) -> Iterator[Start]:
     for scheduler in started:
         scheduler.process.kill()
         scheduler.process.wait()
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with running_broker() as running:
-        yield running
 
 
 def starts(world: World, job: str) -> None:
@@ -144,9 +137,7 @@ def test_sigterm_ends_before_the_next_cycle_and_releases_the_lease(
 
 
 def test_a_setting_that_is_missing_is_named(tmp_path: Path) -> None:
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")
-    }
+    environment = inherited()
     done = subprocess.run(
         [sys.executable, "-m", "lockstep.scheduler"],
         env=environment,

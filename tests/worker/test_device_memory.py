@@ -64,9 +64,6 @@ def test_the_baseline_survives_the_agent(tmp_path: Path) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(
-    not torch.cuda.is_available(), reason="NOT RUN: this machine has no CUDA device"
-)
 def test_a_gpu_reports_its_used_memory() -> None:
     before = used_bytes([0])[0]
     held = torch.empty(GIB, dtype=torch.uint8, device="cuda")

@@ -13,13 +13,7 @@ from lockstep.broker.queues import CONTROL, node_queue
 from lockstep.storage.db.database import Database
 from tests.harness.databases import Urls
 from tests.harness.node import RARE, Node
-from tests.harness.processes import Broker, running_broker, until
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with running_broker() as running:
-        yield running
+from tests.harness.processes import Broker, until
 
 
 @pytest.fixture

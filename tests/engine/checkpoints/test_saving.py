@@ -272,9 +272,6 @@ def test_a_failing_step_lets_the_current_write_finish(pool: Pool, tmp_path: Path
 
 @pytest.mark.contract(29)
 @pytest.mark.gpu
-@pytest.mark.skipif(
-    not torch.cuda.is_available(), reason="NOT RUN: this machine has no CUDA device"
-)
 def test_on_a_device_the_copy_precedes_the_next_update() -> None:
     device = torch.device("cuda")
     weights = torch.zeros(64, 1024, 1024, device=device)

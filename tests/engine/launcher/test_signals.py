@@ -21,7 +21,7 @@ WRAPPER = "import os, signal, sys\nos.kill(os.getpid(), int(sys.argv[1]))"
 
 def _decide(*exits: Exit, found: Evidence | None = None, kills: int = 0) -> Outcome:
     facts = Facts(ranks=(0, 1), exits=list(exits), cause="failure")
-    assignment = assignment_of(ranks_here=2, world_size=2, devices=[0, 1])
+    assignment = assignment_of(ranks=2)
     evidence = {0: found} if found else {}
     return decide(facts, evidence, assignment, last_step=None, steps=None, memory_kills=kills)
 

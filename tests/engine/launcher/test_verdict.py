@@ -50,7 +50,7 @@ def _decide(
     grace_over: bool = False,
 ) -> Outcome:
     facts = Facts(ranks=(0, 1), exits=list(exits), cause=cause, stop=stop, grace_over=grace_over)
-    assignment = assignment_of(ranks_here=2, world_size=2, devices=[0, 1])
+    assignment = assignment_of(ranks=2)
     return decide(
         facts,
         evidence or {},
@@ -153,9 +153,7 @@ def test_a_stall_names_its_cause_or_the_way_to_find_it() -> None:
         spec = read_spec(
             {"name": "slow", "kind": "train", "resources": {"gpus": 2}, "train": train}
         )
-        assignment = assignment_of(ranks_here=2, world_size=2, devices=[0, 1]).model_copy(
-            update={"spec": spec}
-        )
+        assignment = assignment_of(ranks=2).model_copy(update={"spec": spec})
         return decide(facts, {}, assignment, last_step=3, steps=200)
 
     named = stalled("communication", "data")
@@ -179,9 +177,7 @@ def test_a_stop_reports_ranks_that_remained() -> None:
     exits = (_exit(0, 0, torn_down=True), _exit(1, -signal.SIGKILL, torn_down=True))
     facts = Facts(ranks=(0, 1), exits=list(exits), cause="stop", left_behind=True)
     facts.stop = StopFile(reason="preempted", grace_seconds=5.0)
-    outcome = decide(
-        facts, {}, assignment_of(ranks_here=2, world_size=2, devices=[0, 1]), last_step=7, steps=9
-    )
+    outcome = decide(facts, {}, assignment_of(ranks=2), last_step=7, steps=9)
     assert outcome.reason is Reason.PREEMPTED
     assert (
         "rank 0 saved the last completed step and exited, and the ranks in the next step"
@@ -252,9 +248,7 @@ def test_ranks_that_left_for_an_unseen_stop_have_not_succeeded(
 ) -> None:
     train = {"task": "causal_lm", "batch": {"size": 4, "micro_size": 2}, "steps": 200}
     spec = read_spec({"name": "early", "kind": "train", "resources": {"gpus": 2}, "train": train})
-    assignment = assignment_of(ranks_here=2, world_size=2, devices=[0, 1]).model_copy(
-        update={"spec": spec}
-    )
+    assignment = assignment_of(ranks=2).model_copy(update={"spec": spec})
     stop = StopFile(reason="shutdown", grace_seconds=5)
     facts = Facts(ranks=(0, 1), exits=[_exit(0, 0), _exit(1, 0)], cause=None, stop=stop)
     assert decide(facts, {}, assignment, last_step=last, steps=200).reason is reason
@@ -378,7 +372,7 @@ def test_the_outcome_carries_the_last_lines_of_the_rank_that_it_names() -> None:
     facts = Facts(
         ranks=(0, 1), exits=[_exit(1, 3), _exit(0, 1, time=11.0, torn_down=True)], cause="failure"
     )
-    assignment = assignment_of(ranks_here=2, world_size=2, devices=[0, 1])
+    assignment = assignment_of(ranks=2)
     printed = {0: "peer gone", 1: "loading\ncannot open /data"}
     outcome = decide(
         facts, {0: LOST_PEER}, assignment, last_step=None, steps=None, last_lines=printed
@@ -388,7 +382,7 @@ def test_the_outcome_carries_the_last_lines_of_the_rank_that_it_names() -> None:
 
 def test_an_outcome_without_a_rank_quotes_no_lines() -> None:
     facts = Facts(ranks=(0, 1), exits=[], cause="fence")
-    assignment = assignment_of(ranks_here=2, world_size=2, devices=[0, 1])
+    assignment = assignment_of(ranks=2)
     outcome = decide(facts, {}, assignment, last_step=None, steps=None, last_lines={0: "a", 1: "b"})
     assert outcome.log_excerpt is None
 
@@ -413,7 +407,7 @@ def test_a_script_whose_device_is_full_is_advised_on_memory(
     outcome = decide(
         facts,
         evidence,
-        assignment_of(ranks_here=2, world_size=2, devices=[0, 1]),
+        assignment_of(ranks=2),
         last_step=None,
         steps=None,
         last_lines=lines,

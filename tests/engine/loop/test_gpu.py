@@ -21,9 +21,6 @@ ROOT = Path(__file__).resolve().parents[3]
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(
-        not torch.cuda.is_available(), reason="NOT RUN: this machine has no CUDA device"
-    ),
 ]
 
 

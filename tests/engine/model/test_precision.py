@@ -342,9 +342,6 @@ def test_scale_and_count_are_restored_from_the_checkpoint(
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(
-    not torch.cuda.is_available(), reason="NOT RUN: this machine has no CUDA device"
-)
 def test_tf32_is_off_unless_requested() -> None:
     device = torch.device("cuda")
     one = torch.randn(512, 512, device=device)

@@ -25,9 +25,6 @@ from tests.engine.toy import Toy, ToyTask
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(
-        not torch.cuda.is_available(), reason="NOT RUN: this machine has no CUDA device"
-    ),
 ]
 STEPS = 6
 

@@ -169,7 +169,7 @@ time.sleep(600)
             "steps": 1,
         },
     }
-    assignment = assignment_of(spec=spec, ranks_here=2, world_size=2, devices=[0, 1])
+    assignment = assignment_of(spec=spec, ranks=2)
     command = [sys.executable, "-c", source, assignment.model_dump_json(), str(tmp_path)]
     launcher = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert launcher.stdout is not None

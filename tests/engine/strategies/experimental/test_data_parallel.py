@@ -160,9 +160,6 @@ def test_dropout_by_sample_is_refused() -> None:
 
 @pytest.mark.contract(14)
 @pytest.mark.gpu
-@pytest.mark.skipif(
-    not torch.cuda.is_available(), reason="NOT RUN: this machine has no CUDA device"
-)
 def test_on_gpus_the_gradient_equals_that_on_the_cpu() -> None:
     toy = Toy(weigh="terms", penalty=0.3)
     task = toy_task(toy)
