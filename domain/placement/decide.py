@@ -16,7 +16,7 @@ suitable node would leave most of a cluster idle behind one large gang. The gang
 it is first in line, the free devices of the nodes it holds only increase, and it changes nodes only
 for more free devices.
 
-Not here: storing the decision (``storage.attempts.attempts.place``), which is guarded and may fail;
+Not here: storing the decision (``storage.attempts.placing.place``), which is guarded and may fail;
 the schedule of decisions (``scheduler``).
 """
 

@@ -4,7 +4,7 @@ The batch is the same on every number of ranks, so this is strong scaling: on W 
 take 1/W of the time of one. Efficiency is the throughput on W ranks over W/W₀ times that on the
 fewest, W₀.
 
-Not here: the measurement (``engine.runtime.timeline``), its collection (``client.cli.scaling``).
+Not here: the measurement (``engine.runtime.timeline``), its collection (``cli.jobs.scaling``).
 """
 
 from __future__ import annotations

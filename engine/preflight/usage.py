@@ -1,7 +1,7 @@
 """Parameters that a loss uses and blocks that it calls, observed on single samples before training.
 
 A conditional model (experts, LayerDrop, one head per task) uses different parameters for different
-samples. Strategies must be prepared for that (``engine.strategies.base.Strategy.track_usage``). A
+samples. Strategies must be prepared for that (``engine.strategies.base.Strategy.tracks_usage``). A
 parameter that no sample uses is most likely a mistake, and is refused.
 
 All ranks use the same samples and the same weights, so they get the same result without

@@ -1,6 +1,6 @@
 """Options and output shared by all commands: server, token, format, messages.
 
-Not here: the tables (``cli.output``).
+Not here: the tables (``cli.text.output``).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ addresses of the user config and of the local service. A ``lockstep.toml`` in a 
 therefore receives no token of the user for its own address, and it may not name a token file
 outside its folder.
 
-Not here: changes of the user config (``cli.config``), and settings of the service's programs
+Not here: changes of the user config (``cli.service.config``), and settings of the service's programs
 (``client.local.settings``).
 """
 

@@ -9,7 +9,7 @@ Another user who reads the loopback address from the process list may request it
 kernel names the user of a socket, and only this user's is answered; on other systems the race
 remains.
 
-Not here: the decision to send a token (``cli.shell``), and the token of a server
+Not here: the decision to send a token (``cli.service.shell``), and the token of a server
 (``client.config``).
 """
 

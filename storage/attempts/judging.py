@@ -1,6 +1,6 @@
 """Effect of an attempt's end on its job: transition, budget, backoff and plan.
 
-The rules are pure (``domain.life.outcomes.judge``). This module reads their input from the rows of
+The rules are pure (``domain.life.retrying.judge``). This module reads their input from the rows of
 a job whose attempt the caller has locked and ended, and writes their result in the same
 transaction.
 

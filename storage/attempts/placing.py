@@ -25,7 +25,7 @@ from lockstep.storage.db.dialects import run, table_of
 from lockstep.storage.db.tables import AssignmentRow, AttemptRow, DeviceRow, NodeRow
 
 Devices = tuple[tuple[str, tuple[int, ...]], ...]
-"""(node name, device indices) by node rank, as ``domain.placement.decide.Placed`` has it."""
+"""(node name, device indices) by node rank, as ``domain.placement.requests.Placed`` has it."""
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ class JobRow(JobsBase):
     """Attempts so far, and so the number of the newest."""
     charged_attempts: Mapped[Count]
     """Attempts since the last progress that count against ``retry.max``. This and the next four are
-    ``domain.life.outcomes.AttemptHistory``; their defaults are the database's too, for an api of
+    ``domain.life.retrying.AttemptHistory``; their defaults are the database's too, for an api of
     the version before."""
     fruitless_attempts: Mapped[int] = mapped_column(default=0, server_default="0")
     progress_step: Mapped[BigInt] = mapped_column(default=0, server_default="0")

@@ -46,7 +46,7 @@ NOT_TOLD: Final = {
     "scheduler.cycle._quarantine": "the story's node is a good one",
     "scheduler.cycle.settle": "gangs are told by the model",
     "worker.agent.peers": "likewise",
-    "worker.upload.uploader.is_open": (
+    "worker.upload.stream.is_open": (
         "a stream is looked at only after a refused append: lost answers make it so"
     ),
     "worker.agent.supervisor._claim_again": "no backup is restored in the story",

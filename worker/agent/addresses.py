@@ -8,7 +8,7 @@ The port must stay free between the claim, which publishes it, and its use by th
 code and checkpoints are fetched. It is therefore bound meanwhile (``Reservation``), in a way that
 lets the launcher open it.
 
-Not here: publication (``storage.attempts.attempts.claim``), and the rendezvous
+Not here: publication (``storage.attempts.claiming.claim``), and the rendezvous
 (``engine.launcher.start.rendezvous``).
 """
 

@@ -1,6 +1,6 @@
 """``ps``, ``wait`` and ``cancel``.
 
-Not here: one job in full (``cli.show``), and deleting (``cli.rm``).
+Not here: one job in full (``cli.jobs.show``), and deleting (``cli.jobs.rm``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``show`` and ``events``: one job in full.
 
-Not here: its numbers (``cli.metrics``) and its lines (``cli.logs``).
+Not here: its numbers (``cli.jobs.metrics``) and its lines (``cli.jobs.logs``).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ cell. The band is drawn at every second dot, so that it differs from the line wi
 Points outside the numbers cannot be drawn to scale and must not be missed: they are marked in a row
 of their own below the chart, ``N`` for NaN, ``+`` and ``-`` for the infinities.
 
-Not here: which series are drawn, and how wide (``cli.metrics``).
+Not here: which series are drawn, and how wide (``cli.jobs.metrics``).
 """
 
 from __future__ import annotations

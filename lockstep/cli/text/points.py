@@ -1,6 +1,6 @@
 """Points of a job's series, one to a line: those there are, and those that come.
 
-Not here: the command (``cli.metrics``), and the same as a file (``client.files.export``).
+Not here: the command (``cli.jobs.metrics``), and the same as a file (``client.files.export``).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The server answers a request with buckets where a series has more points than fit into one answer;
 an export wants every point, so that such a range of steps is halved until its points do.
 
-Not here: the command (``cli.export``), and the event files' format
+Not here: the command (``cli.jobs.export``), and the event files' format
 (``domain.training.event_files``).
 """
 
