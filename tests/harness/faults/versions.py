@@ -55,8 +55,8 @@ _EDITS: Final = {
         "    host: str | None = None\n    rank: int | None = None\n",
     ),
     "storage/db/tables.py": (
-        "    boot_id: Mapped[str] = ",
-        "    rack: Mapped[str | None]\n    boot_id: Mapped[str] = ",
+        "    boot_id: Mapped[Word]\n",
+        "    boot_id: Mapped[Word]\n    rack: Mapped[str | None]\n",
     ),
 }
 """Additions of the newer version.
