@@ -6,10 +6,13 @@ Not here: the plan of a run (``domain.training.plan``).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from lockstep.domain import limits
 from lockstep.domain.errors import FieldError
-from lockstep.domain.spec.job import JobSpec
+
+if TYPE_CHECKING:  # A list of jobs needs the plan, but no spec, whose import takes long.
+    from lockstep.domain.spec.job import JobSpec
 
 
 def ceil_div(a: int, b: int) -> int:

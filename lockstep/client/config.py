@@ -9,8 +9,8 @@ addresses of the user config and of the local service. A ``lockstep.toml`` in a 
 therefore receives no token of the user for its own address, and it may not name a token file
 outside its folder.
 
-Not here: changes of the user config (``cli.service.config``), and settings of the service's programs
-(``client.local.settings``).
+Not here: changes of the user config (``cli.service.config``), and settings of the service's
+programs (``client.local.settings``).
 """
 
 from __future__ import annotations

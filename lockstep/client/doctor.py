@@ -3,7 +3,8 @@
 The checks are ordered by dependency: nodes are not requested from a server that does not answer.
 Nothing is changed and no request is retried: a slow or absent part is a finding.
 
-Not here: the printing of findings (``cli.service.doctor``), and readiness itself (``api.readiness``).
+Not here: the printing of findings (``cli.service.doctor``), and readiness itself
+(``api.readiness``).
 """
 
 from __future__ import annotations

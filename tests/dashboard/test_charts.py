@@ -100,6 +100,7 @@ def test_smoothing_is_a_debiased_average_and_can_be_disabled(visitor: Visitor, p
             scale * (1 + 9 * 0.9**STEPS), rel=1e-3
         )
     assert picture(card(visitor)) != plain
+    page.wait_for_url("**smoothing=0.9**")  # The address is written once the field rests.
     page.reload()
     expect(page.get_by_label("Smoothing, as a number")).to_have_value("0.9")
     visitor.button("Off").click()

@@ -60,6 +60,15 @@ class Node:
         self.broker_url = broker_url
         self.agent: subprocess.Popen[bytes] | None = None
         self.timings = Timings().scaled(scale)
+        self._has_timings = False
+
+    def store_timings(self, scale: float | None = None) -> None:
+        """Store timings for the installation; without ``scale``, those of this node if none are."""
+        with self.database.jobs() as session:
+            if scale is not None or agreed_timings.stored(session) is None:
+                timings = self.timings if scale is None else Timings().scaled(scale)
+                agreed_timings.store(session, timings)
+        self._has_timings = True
 
     def start(
         self, *, launcher: list[str] = FAKE_LAUNCHER, scale: float | None = None, **settings: str
@@ -104,11 +113,8 @@ class Node:
         ``scale`` changes the timings of the installation before that. Without a scheduler, the
         first agent has those of this node.
         """
-        if scale is not None or self.agent is None:
-            with self.database.jobs() as session:
-                if scale is not None or agreed_timings.stored(session) is None:
-                    timings = self.timings if scale is None else Timings().scaled(scale)
-                    agreed_timings.store(session, timings)
+        if scale is not None or not self._has_timings:
+            self.store_timings(scale)
         environment = {
             **inherited(),
             "LOCKSTEP_DATABASE_URL": self.urls[0],

@@ -57,6 +57,7 @@ def _settings(program: str) -> type[BaseSettings]:
         if isinstance(value, type)
         and value.__module__ == module.__name__
         and issubclass(value, BaseSettings)
+        and not value.__name__.startswith("_")
     ]
     return found
 

@@ -303,6 +303,7 @@ def move_away(path: Path) -> Callable[[], object]:
 
 def test_an_agent_registers_after_a_database_outage(own_node: Node) -> None:
     node = own_node
+    node.store_timings()
     path = Path(node.urls[0].removeprefix("sqlite:///"))
     bring_back = move_away(path)
     node.agent = node.spawn()

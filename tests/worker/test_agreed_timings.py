@@ -42,7 +42,7 @@ def supervisor(
     return Supervisor(
         settings,
         heartbeats=database,
-        shipping=database,
+        uploads=database,
         blobs=BlobStore(settings.store),
         devices=[DeviceInfo(0, "cpu", "cpu")],
         version="1",

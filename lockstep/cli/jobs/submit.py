@@ -1,7 +1,7 @@
 """``submit`` and ``plan``: from a file to a job, and to its end.
 
-Not here: reading the file (``client.files.specfile``), the bar (``cli.jobs.follow``), the last table
-(``cli.text.closing``).
+Not here: reading the file (``client.files.specfile``), the bar (``cli.jobs.follow``), the last
+table (``cli.text.closing``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Report of a drill and its violated expectations.
 
-Not here: the injection of the fault (``client.drills.running``), and the output (``cli.service.drill``).
+Not here: the injection of the fault (``client.drills.running``), and the output
+(``cli.service.drill``).
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 MLflow's own client is used, imported only here; the extra ``mlflow`` brings it.
 
-Not here: the command (``cli.jobs.export``), and how every point is fetched (``client.files.export``).
+Not here: the command (``cli.jobs.export``), and how every point is fetched
+(``client.files.export``).
 """
 
 from __future__ import annotations
