@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.client.errors import ClientError, ExitCode
+from lockstep.client.errors import ClientError, ExitCode, UsageError
 from lockstep.client.local import down
 from lockstep.client.local.home import Home, RunFile
-from lockstep.client.local.settings import Options, service
+from lockstep.client.local.settings import Options, require_timings, service
 from tests.client import standin
 from tests.harness.processes import alive, free_port, inherited, until
 
@@ -347,6 +347,24 @@ def test_the_worker_has_longer_than_its_ranks(tmp_path: Path) -> None:
     programs = service(Home(tmp_path), Options(), {"LOCKSTEP_TIMINGS_SCALE": "10"}).programs
     (worker,) = (program for program in programs if program.name == "worker")
     assert worker.stop_seconds == 4_500
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("LEASE_SECONDS", "20", "fence_seconds must be less than lease_seconds, got 50 and 20"),
+        ("LEASE_SECONDS", "long", "LOCKSTEP_LEASE_SECONDS: Input should be a valid number"),
+        (
+            "FENCE_SECONDS",
+            "0",
+            "LOCKSTEP_FENCE_SECONDS: Input should be greater than or equal to 4",
+        ),
+    ],
+)
+def test_timings_that_the_scheduler_refuses_are_refused(name: str, value: str, said: str) -> None:
+    require_timings({})
+    with pytest.raises(UsageError, match=said):
+        require_timings({f"LOCKSTEP_{name}": value})
 
 
 def test_the_flags_reach_the_process_in_the_background() -> None:

@@ -40,7 +40,7 @@ def test_a_drained_node_gets_no_work_until_it_is_resumed(
     page = visitor.go("/nodes", "Nodes").page
     visitor.button("Drain").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("It is given no more work until somebody resumes it.")
+    expect(dialog).to_contain_text("The node gets no more work until it is resumed.")
     visitor.is_accessible()
     dialog.get_by_role("button", name="Drain").click()
     visitor.sees("draining")

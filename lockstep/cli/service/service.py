@@ -58,10 +58,11 @@ def up(
     from lockstep.client.local import installed
     from lockstep.client.local import up as local
     from lockstep.client.local.home import Home
-    from lockstep.client.local.settings import Options, service
+    from lockstep.client.local.settings import Options, require_timings, service
 
-    del debug  # read by client.cli.app
+    del debug  # read by cli.app
     installed.require(installed.SERVER + installed.NODE)
+    require_timings(os.environ)
     place = Home.of(os.environ, home)
     options = Options(host, port, cpu_slots, node_name, database_url)
     if detach:

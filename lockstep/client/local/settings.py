@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Final, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from lockstep.client.errors import UsageError
 from lockstep.client.local.home import Home
 from lockstep.client.local.supervisor import Program
 from lockstep.domain.life.grace import AGENT_END_SECONDS_MAX
+from lockstep.domain.life.timings import Timings
 
 N = TypeVar("N", int, float)
 
@@ -149,6 +152,24 @@ def _reachable(host: str) -> str:
     """An address under which a server bound to ``host`` is reached from this machine."""
     reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104 - read, not bound
     return f"[{reachable}]" if ":" in reachable and not reachable.startswith("[") else reachable
+
+
+def require_timings(environment: Mapping[str, str]) -> None:
+    """Raise UsageError unless the scheduler would accept its timings.
+
+    A program that is refused at its start would only be restarted.
+    """
+    names = {field.name: f"LOCKSTEP_{field.name.upper()}" for field in fields(Timings)}
+    given = {field: environment[name] for field, name in names.items() if name in environment}
+    try:
+        TypeAdapter(Timings).validate_python(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = f"{names[str(first['loc'][0])]}: " if first["loc"] else ""
+        raise UsageError(
+            f"{place}{first['msg'].removeprefix('Value error, ')}",
+            next_step="see: lockstep settings",
+        ) from None
 
 
 def _number(settled: Mapping[str, str], name: str, kind: type[N]) -> N:

@@ -137,7 +137,7 @@ function DrainDialog({ node, holders, close }: DrainProps) {
   return (
     <Dialog title={`Drain ${node.name}`} close={close}>
       <p className={classes.note}>
-        It is given no more work until somebody resumes it.{" "}
+        The node gets no more work until it is resumed.{" "}
         {running.length === 0
           ? "Nothing runs there now."
           : `What runs there runs on: ${running.map((id) => holders.get(id)?.name ?? `job …${id.slice(-6)}`).join(", ")}.`}
