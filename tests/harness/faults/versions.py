@@ -26,19 +26,8 @@ SCALE: Final = 0.5
 DEVICES: Final = "8"
 NEWER: Final = "9.9.0"
 PACKAGES: Final = (
-    *(
-        "api",
-        "broker",
-        "domain",
-        "engine",
-        "lockstep",
-        "migrations",
-        "scheduler",
-        "storage",
-        "system",
-        "tests",
-        "worker",
-    ),
+    *sorted(path.name for path in (ROOT / "lockstep").iterdir() if path.is_symlink()),
+    *("lockstep", "tests"),
 )
 _EDITS: Final = {
     "domain/version.py": ('VERSION: Final = "', f'VERSION: Final = "{NEWER}"  # '),
