@@ -14,15 +14,20 @@ from lockstep.domain.life.timings import Timings
 from lockstep.domain.spec.reading import read_spec
 from lockstep.domain.views import LogLine, SeriesView
 from lockstep.storage.attempts import attempts, checkpoints, events, nodes
+from lockstep.storage.attempts.nodes import DeviceInfo
 from lockstep.storage.control import agreed_timings
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import AssignmentRow, AttemptRow, JobRow
 from lockstep.storage.jobs import jobs
 from lockstep.storage.logs import log_pages
+from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import series_query
 from lockstep.system import processes
 from lockstep.system.processes import ProcessSnapshot
+from lockstep.worker.agent.supervisor import Supervisor
 from lockstep.worker.launch.identity import started_in
+from lockstep.worker.settings import AgentSettings
+from tests.harness.databases import Urls
 from tests.harness.processes import ROOT, START_SECONDS, inherited, until
 
 FAKE_LAUNCHER = [sys.executable, str(ROOT / "tests/worker/fake_launcher.py")]
@@ -306,3 +311,28 @@ def node_on(folder: Path, urls: tuple[str, str], *, scale: float = SCALE) -> Ite
     yield made
     made.close()
     database.close()
+
+
+def supervisor_in(
+    folder: Path, database: Database, urls: Urls, *, broker_url: str, name: str
+) -> Supervisor:
+    """Return the loop of an agent in this process, with one CPU slot."""
+    settings = AgentSettings(
+        database_url=urls[0],
+        series_url=urls[1],
+        broker_url=broker_url,
+        store=str(folder / "store"),
+        node_name=name,
+        node_dir=folder / "node",
+    )
+    settings.node_dir.mkdir()
+    return Supervisor(
+        settings,
+        heartbeats=database,
+        uploads=database,
+        blobs=BlobStore(settings.store),
+        devices=[DeviceInfo(0, "cpu", "cpu")],
+        version="1",
+        freed=lambda: None,
+        environment={},
+    )

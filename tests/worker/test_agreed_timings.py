@@ -7,18 +7,15 @@ from pathlib import Path
 import pytest
 
 from lockstep.domain.life.timings import Timings
-from lockstep.storage.attempts.nodes import DeviceInfo
 from lockstep.storage.control import agreed_timings
 from lockstep.storage.db.clock import now
 from lockstep.storage.db.database import Database
-from lockstep.storage.objects.blobs import BlobStore
 from lockstep.system.processes import boottime
 from lockstep.worker.agent.assignment import Attempt
 from lockstep.worker.agent.supervisor import Supervisor
 from lockstep.worker.folders import Folder
-from lockstep.worker.settings import AgentSettings
 from tests.harness.databases import Urls
-from tests.harness.node import Node
+from tests.harness.node import Node, supervisor_in
 from tests.harness.processes import Scheduler, until
 
 LONG, SHORT = Timings(), Timings().scaled(0.1)
@@ -30,24 +27,9 @@ def supervisor(
 ) -> Supervisor:
     """Return the loop of an agent with one claimed attempt, whose thread does nothing."""
     monkeypatch.setattr(Attempt, "start", lambda _attempt: None)
-    settings = AgentSettings(
-        database_url=database_urls[0],
-        series_url=database_urls[1],
-        broker_url="redis+socket:///none.sock",
-        store=str(tmp_path / "store"),
-        node_name="node-under-test",
-        node_dir=tmp_path / "node",
-    )
-    settings.node_dir.mkdir()
-    return Supervisor(
-        settings,
-        heartbeats=database,
-        uploads=database,
-        blobs=BlobStore(settings.store),
-        devices=[DeviceInfo(0, "cpu", "cpu")],
-        version="1",
-        freed=lambda: None,
-        environment={},
+    broker_url = "redis+socket:///none.sock"
+    return supervisor_in(
+        tmp_path, database, database_urls, broker_url=broker_url, name="node-under-test"
     )
 
 

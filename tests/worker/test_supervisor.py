@@ -7,14 +7,10 @@ from pathlib import Path
 import pytest
 
 from lockstep.storage.attempts import attempts
-from lockstep.storage.attempts.nodes import DeviceInfo
 from lockstep.storage.db.database import Database
-from lockstep.storage.objects.blobs import BlobStore
 from lockstep.worker.agent.assignment import Attempt
-from lockstep.worker.agent.supervisor import Supervisor
-from lockstep.worker.settings import AgentSettings
 from tests.harness.databases import Urls
-from tests.harness.node import Node
+from tests.harness.node import Node, supervisor_in
 
 
 def test_an_attempt_without_thread_does_not_count_as_running(
@@ -23,24 +19,8 @@ def test_an_attempt_without_thread_does_not_count_as_running(
     """It is not renewed forever, and the next cycle adopts it."""
     database = Database(*sqlite_urls)
     node = Node(tmp_path, database, sqlite_urls, "redis://nobody")
-    settings = AgentSettings(
-        database_url=sqlite_urls[0],
-        series_url=sqlite_urls[1],
-        broker_url=node.broker_url,
-        store=str(tmp_path / "store"),
-        node_name=node.name,
-        node_dir=tmp_path / "node",
-    )
-    settings.node_dir.mkdir()
-    supervisor = Supervisor(
-        settings,
-        heartbeats=database,
-        uploads=database,
-        blobs=BlobStore(settings.store),
-        devices=[DeviceInfo(0, "cpu", "cpu")],
-        version="1",
-        freed=lambda: None,
-        environment={},
+    supervisor = supervisor_in(
+        tmp_path, database, sqlite_urls, broker_url=node.broker_url, name=node.name
     )
     supervisor._heartbeat()
     assignment_id = node.place(node.submit("pass", place=False))
