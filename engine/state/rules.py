@@ -1,9 +1,9 @@
 """Rules of the walk: the code that belongs to the user, and the objects that are left out.
 
 Left out, without a word: datasets and loaders, files, locks, threads, loggers, streams, process
-groups, weak references, configurations and tokenizers, and objects of torch, numpy, transformers
-and this package without a ``state_dict``. None of them is the state of a training, or each has a
-check of its own (``engine.preflight.worker_items``).
+groups, weak references, configurations and tokenizers, and objects without a ``state_dict`` of
+Python's library (``_WALKED_OF_PYTHON`` are walked) and of the packages in ``_LIBRARIES``. None of
+them is the state of a training, or each has a check of its own (``engine.preflight.worker_items``).
 
 Not here: the walk (``engine.state.walk``).
 """
@@ -11,9 +11,9 @@ Not here: the walk (``engine.state.walk``).
 from __future__ import annotations
 
 import argparse
-import functools
 import io
 import logging
+import os
 import queue
 import sys
 import threading
@@ -32,7 +32,8 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 _LIBRARIES: Final = frozenset(
     {"torch", "numpy", "transformers", "tokenizers", "datasets", "pyarrow", "PIL", "lockstep"}
 )
-"""Packages whose objects are walked only if they are modules or have a ``state_dict``."""
+"""Packages whose objects are left out, except modules, containers and objects with a
+``state_dict``, which the walk recognises first."""
 _NOT_OF_USERS: Final = frozenset({"__main__"}) | _LIBRARIES | sys.stdlib_module_names
 _WALKED_OF_PYTHON: Final = (
     types.SimpleNamespace,
@@ -82,9 +83,15 @@ class UserCode:
         self._known: dict[str, bool] = {}
 
     def modules(self) -> Iterator[types.ModuleType]:
-        """Yield the modules that are imported now."""
-        for name, module in list(sys.modules.items()):
-            if isinstance(module, types.ModuleType) and self.owns(name):
+        """Yield the user's modules that are imported now."""
+        # Every walk asks, and a process has some thousand modules, of which few are new.
+        if new := sys.modules.keys() - self._known.keys():
+            self._known |= {
+                name: self._is_of_user(name) for name in list(sys.modules) if name in new
+            }
+        for name in [name for name, owned in self._known.items() if owned]:
+            module = sys.modules.get(name)
+            if isinstance(module, types.ModuleType):
                 yield module
 
     def owns(self, module_name: str | None) -> bool:
@@ -92,16 +99,19 @@ class UserCode:
         if not module_name:
             return False
         if module_name not in self._known:
+            if module_name not in sys.modules:
+                return False
             self._known[module_name] = self._is_of_user(module_name)
         return self._known[module_name]
 
     def _is_of_user(self, name: str) -> bool:
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if not file or _package(name) in _NOT_OF_USERS or "site-packages" in Path(file).parts:
+        # Of some thousand modules, few are of the user: first what costs least.
+        if self._folder is None and name not in self._named:
             return False
-        if self._folder is None:
-            return name in self._named
-        return Path(file).resolve().is_relative_to(self._folder)
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if not file or _package(name) in _NOT_OF_USERS or f"{os.sep}site-packages{os.sep}" in file:
+            return False
+        return self._folder is None or Path(os.path.realpath(file)).is_relative_to(self._folder)
 
     def is_foreign(self, value: object) -> bool:
         """Return whether an object is of a package that is not the user's own."""
@@ -121,11 +131,8 @@ def is_left_out(value: Any) -> bool:
     if isinstance(value, _NEVER):
         return True
     package = _package(type(value).__module__)
-    if package in _LIBRARIES:
-        return True
-    if package in sys.stdlib_module_names:
-        return not isinstance(value, _WALKED_OF_PYTHON)
-    return isinstance(value, functools._lru_cache_wrapper)
+    of_python = package in sys.stdlib_module_names and not isinstance(value, _WALKED_OF_PYTHON)
+    return of_python or package in _LIBRARIES
 
 
 def is_private_to_library(owner: nn.Module, name: str) -> bool:

@@ -53,16 +53,21 @@ def text_files(path: Path, pattern: str) -> Iterator[Path]:
     if path.is_file():
         yield path
         return
-    found = (file for file in path.rglob(pattern) if file.is_file())
-    inside = ((file.relative_to(path), file) for file in found)
-    yield from (
-        file
-        for _, file in sorted(
-            (relative.as_posix(), file)
-            for relative, file in inside
-            if not _NOT_TEXT & {*relative.parts}
-        )
-    )
+    found = {
+        file.relative_to(path).as_posix(): file
+        for folder in _folders(path)
+        for file in folder.glob(pattern)
+        if file.is_file() and _NOT_TEXT.isdisjoint(file.relative_to(path).parts)
+    }
+    for name in sorted(found):
+        yield found[name]
+
+
+def _folders(path: Path) -> Iterator[Path]:
+    """Yield ``path`` and the folders below it that may hold text, without links."""
+    for folder, inner, _ in os.walk(path):
+        inner[:] = [name for name in inner if name not in _NOT_TEXT]
+        yield Path(folder)
 
 
 def read_text(path: Path, pattern: str, max_bytes: int) -> bytes:

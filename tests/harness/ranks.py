@@ -10,6 +10,7 @@ Not here: the cases (``tests.engine.cases``).
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -122,6 +123,8 @@ def fork(address: str, store: str) -> None:
     torch.set_num_threads(1)
     for name in HEAVY:
         importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # As the launcher does: a collection in a rank skips what was imported.
     for rank in range(SIZE):
         if os.fork() == 0:
             try:

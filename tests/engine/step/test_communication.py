@@ -37,8 +37,8 @@ def per_step(
         seen = pool.run(
             cases.train, toy, options, folder / str(steps), mutate, True, world_size=world_size
         )
-        assert len({one.all_reduces for one in seen}) == 1
-        counts.append(seen[0].all_reduces)
+        assert len({one.collectives["gloo:all_reduce"] for one in seen}) == 1
+        counts.append(seen[0].collectives["gloo:all_reduce"])
     extra, rest = divmod(counts[1] - counts[0], 4)
     assert rest == 0
     return extra
@@ -83,7 +83,9 @@ def test_several_forwards_and_methods_need_one_reduction(pool: Pool, tmp_path: P
         )
         for steps in (2, 6)
     )
-    check_one_per_step((many[0].all_reduces - few[0].all_reduces) // 4)
+    check_one_per_step(
+        (many[0].collectives["gloo:all_reduce"] - few[0].collectives["gloo:all_reduce"]) // 4
+    )
 
 
 @pytest.mark.contract(10)
