@@ -21,7 +21,9 @@ SEARCHED = (
     *("storage", "worker", "dashboard/src", "docs", "pyproject.toml"),
 )
 """Folders and files that are searched for an example. Tests are listed, but not searched."""
-NOT_SEARCHED = re.compile(r"\.test\.tsx?$|^docs/decisions/|/src/testing/|\.(json|png|svg)$")
+NOT_SEARCHED = re.compile(
+    r"\.test\.tsx?$|^docs/(decisions|contributing)/|/src/testing/|\.(json|png|svg)$"
+)
 PATH = re.compile(r"`((?:[\w.-]+/)*[\w.-]+\.(?:py|tsx?|md|ya?ml|toml|sh|css))`")
 
 
