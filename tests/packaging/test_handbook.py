@@ -15,6 +15,7 @@ PAGES = sorted({*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *ROOT.glob("*/README.md
 WRAPPED = (
     *("CONTRIBUTING.md", "SECURITY.md", "docs/README.md", "docs/cli.md", "docs/client.md"),
     *("docs/http.md", "docs/tasks.md", "docs/settings.md"),
+    *sorted(page.relative_to(ROOT).as_posix() for page in DOCS.glob("contributing/*.md")),
 )
 """Pages whose lines have at most 100 columns. Tables, links and code may be longer."""
 COLUMNS_MAX = 100
