@@ -9,7 +9,7 @@ Invariants, each with a test in ``tests/domain/test_lifecycle.py``: a terminal s
 every state can be reached from ``queued``; nothing reaches ``succeeded`` except ``running``.
 
 Not here: a *request* to stop (``Intent``, a column: the state changes only when it has happened),
-the transition of an outcome (``domain.life.outcomes``), permissions (``api``).
+the transition of an outcome (``domain.life.retrying``), permissions (``api``).
 """
 
 from __future__ import annotations

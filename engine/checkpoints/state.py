@@ -18,7 +18,7 @@ each rank (``engine.state.inventory``).
 
 The state is complete whatever its distribution over ranks during training, so any number of ranks
 can resume from it. The step is the position of the loader and of the schedule. Random draws are
-seeded from it too (``engine.runtime.randomness``), so no generator state is stored.
+seeded from it too (``engine.runtime.randomness``), so no state of torch's own generators is stored.
 
 Not here: files and digests (``engine.checkpoints.checkpoint``), the thread that writes them
 (``engine.checkpoints.saving``), the time of a save (``engine.loop.trainer``), the choice of the

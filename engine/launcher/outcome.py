@@ -6,7 +6,7 @@ outcome while there is another, if the rank reports that it lost a peer, or if a
 during the tear-down and it left no evidence. Of the others the earliest counts, by the time in its
 error file if it has one: a rank that raised first may well have exited last.
 
-Not here: the consequence of an outcome for the job (``domain.life.outcomes``).
+Not here: the consequence of an outcome for the job (``domain.life.retrying``).
 """
 
 from __future__ import annotations

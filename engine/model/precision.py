@@ -130,7 +130,7 @@ class Scaler:
     def repeats(self, decision: StepDecision) -> bool:
         """See :meth:`Precision.repeats`."""
         if decision.flags.unreduced:
-            return False  # Its gradient is no gradient at any scale, and the run ends over it.
+            return False  # The step is repeated, whatever its scale.
         if not decision.flags.overflow:
             self._count_good_step()
             return False

@@ -5,7 +5,7 @@ files to name the first failing rank and its reason. The death of one rank makes
 all others fail within milliseconds, so a failed collective is classed as ``network``; the launcher
 treats it as an echo if another rank has a reason of its own.
 
-Not here: the consequence of a reason for the job (``domain.life.outcomes``).
+Not here: the consequence of a reason for the job (``domain.life.retrying``).
 """
 
 from __future__ import annotations
