@@ -9,6 +9,7 @@ from typing import Final
 
 from fastapi import FastAPI
 
+from lockstep.api import access
 from lockstep.api.auth.bearer import Guard
 from lockstep.api.auth.origins import OwnPagesOnly
 from lockstep.api.auth.quotas import Quotas
@@ -93,6 +94,7 @@ def routed() -> FastAPI:
     app.router.routes.append(pages.route)
     app.state.dashboard = Dashboard()
     problems.install(app, [route for router in routers for route in router.routes])
+    access.check(app)
     app.openapi = lambda: openapi.describe(app)  # type: ignore[method-assign]  # documented by FastAPI
     return app
 

@@ -8,10 +8,7 @@ from __future__ import annotations
 from alembic import context
 
 from lockstep.storage.db.schema import VERSION_TABLES
-from lockstep.storage.db.series_tables import SeriesBase
-from lockstep.storage.db.tables import JobsBase
-
-METADATA = {"jobs": JobsBase.metadata, "series": SeriesBase.metadata}
+from lockstep.storage.db.whole import METADATA
 
 which = context.config.attributes["which"]
 context.configure(

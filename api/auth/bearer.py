@@ -1,11 +1,10 @@
 """Authentication by bearer token, and the first token of an installation.
 
-Everything under ``/v1`` needs a token. It is looked up by its SHA-256. Digests are compared in an
-index, and the duration reveals nothing about the token. Results are cached for seconds, since a
-dashboard sends several requests per second.
+Everything under ``/v1`` needs a token, unless authentication is off (``Guard.required``). It is
+looked up by its SHA-256. Digests are compared in an index, and the duration reveals nothing about
+the token. Results are cached for seconds, since a dashboard sends several requests per second.
 
-Not here: authorisation (every token may do everything until projects have roles), storing tokens
-(``storage.control.tokens``).
+Not here: the rights of a caller (``api.access``), storing tokens (``storage.people.tokens``).
 """
 
 from __future__ import annotations
@@ -17,26 +16,38 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from lockstep.domain.errors import ErrorCode, LockstepError
-from lockstep.storage.control import tokens
+from lockstep.domain.rights import Rights, ServiceRole
 from lockstep.storage.db.database import Database
+from lockstep.storage.people import tokens
 
 REMEMBER_SECONDS: Final = 10.0
-"""Maximum time for which a revoked token remains valid."""
+"""Maximum time for which a revoked token, or a right that was taken, remains valid."""
 REMEMBERED_MAX: Final = 1_000
 TOKEN_CHARS_MIN: Final = 20
 TOKEN_CHARS_MAX: Final = 500
-ANYBODY: Final = "anybody"
-"""Actor of all requests if authentication is off."""
 _NEXT: Final = (
     "send Authorization: Bearer TOKEN; on the service's machine the token is in "
     "LOCKSTEP_TOKEN_FILE "
     "(with lockstep up: the file token in LOCKSTEP_HOME)"
 )
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Sender of a request."""
+
+    name: str
+    rights: Rights
+
+
+WITHOUT_SIGN_IN: Final = Caller("admin", Rights(service=ServiceRole.ADMIN))
+"""Caller of all requests if authentication is off."""
 
 
 class Guard:
@@ -46,45 +57,52 @@ class Guard:
         self, database: Database, *, required: bool, clock: Callable[[], float] = time.monotonic
     ):
         self._database = database
-        self._required = required
+        self.required = required
+        """False if authentication is off."""
         self._clock = clock
-        self._known: OrderedDict[bytes, tuple[str, float]] = OrderedDict()
+        self._known: OrderedDict[bytes, tuple[Caller, float]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def remembered(self, authorization: str | None) -> str | None:
-        """Return the actor if no database look-up is needed, else None.
+    def remembered(self, authorization: str | None) -> Caller | None:
+        """Return the caller if no database look-up is needed, else None.
 
         Raises
         ------
         LockstepError
             ``unauthenticated`` without a bearer token.
         """
-        if not self._required:
-            return ANYBODY
+        if not self.required:
+            return WITHOUT_SIGN_IN
         with self._lock:
             found = self._known.get(_digest(_bearer(authorization)))
         return found[0] if found is not None and found[1] > self._clock() else None
 
-    def look_up(self, authorization: str | None) -> str:
-        """Look the actor up in the database.
+    def forget(self) -> None:
+        """Look all callers up again: a right or a token has changed."""
+        with self._lock:
+            self._known.clear()
+
+    def look_up(self, authorization: str | None) -> Caller:
+        """Look the caller up in the database.
 
         Raises
         ------
         LockstepError
-            ``unauthenticated`` when the token is missing, unknown or revoked.
+            ``unauthenticated`` when the token is missing or not valid.
         """
         token = _bearer(authorization)
         with self._database.read_jobs() as session:
-            row = tokens.verify(session, token)
-            actor = None if row is None else row.actor
-            revoked_at = tokens.revoked_at(session, token) if row is None else None
-        if actor is None:
-            raise _refusal(revoked_at)
+            row = tokens.find(session, token)
+            if row is None:
+                raise _refusal("is unknown to this service", None)
+            if (refused := tokens.why_refused(session, row)) is not None:
+                raise _refusal(*refused)
+            caller = Caller(row.actor, tokens.rights(session, row))
         with self._lock:
-            self._known[_digest(token)] = (actor, self._clock() + REMEMBER_SECONDS)
+            self._known[_digest(token)] = (caller, self._clock() + REMEMBER_SECONDS)
             while len(self._known) > REMEMBERED_MAX:
                 self._known.popitem(last=False)
-        return actor
+        return caller
 
 
 def token_key(authorization: str | None) -> bytes:
@@ -114,20 +132,18 @@ def _bearer(authorization: str | None) -> str:
     return token.strip()
 
 
-def _refusal(revoked_at: float | None) -> LockstepError:
+def _refusal(why: str, since: float | None) -> LockstepError:
     """Return the error for a token that is not valid.
 
     Only the bearer of a revoked token learns that it was revoked.
     """
-    if revoked_at is None:
-        state, advice = "is unknown to this service", "check that the token belongs to this service"
-    else:
-        moment = datetime.fromtimestamp(revoked_at, UTC)
-        state, advice = f"was revoked at {moment:%Y-%m-%d %H:%M:%S} UTC", "use another token"
+    moment = (
+        "" if since is None else f" at {datetime.fromtimestamp(since, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    )
     return LockstepError(
         ErrorCode.UNAUTHENTICATED,
-        f"the bearer token {state}; nothing was written",
-        next_step=f"{advice}; {_NEXT}",
+        f"the bearer token {why}{moment}; nothing was written",
+        next_step=f"use a valid token of this service; {_NEXT}",
     )
 
 

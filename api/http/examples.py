@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from lockstep.api.http.problems import problem_of
 from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
 from lockstep.domain.life.lifecycle import AttemptState, JobState
+from lockstep.domain.rights import Right, forbidden
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.training.plan import plan_of
 from lockstep.domain.views import (
@@ -160,6 +161,7 @@ _REFUSALS: Final = (
         "missing bearer token, got no Authorization header; nothing was written",
         next_step="send Authorization: Bearer TOKEN",
     ),
+    forbidden("ada", Right.JOB_CONTROL, "vision"),
     LockstepError(
         ErrorCode.NOT_FOUND, "there is no job 'gtp'", next_step="list all jobs with: lockstep ps -a"
     ),

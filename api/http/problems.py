@@ -52,6 +52,7 @@ PROBLEMS: Final[Mapping[ErrorCode, tuple[int, str]]] = {
 _DESCRIPTIONS: Final[Mapping[int, str]] = {
     400: "The body is not valid JSON.",
     401: "The bearer token is missing or wrong.",
+    403: "The right that `detail` names is missing. Nothing was written.",
     404: "The job or upload does not exist.",
     409: "Conflict with the current state. Nothing was changed.",
     413: "The body is larger than the limit. Nothing was written.",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lockstep.api.http import conditional
+from lockstep.domain.rights import Within
 from lockstep.storage.attempts import nodes
 from lockstep.storage.db.database import Database
 from lockstep.storage.jobs import change_feed, listing
@@ -22,6 +23,7 @@ def of_jobs(
     total: int | None,
     knows_nodes: bool | None,
     starts: Mapping[str, float],
+    among: Within,
 ) -> str:
     """Return the tag of a page of jobs.
 
@@ -39,6 +41,8 @@ def of_jobs(
         do that the scheduler has not examined yet.
     starts : mapping of job id to seconds since the epoch
         Predicted starts of queued jobs.
+    among : Within
+        Projects that the reader may read.
     """
     shown = marks[:limit]
     placed = [mark.id for mark in shown if mark.was_placed]
@@ -49,10 +53,17 @@ def of_jobs(
     lines = [
         (mark.id, mark.version, batches.get(mark.id, 0), starts.get(mark.id)) for mark in shown
     ]
-    return conditional.tag_of(conditional.digest([*lines, len(marks) > limit, total, knows_nodes]))
+    return conditional.tag_of(
+        conditional.digest([*lines, len(marks) > limit, total, knows_nodes, *seen_by(among)])
+    )
 
 
-def of_nodes(marks: nodes.Marks, *, now: float, lease_seconds: float) -> str:
+def seen_by(among: Within) -> tuple[str, ...]:
+    """Return the parts of a tag that differ between readers of different projects."""
+    return () if among.projects is None else (conditional.digest(sorted(among.projects)),)
+
+
+def of_nodes(marks: nodes.Marks, *, now: float, lease_seconds: float, among: Within) -> str:
     """Return the tag of the list of nodes.
 
     It includes the lost nodes: a node is lost by the passage of time, without a change of its row.
@@ -60,4 +71,6 @@ def of_nodes(marks: nodes.Marks, *, now: float, lease_seconds: float) -> str:
     lost = [
         nodes.is_lost(mark.seen_at, now=now, lease_seconds=lease_seconds) for mark in marks.nodes
     ]
-    return conditional.tag_of(conditional.digest([*marks.nodes, *marks.devices, lost]))
+    return conditional.tag_of(
+        conditional.digest([*marks.nodes, *marks.devices, lost, *seen_by(among)])
+    )

@@ -19,6 +19,7 @@ from lockstep.domain.life.retrying import retries_of_script
 from lockstep.domain.placement.decide import nodes_asked, place
 from lockstep.domain.placement.forecast import starts
 from lockstep.domain.placement.requests import Placed, PlacementRequest, Waiting
+from lockstep.domain.rights import Right, Rights
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.reading import invalid, read_spec
 from lockstep.domain.training.plan import plan_of
@@ -27,6 +28,8 @@ from lockstep.storage.attempts import nodes
 from lockstep.storage.control import agreed_timings, scheduling
 from lockstep.storage.db.clock import now
 from lockstep.storage.db.database import Database
+from lockstep.storage.jobs.foreign import Mentions
+from lockstep.storage.people import projects
 
 _THIS: Final = "the planned job"
 """Placeholder for the job id."""
@@ -37,6 +40,8 @@ def plan(
     uploads: Uploads,
     document: object,
     *,
+    actor: str,
+    rights: Rights,
     forecasts: Forecasts,
 ) -> PlanView:
     """Check a document like a submit, and return its plan and placement.
@@ -47,8 +52,9 @@ def plan(
         If a submit would be rejected.
     """
     spec = read_spec(document)
-    spec, missing = settle(database, uploads, spec)
+    spec, missing = settle(database, uploads, spec, rights)
     with database.read_jobs() as session:
+        projects.is_new(session, spec.project, actor, rights)
         largest = nodes.largest_ever(session)
         queue = scheduling.queue(session)
         lease_seconds = agreed_timings.read(session).lease_seconds
@@ -65,7 +71,11 @@ def plan(
     if isinstance(mine, Waiting):
         start = starts(requests, cluster, releases(database, at=at), now=at).get(_THIS)
         about = None if start is None else moment(rounded(start, now=at))
-        turn = QueuePlace(position=mine.position, reason=mine.reason, estimated_start=about)
+        with database.read_jobs() as session:
+            mentions = Mentions(session, [mine.reason], among=rights.within(Right.JOB_READ))
+        turn = QueuePlace(
+            position=mine.position, reason=mentions.text(mine.reason), estimated_start=about
+        )
     placed = [name for name, _ in mine.devices] if isinstance(mine, Placed) else []
     return PlanView(
         plan=batch,

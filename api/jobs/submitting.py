@@ -16,7 +16,8 @@ from lockstep.api.http.body import JsonBody
 from lockstep.api.jobs.entry_files import missing_entry
 from lockstep.api.jobs.uploads import Uploads
 from lockstep.api.jobs.views import waits_because
-from lockstep.domain.errors import FieldError, LockstepError
+from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
+from lockstep.domain.rights import Right, Rights
 from lockstep.domain.spec.init_from import job_checkpoint
 from lockstep.domain.spec.job import GitCode, JobSpec, UploadedCode
 from lockstep.domain.spec.reading import invalid, read_spec
@@ -27,6 +28,7 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import JobRow
 from lockstep.storage.jobs import jobs
 from lockstep.storage.objects import repositories
+from lockstep.storage.people import projects
 
 
 def submit(
@@ -35,6 +37,7 @@ def submit(
     body: JsonBody,
     *,
     actor: str,
+    rights: Rights,
     idempotency_key: str | None,
     origin: str | None = None,
 ) -> tuple[JobRow, bool, str]:
@@ -46,6 +49,8 @@ def submit(
     uploads : Uploads
     body : JsonBody
     actor : str
+    rights : Rights
+        Rights of the actor.
     idempotency_key : str or None
     origin : str, optional
         For a clone: text about the origin of its spec, for the job's history.
@@ -61,7 +66,7 @@ def submit(
         If the document is rejected; nothing is written then.
     """
     spec = read_spec(body.document)
-    spec, missing = settle(database, uploads, spec)
+    spec, missing = settle(database, uploads, spec, rights)
     plan = plan_of(spec)
     database.require_room()
     with database.jobs() as session:
@@ -75,6 +80,8 @@ def submit(
         )
         largest = nodes.largest_ever(session)
         if created:
+            if projects.is_new(session, spec.project, actor, rights):
+                projects.ensure(session, spec.project)
             errors = (*check_capacity(spec, largest), *missing)
             if errors:
                 raise invalid(errors)
@@ -82,11 +89,17 @@ def submit(
                 events.add(
                     session, job_id=job.id, attempt=None, kind="cloned", message=origin, actor=actor
                 )
+        elif job.project not in rights.within(Right.JOB_READ):
+            raise LockstepError(
+                ErrorCode.CONFLICT,
+                f"the idempotency key {idempotency_key!r} was used for a job that you may not read",
+                next_step="Use a new key for a new job.",
+            )
     return job, created, waits_because(largest)
 
 
 def settle(
-    database: Database, uploads: Uploads, spec: JobSpec
+    database: Database, uploads: Uploads, spec: JobSpec, rights: Rights
 ) -> tuple[JobSpec, tuple[FieldError, ...]]:
     """Resolve the references of a spec: code archive, git ref and source of the initial weights.
 
@@ -94,7 +107,7 @@ def settle(
     """
     code_errors = tuple(_check_code(spec, uploads))
     spec, ref_errors = _settle_ref(spec)
-    spec, source_errors = _settle_source(database, spec)
+    spec, source_errors = _settle_source(database, spec, rights)
     return spec, (*code_errors, *ref_errors, *source_errors)
 
 
@@ -120,7 +133,9 @@ def _settle_ref(spec: JobSpec) -> tuple[JobSpec, tuple[FieldError, ...]]:
     return spec.model_copy(update={"code": GitCode(git=spec.code.git, ref=commit)}), ()
 
 
-def _settle_source(database: Database, spec: JobSpec) -> tuple[JobSpec, tuple[FieldError, ...]]:
+def _settle_source(
+    database: Database, spec: JobSpec, rights: Rights
+) -> tuple[JobSpec, tuple[FieldError, ...]]:
     """Return the spec with the full id of the job whose checkpoint it starts from, and the errors.
 
     A name, or ``last``, may refer to another job by the time the checkpoint is fetched. The choice
@@ -132,9 +147,13 @@ def _settle_source(database: Database, spec: JobSpec) -> tuple[JobSpec, tuple[Fi
     assert spec.train is not None
     with database.read_jobs() as session:
         try:
-            job = jobs.find(session, source.job)
+            job = jobs.find(session, source.job, among=rights.within(Right.JOB_READ))
         except LockstepError as error:
             return spec, (_wrong_source(spec.train, error.message, error.next_step),)
+        if job.project not in rights.within(Right.CHECKPOINT_READ):
+            why = f"checkpoints of project {job.project} need the right {Right.CHECKPOINT_READ}"
+            step = "ask an admin of the project for the role member"
+            return spec, (_wrong_source(spec.train, why, step),)
         settled = source._replace(job=job.id)
         found = checkpoints.named(session, settled)
         there = ", ".join(str(row.step) for row in checkpoints.of_job(session, job.id))

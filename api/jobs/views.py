@@ -8,7 +8,7 @@ Not here: selecting rows (``storage``), handling requests (``api.routes``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -17,6 +17,7 @@ from typing import Final, Literal
 from lockstep.domain.life.grace import Grace
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.life.outcomes import Outcome
+from lockstep.domain.rights import Within
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.domain.views import (
     AttemptView,
@@ -32,6 +33,7 @@ from lockstep.storage.attempts import attempts, nodes
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.series_tables import ProgressRow
 from lockstep.storage.db.tables import AttemptRow, CheckpointRow, EventRow, JobRow, NodeRow
+from lockstep.storage.jobs.foreign import Mentions
 from lockstep.storage.jobs.listing import PageMark
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import series
@@ -97,17 +99,29 @@ def waits_because(largest: int) -> str:
 
 
 def job_views(
-    database: Database, jobs: Sequence[JobRow], starts: Mapping[str, float] = NONE
+    database: Database,
+    jobs: Sequence[JobRow],
+    starts: Mapping[str, float] = NONE,
+    *,
+    among: Within,
 ) -> list[JobView]:
-    """Return views of the jobs, in the same order."""
+    """Return views of the jobs, in the same order, for a reader of the projects ``among``."""
     relations = JobRelations.load(database, jobs, starts)
-    return [job_view(job, relations) for job in jobs]
+    reasons = [job.wait_reason for job in jobs if job.state is JobState.QUEUED]
+    if among.projects is None or not any(reasons):
+        return [job_view(job, relations) for job in jobs]
+    with database.read_jobs() as session:
+        mentions = Mentions(session, reasons, among=among)
+    return [job_view(job, relations, mentions.text) for job in jobs]
 
 
-def job_view(job: JobRow, relations: JobRelations) -> JobView:
+def job_view(job: JobRow, relations: JobRelations, readable: Callable[[str], str] = str) -> JobView:
+    """Return the view of a job; ``readable`` hides jobs that a reason names from its reader."""
     plan = None if job.plan is None else BatchPlan.model_validate(job.plan)
     attempt = relations.attempts.get(job.id)
-    waits = (job.wait_reason or relations.waits_because) if job.state is JobState.QUEUED else None
+    waits = None
+    if job.state is JobState.QUEUED:
+        waits = readable(job.wait_reason or relations.waits_because)
     return JobView(
         id=job.id,
         name=job.name,
@@ -214,14 +228,14 @@ def attempt_view(attempt: AttemptRow) -> AttemptView:
     )
 
 
-def event_view(event: EventRow) -> EventView:
+def event_view(event: EventRow, mentions: Mentions) -> EventView:
     return EventView(
         id=event.id,
         at=moment(event.at),
         kind=event.kind,
         attempt=event.attempt,
         actor=event.actor,
-        message=event.message,
+        message=None if event.message is None else mentions.text(event.message),
         data=event.data,
     )
 
@@ -244,16 +258,17 @@ def checkpoint_view(checkpoint: CheckpointRow, blobs: BlobStore, *, best: bool) 
     )
 
 
-def node_view(node: NodeRow, *, now: float, lease_seconds: float) -> NodeView:
+def node_view(node: NodeRow, mentions: Mentions, *, now: float, lease_seconds: float) -> NodeView:
     """Return the view of a node.
 
-    ``now`` and the node's last heartbeat are times of the database's clock.
+    ``now`` and the node's last heartbeat are times of the database's clock. ``mentions`` knows the
+    jobs of :func:`jobs_of`.
     """
     devices = [device for device in node.devices if device.present]
     return NodeView(
         name=node.name,
         state=node_state(node, now=now, lease_seconds=lease_seconds),
-        reason=node.quarantine,
+        reason=None if node.quarantine is None else mentions.text(node.quarantine),
         seen_at=moment(node.seen_at),
         devices=[
             DeviceView(
@@ -261,13 +276,20 @@ def node_view(node: NodeRow, *, now: float, lease_seconds: float) -> NodeView:
                 kind=device.kind,
                 type=device.type,
                 memory_bytes=device.memory_bytes,
-                job_id=device.job_id,
+                job_id=mentions.job_id(device.job_id),
             )
             for device in devices
         ],
         devices_free=sum(device.free for device in devices),
         version=node.version,
     )
+
+
+def jobs_of(rows: Sequence[NodeRow]) -> Iterator[str | None]:
+    """Yield all texts and ids that the views of nodes have of jobs."""
+    for row in rows:
+        yield row.quarantine
+        yield from (device.job_id for device in row.devices)
 
 
 def node_state(node: NodeRow, *, now: float, lease_seconds: float) -> NodeState:

@@ -17,10 +17,11 @@ from typing import Annotated, BinaryIO, Final, Literal
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
+from lockstep.api.access import Grant, Reads, ReadsCheckpoints, guarded
 from lockstep.api.http import conditional
 from lockstep.api.http.problems import documented, problem_response, request_id_of
 from lockstep.api.jobs.views import checkpoint_view
-from lockstep.api.parts import AppState, AppStateDep, guarded
+from lockstep.api.parts import AppState, AppStateDep
 from lockstep.api.routes.jobs import Reference
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.attempt import MANIFEST
@@ -65,10 +66,14 @@ Name = Annotated[str, Path(description="Name from `files`.", max_length=200, exa
     responses=conditional.documented(404),
 )
 def list_checkpoints(
-    reference: Reference, request: Request, response: Response, app_state: AppStateDep
+    reference: Reference,
+    request: Request,
+    response: Response,
+    app_state: AppStateDep,
+    grant: Reads,
 ) -> Page[CheckpointView] | Response:
     with app_state.database.read_jobs() as session:
-        job = jobs.find(session, reference)
+        job = jobs.find(session, reference, among=grant.readable)
         tag = conditional.tag_of(job.id[-12:], conditional.digest(checkpoints.ids(session, job.id)))
         if (same := conditional.unchanged(request, tag)) is not None:
             return same
@@ -85,9 +90,13 @@ def list_checkpoints(
     responses=documented(404),
 )
 def get_checkpoint(
-    reference: Reference, which: Which, app_state: AppStateDep, attempt: Attempt = None
+    reference: Reference,
+    which: Which,
+    app_state: AppStateDep,
+    grant: Reads,
+    attempt: Attempt = None,
 ) -> CheckpointDetail:
-    row, best = _find(app_state, reference, which, attempt)
+    row, best = _find(app_state, grant, reference, which, attempt)
     text, manifest = _manifest(app_state, row)
     files = [
         CheckpointFile(name=name, bytes=file.bytes, sha256=file.sha256)
@@ -110,7 +119,7 @@ def get_checkpoint(
             "description": "The rest of the file, from the first byte of `Range`.",
         },
         304: {"description": "Not modified: the caller has this file."},
-        **documented(404, 416),
+        **documented(403, 404, 416),
     },
 )
 def get_checkpoint_file(
@@ -120,9 +129,10 @@ def get_checkpoint_file(
     *,
     request: Request,
     app_state: AppStateDep,
+    grant: ReadsCheckpoints,
     attempt: Attempt = None,
 ) -> Response:
-    row, _ = _find(app_state, reference, which, attempt)
+    row, _ = _find(app_state, grant, reference, which, attempt)
     text, manifest = _manifest(app_state, row)
     file = manifest.files.get(name)
     if file is None and name != MANIFEST:
@@ -161,11 +171,12 @@ def get_checkpoint_file(
 
 
 def _find(
-    app_state: AppState, reference: str, which: str, attempt: int | None
+    app_state: AppState, grant: Grant, reference: str, which: str, attempt: int | None
 ) -> tuple[CheckpointRow, bool]:
     """Return the checkpoint, and True if it is the job's best."""
     with app_state.database.read_jobs() as session:
-        job = jobs.find(session, reference)
+        job = jobs.find(session, reference, among=grant.readable)
+        grant.require(job)
         rows = checkpoints.of_job(session, job.id)
     asked: int | Literal["best"] | None = (
         None if which == "last" else "best" if which == "best" else int(which)

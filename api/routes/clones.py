@@ -9,10 +9,11 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Request, Response
 
+from lockstep.api.access import Submits, guarded
 from lockstep.api.http.body import decode, read_json_bytes
 from lockstep.api.http.problems import documented
 from lockstep.api.jobs import cloning, submitting
-from lockstep.api.parts import Actor, AppStateDep, guarded
+from lockstep.api.parts import AppStateDep
 from lockstep.api.routes.jobs import IdempotencyKey, Reference, answer_submit
 from lockstep.domain.views import JobView
 from lockstep.storage.jobs import jobs
@@ -72,7 +73,7 @@ async def read_changes(request: Request) -> dict[str, Any]:
             "model": JobView,
             "description": "Repeated request: the job of the first one, with `Idempotent-Replay: true`.",
         },
-        **documented(400, 404, 409, 413, 415, 507),
+        **documented(400, 403, 404, 409, 413, 415, 507),
     },
     openapi_extra=BODY,
 )
@@ -81,18 +82,19 @@ def clone(
     reference: Reference,
     changes: Annotated[dict[str, Any], Depends(read_changes)],
     app_state: AppStateDep,
-    actor: Actor,
+    grant: Submits,
     response: Response,
     idempotency_key: IdempotencyKey = None,
 ) -> JobView:
     with app_state.database.read_jobs() as session:
-        source = jobs.find(session, reference)
+        source = jobs.find(session, reference, among=grant.readable)
     submitted = submitting.submit(
         app_state.database,
         app_state.uploads,
         cloning.cloned(source, changes),
-        actor=actor,
+        actor=grant.actor,
+        rights=grant.caller.rights,
         idempotency_key=idempotency_key,
         origin=cloning.sentence(source, changes),
     )
-    return answer_submit(submitted, app_state, response)
+    return answer_submit(submitted, app_state, response, grant)

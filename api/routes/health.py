@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
+from lockstep.api.access import is_known
 from lockstep.api.http.problems import described
-from lockstep.api.parts import AppStateDep, is_known
+from lockstep.api.parts import AppStateDep
 from lockstep.api.telemetry import MEDIA_TYPE
 from lockstep.domain.version import VERSION
 from lockstep.domain.views import Health

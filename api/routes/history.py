@@ -12,14 +12,16 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
-from lockstep.api.http import conditional
+from lockstep.api.access import Reads, guarded
+from lockstep.api.http import conditional, tags
 from lockstep.api.jobs.views import attempt_view, event_view, job_tag
-from lockstep.api.parts import AppStateDep, guarded
+from lockstep.api.parts import AppStateDep
 from lockstep.api.routes.jobs import Reference
 from lockstep.domain import limits
 from lockstep.domain.views import AttemptView, EventView, MetricsView, Page, SpecView
 from lockstep.storage.attempts import attempts, events
 from lockstep.storage.jobs import change_feed, jobs
+from lockstep.storage.jobs.foreign import Mentions
 from lockstep.storage.series import tails
 
 router = APIRouter(prefix="/v1/jobs/{reference}", tags=["history"], dependencies=guarded)
@@ -121,9 +123,10 @@ def metrics(
     asked: Annotated[JobMetricsQuery, Query()],
     request: Request,
     app_state: AppStateDep,
+    grant: Reads,
 ) -> Response:
     with app_state.database.look_jobs() as look:
-        job = jobs.mark(look, reference)
+        job = jobs.mark(look, reference, among=grant.readable)
     with app_state.database.look_series() as look:
         tag = conditional.tag_of(*job_tag(job, change_feed.counts(look, [job.id]).get(job.id, 0)))
     if (same := conditional.unchanged(request, tag)) is not None:
@@ -155,10 +158,14 @@ def metrics(
     responses=conditional.documented(404),
 )
 def list_attempts(
-    reference: Reference, request: Request, response: Response, app_state: AppStateDep
+    reference: Reference,
+    request: Request,
+    response: Response,
+    app_state: AppStateDep,
+    grant: Reads,
 ) -> Page[AttemptView] | Response:
     with app_state.database.read_jobs() as session:
-        job = jobs.find(session, reference)
+        job = jobs.find(session, reference, among=grant.readable)
         tag = conditional.tag_of(*job_tag(job, 0))
         if (same := conditional.unchanged(request, tag)) is not None:
             return same
@@ -175,9 +182,13 @@ def list_attempts(
     responses=conditional.documented(404),
 )
 def spec(
-    reference: Reference, request: Request, response: Response, app_state: AppStateDep
+    reference: Reference,
+    request: Request,
+    response: Response,
+    app_state: AppStateDep,
+    grant: Reads,
 ) -> SpecView | Response:
-    job = app_state.find_job(reference)
+    job = grant.find_job(app_state, reference)
     tag = conditional.tag_of(job.id)  # the spec never changes
     if (same := conditional.unchanged(request, tag)) is not None:
         return same
@@ -193,25 +204,31 @@ def spec(
     responses=conditional.documented(404),
 )
 def list_events(
+    *,
     reference: Reference,
     asked: Annotated[EventsQuery, Query()],
     request: Request,
     response: Response,
     app_state: AppStateDep,
+    grant: Reads,
 ) -> Page[EventView] | Response:
     with app_state.database.read_jobs() as session:
-        job = jobs.find(session, reference)
+        job = jobs.find(session, reference, among=grant.readable)
         ids = events.page_ids(
             session, job.id, order=asked.order, beyond=asked.cursor, limit=asked.limit + 1
         )
-        tag = conditional.tag_of(job.id[-12:], conditional.digest(ids))
+        tag = conditional.tag_of(
+            job.id[-12:], conditional.digest(ids), *tags.seen_by(grant.readable)
+        )
         if (same := conditional.unchanged(request, tag)) is not None:
             return same
         rows = events.page(
             session, job.id, order=asked.order, beyond=asked.cursor, limit=asked.limit
         )
+        mentions = Mentions(session, [row.message for row in rows], among=grant.readable)
     more = len(ids) > asked.limit
     conditional.mark(response, tag)
     return Page(
-        items=[event_view(row) for row in rows], next_cursor=str(rows[-1].id) if more else None
+        items=[event_view(row, mentions) for row in rows],
+        next_cursor=str(rows[-1].id) if more else None,
     )

@@ -18,16 +18,18 @@ from pydantic import BaseModel, Field
 from starlette.routing import Match
 from starlette.types import Scope
 
+from lockstep.api.access import Controls, Grant, Reads, Submits, guarded
 from lockstep.api.http import conditional, tags
 from lockstep.api.http.body import Document
 from lockstep.api.http.openapi import SPEC_BODY
 from lockstep.api.http.problems import documented
 from lockstep.api.jobs import placing, submitting
 from lockstep.api.jobs.views import NONE, JobRelations, job_tag, job_view, job_views
-from lockstep.api.parts import Actor, AppStateDep, guarded
+from lockstep.api.parts import AppStateDep
 from lockstep.broker.messages import StopAssignment, WakeScheduler
 from lockstep.domain import limits
 from lockstep.domain.life.lifecycle import AssignmentState, JobState
+from lockstep.domain.rights import Within
 from lockstep.domain.views import JobPage, JobView, Page, PlanView
 from lockstep.storage.attempts import attempts, nodes
 from lockstep.storage.control import agreed_timings
@@ -151,14 +153,14 @@ class JobFilter(BaseModel, extra="forbid"):
             "model": JobView,
             "description": "Repeated request: the job of the first one, with `Idempotent-Replay: true`.",
         },
-        **documented(400, 409, 413, 415, 507),
+        **documented(400, 403, 409, 413, 415, 507),
     },
     openapi_extra=SPEC_BODY,
 )
 def submit(
     body: Document,
     app_state: AppStateDep,
-    actor: Actor,
+    grant: Submits,
     response: Response,
     idempotency_key: IdempotencyKey = None,
 ) -> JobView:
@@ -167,16 +169,18 @@ def submit(
             app_state.database,
             app_state.uploads,
             body,
-            actor=actor,
+            actor=grant.actor,
+            rights=grant.caller.rights,
             idempotency_key=idempotency_key,
         ),
         app_state,
         response,
+        grant,
     )
 
 
 def answer_submit(
-    submitted: tuple[JobRow, bool, str], app_state: AppStateDep, response: Response
+    submitted: tuple[JobRow, bool, str], app_state: AppStateDep, response: Response, grant: Grant
 ) -> JobView:
     """Return the view of a submitted job.
 
@@ -190,7 +194,7 @@ def answer_submit(
     else:
         response.status_code = 200
         response.headers["Idempotent-Replay"] = "true"
-        view = job_views(app_state.database, [job])[0]
+        view = job_views(app_state.database, [job], among=grant.readable)[0]
     response.headers["Location"] = f"/v1/jobs/{job.id}"
     return view
 
@@ -199,14 +203,16 @@ def answer_submit(
     "/jobs/plan",
     operation_id="planJob",
     summary="Plan a job without submitting it",
-    responses=documented(400, 413, 415),
+    responses=documented(400, 403, 413, 415),
     openapi_extra=SPEC_BODY,
 )
-def plan(body: Document, app_state: AppStateDep) -> PlanView:
+def plan(body: Document, app_state: AppStateDep, grant: Submits) -> PlanView:
     return placing.plan(
         app_state.database,
         app_state.uploads,
         body.document,
+        actor=grant.actor,
+        rights=grant.caller.rights,
         forecasts=app_state.forecasts,
     )
 
@@ -219,16 +225,17 @@ def plan(body: Document, app_state: AppStateDep) -> PlanView:
     responses=conditional.documented(),
 )
 def list_jobs(
-    asked: Annotated[JobFilter, Query()], request: Request, app_state: AppStateDep
+    asked: Annotated[JobFilter, Query()], request: Request, app_state: AppStateDep, grant: Reads
 ) -> Response:
-    choice = asked.choice()
+    choice, among, limit = asked.choice(), grant.readable, asked.limit
     return _page(
         app_state,
         request,
-        asked.limit,
-        marks_of=lambda look: listing.page_marks(look, choice, limit=asked.limit),
-        rows_of=lambda session: listing.page(session, choice, limit=asked.limit),
-        total_of=lambda look, marks: listing.total(look, choice, marks, limit=asked.limit),
+        limit,
+        among,
+        marks_of=lambda look: listing.page_marks(look, choice, among=among, limit=limit),
+        rows_of=lambda session: listing.page(session, choice, among=among, limit=limit),
+        total_of=lambda look, marks: listing.total(look, choice, marks, among=among, limit=limit),
     )
 
 
@@ -240,14 +247,15 @@ def list_jobs(
     response_model=Page[JobView],
     responses=conditional.documented(),
 )
-def queue(request: Request, app_state: AppStateDep) -> Response:
-    limit = limits.PAGE_SIZE_MAX
+def queue(request: Request, app_state: AppStateDep, grant: Reads) -> Response:
+    limit, among = limits.PAGE_SIZE_MAX, grant.readable
     return _page(
         app_state,
         request,
         limit,
-        marks_of=lambda look: listing.queued_marks(look, limit=limit),
-        rows_of=lambda session: (listing.queued(session, limit=limit), None),
+        among,
+        marks_of=lambda look: listing.queued_marks(look, among=among, limit=limit),
+        rows_of=lambda session: (listing.queued(session, among=among, limit=limit), None),
     )
 
 
@@ -255,6 +263,7 @@ def _page(
     app_state: AppStateDep,
     request: Request,
     limit: int,
+    among: Within,
     *,
     marks_of: Callable[[Any], list[listing.PageMark]],
     rows_of: Callable[[Any], tuple[list[JobRow], str | None]],
@@ -271,7 +280,13 @@ def _page(
         known = nodes.any_ever(look) if any(mark.is_unseen for mark in marks) else None
     starts = _starts(app_state, marks)
     tag = tags.of_jobs(
-        app_state.database, marks, limit=limit, total=total, knows_nodes=known, starts=starts
+        app_state.database,
+        marks,
+        limit=limit,
+        total=total,
+        knows_nodes=known,
+        starts=starts,
+        among=among,
     )
     if (same := conditional.unchanged(request, tag)) is not None:
         return same
@@ -279,7 +294,7 @@ def _page(
     def answer() -> bytes:
         with app_state.database.read_jobs() as session:
             rows, cursor = rows_of(session)
-        items = job_views(app_state.database, rows, starts)
+        items = job_views(app_state.database, rows, starts, among=among)
         page = (
             Page[JobView](items=items, next_cursor=cursor)
             if total is None
@@ -302,22 +317,29 @@ def _starts(app_state: AppStateDep, marks: Sequence[listing.PageMark]) -> Mappin
     response_model=JobView,
     responses=conditional.documented(404),
 )
-def get_job(reference: Reference, request: Request, app_state: AppStateDep) -> Response:
+def get_job(
+    reference: Reference, request: Request, app_state: AppStateDep, grant: Reads
+) -> Response:
+    among = grant.readable
     with app_state.database.look_jobs() as look:
-        mark = jobs.mark(look, reference)
+        mark = jobs.mark(look, reference, among=among)
         known = nodes.any_ever(look) if mark.is_unseen else None
     batches = {}
     if mark.was_placed:
         with app_state.database.look_series() as look:
             batches = change_feed.counts(look, [mark.id])
     starts = _starts(app_state, [mark])
-    tag = conditional.tag_of(*job_tag(mark, batches.get(mark.id, 0)), known, starts.get(mark.id))
+    tag = conditional.tag_of(
+        *job_tag(mark, batches.get(mark.id, 0)), known, starts.get(mark.id), *tags.seen_by(among)
+    )
     if (same := conditional.unchanged(request, tag)) is not None:
         return same
 
     def answer() -> bytes:
-        job = app_state.find_job(mark.id)
-        return job_views(app_state.database, [job], starts)[0].model_dump_json().encode()
+        job = grant.find_job(app_state, mark.id)
+        return (
+            job_views(app_state.database, [job], starts, among=among)[0].model_dump_json().encode()
+        )
 
     return app_state.rendered.answer(request, tag, answer)
 
@@ -329,22 +351,24 @@ def get_job(reference: Reference, request: Request, app_state: AppStateDep) -> R
     status_code=202,
     response_description="The job: cancelled if no process was running, else with `intent` `cancel` until all "
     "processes have ended, and with the limit of that in `stop_grace`.",
-    responses=documented(404, 409, 507),
+    responses=documented(403, 404, 409, 507),
 )
 def cancel(
     reference: Reference,
     app_state: AppStateDep,
-    actor: Actor,
+    grant: Controls,
     now: Annotated[
         bool,
         Query(description="True kills the processes at once, without a last checkpoint."),
     ] = False,
 ) -> JobView:
     with app_state.database.jobs() as session:
+        found = jobs.find(session, reference, among=grant.readable)
+        grant.require(found)
         job = jobs.cancel(
             session,
-            jobs.find(session, reference).id,
-            actor,
+            found.id,
+            grant.actor,
             now=now,
             least_seconds=agreed_timings.read(session).stop_grace_seconds,
         )
@@ -358,7 +382,7 @@ def cancel(
     for stop in stops:
         app_state.notifier.publish(stop)
     app_state.notifier.publish(WakeScheduler())
-    return job_views(app_state.database, [job])[0]
+    return job_views(app_state.database, [job], among=grant.readable)[0]
 
 
 @router.delete(
@@ -367,10 +391,10 @@ def cancel(
     summary="Delete an ended job with its metrics, logs and checkpoints",
     status_code=204,
     response_description="Deleted.",
-    responses=documented(404, 409, 507),
+    responses=documented(403, 404, 409, 507),
 )
-def delete(reference: Reference, app_state: AppStateDep, actor: Actor) -> None:
-    job = app_state.find_job(reference)
-    removal.remove(app_state.database, app_state.blobs, job.id)
+def delete(reference: Reference, app_state: AppStateDep, grant: Controls) -> None:
+    job = grant.find_job(app_state, reference)
+    removal.remove(app_state.database, app_state.blobs, job.id, among=grant.readable)
     # The job's own events are deleted with it.
-    log.info("a job is deleted", job=job.id, name=job.name, owner=job.actor, actor=actor)
+    log.info("a job is deleted", job=job.id, name=job.name, owner=job.actor, actor=grant.actor)

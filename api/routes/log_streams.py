@@ -11,9 +11,10 @@ from fastapi import APIRouter, Header, Query, Response
 from pydantic import Field, model_validator
 from starlette.concurrency import run_in_threadpool
 
+from lockstep.api.access import Grant, Reads, guarded
 from lockstep.api.http.following import LogStream
 from lockstep.api.http.problems import documented
-from lockstep.api.parts import AppState, AppStateDep, guarded
+from lockstep.api.parts import AppState, AppStateDep
 from lockstep.api.routes.jobs import Reference
 from lockstep.api.routes.logs import Cursor, LogFilter
 from lockstep.domain import limits
@@ -78,12 +79,13 @@ async def follow_logs(
     reference: Reference,
     asked: Annotated[StreamQuery, Query()],
     app_state: AppStateDep,
+    grant: Reads,
     last_event_id: Annotated[
         Cursor | None, Header(description="Id of the last received event.")
     ] = None,
 ) -> Response:
     job, cursor, is_over = await run_in_threadpool(
-        _start, app_state, reference, asked, last_event_id
+        _start, app_state, grant, reference, asked, last_event_id
     )
     if is_over and last_event_id is not None:
         return Response(status_code=204)
@@ -93,10 +95,14 @@ async def follow_logs(
 
 
 def _start(
-    app_state: AppState, reference: str, asked: StreamQuery, last_event_id: str | None
+    app_state: AppState,
+    grant: Grant,
+    reference: str,
+    asked: StreamQuery,
+    last_event_id: str | None,
 ) -> tuple[JobRow, str, bool]:
     """Return the job, the cursor to start at, and True if no line will ever follow it."""
-    job = app_state.find_job(reference)
+    job = grant.find_job(app_state, reference)
     with app_state.database.read_series() as session:
         cursor = last_event_id or asked.cursor or log_pages.Position(0, 0).encode()
         if asked.tail is not None and not last_event_id:

@@ -23,11 +23,12 @@ from pydantic import (
     model_validator,
 )
 
+from lockstep.api.access import Reads, guarded
 from lockstep.api.http import conditional
 from lockstep.api.http.problems import documented
 from lockstep.api.jobs import downloads
 from lockstep.api.jobs.views import job_tag
-from lockstep.api.parts import AppStateDep, guarded
+from lockstep.api.parts import AppStateDep
 from lockstep.api.routes.jobs import Reference
 from lockstep.domain import limits
 from lockstep.domain.life.lifecycle import TERMINAL
@@ -179,13 +180,15 @@ def _seconds(moment: float | datetime | None) -> float | None:
     },
 )
 def read_logs(
+    *,
     reference: Reference,
     asked: Annotated[LogsQuery, Query()],
     request: Request,
     response: Response,
     app_state: AppStateDep,
+    grant: Reads,
 ) -> LogPage | Response:
-    job = app_state.find_job(reference)
+    job = grant.find_job(app_state, reference)
     as_text = _wants_text(request)
     # The state is read before the lines: if the job had ended by then, all its lines are stored.
     with app_state.database.read_series() as session:
@@ -240,9 +243,9 @@ def _as_text(page: log_pages.Slice, *, complete: bool) -> Response:
     responses=downloads.described("text/plain"),
 )
 def download_logs(
-    reference: Reference, asked: Annotated[LogFilter, Query()], app_state: AppStateDep
+    reference: Reference, asked: Annotated[LogFilter, Query()], app_state: AppStateDep, grant: Reads
 ) -> Response:
-    job = app_state.find_job(reference)
+    job = grant.find_job(app_state, reference)
     with app_state.database.read_series() as session:
         end = log_pages.end(session, job.id, attempt=asked.attempt)
     text = _text(app_state.database, job.id, asked.chosen(), end)

@@ -10,16 +10,18 @@ from typing import Annotated
 import structlog
 from fastapi import APIRouter, Path, Request, Response
 
+from lockstep.api.access import ChangesNodes, Grant, ReadsNodes, guarded
 from lockstep.api.http import conditional, tags
 from lockstep.api.http.problems import documented
-from lockstep.api.jobs.views import node_view
-from lockstep.api.parts import Actor, AppStateDep, guarded
+from lockstep.api.jobs.views import jobs_of, node_view
+from lockstep.api.parts import AppState, AppStateDep
 from lockstep.broker.messages import WakeScheduler
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.views import NodeView, Page
 from lockstep.storage.attempts import nodes
 from lockstep.storage.control import agreed_timings
 from lockstep.storage.db.clock import now
+from lockstep.storage.jobs.foreign import Mentions
 
 router = APIRouter(prefix="/v1/nodes", tags=["nodes"], dependencies=guarded)
 log = structlog.get_logger("api")
@@ -37,52 +39,60 @@ NodeName = Annotated[
     responses=conditional.documented(),
 )
 def list_nodes(
-    request: Request, response: Response, app_state: AppStateDep
+    request: Request, response: Response, app_state: AppStateDep, grant: ReadsNodes
 ) -> Page[NodeView] | Response:
     with app_state.database.read_jobs() as session:
         marks, at = nodes.marks(session), now(session)
         lease_seconds = agreed_timings.read(session).lease_seconds
-        tag = tags.of_nodes(marks, now=at, lease_seconds=lease_seconds)
+        tag = tags.of_nodes(marks, now=at, lease_seconds=lease_seconds, among=grant.readable)
         if (same := conditional.unchanged(request, tag)) is not None:
             return same
         rows = nodes.all_nodes(session)
+        mentions = Mentions(session, jobs_of(rows), among=grant.readable)
     conditional.mark(response, tag)
-    return Page(items=[node_view(row, now=at, lease_seconds=lease_seconds) for row in rows])
+    return Page(
+        items=[node_view(row, mentions, now=at, lease_seconds=lease_seconds) for row in rows]
+    )
 
 
 @router.post(
     "/{name}/drain",
     operation_id="drainNode",
     summary="Stop placing jobs on a node; running jobs continue",
-    responses=documented(404, 507),
+    responses=documented(403, 404, 507),
 )
-def drain(name: NodeName, app_state: AppStateDep, actor: Actor) -> NodeView:
+def drain(name: NodeName, app_state: AppStateDep, grant: ChangesNodes) -> NodeView:
     with app_state.database.jobs() as session:
         if "\0" in name or not nodes.set_draining(
             session, name, draining=True
         ):  # PostgreSQL rejects text with a NUL
             raise _unknown(name)
-        row, at = nodes.get(session, name), now(session)
-        lease_seconds = agreed_timings.read(session).lease_seconds
-    log.info("a node is drained", node=name, actor=actor)
-    return node_view(row, now=at, lease_seconds=lease_seconds)
+    log.info("a node is drained", node=name, actor=grant.actor)
+    return _view(app_state, name, grant)
 
 
 @router.post(
     "/{name}/resume",
     operation_id="resumeNode",
     summary="Resume a drained or quarantined node",
-    responses=documented(404, 507),
+    responses=documented(403, 404, 507),
 )
-def resume(name: NodeName, app_state: AppStateDep, actor: Actor) -> NodeView:
+def resume(name: NodeName, app_state: AppStateDep, grant: ChangesNodes) -> NodeView:
     with app_state.database.jobs() as session:
         if "\0" in name or not nodes.resume(session, name):  # PostgreSQL rejects text with a NUL
             raise _unknown(name)
-        row, at = nodes.get(session, name), now(session)
-        lease_seconds = agreed_timings.read(session).lease_seconds
-    log.info("a node is resumed", node=name, actor=actor)
+    log.info("a node is resumed", node=name, actor=grant.actor)
     app_state.notifier.publish(WakeScheduler())
-    return node_view(row, now=at, lease_seconds=lease_seconds)
+    return _view(app_state, name, grant)
+
+
+def _view(app_state: AppState, name: str, grant: Grant) -> NodeView:
+    """Return the view of one node, for the caller."""
+    with app_state.database.read_jobs() as session:
+        row, at = nodes.get(session, name), now(session)
+        mentions = Mentions(session, jobs_of([row]), among=grant.readable)
+        lease_seconds = agreed_timings.read(session).lease_seconds
+    return node_view(row, mentions, now=at, lease_seconds=lease_seconds)
 
 
 def _unknown(name: str) -> LockstepError:

@@ -16,10 +16,11 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field, StringConstraints, model_validator
 
+from lockstep.api.access import Reads, guarded
 from lockstep.api.http import conditional
 from lockstep.api.jobs import downloads
 from lockstep.api.jobs.views import job_tag
-from lockstep.api.parts import AppStateDep, guarded
+from lockstep.api.parts import AppStateDep
 from lockstep.api.routes.history import MetricsQuery, PointsQuery, drawn, split
 from lockstep.api.routes.jobs import Reference
 from lockstep.domain import limits
@@ -111,10 +112,13 @@ class SeveralSeriesQuery(MetricsQuery):
     responses=conditional.documented(404),
 )
 def several(
-    asked: Annotated[SeveralSeriesQuery, Query()], request: Request, app_state: AppStateDep
+    asked: Annotated[SeveralSeriesQuery, Query()],
+    request: Request,
+    app_state: AppStateDep,
+    grant: Reads,
 ) -> Response:
     with app_state.database.read_jobs() as session:
-        found = jobs.find_several(session, split(asked.jobs))
+        found = jobs.find_several(session, split(asked.jobs), among=grant.readable)
     ids = [job.id for job in found]
     if asked.since and len(ids) != len(asked.cursors()):
         raise LockstepError(
@@ -175,9 +179,12 @@ def several(
     responses=downloads.described("text/csv"),
 )
 def download(
-    reference: Reference, asked: Annotated[PointsQuery, Query()], app_state: AppStateDep
+    reference: Reference,
+    asked: Annotated[PointsQuery, Query()],
+    app_state: AppStateDep,
+    grant: Reads,
 ) -> Response:
-    job = app_state.find_job(reference)
+    job = grant.find_job(app_state, reference)
     points = exports.every_point(
         app_state.database.read_series,
         job.id,

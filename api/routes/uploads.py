@@ -17,12 +17,13 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from lockstep.api.access import Submits, guarded
 from lockstep.api.http.body import check_media_type, read_bounded
 from lockstep.api.http.openapi import ARCHIVE_BODY
 from lockstep.api.http.problems import documented
 from lockstep.api.jobs.archives import MEDIA_TYPES, StoredArchive, examine
 from lockstep.api.jobs.uploads import FULL, Uploads
-from lockstep.api.parts import AppStateDep, guarded
+from lockstep.api.parts import AppStateDep
 from lockstep.domain import limits
 from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
 from lockstep.domain.views import UploadView
@@ -42,12 +43,12 @@ Digest = Annotated[
     response_description="The archive is stored.",
     responses={
         200: {"model": UploadView, "description": "The archive was stored before."},
-        **documented(413, 415, 507),
+        **documented(403, 413, 415, 507),
     },
     openapi_extra=ARCHIVE_BODY,
 )
 async def put_upload(
-    sha256: Digest, request: Request, response: Response, app_state: AppStateDep
+    sha256: Digest, request: Request, response: Response, app_state: AppStateDep, _: Submits
 ) -> UploadView:
     check_media_type(request, MEDIA_TYPES)
     with tempfile.TemporaryDirectory(prefix="lockstep-upload-") as folder:
@@ -69,9 +70,9 @@ async def put_upload(
     "/{sha256}",
     operation_id="getUpload",
     summary="Check that a code archive is stored",
-    responses=documented(404),
+    responses=documented(403, 404),
 )
-def get_upload(sha256: Digest, app_state: AppStateDep) -> UploadView:
+def get_upload(sha256: Digest, app_state: AppStateDep, _: Submits) -> UploadView:
     archive = app_state.uploads.find(sha256)
     if archive is None:
         raise LockstepError(

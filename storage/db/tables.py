@@ -8,8 +8,8 @@ states that are words from ``domain.life.lifecycle``.
 JSON columns are ``JSON``, not ``JSONB``: no statement looks inside them, and JSONB would reorder
 the submitted document and refuse the escape ``\u0000`` in it.
 
-Not here: points and lines (``storage.db.series_tables``), and the statements that change rows (one
-module per noun).
+Not here: points and lines (``storage.db.series_tables``), people and projects
+(``storage.db.people_tables``), and the statements that change rows (one module per noun).
 """
 
 from __future__ import annotations
@@ -358,19 +358,6 @@ class IdempotencyKeyRow(JobsBase):
         Id, ForeignKey("jobs.id", deferrable=True, initially="DEFERRED")
     )
     created_at: Mapped[float]
-
-
-class TokenRow(JobsBase):
-    """A bearer token, of which only the digest is kept."""
-
-    __tablename__ = "tokens"
-
-    id: Mapped[PrimaryId]
-    name: Mapped[Named]
-    sha256: Mapped[str] = mapped_column(String(64), unique=True)
-    actor: Mapped[Named]
-    created_at: Mapped[float]
-    revoked_at: Mapped[float | None]
 
 
 class SchedulerLeaseRow(JobsBase):

@@ -29,10 +29,11 @@ from sqlalchemy import (
 )
 
 from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.storage.db import people_tables
 from lockstep.storage.db.series_tables import SeriesBase
-from lockstep.storage.db.tables import JobsBase
 
-_METADATA: Final = {"jobs": JobsBase.metadata, "series": SeriesBase.metadata}
+METADATA: Final = {"jobs": people_tables.UserRow.metadata, "series": SeriesBase.metadata}
+"""All tables of each database: each module that defines some is imported above."""
 _KEYS: Final = (PrimaryKeyConstraint, UniqueConstraint, ForeignKeyConstraint)
 _FOUND: Final = text(
     "WITH path AS (SELECT oid FROM pg_namespace WHERE nspname = ANY(current_schemas(false)))"
@@ -92,7 +93,7 @@ def server_of(connection: Connection) -> str | None:
 @cache
 def _expected(which: str) -> tuple[list[str], list[str]]:
     """Names of the constraints, and of the unique indexes that are none."""
-    metadata = _METADATA[which]
+    metadata = METADATA[which]
     return sorted(_constraints(metadata)), sorted(_unique_indexes(metadata))
 
 

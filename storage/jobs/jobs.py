@@ -7,15 +7,17 @@ Not here: lists (``storage.jobs.listing``), transitions (``storage.attempts.tran
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import uuid_utils
-from sqlalchemy import Connection, bindparam, insert, or_, select, true, update
+from sqlalchemy import Connection, Select, bindparam, insert, or_, select, true, update
 from sqlalchemy.orm import Session
 
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.grace import LEAST_SECONDS
 from lockstep.domain.life.lifecycle import TERMINAL, Intent, JobState
+from lockstep.domain.rights import Within
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.storage.attempts import endings, events, stops, transitions
@@ -37,7 +39,6 @@ _WRITTEN: Final = insert(transitions.JOBS).returning(
 """Insert of a job with the columns ``_GIVEN``; the table's defaults fill the others and are
 returned."""
 _LABELLED: Final = insert(table_of(JobLabelRow))
-_MARKED: Final = select(*listing.MARK).where(JobRow.id == bindparam("job_id"))
 _RESERVED: Final = for_each(
     IdempotencyKeyRow,
     lambda insert: (
@@ -145,7 +146,7 @@ def get(session: Session, job_id: str) -> JobRow | None:
     return session.get(JobRow, job_id, populate_existing=True)
 
 
-def find(session: Session, reference: str) -> JobRow:
+def find(session: Session, reference: str, *, among: Within) -> JobRow:
     """Return the job of a reference.
 
     Parameters
@@ -154,6 +155,8 @@ def find(session: Session, reference: str) -> JobRow:
     reference : str
         An id; a beginning or an end of exactly one id, of at least 4 characters; a name, which
         means the newest job of that name; or ``last``, the newest job of all.
+    among : Within
+        Projects outside of which no job exists for the caller.
 
     Raises
     ------
@@ -161,9 +164,9 @@ def find(session: Session, reference: str) -> JobRow:
         ``NOT_FOUND``, or ``INVALID`` if it matches several jobs.
     """
     exact = get(session, reference) if len(reference) == 36 else None
-    if exact is not None:
+    if exact is not None and exact.project in among:
         return exact
-    newest = select(JobRow).order_by(JobRow.id.desc()).limit(1)
+    newest = select(JobRow).where(listing.readable(among)).order_by(JobRow.id.desc()).limit(1)
     if reference == "last":
         found = list(session.scalars(newest))
     elif "\0" in reference:  # no name has one, and PostgreSQL cannot even be asked
@@ -172,7 +175,8 @@ def find(session: Session, reference: str) -> JobRow:
         found = list(session.scalars(newest.where(JobRow.name == reference)))
         if listing.ID_PART.fullmatch(reference):
             # Three prove that it is not unique, even if one of them is also the match by name.
-            several = session.scalars(select(JobRow).where(listing.part_of_id(reference)).limit(3))
+            parts = select(JobRow).where(listing.readable(among), listing.part_of_id(reference))
+            several = session.scalars(parts.limit(3))
             found += [job for job in several if job not in found]
     if len(found) > 1:
         ids = ", ".join(f"{job.id} ({job.name})" for job in found)
@@ -193,7 +197,7 @@ def find(session: Session, reference: str) -> JobRow:
     return found[0]
 
 
-def mark(connection: Connection, reference: str) -> listing.PageMark:
+def mark(connection: Connection, reference: str, *, among: Within) -> listing.PageMark:
     """Return the version mark of the job of a reference; it suffices for most polls.
 
     Raises
@@ -201,14 +205,22 @@ def mark(connection: Connection, reference: str) -> listing.PageMark:
     LockstepError
         As :func:`find`.
     """
-    row = connection.execute(_MARKED, {"job_id": reference}).one_or_none()
+    marked = _marked(among)
+    row = connection.execute(marked, {"job_id": reference}).one_or_none()
     if row is None:
         with Session(connection) as session:
-            row = connection.execute(_MARKED, {"job_id": find(session, reference).id}).one()
+            found = find(session, reference, among=among)
+        row = connection.execute(marked, {"job_id": found.id}).one()
     return listing.PageMark(*row)
 
 
-def find_several(session: Session, references: Sequence[str]) -> list[JobRow]:
+@lru_cache(maxsize=64)
+def _marked(among: Within) -> Select[str, int, bool, bool, bool]:
+    """The statement, kept for polls."""
+    return select(*listing.MARK).where(listing.readable(among), JobRow.id == bindparam("job_id"))
+
+
+def find_several(session: Session, references: Sequence[str], *, among: Within) -> list[JobRow]:
     """Return the jobs of references, in this order, each once.
 
     Whole ids take one statement together.
@@ -218,10 +230,11 @@ def find_several(session: Session, references: Sequence[str]) -> list[JobRow]:
     LockstepError
         As :func:`find`, for the first that is not found.
     """
-    known = {
-        job.id: job for job in session.scalars(select(JobRow).where(JobRow.id.in_(references)))
-    }
-    found = [known.get(reference) or find(session, reference) for reference in references]
+    whole = select(JobRow).where(listing.readable(among), JobRow.id.in_(references))
+    known = {job.id: job for job in session.scalars(whole)}
+    found = [
+        known.get(reference) or find(session, reference, among=among) for reference in references
+    ]
     return list({job.id: job for job in found}.values())
 
 

@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Select, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, func, or_, select, true
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.lifecycle import JobState
+from lockstep.domain.rights import Within
 from lockstep.storage.db.tables import AssignmentRow, JobLabelRow, JobRow
 
 Order = Literal["newest", "oldest"]
@@ -132,16 +133,26 @@ def part_of_id(part: str) -> ColumnElement[bool]:
     return or_(JobRow.id.like(f"{part}%"), JobRow.id.like(f"%{part}"))
 
 
+def readable(among: Within) -> ColumnElement[bool]:
+    """Condition: a job is one of some projects."""
+    return true() if among.projects is None else JobRow.project.in_(sorted(among.projects))
+
+
 def page(
-    session: Session, choice: JobQuery = EVERY, *, limit: int
+    session: Session, choice: JobQuery = EVERY, *, among: Within, limit: int
 ) -> tuple[list[JobRow], str | None]:
     """One page of jobs, and the cursor of the next; None on the last."""
-    rows = list(session.scalars(choice.statement().limit(limit + 1)))
+    rows = list(session.scalars(choice.statement().where(readable(among)).limit(limit + 1)))
     return rows[:limit], rows[limit - 1].id if len(rows) > limit else None
 
 
 def total(
-    connection: Connection, choice: JobQuery, marks: Sequence[PageMark], *, limit: int
+    connection: Connection,
+    choice: JobQuery,
+    marks: Sequence[PageMark],
+    *,
+    among: Within,
+    limit: int,
 ) -> int:
     """Number of chosen jobs on all pages, at most ``COUNTED_MAX``.
 
@@ -149,38 +160,35 @@ def total(
     """
     if choice.cursor is None and len(marks) <= limit:
         return len(marks)
-    whole = replace(choice, cursor=None).statement().order_by(None).limit(COUNTED_MAX)
-    counted = whole.with_only_columns(JobRow.id).subquery()
+    whole = replace(choice, cursor=None).statement().where(readable(among)).order_by(None)
+    counted = whole.limit(COUNTED_MAX).with_only_columns(JobRow.id).subquery()
     return connection.scalar(select(func.count()).select_from(counted)) or 0
 
 
-def page_marks(connection: Connection, choice: JobQuery = EVERY, *, limit: int) -> list[PageMark]:
+def page_marks(
+    connection: Connection, choice: JobQuery = EVERY, *, among: Within, limit: int
+) -> list[PageMark]:
     """Marks of the jobs on a page, and of the one behind it, if there is one."""
-    return [PageMark(*row) for row in connection.execute(_marking(choice, limit + 1))]
+    return [PageMark(*row) for row in connection.execute(_marking(choice, among, limit + 1))]
 
 
 @lru_cache(maxsize=64)
-def _marking(choice: JobQuery, limit: int) -> Select[str, int, bool, bool, bool]:
+def _marking(choice: JobQuery, among: Within, limit: int) -> Select[str, int, bool, bool, bool]:
     """The statement, kept because a page that is open asks for the same again and again."""
-    return choice.statement().limit(limit).with_only_columns(*MARK)
+    return choice.statement().where(readable(among)).limit(limit).with_only_columns(*MARK)
 
 
-def queued(session: Session, *, limit: int) -> list[JobRow]:
+def queued(session: Session, *, among: Within, limit: int) -> list[JobRow]:
     """The first queued jobs, in the order in which they go: larger priority first, then older."""
-    return list(session.scalars(_queued().limit(limit)))
+    return list(session.scalars(_queued(among).limit(limit)))
 
 
-def queued_marks(connection: Connection, *, limit: int) -> list[PageMark]:
+def queued_marks(connection: Connection, *, among: Within, limit: int) -> list[PageMark]:
     """Marks of the first queued jobs."""
-    return [
-        PageMark(*row)
-        for row in connection.execute(_queued().limit(limit).with_only_columns(*MARK))
-    ]
+    statement = _queued(among).limit(limit).with_only_columns(*MARK)
+    return [PageMark(*row) for row in connection.execute(statement)]
 
 
-def _queued() -> Select[JobRow]:
-    return (
-        select(JobRow)
-        .where(JobRow.state == JobState.QUEUED)
-        .order_by(JobRow.priority.desc(), JobRow.id)
-    )
+def _queued(among: Within) -> Select[JobRow]:
+    queue = select(JobRow).where(JobRow.state == JobState.QUEUED, readable(among))
+    return queue.order_by(JobRow.priority.desc(), JobRow.id)

@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.lifecycle import TERMINAL, AssignmentState
+from lockstep.domain.rights import Within
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.dialects import changed, write
 from lockstep.storage.db.series_tables import (
@@ -36,10 +37,11 @@ CHUNKS_AT_ONCE: Final = 500
 """In one transaction: the points of jobs that run must get in between."""
 
 
-def remove(database: Database, blobs: BlobStore, job_id: str) -> None:
+def remove(database: Database, blobs: BlobStore, job_id: str, *, among: Within) -> None:
     """Delete a job.
 
-    Parts that are deleted already are skipped, so the call may be repeated until it succeeds.
+    Parts that are deleted already are skipped, so the call may be repeated until it succeeds. A
+    refusal names no job outside of ``among``.
 
     Raises
     ------
@@ -48,16 +50,16 @@ def remove(database: Database, blobs: BlobStore, job_id: str) -> None:
         running job starts from one of its checkpoints.
     """
     with database.read_jobs() as session:
-        check(session, job_id)
+        check(session, job_id, among=among)
     blobs.delete_tree(f"jobs/{job_id}")
     _remove_series(database, job_id)
     with database.jobs() as session:
-        check(session, job_id)
+        check(session, job_id, among=among)
         write(session, delete(IdempotencyKeyRow).where(IdempotencyKeyRow.job_id == job_id))
         write(session, delete(JobRow).where(JobRow.id == job_id))
 
 
-def check(session: Session, job_id: str) -> None:
+def check(session: Session, job_id: str, *, among: Within) -> None:
     """Raise if the job must not be deleted; a deleted job may be.
 
     Raises
@@ -83,14 +85,15 @@ def check(session: Session, job_id: str) -> None:
             f"node {node} has not yet confirmed that it removed {job.name} ({job_id})",
             "Try again in a moment; a lost node confirms it when it is back.",
         )
-    begins = select(JobRow.id, JobRow.name).where(
+    begins = select(JobRow.id, JobRow.name, JobRow.project).where(
         JobRow.state.not_in(TERMINAL), cast(JobRow.spec, Text).contains(job_id, autoescape=True)
     )
     heir = session.execute(begins.limit(1)).one_or_none()
     if heir is not None:
+        named = f"{heir.name} ({heir.id})"
+        starting = named if heir.project in among else "a job of another project"
         raise _conflict(
-            f"{heir.name} ({heir.id}) has not ended and starts from a checkpoint of {job.name} "
-            f"({job_id})",
+            f"{starting} has not ended and starts from a checkpoint of {job.name} ({job_id})",
             "Wait until it ends, or cancel it first.",
         )
 

@@ -20,11 +20,11 @@ from lockstep.api.settings import ApiSettings
 from lockstep.broker.messages import Message
 from lockstep.storage.attempts import nodes
 from lockstep.storage.attempts.nodes import DeviceInfo
-from lockstep.storage.control import tokens
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.migrate import upgrade
 from lockstep.storage.db.tables import EventRow, IdempotencyKeyRow, JobLabelRow, JobRow
 from lockstep.storage.objects.blobs import BlobStore
+from lockstep.storage.people import tokens
 from tests.harness.databases import Urls
 from tests.harness.postgres import PostgresServer
 

@@ -14,9 +14,10 @@ from sqlalchemy import update
 from lockstep.api.app import create_app
 from lockstep.api.auth.bearer import REMEMBER_SECONDS, Guard, ensure_token
 from lockstep.domain.errors import LockstepError
-from lockstep.storage.control import tokens
+from lockstep.domain.rights import ServiceRole
 from lockstep.storage.db.database import Database
-from lockstep.storage.db.tables import TokenRow
+from lockstep.storage.db.people_tables import TokenRow
+from lockstep.storage.people import tokens
 from tests.api.conftest import TOKEN, Api, problem, settings_for
 
 
@@ -48,7 +49,9 @@ def test_a_revoked_token_stops_working_within_seconds(database: Database) -> Non
     with database.jobs() as session:
         tokens.ensure(session, TOKEN, name="t", actor="ada")
     assert guard.remembered(f"Bearer {TOKEN}") is None
-    assert guard.look_up(f"Bearer {TOKEN}") == guard.remembered(f"bearer  {TOKEN}") == "ada"
+    caller = guard.look_up(f"Bearer {TOKEN}")
+    assert caller == guard.remembered(f"bearer  {TOKEN}")
+    assert (caller.name, caller.rights.service) == ("ada", ServiceRole.ADMIN)
     with database.jobs() as session:
         session.execute(update(TokenRow).values(revoked_at=1_700_000_000.0))
     now[0] += REMEMBER_SECONDS
@@ -63,7 +66,8 @@ def test_the_first_start_makes_a_token_that_only_its_owner_reads(
     path = tmp_path / "home" / "token"
     ensure_token(path, database)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert Guard(database, required=True).look_up(f"Bearer {path.read_text().strip()}") == "admin"
+    caller = Guard(database, required=True).look_up(f"Bearer {path.read_text().strip()}")
+    assert caller.name == "admin"
     assert [file.name for file in path.parent.iterdir()] == ["token"]
 
 

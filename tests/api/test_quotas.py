@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from lockstep.api.auth import quotas
 from lockstep.api.auth.quotas import Quotas
 from lockstep.api.settings import ApiSettings
-from lockstep.storage.control import tokens
+from lockstep.storage.people import tokens
 from tests.api.conftest import SCRIPT, TOKEN, Api, problem
 
 OTHER = "lockstep_another-token-for-tests"

@@ -15,6 +15,7 @@ from lockstep.api import gauges
 from lockstep.api.gauges import ServiceGauges
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.rights import EVERY
 from lockstep.storage.attempts import nodes
 from lockstep.storage.control import scheduler_lease
 from lockstep.storage.db import database as database_module
@@ -212,7 +213,7 @@ def test_the_wait_of_a_write_is_measured_from_the_previous_writer(
 
     waiter = threading.Thread(target=second)
     with database.jobs() as session:
-        listing.queued(session, limit=10)
+        listing.queued(session, among=EVERY, limit=10)
         waiter.start()
         assert asked.wait(60)
         seconds[0] += 5.0

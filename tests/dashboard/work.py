@@ -13,10 +13,11 @@ import uuid_utils
 from sqlalchemy import insert, inspect, select, update
 
 from lockstep.domain.training.metrics import StepValues
-from lockstep.storage.control import tokens
 from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.database import Database
-from lockstep.storage.db.tables import AttemptRow, EventRow, JobRow, TokenRow
+from lockstep.storage.db.people_tables import TokenRow
+from lockstep.storage.db.tables import AttemptRow, EventRow, JobRow
+from lockstep.storage.people import tokens
 from lockstep.storage.series import series, streams
 from tests.harness.builders import script
 from tests.harness.processes import until

@@ -22,7 +22,7 @@ from lockstep.storage.db import engines
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.migrate import upgrade
 from lockstep.storage.db.series_tables import SeriesBase
-from lockstep.storage.db.tables import JobsBase
+from lockstep.storage.db.whole import METADATA
 from tests.harness.postgres import PostgresServer, postgres
 
 Urls = tuple[str, str]
@@ -99,7 +99,7 @@ class Backup:
     def __init__(self, database: Database) -> None:
         self._database = database
         with database.read_jobs() as session:
-            self._jobs = _rows(session, JobsBase.metadata)
+            self._jobs = _rows(session, METADATA["jobs"])
         with database.read_series() as session:
             self._series = _rows(session, SeriesBase.metadata)
 
@@ -111,7 +111,7 @@ class Backup:
 
     def restore(self) -> None:
         """Restore both databases to these rows."""
-        _put_back(self._database.jobs(), JobsBase.metadata, self._jobs)
+        _put_back(self._database.jobs(), METADATA["jobs"], self._jobs)
         _put_back(self._database.series(), SeriesBase.metadata, self._series)
 
     def restore_series(self) -> None:

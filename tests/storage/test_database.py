@@ -16,6 +16,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 
 from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.rights import EVERY
 from lockstep.storage.db import engines
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.driver_errors import translated
@@ -82,14 +83,14 @@ def test_a_commit_whose_answer_was_lost_can_be_repeated(database: Database) -> N
     assert failure.value.code is ErrorCode.UNAVAILABLE
     job_id = scenes.submit(database, idempotency=("key", "same"))
     with database.read_jobs() as session:
-        assert [row.id for row in listing.page(session, limit=10)[0]] == [job_id]
+        assert [row.id for row in listing.page(session, among=EVERY, limit=10)[0]] == [job_id]
     assert scenes.kinds(database, job_id) == ["submitted"]
 
 
 def test_a_value_that_the_database_cannot_hold_is_refused(postgres_urls: Urls) -> None:
     database = Database(*postgres_urls)
     with pytest.raises(LockstepError) as refusal, database.read_jobs() as session:
-        listing.page(session, listing.JobQuery(name="a\0b"), limit=1)
+        listing.page(session, listing.JobQuery(name="a\0b"), among=EVERY, limit=1)
     database.close()
     assert refusal.value.code is ErrorCode.INVALID
 
@@ -168,14 +169,14 @@ def test_a_connection_in_constant_use_is_not_pinged(
 
 def test_each_statement_of_a_read_sees_current_rows(database: Database) -> None:
     with database.look_jobs() as look:
-        assert listing.page_marks(look, limit=10) == []
+        assert listing.page_marks(look, among=EVERY, limit=10) == []
         job_id = scenes.submit(database)
-        assert [mark.id for mark in listing.page_marks(look, limit=10)] == [job_id]
+        assert [mark.id for mark in listing.page_marks(look, among=EVERY, limit=10)] == [job_id]
     # The same connections still have their transactions.
     with database.read_jobs() as session:
-        assert len(listing.page(session, limit=10)[0]) == 1
+        assert len(listing.page(session, among=EVERY, limit=10)[0]) == 1
         scenes.submit(database)
-        assert len(listing.page(session, limit=10)[0]) == 1
+        assert len(listing.page(session, among=EVERY, limit=10)[0]) == 1
     with pytest.raises(RuntimeError), database.jobs() as session:  # noqa: PT012 -- the block is tested
         jobs.cancel(session, job_id, "ada")
         raise RuntimeError("after the write")
@@ -296,10 +297,10 @@ def test_a_database_that_is_not_supported_is_refused_without_its_password(url: s
 def test_all_statements_of_a_reader_see_one_moment(database: Database) -> None:
     job_id = scenes.submit(database)
     with database.read_jobs() as session:
-        assert len(listing.queued(session, limit=10)) == 1
+        assert len(listing.queued(session, among=EVERY, limit=10)) == 1
         with database.jobs() as writer:
             jobs.cancel(writer, job_id, "ada")
-        assert len(listing.queued(session, limit=10)) == 1
+        assert len(listing.queued(session, among=EVERY, limit=10)) == 1
     assert scenes.kinds(database, job_id) == ["submitted", "cancelled"]
 
 

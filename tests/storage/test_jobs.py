@@ -8,6 +8,7 @@ from sqlalchemy import update
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.lifecycle import TERMINAL, TRANSITIONS, Intent, JobState
 from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.rights import EVERY
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.training.plan import plan_of
 from lockstep.storage.attempts import events, transitions
@@ -48,7 +49,7 @@ def test_a_key_reused_for_another_body_is_refused_and_writes_nothing(database: D
         scenes.submit(database, idempotency=("key", "two"))
     assert refusal.value.code is ErrorCode.CONFLICT
     with database.read_jobs() as session:
-        rows, _next = listing.page(session, limit=10)
+        rows, _next = listing.page(session, among=EVERY, limit=10)
     assert [row.id for row in rows] == [first]
 
 
@@ -57,26 +58,26 @@ def test_a_job_is_found_by_id_end_of_id_name_and_last(database: Database) -> Non
     second = scenes.submit(database, name="second")
     third = scenes.submit(database, name="second")
     with database.read_jobs() as session:
-        assert jobs.find(session, first).id == first
-        assert jobs.find(session, first[-12:]).id == first
-        assert jobs.find(session, "first").id == first
-        assert jobs.find(session, "second").id == third
-        assert jobs.find(session, "last").id == third
-        assert jobs.find(session, second[-12:]).id == second
+        assert jobs.find(session, first, among=EVERY).id == first
+        assert jobs.find(session, first[-12:], among=EVERY).id == first
+        assert jobs.find(session, "first", among=EVERY).id == first
+        assert jobs.find(session, "second", among=EVERY).id == third
+        assert jobs.find(session, "last", among=EVERY).id == third
+        assert jobs.find(session, second[-12:], among=EVERY).id == second
 
 
 @pytest.mark.parametrize("reference", ["nothing", "ffff-ffff", "", "abc", "first\0", "%", "____"])
 def test_an_unknown_reference_is_not_found(database: Database, reference: str) -> None:
     scenes.submit(database, name="first")
     with database.read_jobs() as session, pytest.raises(LockstepError) as refusal:
-        jobs.find(session, reference)
+        jobs.find(session, reference, among=EVERY)
     assert refusal.value.code is ErrorCode.NOT_FOUND
 
 
 def test_a_part_of_several_ids_is_refused_with_the_ids(database: Database) -> None:
     first, second = scenes.submit(database), scenes.submit(database)
     with database.read_jobs() as session, pytest.raises(LockstepError) as refusal:
-        jobs.find(session, first[:4])
+        jobs.find(session, first[:4], among=EVERY)
     assert refusal.value.code is ErrorCode.INVALID
     assert first in refusal.value.message
     assert second in refusal.value.message
@@ -92,7 +93,7 @@ def test_pages_neither_skip_nor_repeat_while_jobs_are_submitted(
     while True:
         with database.read_jobs() as session:
             rows, cursor = listing.page(
-                session, listing.JobQuery(cursor=cursor, order=order), limit=3
+                session, listing.JobQuery(cursor=cursor, order=order), among=EVERY, limit=3
             )
         seen += [row.id for row in rows]
         if cursor is None or len(seen) > 50:
@@ -114,7 +115,10 @@ def test_a_page_filters_by_state_name_project_and_label(database: Database) -> N
     def ids(**wanted: object) -> list[str]:
         with database.read_jobs() as session:
             return [
-                row.id for row in listing.page(session, listing.JobQuery(**wanted), limit=10)[0]
+                row.id
+                for row in listing.page(session, listing.JobQuery(**wanted), among=EVERY, limit=10)[
+                    0
+                ]
             ]  # type: ignore[arg-type]
 
     assert ids(states=[JobState.CANCELLED]) == [plain]
@@ -136,7 +140,10 @@ def test_a_page_is_searched_by_parts_of_name_id_or_user(database: Database) -> N
     def ids(**wanted: object) -> list[str]:
         with database.read_jobs() as session:
             return [
-                row.id for row in listing.page(session, listing.JobQuery(**wanted), limit=10)[0]
+                row.id
+                for row in listing.page(session, listing.JobQuery(**wanted), among=EVERY, limit=10)[
+                    0
+                ]
             ]  # type: ignore[arg-type]
 
     assert ids(search="gpt-1") == ids(search="00_M") == [first]
@@ -155,14 +162,18 @@ def test_a_page_is_searched_by_parts_of_name_id_or_user(database: Database) -> N
 
 def test_a_foreign_cursor_is_refused(database: Database) -> None:
     with database.read_jobs() as session, pytest.raises(LockstepError) as refusal:
-        listing.page(session, listing.JobQuery(cursor="' or 1=1"), limit=3)
+        listing.page(session, listing.JobQuery(cursor="' or 1=1"), among=EVERY, limit=3)
     assert refusal.value.code is ErrorCode.INVALID
 
 
 def test_the_queue_goes_by_priority_then_age(database: Database) -> None:
     low, first, second = (scenes.submit(database, priority=priority) for priority in (10, 50, 50))
     with database.read_jobs() as session:
-        assert [job.id for job in listing.queued(session, limit=10)] == [first, second, low]
+        assert [job.id for job in listing.queued(session, among=EVERY, limit=10)] == [
+            first,
+            second,
+            low,
+        ]
 
 
 def test_every_step_is_taken_from_its_sources_alone(database: Database) -> None:

@@ -10,19 +10,23 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Engine, inspect, select
+from sqlalchemy import Engine, inspect, select, text, update
 
+from lockstep.domain.rights import EVERY, ProjectRole, Right, UserState
+from lockstep.domain.spec.job import JobSpec
 from lockstep.storage.control import scheduler_lease
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.engines import make_engine
 from lockstep.storage.db.migrate import pending, upgrade
+from lockstep.storage.db.people_tables import TokenRow, UserRow
 from lockstep.storage.db.schema import VERSION_TABLES
-from lockstep.storage.db.series_tables import SeriesBase
-from lockstep.storage.db.tables import JobsBase, SchedulerLeaseRow
+from lockstep.storage.db.tables import SchedulerLeaseRow
+from lockstep.storage.db.whole import METADATA
+from lockstep.storage.jobs import jobs, listing
+from lockstep.storage.people import projects, tokens
 from tests.harness.databases import Urls
 from tests.harness.postgres import PostgresServer
-
-METADATA = {"jobs": JobsBase.metadata, "series": SeriesBase.metadata}
+from tests.storage import scenes
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -76,7 +80,7 @@ def test_a_migrated_schema_has_every_check_of_the_declared_one(empty_urls: Urls)
     upgrade(*empty_urls)
     declared = {
         (table.name, constraint.name)
-        for table in JobsBase.metadata.tables.values()
+        for table in METADATA["jobs"].tables.values()
         for constraint in table.constraints
         if type(constraint).__name__ == "CheckConstraint"
     }
@@ -87,7 +91,7 @@ def test_a_migrated_schema_has_every_check_of_the_declared_one(empty_urls: Urls)
             for table in inspector.get_table_names()
             for constraint in inspector.get_check_constraints(table)
         }
-    assert len(declared) == 4
+    assert len(declared) == 8
     assert {name for _table, name in found} == {
         f"ck_{table}_{name}" for table, name in _words(declared)
     }
@@ -125,3 +129,59 @@ def test_programs_that_upgrade_at_once_wait_for_each_other(empty_urls: Urls) -> 
     errors = [program.communicate()[1].decode() for program in programs]
     assert [program.returncode for program in programs] == [0, 0], errors
     assert pending(*empty_urls) == []
+
+
+def test_projects_and_people_in_use_keep_their_jobs_and_tokens(database_urls: Urls) -> None:
+    database = Database(*database_urls)
+    owners = [
+        ("ada", "nlp"),
+        ("bob", "nlp"),
+        ("bob", "vision"),
+        ("cy", "speech"),
+        ("dan", "default"),
+    ]
+    with database.jobs() as session:
+        for actor, project in owners:
+            spec = JobSpec.model_validate(scenes.document(project=project))
+            jobs.create(session, document={}, spec=spec, plan=None, actor=actor)
+        for actor in ("ada", "admin", "eve"):
+            tokens.ensure(session, f"token-of-{actor}", name="old", actor=actor)
+        session.execute(update(TokenRow).where(TokenRow.actor == "eve").values(revoked_at=1.0))
+    database.close()
+    for engine in _opened(database_urls[0]):
+        with engine.execution_options(lockstep_write=True).begin() as connection:
+            for statement in _AS_BEFORE:
+                connection.execute(text(statement))
+    upgrade(*database_urls)
+    database = Database(*database_urls)
+    with database.read_jobs() as session:
+        for actor, project in owners:
+            assert projects.roles_of(session, actor)[project] is ProjectRole.MEMBER
+            assert projects.exists(session, project)
+        rows = session.scalars(
+            select(UserRow).where(UserRow.name.in_(["bob", "cy", "eve", "admin"]))
+        )
+        states = {row.name: row.state for row in rows}
+        assert states == dict.fromkeys(("bob", "cy", "eve"), UserState.INVITED) | {
+            "admin": UserState.ACTIVE
+        }
+        for actor in ("ada", "admin"):
+            token = tokens.find(session, f"token-of-{actor}")
+            assert token is not None
+            assert tokens.why_refused(session, token) is None
+            assert tokens.rights(session, token).within(Right.JOB_CONTROL) == EVERY
+        everything = listing.page(session, among=EVERY, limit=10)[0]
+        assert {(job.actor, job.project) for job in everything} == set(owners)
+    database.close()
+
+
+_AS_BEFORE = (
+    "DROP TABLE memberships",
+    "DROP TABLE projects",
+    "DROP TABLE users",
+    "ALTER TABLE tokens DROP COLUMN scopes",
+    "ALTER TABLE tokens DROP COLUMN projects",
+    "ALTER TABLE tokens DROP COLUMN expires_at",
+    "UPDATE alembic_version_jobs SET version_num = '0001'",
+)
+"""Statements that make the jobs database one of migration 0001."""

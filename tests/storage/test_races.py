@@ -10,6 +10,7 @@ import pytest
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.lifecycle import TERMINAL, JobState
 from lockstep.domain.life.outcomes import Outcome, Reason
+from lockstep.domain.rights import EVERY
 from lockstep.storage.attempts import attempts
 from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.control import scheduler_lease
@@ -26,7 +27,7 @@ def test_twenty_submits_with_one_key_make_one_job(database: Database) -> None:
     )
     assert len(set(ids)) == 1
     with database.read_jobs() as session:
-        rows, _next = listing.page(session, limit=100)
+        rows, _next = listing.page(session, among=EVERY, limit=100)
     assert [row.id for row in rows] == [ids[0]]
     assert scenes.kinds(database, ids[0]) == ["submitted"]
 

@@ -10,12 +10,12 @@ from sqlalchemy import func, select
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.attempt import LogRecord
 from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.rights import EVERY
 from lockstep.domain.training.metrics import StepValues
 from lockstep.storage.attempts import checkpoints
 from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.db.database import Database
-from lockstep.storage.db.series_tables import SeriesBase
-from lockstep.storage.db.tables import JobsBase
+from lockstep.storage.db.whole import METADATA
 from lockstep.storage.jobs import jobs, removal
 from lockstep.storage.logs import logs
 from lockstep.storage.objects.blobs import BlobStore
@@ -78,9 +78,9 @@ def lived(database: Database, blobs: BlobStore, folder: Path, **changes: object)
 def rows(database: Database) -> dict[str, int]:
     """Return the number of rows of each table, in both databases."""
     found = {}
-    for base, reading in ((JobsBase, database.read_jobs), (SeriesBase, database.read_series)):
+    for which, reading in (("jobs", database.read_jobs), ("series", database.read_series)):
         with reading() as session:
-            for table in base.metadata.sorted_tables:
+            for table in METADATA[which].sorted_tables:
                 found[table.name] = session.execute(
                     select(func.count()).select_from(table)
                 ).scalar_one()
@@ -99,7 +99,7 @@ def test_a_deleted_job_leaves_nothing_and_another_keeps_everything(
     }  # fmt: skip
     other = scenes.submit(database, name="other", labels={"team": "a"})
     with_both = rows(database)
-    removal.remove(database, blobs, claim.job_id)
+    removal.remove(database, blobs, claim.job_id, among=EVERY)
     after = rows(database)
     kept = {name: before[name] + with_both[name] - with_one[name] for name in before}
     nodes = {name: with_both[name] for name in ("nodes", "devices")}
@@ -107,20 +107,20 @@ def test_a_deleted_job_leaves_nothing_and_another_keeps_everything(
     assert not blobs.exists(f"jobs/{claim.job_id}/1/step-00000005")
     assert not (tmp_path / "store/jobs" / claim.job_id).exists()
     assert scenes.job_of(database, other).name == "other"
-    removal.remove(database, blobs, claim.job_id)  # a second call changes nothing
+    removal.remove(database, blobs, claim.job_id, among=EVERY)  # a second call changes nothing
     assert rows(database) == after
 
 
 def test_a_job_that_has_not_ended_is_not_deleted(database: Database, blobs: BlobStore) -> None:
     claim = scenes.run(database)
     with pytest.raises(LockstepError, match="has not ended") as refusal:
-        removal.remove(database, blobs, claim.job_id)
+        removal.remove(database, blobs, claim.job_id, among=EVERY)
     assert refusal.value.code is ErrorCode.CONFLICT
     scenes.end(database, claim, Reason.SUCCEEDED)
     with pytest.raises(LockstepError, match="node n1 has not yet confirmed that it removed"):
-        removal.remove(database, blobs, claim.job_id)
+        removal.remove(database, blobs, claim.job_id, among=EVERY)
     scenes.release(database, claim)
-    removal.remove(database, blobs, claim.job_id)
+    removal.remove(database, blobs, claim.job_id, among=EVERY)
     with database.read_jobs() as session:
         assert jobs.get(session, claim.job_id) is None
 
@@ -132,11 +132,11 @@ def test_a_job_another_one_begins_from_is_not_deleted(
     train = scenes.document()["train"]
     heir = scenes.submit(database, name="heir", train={**train, "init_from": f"job:{claim.job_id}"})
     with pytest.raises(LockstepError, match=r"heir .* starts from a checkpoint"):
-        removal.remove(database, blobs, claim.job_id)
+        removal.remove(database, blobs, claim.job_id, among=EVERY)
     assert blobs.exists(f"jobs/{claim.job_id}/1/step-00000005/weights")
     with database.jobs() as session:
         jobs.cancel(session, heir, "ada")
-    removal.remove(database, blobs, claim.job_id)
+    removal.remove(database, blobs, claim.job_id, among=EVERY)
 
 
 def test_an_interrupted_deletion_continues(
@@ -151,10 +151,10 @@ def test_an_interrupted_deletion_continues(
     with monkeypatch.context() as patched:
         patched.setattr(removal, "changed", cut)
         with pytest.raises(LockstepError, match="does not answer"):
-            removal.remove(database, blobs, claim.job_id)
+            removal.remove(database, blobs, claim.job_id, among=EVERY)
     with database.read_jobs() as session:
         assert jobs.get(session, claim.job_id) is not None
-    removal.remove(database, blobs, claim.job_id)
+    removal.remove(database, blobs, claim.job_id, among=EVERY)
     assert rows(database)["series_chunks"] == 0
 
 
@@ -162,7 +162,7 @@ def test_late_writes_for_a_deleted_job_are_refused(
     database: Database, blobs: BlobStore, tmp_path: Path
 ) -> None:
     claim = lived(database, blobs, tmp_path)
-    removal.remove(database, blobs, claim.job_id)
+    removal.remove(database, blobs, claim.job_id, among=EVERY)
     with database.series() as session:
         assert not series.append(
             session, assignment_id=claim.assignment_id, token=claim.token, offset_before=9, offset_after=12,

@@ -8,11 +8,14 @@ import pytest
 from sqlalchemy import select, update
 
 from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.rights import UserState
 from lockstep.storage.attempts import attempts, checkpoints, events, nodes
-from lockstep.storage.control import scheduler_lease, tokens
+from lockstep.storage.control import scheduler_lease
 from lockstep.storage.db.clock import db_now, now
 from lockstep.storage.db.database import Database
-from lockstep.storage.db.tables import EventRow, SchedulerLeaseRow, TokenRow
+from lockstep.storage.db.people_tables import TokenRow, UserRow
+from lockstep.storage.db.tables import EventRow, SchedulerLeaseRow
+from lockstep.storage.people import tokens
 from tests.storage import scenes
 
 
@@ -204,14 +207,21 @@ def test_a_token_is_valid_until_revoked_and_not_stored(database: Database) -> No
         with database.jobs() as session:
             tokens.ensure(session, "secret", name="local", actor="ada")
     with database.jobs() as session:
-        row = tokens.verify(session, "secret")
+        row = tokens.find(session, "secret")
         assert row is not None
         assert (row.name, row.actor) == ("local", "ada")
         assert "secret" not in row.sha256
-        assert tokens.verify(session, "Secret") is None
-        assert tokens.verify(session, "\udcff") is None
-        session.execute(update(TokenRow).values(revoked_at=db_now()))
-        assert tokens.verify(session, "secret") is None
+        assert tokens.find(session, "Secret") is None
+        assert tokens.find(session, "\udcff") is None
+        assert tokens.why_refused(session, row) is None
+        for end in ({"revoked_at": 1.0}, {"revoked_at": None, "expires_at": 2.0}):
+            session.execute(update(TokenRow).values(**end))
+            session.refresh(row)
+            assert tokens.why_refused(session, row) in {("was revoked", 1.0), ("has expired", 2.0)}
+        session.execute(update(TokenRow).values(expires_at=db_now() + 60))
+        session.execute(update(UserRow).values(state=UserState.OFF))
+        session.refresh(row)
+        assert tokens.why_refused(session, row) == ("belongs to a person who is not active", None)
 
 
 def test_a_lease_is_held_until_released_or_expired(database: Database) -> None:

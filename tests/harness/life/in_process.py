@@ -33,14 +33,15 @@ from sqlalchemy.pool import StaticPool
 from lockstep.api.app import create_app
 from lockstep.api.jobs.views import job_views
 from lockstep.domain.life.timings import Timings
+from lockstep.domain.rights import EVERY
 from lockstep.domain.training.metrics import SYSTEM
 from lockstep.domain.views import JobView
 from lockstep.scheduler.reconcile import run_cycle
 from lockstep.scheduler.report import CycleReport
 from lockstep.storage.attempts import nodes
 from lockstep.storage.attempts.nodes import DeviceInfo
-from lockstep.storage.control import tokens
 from lockstep.storage.db.database import Database
+from lockstep.storage.db.people_tables import ProjectRow, TokenRow, UserRow
 from lockstep.storage.db.series_tables import SeriesBase, SeriesChunkRow, StreamRow
 from lockstep.storage.db.tables import (
     AssignmentRow,
@@ -49,11 +50,11 @@ from lockstep.storage.db.tables import (
     DeviceRow,
     EventRow,
     JobRow,
-    JobsBase,
     SchedulerLeaseRow,
-    TokenRow,
 )
+from lockstep.storage.db.whole import METADATA
 from lockstep.storage.objects.blobs import BlobStore
+from lockstep.storage.people import tokens
 from lockstep.storage.series.packing import unpack
 from tests.api.conftest import TOKEN, settings_for
 from tests.harness.databases import Urls
@@ -212,8 +213,9 @@ class Service:
         """Delete all data: a new database for each example would cost more than the example."""
         self.wiped += 1
         with self.database.jobs() as session:
-            for table in reversed(JobsBase.metadata.sorted_tables):
-                if table not in (SchedulerLeaseRow.__table__, TokenRow.__table__):
+            kept = {each.__table__ for each in (SchedulerLeaseRow, TokenRow, UserRow, ProjectRow)}
+            for table in reversed(METADATA["jobs"].sorted_tables):
+                if table not in kept:
                     session.execute(delete(table))
             session.execute(
                 update(SchedulerLeaseRow).values(
@@ -270,7 +272,7 @@ class Service:
                     unpacked.steps, unpacked.values, strict=True
                 )
         return Look(
-            {view.id: view for view in job_views(self.database, rows)},
+            {view.id: view for view in job_views(self.database, rows, among=EVERY)},
             attempts,
             parts,
             holders,

@@ -2293,6 +2293,10 @@ export type SubmitJobErrors = {
      */
     401: Problem;
     /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
+    /**
      * Conflict with the current state. Nothing was changed.
      */
     409: Problem;
@@ -2360,6 +2364,10 @@ export type PlanJobErrors = {
      * The bearer token is missing or wrong.
      */
     401: Problem;
+    /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
     /**
      * The body is larger than the limit. Nothing was written.
      */
@@ -2457,6 +2465,10 @@ export type DeleteJobErrors = {
      * The bearer token is missing or wrong.
      */
     401: Problem;
+    /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
     /**
      * The job or upload does not exist.
      */
@@ -2577,6 +2589,10 @@ export type CancelJobErrors = {
      */
     401: Problem;
     /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
+    /**
      * The job or upload does not exist.
      */
     404: Problem;
@@ -2658,6 +2674,10 @@ export type CloneJobErrors = {
      * The bearer token is missing or wrong.
      */
     401: Problem;
+    /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
     /**
      * The job or upload does not exist.
      */
@@ -3288,6 +3308,10 @@ export type GetJobCheckpointFileErrors = {
      */
     401: Problem;
     /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
+    /**
      * The job or upload does not exist.
      */
     404: Problem;
@@ -3655,6 +3679,10 @@ export type GetUploadErrors = {
      */
     401: Problem;
     /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
+    /**
      * The job or upload does not exist.
      */
     404: Problem;
@@ -3709,6 +3737,10 @@ export type PutUploadErrors = {
      * The bearer token is missing or wrong.
      */
     401: Problem;
+    /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
     /**
      * The body is larger than the limit. Nothing was written.
      */
@@ -3815,6 +3847,10 @@ export type DrainNodeErrors = {
      */
     401: Problem;
     /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
+    /**
      * The job or upload does not exist.
      */
     404: Problem;
@@ -3870,6 +3906,10 @@ export type ResumeNodeErrors = {
      * The bearer token is missing or wrong.
      */
     401: Problem;
+    /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
     /**
      * The job or upload does not exist.
      */

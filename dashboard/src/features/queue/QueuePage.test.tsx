@@ -36,14 +36,13 @@ it("says when a job is likely to start, or why nobody knows, and whose it is", a
     estimated_start,
   });
   const soon = aJob({ id: "1", name: "soon", state: "queued", owner: "ada", queue: place(1, start) });
-  const later = aJob({ id: "2", name: "later", state: "queued", owner: "anybody", queue: place(2, null) });
+  const later = aJob({ id: "2", name: "later", state: "queued", owner: "", queue: place(2, null) });
   serve(answer([soon, later]));
   open("/queue", QueuePage);
   const rows = (await screen.findAllByRole("row")).slice(1).map((row) => row.textContent);
   expect(rows[0]).toMatch(/about (tomorrow )?\d\d:\d\din 25 min/);
   expect(rows[1]).toContain("not knownwhat holds its devices has no known end");
   expect(screen.getByRole("link", { name: "by ada" }).getAttribute("href")).toBe("/jobs?owner=ada");
-  expect(rows[1]).not.toContain("anybody");
 });
 
 it("says that nothing waits", async () => {

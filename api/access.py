@@ -1,0 +1,204 @@
+"""Caller of a request, and the only place that decides what a caller may do.
+
+Each route under ``/v1`` declares one right with :func:`needs`; :func:`check` stops the program if
+one does not. The declaration gives the handler a :class:`Grant`: what it finds is limited to the
+projects that the caller may read, and what it changes needs the right in the project of the job.
+
+What a caller may not read does not exist: 404, in the words for an id that does not exist. What a
+caller may read and not change is refused with 403, which names the right and who grants it.
+
+Not here: the rights of roles and scopes (``domain.rights``), tokens (``api.auth.bearer``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI, Request
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute, iter_route_contexts
+from starlette.concurrency import run_in_threadpool
+
+from lockstep.api.auth.bearer import Caller, token_key
+from lockstep.api.http.addresses import check_address
+from lockstep.api.parts import AppStateDep, parts_of
+from lockstep.domain.errors import LockstepError
+from lockstep.domain.rights import OF_SERVICE, Right, Within, forbidden
+from lockstep.storage.db.tables import JobRow
+from lockstep.storage.jobs import jobs
+
+
+async def _caller(request: Request) -> Caller:
+    """Return the caller of the request.
+
+    Cached tokens are answered in the event loop; others need a thread and a few SQL statements.
+
+    A request is charged to its token. The look-up of an uncached token is charged to the client's
+    address: otherwise a client could get a new quota with each invented token.
+
+    Raises
+    ------
+    LockstepError
+        ``unauthenticated`` without a valid token; ``too_many_requests`` when the quota is used up.
+    """
+    guard = parts_of(request).guard
+    authorization = request.headers.get("authorization")
+    caller = guard.remembered(authorization)
+    if caller is None or not guard.required:
+        _charge(request, request.client.host.encode() if request.client else b"")
+    if caller is None:
+        caller = await run_in_threadpool(guard.look_up, authorization)
+    request.scope["state"]["actor"] = caller.name
+    if guard.required:
+        _charge(request, token_key(authorization))
+    return caller
+
+
+def is_known(request: Request, *, look_up: bool) -> bool:
+    """Return True for a caller with a valid token, and for every caller without authentication.
+
+    Invalid tokens and exhausted quotas give False.
+
+    Parameters
+    ----------
+    request : Request
+    look_up : bool
+        Look up a token that is not cached in the database. That is charged to the client's address.
+    """
+    guard = parts_of(request).guard
+    authorization = request.headers.get("authorization")
+    try:
+        if guard.remembered(authorization) is not None:
+            return True
+        if look_up:
+            _charge(request, request.client.host.encode() if request.client else b"")
+            guard.look_up(authorization)
+    except LockstepError:
+        return False
+    return look_up
+
+
+def _charge(request: Request, caller: bytes) -> None:
+    quotas = parts_of(request).quotas
+    standing = quotas.take(caller)
+    if standing is None:
+        return
+    # ``api.request_middleware`` adds these headers to every response, errors included.
+    request.scope["state"]["quota"] = quotas.headers(standing)
+    if standing.wait_seconds:
+        raise quotas.refusal(standing)
+
+
+guarded = [Depends(_caller), Depends(check_address)]
+"""Dependencies of every router under ``/v1``. They run before the body is read.
+``api.http.openapi`` describes them."""
+
+
+@dataclass(frozen=True)
+class Grant:
+    """Right of a caller, as a route declares it."""
+
+    caller: Caller
+    right: Right
+
+    @property
+    def actor(self) -> str:
+        """Name of the caller."""
+        return self.caller.name
+
+    @property
+    def readable(self) -> Within:
+        """Projects whose jobs the caller may read."""
+        return self.caller.rights.within(Right.JOB_READ)
+
+    def find_job(self, app_state: AppStateDep, reference: str) -> JobRow:
+        """Return the job of a reference, with the declared right in its project.
+
+        Raises
+        ------
+        LockstepError
+            As ``storage.jobs.jobs.find``; ``forbidden`` without the right.
+        """
+        with app_state.database.read_jobs() as session:
+            job = jobs.find(session, reference, among=self.readable)
+        self.require(job)
+        return job
+
+    def require(self, job: JobRow) -> None:
+        """Refuse a job in whose project the caller does not have the declared right.
+
+        Raises
+        ------
+        LockstepError
+            ``forbidden``.
+        """
+        rights = self.caller.rights
+        if job.project in rights.within(self.right):
+            return
+        is_own = self.right is Right.JOB_CONTROL and job.actor == self.actor
+        if is_own and job.project in rights.within(Right.JOB_CONTROL_OWN):
+            return
+        raise forbidden(self.actor, self.right, job.project)
+
+
+class _Needs:
+    """Dependency that gives the grant of a right."""
+
+    def __init__(self, right: Right):
+        self.right = right
+
+    async def __call__(self, caller: Annotated[Caller, Depends(_caller)]) -> Grant:
+        rights = caller.rights
+        if self.right in OF_SERVICE and not rights.may(self.right):
+            raise forbidden(caller.name, self.right)
+        if self.right is Right.JOB_SUBMIT and rights.within(self.right).is_empty:
+            raise forbidden(caller.name, self.right)
+        return Grant(caller, self.right)
+
+
+def needs(right: Right) -> Any:
+    """Return the declaration of a route's right: ``Annotated[Grant, needs(Right.JOB_READ)]``."""
+    return Depends(_Needs(right))
+
+
+def check(app: FastAPI) -> None:
+    """Refuse an application with a route under ``/v1`` that declares no right, or several.
+
+    Raises
+    ------
+    RuntimeError
+        With the method and the address of the route.
+    """
+    for route, dependant in routes(app):
+        declared = list(_declared(dependant))
+        if len(declared) != 1:
+            raise RuntimeError(
+                f"the route {route} declares {len(declared)} rights; expected one: "
+                "needs(Right.…) in api.access"
+            )
+
+
+def routes(app: FastAPI) -> Iterator[tuple[str, Dependant]]:
+    """Yield each route under ``/v1``, as ``METHOD /path``, with its dependencies."""
+    for route in iter_route_contexts(app.routes):
+        path, original = route.path or "", route.original_route
+        if path.startswith("/v1") and isinstance(original, APIRoute):
+            for method in sorted(route.methods or ()):
+                yield f"{method} {path}", original.dependant
+
+
+def _declared(dependant: Dependant) -> Iterator[Right]:
+    for each in dependant.dependencies:
+        if isinstance(each.call, _Needs):
+            yield each.call.right
+        yield from _declared(each)
+
+
+Reads = Annotated[Grant, needs(Right.JOB_READ)]
+Submits = Annotated[Grant, needs(Right.JOB_SUBMIT)]
+Controls = Annotated[Grant, needs(Right.JOB_CONTROL)]
+ReadsCheckpoints = Annotated[Grant, needs(Right.CHECKPOINT_READ)]
+ReadsNodes = Annotated[Grant, needs(Right.NODE_READ)]
+ChangesNodes = Annotated[Grant, needs(Right.NODE_WRITE)]

@@ -1,0 +1,1 @@
+"""People, projects, memberships and tokens."""
