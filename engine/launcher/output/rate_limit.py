@@ -70,7 +70,7 @@ class RateLimits:
         self._flooded = False
         """True if lines were held back in this window."""
         self._full = False
-        """True if the reason was the limit of unstored output."""
+        """True if the limit of unstored output was a reason."""
         self._limited_at: float | None = None
         self._is_limited = False
         self._left_lines = 0
@@ -151,8 +151,9 @@ class RateLimits:
             self._end()
 
     def _hold(self, flow: RateLimit, line: TimedLine, full: bool) -> None:
+        # Lines that queue behind others are held for the reason of those.
+        self._full = full or (self._flooded and self._full)
         self._flooded = True
-        self._full = full
         flow.newest.append(line)
         flow.newest_bytes += line.size_bytes
         while len(flow.newest) > 1 and (
