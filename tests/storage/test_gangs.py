@@ -1,6 +1,6 @@
 """Gangs over several nodes: the outcome of the gang, and the state of the other parts.
 
-``scenes.renew`` returns ``{id: None}`` for a part that continues, and ``{}`` for one that has ended.
+``scenes.renew`` returns ``{id: None}`` for a part that continues, ``{}`` for one that has ended.
 """
 
 from __future__ import annotations
