@@ -1,8 +1,8 @@
 """Authentication by bearer token, and the first token of an installation.
 
-Everything under ``/v1`` needs a token. It is looked up by its SHA-256. Digests are compared in an
-index, and the duration reveals nothing about the token. Results are cached for seconds, since a
-dashboard sends several requests per second.
+Everything under ``/v1`` needs a token, unless authentication is off (``Guard``). A token is looked
+up by its SHA-256. Digests are compared in an index, and the duration reveals nothing about the
+token. Results are cached for seconds, since a dashboard sends several requests per second.
 
 Not here: authorisation (every token may do everything until projects have roles), storing tokens
 (``storage.control.tokens``).
@@ -32,7 +32,7 @@ TOKEN_CHARS_MIN: Final = 20
 TOKEN_CHARS_MAX: Final = 500
 ANYBODY: Final = "anybody"
 """Actor of all requests if authentication is off."""
-_NEXT: Final = (
+_HOW_TO_SEND: Final = (
     "send Authorization: Bearer TOKEN; on the service's machine the token is in "
     "LOCKSTEP_TOKEN_FILE "
     "(with lockstep up: the file token in LOCKSTEP_HOME)"
@@ -88,7 +88,7 @@ class Guard:
 
 
 def token_key(authorization: str | None) -> bytes:
-    """Return the digest of a bearer token, as an identifier that does not reveal the token.
+    """Return the digest of a bearer token: the key of its quota, which does not reveal the token.
 
     Raises
     ------
@@ -109,7 +109,7 @@ def _bearer(authorization: str | None) -> str:
         raise LockstepError(
             ErrorCode.UNAUTHENTICATED,
             f"missing bearer token, got {got}; nothing was written",
-            next_step=_NEXT,
+            next_step=_HOW_TO_SEND,
         )
     return token.strip()
 
@@ -127,7 +127,7 @@ def _refusal(revoked_at: float | None) -> LockstepError:
     return LockstepError(
         ErrorCode.UNAUTHENTICATED,
         f"the bearer token {state}; nothing was written",
-        next_step=f"{advice}; {_NEXT}",
+        next_step=f"{advice}; {_HOW_TO_SEND}",
     )
 
 
@@ -136,7 +136,7 @@ def _digest(token: str) -> bytes:
 
 
 def ensure_token(path: Path, database: Database) -> None:
-    """Register the token in ``path``, and create the file if it is missing.
+    """Register the token that the file holds, and create the file if it is missing.
 
     Raises
     ------
