@@ -37,6 +37,8 @@ class GaugeValues:
     """Result of one refresh."""
 
     control: ControlGauges
+    """Gauges of the jobs database, among them the age of the oldest queued job. A gauge that needs
+    only SQL belongs there."""
     nodes: dict[str, int]
     """Number of nodes by state."""
     node_silence_seconds: float
@@ -60,38 +62,38 @@ class ServiceGauges:
         self._database = database
         self._clock = clock
         self._lock = threading.Lock()
-        self._reading: Future[GaugeValues | None] | None = None
-        self._read_at = 0.0
+        self._refreshing: Future[GaugeValues | None] | None = None
+        self._refreshed_at = 0.0
 
     def read(self) -> GaugeValues | None:
         """Return the current or recent gauges; None while the databases do not answer."""
         with self._lock:
-            reading = self._reading
+            reading = self._refreshing
             if reading is None or (
-                reading.done() and self._clock() - self._read_at > REMEMBER_SECONDS
+                reading.done() and self._clock() - self._refreshed_at > REMEMBER_SECONDS
             ):
-                reading = self._reading = Future()
+                reading = self._refreshing = Future()
                 # A daemon thread: a database that hangs must not prevent the process from exiting.
                 threading.Thread(
-                    target=self._run, args=(reading,), name="gauges", daemon=True
+                    target=self._refresh_in_thread, args=(reading,), name="gauges", daemon=True
                 ).start()
         try:
             return reading.result(timeout=PATIENCE_SECONDS)
         except TimeoutError:
             return None
 
-    def _run(self, reading: Future[GaugeValues | None]) -> None:
+    def _refresh_in_thread(self, reading: Future[GaugeValues | None]) -> None:
         found: GaugeValues | None = None
         try:
-            found = self._read()
+            found = self._compute()
         except Exception as error:  # noqa: BLE001 -- reported as unavailable
             log.warning(
                 "the gauges cannot be read from the databases", error=str(error).partition("\n")[0]
             )
-        self._read_at = self._clock()
+        self._refreshed_at = self._clock()
         reading.set_result(found)
 
-    def _read(self) -> GaugeValues:
+    def _compute(self) -> GaugeValues:
         with self._database.read_jobs() as session:
             control = gauges.control(session)
             lease_seconds = agreed_timings.read(session).lease_seconds

@@ -182,7 +182,7 @@ def _of_databases(found: GaugeValues) -> Iterable[Metric]:
     )
     yield _gauge(
         "node_silence_seconds",
-        "Seconds since the last heartbeat of the most silent node that is not lost.",
+        "Seconds since the last heartbeat of the most silent node neither lost nor leaving.",
         found.node_silence_seconds,
     )
     devices = [(("free",), found.control.devices_free), (("held",), found.control.devices_held)]

@@ -1,30 +1,32 @@
 """One reconcile cycle: load, decide, apply.
 
-1. Take the scheduler lease. If another scheduler holds it, mark that another cycle is needed, and
-   return. After a long time without any cycle the service itself was away: extend every node's
-   lease before step 2. A backup that was restored does the same, and no job is placed before every
-   fence of the time before has passed: an older database lacks attempts that still run. A database
-   clock that was set back delays nothing beyond the usual waits. The first cycle of a process, and
-   the first after a restore, stores this scheduler's timings for all programs; the others follow
-   the stored ones (``storage.control.agreed_timings``).
-2. End attempts whose leases expired. Their jobs are queued again, or end according to their retry
-   budget. End gangs of which an assignment lost the others without a known cause.
+1. Take the scheduler lease. If another scheduler holds it, return; if a notification requested
+   this cycle, mark before that another one is needed. After a long time without any cycle the
+   service itself was away: extend the lease of every live assignment before step 2. A backup that
+   was restored does the same, and no job is placed before every node has ended the ranks whose
+   assignment lease it could not renew (its fence): an older database lacks attempts that still
+   run. A database clock that was set back delays nothing beyond the usual waits. The first cycle of
+   a process, and the first after a restore, stores this scheduler's timings for all programs; the
+   others follow the stored ones (``storage.control.agreed_timings``).
+2. End attempts whose assignment leases expired. Their jobs are queued again, or end according to
+   their retry budget. End gangs of which an assignment lost the others without a known cause.
 3. Quarantine nodes that fail several jobs for reasons of their own.
 4. Stop jobs that exceed their timeout.
-5. Seal the streams of ended attempts, opened or not. Their jobs may be placed again only
-   afterwards.
+5. Seal the streams of ended attempts, opened or not: nothing more can be stored for them. Their
+   jobs may be placed again only afterwards.
 6. Load the queue and the nodes, call ``domain.placement.decide``, and write each attempt in its own
    transaction; notify its nodes after the commit.
 7. Write reason and queue position of the waiting jobs. A job whose spec only a newer version can
    read waits.
 8. Notify nodes again about unclaimed assignments: the first notification may be lost.
 9. At intervals, delete points and lines beyond their retention.
-10. Release the lease.
+10. Release the scheduler lease.
 
-The lease is held for a limited time. A cycle may run twice, or on two schedulers at once: each
-write is guarded by its precondition, and the loser drops its result. A cycle stops after half of
-the lease and requests another. Each write also requires the lease of step 1: a database that is
-restored during a cycle has another, so no lease is lost that step 1 has not extended.
+The scheduler lease is held for a limited time. A cycle may run twice, or on two schedulers at
+once: each write is guarded by its precondition, and the loser drops its result. A cycle stops after
+half of the time and requests another. Each write also checks that this scheduler still holds the
+lease of step 1. A database restored meanwhile has another holder, so the cycle cannot declare
+assignments lost that a new step 1 would spare.
 
 Not here: steps 2 to 9 (``scheduler.cycle``), the schedule of cycles (``scheduler.loop``).
 """
@@ -47,7 +49,7 @@ from lockstep.storage.control import agreed_timings, scheduler_lease, scheduling
 from lockstep.storage.db.database import Database
 
 HOLD_SECONDS: Final = 10.0
-"""Duration of the lease: a dead scheduler blocks the others for at most this long."""
+"""Duration of the scheduler lease: a dead scheduler blocks the others for at most this long."""
 WORK_SECONDS: Final = HOLD_SECONDS / 2
 """Time budget of one cycle; the rest is left to the next."""
 
@@ -62,7 +64,7 @@ def run_cycle(
     renumber: bool = True,
     expires: bool = True,
     unreadable: dict[str, str] | None = None,
-    stores: bool = False,
+    store_timings: bool = False,
     stopping: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
 ) -> CycleReport:
@@ -89,7 +91,7 @@ def run_cycle(
         Jobs whose spec this version cannot read, by id, with the reason. A cache across cycles: a
         spec never changes, and parsing all of them in each cycle would be slow. These jobs take no
         devices from others.
-    stores : bool
+    store_timings : bool
         True to store ``timings`` for all programs; False to follow the stored ones.
     stopping : callable
         Polled between two units of work; True ends the cycle early.
@@ -107,7 +109,7 @@ def run_cycle(
             scheduler_lease.mark_dirty(session)
         restored = lease is not None and scheduler_lease.was_restored(session)
         if lease is not None:
-            timings = _agreed(session, timings, stores=stores or restored)
+            timings = _agreed(session, timings, store_timings=store_timings or restored)
         if lease is not None and scheduler_lease.was_set_back(session):
             brought = scheduling.bring_back(session, timings)
             log.warning(
@@ -122,7 +124,7 @@ def run_cycle(
     if lease is None:
         return CycleReport()
     _warn_of_outage(timings, spared, restored=restored)
-    one = Cycle(
+    cycle = Cycle(
         database,
         notifier,
         timings,
@@ -134,19 +136,19 @@ def run_cycle(
         ends_at=clock() + WORK_SECONDS,
         clock=clock,
     )
-    one.report = CycleReport(held=True, timings=timings, spared=spared)
+    cycle.report = CycleReport(held=True, timings=timings, spared=spared)
     try:
-        one.run()
+        cycle.run()
     finally:
         with database.jobs() as session:
-            one.report.again |= scheduler_lease.give_back(session, owner, lease)
-    return one.report
+            cycle.report.again |= scheduler_lease.give_back(session, owner, lease)
+    return cycle.report
 
 
-def _agreed(session: Session, timings: Timings, *, stores: bool) -> Timings:
+def _agreed(session: Session, timings: Timings, *, store_timings: bool) -> Timings:
     """Return the timings of this cycle, after storing them if this scheduler decides them."""
     stored = agreed_timings.read(session, timings)
-    if not stores:
+    if not store_timings:
         if stored != timings:
             log.warning(
                 "another scheduler has changed the timings: this one follows",

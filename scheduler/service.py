@@ -85,7 +85,7 @@ def run(settings: SchedulerSettings) -> None:
             renumber=renumber.due(),
             expires=expires.due(),
             unreadable=unreadable,
-            stores=not stored,
+            store_timings=not stored,
             stopping=lambda: loop.stopping,
         )
         if report.timings is not None:

@@ -1,6 +1,7 @@
-"""Output of a program that never raises: a full disk or a closed pipe must not end a main loop.
+"""Log output whose writes never raise: a full disk or a closed pipe must not end a main loop.
 
-Not here: the format of the lines (``system.logs``).
+Not here: the format of the lines (``system.logs``), and the file behind the descriptor, which
+others open and rotate (``client.local.supervisor``).
 """
 
 from __future__ import annotations
@@ -39,20 +40,20 @@ class LogStream:
 
     def write(self, text: str) -> int:
         """Write the text, or drop it; never raises. Returns its length, as text streams do."""
-        content = text.encode(self.encoding, self.errors)[:LINE_BYTES_MAX]
-        if len(text) > LINE_BYTES_MAX and text.endswith("\n"):
-            content += b"\n"
+        content = text.encode(self.encoding, self.errors)
+        if len(content) > LINE_BYTES_MAX:
+            content = content[:LINE_BYTES_MAX] + (b"\n" if text.endswith("\n") else b"")
         with self._lock:
             if self.dropped and not self._put(self._report()):
                 self.dropped += bool(text.strip())
                 return len(text)
             self.dropped = 0
             if not self._put(content):
-                self.dropped += bool(text.strip())
+                self.dropped += bool(text.strip())  # ``print`` writes its newline as a text
         return len(text)
 
     def drop(self) -> None:
-        """Count a line that could not even be made."""
+        """Count a line that could not be formatted."""
         with self._lock:
             self.dropped += 1
 

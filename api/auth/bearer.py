@@ -31,7 +31,7 @@ REMEMBER_SECONDS: Final = 10.0
 REMEMBERED_MAX: Final = 1_000
 TOKEN_CHARS_MIN: Final = 20
 TOKEN_CHARS_MAX: Final = 500
-_NEXT: Final = (
+_HOW_TO_SEND: Final = (
     "send Authorization: Bearer TOKEN; on the service's machine the token is in "
     "LOCKSTEP_TOKEN_FILE "
     "(with lockstep up: the file token in LOCKSTEP_HOME)"
@@ -106,7 +106,7 @@ class Guard:
 
 
 def token_key(authorization: str | None) -> bytes:
-    """Return the digest of a bearer token, as an identifier that does not reveal the token.
+    """Return the digest of a bearer token: the key of its quota, which does not reveal the token.
 
     Raises
     ------
@@ -127,7 +127,7 @@ def _bearer(authorization: str | None) -> str:
         raise LockstepError(
             ErrorCode.UNAUTHENTICATED,
             f"missing bearer token, got {got}; nothing was written",
-            next_step=_NEXT,
+            next_step=_HOW_TO_SEND,
         )
     return token.strip()
 
@@ -143,7 +143,7 @@ def _refusal(why: str, since: float | None) -> LockstepError:
     return LockstepError(
         ErrorCode.UNAUTHENTICATED,
         f"the bearer token {why}{moment}; nothing was written",
-        next_step=f"use a valid token of this service; {_NEXT}",
+        next_step=f"use a valid token of this service; {_HOW_TO_SEND}",
     )
 
 
@@ -152,7 +152,7 @@ def _digest(token: str) -> bytes:
 
 
 def ensure_token(path: Path, database: Database) -> None:
-    """Register the token in ``path``, and create the file if it is missing.
+    """Register the token that the file holds, and create the file if it is missing.
 
     Raises
     ------

@@ -6,7 +6,7 @@ points to buckets (``storage.series.series_query``, ``storage.series.tails``).
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
@@ -22,7 +22,7 @@ from lockstep.domain.views import AttemptView, EventView, MetricsView, Page, Spe
 from lockstep.storage.attempts import attempts, events
 from lockstep.storage.jobs import change_feed, jobs
 from lockstep.storage.jobs.foreign import Mentions
-from lockstep.storage.series import tails
+from lockstep.storage.series import series_query, tails
 
 router = APIRouter(prefix="/v1/jobs/{reference}", tags=["history"], dependencies=guarded)
 
@@ -42,8 +42,12 @@ class PointsQuery(BaseModel, extra="forbid"):
         None
     )
     attempts: Annotated[
-        Literal["current", "all"],
-        Field(description="`current` hides points of steps that a later attempt repeated."),
+        series_query.Attempts,
+        Field(
+            description="`current` hides points of steps that a later attempt repeated, and is one "
+            "curve. `visible` has the same points, with a curve for each attempt. `all` has each "
+            "whole attempt."
+        ),
     ] = "current"
 
     def wanted(self) -> list[str] | None:

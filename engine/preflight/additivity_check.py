@@ -117,7 +117,7 @@ def check(
     with randomness.unchanged_generators(next(model.parameters()).device):
         scanned = chosen_samples.scan(task, dataset, size=size, seed=seed)
         # The scan has a limit in time, so ranks may scan other numbers of samples: one decides.
-        if not ranks.from_first(any(each.weighty for each in scanned)):
+        if not ranks.from_first(any(each.has_weight for each in scanned)):
             return Checked(
                 note=f"weight() is 0 for the first {chosen_samples.SCANNED_MAX} samples, so they "
                 "do not contribute to training and the loss was not checked: weight() must count "

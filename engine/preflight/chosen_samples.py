@@ -1,12 +1,16 @@
 """Choice of the samples for the additivity check, and their two divisions into pieces.
 
-The first samples of the run are scanned. Half of the chosen ones come first in the run, the others
-are as unlike as possible: each is the farthest from those chosen before (k-center), by numbers that
-a coupling may depend on: weights, lengths, zeros, ignored targets, labels. The chosen samples are
-sorted by these numbers. Division A is one piece, in which unlike samples meet. The pieces of
-division B hold neighbours, so short samples are padded to short ones.
+The check requires that the gradient of a batch is the sum of the gradients of its pieces
+(``engine.preflight.additivity_check``).
 
-Not here: the losses of the pieces (``engine.preflight.comparison``).
+The first samples of the run are scanned. Half of the chosen ones are the first with weight, the
+others are as unlike as possible: each is the farthest from those chosen before (k-center), by
+numbers on which an influence of one sample on another's loss may depend: weights, lengths, zeros,
+ignored targets, labels. The chosen samples are sorted by these numbers. Division A is one piece, in
+which unlike samples meet. The pieces of division B hold neighbours, so short samples are padded to
+short ones.
+
+Not here: the gradients and losses of the pieces (``engine.preflight.comparison``).
 """
 
 from __future__ import annotations
@@ -36,13 +40,14 @@ SCAN_SECONDS_MAX: Final = 2.0
 SCANNED_MIN: Final = 4
 CHOSEN: Final = 16
 CHOSEN_MAX: Final = 32
-"""Limit for a run whose micro-batch is larger than ``CHOSEN``: some rules begin at 20 samples."""
+"""Limit for a run whose micro-batch is larger than ``CHOSEN``: a loss may drop its largest terms
+from 20 samples on, for example."""
 _WEIGHT: Final = "weight "
 
 
 @dataclass(frozen=True)
 class Scanned:
-    """One sample of the run's first."""
+    """One of the first samples of the run."""
 
     index: int
     """In the dataset."""
@@ -51,7 +56,7 @@ class Scanned:
     """Result of ``numbers_of``."""
 
     @property
-    def weighty(self) -> bool:
+    def has_weight(self) -> bool:
         """False if its weight is 0."""
         return any(each for name, each in self.numbers.items() if name.startswith(_WEIGHT))
 
@@ -79,11 +84,11 @@ def scan(task: Task, dataset: Dataset[Any], *, size: int, seed: int) -> list[Sca
             break
         sample = seeded_sample(dataset, index, seed=seed)
         found.append(Scanned(index, sample, numbers_of(task, sample)))
-    return sorted(found, key=lambda each: not each.weighty)
+    return sorted(found, key=lambda each: not each.has_weight)
 
 
 def numbers_of(task: Task, sample: Any) -> dict[str, float]:
-    """Return numbers of a sample that a coupling may depend on, by their origin."""
+    """Return numbers of a sample on which an influence may depend, by their origin."""
     # A copy, because some collate functions change their arguments.
     batch = task.collate([copy.deepcopy(sample)])
     weight = task.weight(batch)
@@ -137,7 +142,8 @@ def _features(scanned: list[Scanned]) -> NDArray[np.float64]:
 def sizes(count: int) -> list[int]:
     """Return the sizes of the pieces of division B.
 
-    They differ, because the mean over pieces of one size is the mean over the samples.
+    From three samples on, not all are equal: with equal sizes, a wrong mean of the pieces' means
+    equals the mean over the samples.
     """
     if count < 5:
         first = [1] * (count // 2)

@@ -272,7 +272,7 @@ class Client:
         from_step: int | None = None,
         to_step: int | None = None,
         max_points: int | None = None,
-        attempts: Literal["current", "all"] | None = None,
+        attempts: Literal["current", "visible", "all"] | None = None,
         since: str | None = None,
     ) -> MetricsView:
         """Return the series of a job; all of them unless ``names`` are given.

@@ -22,7 +22,7 @@ import httpx2
 from pydantic import ValidationError
 
 from lockstep.client.errors import ClientError, NotAllowedError, UsageError
-from lockstep.client.local import installed
+from lockstep.client.local import required_packages
 from lockstep.client.tls import tls_error, verification
 from lockstep.domain.packages import with_extra
 from lockstep.domain.version import VERSION
@@ -257,7 +257,7 @@ def of_machine(folder: Path) -> Iterator[DoctorResult]:
     else:
         yield DoctorResult("ok", "python", python)
     try:
-        installed.require(installed.SERVER + installed.NODE)
+        required_packages.require(required_packages.SERVER + required_packages.NODE)
         yield DoctorResult("ok", "programs", "the service's packages are installed")
     except ClientError as error:
         yield DoctorResult(

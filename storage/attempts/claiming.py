@@ -1,7 +1,7 @@
 """Claiming: a node takes its part of an attempt, and is given all that it needs to start it.
 
-Not here: the life of an attempt after that (``storage.attempts.attempts``), and which node gets it
-(``storage.attempts.placing``).
+Not here: the life of an attempt after that (``storage.attempts.attempts``), and the choice of the
+node, which refuses a draining one (``storage.attempts.placing``).
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class Claim:
     spec: dict[str, Any]
     """With defaults filled in: ``JobSpec.model_validate`` reads it."""
     plan: dict[str, Any] | None
-    """As an earlier attempt on as many ranks settled it, if one did."""
+    """Batch plan, with values that an earlier attempt on as many ranks settled; None for a
+    script."""
     node_name: str
     node_rank: int
     node_count: int
@@ -83,10 +84,10 @@ def claim(
     assignment_id, node_name : str
     lease_seconds : float
     rendezvous_port : int or None
-        A free port of this node, used if it is node rank 0. The other nodes' claims succeed once
-        that has claimed.
+        A free port of this node, used if it is node rank 0 of several. The other nodes' claims
+        succeed only after node rank 0's claim.
     rendezvous_host : str, optional
-        Where the other nodes reach this one, used likewise; by default at its name.
+        Address at which the other nodes reach this one, used likewise; by default its name.
 
     Returns
     -------
@@ -97,13 +98,13 @@ def claim(
     attempt = lock_attempt(session, assignment_id)
     if attempt is None:
         return None
-    taken = {
+    parameters = {
         "of_assignment": assignment_id,
         "on_node": node_name,
         "rank_below": attempt.node_count if attempt.rendezvous_port is not None else 1,
         "for_seconds": lease_seconds,
     }
-    part = run(session, _CLAIMED, taken).one_or_none()
+    part = run(session, _CLAIM_PART, parameters).one_or_none()
     if part is None:
         return None
     if part.node_rank == 0:
@@ -160,7 +161,7 @@ def _first_weights(session: Session, spec: Mapping[str, Any]) -> str | None:
 # --- statements
 
 _PART: Final = table_of(AssignmentRow)
-_CLAIMED: Final = (
+_CLAIM_PART: Final = (
     update(_PART)
     .where(
         _PART.c.id == bindparam("of_assignment"),

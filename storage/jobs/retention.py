@@ -45,9 +45,9 @@ class DueDeletion(NamedTuple):
 
     @property
     def why(self) -> str:
-        """Name for messages."""
+        """Reason of the deletion, for messages."""
         days = "a day has" if self.days == 1 else f"{self.days:,} days have"
-        return f"{days} have passed since the job's end (retention.{self.what}_days: {self.days})"
+        return f"{days} passed since the job's end (retention.{self.what}_days: {self.days})"
 
 
 def note(session: Session, job_id: str, retention: Retention) -> None:

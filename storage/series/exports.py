@@ -54,7 +54,7 @@ def every_point(
 ) -> Iterator[Piece]:
     """The points of a job by name, attempt, and the order in which they were stored.
 
-    Chosen as by ``curves.read``.
+    Chosen as by ``series_query.read``; ``current`` and ``visible`` choose the same points.
     """
     low = -math.inf if from_step is None else from_step
     high = math.inf if to_step is None else to_step
@@ -64,7 +64,7 @@ def every_point(
         numbers = sorted(
             session.scalars(select(StreamRow.attempt).where(StreamRow.job_id == job_id).distinct())
         )
-        ends = visible_until(session, [job_id]) if attempts == "current" else {}
+        ends = {} if attempts == "all" else visible_until(session, [job_id])
     for name in there:
         for attempt in numbers:
             end = min(high, ends.get((job_id, attempt), math.inf))

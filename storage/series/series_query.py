@@ -28,7 +28,7 @@ from lockstep.storage.series.packing import SUMMARY_POINTS, unpack, unpack_summa
 from lockstep.storage.series.points import Buckets, Points
 
 CHUNK: Final = limits.METRIC_POINTS_PER_CHUNK
-Attempts = Literal["current", "all"]
+Attempts = Literal["current", "visible", "all"]
 
 
 @dataclass(frozen=True)
@@ -185,23 +185,23 @@ def read_jobs(
         Bounds, both included.
     max_points : int
         At least 1.
-    attempts : {"current", "all"}
+    attempts : {"current", "visible", "all"}
         ``current`` reads one curve per series: of an earlier attempt only the steps before the
         first one that a later attempt reported, because the later one trained the rest again.
-        ``all`` reads each attempt for itself.
+        ``visible`` reads the same points as a curve of each attempt, ``all`` each whole attempt.
     after : mapping of str to int, optional
         See :func:`read`; for one job.
     """
     low = -math.inf if from_step is None else from_step
     high = math.inf if to_step is None else to_step
-    ends = visible_until(session, job_ids) if attempts == "current" else {}
+    ends = {} if attempts == "all" else visible_until(session, job_ids)
     bounds = {key: _Bounds(low, min(high, end)) for key, end in ends.items()}
     anything = _Bounds(low, high)
     found: dict[str, list[SeriesData]] = {job_id: [] for job_id in job_ids}
     chunks = _headers(session, job_ids, names, from_step=from_step, to_step=to_step, after=after)
     for (job_id, name, _), group in groupby(
         chunks,
-        key=lambda chunk: (chunk.job_id, chunk.name, chunk.attempt if attempts == "all" else 0),
+        key=lambda chunk: (chunk.job_id, chunk.name, 0 if attempts == "current" else chunk.attempt),
     ):
         pieces = [(chunk, bounds.get((chunk.job_id, chunk.attempt), anything)) for chunk in group]
         if after is not None:

@@ -150,7 +150,7 @@ def _hidden(
     session: Session, job_ids: Sequence[str], attempts: series_query.Attempts
 ) -> dict[str, bytes]:
     """Return for each job a digest of which points a later attempt hides."""
-    ends = series_query.visible_until(session, job_ids) if attempts == "current" else {}
+    ends = {} if attempts == "all" else series_query.visible_until(session, job_ids)
     return {
         job_id: _digest({key: end for key, end in ends.items() if key[0] == job_id})
         for job_id in job_ids

@@ -41,7 +41,7 @@ class Bucketing:
         attempts: str | None,
     ) -> MetricsView:
         assert self.limit <= max_points
-        assert attempts is None
+        assert attempts == "visible"
         self.requests += 1
         inside = [
             step
@@ -115,6 +115,19 @@ def test_csv_has_a_line_for_each_point(
     assert rows[0] == ["name", "attempt", "step", "time", "value"]
     assert rows[2] == ["train/loss", "1", "2", "1002.0", "NaN"]
     assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".part")] == []
+
+
+def test_each_point_has_the_attempt_that_wrote_it(
+    lockstep: CommandLine, server: ReplayServer, tmp_path: Path
+) -> None:
+    _serve(server)
+    later = examples.series("train/loss", [3.0], attempt=2).model_copy(update={"step": [3]})
+    visible = examples.metrics(examples.series("train/loss", [5.5, 4.5]), later)
+    server.on("GET", f"/v1/jobs/{examples.ID}/metrics", visible)
+    assert lockstep("export", "last", "--to", "csv", "out.csv").code == 0
+    _, *rows = csv.reader((tmp_path / "out.csv").read_text().splitlines())
+    assert [row[1:3] for row in rows] == [["1", "1"], ["1", "2"], ["2", "3"]]
+    assert server.asked[-1].query["attempts"] == ["visible"]
 
 
 def test_missing_jobs_and_unwritable_folders_are_reported(

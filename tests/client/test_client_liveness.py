@@ -84,7 +84,7 @@ def test_a_stopped_program_is_started_again(
     assert told[1].startswith(f"{kind} ended (SIGKILL); restarting it in 1 s")
 
 
-def test_a_program_without_signs_of_life_is_left_alone(tmp_path: Path) -> None:
+def test_a_program_that_never_gave_a_sign_of_life_is_left_alone(tmp_path: Path) -> None:
     silent = Program("silent", ("sleep", "600"), stop_seconds=1.0)
     with supervised(tmp_path, silent) as (supervisor, told):
         tended(supervisor, 4.0)

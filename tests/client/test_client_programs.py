@@ -48,7 +48,7 @@ def test_a_program_starts_with_its_own_settings(tmp_path: Path, command: str, sa
 def test_a_client_without_programs_names_the_missing_extra(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("lockstep.client.local.installed.SERVER", ("no_such_package",))
+    monkeypatch.setattr("lockstep.client.local.required_packages.SERVER", ("no_such_package",))
     with pytest.raises(UsageError, match="no_such_package is missing") as refused:
         programs.api()
     assert "pip install 'lockstep-jobs[all]'" in (refused.value.next_step or "")

@@ -48,11 +48,11 @@ from tests.harness.service import (
     hurry,
     points,
     same,
-    saved_by,
     service,
     stepped_at,
     train,
     undisturbed,
+    wait_for_checkpoint,
     weights,
 )
 from tests.worker.test_agent_faults import take_away
@@ -220,7 +220,7 @@ def test_a_job_whose_node_is_lost_resumes_elsewhere(
     undisturbed(lockstep, STEPS)
     for number in range(times):
         job_id = on_the_second(lockstep, f"gone-{number}")
-        saved_by(lockstep, job_id, 1)
+        wait_for_checkpoint(lockstep, job_id, 1)
         gang = second.gang(job_id)
         killed = signalled([psutil.Process(second.agent.pid), *gang.members], signal.SIGKILL)
         drill.injected += 1
@@ -252,7 +252,7 @@ def test_a_node_frozen_past_its_lease_writes_nothing_afterwards(
     undisturbed(lockstep, STEPS)
     for number in range(3):
         job_id = on_the_second(lockstep, f"frozen-{number}")
-        saved_by(lockstep, job_id, 1)
+        wait_for_checkpoint(lockstep, job_id, 1)
         gang = second.gang(job_id)
         processes = [psutil.Process(second.agent.pid), *gang.members]
         stopped = stop_between_writes(processes, lockstep.home)

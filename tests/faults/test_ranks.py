@@ -1,8 +1,11 @@
 """Faults of the processes of one job: ranks, launcher and agent die, hang, lag or refuse to end.
 
-On a running service. F1, F2, F3, F21, F22 and F23. Each short form is one round of the long one.
+On a running service. The numbers F1, F2, … are those of ``tests.harness.drills.FAULTS``. A short
+form is one round, with limits 30 times longer (``drills.CROWDED``); F21 and F22 have only a long
+form.
 
-Not here: a whole node, and leases that expire (``test_node``).
+Not here: a whole node, and leases that expire (``test_node``); a rank killed during a save
+(``tests.engine.checkpoints.test_saving``).
 """
 
 from __future__ import annotations
@@ -29,11 +32,11 @@ from tests.harness.service import (
     hurry,
     points,
     same,
-    saved_by,
     service,
     stepped_at,
     train,
     undisturbed,
+    wait_for_checkpoint,
     weights,
 )
 
@@ -73,7 +76,7 @@ def test_a_killed_rank_ends_its_gang_and_the_job_ends_bitwise_equal(
     job_id = lockstep.submit(train(lockstep, "lost-rank", steps))["id"]
     for attempt in range(1, times + 1):
         gang = gang_of(lockstep, job_id, attempt)
-        saved = saved_by(lockstep, job_id, attempt)
+        saved = wait_for_checkpoint(lockstep, job_id, attempt)
         time.sleep(chance.uniform(0.0, 0.2))  # the moment is varied
         rank = chance.randrange(len(gang.ranks))
         killed = signalled([gang.ranks[rank]], signal.SIGKILL)
@@ -97,7 +100,7 @@ def test_a_killed_launcher_ends_its_ranks_and_the_job_is_retried(
     job_id = lockstep.submit(train(lockstep, "lost-launcher", steps))["id"]
     for attempt in range(1, times + 1):
         gang = gang_of(lockstep, job_id, attempt)
-        saved_by(lockstep, job_id, attempt)
+        wait_for_checkpoint(lockstep, job_id, attempt)
         time.sleep(chance.uniform(0.0, 0.2))  # the moment is varied
         killed = signalled([gang.launcher], signal.SIGKILL)
         drill.injected += 1
@@ -216,9 +219,9 @@ def daemons(folder: Path) -> list[psutil.Process]:
 
 
 def _freed(lockstep: Service, gang: Gang, folder: Path) -> float | None:
-    """Return the time of the end of the last of them, after the release of the devices.
+    """Return the current time if the devices are free.
 
-    In this order, because a process that lives now has lived then.
+    The devices are read first: a process found alive afterwards was alive while they were free.
     """
     free = lockstep.http.get("/v1/nodes").json()["items"][0]["devices_free"] == DEVICES
     left = [*filter(alive, gang.members), *daemons(folder)]

@@ -312,7 +312,7 @@ def gang_in(folder: Path) -> Gang:
     )
 
 
-def saved_by(service: Service, job_id: str, attempt: int, seconds: float = 120) -> int:
+def wait_for_checkpoint(service: Service, job_id: str, attempt: int, seconds: float = 120) -> int:
     """Return the step of the first checkpoint that an attempt has published.
 
     It counts as progress.

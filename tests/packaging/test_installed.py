@@ -86,7 +86,7 @@ def test_the_client_alone_starts_and_names_the_extra_that_a_program_needs(
     assert client.run("lockstep", "--version").startswith("lockstep ")
     assert client.run("python", "-c", "import lockstep; print(lockstep.Client.__name__)")
     for command in ("up", "migrate", "api", "scheduler", "agent"):
-        assert "only the client is installed" in client.run("lockstep", command, code=2)
+        assert "the service is not fully installed" in client.run("lockstep", command, code=2)
 
 
 def test_the_programs_of_server_and_node_run_a_job_of_the_client(

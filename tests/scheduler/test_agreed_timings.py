@@ -41,9 +41,9 @@ def test_stored_values_that_are_not_valid_leave_the_timings_in_use(world: World)
 
 
 def test_the_scheduler_that_starts_last_decides_and_the_other_follows(world: World) -> None:
-    assert world.run_one("first", stores=True).timings == Timings()
+    assert world.run_one("first", store_timings=True).timings == Timings()
     world.timings = QUICK
-    assert world.run_one("second", stores=True).timings == QUICK
+    assert world.run_one("second", store_timings=True).timings == QUICK
     world.timings = Timings()
     assert world.run_one("first").timings == QUICK
     assert stored(world.database) == QUICK
@@ -51,12 +51,12 @@ def test_the_scheduler_that_starts_last_decides_and_the_other_follows(world: Wor
 
 def test_a_scheduler_without_the_lease_stores_nothing(world: World) -> None:
     restore(world, seconds=-5, owner="another")
-    assert world.run_one(stores=True).timings is None
+    assert world.run_one(store_timings=True).timings is None
     assert stored(world.database) is None
 
 
 def test_a_backup_does_not_bring_its_timings_back(world: World) -> None:
-    world.run_one(stores=True)
+    world.run_one(store_timings=True)
     world.timings = QUICK
     restore(world, seconds=1, place="of the backup")
     assert world.run_one().timings == QUICK

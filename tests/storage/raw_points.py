@@ -107,7 +107,7 @@ def wanted(
     }
     curves: dict[int, list[Raw]] = {}
     for point in stored[name]:
-        hidden = attempts == "current" and point.step >= again[point.attempt]
+        hidden = attempts != "all" and point.step >= again[point.attempt]
         if low <= point.step <= high and not hidden:
             curves.setdefault(0 if attempts == "current" else point.attempt, []).append(point)
     return list(curves.values())

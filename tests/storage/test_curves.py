@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Callable
+from typing import get_args
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -33,7 +34,7 @@ STEP = st.none() | st.integers(0, 3000)
             STEP,
             STEP,
             st.integers(1, 60) | st.integers(1, 4000),
-            st.sampled_from(["current", "all"]),
+            st.sampled_from(get_args(series_query.Attempts)),
         ),
         min_size=1,
         max_size=6,
@@ -43,7 +44,7 @@ def test_every_bucket_agrees_with_its_points(
     database: Database,
     seed: int,
     sizes: list[list[list[int]]],
-    asked: list[tuple[int | None, int | None, int, str]],
+    asked: list[tuple[int | None, int | None, int, series_query.Attempts]],
 ) -> None:
     stored = {}
     for job_sizes in sizes:
@@ -57,7 +58,7 @@ def test_every_bucket_agrees_with_its_points(
                 from_step=from_step,
                 to_step=to_step,
                 max_points=max_points,
-                attempts="all" if attempts == "all" else "current",
+                attempts=attempts,
             )
         assert list(found) == list(stored)
         for job_id, points in stored.items():

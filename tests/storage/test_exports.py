@@ -27,7 +27,7 @@ def _rows(pieces: Iterator[exports.Piece]) -> list[tuple[str, Raw]]:
 
 def test_every_point_that_is_wanted_is_there_once(database: Database) -> None:
     stored = plant(database, JOB, random.Random(5), [[600, 500], [1, 7], [300, 900]])
-    kinds: tuple[Attempts, ...] = ("current", "all")
+    kinds: tuple[Attempts, ...] = ("current", "visible", "all")
     for attempts, (from_step, to_step) in product(kinds, [(None, None), (200, 900)]):
         found = exports.every_point(
             database.read_series, JOB, from_step=from_step, to_step=to_step, attempts=attempts

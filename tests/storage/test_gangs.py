@@ -1,6 +1,11 @@
-"""Gangs over several nodes: the outcome of the gang, and the state of the other parts."""
+"""Gangs over several nodes: the outcome of the gang, and the state of the other parts.
+
+``scenes.renew`` returns ``{id: None}`` for a part that continues, ``{}`` for one that has ended.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from sqlalchemy import update
 
@@ -25,20 +30,18 @@ def settle(database: Database) -> list[bool]:
         return [gangs.settle(session, one, timings=Timings()) for one in gangs.stranded(session)]
 
 
-def later(database: Database, claimed: attempts.Claim, seconds: float) -> None:
+def set_ended_ago(database: Database, claimed: attempts.Claim, seconds: float) -> None:
     """Set the end of a part to this number of seconds ago."""
     with database.jobs() as session:
         ended = update(AssignmentRow).where(AssignmentRow.id == claimed.assignment_id)
         session.execute(ended.values(ended_at=db_now() - seconds))
 
 
-def renewed(database: Database, claimed: attempts.Claim, seconds_ago: float) -> None:
+def set_renewed_ago(database: Database, claimed: attempts.Claim, seconds: float) -> None:
     """Set the last renewal of a part to this number of seconds ago."""
     with database.jobs() as session:
         lease = update(AssignmentRow).where(AssignmentRow.id == claimed.assignment_id)
-        session.execute(
-            lease.values(lease_expires_at=db_now() - seconds_ago + Timings().lease_seconds)
-        )
+        session.execute(lease.values(lease_expires_at=db_now() - seconds + Timings().lease_seconds))
 
 
 def states(database: Database, names: tuple[str, ...] = ("n1", "n2")) -> dict[str, AssignmentState]:
@@ -65,7 +68,7 @@ def test_a_node_that_lost_its_peers_waits_for_a_cause(database: Database) -> Non
 def test_a_lost_node_is_the_cause_for_the_other_nodes(database: Database) -> None:
     first, second = scenes.gang(database)
     assert scenes.end(database, first, Reason.NETWORK, node="n1")
-    later(database, first, gangs.CAUSE_SECONDS + 1)
+    set_ended_ago(database, first, gangs.CAUSE_SECONDS + 1)
     scenes.expire(database, second.assignment_id)
     assert settle(database) == [False]
     with database.jobs() as session:
@@ -78,10 +81,10 @@ def test_a_node_that_lost_healthy_peers_ends_the_gang_as_network(database: Datab
     first, second = scenes.gang(database)
     assert scenes.end(database, first, Reason.NETWORK, node="n1")
     assert settle(database) == []
-    later(database, first, gangs.CAUSE_SECONDS + 1)
-    renewed(database, second, gangs.CAUSE_SECONDS)  # It may be dying since then.
+    set_ended_ago(database, first, gangs.CAUSE_SECONDS + 1)
+    set_renewed_ago(database, second, gangs.CAUSE_SECONDS)  # It may have died since.
     assert settle(database) == [False]
-    renewed(database, second, 0.0)
+    set_renewed_ago(database, second, 0.0)
     assert settle(database) == [True]
     assert scenes.job_of(database, first.job_id).reason == "network"
     assert scenes.renew(database, second) == {}
@@ -91,14 +94,12 @@ def test_a_node_that_is_still_sending_is_waited_for(database: Database) -> None:
     first, second = scenes.gang(database)
     assert tell(database, first, Reason.NETWORK)
     assert scenes.end(database, second, Reason.NETWORK, node="n2")
-    later(database, second, gangs.CAUSE_SECONDS + 1)
+    set_ended_ago(database, second, gangs.CAUSE_SECONDS + 1)
     assert scenes.renew(database, first) == {first.assignment_id: None}
     assert settle(database) == [False]
 
 
-def test_a_cause_is_reported_before_the_upload_and_stops_other_nodes(
-    database: Database,
-) -> None:
+def test_a_reported_cause_stops_other_nodes_at_once(database: Database) -> None:
     first, second = scenes.gang(database)
     assert tell(database, first, Reason.USER_ERROR, rank=0)
     assert scenes.renew(database, second) == {}
@@ -133,10 +134,16 @@ def test_a_stop_does_not_wait_for_an_unclaimed_part(database: Database) -> None:
     assert scenes.free_devices(database, "n2") == [0]
 
 
-def test_a_report_with_a_stale_token_is_ignored(database: Database) -> None:
+def test_a_report_of_a_part_that_has_ended_is_ignored(database: Database) -> None:
     first, second = scenes.gang(database)
     assert scenes.end(database, second, Reason.USER_ERROR)
     assert not tell(database, first, Reason.KILLED)
+
+
+def test_a_report_with_a_stale_token_is_ignored(database: Database) -> None:
+    first, second = scenes.gang(database)
+    assert not tell(database, replace(first, token="stale"), Reason.KILLED)
+    assert scenes.renew(database, second) == {second.assignment_id: None}
 
 
 def test_a_stop_ends_the_gang_once_every_node_has_stopped(database: Database) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import select
 
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.attempt import LogRecord
@@ -10,6 +11,7 @@ from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.views import LogLine
 from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.db.database import Database
+from lockstep.storage.db.series_tables import LogChunkRow
 from lockstep.storage.logs import log_pages, logs
 from lockstep.storage.series import streams
 from tests.storage import scenes
@@ -180,10 +182,13 @@ def test_a_search_without_a_match_opens_few_chunks_and_can_continue(
 
 
 def test_long_lines_are_kept_whole_in_chunks_of_their_own(uploader: Uploader) -> None:
-    sent = ["x" * (logs.CHUNK_BYTES + 1), "y", "z" * logs.CHUNK_BYTES]
+    sent = ["é" * (logs.CHUNK_BYTES // 2 + 1), "y", "ü" * (logs.CHUNK_BYTES // 2)]
     uploader.say(*sent)
     uploader.say("end")
     assert _all(uploader, 2) == [*sent, "end"]
+    with uploader.database.read_series() as session:
+        counts = select(LogChunkRow.line_count).order_by(LogChunkRow.first_line)
+        assert list(session.scalars(counts)) == [1, 1, 1, 1]
 
 
 def test_a_state_counts_the_lines_of_the_attempt(uploader: Uploader) -> None:

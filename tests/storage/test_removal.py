@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import Delete, func, select
+from sqlalchemy.orm import Session
 
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.attempt import LogRecord
@@ -144,14 +145,19 @@ def test_an_interrupted_deletion_continues(
 ) -> None:
     claim = lived(database, blobs, tmp_path)
     monkeypatch.setattr(removal, "CHUNKS_AT_ONCE", 1)
+    chunks = rows(database)["series_chunks"]
+    answers = iter([removal.changed])
 
-    def cut(*_: object, **__: object) -> int:
+    def cut(session: Session, statement: Delete) -> int:
+        for changed in answers:
+            return changed(session, statement)
         raise LockstepError(ErrorCode.UNAVAILABLE, "the series database does not answer")
 
     with monkeypatch.context() as patched:
         patched.setattr(removal, "changed", cut)
         with pytest.raises(LockstepError, match="does not answer"):
             removal.remove(database, blobs, claim.job_id, among=EVERY)
+    assert rows(database)["series_chunks"] == chunks - 1
     with database.read_jobs() as session:
         assert jobs.get(session, claim.job_id) is not None
     removal.remove(database, blobs, claim.job_id, among=EVERY)

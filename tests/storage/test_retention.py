@@ -141,7 +141,7 @@ def test_points_go_and_the_last_values_stay(database: Database) -> None:
         assert series.progress(session, [claim.job_id])[claim.job_id].step == STEPS
     assert mark(database, claim) > before
     message = (
-        "its points were deleted: 2 days have have passed since the job's end "
+        "its points were deleted: 2 days have passed since the job's end "
         "(retention.metrics_days: 2)"
     )
     assert told(database, claim) == [(message, {"what": "metrics", "days": 2})]
@@ -154,8 +154,7 @@ def test_one_line_in_place_of_the_deleted_ones_explains_the_deletion(database: D
     assert retention.expire(database, one)
     (left,) = lines(database, claim)
     text = (
-        f"… {LINES} lines deleted: a day has have passed since the job's end "
-        f"(retention.logs_days: 1) …"
+        f"… {LINES} lines deleted: a day has passed since the job's end (retention.logs_days: 1) …"
     )
     assert (left.line, left.attempt, left.rank, left.stream, left.text) == (
         LINES - 1,
@@ -176,7 +175,7 @@ def test_a_single_line_is_not_called_lines(database: Database) -> None:
     assert retention.expire(database, *due(database))
     (left,) = lines(database, claim)
     assert left.text == (
-        "… 1 line deleted: 7 days have have passed since the job's end (retention.logs_days: 7) …"
+        "… 1 line deleted: 7 days have passed since the job's end (retention.logs_days: 7) …"
     )
 
 

@@ -1,4 +1,7 @@
-"""Followed series: points kept from a cursor on equal a count of the raw points at every moment."""
+"""Followed series: a client that appends or replaces, as answers request, has all points.
+
+Metric series, not logs (``tests.storage.test_log_pages``).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import random
 import re
 import uuid
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -22,7 +26,7 @@ from lockstep.storage.series.series_query import Attempts, SeriesData
 from tests.storage.raw_points import NAMES, Stored, check, planting, wanted
 
 EVERY = 1_000_000
-ATTEMPTS: tuple[Attempts, ...] = ("current", "all")
+ATTEMPTS: tuple[Attempts, ...] = ("current", "visible", "all")
 
 
 @dataclass
@@ -50,10 +54,10 @@ class Follower:
         if answer.complete:
             self.kept = {}
         for curve in answer.curves:
-            # A curve of "current" covers all attempts. Each continues where the previous one begins
-            # to be hidden.
+            # "current" merges the attempts into one curve: a later attempt hides the steps of the
+            # previous one from its own first step on.
             self.kept.setdefault(
-                (curve.name, curve.attempt if self.attempts == "all" else 0), []
+                (curve.name, 0 if self.attempts == "current" else curve.attempt), []
             ).append(curve)
 
     def check(self, stored: Stored) -> None:
@@ -106,7 +110,7 @@ def test_a_follower_gets_every_point_once(
         assert follower.answers[-1] == tails.Tail([], follower.cursor or "", complete=False), (
             "nothing came since"
         )
-    assert sum(answer.complete for answer in followers[1].answers) == 1, (
+    assert sum(answer.complete for answer in followers[-1].answers) == 1, (
         "all attempts: nothing is ever taken back"
     )
 
@@ -153,7 +157,7 @@ def _losses(first: int, last: int, *names: str) -> list[StepValues]:
     ]
 
 
-def test_a_follower_gets_only_repeated_steps_again(
+def test_everything_is_sent_again_once_an_attempt_repeats_steps_and_not_before(
     job: Writing,
 ) -> None:
     follower = Follower()
@@ -218,22 +222,28 @@ def test_following_opens_no_chunk_that_was_read(
 ) -> None:
     follower = Follower()
     job.begin()
-    job.write(*_losses(1, 5 * series_query.CHUNK))
+    old = 5 * series_query.CHUNK
+    job.write(*_losses(1, old))
     follower.look(job.database, job.job_id)
-    job.write(*_losses(5 * series_query.CHUNK + 1, 5 * series_query.CHUNK + 3))
-    opened: list[int] = []
+    job.write(*_losses(old + 1, old + 3))
     headers: list[int] = []
+    opened: list[int] = []
 
-    def counting_rows(session: object, statement: object, **values: object) -> object:
+    def counting_rows(session: object, statement: Any, **values: object) -> object:
         rows = actual(session, statement, **values)  # type: ignore[arg-type]
-        (headers if "end_value" in str(statement) else opened).append(len(rows))
+        columns = statement.selected_columns
+        if "end_value" in columns:
+            headers.append(len(rows))
+        elif "points" in columns:
+            opened.append(len(rows))
         return rows
 
     actual = series_query._rows
     monkeypatch.setattr(series_query, "_rows", counting_rows)
     follower.look(job.database, job.job_id)
-    assert [curve.step for curve in follower.answers[-1].curves] == [[2561, 2562, 2563]]
+    assert [curve.step for curve in follower.answers[-1].curves] == [[old + 1, old + 2, old + 3]]
     assert sum(headers) <= 2, "the work is that of the new points, not of the series"
+    assert opened == [1]
 
 
 def test_the_format_of_a_cursor_does_not_depend_on_the_series(job: Writing) -> None:

@@ -1,4 +1,7 @@
-"""Files and logs on a full disk: ``/dev/full`` for streams, a small tmpfs for files."""
+"""Files and logs on a full disk: ``/dev/full`` for streams, a small tmpfs for files.
+
+Also the limit of a log line.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.system.files import rewrite_atomically
-from lockstep.system.log_stream import LogStream
+from lockstep.system.log_stream import LINE_BYTES_MAX, LogStream
 
 
 def test_a_line_that_cannot_be_written_is_counted_and_reported_later(tmp_path: Path) -> None:
@@ -29,6 +32,18 @@ def test_a_line_that_cannot_be_written_is_counted_and_reported_later(tmp_path: P
     for each in (descriptor, full, space):
         os.close(each)
     stream.write("closed\n")  # raises nothing
+
+
+@pytest.mark.parametrize("letter", ["x", "é"])
+def test_a_cut_line_has_at_most_the_maximum_of_bytes_and_ends(tmp_path: Path, letter: str) -> None:
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        stream = LogStream(file.fileno())
+        stream.write(letter * (LINE_BYTES_MAX // len(letter.encode()) + 1) + "\n")
+        stream.write("next\n")
+    cut, following = log.read_bytes().splitlines()
+    assert len(cut) == LINE_BYTES_MAX
+    assert following == b"next"
 
 
 PROGRAM = """

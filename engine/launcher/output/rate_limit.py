@@ -32,6 +32,11 @@ class TimedLine(NamedTuple):
     time: float
     text: str
 
+    @property
+    def size_bytes(self) -> int:
+        """Size in the log, where a character of another alphabet has up to four bytes."""
+        return len(self.text.encode("utf-8", "surrogatepass"))
+
 
 class RateLimit:
     """One stream of one rank: its use of the window, and its lines that are held back."""
@@ -65,7 +70,7 @@ class RateLimits:
         self._flooded = False
         """True if lines were held back in this window."""
         self._full = False
-        """True if the reason was the limit of unstored output."""
+        """True if the limit of unstored output was a reason."""
         self._limited_at: float | None = None
         self._is_limited = False
         self._left_lines = 0
@@ -90,7 +95,7 @@ class RateLimits:
         share = budget / len(self._flows)
         passed: list[TimedLine] = []
         for line in lines:
-            cost = len(line.text) + limits.LOG_STAMP_BYTES
+            cost = line.size_bytes + limits.LOG_STAMP_BYTES
             fits = self._used_bytes + cost <= budget or flow.used_bytes + cost <= share
             if fits and not full and not flow.held:
                 flow.used_bytes += cost
@@ -137,7 +142,7 @@ class RateLimits:
         self._left_bytes += flow.left_bytes
         flow.newest.clear()
         flow.newest_bytes = flow.left_lines = flow.left_bytes = 0
-        flow.used_bytes += sum(len(line.text) + limits.LOG_STAMP_BYTES for line in lines)
+        flow.used_bytes += sum(line.size_bytes + limits.LOG_STAMP_BYTES for line in lines)
         return lines
 
     def close(self) -> None:
@@ -146,17 +151,18 @@ class RateLimits:
             self._end()
 
     def _hold(self, flow: RateLimit, line: TimedLine, full: bool) -> None:
+        # Lines that queue behind others are held for the reason of those.
+        self._full = full or (self._flooded and self._full)
         self._flooded = True
-        self._full = full
         flow.newest.append(line)
-        flow.newest_bytes += len(line.text)
+        flow.newest_bytes += line.size_bytes
         while len(flow.newest) > 1 and (
             len(flow.newest) > self._bounds.held_lines
             or flow.newest_bytes > self._bounds.held_bytes
         ):
             left = flow.newest.popleft()
-            flow.newest_bytes -= len(left.text)
-            self.leave_out(flow, 1, len(left.text))
+            flow.newest_bytes -= left.size_bytes
+            self.leave_out(flow, 1, left.size_bytes)
         now = self._clock()
         if not self._is_limited and (
             self._limited_at is None or now - self._limited_at >= self._bounds.flood_silence_seconds

@@ -7,9 +7,10 @@ The ranks' own store is not shared with the launcher's: torch 2.13 puts no prefi
 so a second ``init_process_group`` in a rank finds the addresses of the first and hangs or dies (9
 of 34 restarts worked; 26 of 26 without sharing).
 
-Not here: the rendezvous of the nodes (``engine.launcher.start.rendezvous``), the decision to end
-ranks (``engine.launcher.watch``), their command (``engine.launcher.start.stub``), an attempt on one
-node (``engine.launcher.start.one_node``).
+Not here: the rendezvous of the nodes (``engine.launcher.start.rendezvous``) and its time limit
+(``Bounds.rendezvous_seconds``), the decision to end ranks (``engine.launcher.watch``), their
+command (``engine.launcher.start.stub``), an attempt on one node
+(``engine.launcher.start.one_node``).
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ from lockstep.engine.launcher.start.rendezvous import Rendezvous
 from lockstep.system.ports import quiet_port
 
 _STORE_PORT_KEY = "lockstep/ranks_store_port"
-_STARTED_KEY = "lockstep/started{}"
-_STARTED_SECONDS_MAX = 30.0
-"""Time limit from the rendezvous to the start of every node's ranks, which takes milliseconds."""
+_STORE_READ_KEY = "lockstep/store_read{}"
+_STORE_KEPT_SECONDS_MAX = 30.0
+"""Longest time for which node rank 0, after its ranks succeeded, keeps the store for nodes that
+have not read it. Reading takes milliseconds."""
 _STOP_SECONDS_MAX = 24 * 3600
 """Longer than any stop's grace period, which the watch enforces."""
 
@@ -46,7 +48,7 @@ class ElasticLauncher:
         self._bounds = bounds
 
     def run(self, gang: Gang, on_started: Callable[[Mapping[int, RankProcess]], None]) -> None:
-        """See ``Launcher.run``."""
+        """See ``gang.Launcher.run``."""
         # Torch elastic installs handlers that raise for the signals named here. SIGTERM must stay
         # with the attempt, which stops gracefully. A name is required, and SIGQUIT is unused.
         os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGQUIT"
@@ -78,7 +80,7 @@ class _Agent(LocalElasticAgent):
         bounds: Bounds,
         on_started: Callable[[Mapping[int, RankProcess]], None],
     ):
-        super().__init__(spec, logs_specs=_Streams(gang))
+        super().__init__(spec, logs_specs=_RankEnvironment(gang))
         self._bounds = bounds
         self._gang = gang
         self._on_started = on_started
@@ -90,7 +92,7 @@ class _Agent(LocalElasticAgent):
         group.master_addr = self._gang.rendezvous_host
         group.master_port = int(group.store.get(_STORE_PORT_KEY))
         if self._gang.node_rank > 0:
-            group.store.set(_STARTED_KEY.format(self._gang.node_rank), "")
+            group.store.set(_STORE_READ_KEY.format(self._gang.node_rank), "")
         ids: dict[int, Any] = super()._start_workers(worker_group)
         context = self._pcontext
         assert isinstance(context, SubprocessContext), "a string entrypoint is started by exec"
@@ -104,15 +106,15 @@ class _Agent(LocalElasticAgent):
         return ids
 
     def _exit_barrier(self) -> None:
-        """Keep node rank 0's store until the other nodes have started their ranks with it.
+        """Keep node rank 0's store until the other nodes have read the ranks' port from it.
 
         Torch's own barrier waits for their *end*, so this node's result would come no earlier than
         the slowest node's.
         """
-        deadline = time.monotonic() + _STARTED_SECONDS_MAX
-        started = [_STARTED_KEY.format(node) for node in range(1, self._gang.node_count)]
+        deadline = time.monotonic() + _STORE_KEPT_SECONDS_MAX
+        read = [_STORE_READ_KEY.format(node) for node in range(1, self._gang.node_count)]
         group: Any = self._worker_group
-        while self._gang.node_rank == 0 and started and not group.store.check(started):
+        while self._gang.node_rank == 0 and read and not group.store.check(read):
             if self._gang.ended() or time.monotonic() > deadline:
                 return
             time.sleep(self._bounds.monitor_seconds)
@@ -122,8 +124,8 @@ class _Agent(LocalElasticAgent):
 
         Torch elastic calls it when one rank has failed, and at shutdown, with 30 s or a setting
         that not every version has. During a stop the ranks have the stop's grace period, after
-        which the watch kills them: the death of one must not keep rank 0 from saving. SIGCONT ends
-        no process.
+        which the watch kills them: the death of one must not keep rank 0 from saving.
+        ``close`` must send a signal, and SIGCONT is harmless.
         """
 
         def closing(death_sig: signal.Signals | None = None, timeout: int | None = None) -> None:  # noqa: ARG001 -- Lockstep's applies
@@ -135,7 +137,7 @@ class _Agent(LocalElasticAgent):
         return closing
 
 
-class _Streams(LogsSpecs):
+class _RankEnvironment(LogsSpecs):
     """Adds each rank's environment and redirects no output: the stub opens the pipes.
 
     If torch elastic opened them, its own copies of their write ends would stay open as long as its

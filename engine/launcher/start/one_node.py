@@ -37,7 +37,7 @@ class OneNodeLauncher:
         self._forked = forked
 
     def run(self, gang: Gang, on_started: Callable[[Mapping[int, RankProcess]], None]) -> None:
-        """See ``Launcher.run``."""
+        """See ``gang.Launcher.run``."""
         port = quiet_port()
         environs = {
             rank: {**os.environ, **_as_torchrun(gang, rank, port), **gang.prepare(rank)}

@@ -78,7 +78,8 @@ def metrics(
         Only points up to this step.
     max_points
         At most this many points per series; more are reduced to buckets that keep their extremes.
-        Without it 1,000, with -o json 10,000, and with -o csv there are no buckets.
+        Without it 1,000, with -o json 10,000, and with -o csv there are no buckets. With it and -o
+        csv, the attempt of each line is the newest attempt of the curve.
     attempts
         current hides steps that a later attempt repeated; all shows them.
     output

@@ -12,26 +12,26 @@ import os
 import sys
 from typing import NoReturn
 
-from lockstep.client.local import installed
+from lockstep.client.local import required_packages
 
 
 def api() -> None:
     """Serve the HTTP API and the pages."""
-    _become("api", installed.SERVER)
+    _become("api", required_packages.SERVER)
 
 
 def scheduler() -> None:
     """Run a scheduler; one of several works, the others take over when it ends."""
-    _become("scheduler", installed.SERVER)
+    _become("scheduler", required_packages.SERVER)
 
 
 def agent() -> None:
     """Run this machine's node agent."""
-    _become("worker", installed.NODE)
+    _become("worker", required_packages.NODE)
 
 
 def _become(module: str, packages: tuple[str, ...]) -> NoReturn:
     """Replace this process, so that signals and the exit code are the program's."""
-    installed.require(packages)
+    required_packages.require(packages)
     # -P: a folder named lockstep in the working folder must not be imported.
     os.execv(sys.executable, [sys.executable, "-P", "-m", f"lockstep.{module}"])  # noqa: S606 - no shell is wanted

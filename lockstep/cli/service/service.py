@@ -55,13 +55,13 @@ def up(
     debug
         On an error, print the traceback, too.
     """
-    from lockstep.client.local import installed
+    from lockstep.client.local import required_packages
     from lockstep.client.local import up as local
     from lockstep.client.local.home import Home
     from lockstep.client.local.settings import Options, require_timings, service
 
     del debug  # read by cli.app
-    installed.require(installed.SERVER + installed.NODE)
+    required_packages.require(required_packages.SERVER + required_packages.NODE)
     require_timings(os.environ)
     place = Home.of(os.environ, home)
     options = Options(host, port, cpu_slots, node_name, database_url)
@@ -95,11 +95,11 @@ def migrate(*, home: HomeFlag = None, database_url: str | None = None) -> int:
     database_url
         The job database; else SQLite in the home.
     """
-    from lockstep.client.local import installed
+    from lockstep.client.local import required_packages
     from lockstep.client.local.home import Home
     from lockstep.client.local.settings import Options, service
 
-    installed.require(installed.SERVER)
+    required_packages.require(required_packages.SERVER)
     place = Home.of(os.environ, home)
     place.create()
     settled = service(place, Options(database_url=database_url), os.environ)

@@ -45,10 +45,12 @@ def settings(
         Folder of the service; else LOCKSTEP_HOME, else the user's data folder.
     """
     from lockstep.cli.text import output as out
-    from lockstep.client.local import installed
+    from lockstep.client.local import required_packages
 
-    server = () if program == "agent" else installed.SERVER
-    installed.require((*server, *(installed.NODE if program in {"up", "agent"} else ())))
+    server = () if program == "agent" else required_packages.SERVER
+    required_packages.require(
+        (*server, *(required_packages.NODE if program in {"up", "agent"} else ()))
+    )
     rows, refused = _of_up(home) if program == "up" else _of(program, os.environ)
     found = _merged(rows)
     form = (output or Output()).format

@@ -1,7 +1,7 @@
 """Take a job's series elsewhere: as TensorBoard event files, as CSV, or as Parquet.
 
 The server answers a request with buckets where a series has more points than fit into one answer;
-an export wants every point, so that such a range of steps is halved until its points do.
+an export needs every point, so such a range of steps is halved until all its points fit.
 
 Not here: the command (``cli.jobs.export``), and the event files' format
 (``domain.training.event_files``).
@@ -60,8 +60,9 @@ def every_point(
     to_step: int | None = None,
     attempts: Literal["current", "all"] | None = None,
 ) -> Iterator[Point]:
-    """Return all points of one series, in the order of their steps as far as they were written so.
+    """Return all points of one series; without ``attempts="all"`` no step that was repeated later.
 
+    Ranges of steps follow each other; in a range, points are in the order of attempts and storage.
     A step with more points than one answer holds, possible only in ``system/`` series, is cut to
     one answer.
     """
@@ -74,7 +75,8 @@ def every_point(
             from_step=low,
             to_step=high,
             max_points=limits.SERIES_POINTS_MAX,
-            attempts=attempts,
+            # "current" is one curve, with the number of its last attempt for all points.
+            attempts="all" if attempts == "all" else "visible",
         ).series
         for series in found:
             last = max(series.step) if high is None else high
@@ -99,7 +101,7 @@ def to_tensorboard(
     Returns
     -------
     tuple of Path and int
-        The file, and how many points it has.
+        The file, and its number of points.
     """
     created = job.created_at.timestamp()
     run = folder / f"{job.name}-{job.id[-8:]}"
@@ -115,13 +117,16 @@ def to_tensorboard(
                 count += 1
         return count
 
-    return path, _whole(path, write)
+    return path, _write_whole(path, write)
 
 
 def to_csv(client: Client, job: JobView, names: list[str], path: Path) -> tuple[Path, int]:
     """Write one line per point, as ``lockstep metrics --csv`` does.
 
-    The file, and how many points it has.
+    Returns
+    -------
+    tuple of Path and int
+        The file, and its number of points.
     """
 
     def write(file: IO[bytes]) -> int:
@@ -139,11 +144,16 @@ def to_csv(client: Client, job: JobView, names: list[str], path: Path) -> tuple[
         text.detach()
         return count
 
-    return path, _whole(path, write)
+    return path, _write_whole(path, write)
 
 
 def to_parquet(client: Client, job: JobView, names: list[str], path: Path) -> tuple[Path, int]:
-    """Write one row per point, with the columns of the CSV; the file, and how many points it has.
+    """Write one row per point, with the columns of the CSV.
+
+    Returns
+    -------
+    tuple of Path and int
+        The file, and its number of points.
 
     Raises
     ------
@@ -181,13 +191,13 @@ def to_parquet(client: Client, job: JobView, names: list[str], path: Path) -> tu
                 count += len(some)
         return count
 
-    return path, _whole(path, write)
+    return path, _write_whole(path, write)
 
 
-def _whole(path: Path, write: Callable[[IO[bytes]], int]) -> int:
-    """Have a file written beside its place and put there once it is whole.
+def _write_whole(path: Path, write: Callable[[IO[bytes]], int]) -> int:
+    """Write a file beside its place and move it there once it is whole.
 
-    How many points it has.
+    Return the number of points.
     """
     with replacing(path) as temporary, temporary.open("wb") as file:
         return write(file)

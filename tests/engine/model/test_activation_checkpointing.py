@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from lockstep.engine.memory.measured import count_of
+from lockstep.engine.model import activation_checkpointing
 from lockstep.engine.model.activation_checkpointing import checkpoint_blocks
 from lockstep.engine.runtime.errors import EngineError
 from tests.engine import cases
@@ -118,8 +120,11 @@ def test_blocks_keep_their_names_types_and_copies() -> None:
     assert type(model.blocks[0]) is type(model.blocks[1])
     again = copy.deepcopy(model)
     with torch.no_grad():
-        again.start.weight.zero_()
-    assert model.start.weight.any(), "a copy has parameters of its own"
+        for parameter in again.blocks[0].parameters():
+            parameter.zero_()
+    x = torch.randn(2, 8)
+    assert torch.equal(again.blocks[0](x), x)
+    assert not torch.equal(model.blocks[0](x), x), "a copy has parameters of its own"
 
 
 def peak_bytes(model: nn.Module, x: Tensor) -> int:
@@ -137,7 +142,7 @@ def test_activations_take_less_memory() -> None:
     assert peak_bytes(model, x) < 0.5 * kept
 
 
-def test_only_the_outermost_repeated_blocks_are_computed_again() -> None:
+def test_nested_sequences_are_entered_and_blocks_are_not() -> None:
     inner = nn.Sequential(Drops(4, 0.0), Drops(4, 0.0))
     assert checkpoint_blocks(
         nn.Sequential(nn.Linear(4, 4), nn.Sequential(inner, Drops(4, 0.0)))
@@ -162,11 +167,22 @@ def test_a_block_that_has_two_names_is_computed_again_once() -> None:
     assert len(calls) == 2
 
 
-def test_without_a_gradient_nothing_is_computed_again() -> None:
-    model = Net()
+def test_without_a_gradient_no_block_is_prepared_for_a_second_forward(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, calls = Net(), []
+
+    def counting(function: Any, *inputs: Any, **options: Any) -> Any:
+        calls.append(function)
+        return checkpoint(function, *inputs, **options)
+
+    monkeypatch.setattr(activation_checkpointing, "checkpoint", counting)
     checkpoint_blocks(model)
     with torch.no_grad():
-        assert not model(torch.randn(2, 8)).requires_grad
+        model(torch.randn(2, 8))
+    assert calls == []
+    model(torch.randn(2, 8))
+    assert len(calls) == len(model.blocks)
 
 
 @pytest.mark.parametrize(

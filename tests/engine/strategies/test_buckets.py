@@ -42,6 +42,7 @@ def test_gradients_lie_in_the_buckets(pool: Pool, tmp_path: Path, micro: int, na
 def test_a_spec_may_want_copies(pool: Pool, tmp_path: Path, micro: int) -> None:
     wanted = settings(micro, name="ddp", gradient_as_bucket_view=False)
     for steps, _ in pool.run(where_gradients_lie, wanted, tmp_path, world_size=2):
+        assert steps
         assert all(len(step.storages) == step.count > 1 for step in steps)
 
 

@@ -2761,9 +2761,9 @@ export type GetJobMetricsData = {
         /**
          * Attempts
          *
-         * `current` hides points of steps that a later attempt repeated.
+         * `current` hides points of steps that a later attempt repeated, and is one curve. `visible` has the same points, with a curve for each attempt. `all` has each whole attempt.
          */
-        attempts?: 'current' | 'all';
+        attempts?: 'current' | 'visible' | 'all';
         /**
          * Max Points
          *
@@ -3014,9 +3014,9 @@ export type GetSeriesData = {
         /**
          * Attempts
          *
-         * `current` hides points of steps that a later attempt repeated.
+         * `current` hides points of steps that a later attempt repeated, and is one curve. `visible` has the same points, with a curve for each attempt. `all` has each whole attempt.
          */
-        attempts?: 'current' | 'all';
+        attempts?: 'current' | 'visible' | 'all';
         /**
          * Max Points
          *
@@ -3107,9 +3107,9 @@ export type DownloadJobMetricsData = {
         /**
          * Attempts
          *
-         * `current` hides points of steps that a later attempt repeated.
+         * `current` hides points of steps that a later attempt repeated, and is one curve. `visible` has the same points, with a curve for each attempt. `all` has each whole attempt.
          */
-        attempts?: 'current' | 'all';
+        attempts?: 'current' | 'visible' | 'all';
     };
     url: '/v1/jobs/{reference}/metrics/download';
 };

@@ -28,7 +28,7 @@ def require(needed: tuple[str, ...], *, find: Callable[[str], object] = find_spe
     missing = [name for name in dict.fromkeys(needed) if find(name) is None]
     if missing:
         raise UsageError(
-            f"only the client is installed: {', '.join(missing)} "
+            f"the service is not fully installed: {', '.join(missing)} "
             f"{'is' if len(missing) == 1 else 'are'} missing",
             next_step=(
                 f"install the service with {with_extra('all')} (from a clone: pip install '.[all]')"
