@@ -158,6 +158,14 @@ class _Needs:
         return Grant(caller, self.right)
 
 
+async def _open() -> None:
+    """Mark a route that is open without a token."""
+
+
+without_token = Depends(_open)
+"""Declaration of a route that is open without a token, such as the sign-in."""
+
+
 def needs(right: Right) -> Any:
     """Return the declaration of a route's right: ``Annotated[Grant, needs(Right.JOB_READ)]``."""
     return Depends(_Needs(right))
@@ -189,10 +197,12 @@ def routes(app: FastAPI) -> Iterator[tuple[str, Dependant]]:
                 yield f"{method} {path}", original.dependant
 
 
-def _declared(dependant: Dependant) -> Iterator[Right]:
+def _declared(dependant: Dependant) -> Iterator[Right | None]:
     for each in dependant.dependencies:
         if isinstance(each.call, _Needs):
             yield each.call.right
+        if each.call is _open:
+            yield None
         yield from _declared(each)
 
 

@@ -33,6 +33,19 @@ class Right(StrEnum):
     NODE_READ = "node.read"
     NODE_WRITE = "node.write"
     """Drain and resume nodes."""
+    PROJECT_WRITE = "project.write"
+    """Change and archive a project."""
+    MEMBER_WRITE = "member.write"
+    """Give and take roles in a project."""
+    PROJECT_CREATE = "project.create"
+    AUDIT_READ = "audit.read"
+    """Read who changed what."""
+    USER_READ = "user.read"
+    """Read the names of people, and the own account."""
+    USER_WRITE = "user.write"
+    """Invite and deactivate people, and give them roles in the service."""
+    TOKEN_WRITE = "token.write"
+    """Make and revoke the own tokens."""
 
 
 class ProjectRole(StrEnum):
@@ -56,11 +69,18 @@ class Scope(StrEnum):
     JOBS_READ = "jobs:read"
     JOBS_WRITE = "jobs:write"
     NODES_WRITE = "nodes:write"
+    PROJECTS_WRITE = "projects:write"
+    SERVICE_ADMIN = "service:admin"
 
 
 _VIEWER: Final = frozenset({Right.JOB_READ})
 _MEMBER: Final = _VIEWER | {Right.JOB_SUBMIT, Right.JOB_CONTROL_OWN, Right.CHECKPOINT_READ}
-_PROJECT_ADMIN: Final = _MEMBER | {Right.JOB_CONTROL}
+_PROJECT_ADMIN: Final = _MEMBER | {
+    Right.JOB_CONTROL,
+    Right.PROJECT_WRITE,
+    Right.MEMBER_WRITE,
+    Right.AUDIT_READ,
+}
 OF_PROJECT_ROLE: Final[Mapping[ProjectRole, frozenset[Right]]] = {
     ProjectRole.VIEWER: _VIEWER,
     ProjectRole.MEMBER: _MEMBER,
@@ -72,17 +92,21 @@ OF_SERVICE_ROLE: Final[Mapping[ServiceRole, frozenset[Right]]] = {
     ServiceRole.ADMIN: frozenset(Right),
 }
 """Rights of each role in all projects."""
-OF_ALL: Final = frozenset({Right.NODE_READ})
+OF_ALL: Final = frozenset({Right.NODE_READ, Right.USER_READ, Right.TOKEN_WRITE})
 """Rights of each active person."""
-OF_SERVICE: Final = frozenset({Right.NODE_READ, Right.NODE_WRITE})
+OF_SERVICE: Final = OF_ALL | {Right.NODE_WRITE, Right.PROJECT_CREATE, Right.USER_WRITE}
 """Rights that belong to no project."""
-_READS: Final = frozenset({Right.JOB_READ, Right.CHECKPOINT_READ, Right.NODE_READ})
+_READS: Final = frozenset({Right.JOB_READ, Right.CHECKPOINT_READ, Right.NODE_READ, Right.USER_READ})
 OF_SCOPE: Final[Mapping[Scope, frozenset[Right]]] = {
     Scope.JOBS_READ: _READS,
     Scope.JOBS_WRITE: _READS | {Right.JOB_SUBMIT, Right.JOB_CONTROL_OWN, Right.JOB_CONTROL},
-    Scope.NODES_WRITE: frozenset({Right.NODE_READ, Right.NODE_WRITE}),
+    Scope.NODES_WRITE: frozenset({Right.NODE_READ, Right.NODE_WRITE, Right.USER_READ}),
+    Scope.PROJECTS_WRITE: _READS | {Right.PROJECT_WRITE, Right.MEMBER_WRITE, Right.AUDIT_READ},
+    Scope.SERVICE_ADMIN: frozenset(
+        {Right.USER_READ, Right.USER_WRITE, Right.PROJECT_CREATE, Right.AUDIT_READ}
+    ),
 }
-"""Rights of each scope."""
+"""Rights of each scope. None has ``token.write``: a token with scopes makes no wider ones."""
 
 
 @dataclass(frozen=True)
