@@ -44,7 +44,7 @@ class Right(StrEnum):
     """Read the names of people, and the own account."""
     USER_WRITE = "user.write"
     """Invite and deactivate people, and give them roles in the service."""
-    TOKEN_WRITE = "token.write"
+    TOKEN_WRITE = "token.write"  # noqa: S105 -- the name of a right
     """Make and revoke the own tokens."""
 
 
