@@ -126,6 +126,17 @@ class Grant:
         self.require(job)
         return job
 
+    def require_in(self, project: str) -> None:
+        """Refuse a project in which the caller does not have the declared right.
+
+        Raises
+        ------
+        LockstepError
+            ``forbidden``.
+        """
+        if project not in self.caller.rights.within(self.right):
+            raise forbidden(self.actor, self.right, project)
+
     def require(self, job: JobRow) -> None:
         """Refuse a job in whose project the caller does not have the declared right.
 
@@ -134,13 +145,10 @@ class Grant:
         LockstepError
             ``forbidden``.
         """
-        rights = self.caller.rights
-        if job.project in rights.within(self.right):
-            return
+        own = self.caller.rights.within(Right.JOB_CONTROL_OWN)
         is_own = self.right is Right.JOB_CONTROL and job.actor == self.actor
-        if is_own and job.project in rights.within(Right.JOB_CONTROL_OWN):
-            return
-        raise forbidden(self.actor, self.right, job.project)
+        if not (is_own and job.project in own):
+            self.require_in(job.project)
 
 
 class _Needs:

@@ -37,8 +37,11 @@ from lockstep.api.routes import (
     logs,
     nodes,
     pages,
+    projects,
     series,
+    tokens,
     uploads,
+    users,
 )
 from lockstep.api.settings import ApiSettings
 from lockstep.api.telemetry import ApiMetrics
@@ -56,6 +59,7 @@ TAGS: Final = [
     {"name": "logs", "description": "Log lines of a job's processes."},
     {"name": "uploads", "description": "Code archives."},
     {"name": "nodes", "description": "Nodes and their devices."},
+    {"name": "people", "description": "People, projects and tokens."},
     {
         "name": "health",
         "description": "Health checks for supervisors and load balancers; no token needed.",
@@ -86,6 +90,9 @@ def routed() -> FastAPI:
         log_streams,
         uploads,
         nodes,
+        users,
+        projects,
+        tokens,
         health,
     )
     routers = [module.router for module in modules]

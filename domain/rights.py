@@ -38,6 +38,8 @@ class Right(StrEnum):
     MEMBER_WRITE = "member.write"
     """Give and take roles in a project."""
     PROJECT_CREATE = "project.create"
+    PROJECT_LIMITS = "project.limits"
+    """Change the limits of a project."""
     AUDIT_READ = "audit.read"
     """Read who changed what."""
     USER_READ = "user.read"
@@ -94,7 +96,12 @@ OF_SERVICE_ROLE: Final[Mapping[ServiceRole, frozenset[Right]]] = {
 """Rights of each role in all projects."""
 OF_ALL: Final = frozenset({Right.NODE_READ, Right.USER_READ, Right.TOKEN_WRITE})
 """Rights of each active person."""
-OF_SERVICE: Final = OF_ALL | {Right.NODE_WRITE, Right.PROJECT_CREATE, Right.USER_WRITE}
+OF_SERVICE: Final = OF_ALL | {
+    Right.NODE_WRITE,
+    Right.PROJECT_CREATE,
+    Right.PROJECT_LIMITS,
+    Right.USER_WRITE,
+}
 """Rights that belong to no project."""
 _READS: Final = frozenset({Right.JOB_READ, Right.CHECKPOINT_READ, Right.NODE_READ, Right.USER_READ})
 OF_SCOPE: Final[Mapping[Scope, frozenset[Right]]] = {
@@ -103,7 +110,13 @@ OF_SCOPE: Final[Mapping[Scope, frozenset[Right]]] = {
     Scope.NODES_WRITE: frozenset({Right.NODE_READ, Right.NODE_WRITE, Right.USER_READ}),
     Scope.PROJECTS_WRITE: _READS | {Right.PROJECT_WRITE, Right.MEMBER_WRITE, Right.AUDIT_READ},
     Scope.SERVICE_ADMIN: frozenset(
-        {Right.USER_READ, Right.USER_WRITE, Right.PROJECT_CREATE, Right.AUDIT_READ}
+        {
+            Right.USER_READ,
+            Right.USER_WRITE,
+            Right.PROJECT_CREATE,
+            Right.PROJECT_LIMITS,
+            Right.AUDIT_READ,
+        }
     ),
 }
 """Rights of each scope. None has ``token.write``: a token with scopes makes no wider ones."""

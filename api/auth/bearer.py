@@ -21,10 +21,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.rights import Rights, ServiceRole
 from lockstep.storage.db.database import Database
+from lockstep.storage.people import secrets as secrets_
 from lockstep.storage.people import tokens
+
+log = structlog.get_logger("api.auth")
 
 REMEMBER_SECONDS: Final = 10.0
 """Maximum time for which a revoked token, or a right that was taken, remains valid."""
@@ -77,6 +82,14 @@ class Guard:
             found = self._known.get(_digest(_bearer(authorization)))
         return found[0] if found is not None and found[1] > self._clock() else None
 
+    def _note_use(self, token_id: str) -> None:
+        try:
+            with self._database.jobs() as session:
+                tokens.note_use(session, token_id)
+        except LockstepError as error:
+            # A database that takes no writes still answers reads.
+            log.warning("the use of a token was not stored", error=error.message)
+
     def forget(self) -> None:
         """Look all callers up again: a right or a token has changed."""
         with self._lock:
@@ -92,12 +105,13 @@ class Guard:
         """
         token = _bearer(authorization)
         with self._database.read_jobs() as session:
-            row = tokens.find(session, token)
+            row = None if secrets_.is_mistyped(token) else tokens.find(session, token)
             if row is None:
                 raise _refusal("is unknown to this service", None)
             if (refused := tokens.why_refused(session, row)) is not None:
                 raise _refusal(*refused)
-            caller = Caller(row.actor, tokens.rights(session, row))
+            caller, token_id = Caller(row.actor, tokens.rights(session, row)), row.id
+        self._note_use(token_id)
         with self._lock:
             self._known[_digest(token)] = (caller, self._clock() + REMEMBER_SECONDS)
             while len(self._known) > REMEMBERED_MAX:

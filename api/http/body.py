@@ -16,13 +16,14 @@ import math
 from collections import Counter
 from collections.abc import AsyncIterator
 from email.message import Message
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 from fastapi import Depends, Request
+from pydantic import BaseModel, ValidationError
 
 from lockstep.domain import limits
 from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
-from lockstep.domain.spec.reading import invalid
+from lockstep.domain.spec.reading import field_errors, invalid
 
 NESTING_MAX: Final = 64
 """Maximum nesting depth of objects and arrays. A spec needs six levels."""
@@ -112,6 +113,36 @@ async def read_json(request: Request) -> JsonBody:
     """Read the JSON body of a request (a dependency)."""
     document = decode(await read_json_bytes(request))
     return JsonBody(document, fingerprint(document))
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def validated(model: type[M], example: str) -> Any:
+    """Return the dependency that reads a JSON body as a model.
+
+    Parameters
+    ----------
+    model : type of BaseModel
+    example : str
+        A valid body, for the advice about one that is none.
+    """
+
+    async def read(request: Request) -> M:
+        document = decode(await read_json_bytes(request), next_step=f"send JSON such as {example}")
+        try:
+            return model.model_validate(document)
+        except ValidationError as error:
+            raise invalid(field_errors(error, model, document)) from None
+
+    return Depends(read)
+
+
+def described(model: type[BaseModel], example: dict[str, Any]) -> dict[str, Any]:
+    """Return the OpenAPI addition of a route that reads its body by :func:`validated`."""
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    content = {"application/json": {"schema": schema, "example": example}}
+    return {"requestBody": {"required": True, "content": content}}
 
 
 Document = Annotated[JsonBody, Depends(read_json)]

@@ -16,7 +16,22 @@ from pydantic import BaseModel
 from lockstep.api.http.problems import problem_of
 from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
 from lockstep.domain.life.lifecycle import AttemptState, JobState
-from lockstep.domain.rights import Right, forbidden
+from lockstep.domain.people_views import (
+    MemberView,
+    ProjectLimits,
+    ProjectView,
+    TokenSecretView,
+    TokenView,
+    UserView,
+)
+from lockstep.domain.rights import (
+    ProjectRole,
+    Right,
+    Scope,
+    UserState,
+    Visibility,
+    forbidden,
+)
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.training.plan import plan_of
 from lockstep.domain.views import (
@@ -124,6 +139,27 @@ _LINE: Final = LogLine(
     line=0, attempt=1, time=_AT, rank=0, stream="stdout", text="step 1: loss 5.02"
 )
 
+_USER: Final = UserView(
+    name="lea",
+    title="Lea Weber",
+    service=False,
+    role=None,
+    state=UserState.ACTIVE,
+    created_at=_AT,
+)
+_TOKEN: Final = TokenView(
+    id=_ID,
+    name="laptop",
+    owner="lea",
+    prefix="lsp_a1b2c",
+    scopes=[Scope.JOBS_READ, Scope.JOBS_WRITE],
+    projects=None,
+    created_at=_AT,
+    expires_at=_AT + timedelta(days=90),
+    used_at=_AT + timedelta(minutes=20),
+    revoked_at=None,
+)
+
 ANSWERS: Final[Mapping[str, BaseModel]] = {
     type(answer).__name__: answer
     for answer in (
@@ -143,6 +179,19 @@ ANSWERS: Final[Mapping[str, BaseModel]] = {
         SpecView(job_id=_ID, spec=_SPEC.model_dump(mode="json")),
         LogPage(lines=[_LINE], next_cursor="1.1", complete=False),
         UploadView(sha256="0" * 64, bytes=48_213, files=12, created=True),
+        _USER,
+        _TOKEN,
+        TokenSecretView(token=_TOKEN, secret="lsp_" + "0" * 36),
+        ProjectView(
+            name="nlp",
+            title="Language models",
+            visibility=Visibility.PRIVATE,
+            limits=ProjectLimits(queued_max=200),
+            role=ProjectRole.ADMIN,
+            members=[MemberView(user="lea", role=ProjectRole.MEMBER)],
+            created_at=_AT,
+            archived_at=None,
+        ),
         Health(
             status="ok", checks={"database": "ok", "broker": "ok", "scheduler": "ok", "store": "ok"}
         ),

@@ -18,9 +18,11 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
 
 from lockstep.api.http import examples
 from lockstep.api.http.problems import MEDIA_TYPE
+from lockstep.domain.people_views import BODIES
 from lockstep.domain.spec.job import JobSpec
 
 REF: Final = "#/components/schemas/{model}"
@@ -109,9 +111,11 @@ def describe(app: FastAPI) -> dict[str, Any]:
             tags=app.openapi_tags,
         )
         components = document["components"]
-        schema = JobSpec.model_json_schema(ref_template=REF)
-        components["schemas"].update(schema.pop("$defs", {}))
-        components["schemas"]["JobSpec"] = schema
+        bodies: tuple[type[BaseModel], ...] = (JobSpec, *BODIES)
+        for body in bodies:
+            schema = body.model_json_schema(ref_template=REF)
+            components["schemas"].update(schema.pop("$defs", {}))
+            components["schemas"][body.__name__] = schema
         components["headers"] = _HEADERS
         components["securitySchemes"] = {"HTTPBearer": _BEARER}
         for path, operations in document["paths"].items():

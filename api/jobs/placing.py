@@ -55,12 +55,14 @@ def plan(
     spec, missing = settle(database, uploads, spec, rights)
     with database.read_jobs() as session:
         projects.is_new(session, spec.project, actor, rights)
+        spec = projects.with_defaults(session, spec)
+        refused = tuple(projects.check_limits(session, spec))
         largest = nodes.largest_ever(session)
         queue = scheduling.queue(session)
         lease_seconds = agreed_timings.read(session).lease_seconds
         cluster = scheduling.cluster(session, lease_seconds=lease_seconds)
         at = now(session)
-    errors = (*check_capacity(spec, largest), *missing)
+    errors = (*check_capacity(spec, largest), *refused, *missing)
     if errors:
         raise invalid(errors)
     requests = [job.request() for job in queue] + [_request_of(spec, created_at=at)]

@@ -70,6 +70,7 @@ def submit(
     plan = plan_of(spec)
     database.require_room()
     with database.jobs() as session:
+        spec = projects.with_defaults(session, spec)
         job, created = jobs.create(
             session,
             document=body.document,
@@ -82,7 +83,11 @@ def submit(
         if created:
             if projects.is_new(session, spec.project, actor, rights):
                 projects.ensure(session, spec.project)
-            errors = (*check_capacity(spec, largest), *missing)
+            errors = (
+                *check_capacity(spec, largest),
+                *projects.check_limits(session, spec, besides=job.id),
+                *missing,
+            )
             if errors:
                 raise invalid(errors)
             if origin is not None:

@@ -139,7 +139,7 @@ def job_view(job: JobRow, relations: JobRelations, readable: Callable[[str], str
         else QueuePlace(
             position=job.wait_position,
             reason=waits,
-            estimated_start=_moment_or_none(relations.starts.get(job.id)),
+            estimated_start=moment_or_none(relations.starts.get(job.id)),
         ),
         intent=job.intent,
         stop_grace=None if job.stop_grace is None else Grace.model_validate(job.stop_grace),
@@ -148,8 +148,8 @@ def job_view(job: JobRow, relations: JobRelations, readable: Callable[[str], str
         labels=job.labels,
         owner=job.actor,
         created_at=moment(job.created_at),
-        started_at=_moment_or_none(job.started_at),
-        finished_at=_moment_or_none(job.finished_at),
+        started_at=moment_or_none(job.started_at),
+        finished_at=moment_or_none(job.finished_at),
         version=job.version,
     )
 
@@ -223,8 +223,8 @@ def attempt_view(attempt: AttemptRow) -> AttemptView:
         else BatchPlan.model_validate(attempt.plan).sentence(),
         outcome=None if attempt.outcome is None else Outcome.stored(attempt.outcome),
         created_at=moment(attempt.created_at),
-        running_at=_moment_or_none(attempt.running_at),
-        ended_at=_moment_or_none(attempt.ended_at),
+        running_at=moment_or_none(attempt.running_at),
+        ended_at=moment_or_none(attempt.ended_at),
     )
 
 
@@ -313,7 +313,8 @@ def moment(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def _moment_or_none(seconds: float | None) -> datetime | None:
+def moment_or_none(seconds: float | None) -> datetime | None:
+    """Convert as :func:`moment`; None stays None."""
     return None if seconds is None else moment(seconds)
 
 

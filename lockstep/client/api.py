@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from urllib.parse import quote
 
 from lockstep.client.errors import NotFoundError, RefusedError, TimedOutError
+from lockstep.client.people import PeopleMethods
 from lockstep.client.transport import Params, Transport
 from lockstep.domain import limits
 from lockstep.domain.errors import ErrorCode
@@ -62,7 +63,7 @@ def _to_stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-class Client:
+class Client(PeopleMethods):
     """Connection to one Lockstep server.
 
     Parameters

@@ -170,6 +170,10 @@ class Transport:
         sent = self.send("POST", path, params=params, headers=headers or {}, json=document)
         return self._read(sent, view)
 
+    def change(self, method: str, path: str, view: type[V], document: object = None) -> V:
+        """Send a JSON document, or nothing, with a method, and read the answer as ``view``."""
+        return self._read(self.send(method, path, headers={}, json=document), view)
+
     def put_file(self, path: str, view: type[V], file: Path, media_type: str) -> V:
         """Send a file's bytes. The file is reopened for each try."""
 

@@ -1,26 +1,33 @@
-"""Projects and the roles of people in them.
+"""Projects, their limits, and the roles of people in them.
 
 Not here: rights of a role (``domain.rights``).
 """
 
 from __future__ import annotations
 
-from sqlalchemy import select
+from collections.abc import Collection, Iterator
+
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from lockstep.domain.errors import FieldError
+from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
+from lockstep.domain.life.lifecycle import TERMINAL, JobState
+from lockstep.domain.people_views import ProjectChange, ProjectLimits, ProjectNew
 from lockstep.domain.rights import (
     ProjectRole,
     Right,
     Rights,
     ServiceRole,
     Visibility,
+    Within,
     forbidden,
 )
+from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.reading import invalid
-from lockstep.storage.db.clock import db_now
+from lockstep.storage.db.clock import db_now, now
 from lockstep.storage.db.dialects import upsert, write
 from lockstep.storage.db.people_tables import MembershipRow, ProjectRow
+from lockstep.storage.db.tables import JobRow
 from lockstep.storage.people import users
 
 
@@ -56,6 +63,173 @@ def is_new(session: Session, project: str, actor: str, rights: Rights) -> bool:
     own = rights.within(Right.JOB_SUBMIT).projects
     step = f"your projects are {', '.join(sorted(own))}" if own else "ask an admin for a project"
     raise invalid((FieldError("/project", f"there is no project {project!r}", project, step),))
+
+
+def find(session: Session, name: str, *, among: Within) -> ProjectRow:
+    """Return a project that the caller may read.
+
+    Raises
+    ------
+    LockstepError
+        ``NOT_FOUND``.
+    """
+    row = None
+    if "\0" not in name and name in among:
+        row = session.get(ProjectRow, name, populate_existing=True)
+    if row is None:
+        raise LockstepError(
+            ErrorCode.NOT_FOUND,
+            f"there is no project {name!r}",
+            next_step="List your projects with: lockstep project ls",
+        )
+    return row
+
+
+def all_projects(session: Session, *, among: Within) -> list[ProjectRow]:
+    """Return the projects that the caller may read, by name."""
+    statement = select(ProjectRow).order_by(ProjectRow.name)
+    if among.projects is not None:
+        statement = statement.where(ProjectRow.name.in_(sorted(among.projects)))
+    return list(session.scalars(statement))
+
+
+def add(session: Session, new: ProjectNew) -> ProjectRow:
+    """Add a project.
+
+    Raises
+    ------
+    LockstepError
+        ``CONFLICT`` for a name in use.
+    """
+    if exists(session, new.name):
+        raise LockstepError(
+            ErrorCode.CONFLICT,
+            f"there is a project {new.name!r} already",
+            next_step="Choose another name.",
+        )
+    row = ProjectRow(
+        name=new.name,
+        title=new.title,
+        visibility=new.visibility,
+        created_at=db_now(),
+        **new.limits.model_dump(),
+    )
+    session.add(row)
+    session.flush()
+    return row
+
+
+def change(session: Session, row: ProjectRow, changes: ProjectChange) -> None:
+    """Change the given fields of a project.
+
+    Raises
+    ------
+    LockstepError
+        ``CONFLICT`` for the archive of a project whose jobs wait or run.
+    """
+    if changes.title is not None:
+        row.title = changes.title
+    if changes.visibility is not None:
+        row.visibility = changes.visibility
+    if changes.limits is not None:
+        for field, value in changes.limits.model_dump().items():
+            setattr(row, field, value)
+    if changes.archived is not None:
+        _archive(session, row, archived=changes.archived)
+    session.flush()
+
+
+def _archive(session: Session, row: ProjectRow, *, archived: bool) -> None:
+    if not archived:
+        row.archived_at = None
+        return
+    live = select(JobRow.id).where(JobRow.project == row.name, JobRow.state.not_in(TERMINAL))
+    job_id = session.scalars(live.limit(1)).first()
+    if job_id is not None:
+        raise LockstepError(
+            ErrorCode.CONFLICT,
+            f"job {job_id} of project {row.name} has not ended",
+            next_step="Wait for the end of the project's jobs, or cancel them.",
+        )
+    row.archived_at = row.archived_at or now(session)
+
+
+def limits_of(row: ProjectRow) -> ProjectLimits:
+    """Return the limits of a project."""
+    return ProjectLimits(**{name: getattr(row, name) for name in ProjectLimits.model_fields})
+
+
+def with_defaults(session: Session, spec: JobSpec) -> JobSpec:
+    """Return a spec with the defaults of its project."""
+    row = session.get(ProjectRow, spec.project)
+    if row is None or row.timeout_default_seconds is None or spec.timeout_seconds is not None:
+        return spec
+    return spec.model_copy(update={"timeout_seconds": row.timeout_default_seconds})
+
+
+def check_limits(
+    session: Session, spec: JobSpec, *, besides: str | None = None
+) -> Iterator[FieldError]:
+    """Yield an error for each limit of its project that a job exceeds.
+
+    Parameters
+    ----------
+    session : Session
+    spec : JobSpec
+    besides : str, optional
+        Id of the job itself, if it is stored: it does not count as waiting.
+    """
+    row = session.get(ProjectRow, spec.project)
+    if row is None:
+        return
+    at_most = f"project {row.name} allows at most"
+    step = "lower it, or ask an admin of the service for a higher limit"
+    if row.archived_at is not None:
+        yield FieldError(
+            "/project",
+            f"project {row.name} is archived and takes no new jobs",
+            row.name,
+            "use another project, or restore it: lockstep project archive --undo",
+        )
+    gpus, priority, seconds = spec.device_count(), spec.priority, spec.timeout_seconds
+    if row.gpus_per_job_max is not None and gpus > row.gpus_per_job_max:
+        message = f"{at_most} {row.gpus_per_job_max} devices for a job, got {gpus}"
+        yield FieldError("/resources/gpus", message, gpus, step)
+    if row.priority_max is not None and priority > row.priority_max:
+        message = f"{at_most} {row.priority_max}, got {priority}"
+        yield FieldError("/priority", message, priority, step)
+    longest = row.timeout_max_seconds
+    if longest is not None and (seconds is None or seconds > longest):
+        message = f"{at_most} {longest:g} s, got {'none' if seconds is None else f'{seconds:g} s'}"
+        yield FieldError("/timeout_seconds", message, seconds, step)
+    if row.queued_max is not None:
+        waiting = select(func.count()).where(
+            JobRow.project == row.name,
+            JobRow.state == JobState.QUEUED,
+            JobRow.id.is_distinct_from(besides),
+        )
+        if (count := session.scalar(waiting) or 0) >= row.queued_max:
+            message = f"{count} jobs of project {row.name} wait, and its limit is {row.queued_max}"
+            yield FieldError("/project", message, row.name, "wait until some have started")
+
+
+def members(session: Session, names: Collection[str]) -> dict[str, list[MembershipRow]]:
+    """Return the members of projects, by project, each by name."""
+    rows = select(MembershipRow).where(MembershipRow.project.in_(names))
+    found: dict[str, list[MembershipRow]] = {name: [] for name in names}
+    for row in session.scalars(rows.order_by(MembershipRow.user_name)):
+        found[row.project].append(row)
+    return found
+
+
+def remove_member(session: Session, project: str, user_name: str) -> bool:
+    """Take a person's role in a project away; False if there was none."""
+    row = session.get(MembershipRow, (project, user_name))
+    if row is None:
+        return False
+    session.delete(row)
+    session.flush()
+    return True
 
 
 def set_role(session: Session, project: str, user_name: str, role: ProjectRole) -> None:

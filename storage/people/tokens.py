@@ -9,16 +9,22 @@ Not here: reading it from a request, and making and keeping the first one (``api
 from __future__ import annotations
 
 import hashlib
+from typing import Final
 
 import uuid_utils
-from sqlalchemy import select
+from sqlalchemy import and_, or_, select, update
 from sqlalchemy.orm import Session
 
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.people_views import TokenNew
 from lockstep.domain.rights import Rights, Scope, ServiceRole, UserState
 from lockstep.storage.db.clock import db_now, now
 from lockstep.storage.db.dialects import upsert, write
-from lockstep.storage.db.people_tables import TokenRow
-from lockstep.storage.people import projects, users
+from lockstep.storage.db.people_tables import TokenRow, UserRow
+from lockstep.storage.people import projects, secrets, users
+
+_DAY_SECONDS: Final = 24 * 3600
+_USED_SECONDS: Final = 60.0
 
 
 def digest(plaintext: str) -> str:
@@ -43,15 +49,112 @@ def ensure(session: Session, plaintext: str, *, name: str, actor: str) -> None:
         id=str(uuid_utils.uuid7()),
         name=name,
         sha256=digest(plaintext),
+        prefix=plaintext[: secrets.SHOWN_CHARS],
         actor=actor,
         created_at=db_now(),
     )
     write(session, row.on_conflict_do_nothing())
 
 
+def create(session: Session, new: TokenNew, *, owner: UserRow) -> tuple[TokenRow, str]:
+    """Store a new token; return its row and its secret.
+
+    Parameters
+    ----------
+    session : Session
+    new : TokenNew
+        Its ``owner`` is not used.
+    owner : UserRow
+    """
+    secret = secrets.make(secrets.OF_PROGRAM if owner.service else secrets.OF_USER)
+    at = now(session)
+    row = TokenRow(
+        id=str(uuid_utils.uuid7()),
+        name=new.name,
+        sha256=digest(secret),
+        prefix=secret[: secrets.SHOWN_CHARS],
+        actor=owner.name,
+        scopes=None if new.scopes is None else [scope.value for scope in new.scopes],
+        projects=new.projects,
+        created_at=at,
+        expires_at=at + new.days * _DAY_SECONDS,
+    )
+    session.add(row)
+    session.flush()
+    return row, secret
+
+
+def rotate(session: Session, row: TokenRow, *, overlap_hours: int) -> str:
+    """Give a token a new secret, and return it; the old one stays valid for some hours.
+
+    Raises
+    ------
+    LockstepError
+        ``CONFLICT`` for a token that is not valid.
+    """
+    if (refused := why_refused(session, row)) is not None:
+        raise LockstepError(
+            ErrorCode.CONFLICT,
+            f"token {row.id} {refused[0]}; it gets no new secret",
+            next_step="Make a new token: lockstep token create",
+        )
+    secret = secrets.make(row.prefix[:4] or secrets.OF_USER)
+    at = now(session)
+    row.overlap_sha256, row.overlap_until = row.sha256, at + overlap_hours * 3600
+    row.sha256, row.prefix = digest(secret), secret[: secrets.SHOWN_CHARS]
+    if row.expires_at is not None:
+        row.expires_at = at + (row.expires_at - row.created_at)
+    session.flush()
+    return secret
+
+
+def revoke(session: Session, row: TokenRow) -> None:
+    """Revoke a token, if it is not revoked yet."""
+    row.revoked_at = row.revoked_at or now(session)
+    session.flush()
+
+
+def get(session: Session, token_id: str) -> TokenRow:
+    """Return a token by its id.
+
+    Raises
+    ------
+    LockstepError
+        ``NOT_FOUND``.
+    """
+    row = None if "\0" in token_id else session.get(TokenRow, token_id)
+    if row is None:
+        raise unknown(token_id)
+    return row
+
+
+def unknown(token_id: str) -> LockstepError:
+    """Return the refusal of an id of no token, or of one that the caller may not see."""
+    return LockstepError(
+        ErrorCode.NOT_FOUND,
+        f"there is no token {token_id!r}",
+        next_step="List your tokens with: lockstep token ls",
+    )
+
+
+def of_owner(session: Session, owner: str) -> list[TokenRow]:
+    """Return a person's tokens, newest first."""
+    rows = select(TokenRow).where(TokenRow.actor == owner)
+    return list(session.scalars(rows.order_by(TokenRow.id.desc())))
+
+
+def note_use(session: Session, token_id: str) -> None:
+    """Store that a token is in use, at most once a minute."""
+    old = or_(TokenRow.used_at.is_(None), TokenRow.used_at < db_now() - _USED_SECONDS)
+    used = update(TokenRow).where(TokenRow.id == token_id, old).values(used_at=db_now())
+    write(session, used)
+
+
 def find(session: Session, plaintext: str) -> TokenRow | None:
     """Return a token's row, valid or not."""
-    statement = select(TokenRow).where(TokenRow.sha256 == digest(plaintext))
+    sha256 = digest(plaintext)
+    overlap = and_(TokenRow.overlap_sha256 == sha256, TokenRow.overlap_until > db_now())
+    statement = select(TokenRow).where(or_(TokenRow.sha256 == sha256, overlap))
     return session.scalars(statement).one_or_none()
 
 

@@ -1,4 +1,4 @@
-"""People who use the service.
+"""People who use the service, and programs that do.
 
 Not here: their roles in projects (``storage.people.projects``), their tokens
 (``storage.people.tokens``).
@@ -6,13 +6,20 @@ Not here: their roles in projects (``storage.people.projects``), their tokens
 
 from __future__ import annotations
 
+from typing import Final
+
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.people_views import UserChange, UserNew
 from lockstep.domain.rights import ServiceRole, UserState
 from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.dialects import upsert, write
 from lockstep.storage.db.people_tables import UserRow
+
+RESERVED: Final = frozenset({"admin", "lockstep", "anybody"})
+"""Names that the service itself uses."""
 
 
 def ensure(
@@ -32,7 +39,96 @@ def get(session: Session, name: str) -> UserRow | None:
     return session.get(UserRow, name, populate_existing=True)
 
 
+def find(session: Session, name: str) -> UserRow:
+    """Return a person by name.
+
+    Raises
+    ------
+    LockstepError
+        ``NOT_FOUND``.
+    """
+    row = None if "\0" in name else get(session, name)
+    if row is None:
+        raise LockstepError(
+            ErrorCode.NOT_FOUND,
+            f"there is no person {name!r}",
+            next_step="List all people with: lockstep user ls",
+        )
+    return row
+
+
+def all_users(session: Session) -> list[UserRow]:
+    """Return all people, by name."""
+    return list(session.scalars(select(UserRow).order_by(UserRow.name)))
+
+
 def is_alone(session: Session, name: str) -> bool:
     """Return whether no other person is active."""
     others = select(UserRow.name).where(UserRow.state == UserState.ACTIVE, UserRow.name != name)
     return session.scalars(others.limit(1)).first() is None
+
+
+def add(session: Session, new: UserNew) -> UserRow:
+    """Add a person, invited, or a program, active.
+
+    Raises
+    ------
+    LockstepError
+        ``CONFLICT`` for a name that is or was in use.
+    """
+    if new.name in RESERVED or get(session, new.name) is not None:
+        raise LockstepError(
+            ErrorCode.CONFLICT,
+            f"the name {new.name!r} is in use, or was; names are never used again",
+            next_step="Choose another name.",
+        )
+    row = UserRow(
+        name=new.name,
+        title=new.title,
+        service=new.service,
+        role=new.role,
+        state=UserState.ACTIVE if new.service else UserState.INVITED,
+        created_at=db_now(),
+    )
+    session.add(row)
+    session.flush()
+    return row
+
+
+def change(session: Session, name: str, changes: UserChange) -> UserRow:
+    """Change the given fields of a person.
+
+    Raises
+    ------
+    LockstepError
+        ``NOT_FOUND``; ``CONFLICT`` if no active admin of the service would be left.
+    """
+    # Admins in one order: of two that take each other's role, the second waits and is refused.
+    admins = select(UserRow).where(
+        UserRow.role == ServiceRole.ADMIN,
+        UserRow.state == UserState.ACTIVE,
+        UserRow.service.is_(False),
+    )
+    list(session.scalars(admins.order_by(UserRow.name).with_for_update()))
+    row = find(session, name)
+    given = changes.model_fields_set
+    if "title" in given:
+        row.title = changes.title or ""
+    if "role" in given:
+        row.role = changes.role
+    if changes.active is not None:
+        row.state = _state(row, active=changes.active)
+    session.flush()
+    if session.scalars(admins.limit(1)).first() is None:
+        raise LockstepError(
+            ErrorCode.CONFLICT,
+            f"{name} is the last active admin of the service; nothing was changed",
+            next_step="Make another person an admin first: lockstep user set NAME --role admin",
+        )
+    return row
+
+
+def _state(row: UserRow, *, active: bool) -> UserState:
+    if not active:
+        return UserState.OFF
+    return UserState.ACTIVE if row.state is not UserState.INVITED else UserState.INVITED

@@ -70,6 +70,39 @@ TABLE: dict[str, tuple[str, str]] = {
     "GET /v1/nodes": ("200 200 200 200 200 200 200 200", "200 200 200 200 200 200 200 200"),
     "POST /v1/nodes/{name}/drain": ("403 403 403 403 404 404 403 403",) * 2,
     "POST /v1/nodes/{name}/resume": ("403 403 403 403 404 404 403 403",) * 2,
+    "GET /v1/users": ("200 200 200 200 200 200 200 200",) * 2,
+    "POST /v1/users": ("403 403 403 403 403 409 403 403",) * 2,
+    "PATCH /v1/users/{name}": ("403 403 403 403 403 404 403 403",) * 2,
+    "GET /v1/tokens": ("200 200 200 200 200 200 200 200",) * 2,
+    "POST /v1/tokens": ("201 201 201 201 201 201 403 201",) * 2,
+    "POST /v1/tokens/{token_id}/rotate": ("404 404 404 404 404 404 403 404",) * 2,
+    "DELETE /v1/tokens/{token_id}": ("404 404 404 404 404 404 403 404",) * 2,
+    "GET /v1/projects": ("200 200 200 200 200 200 200 200",) * 2,
+    "POST /v1/projects": ("403 403 403 403 403 409 403 403",) * 2,
+    "GET /v1/projects/{project}": _READ,
+    "PATCH /v1/projects/{project}": (
+        "404 403 403 200 403 200 403 404",
+        "404 404 404 404 403 200 404 404",
+    ),
+    "PUT /v1/projects/{project}/members/{name}": (
+        "404 403 403 404 403 404 403 404",
+        "404 404 404 404 403 404 404 404",
+    ),
+    "DELETE /v1/projects/{project}/members/{name}": (
+        "404 403 403 404 403 404 403 404",
+        "404 404 404 404 403 404 404 404",
+    ),
+}
+
+
+BODIES: dict[str, dict[str, Any]] = {
+    "/v1/users": {"name": "admin"},
+    "/v1/users/{name}": {},
+    "/v1/tokens": {},
+    "/v1/tokens/{token_id}/rotate": {},
+    "/v1/projects": {},
+    "/v1/projects/{project}": {"title": "changed"},
+    "/v1/projects/{project}/members/{name}": {"role": "member"},
 }
 
 
@@ -125,12 +158,15 @@ class Team:
         jobs = self.waiting if method == "DELETE" else self.ended
         reference = job or jobs.get(project) or str(uuid4())
         values = {"reference": reference, "which": "last", "sha256": "0" * 64, "name": "model.pt"}
+        values |= {"project": project, "token_id": "unknown"}
         more: dict[str, Any] = {}
         if path in {"/v1/jobs", "/v1/jobs/plan"} and method == "POST":
             more["json"] = {**SCRIPT, "project": project}
+        if path in BODIES and method in {"POST", "PATCH", "PUT"}:
+            more["json"] = BODIES[path] | ({"name": project} if path == "/v1/projects" else {})
         if path == "/v1/series":
             more["params"] = {"jobs": reference, "names": "loss"}
-        if method == "PUT":
+        if "sha256" in path and method == "PUT":
             more |= {"content": b"x", "headers": {"Content-Type": "application/gzip"}}
         return self.ask(caller, method, path.format(**values), **more)
 
@@ -174,6 +210,13 @@ def test_a_foreign_job_is_refused_in_the_words_for_an_unknown_one(team: Team, ro
     one, other = (team.call("member", route, "vision", job) for job in (foreign, unknown))
     assert one.status_code == other.status_code == 404
     assert words_of(one, foreign) == words_of(other, unknown)
+
+
+@pytest.mark.parametrize("route", [each for each in TABLE if "{project}" in each])
+def test_a_foreign_project_is_answered_as_an_unknown_one(team: Team, route: str) -> None:
+    one, other = (team.call("member", route, name) for name in ("vision", "unknown"))
+    assert one.status_code == other.status_code == 404
+    assert words_of(one, "vision") == words_of(other, "unknown")
 
 
 def test_a_foreign_project_is_refused_in_the_words_for_an_unknown_one(team: Team) -> None:

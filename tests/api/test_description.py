@@ -14,6 +14,16 @@ from tests.api.conftest import Api
 
 _PAGE: Final = re.compile(r"Page_(\w+)_")
 OPERATIONS = {
+    *(
+        "listUsers",
+        "addUser",
+        "changeUser",
+        "listTokens",
+        "createToken",
+        "rotateToken",
+        "revokeToken",
+    ),
+    *("listProjects", "addProject", "getProject", "changeProject", "setMember", "removeMember"),
     *("submitJob", "planJob", "listJobs", "listQueue", "getJob", "cancelJob", "cloneJob"),
     *(
         "getJobMetrics",
@@ -82,7 +92,9 @@ def test_every_answer_names_the_headers_that_it_carries(
     for path, methods in document["paths"].items():
         if "get" not in methods:
             continue
-        address = path.format(reference="none", sha256="0" * 64, which="last", name="manifest.json")
+        address = path.format(
+            reference="none", sha256="0" * 64, which="last", name="manifest.json", project="none"
+        )
         for token in ({}, {"Authorization": "Bearer not-a-token-of-anybody"}):
             answer = api.http.get(address, headers=token)
             said = set(methods["get"]["responses"][str(answer.status_code)].get("headers", {}))

@@ -172,7 +172,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(answer.body[: answer.cut])
             self.close_connection = self.close_connection or answer.cut is not None
 
-    do_DELETE = do_GET = do_POST = do_PUT = _serve  # noqa: N815 - a name of the base class
+    do_DELETE = do_GET = do_PATCH = do_POST = do_PUT = _serve  # noqa: N815 - a name of the base class
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
         """Print nothing."""

@@ -2,7 +2,7 @@
 
 import type { Client, ClientMeta, Options as Options2, RequestResult, ServerSentEventsResult, TDataShape } from './client';
 import { client } from './client.gen';
-import type { CancelJobData, CancelJobErrors, CancelJobResponses, CloneJobData, CloneJobErrors, CloneJobResponses, DeleteJobData, DeleteJobErrors, DeleteJobResponses, DownloadJobLogsData, DownloadJobLogsErrors, DownloadJobLogsResponses, DownloadJobMetricsData, DownloadJobMetricsErrors, DownloadJobMetricsResponses, DrainNodeData, DrainNodeErrors, DrainNodeResponses, FollowJobLogsData, FollowJobLogsErrors, FollowJobLogsResponse, FollowJobLogsResponses, GetJobCheckpointData, GetJobCheckpointErrors, GetJobCheckpointFileData, GetJobCheckpointFileErrors, GetJobCheckpointFileResponses, GetJobCheckpointResponses, GetJobData, GetJobErrors, GetJobLogsData, GetJobLogsErrors, GetJobLogsResponses, GetJobMetricsData, GetJobMetricsErrors, GetJobMetricsResponses, GetJobResponses, GetJobSpecData, GetJobSpecErrors, GetJobSpecResponses, GetSeriesData, GetSeriesErrors, GetSeriesResponses, GetUploadData, GetUploadErrors, GetUploadResponses, ListJobAttemptsData, ListJobAttemptsErrors, ListJobAttemptsResponses, ListJobCheckpointsData, ListJobCheckpointsErrors, ListJobCheckpointsResponses, ListJobEventsData, ListJobEventsErrors, ListJobEventsResponses, ListJobsData, ListJobsErrors, ListJobsResponses, ListNodesData, ListNodesErrors, ListNodesResponses, ListQueueData, ListQueueErrors, ListQueueResponses, LivezData, LivezResponses, PlanJobData, PlanJobErrors, PlanJobResponses, PutUploadData, PutUploadErrors, PutUploadResponses, ReadyzData, ReadyzErrors, ReadyzResponses, ResumeNodeData, ResumeNodeErrors, ResumeNodeResponses, ScrapeMetricsData, ScrapeMetricsErrors, ScrapeMetricsResponses, SubmitJobData, SubmitJobErrors, SubmitJobResponses } from './types.gen';
+import type { AddProjectData, AddProjectErrors, AddProjectResponses, AddUserData, AddUserErrors, AddUserResponses, CancelJobData, CancelJobErrors, CancelJobResponses, ChangeProjectData, ChangeProjectErrors, ChangeProjectResponses, ChangeUserData, ChangeUserErrors, ChangeUserResponses, CloneJobData, CloneJobErrors, CloneJobResponses, CreateTokenData, CreateTokenErrors, CreateTokenResponses, DeleteJobData, DeleteJobErrors, DeleteJobResponses, DownloadJobLogsData, DownloadJobLogsErrors, DownloadJobLogsResponses, DownloadJobMetricsData, DownloadJobMetricsErrors, DownloadJobMetricsResponses, DrainNodeData, DrainNodeErrors, DrainNodeResponses, FollowJobLogsData, FollowJobLogsErrors, FollowJobLogsResponse, FollowJobLogsResponses, GetJobCheckpointData, GetJobCheckpointErrors, GetJobCheckpointFileData, GetJobCheckpointFileErrors, GetJobCheckpointFileResponses, GetJobCheckpointResponses, GetJobData, GetJobErrors, GetJobLogsData, GetJobLogsErrors, GetJobLogsResponses, GetJobMetricsData, GetJobMetricsErrors, GetJobMetricsResponses, GetJobResponses, GetJobSpecData, GetJobSpecErrors, GetJobSpecResponses, GetProjectData, GetProjectErrors, GetProjectResponses, GetSeriesData, GetSeriesErrors, GetSeriesResponses, GetUploadData, GetUploadErrors, GetUploadResponses, ListJobAttemptsData, ListJobAttemptsErrors, ListJobAttemptsResponses, ListJobCheckpointsData, ListJobCheckpointsErrors, ListJobCheckpointsResponses, ListJobEventsData, ListJobEventsErrors, ListJobEventsResponses, ListJobsData, ListJobsErrors, ListJobsResponses, ListNodesData, ListNodesErrors, ListNodesResponses, ListProjectsData, ListProjectsErrors, ListProjectsResponses, ListQueueData, ListQueueErrors, ListQueueResponses, ListTokensData, ListTokensErrors, ListTokensResponses, ListUsersData, ListUsersErrors, ListUsersResponses, LivezData, LivezResponses, PlanJobData, PlanJobErrors, PlanJobResponses, PutUploadData, PutUploadErrors, PutUploadResponses, ReadyzData, ReadyzErrors, ReadyzResponses, RemoveMemberData, RemoveMemberErrors, RemoveMemberResponses, ResumeNodeData, ResumeNodeErrors, ResumeNodeResponses, RevokeTokenData, RevokeTokenErrors, RevokeTokenResponses, RotateTokenData, RotateTokenErrors, RotateTokenResponses, ScrapeMetricsData, ScrapeMetricsErrors, ScrapeMetricsResponses, SetMemberData, SetMemberErrors, SetMemberResponses, SubmitJobData, SubmitJobErrors, SubmitJobResponses } from './types.gen';
 
 export type Options<TData extends TDataShape = TDataShape, ThrowOnError extends boolean = boolean, TResponse = unknown> = Options2<TData, ThrowOnError, TResponse> & {
     /**
@@ -280,6 +280,153 @@ export const drainNode = <ThrowOnError extends boolean = false>(options: Options
 export const resumeNode = <ThrowOnError extends boolean = false>(options: Options<ResumeNodeData, ThrowOnError>): RequestResult<ResumeNodeResponses, ResumeNodeErrors, ThrowOnError> => (options.client ?? client).post<ResumeNodeResponses, ResumeNodeErrors, ThrowOnError>({
     security: [{ scheme: 'bearer', type: 'http' }],
     url: '/v1/nodes/{name}/resume',
+    ...options
+});
+
+/**
+ * List people
+ */
+export const listUsers = <ThrowOnError extends boolean = false>(options?: Options<ListUsersData, ThrowOnError>): RequestResult<ListUsersResponses, ListUsersErrors, ThrowOnError> => (options?.client ?? client).get<ListUsersResponses, ListUsersErrors, ThrowOnError>({
+    security: [{ scheme: 'bearer', type: 'http' }],
+    url: '/v1/users',
+    ...options
+});
+
+/**
+ * Add a person or a program
+ */
+export const addUser = <ThrowOnError extends boolean = false>(options: Options<AddUserData, ThrowOnError>): RequestResult<AddUserResponses, AddUserErrors, ThrowOnError> => (options.client ?? client).post<AddUserResponses, AddUserErrors, ThrowOnError>({
+    security: [{ scheme: 'bearer', type: 'http' }],
+    url: '/v1/users',
+    ...options,
+    headers: {
+        'Content-Type': 'application/json',
+        ...options.headers
+    }
+});
+
+/**
+ * Change the role of a person, or deactivate one
+ *
+ * A person who is not active has no access: tokens and sessions end within seconds. Jobs continue.
+ */
+export const changeUser = <ThrowOnError extends boolean = false>(options: Options<ChangeUserData, ThrowOnError>): RequestResult<ChangeUserResponses, ChangeUserErrors, ThrowOnError> => (options.client ?? client).patch<ChangeUserResponses, ChangeUserErrors, ThrowOnError>({
+    security: [{ scheme: 'bearer', type: 'http' }],
+    url: '/v1/users/{name}',
+    ...options,
+    headers: {
+        'Content-Type': 'application/json',
+        ...options.headers
+    }
+});
+
+/**
+ * List projects
+ */
+export const listProjects = <ThrowOnError extends boolean = false>(options?: Options<ListProjectsData, ThrowOnError>): RequestResult<ListProjectsResponses, ListProjectsErrors, ThrowOnError> => (options?.client ?? client).get<ListProjectsResponses, ListProjectsErrors, ThrowOnError>({
+    security: [{ scheme: 'bearer', type: 'http' }],
+    url: '/v1/projects',
+    ...options
+});
+
+/**
+ * Make a project
+ */
+export const addProject = <ThrowOnError extends boolean = false>(options: Options<AddProjectData, ThrowOnError>): RequestResult<AddProjectResponses, AddProjectErrors, ThrowOnError> => (options.client ?? client).post<AddProjectResponses, AddProjectErrors, ThrowOnError>({
+    security: [{ scheme: 'bearer', type: 'http' }],
+    url: '/v1/projects',
+    ...options,
+    headers: {
+        'Content-Type': 'application/json',
+        ...options.headers
+    }
+});
+
+/**
+ * Read a project with its members and limits
+ */
+export const getProject = <ThrowOnError extends boolean = false>(options: Options<GetProjectData, ThrowOnError>): RequestResult<GetProjectResponses, GetProjectErrors, ThrowOnError> => (options.client ?? client).get<GetProjectResponses, GetProjectErrors, ThrowOnError>({
+    security: [{ scheme: 'bearer', type: 'http' }],
+    url: '/v1/projects/{project}',
+    ...options
+});
+
+/**
+ * Change, archive or restore a project
+ */
+export const changeProject = <ThrowOnError extends boolean = false>(options: Options<ChangeProjectData, ThrowOnError>): RequestResult<ChangeProjectResponses, ChangeProjectErrors, ThrowOnError> => (options.client ?? client).patch<ChangeProjectResponses, ChangeProjectErrors, ThrowOnError>({
+    security: [{ scheme: 'bearer', type: 'http' }],
+    url: '/v1/projects/{project}',
+    ...options,
+    headers: {
+        'Content-Type': 'application/json',
+        ...options.headers
+    }
+});
+
+/**
+ * Take the role of a person in a project away
+ */
+export const removeMember = <ThrowOnError extends boolean = false>(options: Options<RemoveMemberData, ThrowOnError>): RequestResult<RemoveMemberResponses, RemoveMemberErrors, ThrowOnError> => (options.client ?? client).delete<RemoveMemberResponses, RemoveMemberErrors, ThrowOnError>({
+    security: [{ scheme: 'bearer', type: 'http' }],
+    url: '/v1/projects/{project}/members/{name}',
+    ...options
+});
+
+/**
+ * Give a person a role in a project
+ */
+export const setMember = <ThrowOnError extends boolean = false>(options: Options<SetMemberData, ThrowOnError>): RequestResult<SetMemberResponses, SetMemberErrors, ThrowOnError> => (options.client ?? client).put<SetMemberResponses, SetMemberErrors, ThrowOnError>({
+    security: [{ scheme: 'bearer', type: 'http' }],
+    url: '/v1/projects/{project}/members/{name}',
+    ...options,
+    headers: {
+        'Content-Type': 'application/json',
+        ...options.headers
+    }
+});
+
+/**
+ * List tokens
+ */
+export const listTokens = <ThrowOnError extends boolean = false>(options?: Options<ListTokensData, ThrowOnError>): RequestResult<ListTokensResponses, ListTokensErrors, ThrowOnError> => (options?.client ?? client).get<ListTokensResponses, ListTokensErrors, ThrowOnError>({
+    security: [{ scheme: 'bearer', type: 'http' }],
+    url: '/v1/tokens',
+    ...options
+});
+
+/**
+ * Make a token
+ */
+export const createToken = <ThrowOnError extends boolean = false>(options: Options<CreateTokenData, ThrowOnError>): RequestResult<CreateTokenResponses, CreateTokenErrors, ThrowOnError> => (options.client ?? client).post<CreateTokenResponses, CreateTokenErrors, ThrowOnError>({
+    security: [{ scheme: 'bearer', type: 'http' }],
+    url: '/v1/tokens',
+    ...options,
+    headers: {
+        'Content-Type': 'application/json',
+        ...options.headers
+    }
+});
+
+/**
+ * Give a token a new secret
+ */
+export const rotateToken = <ThrowOnError extends boolean = false>(options: Options<RotateTokenData, ThrowOnError>): RequestResult<RotateTokenResponses, RotateTokenErrors, ThrowOnError> => (options.client ?? client).post<RotateTokenResponses, RotateTokenErrors, ThrowOnError>({
+    security: [{ scheme: 'bearer', type: 'http' }],
+    url: '/v1/tokens/{token_id}/rotate',
+    ...options,
+    headers: {
+        'Content-Type': 'application/json',
+        ...options.headers
+    }
+});
+
+/**
+ * Revoke a token
+ */
+export const revokeToken = <ThrowOnError extends boolean = false>(options: Options<RevokeTokenData, ThrowOnError>): RequestResult<RevokeTokenResponses, RevokeTokenErrors, ThrowOnError> => (options.client ?? client).delete<RevokeTokenResponses, RevokeTokenErrors, ThrowOnError>({
+    security: [{ scheme: 'bearer', type: 'http' }],
+    url: '/v1/tokens/{token_id}',
     ...options
 });
 

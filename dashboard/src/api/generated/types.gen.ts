@@ -519,6 +519,19 @@ export type LogPage = {
 };
 
 /**
+ * MemberView
+ *
+ * Role of a person in a project.
+ */
+export type MemberView = {
+    /**
+     * User
+     */
+    user: string;
+    role: ProjectRole;
+};
+
+/**
  * MemoryForecast
  *
  * Bytes that one rank's tensors hold at the fullest moment of a step.
@@ -767,6 +780,48 @@ export type PageNodeView = {
 };
 
 /**
+ * Page[ProjectView]
+ */
+export type PageProjectView = {
+    /**
+     * Items
+     */
+    items: Array<ProjectView>;
+    /**
+     * Next Cursor
+     */
+    next_cursor?: string | null;
+};
+
+/**
+ * Page[TokenView]
+ */
+export type PageTokenView = {
+    /**
+     * Items
+     */
+    items: Array<TokenView>;
+    /**
+     * Next Cursor
+     */
+    next_cursor?: string | null;
+};
+
+/**
+ * Page[UserView]
+ */
+export type PageUserView = {
+    /**
+     * Items
+     */
+    items: Array<UserView>;
+    /**
+     * Next Cursor
+     */
+    next_cursor?: string | null;
+};
+
+/**
  * PlanView
  *
  * Answer of ``POST /v1/jobs/plan``. Nothing was written.
@@ -961,6 +1016,79 @@ export type Progress = {
 };
 
 /**
+ * ProjectLimits
+ *
+ * Limits of the jobs of a project, checked when a job is submitted; null for none.
+ */
+export type ProjectLimits = {
+    /**
+     * Gpus Per Job Max
+     */
+    gpus_per_job_max?: number | null;
+    /**
+     * Queued Max
+     *
+     * Jobs that wait at the same time.
+     */
+    queued_max?: number | null;
+    /**
+     * Priority Max
+     */
+    priority_max?: number | null;
+    /**
+     * Timeout Default Seconds
+     *
+     * ``timeout_seconds`` of a job that gives none.
+     */
+    timeout_default_seconds?: number | null;
+    /**
+     * Timeout Max Seconds
+     */
+    timeout_max_seconds?: number | null;
+};
+
+/**
+ * ProjectRole
+ *
+ * Role of a person in one project.
+ */
+export type ProjectRole = 'viewer' | 'member' | 'admin';
+
+/**
+ * ProjectView
+ *
+ * A project.
+ */
+export type ProjectView = {
+    /**
+     * Name
+     */
+    name: string;
+    /**
+     * Title
+     */
+    title: string;
+    visibility: Visibility;
+    limits: ProjectLimits;
+    /**
+     * The caller's own role.
+     */
+    role: ProjectRole | null;
+    /**
+     * Members
+     */
+    members: Array<MemberView>;
+    /**
+     * Created At
+     */
+    created_at: string;
+    /**
+     * Archived At
+     */
+    archived_at: string | null;
+};
+
+/**
  * QueuePlace
  */
 export type QueuePlace = {
@@ -1028,6 +1156,13 @@ export type RetriesView = {
 };
 
 /**
+ * Scope
+ *
+ * Set of rights that a token may have.
+ */
+export type Scope = 'jobs:read' | 'jobs:write' | 'nodes:write' | 'projects:write' | 'service:admin';
+
+/**
  * SeriesView
  *
  * Points of one series of one attempt, or buckets if there are more than ``max_points``.
@@ -1085,6 +1220,13 @@ export type SeriesView = {
 };
 
 /**
+ * ServiceRole
+ *
+ * Role of a person in the whole service.
+ */
+export type ServiceRole = 'operator' | 'admin';
+
+/**
  * SeveralMetricsView
  */
 export type SeveralMetricsView = {
@@ -1115,6 +1257,75 @@ export type SpecView = {
 };
 
 /**
+ * TokenSecretView
+ *
+ * A new token. Its secret is shown only here.
+ */
+export type TokenSecretView = {
+    token: TokenView;
+    /**
+     * Secret
+     */
+    secret: string;
+};
+
+/**
+ * TokenView
+ *
+ * A token, without its secret.
+ */
+export type TokenView = {
+    /**
+     * Id
+     */
+    id: string;
+    /**
+     * Name
+     */
+    name: string;
+    /**
+     * Owner
+     */
+    owner: string;
+    /**
+     * Prefix
+     *
+     * First characters of the secret.
+     */
+    prefix: string;
+    /**
+     * Scopes
+     *
+     * null for all rights of the owner.
+     */
+    scopes: Array<Scope> | null;
+    /**
+     * Projects
+     *
+     * null for all projects of the owner.
+     */
+    projects: Array<string> | null;
+    /**
+     * Created At
+     */
+    created_at: string;
+    /**
+     * Expires At
+     */
+    expires_at: string | null;
+    /**
+     * Used At
+     *
+     * Last use, to the minute.
+     */
+    used_at: string | null;
+    /**
+     * Revoked At
+     */
+    revoked_at: string | null;
+};
+
+/**
  * UploadView
  */
 export type UploadView = {
@@ -1137,6 +1348,51 @@ export type UploadView = {
      */
     created: boolean;
 };
+
+/**
+ * UserState
+ *
+ * State of a person.
+ */
+export type UserState = 'invited' | 'active' | 'off';
+
+/**
+ * UserView
+ *
+ * A person, or a program with tokens of its own.
+ */
+export type UserView = {
+    /**
+     * Name
+     */
+    name: string;
+    /**
+     * Title
+     */
+    title: string;
+    /**
+     * Service
+     *
+     * True for a program, which never signs in.
+     */
+    service: boolean;
+    /**
+     * Role in the whole service.
+     */
+    role: ServiceRole | null;
+    state: UserState;
+    /**
+     * Created At
+     */
+    created_at: string;
+};
+
+/**
+ * Visibility
+ *
+ * Readers of a project beside its members.
+ */
+export type Visibility = 'internal' | 'private';
 
 /**
  * AdamW
@@ -1842,6 +2098,151 @@ export type JobSpec = {
     labels?: {
         [key: string]: string;
     };
+};
+
+/**
+ * UserNew
+ *
+ * A person to add.
+ */
+export type UserNew = {
+    /**
+     * Name
+     *
+     * 1 to 63 lower-case letters, digits, '.', '_' and '-', with a letter or digit first and last.
+     */
+    name: string;
+    /**
+     * Title
+     */
+    title?: string;
+    /**
+     * Service
+     *
+     * A program: active at once, without a password.
+     */
+    service?: boolean;
+    role?: ServiceRole | null;
+};
+
+/**
+ * UserChange
+ *
+ * Changes of a person; an absent field stays.
+ */
+export type UserChange = {
+    /**
+     * Title
+     */
+    title?: string | null;
+    /**
+     * null takes the role in the service away.
+     */
+    role?: ServiceRole | null;
+    /**
+     * Active
+     *
+     * False deactivates: no token and no session is accepted any more.
+     */
+    active?: boolean | null;
+};
+
+/**
+ * TokenNew
+ *
+ * A token to make.
+ */
+export type TokenNew = {
+    /**
+     * Name
+     */
+    name?: string;
+    /**
+     * Owner
+     *
+     * A program, for an admin of the service; null for the caller.
+     */
+    owner?: string | null;
+    /**
+     * Scopes
+     */
+    scopes?: Array<Scope> | null;
+    /**
+     * Projects
+     */
+    projects?: Array<string> | null;
+    /**
+     * Days
+     *
+     * Days until it expires.
+     */
+    days?: number;
+};
+
+/**
+ * TokenRotation
+ *
+ * A new secret for a token.
+ */
+export type TokenRotation = {
+    /**
+     * Overlap Hours
+     *
+     * Hours for which the old secret stays valid.
+     */
+    overlap_hours?: number;
+};
+
+/**
+ * MemberSet
+ *
+ * Role to give to a person.
+ */
+export type MemberSet = {
+    role: ProjectRole;
+};
+
+/**
+ * ProjectNew
+ *
+ * A project to make.
+ */
+export type ProjectNew = {
+    /**
+     * Name
+     *
+     * 1 to 63 lower-case letters, digits, '.', '_' and '-', with a letter or digit first and last.
+     */
+    name: string;
+    /**
+     * Title
+     */
+    title?: string;
+    visibility?: Visibility;
+    limits?: ProjectLimits;
+};
+
+/**
+ * ProjectChange
+ *
+ * Changes of a project; an absent field stays.
+ */
+export type ProjectChange = {
+    /**
+     * Title
+     */
+    title?: string | null;
+    visibility?: Visibility | null;
+    /**
+     * Replaces all limits. Only an admin of the service may change them.
+     */
+    limits?: ProjectLimits | null;
+    /**
+     * Archived
+     *
+     * True refuses new jobs; refused itself while jobs of the project wait or run.
+     */
+    archived?: boolean | null;
 };
 
 /**
@@ -3946,6 +4347,831 @@ export type ResumeNodeResponses = {
 };
 
 export type ResumeNodeResponse = ResumeNodeResponses[keyof ResumeNodeResponses];
+
+export type ListUsersData = {
+    body?: never;
+    path?: never;
+    query?: never;
+    url: '/v1/users';
+};
+
+export type ListUsersErrors = {
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+};
+
+export type ListUsersError = ListUsersErrors[keyof ListUsersErrors];
+
+export type ListUsersResponses = {
+    /**
+     * Successful Response
+     */
+    200: PageUserView;
+};
+
+export type ListUsersResponse = ListUsersResponses[keyof ListUsersResponses];
+
+export type AddUserData = {
+    body: UserNew;
+    path?: never;
+    query?: never;
+    url: '/v1/users';
+};
+
+export type AddUserErrors = {
+    /**
+     * The body is not valid JSON.
+     */
+    400: Problem;
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
+    /**
+     * Conflict with the current state. Nothing was changed.
+     */
+    409: Problem;
+    /**
+     * The body is larger than the limit. Nothing was written.
+     */
+    413: Problem;
+    /**
+     * The media type of the body is not supported.
+     */
+    415: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+    /**
+     * The disk is full. Nothing was written; free space, then try again after `Retry-After` seconds.
+     */
+    507: Problem;
+};
+
+export type AddUserError = AddUserErrors[keyof AddUserErrors];
+
+export type AddUserResponses = {
+    /**
+     * The person, invited; a program, active.
+     */
+    201: UserView;
+};
+
+export type AddUserResponse = AddUserResponses[keyof AddUserResponses];
+
+export type ChangeUserData = {
+    body: UserChange;
+    path: {
+        /**
+         * Name
+         *
+         * Name of a person.
+         */
+        name: string;
+    };
+    query?: never;
+    url: '/v1/users/{name}';
+};
+
+export type ChangeUserErrors = {
+    /**
+     * The body is not valid JSON.
+     */
+    400: Problem;
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
+    /**
+     * The job or upload does not exist.
+     */
+    404: Problem;
+    /**
+     * Conflict with the current state. Nothing was changed.
+     */
+    409: Problem;
+    /**
+     * The body is larger than the limit. Nothing was written.
+     */
+    413: Problem;
+    /**
+     * The media type of the body is not supported.
+     */
+    415: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+    /**
+     * The disk is full. Nothing was written; free space, then try again after `Retry-After` seconds.
+     */
+    507: Problem;
+};
+
+export type ChangeUserError = ChangeUserErrors[keyof ChangeUserErrors];
+
+export type ChangeUserResponses = {
+    /**
+     * Successful Response
+     */
+    200: UserView;
+};
+
+export type ChangeUserResponse = ChangeUserResponses[keyof ChangeUserResponses];
+
+export type ListProjectsData = {
+    body?: never;
+    path?: never;
+    query?: never;
+    url: '/v1/projects';
+};
+
+export type ListProjectsErrors = {
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+};
+
+export type ListProjectsError = ListProjectsErrors[keyof ListProjectsErrors];
+
+export type ListProjectsResponses = {
+    /**
+     * Successful Response
+     */
+    200: PageProjectView;
+};
+
+export type ListProjectsResponse = ListProjectsResponses[keyof ListProjectsResponses];
+
+export type AddProjectData = {
+    body: ProjectNew;
+    path?: never;
+    query?: never;
+    url: '/v1/projects';
+};
+
+export type AddProjectErrors = {
+    /**
+     * The body is not valid JSON.
+     */
+    400: Problem;
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
+    /**
+     * Conflict with the current state. Nothing was changed.
+     */
+    409: Problem;
+    /**
+     * The body is larger than the limit. Nothing was written.
+     */
+    413: Problem;
+    /**
+     * The media type of the body is not supported.
+     */
+    415: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+    /**
+     * The disk is full. Nothing was written; free space, then try again after `Retry-After` seconds.
+     */
+    507: Problem;
+};
+
+export type AddProjectError = AddProjectErrors[keyof AddProjectErrors];
+
+export type AddProjectResponses = {
+    /**
+     * Successful Response
+     */
+    201: ProjectView;
+};
+
+export type AddProjectResponse = AddProjectResponses[keyof AddProjectResponses];
+
+export type GetProjectData = {
+    body?: never;
+    path: {
+        /**
+         * Project
+         *
+         * Name of a project.
+         */
+        project: string;
+    };
+    query?: never;
+    url: '/v1/projects/{project}';
+};
+
+export type GetProjectErrors = {
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * The job or upload does not exist.
+     */
+    404: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+};
+
+export type GetProjectError = GetProjectErrors[keyof GetProjectErrors];
+
+export type GetProjectResponses = {
+    /**
+     * Successful Response
+     */
+    200: ProjectView;
+};
+
+export type GetProjectResponse = GetProjectResponses[keyof GetProjectResponses];
+
+export type ChangeProjectData = {
+    body: ProjectChange;
+    path: {
+        /**
+         * Project
+         *
+         * Name of a project.
+         */
+        project: string;
+    };
+    query?: never;
+    url: '/v1/projects/{project}';
+};
+
+export type ChangeProjectErrors = {
+    /**
+     * The body is not valid JSON.
+     */
+    400: Problem;
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
+    /**
+     * The job or upload does not exist.
+     */
+    404: Problem;
+    /**
+     * Conflict with the current state. Nothing was changed.
+     */
+    409: Problem;
+    /**
+     * The body is larger than the limit. Nothing was written.
+     */
+    413: Problem;
+    /**
+     * The media type of the body is not supported.
+     */
+    415: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+    /**
+     * The disk is full. Nothing was written; free space, then try again after `Retry-After` seconds.
+     */
+    507: Problem;
+};
+
+export type ChangeProjectError = ChangeProjectErrors[keyof ChangeProjectErrors];
+
+export type ChangeProjectResponses = {
+    /**
+     * Successful Response
+     */
+    200: ProjectView;
+};
+
+export type ChangeProjectResponse = ChangeProjectResponses[keyof ChangeProjectResponses];
+
+export type RemoveMemberData = {
+    body?: never;
+    path: {
+        /**
+         * Project
+         *
+         * Name of a project.
+         */
+        project: string;
+        /**
+         * Name
+         *
+         * Name of a person.
+         */
+        name: string;
+    };
+    query?: never;
+    url: '/v1/projects/{project}/members/{name}';
+};
+
+export type RemoveMemberErrors = {
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
+    /**
+     * The job or upload does not exist.
+     */
+    404: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+    /**
+     * The disk is full. Nothing was written; free space, then try again after `Retry-After` seconds.
+     */
+    507: Problem;
+};
+
+export type RemoveMemberError = RemoveMemberErrors[keyof RemoveMemberErrors];
+
+export type RemoveMemberResponses = {
+    /**
+     * Taken away.
+     */
+    204: void;
+};
+
+export type RemoveMemberResponse = RemoveMemberResponses[keyof RemoveMemberResponses];
+
+export type SetMemberData = {
+    body: MemberSet;
+    path: {
+        /**
+         * Project
+         *
+         * Name of a project.
+         */
+        project: string;
+        /**
+         * Name
+         *
+         * Name of a person.
+         */
+        name: string;
+    };
+    query?: never;
+    url: '/v1/projects/{project}/members/{name}';
+};
+
+export type SetMemberErrors = {
+    /**
+     * The body is not valid JSON.
+     */
+    400: Problem;
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
+    /**
+     * The job or upload does not exist.
+     */
+    404: Problem;
+    /**
+     * The body is larger than the limit. Nothing was written.
+     */
+    413: Problem;
+    /**
+     * The media type of the body is not supported.
+     */
+    415: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+    /**
+     * The disk is full. Nothing was written; free space, then try again after `Retry-After` seconds.
+     */
+    507: Problem;
+};
+
+export type SetMemberError = SetMemberErrors[keyof SetMemberErrors];
+
+export type SetMemberResponses = {
+    /**
+     * Successful Response
+     */
+    200: ProjectView;
+};
+
+export type SetMemberResponse = SetMemberResponses[keyof SetMemberResponses];
+
+export type ListTokensData = {
+    body?: never;
+    path?: never;
+    query?: {
+        /**
+         * Owner
+         *
+         * Another owner, for an admin of the service.
+         */
+        owner?: string | null;
+    };
+    url: '/v1/tokens';
+};
+
+export type ListTokensErrors = {
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
+    /**
+     * The job or upload does not exist.
+     */
+    404: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+};
+
+export type ListTokensError = ListTokensErrors[keyof ListTokensErrors];
+
+export type ListTokensResponses = {
+    /**
+     * Successful Response
+     */
+    200: PageTokenView;
+};
+
+export type ListTokensResponse = ListTokensResponses[keyof ListTokensResponses];
+
+export type CreateTokenData = {
+    body: TokenNew;
+    path?: never;
+    query?: never;
+    url: '/v1/tokens';
+};
+
+export type CreateTokenErrors = {
+    /**
+     * The body is not valid JSON.
+     */
+    400: Problem;
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
+    /**
+     * The job or upload does not exist.
+     */
+    404: Problem;
+    /**
+     * Conflict with the current state. Nothing was changed.
+     */
+    409: Problem;
+    /**
+     * The body is larger than the limit. Nothing was written.
+     */
+    413: Problem;
+    /**
+     * The media type of the body is not supported.
+     */
+    415: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+    /**
+     * The disk is full. Nothing was written; free space, then try again after `Retry-After` seconds.
+     */
+    507: Problem;
+};
+
+export type CreateTokenError = CreateTokenErrors[keyof CreateTokenErrors];
+
+export type CreateTokenResponses = {
+    /**
+     * The token with its secret, which is shown only here.
+     */
+    201: TokenSecretView;
+};
+
+export type CreateTokenResponse = CreateTokenResponses[keyof CreateTokenResponses];
+
+export type RotateTokenData = {
+    body: TokenRotation;
+    path: {
+        /**
+         * Token Id
+         *
+         * Id of a token.
+         */
+        token_id: string;
+    };
+    query?: never;
+    url: '/v1/tokens/{token_id}/rotate';
+};
+
+export type RotateTokenErrors = {
+    /**
+     * The body is not valid JSON.
+     */
+    400: Problem;
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
+    /**
+     * The job or upload does not exist.
+     */
+    404: Problem;
+    /**
+     * Conflict with the current state. Nothing was changed.
+     */
+    409: Problem;
+    /**
+     * The body is larger than the limit. Nothing was written.
+     */
+    413: Problem;
+    /**
+     * The media type of the body is not supported.
+     */
+    415: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+    /**
+     * The disk is full. Nothing was written; free space, then try again after `Retry-After` seconds.
+     */
+    507: Problem;
+};
+
+export type RotateTokenError = RotateTokenErrors[keyof RotateTokenErrors];
+
+export type RotateTokenResponses = {
+    /**
+     * The token with its new secret, which is shown only here.
+     */
+    200: TokenSecretView;
+};
+
+export type RotateTokenResponse = RotateTokenResponses[keyof RotateTokenResponses];
+
+export type RevokeTokenData = {
+    body?: never;
+    path: {
+        /**
+         * Token Id
+         *
+         * Id of a token.
+         */
+        token_id: string;
+    };
+    query?: never;
+    url: '/v1/tokens/{token_id}';
+};
+
+export type RevokeTokenErrors = {
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
+    /**
+     * The job or upload does not exist.
+     */
+    404: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+    /**
+     * The disk is full. Nothing was written; free space, then try again after `Retry-After` seconds.
+     */
+    507: Problem;
+};
+
+export type RevokeTokenError = RevokeTokenErrors[keyof RevokeTokenErrors];
+
+export type RevokeTokenResponses = {
+    /**
+     * The token, revoked.
+     */
+    200: TokenView;
+};
+
+export type RevokeTokenResponse = RevokeTokenResponses[keyof RevokeTokenResponses];
 
 export type LivezData = {
     body?: never;

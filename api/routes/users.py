@@ -1,0 +1,94 @@
+"""People, and programs with tokens of their own.
+
+Not here: their roles in projects (``api.routes.projects``), tokens (``api.routes.tokens``).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import structlog
+from fastapi import APIRouter, Path
+
+from lockstep.api.access import Grant, guarded, needs
+from lockstep.api.http.body import described, validated
+from lockstep.api.http.problems import documented
+from lockstep.api.jobs.views import moment
+from lockstep.api.parts import AppStateDep
+from lockstep.domain.people_views import UserChange, UserNew, UserView
+from lockstep.domain.rights import Right
+from lockstep.domain.views import Page
+from lockstep.storage.db.people_tables import UserRow
+from lockstep.storage.people import users
+
+router = APIRouter(prefix="/v1/users", tags=["people"], dependencies=guarded)
+log = structlog.get_logger("api")
+
+UserName = Annotated[
+    str, Path(min_length=1, max_length=255, description="Name of a person.", examples=["lea"])
+]
+NEW: Final = {"name": "lea", "title": "Lea Weber"}
+CHANGE: Final = {"role": "operator"}
+
+
+def user_view(row: UserRow) -> UserView:
+    return UserView(
+        name=row.name,
+        title=row.title,
+        service=row.service,
+        role=row.role,
+        state=row.state,
+        created_at=moment(row.created_at),
+    )
+
+
+@router.get("", operation_id="listUsers", summary="List people", responses=documented(403))
+def list_users(
+    app_state: AppStateDep, _: Annotated[Grant, needs(Right.USER_READ)]
+) -> Page[UserView]:
+    with app_state.database.read_jobs() as session:
+        return Page(items=[user_view(row) for row in users.all_users(session)])
+
+
+@router.post(
+    "",
+    operation_id="addUser",
+    summary="Add a person or a program",
+    status_code=201,
+    response_description="The person, invited; a program, active.",
+    responses=documented(400, 403, 409, 413, 415, 507),
+    openapi_extra=described(UserNew, NEW),
+)
+def add(
+    new: Annotated[UserNew, validated(UserNew, str(NEW))],
+    app_state: AppStateDep,
+    grant: Annotated[Grant, needs(Right.USER_WRITE)],
+) -> UserView:
+    with app_state.database.jobs() as session:
+        view = user_view(users.add(session, new))
+    log.info("a person is added", name=new.name, role=new.role, actor=grant.actor)
+    return view
+
+
+@router.patch(
+    "/{name}",
+    operation_id="changeUser",
+    summary="Change the role of a person, or deactivate one",
+    description=(
+        "A person who is not active has no access: tokens and sessions end within seconds. Jobs "
+        "continue."
+    ),
+    responses=documented(400, 403, 404, 409, 413, 415, 507),
+    openapi_extra=described(UserChange, CHANGE),
+)
+def change(
+    name: UserName,
+    changes: Annotated[UserChange, validated(UserChange, str(CHANGE))],
+    app_state: AppStateDep,
+    grant: Annotated[Grant, needs(Right.USER_WRITE)],
+) -> UserView:
+    with app_state.database.jobs() as session:
+        view = user_view(users.change(session, name, changes))
+    app_state.guard.forget()
+    log.info("a person is changed", name=name, actor=grant.actor, role=view.role, state=view.state)
+    return view

@@ -1,0 +1,181 @@
+"""Bodies and responses of the HTTP API about people, projects and tokens.
+
+Not here: jobs and nodes (``domain.views``), rights (``domain.rights``).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from lockstep.domain.rights import ProjectRole, Scope, ServiceRole, UserState, Visibility
+from lockstep.domain.schema_docs import Described
+from lockstep.domain.spec.fields import NO_BOOL, Name, no_nul
+
+TOKEN_DAYS_DEFAULT: Final = 90
+TOKEN_DAYS_MAX: Final = 366
+OVERLAP_HOURS_MAX: Final = 168
+Title = Annotated[str, Field(max_length=200), AfterValidator(no_nul)]
+
+
+class _PeopleView(Described, BaseModel, frozen=True, defer_build=True):
+    """A response or a part of one."""
+
+
+class _Body(Described, BaseModel):
+    """A request body. Unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class UserView(_PeopleView):
+    """A person, or a program with tokens of its own."""
+
+    name: str
+    title: str
+    service: bool
+    """True for a program, which never signs in."""
+    role: ServiceRole | None
+    """Role in the whole service."""
+    state: UserState
+    created_at: datetime
+
+
+class UserNew(_Body):
+    """A person to add."""
+
+    name: Name
+    title: Title = ""
+    service: bool = False
+    """A program: active at once, without a password."""
+    role: ServiceRole | None = None
+
+
+class UserChange(_Body):
+    """Changes of a person; an absent field stays."""
+
+    title: Title | None = None
+    role: ServiceRole | None = None
+    """null takes the role in the service away."""
+    active: bool | None = None
+    """False deactivates: no token and no session is accepted any more."""
+
+
+class TokenView(_PeopleView):
+    """A token, without its secret."""
+
+    id: str
+    name: str
+    owner: str
+    prefix: str
+    """First characters of the secret."""
+    scopes: list[Scope] | None
+    """null for all rights of the owner."""
+    projects: list[str] | None
+    """null for all projects of the owner."""
+    created_at: datetime
+    expires_at: datetime | None
+    used_at: datetime | None
+    """Last use, to the minute."""
+    revoked_at: datetime | None
+
+
+class TokenSecretView(_PeopleView):
+    """A new token. Its secret is shown only here."""
+
+    token: TokenView
+    secret: str
+
+
+class TokenNew(_Body):
+    """A token to make."""
+
+    name: Title = "token"
+    owner: Name | None = None
+    """A program, for an admin of the service; null for the caller."""
+    scopes: Annotated[list[Scope], Field(min_length=1)] | None = None
+    projects: Annotated[list[Name], Field(min_length=1, max_length=100)] | None = None
+    days: Annotated[int, Field(ge=1, le=TOKEN_DAYS_MAX), NO_BOOL] = TOKEN_DAYS_DEFAULT
+    """Days until it expires."""
+
+
+class TokenRotation(_Body):
+    """A new secret for a token."""
+
+    overlap_hours: Annotated[int, Field(ge=0, le=OVERLAP_HOURS_MAX), NO_BOOL] = 24
+    """Hours for which the old secret stays valid."""
+
+
+class MemberView(_PeopleView):
+    """Role of a person in a project."""
+
+    user: str
+    role: ProjectRole
+
+
+class MemberSet(_Body):
+    """Role to give to a person."""
+
+    role: ProjectRole
+
+
+class ProjectLimits(_Body):
+    """Limits of the jobs of a project, checked when a job is submitted; null for none."""
+
+    gpus_per_job_max: Annotated[int, Field(ge=1, le=100_000), NO_BOOL] | None = None
+    queued_max: Annotated[int, Field(ge=1, le=1_000_000), NO_BOOL] | None = None
+    """Jobs that wait at the same time."""
+    priority_max: Annotated[int, Field(ge=0, le=100), NO_BOOL] | None = None
+    timeout_default_seconds: Annotated[float, Field(gt=0, le=366 * 24 * 3600), NO_BOOL] | None = (
+        None
+    )
+    """``timeout_seconds`` of a job that gives none."""
+    timeout_max_seconds: Annotated[float, Field(gt=0, le=366 * 24 * 3600), NO_BOOL] | None = None
+
+
+class ProjectView(_PeopleView):
+    """A project."""
+
+    name: str
+    title: str
+    visibility: Visibility
+    limits: ProjectLimits
+    role: ProjectRole | None
+    """The caller's own role."""
+    members: list[MemberView]
+    created_at: datetime
+    archived_at: datetime | None
+
+
+class ProjectNew(_Body):
+    """A project to make."""
+
+    name: Name
+    title: Title = ""
+    visibility: Visibility = Visibility.PRIVATE
+    limits: ProjectLimits = ProjectLimits()
+
+
+class ProjectChange(_Body):
+    """Changes of a project; an absent field stays."""
+
+    title: Title | None = None
+    visibility: Visibility | None = None
+    limits: ProjectLimits | None = None
+    """Replaces all limits. Only an admin of the service may change them."""
+    archived: bool | None = None
+    """True refuses new jobs; refused itself while jobs of the project wait or run."""
+
+
+BODIES: Final[tuple[type[BaseModel], ...]] = (
+    UserNew,
+    UserChange,
+    TokenNew,
+    TokenRotation,
+    MemberSet,
+    ProjectNew,
+    ProjectChange,
+)
+"""Models of request bodies, for the API's description."""

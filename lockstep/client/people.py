@@ -1,0 +1,80 @@
+"""People, projects and tokens of the service, as methods of ``client.api.Client``.
+
+Not here: jobs and nodes (``client.api``), requests and retries (``client.transport``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from lockstep.client.transport import Transport
+from lockstep.domain.people_views import ProjectView, TokenSecretView, TokenView, UserView
+from lockstep.domain.views import Page
+
+
+class PeopleMethods:
+    """Methods about people, projects and tokens. Fields are those of ``domain.people_views``."""
+
+    transport: Transport
+
+    def users(self) -> list[UserView]:
+        """All people."""
+        return self.transport.get("/v1/users", Page[UserView]).items
+
+    def add_user(self, name: str, **fields: Any) -> UserView:
+        """Add a person, or with ``service=True`` a program."""
+        return self.transport.post("/v1/users", UserView, {"name": name, **fields})
+
+    def change_user(self, name: str, **changes: Any) -> UserView:
+        """Change the title or role of a person, or deactivate one with ``active=False``."""
+        return self.transport.change("PATCH", f"/v1/users/{_in_path(name)}", UserView, changes)
+
+    def tokens(self, owner: str | None = None) -> list[TokenView]:
+        """The own tokens, newest first; of another owner for an admin of the service."""
+        asked = [] if owner is None else [("owner", owner)]
+        return self.transport.get("/v1/tokens", Page[TokenView], asked).items
+
+    def create_token(self, name: str, **fields: Any) -> TokenSecretView:
+        """Make a token. Its secret is only in this answer."""
+        return self.transport.post("/v1/tokens", TokenSecretView, {"name": name, **fields})
+
+    def rotate_token(self, token_id: str, *, overlap_hours: int) -> TokenSecretView:
+        """Give a token a new secret; the old one stays valid for some hours."""
+        path = f"/v1/tokens/{_in_path(token_id)}/rotate"
+        return self.transport.post(path, TokenSecretView, {"overlap_hours": overlap_hours})
+
+    def revoke_token(self, token_id: str) -> TokenView:
+        """Revoke a token."""
+        return self.transport.change("DELETE", f"/v1/tokens/{_in_path(token_id)}", TokenView)
+
+    def projects(self) -> list[ProjectView]:
+        """The projects that the caller may read."""
+        return self.transport.get("/v1/projects", Page[ProjectView]).items
+
+    def project(self, name: str) -> ProjectView:
+        """A project with its members and limits."""
+        return self.transport.get(f"/v1/projects/{_in_path(name)}", ProjectView)
+
+    def add_project(self, name: str, **fields: Any) -> ProjectView:
+        """Make a project."""
+        return self.transport.post("/v1/projects", ProjectView, {"name": name, **fields})
+
+    def change_project(self, name: str, **changes: Any) -> ProjectView:
+        """Change a project; ``archived`` archives or restores it."""
+        path = f"/v1/projects/{_in_path(name)}"
+        return self.transport.change("PATCH", path, ProjectView, changes)
+
+    def set_member(self, project: str, user: str, role: str) -> ProjectView:
+        """Give a person a role in a project."""
+        path = f"/v1/projects/{_in_path(project)}/members/{_in_path(user)}"
+        return self.transport.change("PUT", path, ProjectView, {"role": role})
+
+    def remove_member(self, project: str, user: str) -> None:
+        """Take the role of a person in a project away."""
+        path = f"/v1/projects/{_in_path(project)}/members/{_in_path(user)}"
+        self.transport.send("DELETE", path, headers={})
+
+
+def _in_path(name: str) -> str:
+    return quote(name, safe="")

@@ -1,0 +1,238 @@
+"""People, projects and tokens over HTTP: changes, their limits, and what ends at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+from sqlalchemy import update
+
+from lockstep.domain.errors import LockstepError
+from lockstep.domain.people_views import UserChange
+from lockstep.domain.rights import ServiceRole, UserState
+from lockstep.storage.db.clock import db_now
+from lockstep.storage.db.people_tables import TokenRow, UserRow
+from lockstep.storage.people import secrets, tokens, users
+from tests.api.conftest import SCRIPT, Api, problem
+from tests.storage.scenes import at_once
+
+
+def send(api: Api, method: str, path: str, body: Any = None, *, token: str = "") -> httpx2.Response:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    return api.http.request(method, path, json=body, headers=headers)
+
+
+def made(response: httpx2.Response, status: int = 201) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    found: dict[str, Any] = response.json()
+    return found
+
+
+def program(api: Api, name: str = "ci", **fields: Any) -> tuple[str, str]:
+    """Add a program with a token; return the token's id and secret."""
+    made(send(api, "POST", "/v1/users", {"name": name, "service": True}))
+    found = made(send(api, "POST", "/v1/tokens", {"owner": name, **fields}))
+    return found["token"]["id"], found["secret"]
+
+
+def test_a_program_works_with_its_token_in_its_project_only(api: Api) -> None:
+    for project in ("nlp", "vision"):
+        made(send(api, "POST", "/v1/projects", {"name": project}))
+    _, secret = program(api, projects=["nlp"], scopes=["jobs:read", "jobs:write"])
+    for project in ("nlp", "vision"):
+        made(send(api, "PUT", f"/v1/projects/{project}/members/ci", {"role": "member"}), 200)
+    assert secret.startswith("lss_")
+    made(send(api, "POST", "/v1/jobs", {**SCRIPT, "project": "nlp"}, token=secret))
+    refused = send(api, "POST", "/v1/jobs", {**SCRIPT, "project": "vision"}, token=secret)
+    assert problem(refused, 422, "invalid")["errors"][0]["pointer"] == "/project"
+    seen = send(api, "GET", "/v1/projects", token=secret).json()["items"]
+    assert [(each["name"], each["role"]) for each in seen] == [("nlp", "member")]
+
+
+def test_a_token_has_the_rights_that_its_owner_has_now(api: Api) -> None:
+    made(send(api, "POST", "/v1/projects", {"name": "nlp"}))
+    _, secret = program(api)
+    assert send(api, "GET", "/v1/projects/nlp", token=secret).status_code == 404
+    made(send(api, "PUT", "/v1/projects/nlp/members/ci", {"role": "admin"}), 200)
+    made(send(api, "PATCH", "/v1/projects/nlp", {"title": "x"}, token=secret), 200)
+    made(send(api, "PUT", "/v1/projects/nlp/members/ci", {"role": "viewer"}), 200)
+    assert send(api, "PATCH", "/v1/projects/nlp", {"title": "y"}, token=secret).status_code == 403
+    assert send(api, "DELETE", "/v1/projects/nlp/members/ci").status_code == 204
+    assert send(api, "GET", "/v1/projects/nlp", token=secret).status_code == 404
+
+
+def test_a_deactivated_owner_and_a_revoked_token_are_refused_at_once(api: Api) -> None:
+    token_id, secret = program(api)
+    assert send(api, "GET", "/v1/nodes", token=secret).status_code == 200
+    assert made(send(api, "PATCH", "/v1/users/ci", {"active": False}), 200)["state"] == "off"
+    problem(send(api, "GET", "/v1/nodes", token=secret), 401, "unauthenticated")
+    made(send(api, "PATCH", "/v1/users/ci", {"active": True}), 200)
+    assert send(api, "GET", "/v1/nodes", token=secret).status_code == 200
+    assert made(send(api, "DELETE", f"/v1/tokens/{token_id}"), 200)["revoked_at"] is not None
+    problem(send(api, "GET", "/v1/nodes", token=secret), 401, "unauthenticated")
+
+
+def test_a_rotated_token_has_two_secrets_until_the_overlap_ends(api: Api) -> None:
+    token_id, old = program(api)
+    new = made(send(api, "POST", f"/v1/tokens/{token_id}/rotate", {"overlap_hours": 1}), 200)
+    for secret in (old, new["secret"]):
+        assert send(api, "GET", "/v1/nodes", token=secret).status_code == 200
+    with api.database.jobs() as session:
+        session.execute(update(TokenRow).values(overlap_until=db_now() - 1))
+    api.http.app.state.parts.guard.forget()  # type: ignore[attr-defined]  # set by the app
+    problem(send(api, "GET", "/v1/nodes", token=old), 401, "unauthenticated")
+    assert send(api, "GET", "/v1/nodes", token=new["secret"]).status_code == 200
+    with api.database.read_jobs() as session:
+        row = tokens.get(session, token_id)
+        assert row.used_at is not None
+        assert new["secret"] not in {row.sha256, row.overlap_sha256}
+
+
+def test_a_secret_with_a_typing_error_is_recognised() -> None:
+    for prefix in (secrets.OF_USER, secrets.OF_PROGRAM):
+        secret = secrets.make(prefix)
+        assert len(secret) == 40
+        assert not secrets.is_mistyped(secret)
+        for at in range(4, 40):
+            changed = "a" if secret[at] != "a" else "b"
+            assert secrets.is_mistyped(secret[:at] + changed + secret[at + 1 :])
+    assert not secrets.is_mistyped("lockstep_" + "x" * 40)
+
+
+def test_the_last_admin_of_the_service_stays(api: Api) -> None:
+    for changes in ({"role": None}, {"role": "operator"}, {"active": False}):
+        refused = problem(send(api, "PATCH", "/v1/users/ada", changes), 409, "conflict")
+        assert "the last active admin" in refused["detail"]
+    with api.database.jobs() as session:
+        users.ensure(session, "bob", role=ServiceRole.ADMIN)
+    both = [
+        lambda name=name: _demote(api, name)  # type: ignore[misc]
+        for name in ("ada", "bob")
+    ]
+    assert sorted(at_once(*both)) == [False, True]
+
+
+def _demote(api: Api, name: str) -> bool:
+    try:
+        with api.database.jobs() as session:
+            users.change(session, name, UserChange.model_validate({"role": None}))
+    except LockstepError as error:
+        return "the last active admin" not in error.message
+    return True
+
+
+@pytest.mark.parametrize("name", ["ada", "lockstep", "admin"])
+def test_a_name_is_never_used_again(api: Api, name: str) -> None:
+    problem(send(api, "POST", "/v1/users", {"name": name}), 409, "conflict")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "pointer"),
+    [
+        ("POST", "/v1/users", {"name": "Lea Weber"}, "/name"),
+        ("POST", "/v1/users", {"name": "lea", "rôle": 1}, "/rôle"),
+        ("POST", "/v1/users", {"name": "lea", "role": "root"}, "/role"),
+        ("POST", "/v1/users", {"name": "lea", "title": "a\0b"}, "/title"),
+        ("POST", "/v1/tokens", {"days": 367}, "/days"),
+        ("POST", "/v1/tokens", {"days": True}, "/days"),
+        ("POST", "/v1/tokens", {"scopes": ["jobs:all"]}, "/scopes/0"),
+        ("POST", "/v1/tokens", {"scopes": []}, "/scopes"),
+        ("POST", "/v1/tokens", {"owner": "bob"}, "/owner"),
+        ("POST", "/v1/projects", {"name": "x", "visibility": "public"}, "/visibility"),
+        ("POST", "/v1/projects", {"name": "x", "limits": {"queued_max": 0}}, "/limits/queued_max"),
+        ("PUT", "/v1/projects/default/members/ada", {"role": "owner"}, "/role"),
+    ],
+)
+def test_bad_input_is_named_with_its_pointer(
+    api: Api, method: str, path: str, body: dict[str, Any], pointer: str
+) -> None:
+    with api.database.jobs() as session:
+        users.ensure(session, "bob")
+    found = problem(send(api, method, path, body), 422, "invalid")
+    assert [error["pointer"] for error in found["errors"]] == [pointer]
+
+
+def test_limits_of_a_project_point_into_the_spec(api: Api) -> None:
+    limits = {"gpus_per_job_max": 2, "queued_max": 1, "priority_max": 50, "timeout_max_seconds": 60}
+    made(send(api, "POST", "/v1/projects", {"name": "nlp", "limits": limits}))
+    spec = {**SCRIPT, "project": "nlp", "resources": {"gpus": 3}, "priority": 51}
+    for path in ("/v1/jobs", "/v1/jobs/plan"):
+        found = problem(send(api, "POST", path, spec), 422, "invalid")
+        assert {error["pointer"] for error in found["errors"]} == {
+            "/resources/gpus",
+            "/priority",
+            "/timeout_seconds",
+        }
+    default = {"queued_max": 1, "timeout_default_seconds": 30}
+    made(send(api, "PATCH", "/v1/projects/nlp", {"limits": default}), 200)
+    job = made(send(api, "POST", "/v1/jobs", {**SCRIPT, "project": "nlp"}))
+    spec = send(api, "GET", f"/v1/jobs/{job['id']}/spec").json()["spec"]
+    assert spec["timeout_seconds"] == 30
+    found = problem(send(api, "POST", "/v1/jobs", {**SCRIPT, "project": "nlp"}), 422, "invalid")
+    assert found["errors"][0]["message"] == "1 jobs of project nlp wait, and its limit is 1"
+
+
+def test_an_archived_project_takes_no_jobs_and_stays_readable(api: Api) -> None:
+    made(send(api, "POST", "/v1/projects", {"name": "nlp"}))
+    job = made(send(api, "POST", "/v1/jobs", {**SCRIPT, "project": "nlp"}))["id"]
+    archive = {"archived": True}
+    refused = problem(send(api, "PATCH", "/v1/projects/nlp", archive), 409, "conflict")
+    assert job in refused["detail"]
+    assert api.http.post(f"/v1/jobs/{job}/cancel").status_code == 202
+    assert made(send(api, "PATCH", "/v1/projects/nlp", archive), 200)["archived_at"] is not None
+    found = problem(send(api, "POST", "/v1/jobs", {**SCRIPT, "project": "nlp"}), 422, "invalid")
+    assert "is archived" in found["errors"][0]["message"]
+    assert api.http.get(f"/v1/jobs/{job}").status_code == 200
+    made(send(api, "PATCH", "/v1/projects/nlp", {"archived": False}), 200)
+    made(send(api, "POST", "/v1/jobs", {**SCRIPT, "project": "nlp"}))
+
+
+def test_an_admin_of_a_project_changes_no_limits(api: Api) -> None:
+    made(send(api, "POST", "/v1/projects", {"name": "nlp"}))
+    _, secret = program(api)
+    made(send(api, "PUT", "/v1/projects/nlp/members/ci", {"role": "admin"}), 200)
+    body = {"limits": {"queued_max": 9}}
+    refused = problem(send(api, "PATCH", "/v1/projects/nlp", body, token=secret), 403, "forbidden")
+    assert "project.limits" in refused["detail"]
+    assert send(api, "GET", "/v1/projects/nlp").json()["limits"]["queued_max"] is None
+
+
+def test_an_invited_person_has_no_access(api: Api) -> None:
+    assert made(send(api, "POST", "/v1/users", {"name": "lea"}))["state"] == "invited"
+    with api.database.jobs() as session:
+        tokens.ensure(session, "lockstep_token-of-an-invited-person", name="x", actor="lea")
+        row = session.get(UserRow, "lea")
+        assert row is not None
+        assert row.state is UserState.INVITED
+    denied = send(api, "GET", "/v1/nodes", token="lockstep_token-of-an-invited-person")
+    assert "not active" in problem(denied, 401, "unauthenticated")["detail"]
+
+
+def test_tokens_of_others_exist_for_an_admin_of_the_service_alone(api: Api) -> None:
+    token_id, _ = program(api)
+    _, other = program(api, "other")
+    for method, path in (("DELETE", ""), ("POST", "/rotate")):
+        body = {} if method == "POST" else None
+        one = send(api, method, f"/v1/tokens/{token_id}{path}", body, token=other)
+        unknown = send(api, method, f"/v1/tokens/unknown{path}", body, token=other)
+        assert one.status_code == unknown.status_code == 404
+        words = [each.json()["detail"] for each in (one, unknown)]
+        assert words[0].replace(token_id, "unknown") == words[1]
+    assert send(api, "GET", "/v1/tokens?owner=ci", token=other).status_code == 403
+    assert [each["id"] for each in send(api, "GET", "/v1/tokens?owner=ci").json()["items"]] == [
+        token_id
+    ]
+
+
+def test_a_use_is_stored_once_a_minute(api: Api) -> None:
+    token_id, _ = program(api)
+    written = []
+    with api.database.jobs() as session:
+        for _ in range(3):
+            tokens.note_use(session, token_id)
+            row = tokens.get(session, token_id)
+            session.refresh(row)
+            written.append(row.used_at)
+    assert len(set(written)) == 1
+    assert written[0] is not None
