@@ -75,7 +75,27 @@ const settings = createRoute({
   component: lazyRouteComponent(() => import("@/features/session/SettingsPage"), "SettingsPage"),
 });
 
-const routeTree = root.addChildren([home, jobs, job, queue, nodes, compare, submit, settings]);
+const people = createRoute({
+  getParentRoute: () => root,
+  path: "/people",
+  staticData: { page: { name: "People", key: "p", isListed: false } },
+  component: lazyRouteComponent(() => import("@/features/people/PeoplePage"), "PeoplePage"),
+});
+const projects = createRoute({
+  getParentRoute: () => root,
+  path: "/projects",
+  staticData: { page: { name: "Projects", key: "r", isListed: false } },
+  component: lazyRouteComponent(() => import("@/features/people/ProjectsPage"), "ProjectsPage"),
+});
+const tokens = createRoute({
+  getParentRoute: () => root,
+  path: "/tokens",
+  staticData: { page: { name: "Tokens", key: "t", isListed: false } },
+  component: lazyRouteComponent(() => import("@/features/people/TokensPage"), "TokensPage"),
+});
+
+const pages = [home, jobs, job, queue, nodes, compare, submit, settings, people, projects, tokens] as const;
+const routeTree = root.addChildren(pages);
 
 export const router = makeRouter();
 

@@ -1,6 +1,7 @@
 /** This browser's own settings: colours, pace, signing out. */
 import { Button, SegmentedControl, useMantineColorScheme } from "@mantine/core";
 import { useQueryClient } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
 import { type PACES, setPace, usePace } from "@/api/pace";
 import { forgetToken, useToken } from "@/api/token";
 import { usePageTitle } from "@/components/usePageTitle";
@@ -40,6 +41,13 @@ export function SettingsPage() {
             { value: "paused", label: "Paused" },
           ]}
         />
+      </section>
+      <section>
+        <h2>Team</h2>
+        <p>
+          <Link to="/projects">Projects</Link>, <Link to="/people">people</Link> and{" "}
+          <Link to="/tokens">your tokens</Link>
+        </p>
       </section>
       <section>
         <h2>Session</h2>
