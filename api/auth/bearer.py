@@ -4,11 +4,15 @@ Everything under ``/v1`` needs a token, unless authentication is off (``Guard.re
 looked up by its SHA-256. Digests are compared in an index, and the duration reveals nothing about
 the token. Results are cached for seconds, since a dashboard sends several requests per second.
 
-Not here: the rights of a caller (``api.access``), storing tokens (``storage.people.tokens``).
+A token that begins with ``lst_`` is of a session, which has all rights of its owner.
+
+Not here: the rights of a caller (``api.access``), storing tokens and sessions
+(``storage.people.tokens``, ``storage.people.sessions``).
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import secrets
@@ -19,12 +23,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.rights import Rights, ServiceRole
+from lockstep.storage.db.clock import now
 from lockstep.storage.db.database import Database
-from lockstep.storage.people import tokens
+from lockstep.storage.people import credentials, sessions, tokens
 
 REMEMBER_SECONDS: Final = 10.0
 """Maximum time for which a revoked token, or a right that was taken, remains valid."""
@@ -44,6 +49,10 @@ class Caller:
 
     name: str
     rights: Rights
+    credential: Literal["token", "session", "none"] = "none"
+    session: str | None = None
+    """SHA-256 of the session's token, of a caller who has signed in."""
+    expires_at: float | None = None
 
 
 WITHOUT_SIGN_IN: Final = Caller("admin", Rights(service=ServiceRole.ADMIN))
@@ -91,18 +100,35 @@ class Guard:
             ``unauthenticated`` when the token is missing or not valid.
         """
         token = _bearer(authorization)
-        with self._database.read_jobs() as session:
-            row = tokens.find(session, token)
-            if row is None:
-                raise _refusal("is unknown to this service", None)
-            if (refused := tokens.why_refused(session, row)) is not None:
-                raise _refusal(*refused)
-            caller = Caller(row.actor, tokens.rights(session, row))
+        if token.startswith(credentials.SESSION):
+            caller = self._of_session(token)
+        else:
+            with self._database.read_jobs() as session:
+                row = tokens.find(session, token)
+                if row is None:
+                    raise _refusal("is unknown to this service", None)
+                if (refused := tokens.why_refused(session, row)) is not None:
+                    raise _refusal(*refused)
+                rights = tokens.rights(session, row)
+            caller = Caller(row.actor, rights, "token", expires_at=row.expires_at)
         with self._lock:
             self._known[_digest(token)] = (caller, self._clock() + REMEMBER_SECONDS)
             while len(self._known) > REMEMBERED_MAX:
                 self._known.popitem(last=False)
         return caller
+
+    def _of_session(self, token: str) -> Caller:
+        with self._database.read_jobs() as session:
+            row = sessions.find(session, token)
+            if row is None:
+                raise _refusal("is of a session that is over", None)
+            rights = tokens.rights_of(session, row.user_name)
+            is_due = row.seen_at < now(session) - sessions.TOUCH_SECONDS
+        if is_due:
+            # A full disk must not end a session: only the time of its last request is lost.
+            with contextlib.suppress(LockstepError), self._database.jobs() as session:
+                sessions.touch(session, row.sha256)
+        return Caller(row.user_name, rights, "session", row.sha256, row.expires_at)
 
 
 def token_key(authorization: str | None) -> bytes:

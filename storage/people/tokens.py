@@ -8,7 +8,7 @@ Not here: reading it from a request, and making and keeping the first one (``api
 
 from __future__ import annotations
 
-import hashlib
+from dataclasses import replace
 
 import uuid_utils
 from sqlalchemy import select
@@ -19,11 +19,7 @@ from lockstep.storage.db.clock import db_now, now
 from lockstep.storage.db.dialects import upsert, write
 from lockstep.storage.db.people_tables import TokenRow
 from lockstep.storage.people import projects, users
-
-
-def digest(plaintext: str) -> str:
-    """Return the stored form of a token."""
-    return hashlib.sha256(plaintext.encode("utf-8", "surrogatepass")).hexdigest()
+from lockstep.storage.people.credentials import digest
 
 
 def ensure(session: Session, plaintext: str, *, name: str, actor: str) -> None:
@@ -69,12 +65,19 @@ def why_refused(session: Session, token: TokenRow) -> tuple[str, float | None] |
 
 def rights(session: Session, token: TokenRow) -> Rights:
     """Return the rights of a valid token: its owner's present ones in its scopes and projects."""
-    owner = users.get(session, token.actor)
+    return replace(
+        rights_of(session, token.actor),
+        scopes=None if token.scopes is None else frozenset(map(Scope, token.scopes)),
+        projects=None if token.projects is None else frozenset(token.projects),
+    )
+
+
+def rights_of(session: Session, user_name: str) -> Rights:
+    """Return the present rights of a person."""
+    owner = users.get(session, user_name)
     assert owner is not None
     return Rights(
         service=owner.role,
         roles=projects.roles_of(session, owner.name),
         internal=projects.internal(session),
-        scopes=None if token.scopes is None else frozenset(map(Scope, token.scopes)),
-        projects=None if token.projects is None else frozenset(token.projects),
     )

@@ -1,18 +1,28 @@
 """People who use the service.
 
-Not here: their roles in projects (``storage.people.projects``), their tokens
-(``storage.people.tokens``).
+Not here: their roles in projects (``storage.people.projects``), their tokens and sessions
+(``storage.people.tokens``, ``storage.people.sessions``), hashing a password
+(``api.auth.passwords``).
 """
 
 from __future__ import annotations
 
-from sqlalchemy import select
+from typing import Final
+
+from sqlalchemy import ColumnElement, select, update
 from sqlalchemy.orm import Session
 
+from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.rights import ServiceRole, UserState
 from lockstep.storage.db.clock import db_now
-from lockstep.storage.db.dialects import upsert, write
+from lockstep.storage.db.dialects import changed, upsert, write
 from lockstep.storage.db.people_tables import UserRow
+from lockstep.storage.people import credentials
+from lockstep.storage.people.credentials import digest
+
+INVITATION_SECONDS: Final = 7 * 86_400.0
+RESTORE_SECONDS: Final = 3600.0
+"""Life of the code that a command on the server's machine prints."""
 
 
 def ensure(
@@ -36,3 +46,67 @@ def is_alone(session: Session, name: str) -> bool:
     """Return whether no other person is active."""
     others = select(UserRow.name).where(UserRow.state == UserState.ACTIVE, UserRow.name != name)
     return session.scalars(others.limit(1)).first() is None
+
+
+def invite(session: Session, name: str, *, life_seconds: float = INVITATION_SECONDS) -> str:
+    """Give a person a new invitation code in place of the present one, and return it.
+
+    Raises
+    ------
+    LockstepError
+        ``conflict`` for a person who is unknown or deactivated.
+    """
+    code = credentials.make(credentials.INVITATION)
+    statement = update(UserRow).where(UserRow.name == name, UserRow.state != UserState.OFF)
+    values = {"code_sha256": digest(code), "code_until": db_now() + life_seconds}
+    if not changed(session, statement.values(values)):
+        raise LockstepError(
+            ErrorCode.CONFLICT,
+            f"{name} is not a person of this service, or is deactivated; nothing was written",
+            next_step="add or activate the person first",
+        )
+    return code
+
+
+def invited(session: Session, code: str) -> str | None:
+    """Return the name of the person to whom a code that is still valid was given."""
+    if not credentials.is_whole(code, credentials.INVITATION):
+        return None
+    return session.scalars(select(UserRow.name).where(*_may_use(code))).one_or_none()
+
+
+def accept(session: Session, code: str, password: str) -> bool:
+    """Use an invitation code: store the hash of the password, and make its person active.
+
+    Return False if the code is not valid any more: of two requests, one uses it.
+    """
+    statement = update(UserRow).where(*_may_use(code))
+    values = {
+        "password": password,
+        "state": UserState.ACTIVE,
+        "code_sha256": None,
+        "code_until": None,
+    }
+    return changed(session, statement.values(values)) == 1
+
+
+def _may_use(code: str) -> tuple[ColumnElement[bool], ...]:
+    return (
+        UserRow.code_sha256 == digest(code),
+        UserRow.code_until > db_now(),
+        UserRow.state != UserState.OFF,
+    )
+
+
+def set_password(session: Session, name: str, password: str, *, before: str) -> bool:
+    """Replace the hash of a password; return False if it is not ``before`` any more."""
+    same = (UserRow.name == name, UserRow.password == before, UserRow.state == UserState.ACTIVE)
+    return changed(session, update(UserRow).where(*same).values(password=password)) == 1
+
+
+def restore(session: Session, name: str) -> str:
+    """Make a person an active admin of the service; return an invitation code of one hour."""
+    ensure(session, name)
+    statement = update(UserRow).where(UserRow.name == name)
+    write(session, statement.values(role=ServiceRole.ADMIN, state=UserState.ACTIVE))
+    return invite(session, name, life_seconds=RESTORE_SECONDS)

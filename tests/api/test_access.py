@@ -20,7 +20,7 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.db.people_tables import TokenRow, UserRow
 from lockstep.storage.db.tables import JobRow
 from lockstep.storage.jobs.foreign import OTHER, Mentions
-from lockstep.storage.people import projects, tokens, users
+from lockstep.storage.people import credentials, projects, tokens, users
 from tests.api.conftest import SCRIPT, Api, problem
 
 MEMBERS = {"viewer": ProjectRole.VIEWER, "member": ProjectRole.MEMBER, "lead": ProjectRole.ADMIN}
@@ -107,7 +107,7 @@ class Team:
 
     def set_token(self, caller: str, **values: Any) -> None:
         with self.api.database.jobs() as session:
-            of_caller = TokenRow.sha256 == tokens.digest(secret_of(caller))
+            of_caller = TokenRow.sha256 == credentials.digest(secret_of(caller))
             session.execute(update(TokenRow).where(of_caller).values(**values))
 
     def job(self, project: str, **spec: Any) -> str:

@@ -176,6 +176,7 @@ def test_projects_and_people_in_use_keep_their_jobs_and_tokens(database_urls: Ur
 
 
 _AS_BEFORE = (
+    "DROP TABLE sessions",
     "DROP TABLE memberships",
     "DROP TABLE projects",
     "DROP TABLE users",
