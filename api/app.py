@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from lockstep.api import access
 from lockstep.api.auth.bearer import Guard
 from lockstep.api.auth.origins import OwnPagesOnly
+from lockstep.api.auth.passwords import Delays, Passwords
 from lockstep.api.auth.quotas import Quotas
 from lockstep.api.dashboard.files import Dashboard
 from lockstep.api.gauges import ServiceGauges
@@ -38,6 +39,7 @@ from lockstep.api.routes import (
     nodes,
     pages,
     series,
+    session,
     uploads,
 )
 from lockstep.api.settings import ApiSettings
@@ -56,6 +58,7 @@ TAGS: Final = [
     {"name": "logs", "description": "Log lines of a job's processes."},
     {"name": "uploads", "description": "Code archives."},
     {"name": "nodes", "description": "Nodes and their devices."},
+    {"name": "sign-in", "description": "Sessions, passwords and invitations."},
     {
         "name": "health",
         "description": "Health checks for supervisors and load balancers; no token needed.",
@@ -86,6 +89,7 @@ def routed() -> FastAPI:
         log_streams,
         uploads,
         nodes,
+        session,
         health,
     )
     routers = [module.router for module in modules]
@@ -139,6 +143,8 @@ def create_app(
         following=following,
         telemetry=telemetry,
         quotas=Quotas(settings.rate_limit_requests, settings.rate_limit_seconds),
+        passwords=Passwords(),
+        delays=Delays(),
     )
     app.add_middleware(Compression)
     app.add_middleware(Head)

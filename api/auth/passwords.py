@@ -8,7 +8,7 @@ wrong ones a minute for all names. A refused request computes no hash. Nobody is
 other addresses are not delayed. The state is in memory, and bounded. An attempt counts as wrong
 until it is right, so concurrent ones do not pass together.
 
-Not here: stored hashes (``storage.people.users``).
+Not here: stored hashes (``storage.people.users``), the requests (``api.routes.session``).
 """
 
 from __future__ import annotations
@@ -127,8 +127,10 @@ class Delays:
         self._of_address: OrderedDict[str, deque[float]] = OrderedDict()
         """Times of the newest wrong passwords."""
 
-    def begin(self, name: str, address: str) -> None:
+    def begin(self, name: str | None, address: str) -> None:
         """Note an attempt as wrong, before its password is checked.
+
+        ``name`` is None for a code: codes are random, and only the address has a limit.
 
         Raises
         ------
@@ -140,22 +142,27 @@ class Delays:
             times = self._of_address.setdefault(address, deque(maxlen=WRONG_PER_ADDRESS))
             if len(times) == WRONG_PER_ADDRESS and at < times[0] + ADDRESS_SECONDS:
                 raise _too_many(times[0] + ADDRESS_SECONDS - at, "from this address")
-            count, until = self._wrong.get((name, address), (0, -math.inf))
-            if at < until:
-                raise _too_many(until - at, "for this name from this address")
+            if name is not None:
+                self._delay(name, address, at)
             times.append(at)
-            delay = min(2.0 ** min(count, 16), DELAY_SECONDS_MAX)
-            self._wrong[name, address] = (count + 1, at + delay)
-            self._wrong.move_to_end((name, address))
             self._of_address.move_to_end(address)
             for known in (self._wrong, self._of_address):
                 while len(known) > REMEMBERED_MAX:
                     known.popitem(last=False)
 
-    def right(self, name: str, address: str) -> None:
+    def _delay(self, name: str, address: str, at: float) -> None:
+        count, until = self._wrong.get((name, address), (0, -math.inf))
+        if at < until:
+            raise _too_many(until - at, "for this name from this address")
+        delay = min(2.0 ** min(count, 16), DELAY_SECONDS_MAX)
+        self._wrong[name, address] = (count + 1, at + delay)
+        self._wrong.move_to_end((name, address))
+
+    def right(self, name: str | None, address: str) -> None:
         """Forget the wrong passwords of a name from an address: the last attempt was right."""
         with self._lock:
-            self._wrong.pop((name, address), None)
+            if name is not None:
+                self._wrong.pop((name, address), None)
             self._take_back(address)
 
     def unchecked(self, name: str, address: str) -> None:

@@ -16,11 +16,12 @@ from pydantic import BaseModel
 from lockstep.api.http.problems import problem_of
 from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
 from lockstep.domain.life.lifecycle import AttemptState, JobState
-from lockstep.domain.rights import Right, forbidden
+from lockstep.domain.rights import ProjectRole, Right, forbidden
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.training.plan import plan_of
 from lockstep.domain.views import (
     AttemptView,
+    CallerView,
     CheckpointView,
     DeviceView,
     EventView,
@@ -32,6 +33,8 @@ from lockstep.domain.views import (
     NodeView,
     PlanView,
     QueuePlace,
+    SessionView,
+    SignedIn,
     SpecView,
     UploadView,
 )
@@ -142,6 +145,24 @@ ANSWERS: Final[Mapping[str, BaseModel]] = {
         JobPage(items=[_JOB], next_cursor=_ID, total=1_250),
         SpecView(job_id=_ID, spec=_SPEC.model_dump(mode="json")),
         LogPage(lines=[_LINE], next_cursor="1.1", complete=False),
+        SignedIn(token="lst_…", name="ada", expires_at=_AT + timedelta(days=30)),  # noqa: S106 -- not one
+        SessionView(
+            id="9f86d081884c7d65",
+            address="10.0.0.7",
+            agent="lockstep/0.1.0",
+            created_at=_AT,
+            seen_at=_AT,
+            expires_at=_AT + timedelta(days=30),
+            is_own=True,
+        ),
+        CallerView(
+            name="ada",
+            role=None,
+            projects={"nlp": ProjectRole.MEMBER},
+            credential="session",
+            scopes=None,
+            expires_at=_AT + timedelta(days=30),
+        ),
         UploadView(sha256="0" * 64, bytes=48_213, files=12, created=True),
         Health(
             status="ok", checks={"database": "ok", "broker": "ok", "scheduler": "ok", "store": "ok"}

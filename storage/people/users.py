@@ -98,6 +98,12 @@ def _may_use(code: str) -> tuple[ColumnElement[bool], ...]:
     )
 
 
+def password_of(session: Session, name: str) -> str | None:
+    """Return the hash of the password of an active person; None without one."""
+    row = get(session, name)
+    return row.password if row is not None and row.state is UserState.ACTIVE else None
+
+
 def set_password(session: Session, name: str, password: str, *, before: str) -> bool:
     """Replace the hash of a password; return False if it is not ``before`` any more."""
     same = (UserRow.name == name, UserRow.password == before, UserRow.state == UserState.ACTIVE)

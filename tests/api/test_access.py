@@ -70,7 +70,19 @@ TABLE: dict[str, tuple[str, str]] = {
     "GET /v1/nodes": ("200 200 200 200 200 200 200 200", "200 200 200 200 200 200 200 200"),
     "POST /v1/nodes/{name}/drain": ("403 403 403 403 404 404 403 403",) * 2,
     "POST /v1/nodes/{name}/resume": ("403 403 403 403 404 404 403 403",) * 2,
+    # Without a body. Nobody has a session here: all callers send tokens.
+    "POST /v1/session": ("400 " * 8,) * 2,
+    "POST /v1/invitation": ("400 " * 8,) * 2,
+    "GET /v1/session": ("200 " * 8,) * 2,
+    "DELETE /v1/session": ("409 " * 8,) * 2,
+    "GET /v1/sessions": ("200 200 200 200 200 200 403 200",) * 2,
+    "DELETE /v1/sessions/{id}": ("404 404 404 404 404 404 403 404",) * 2,
+    "POST /v1/session/password": ("400 400 400 400 400 400 403 400",) * 2,
 }
+
+
+OPEN = {"POST /v1/session", "POST /v1/invitation"}
+"""Routes that need no token."""
 
 
 def secret_of(caller: str) -> str:
@@ -125,6 +137,7 @@ class Team:
         jobs = self.waiting if method == "DELETE" else self.ended
         reference = job or jobs.get(project) or str(uuid4())
         values = {"reference": reference, "which": "last", "sha256": "0" * 64, "name": "model.pt"}
+        values["id"] = "0" * 16
         more: dict[str, Any] = {}
         if path in {"/v1/jobs", "/v1/jobs/plan"} and method == "POST":
             more["json"] = {**SCRIPT, "project": project}
@@ -156,7 +169,8 @@ def test_a_caller_gets_what_the_table_allows(team: Team, route: str) -> None:
             zip(CALLERS, expected.split(), strict=True)
         ), project
     for caller in (None, *REFUSED):
-        problem(team.call(caller, route, "nlp"), 401, "unauthenticated")
+        refused = (400, "malformed") if route in OPEN else (401, "unauthenticated")
+        problem(team.call(caller, route, "nlp"), *refused)
 
 
 def words_of(response: httpx2.Response, job: str) -> str:

@@ -2,7 +2,7 @@
 
 import type { Client, ClientMeta, Options as Options2, RequestResult, ServerSentEventsResult, TDataShape } from './client';
 import { client } from './client.gen';
-import type { CancelJobData, CancelJobErrors, CancelJobResponses, CloneJobData, CloneJobErrors, CloneJobResponses, DeleteJobData, DeleteJobErrors, DeleteJobResponses, DownloadJobLogsData, DownloadJobLogsErrors, DownloadJobLogsResponses, DownloadJobMetricsData, DownloadJobMetricsErrors, DownloadJobMetricsResponses, DrainNodeData, DrainNodeErrors, DrainNodeResponses, FollowJobLogsData, FollowJobLogsErrors, FollowJobLogsResponse, FollowJobLogsResponses, GetJobCheckpointData, GetJobCheckpointErrors, GetJobCheckpointFileData, GetJobCheckpointFileErrors, GetJobCheckpointFileResponses, GetJobCheckpointResponses, GetJobData, GetJobErrors, GetJobLogsData, GetJobLogsErrors, GetJobLogsResponses, GetJobMetricsData, GetJobMetricsErrors, GetJobMetricsResponses, GetJobResponses, GetJobSpecData, GetJobSpecErrors, GetJobSpecResponses, GetSeriesData, GetSeriesErrors, GetSeriesResponses, GetUploadData, GetUploadErrors, GetUploadResponses, ListJobAttemptsData, ListJobAttemptsErrors, ListJobAttemptsResponses, ListJobCheckpointsData, ListJobCheckpointsErrors, ListJobCheckpointsResponses, ListJobEventsData, ListJobEventsErrors, ListJobEventsResponses, ListJobsData, ListJobsErrors, ListJobsResponses, ListNodesData, ListNodesErrors, ListNodesResponses, ListQueueData, ListQueueErrors, ListQueueResponses, LivezData, LivezResponses, PlanJobData, PlanJobErrors, PlanJobResponses, PutUploadData, PutUploadErrors, PutUploadResponses, ReadyzData, ReadyzErrors, ReadyzResponses, ResumeNodeData, ResumeNodeErrors, ResumeNodeResponses, ScrapeMetricsData, ScrapeMetricsErrors, ScrapeMetricsResponses, SubmitJobData, SubmitJobErrors, SubmitJobResponses } from './types.gen';
+import type { AcceptInvitationData, AcceptInvitationErrors, AcceptInvitationResponses, CancelJobData, CancelJobErrors, CancelJobResponses, ChangePasswordData, ChangePasswordErrors, ChangePasswordResponses, CloneJobData, CloneJobErrors, CloneJobResponses, DeleteJobData, DeleteJobErrors, DeleteJobResponses, DownloadJobLogsData, DownloadJobLogsErrors, DownloadJobLogsResponses, DownloadJobMetricsData, DownloadJobMetricsErrors, DownloadJobMetricsResponses, DrainNodeData, DrainNodeErrors, DrainNodeResponses, EndSessionData, EndSessionErrors, EndSessionResponses, FollowJobLogsData, FollowJobLogsErrors, FollowJobLogsResponse, FollowJobLogsResponses, GetJobCheckpointData, GetJobCheckpointErrors, GetJobCheckpointFileData, GetJobCheckpointFileErrors, GetJobCheckpointFileResponses, GetJobCheckpointResponses, GetJobData, GetJobErrors, GetJobLogsData, GetJobLogsErrors, GetJobLogsResponses, GetJobMetricsData, GetJobMetricsErrors, GetJobMetricsResponses, GetJobResponses, GetJobSpecData, GetJobSpecErrors, GetJobSpecResponses, GetSeriesData, GetSeriesErrors, GetSeriesResponses, GetSessionData, GetSessionErrors, GetSessionResponses, GetUploadData, GetUploadErrors, GetUploadResponses, ListJobAttemptsData, ListJobAttemptsErrors, ListJobAttemptsResponses, ListJobCheckpointsData, ListJobCheckpointsErrors, ListJobCheckpointsResponses, ListJobEventsData, ListJobEventsErrors, ListJobEventsResponses, ListJobsData, ListJobsErrors, ListJobsResponses, ListNodesData, ListNodesErrors, ListNodesResponses, ListQueueData, ListQueueErrors, ListQueueResponses, ListSessionsData, ListSessionsErrors, ListSessionsResponses, LivezData, LivezResponses, PlanJobData, PlanJobErrors, PlanJobResponses, PutUploadData, PutUploadErrors, PutUploadResponses, ReadyzData, ReadyzErrors, ReadyzResponses, ResumeNodeData, ResumeNodeErrors, ResumeNodeResponses, ScrapeMetricsData, ScrapeMetricsErrors, ScrapeMetricsResponses, SignInData, SignInErrors, SignInResponses, SignOutData, SignOutErrors, SignOutResponses, SubmitJobData, SubmitJobErrors, SubmitJobResponses } from './types.gen';
 
 export type Options<TData extends TDataShape = TDataShape, ThrowOnError extends boolean = boolean, TResponse = unknown> = Options2<TData, ThrowOnError, TResponse> & {
     /**
@@ -281,6 +281,81 @@ export const resumeNode = <ThrowOnError extends boolean = false>(options: Option
     security: [{ scheme: 'bearer', type: 'http' }],
     url: '/v1/nodes/{name}/resume',
     ...options
+});
+
+/**
+ * End the session of this request
+ */
+export const signOut = <ThrowOnError extends boolean = false>(options?: Options<SignOutData, ThrowOnError>): RequestResult<SignOutResponses, SignOutErrors, ThrowOnError> => (options?.client ?? client).delete<SignOutResponses, SignOutErrors, ThrowOnError>({
+    security: [{ scheme: 'bearer', type: 'http' }],
+    url: '/v1/session',
+    ...options
+});
+
+/**
+ * Read the own name, roles and credential
+ */
+export const getSession = <ThrowOnError extends boolean = false>(options?: Options<GetSessionData, ThrowOnError>): RequestResult<GetSessionResponses, GetSessionErrors, ThrowOnError> => (options?.client ?? client).get<GetSessionResponses, GetSessionErrors, ThrowOnError>({
+    security: [{ scheme: 'bearer', type: 'http' }],
+    url: '/v1/session',
+    ...options
+});
+
+/**
+ * Sign in with name and password
+ */
+export const signIn = <ThrowOnError extends boolean = false>(options: Options<SignInData, ThrowOnError>): RequestResult<SignInResponses, SignInErrors, ThrowOnError> => (options.client ?? client).post<SignInResponses, SignInErrors, ThrowOnError>({
+    url: '/v1/session',
+    ...options,
+    headers: {
+        'Content-Type': 'application/json',
+        ...options.headers
+    }
+});
+
+/**
+ * Set the password with an invitation code, and sign in
+ *
+ * A code is used once, within 7 days. The older sessions of the person end.
+ */
+export const acceptInvitation = <ThrowOnError extends boolean = false>(options: Options<AcceptInvitationData, ThrowOnError>): RequestResult<AcceptInvitationResponses, AcceptInvitationErrors, ThrowOnError> => (options.client ?? client).post<AcceptInvitationResponses, AcceptInvitationErrors, ThrowOnError>({
+    url: '/v1/invitation',
+    ...options,
+    headers: {
+        'Content-Type': 'application/json',
+        ...options.headers
+    }
+});
+
+/**
+ * List the own sessions, newest first
+ */
+export const listSessions = <ThrowOnError extends boolean = false>(options?: Options<ListSessionsData, ThrowOnError>): RequestResult<ListSessionsResponses, ListSessionsErrors, ThrowOnError> => (options?.client ?? client).get<ListSessionsResponses, ListSessionsErrors, ThrowOnError>({
+    security: [{ scheme: 'bearer', type: 'http' }],
+    url: '/v1/sessions',
+    ...options
+});
+
+/**
+ * End one of the own sessions
+ */
+export const endSession = <ThrowOnError extends boolean = false>(options: Options<EndSessionData, ThrowOnError>): RequestResult<EndSessionResponses, EndSessionErrors, ThrowOnError> => (options.client ?? client).delete<EndSessionResponses, EndSessionErrors, ThrowOnError>({
+    security: [{ scheme: 'bearer', type: 'http' }],
+    url: '/v1/sessions/{id}',
+    ...options
+});
+
+/**
+ * Change the own password; all other sessions end
+ */
+export const changePassword = <ThrowOnError extends boolean = false>(options: Options<ChangePasswordData, ThrowOnError>): RequestResult<ChangePasswordResponses, ChangePasswordErrors, ThrowOnError> => (options.client ?? client).post<ChangePasswordResponses, ChangePasswordErrors, ThrowOnError>({
+    security: [{ scheme: 'bearer', type: 'http' }],
+    url: '/v1/session/password',
+    ...options,
+    headers: {
+        'Content-Type': 'application/json',
+        ...options.headers
+    }
 });
 
 /**
