@@ -49,7 +49,7 @@ class Hasher(Protocol):
 
     def hash(self, password: str) -> str: ...
 
-    def verify_and_update(self, password: str, hash: str) -> tuple[bool, str | None]: ...  # noqa: A002 -- its name
+    def verify_and_update(self, password: str, hash: str) -> tuple[bool, str | None]: ...  # noqa: A002 -- the name in pwdlib
 
 
 def argon2id() -> Hasher:

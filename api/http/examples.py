@@ -145,7 +145,7 @@ ANSWERS: Final[Mapping[str, BaseModel]] = {
         JobPage(items=[_JOB], next_cursor=_ID, total=1_250),
         SpecView(job_id=_ID, spec=_SPEC.model_dump(mode="json")),
         LogPage(lines=[_LINE], next_cursor="1.1", complete=False),
-        SignedIn(token="lst_…", name="ada", expires_at=_AT + timedelta(days=30)),  # noqa: S106 -- not one
+        SignedIn(token="lst_…", name="ada", expires_at=_AT + timedelta(days=30)),  # noqa: S106 -- no real token
         SessionView(
             id="9f86d081884c7d65",
             address="10.0.0.7",

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from urllib.parse import quote
 
+from lockstep.client.account import Account
 from lockstep.client.errors import NotFoundError, RefusedError, TimedOutError
 from lockstep.client.transport import Params, Transport
 from lockstep.domain import limits
@@ -62,7 +63,7 @@ def _to_stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-class Client:
+class Client(Account):
     """Connection to one Lockstep server.
 
     Parameters
