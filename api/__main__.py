@@ -1,7 +1,8 @@
 """Entry point of ``python -m lockstep.api``.
 
 Without arguments it serves the API. ``migrate`` upgrades the databases to this version's schema and
-prints the result. ``settings`` prints its settings as JSON.
+prints the result. ``settings`` prints its settings as JSON. ``welcome NAME`` makes a person an
+admin of the service.
 
 Not here: the ``lockstep`` command, which starts this program.
 """

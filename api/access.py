@@ -47,7 +47,7 @@ async def _caller(request: Request) -> Caller:
     authorization = request.headers.get("authorization")
     caller = guard.remembered(authorization)
     if caller is None or not guard.required:
-        _charge(request, request.client.host.encode() if request.client else b"")
+        _charge(request, address_of(request).encode())
     if caller is None:
         caller = await run_in_threadpool(guard.look_up, authorization)
     request.scope["state"]["actor"] = caller.name
@@ -73,11 +73,16 @@ def is_known(request: Request, *, look_up: bool) -> bool:
         if guard.remembered(authorization) is not None:
             return True
         if look_up:
-            _charge(request, request.client.host.encode() if request.client else b"")
+            _charge(request, address_of(request).encode())
             guard.look_up(authorization)
     except LockstepError:
         return False
     return look_up
+
+
+def address_of(request: Request) -> str:
+    """Return the address of the client, without its port."""
+    return request.client.host if request.client else ""
 
 
 def _charge(request: Request, caller: bytes) -> None:
@@ -94,6 +99,8 @@ def _charge(request: Request, caller: bytes) -> None:
 guarded = [Depends(_caller), Depends(check_address)]
 """Dependencies of every router under ``/v1``. They run before the body is read.
 ``api.http.openapi`` describes them."""
+unguarded = [Depends(check_address)]
+"""Dependencies of a route that is open without a token."""
 
 
 @dataclass(frozen=True)
@@ -166,8 +173,9 @@ class _Needs:
         return Grant(caller, self.right)
 
 
-async def _open() -> None:
-    """Mark a route that is open without a token."""
+async def _open(request: Request) -> None:
+    """Mark a route that is open without a token. It is charged to the client's address."""
+    _charge(request, address_of(request).encode())
 
 
 without_token = Depends(_open)
@@ -220,3 +228,5 @@ Controls = Annotated[Grant, needs(Right.JOB_CONTROL)]
 ReadsCheckpoints = Annotated[Grant, needs(Right.CHECKPOINT_READ)]
 ReadsNodes = Annotated[Grant, needs(Right.NODE_READ)]
 ChangesNodes = Annotated[Grant, needs(Right.NODE_WRITE)]
+ReadsOwnAccount = Annotated[Grant, needs(Right.USER_READ)]
+ChangesOwnCredentials = Annotated[Grant, needs(Right.TOKEN_WRITE)]

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from lockstep.api import access
 from lockstep.api.auth.bearer import Guard
 from lockstep.api.auth.origins import OwnPagesOnly
+from lockstep.api.auth.passwords import Delays, Passwords
 from lockstep.api.auth.quotas import Quotas
 from lockstep.api.dashboard.files import Dashboard
 from lockstep.api.gauges import ServiceGauges
@@ -39,6 +40,7 @@ from lockstep.api.routes import (
     pages,
     projects,
     series,
+    session,
     tokens,
     uploads,
     users,
@@ -60,6 +62,7 @@ TAGS: Final = [
     {"name": "uploads", "description": "Code archives."},
     {"name": "nodes", "description": "Nodes and their devices."},
     {"name": "people", "description": "People, projects and tokens."},
+    {"name": "sign-in", "description": "Sessions, passwords and invitations."},
     {
         "name": "health",
         "description": "Health checks for supervisors and load balancers; no token needed.",
@@ -93,6 +96,7 @@ def routed() -> FastAPI:
         users,
         projects,
         tokens,
+        session,
         health,
     )
     routers = [module.router for module in modules]
@@ -146,6 +150,8 @@ def create_app(
         following=following,
         telemetry=telemetry,
         quotas=Quotas(settings.rate_limit_requests, settings.rate_limit_seconds),
+        passwords=Passwords(),
+        delays=Delays(),
     )
     app.add_middleware(Compression)
     app.add_middleware(Head)

@@ -14,6 +14,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from lockstep.api.auth.bearer import Guard
+from lockstep.api.auth.passwords import Delays, Passwords
 from lockstep.api.auth.quotas import Quotas
 from lockstep.api.http.following import ChangeStreams
 from lockstep.api.http.response_cache import ResponseCache
@@ -43,6 +44,8 @@ class AppState:
     following: ChangeStreams
     telemetry: ApiMetrics
     quotas: Quotas
+    passwords: Passwords
+    delays: Delays
 
 
 def parts_of(request: Request) -> AppState:

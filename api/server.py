@@ -10,29 +10,39 @@ Not here: serving (``api.serving``).
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 from pydantic import ValidationError
 
 from lockstep.api.settings import ApiSettings
-from lockstep.domain.errors import LockstepError
+from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.spec.fields import NAME, PATTERNS
 from lockstep.storage.control import settings_list
-from lockstep.storage.db import migrate
+from lockstep.storage.db import migrate, schema
+from lockstep.storage.db.database import Database
+from lockstep.storage.people import users
 from lockstep.system import logs
+
+_USAGE: Final = "usage: python -m lockstep.api [migrate | settings | welcome NAME]"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one of the three commands and return the exit code."""
+    """Run one of the four commands and return the exit code."""
     if list(arguments) == ["settings"]:
         print(settings_list.document(ApiSettings))  # noqa: T201 -- output of a command
         return 0
-    if list(arguments) not in ([], ["migrate"]):
-        print("usage: python -m lockstep.api [migrate | settings]", file=sys.stderr)  # noqa: T201 -- usage of a command
+    welcomed = arguments[1] if len(arguments) == 2 and arguments[0] == "welcome" else None
+    if welcomed is None and list(arguments) not in ([], ["migrate"]):
+        print(_USAGE, file=sys.stderr)  # noqa: T201 -- usage of a command
         return 2
     try:
         settings = ApiSettings()
         logs.configure(settings.log_format, "stderr", libraries=logging.WARNING)
+        if welcomed is not None:
+            return _welcome(settings, welcomed)
         return _migrate(settings) if arguments else _serve(settings)
     except ValidationError as error:
         print("api: " + "; ".join(settings_list.refusals(error)), file=sys.stderr)  # noqa: T201 -- no log yet
@@ -60,6 +70,25 @@ def _migrate(settings: ApiSettings) -> int:
             "can read its password; give the programs an ordinary one: docs/containers.md"
         )
         print(warning, file=sys.stderr)  # noqa: T201 -- output of a command
+    return 0
+
+
+def _welcome(settings: ApiSettings, name: str) -> int:
+    """Make a person an active admin of the service, and print an invitation code."""
+    if not re.fullmatch(NAME, name):
+        raise LockstepError(
+            ErrorCode.INVALID, f"{name!r} is no name", next_step=f"a name has {PATTERNS[NAME]}"
+        )
+    database = Database(settings.database_url, settings.series_url)
+    try:
+        schema.require(database)
+        with database.jobs() as session:
+            code = users.restore(session, name)
+    finally:
+        database.close()
+    print(code)  # noqa: T201 -- output of a command
+    about = f"{name} is an admin; the code is valid once, for an hour: lockstep login --invitation"
+    print(about, file=sys.stderr)  # noqa: T201 -- output of a command
     return 0
 
 

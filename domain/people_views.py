@@ -63,6 +63,14 @@ class UserChange(_Body):
     """False deactivates: no token and no session is accepted any more."""
 
 
+class InvitationView(_PeopleView):
+    """A new invitation. Its code is shown only here."""
+
+    name: str
+    code: str
+    expires_at: datetime
+
+
 class TokenView(_PeopleView):
     """A token, without its secret."""
 

@@ -16,6 +16,7 @@ from pydantic import BaseModel, PlainSerializer, WithJsonSchema
 from lockstep.domain.life.grace import Grace
 from lockstep.domain.life.lifecycle import AttemptState, Intent, JobState
 from lockstep.domain.life.outcomes import Outcome, Reason
+from lockstep.domain.rights import ProjectRole, Scope, ServiceRole
 from lockstep.domain.schema_docs import Described
 from lockstep.domain.training.memory import PlannedMemory
 from lockstep.domain.training.metrics import jsonable
@@ -288,6 +289,47 @@ class UploadView(_View):
     files: int
     created: bool
     """False when the same archive was already there."""
+
+
+class SignedIn(_View):
+    """Answer to a sign-in. No other answer contains the token."""
+
+    token: str
+    """Send it as ``Authorization: Bearer TOKEN``."""
+    name: str
+    expires_at: datetime
+    """The session ends earlier after 12 hours without a request."""
+
+
+class SessionView(_View):
+    """A session of the caller that is not over."""
+
+    id: str
+    address: str
+    """Of the sign-in."""
+    agent: str
+    """``User-Agent`` of the sign-in."""
+    created_at: datetime
+    seen_at: datetime
+    """Time of the newest request, to the minute."""
+    expires_at: datetime
+    is_own: bool
+    """True for the session of this request."""
+
+
+class CallerView(_View):
+    """Caller of a request, with the present roles."""
+
+    name: str
+    role: ServiceRole | None
+    """Role in the whole service."""
+    projects: dict[str, ProjectRole]
+    """Role in each project; for a token, in those of its projects."""
+    credential: Literal["token", "session", "none"]
+    """``none`` if authentication is off."""
+    scopes: list[Scope] | None
+    """Scopes of the token; null for all rights."""
+    expires_at: datetime | None
 
 
 class Health(_View):

@@ -4,11 +4,15 @@ Everything under ``/v1`` needs a token, unless authentication is off (``Guard.re
 looked up by its SHA-256. Digests are compared in an index, and the duration reveals nothing about
 the token. Results are cached for seconds, since a dashboard sends several requests per second.
 
-Not here: the rights of a caller (``api.access``), storing tokens (``storage.people.tokens``).
+A token that begins with ``lst_`` is of a session, which has all rights of its owner.
+
+Not here: the rights of a caller (``api.access``), storing tokens and sessions
+(``storage.people.tokens``, ``storage.people.sessions``).
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import secrets
@@ -19,17 +23,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
-
-import structlog
+from typing import Any, Final, Literal
 
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.rights import Rights, ServiceRole
+from lockstep.storage.db.clock import now
 from lockstep.storage.db.database import Database
-from lockstep.storage.people import secrets as secrets_
-from lockstep.storage.people import tokens
-
-log = structlog.get_logger("api.auth")
+from lockstep.storage.people import credentials, sessions, tokens
 
 REMEMBER_SECONDS: Final = 10.0
 """Maximum time for which a revoked token, or a right that was taken, remains valid."""
@@ -49,6 +49,10 @@ class Caller:
 
     name: str
     rights: Rights
+    credential: Literal["token", "session", "none"] = "none"
+    session: str | None = None
+    """SHA-256 of the session's token, of a caller who has signed in."""
+    expires_at: float | None = None
 
 
 WITHOUT_SIGN_IN: Final = Caller("admin", Rights(service=ServiceRole.ADMIN))
@@ -82,14 +86,6 @@ class Guard:
             found = self._known.get(_digest(_bearer(authorization)))
         return found[0] if found is not None and found[1] > self._clock() else None
 
-    def _note_use(self, token_id: str) -> None:
-        try:
-            with self._database.jobs() as session:
-                tokens.note_use(session, token_id)
-        except LockstepError as error:
-            # A database that takes no writes still answers reads.
-            log.warning("the use of a token was not stored", error=error.message)
-
     def forget(self) -> None:
         """Look all callers up again: a right or a token has changed."""
         with self._lock:
@@ -104,19 +100,44 @@ class Guard:
             ``unauthenticated`` when the token is missing or not valid.
         """
         token = _bearer(authorization)
-        with self._database.read_jobs() as session:
-            row = None if secrets_.is_mistyped(token) else tokens.find(session, token)
-            if row is None:
-                raise _refusal("is unknown to this service", None)
-            if (refused := tokens.why_refused(session, row)) is not None:
-                raise _refusal(*refused)
-            caller, token_id = Caller(row.actor, tokens.rights(session, row)), row.id
-        self._note_use(token_id)
+        if token.startswith(credentials.SESSION):
+            caller = self._of_session(token)
+        else:
+            caller = self._of_token(token)
         with self._lock:
             self._known[_digest(token)] = (caller, self._clock() + REMEMBER_SECONDS)
             while len(self._known) > REMEMBERED_MAX:
                 self._known.popitem(last=False)
         return caller
+
+    def _of_token(self, token: str) -> Caller:
+        with self._database.read_jobs() as session:
+            row = None if credentials.is_mistyped(token) else tokens.find(session, token)
+            if row is None:
+                raise _refusal("is unknown to this service", None)
+            if (refused := tokens.why_refused(session, row)) is not None:
+                raise _refusal(*refused)
+            rights = tokens.rights(session, row)
+            is_due = row.used_at is None or row.used_at < now(session) - tokens.USED_SECONDS
+        if is_due:
+            self._store(lambda session: tokens.note_use(session, row.id))
+        return Caller(row.actor, rights, "token", expires_at=row.expires_at)
+
+    def _store(self, write: Callable[[Any], None]) -> None:
+        """Store that a credential is in use. A full disk must refuse no caller."""
+        with contextlib.suppress(LockstepError), self._database.jobs() as session:
+            write(session)
+
+    def _of_session(self, token: str) -> Caller:
+        with self._database.read_jobs() as session:
+            row = sessions.find(session, token)
+            if row is None:
+                raise _refusal("is of a session that is over", None)
+            rights = tokens.rights_of(session, row.user_name)
+            is_due = row.seen_at < now(session) - sessions.TOUCH_SECONDS
+        if is_due:
+            self._store(lambda session: sessions.touch(session, row.sha256))
+        return Caller(row.user_name, rights, "session", row.sha256, row.expires_at)
 
 
 def token_key(authorization: str | None) -> bytes:

@@ -17,6 +17,7 @@ from lockstep.api.http.problems import problem_of
 from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
 from lockstep.domain.life.lifecycle import AttemptState, JobState
 from lockstep.domain.people_views import (
+    InvitationView,
     MemberView,
     ProjectLimits,
     ProjectView,
@@ -36,6 +37,7 @@ from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.training.plan import plan_of
 from lockstep.domain.views import (
     AttemptView,
+    CallerView,
     CheckpointView,
     DeviceView,
     EventView,
@@ -47,6 +49,8 @@ from lockstep.domain.views import (
     NodeView,
     PlanView,
     QueuePlace,
+    SessionView,
+    SignedIn,
     SpecView,
     UploadView,
 )
@@ -178,8 +182,27 @@ ANSWERS: Final[Mapping[str, BaseModel]] = {
         JobPage(items=[_JOB], next_cursor=_ID, total=1_250),
         SpecView(job_id=_ID, spec=_SPEC.model_dump(mode="json")),
         LogPage(lines=[_LINE], next_cursor="1.1", complete=False),
+        SignedIn(token="lst_…", name="ada", expires_at=_AT + timedelta(days=30)),  # noqa: S106
+        SessionView(
+            id="9f86d081884c7d65",
+            address="10.0.0.7",
+            agent="lockstep/0.1.0",
+            created_at=_AT,
+            seen_at=_AT,
+            expires_at=_AT + timedelta(days=30),
+            is_own=True,
+        ),
+        CallerView(
+            name="ada",
+            role=None,
+            projects={"nlp": ProjectRole.MEMBER},
+            credential="session",
+            scopes=None,
+            expires_at=_AT + timedelta(days=30),
+        ),
         UploadView(sha256="0" * 64, bytes=48_213, files=12, created=True),
         _USER,
+        InvitationView(name="lea", code="lsi_…", expires_at=_AT + timedelta(days=7)),
         _TOKEN,
         TokenSecretView(token=_TOKEN, secret="lsp_" + "0" * 36),
         ProjectView(

@@ -122,7 +122,8 @@ def describe(app: FastAPI) -> dict[str, Any]:
             guarded = path.startswith("/v1")
             for operation in operations.values():
                 if guarded:
-                    operation["security"] = [{"HTTPBearer": []}]
+                    # A route that is open without a token has its own, an empty list.
+                    operation.setdefault("security", [{"HTTPBearer": []}])
                 for status, response in operation["responses"].items():
                     _complete(response, status, guarded=guarded)
         app.openapi_schema = document

@@ -15,9 +15,10 @@ from lockstep.api.http.body import described, validated
 from lockstep.api.http.problems import documented
 from lockstep.api.jobs.views import moment
 from lockstep.api.parts import AppStateDep
-from lockstep.domain.people_views import UserChange, UserNew, UserView
+from lockstep.domain.people_views import InvitationView, UserChange, UserNew, UserView
 from lockstep.domain.rights import Right
 from lockstep.domain.views import Page
+from lockstep.storage.db.clock import now
 from lockstep.storage.db.people_tables import UserRow
 from lockstep.storage.people import users
 
@@ -92,3 +93,24 @@ def change(
     app_state.guard.forget()
     log.info("a person is changed", name=name, actor=grant.actor, role=view.role, state=view.state)
     return view
+
+
+@router.post(
+    "/{name}/invite",
+    operation_id="inviteUser",
+    summary="Give a person a new invitation code",
+    description="The person sets a password with it, once. It replaces the present one.",
+    response_description="The code, which is shown only here.",
+    responses=documented(403, 404, 409, 507),
+)
+def invite(
+    name: UserName,
+    app_state: AppStateDep,
+    grant: Annotated[Grant, needs(Right.USER_WRITE)],
+) -> InvitationView:
+    with app_state.database.jobs() as session:
+        row = users.find(session, name)
+        code = users.invite(session, row.name)
+        until = now(session) + users.INVITATION_SECONDS
+    log.info("a person is invited", name=name, actor=grant.actor)
+    return InvitationView(name=name, code=code, expires_at=moment(until))

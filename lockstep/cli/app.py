@@ -82,10 +82,13 @@ COMMANDS: Final = (
         "List nodes and the jobs on their devices; drain and resume nodes.",
         _SERVICE,
     ),
+    ("login", "lockstep.cli.service.session:login", "Sign in to a server.", _SERVICE),
+    ("logout", "lockstep.cli.service.session:logout", "End the session of a login.", _SERVICE),
+    ("whoami", "lockstep.cli.service.session:whoami", "Show your name and roles.", _SERVICE),
     (
         "user",
         "lockstep.cli.service.users:app",
-        "Add, list, change and deactivate people.",
+        "Add, list, invite, change and deactivate people.",
         _SERVICE,
     ),
     (

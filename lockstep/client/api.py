@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from urllib.parse import quote
 
+from lockstep.client.account import Account
 from lockstep.client.errors import NotFoundError, RefusedError, TimedOutError
 from lockstep.client.people import PeopleMethods
 from lockstep.client.transport import Params, Transport
@@ -63,7 +64,7 @@ def _to_stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-class Client(PeopleMethods):
+class Client(Account, PeopleMethods):
     """Connection to one Lockstep server.
 
     Parameters

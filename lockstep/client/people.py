@@ -9,7 +9,13 @@ from typing import Any
 from urllib.parse import quote
 
 from lockstep.client.transport import Transport
-from lockstep.domain.people_views import ProjectView, TokenSecretView, TokenView, UserView
+from lockstep.domain.people_views import (
+    InvitationView,
+    ProjectView,
+    TokenSecretView,
+    TokenView,
+    UserView,
+)
 from lockstep.domain.views import Page
 
 
@@ -29,6 +35,10 @@ class PeopleMethods:
     def change_user(self, name: str, **changes: Any) -> UserView:
         """Change the title or role of a person, or deactivate one with ``active=False``."""
         return self.transport.change("PATCH", f"/v1/users/{_in_path(name)}", UserView, changes)
+
+    def invite_user(self, name: str) -> InvitationView:
+        """Give a person a new invitation code, which is only in this answer."""
+        return self.transport.post(f"/v1/users/{_in_path(name)}/invite", InvitationView)
 
     def tokens(self, owner: str | None = None) -> list[TokenView]:
         """The own tokens, newest first; of another owner for an admin of the service."""

@@ -1,4 +1,4 @@
-"""Tables of people, projects and tokens, in the jobs database.
+"""Tables of people, projects, tokens and sessions, in the jobs database.
 
 Not here: jobs and nodes (``storage.db.tables``), rights of a role (``domain.rights``).
 """
@@ -9,7 +9,7 @@ from sqlalchemy import JSON, ForeignKey, Index, String, false
 from sqlalchemy.orm import Mapped, mapped_column
 
 from lockstep.domain.rights import ProjectRole, ServiceRole, UserState, Visibility
-from lockstep.storage.db.columns import Name, Named, PrimaryId, choice
+from lockstep.storage.db.columns import Name, Named, PrimaryId, Word, choice
 from lockstep.storage.db.tables import JobsBase
 
 
@@ -17,6 +17,7 @@ class UserRow(JobsBase):
     """One person. A name never changes and is never used again: ``jobs.actor`` refers to it."""
 
     __tablename__ = "users"
+    __table_args__ = (Index("ix_users_code_sha256", "code_sha256", unique=True),)
 
     name: Mapped[str] = mapped_column(Name, primary_key=True)
     title: Mapped[str] = mapped_column(Name, default="", server_default="")
@@ -26,6 +27,11 @@ class UserRow(JobsBase):
     """Role in the whole service, if any."""
     state: Mapped[UserState] = mapped_column(choice(UserState, "user_state"))
     created_at: Mapped[float]
+    password: Mapped[str | None] = mapped_column(String(255))
+    """Hash of the password, with its algorithm, parameters and salt; NULL without a password."""
+    code_sha256: Mapped[str | None] = mapped_column(String(64))
+    """SHA-256 of the invitation code, until it is used."""
+    code_until: Mapped[float | None]
 
 
 class ProjectRow(JobsBase):
@@ -81,3 +87,22 @@ class TokenRow(JobsBase):
     used_at: Mapped[float | None]
     """Last use, written at most once a minute."""
     revoked_at: Mapped[float | None]
+
+
+class SessionRow(JobsBase):
+    """A sign-in of a person, of whose token only the digest is kept."""
+
+    __tablename__ = "sessions"
+    __table_args__ = (Index("ix_sessions_user_name", "user_name"),)
+
+    sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
+    user_name: Mapped[Named]
+    address: Mapped[Word]
+    """Of the sign-in."""
+    agent: Mapped[str] = mapped_column(String(200))
+    """``User-Agent`` of the sign-in."""
+    created_at: Mapped[float]
+    seen_at: Mapped[float]
+    """Time of the newest request, to the minute."""
+    expires_at: Mapped[float]
+    ended_at: Mapped[float | None]

@@ -8,7 +8,7 @@ Not here: reading it from a request, and making and keeping the first one (``api
 
 from __future__ import annotations
 
-import hashlib
+from dataclasses import replace
 from typing import Final
 
 import uuid_utils
@@ -21,15 +21,12 @@ from lockstep.domain.rights import Rights, Scope, ServiceRole, UserState
 from lockstep.storage.db.clock import db_now, now
 from lockstep.storage.db.dialects import upsert, write
 from lockstep.storage.db.people_tables import TokenRow, UserRow
-from lockstep.storage.people import projects, secrets, users
+from lockstep.storage.people import credentials, projects, users
+from lockstep.storage.people.credentials import digest
 
 _DAY_SECONDS: Final = 24 * 3600
-_USED_SECONDS: Final = 60.0
-
-
-def digest(plaintext: str) -> str:
-    """Return the stored form of a token."""
-    return hashlib.sha256(plaintext.encode("utf-8", "surrogatepass")).hexdigest()
+USED_SECONDS: Final = 60.0
+"""Between two writes of the last use."""
 
 
 def ensure(session: Session, plaintext: str, *, name: str, actor: str) -> None:
@@ -49,7 +46,7 @@ def ensure(session: Session, plaintext: str, *, name: str, actor: str) -> None:
         id=str(uuid_utils.uuid7()),
         name=name,
         sha256=digest(plaintext),
-        prefix=plaintext[: secrets.SHOWN_CHARS],
+        prefix=plaintext[: credentials.SHOWN_CHARS],
         actor=actor,
         created_at=db_now(),
     )
@@ -66,13 +63,13 @@ def create(session: Session, new: TokenNew, *, owner: UserRow) -> tuple[TokenRow
         Its ``owner`` is not used.
     owner : UserRow
     """
-    secret = secrets.make(secrets.OF_PROGRAM if owner.service else secrets.OF_USER)
+    secret = credentials.make(credentials.PROGRAM if owner.service else credentials.USER)
     at = now(session)
     row = TokenRow(
         id=str(uuid_utils.uuid7()),
         name=new.name,
         sha256=digest(secret),
-        prefix=secret[: secrets.SHOWN_CHARS],
+        prefix=secret[: credentials.SHOWN_CHARS],
         actor=owner.name,
         scopes=None if new.scopes is None else [scope.value for scope in new.scopes],
         projects=new.projects,
@@ -98,10 +95,10 @@ def rotate(session: Session, row: TokenRow, *, overlap_hours: int) -> str:
             f"token {row.id} {refused[0]}; it gets no new secret",
             next_step="Make a new token: lockstep token create",
         )
-    secret = secrets.make(row.prefix[:4] or secrets.OF_USER)
+    secret = credentials.make(row.prefix[:4] or credentials.USER)
     at = now(session)
     row.overlap_sha256, row.overlap_until = row.sha256, at + overlap_hours * 3600
-    row.sha256, row.prefix = digest(secret), secret[: secrets.SHOWN_CHARS]
+    row.sha256, row.prefix = digest(secret), secret[: credentials.SHOWN_CHARS]
     if row.expires_at is not None:
         row.expires_at = at + (row.expires_at - row.created_at)
     session.flush()
@@ -145,7 +142,7 @@ def of_owner(session: Session, owner: str) -> list[TokenRow]:
 
 def note_use(session: Session, token_id: str) -> None:
     """Store that a token is in use, at most once a minute."""
-    old = or_(TokenRow.used_at.is_(None), TokenRow.used_at < db_now() - _USED_SECONDS)
+    old = or_(TokenRow.used_at.is_(None), TokenRow.used_at < db_now() - USED_SECONDS)
     used = update(TokenRow).where(TokenRow.id == token_id, old).values(used_at=db_now())
     write(session, used)
 
@@ -172,12 +169,19 @@ def why_refused(session: Session, token: TokenRow) -> tuple[str, float | None] |
 
 def rights(session: Session, token: TokenRow) -> Rights:
     """Return the rights of a valid token: its owner's present ones in its scopes and projects."""
-    owner = users.get(session, token.actor)
+    return replace(
+        rights_of(session, token.actor),
+        scopes=None if token.scopes is None else frozenset(map(Scope, token.scopes)),
+        projects=None if token.projects is None else frozenset(token.projects),
+    )
+
+
+def rights_of(session: Session, user_name: str) -> Rights:
+    """Return the present rights of a person."""
+    owner = users.get(session, user_name)
     assert owner is not None
     return Rights(
         service=owner.role,
         roles=projects.roles_of(session, owner.name),
         internal=projects.internal(session),
-        scopes=None if token.scopes is None else frozenset(map(Scope, token.scopes)),
-        projects=None if token.projects is None else frozenset(token.projects),
     )

@@ -1,22 +1,29 @@
 """People who use the service, and programs that do.
 
-Not here: their roles in projects (``storage.people.projects``), their tokens
-(``storage.people.tokens``).
+Not here: their roles in projects (``storage.people.projects``), their tokens and sessions
+(``storage.people.tokens``, ``storage.people.sessions``), hashing a password
+(``api.auth.passwords``).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, select, update
 from sqlalchemy.orm import Session
 
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.people_views import UserChange, UserNew
 from lockstep.domain.rights import ServiceRole, UserState
 from lockstep.storage.db.clock import db_now
-from lockstep.storage.db.dialects import upsert, write
+from lockstep.storage.db.dialects import changed, upsert, write
 from lockstep.storage.db.people_tables import UserRow
+from lockstep.storage.people import credentials
+from lockstep.storage.people.credentials import digest
+
+INVITATION_SECONDS: Final = 7 * 86_400.0
+RESTORE_SECONDS: Final = 3600.0
+"""Life of the code that a command on the server's machine prints."""
 
 RESERVED: Final = frozenset({"admin", "lockstep", "anybody"})
 """Names that the service itself uses."""
@@ -132,3 +139,75 @@ def _state(row: UserRow, *, active: bool) -> UserState:
     if not active:
         return UserState.OFF
     return UserState.ACTIVE if row.state is not UserState.INVITED else UserState.INVITED
+
+
+def invite(session: Session, name: str, *, life_seconds: float = INVITATION_SECONDS) -> str:
+    """Give a person a new invitation code in place of the present one, and return it.
+
+    Raises
+    ------
+    LockstepError
+        ``conflict`` for a person who is unknown or deactivated.
+    """
+    code = credentials.make(credentials.INVITATION)
+    statement = update(UserRow).where(
+        UserRow.name == name, UserRow.state != UserState.OFF, UserRow.service.is_(False)
+    )
+    values = {"code_sha256": digest(code), "code_until": db_now() + life_seconds}
+    if not changed(session, statement.values(values)):
+        raise LockstepError(
+            ErrorCode.CONFLICT,
+            f"{name} is no person of this service, or is deactivated; nothing was written",
+            next_step="add or activate the person first",
+        )
+    return code
+
+
+def invited(session: Session, code: str) -> str | None:
+    """Return the name of the person to whom a code that is still valid was given."""
+    if not credentials.is_whole(code, credentials.INVITATION):
+        return None
+    return session.scalars(select(UserRow.name).where(*_may_use(code))).one_or_none()
+
+
+def accept(session: Session, code: str, password: str) -> bool:
+    """Use an invitation code: store the hash of the password, and make its person active.
+
+    Return False if the code is not valid any more: of two requests, one uses it.
+    """
+    statement = update(UserRow).where(*_may_use(code))
+    values = {
+        "password": password,
+        "state": UserState.ACTIVE,
+        "code_sha256": None,
+        "code_until": None,
+    }
+    return changed(session, statement.values(values)) == 1
+
+
+def _may_use(code: str) -> tuple[ColumnElement[bool], ...]:
+    return (
+        UserRow.code_sha256 == digest(code),
+        UserRow.code_until > db_now(),
+        UserRow.state != UserState.OFF,
+    )
+
+
+def password_of(session: Session, name: str) -> str | None:
+    """Return the hash of the password of an active person; None without one."""
+    row = get(session, name)
+    return row.password if row is not None and row.state is UserState.ACTIVE else None
+
+
+def set_password(session: Session, name: str, password: str, *, before: str) -> bool:
+    """Replace the hash of a password; return False if it is not ``before`` any more."""
+    same = (UserRow.name == name, UserRow.password == before, UserRow.state == UserState.ACTIVE)
+    return changed(session, update(UserRow).where(*same).values(password=password)) == 1
+
+
+def restore(session: Session, name: str) -> str:
+    """Make a person an active admin of the service; return an invitation code of one hour."""
+    ensure(session, name)
+    statement = update(UserRow).where(UserRow.name == name)
+    write(session, statement.values(role=ServiceRole.ADMIN, state=UserState.ACTIVE))
+    return invite(session, name, life_seconds=RESTORE_SECONDS)

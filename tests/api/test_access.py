@@ -20,7 +20,7 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.db.people_tables import TokenRow, UserRow
 from lockstep.storage.db.tables import JobRow
 from lockstep.storage.jobs.foreign import OTHER, Mentions
-from lockstep.storage.people import projects, tokens, users
+from lockstep.storage.people import credentials, projects, tokens, users
 from tests.api.conftest import SCRIPT, Api, problem
 
 MEMBERS = {"viewer": ProjectRole.VIEWER, "member": ProjectRole.MEMBER, "lead": ProjectRole.ADMIN}
@@ -92,8 +92,20 @@ TABLE: dict[str, tuple[str, str]] = {
         "404 403 403 404 403 404 403 404",
         "404 404 404 404 403 404 404 404",
     ),
+    # Without a body. Nobody has a session here: all callers send tokens.
+    "POST /v1/session": ("400 " * 8,) * 2,
+    "POST /v1/invitation": ("400 " * 8,) * 2,
+    "GET /v1/session": ("200 " * 8,) * 2,
+    "DELETE /v1/session": ("409 " * 8,) * 2,
+    "GET /v1/sessions": ("200 200 200 200 200 200 403 200",) * 2,
+    "DELETE /v1/sessions/{id}": ("404 404 404 404 404 404 403 404",) * 2,
+    "POST /v1/session/password": ("400 400 400 400 400 400 403 400",) * 2,
+    "POST /v1/users/{name}/invite": ("403 403 403 403 403 404 403 403",) * 2,
 }
 
+
+OPEN = {"POST /v1/session", "POST /v1/invitation"}
+"""Routes that need no token."""
 
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/users": {"name": "admin"},
@@ -140,7 +152,7 @@ class Team:
 
     def set_token(self, caller: str, **values: Any) -> None:
         with self.api.database.jobs() as session:
-            of_caller = TokenRow.sha256 == tokens.digest(secret_of(caller))
+            of_caller = TokenRow.sha256 == credentials.digest(secret_of(caller))
             session.execute(update(TokenRow).where(of_caller).values(**values))
 
     def job(self, project: str, **spec: Any) -> str:
@@ -158,7 +170,7 @@ class Team:
         jobs = self.waiting if method == "DELETE" else self.ended
         reference = job or jobs.get(project) or str(uuid4())
         values = {"reference": reference, "which": "last", "sha256": "0" * 64, "name": "model.pt"}
-        values |= {"project": project, "token_id": "unknown"}
+        values |= {"project": project, "token_id": "unknown", "id": "0" * 16}
         more: dict[str, Any] = {}
         if path in {"/v1/jobs", "/v1/jobs/plan"} and method == "POST":
             more["json"] = {**SCRIPT, "project": project}
@@ -192,7 +204,8 @@ def test_a_caller_gets_what_the_table_allows(team: Team, route: str) -> None:
             zip(CALLERS, expected.split(), strict=True)
         ), project
     for caller in (None, *REFUSED):
-        problem(team.call(caller, route, "nlp"), 401, "unauthenticated")
+        refused = (400, "malformed") if route in OPEN else (401, "unauthenticated")
+        problem(team.call(caller, route, "nlp"), *refused)
 
 
 def words_of(response: httpx2.Response, job: str) -> str:

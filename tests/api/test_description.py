@@ -35,6 +35,8 @@ OPERATIONS = {
     ),
     *("getJobLogs", "downloadJobLogs", "followJobLogs", "putUpload", "getUpload"),
     *("listNodes", "drainNode", "resumeNode", "livez", "readyz", "scrapeMetrics"),
+    *("signIn", "signOut", "getSession", "listSessions", "endSession"),
+    *("changePassword", "acceptInvitation"),
 }
 """Names from which clients are generated. A name in this list never disappears."""
 

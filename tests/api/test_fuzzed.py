@@ -32,6 +32,8 @@ state.
 They may refuse an input that the description allows with 422.
 """
 ACCEPTED = ["2xx", "3xx", "404", "409", "422"]
+WITH_A_SECRET = ("signIn", "acceptInvitation", "changePassword")
+"""Operations that refuse what nobody can guess, and delay the next attempt."""
 ANY_VALUE = ("cloneJob",)
 """Operations that accept any JSON value.
 
@@ -70,6 +72,7 @@ def settings(*phases: str, examples: int = 1) -> SchemathesisConfig:
                 }
                 for operations, statuses in (
                     (ANY_VALUE, [*ACCEPTED, "400"]),
+                    (WITH_A_SECRET, [*ACCEPTED, "401", "429"]),
                     (BEYOND_A_SCHEMA, ACCEPTED),
                 )
             ],

@@ -13,7 +13,7 @@ from lockstep.domain.people_views import UserChange
 from lockstep.domain.rights import ServiceRole, UserState
 from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.people_tables import TokenRow, UserRow
-from lockstep.storage.people import secrets, tokens, users
+from lockstep.storage.people import credentials, tokens, users
 from tests.api.conftest import SCRIPT, Api, problem
 from tests.storage.scenes import at_once
 
@@ -90,14 +90,14 @@ def test_a_rotated_token_has_two_secrets_until_the_overlap_ends(api: Api) -> Non
 
 
 def test_a_secret_with_a_typing_error_is_recognised() -> None:
-    for prefix in (secrets.OF_USER, secrets.OF_PROGRAM):
-        secret = secrets.make(prefix)
+    for prefix in (credentials.USER, credentials.PROGRAM):
+        secret = credentials.make(prefix)
         assert len(secret) == 40
-        assert not secrets.is_mistyped(secret)
+        assert not credentials.is_mistyped(secret)
         for at in range(4, 40):
             changed = "a" if secret[at] != "a" else "b"
-            assert secrets.is_mistyped(secret[:at] + changed + secret[at + 1 :])
-    assert not secrets.is_mistyped("lockstep_" + "x" * 40)
+            assert credentials.is_mistyped(secret[:at] + changed + secret[at + 1 :])
+    assert not credentials.is_mistyped("lockstep_" + "x" * 40)
 
 
 def test_the_last_admin_of_the_service_stays(api: Api) -> None:
@@ -207,6 +207,25 @@ def test_an_invited_person_has_no_access(api: Api) -> None:
         assert row.state is UserState.INVITED
     denied = send(api, "GET", "/v1/nodes", token="lockstep_token-of-an-invited-person")
     assert "not active" in problem(denied, 401, "unauthenticated")["detail"]
+
+
+def test_an_invited_person_sets_a_password_once_and_signs_in(api: Api) -> None:
+    made(send(api, "POST", "/v1/users", {"name": "lea"}))
+    codes = [made(send(api, "POST", "/v1/users/lea/invite"), 200)["code"] for _ in range(2)]
+    body = {"password": "correct horse battery staple"}
+    for code, status in ((codes[0], 401), (codes[1], 200), (codes[1], 401)):
+        answer = send(api, "POST", "/v1/invitation", {"code": code, **body})
+        assert answer.status_code == status, answer.text
+        if status == 200:
+            token = answer.json()["token"]
+    assert send(api, "GET", "/v1/session", token=token).json()["name"] == "lea"
+    signed_in = send(api, "POST", "/v1/session", {"name": "lea", **body})
+    made(send(api, "PATCH", "/v1/users/lea", {"active": False}), 200)
+    for session in (token, signed_in.json()["token"]):
+        problem(send(api, "GET", "/v1/session", token=session), 401, "unauthenticated")
+    problem(send(api, "POST", "/v1/users/lea/invite"), 409, "conflict")
+    program(api)
+    problem(send(api, "POST", "/v1/users/ci/invite"), 409, "conflict")
 
 
 def test_tokens_of_others_exist_for_an_admin_of_the_service_alone(api: Api) -> None:

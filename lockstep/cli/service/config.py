@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -97,10 +98,7 @@ def set_(name: Setting, value: Annotated[str, Parameter(allow_leading_hyphen=Tru
         raise UsageError(
             f"config set url: {value!r} is no address", next_step="write http://HOST:PORT"
         )
-    file = user_config_file()
-    text = file.read_text(encoding="utf-8") if file.is_file() else ""
-    _write(file, with_setting(text, name, value))
-    say(f"{name} is kept in {file}")
+    say(f"{name} is kept in {keep({name: value})}")
     return ExitCode.OK
 
 
@@ -115,8 +113,7 @@ def unset(name: Setting, /) -> ExitCode:
     """
     file = user_config_file()
     if file.is_file() and name in read_file(file):
-        _write(file, with_setting(file.read_text(encoding="utf-8"), name, None))
-        say(f"{name} was removed from {file}")
+        say(f"{name} was removed from {keep({name: None})}")
     else:
         say(f"{file} sets no {name}")
     return ExitCode.OK
@@ -127,6 +124,22 @@ def path() -> ExitCode:
     """Print where your own file is, whether or not it is there."""
     print(user_config_file())
     return ExitCode.OK
+
+
+def keep(settings: Mapping[str, str | None]) -> Path:
+    """Store settings in the user's own file, or remove those that are None; return the file.
+
+    Raises
+    ------
+    UsageError
+        As :func:`with_setting`.
+    """
+    file = user_config_file()
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    for name, value in settings.items():
+        text = with_setting(text, name, value)
+    _write(file, text)
+    return file
 
 
 def with_setting(text: str, name: str, value: str | None) -> str:

@@ -1,4 +1,5 @@
 // This file is generated from the API's description by dashboard/client.py.
+export const CallerViewCredential = ["token", "session", "none"] as const;
 export const HealthStatus = ["ok", "degraded", "unavailable"] as const;
 export const JobSpecKind = ["train", "script"] as const;
 export const JobViewKind = ["train", "script"] as const;

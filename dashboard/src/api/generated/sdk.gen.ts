@@ -2,7 +2,7 @@
 
 import type { Client, ClientMeta, Options as Options2, RequestResult, ServerSentEventsResult, TDataShape } from './client';
 import { client } from './client.gen';
-import type { AddProjectData, AddProjectErrors, AddProjectResponses, AddUserData, AddUserErrors, AddUserResponses, CancelJobData, CancelJobErrors, CancelJobResponses, ChangeProjectData, ChangeProjectErrors, ChangeProjectResponses, ChangeUserData, ChangeUserErrors, ChangeUserResponses, CloneJobData, CloneJobErrors, CloneJobResponses, CreateTokenData, CreateTokenErrors, CreateTokenResponses, DeleteJobData, DeleteJobErrors, DeleteJobResponses, DownloadJobLogsData, DownloadJobLogsErrors, DownloadJobLogsResponses, DownloadJobMetricsData, DownloadJobMetricsErrors, DownloadJobMetricsResponses, DrainNodeData, DrainNodeErrors, DrainNodeResponses, FollowJobLogsData, FollowJobLogsErrors, FollowJobLogsResponse, FollowJobLogsResponses, GetJobCheckpointData, GetJobCheckpointErrors, GetJobCheckpointFileData, GetJobCheckpointFileErrors, GetJobCheckpointFileResponses, GetJobCheckpointResponses, GetJobData, GetJobErrors, GetJobLogsData, GetJobLogsErrors, GetJobLogsResponses, GetJobMetricsData, GetJobMetricsErrors, GetJobMetricsResponses, GetJobResponses, GetJobSpecData, GetJobSpecErrors, GetJobSpecResponses, GetProjectData, GetProjectErrors, GetProjectResponses, GetSeriesData, GetSeriesErrors, GetSeriesResponses, GetUploadData, GetUploadErrors, GetUploadResponses, ListJobAttemptsData, ListJobAttemptsErrors, ListJobAttemptsResponses, ListJobCheckpointsData, ListJobCheckpointsErrors, ListJobCheckpointsResponses, ListJobEventsData, ListJobEventsErrors, ListJobEventsResponses, ListJobsData, ListJobsErrors, ListJobsResponses, ListNodesData, ListNodesErrors, ListNodesResponses, ListProjectsData, ListProjectsErrors, ListProjectsResponses, ListQueueData, ListQueueErrors, ListQueueResponses, ListTokensData, ListTokensErrors, ListTokensResponses, ListUsersData, ListUsersErrors, ListUsersResponses, LivezData, LivezResponses, PlanJobData, PlanJobErrors, PlanJobResponses, PutUploadData, PutUploadErrors, PutUploadResponses, ReadyzData, ReadyzErrors, ReadyzResponses, RemoveMemberData, RemoveMemberErrors, RemoveMemberResponses, ResumeNodeData, ResumeNodeErrors, ResumeNodeResponses, RevokeTokenData, RevokeTokenErrors, RevokeTokenResponses, RotateTokenData, RotateTokenErrors, RotateTokenResponses, ScrapeMetricsData, ScrapeMetricsErrors, ScrapeMetricsResponses, SetMemberData, SetMemberErrors, SetMemberResponses, SubmitJobData, SubmitJobErrors, SubmitJobResponses } from './types.gen';
+import type { AcceptInvitationData, AcceptInvitationErrors, AcceptInvitationResponses, AddProjectData, AddProjectErrors, AddProjectResponses, AddUserData, AddUserErrors, AddUserResponses, CancelJobData, CancelJobErrors, CancelJobResponses, ChangePasswordData, ChangePasswordErrors, ChangePasswordResponses, ChangeProjectData, ChangeProjectErrors, ChangeProjectResponses, ChangeUserData, ChangeUserErrors, ChangeUserResponses, CloneJobData, CloneJobErrors, CloneJobResponses, CreateTokenData, CreateTokenErrors, CreateTokenResponses, DeleteJobData, DeleteJobErrors, DeleteJobResponses, DownloadJobLogsData, DownloadJobLogsErrors, DownloadJobLogsResponses, DownloadJobMetricsData, DownloadJobMetricsErrors, DownloadJobMetricsResponses, DrainNodeData, DrainNodeErrors, DrainNodeResponses, EndSessionData, EndSessionErrors, EndSessionResponses, FollowJobLogsData, FollowJobLogsErrors, FollowJobLogsResponse, FollowJobLogsResponses, GetJobCheckpointData, GetJobCheckpointErrors, GetJobCheckpointFileData, GetJobCheckpointFileErrors, GetJobCheckpointFileResponses, GetJobCheckpointResponses, GetJobData, GetJobErrors, GetJobLogsData, GetJobLogsErrors, GetJobLogsResponses, GetJobMetricsData, GetJobMetricsErrors, GetJobMetricsResponses, GetJobResponses, GetJobSpecData, GetJobSpecErrors, GetJobSpecResponses, GetProjectData, GetProjectErrors, GetProjectResponses, GetSeriesData, GetSeriesErrors, GetSeriesResponses, GetSessionData, GetSessionErrors, GetSessionResponses, GetUploadData, GetUploadErrors, GetUploadResponses, InviteUserData, InviteUserErrors, InviteUserResponses, ListJobAttemptsData, ListJobAttemptsErrors, ListJobAttemptsResponses, ListJobCheckpointsData, ListJobCheckpointsErrors, ListJobCheckpointsResponses, ListJobEventsData, ListJobEventsErrors, ListJobEventsResponses, ListJobsData, ListJobsErrors, ListJobsResponses, ListNodesData, ListNodesErrors, ListNodesResponses, ListProjectsData, ListProjectsErrors, ListProjectsResponses, ListQueueData, ListQueueErrors, ListQueueResponses, ListSessionsData, ListSessionsErrors, ListSessionsResponses, ListTokensData, ListTokensErrors, ListTokensResponses, ListUsersData, ListUsersErrors, ListUsersResponses, LivezData, LivezResponses, PlanJobData, PlanJobErrors, PlanJobResponses, PutUploadData, PutUploadErrors, PutUploadResponses, ReadyzData, ReadyzErrors, ReadyzResponses, RemoveMemberData, RemoveMemberErrors, RemoveMemberResponses, ResumeNodeData, ResumeNodeErrors, ResumeNodeResponses, RevokeTokenData, RevokeTokenErrors, RevokeTokenResponses, RotateTokenData, RotateTokenErrors, RotateTokenResponses, ScrapeMetricsData, ScrapeMetricsErrors, ScrapeMetricsResponses, SetMemberData, SetMemberErrors, SetMemberResponses, SignInData, SignInErrors, SignInResponses, SignOutData, SignOutErrors, SignOutResponses, SubmitJobData, SubmitJobErrors, SubmitJobResponses } from './types.gen';
 
 export type Options<TData extends TDataShape = TDataShape, ThrowOnError extends boolean = boolean, TResponse = unknown> = Options2<TData, ThrowOnError, TResponse> & {
     /**
@@ -321,6 +321,17 @@ export const changeUser = <ThrowOnError extends boolean = false>(options: Option
 });
 
 /**
+ * Give a person a new invitation code
+ *
+ * The person sets a password with it, once. It replaces the present one.
+ */
+export const inviteUser = <ThrowOnError extends boolean = false>(options: Options<InviteUserData, ThrowOnError>): RequestResult<InviteUserResponses, InviteUserErrors, ThrowOnError> => (options.client ?? client).post<InviteUserResponses, InviteUserErrors, ThrowOnError>({
+    security: [{ scheme: 'bearer', type: 'http' }],
+    url: '/v1/users/{name}/invite',
+    ...options
+});
+
+/**
  * List projects
  */
 export const listProjects = <ThrowOnError extends boolean = false>(options?: Options<ListProjectsData, ThrowOnError>): RequestResult<ListProjectsResponses, ListProjectsErrors, ThrowOnError> => (options?.client ?? client).get<ListProjectsResponses, ListProjectsErrors, ThrowOnError>({
@@ -428,6 +439,81 @@ export const revokeToken = <ThrowOnError extends boolean = false>(options: Optio
     security: [{ scheme: 'bearer', type: 'http' }],
     url: '/v1/tokens/{token_id}',
     ...options
+});
+
+/**
+ * End the session of this request
+ */
+export const signOut = <ThrowOnError extends boolean = false>(options?: Options<SignOutData, ThrowOnError>): RequestResult<SignOutResponses, SignOutErrors, ThrowOnError> => (options?.client ?? client).delete<SignOutResponses, SignOutErrors, ThrowOnError>({
+    security: [{ scheme: 'bearer', type: 'http' }],
+    url: '/v1/session',
+    ...options
+});
+
+/**
+ * Read the own name, roles and credential
+ */
+export const getSession = <ThrowOnError extends boolean = false>(options?: Options<GetSessionData, ThrowOnError>): RequestResult<GetSessionResponses, GetSessionErrors, ThrowOnError> => (options?.client ?? client).get<GetSessionResponses, GetSessionErrors, ThrowOnError>({
+    security: [{ scheme: 'bearer', type: 'http' }],
+    url: '/v1/session',
+    ...options
+});
+
+/**
+ * Sign in with name and password
+ */
+export const signIn = <ThrowOnError extends boolean = false>(options: Options<SignInData, ThrowOnError>): RequestResult<SignInResponses, SignInErrors, ThrowOnError> => (options.client ?? client).post<SignInResponses, SignInErrors, ThrowOnError>({
+    url: '/v1/session',
+    ...options,
+    headers: {
+        'Content-Type': 'application/json',
+        ...options.headers
+    }
+});
+
+/**
+ * Set the password with an invitation code, and sign in
+ *
+ * A code is used once, within 7 days. The older sessions of the person end.
+ */
+export const acceptInvitation = <ThrowOnError extends boolean = false>(options: Options<AcceptInvitationData, ThrowOnError>): RequestResult<AcceptInvitationResponses, AcceptInvitationErrors, ThrowOnError> => (options.client ?? client).post<AcceptInvitationResponses, AcceptInvitationErrors, ThrowOnError>({
+    url: '/v1/invitation',
+    ...options,
+    headers: {
+        'Content-Type': 'application/json',
+        ...options.headers
+    }
+});
+
+/**
+ * List the own sessions, newest first
+ */
+export const listSessions = <ThrowOnError extends boolean = false>(options?: Options<ListSessionsData, ThrowOnError>): RequestResult<ListSessionsResponses, ListSessionsErrors, ThrowOnError> => (options?.client ?? client).get<ListSessionsResponses, ListSessionsErrors, ThrowOnError>({
+    security: [{ scheme: 'bearer', type: 'http' }],
+    url: '/v1/sessions',
+    ...options
+});
+
+/**
+ * End one of the own sessions
+ */
+export const endSession = <ThrowOnError extends boolean = false>(options: Options<EndSessionData, ThrowOnError>): RequestResult<EndSessionResponses, EndSessionErrors, ThrowOnError> => (options.client ?? client).delete<EndSessionResponses, EndSessionErrors, ThrowOnError>({
+    security: [{ scheme: 'bearer', type: 'http' }],
+    url: '/v1/sessions/{id}',
+    ...options
+});
+
+/**
+ * Change the own password; all other sessions end
+ */
+export const changePassword = <ThrowOnError extends boolean = false>(options: Options<ChangePasswordData, ThrowOnError>): RequestResult<ChangePasswordResponses, ChangePasswordErrors, ThrowOnError> => (options.client ?? client).post<ChangePasswordResponses, ChangePasswordErrors, ThrowOnError>({
+    security: [{ scheme: 'bearer', type: 'http' }],
+    url: '/v1/session/password',
+    ...options,
+    headers: {
+        'Content-Type': 'application/json',
+        ...options.headers
+    }
 });
 
 /**

@@ -86,6 +86,46 @@ export type BatchPlan = {
 };
 
 /**
+ * CallerView
+ *
+ * Caller of a request, with the present roles.
+ */
+export type CallerView = {
+    /**
+     * Name
+     */
+    name: string;
+    /**
+     * Role in the whole service.
+     */
+    role: ServiceRole | null;
+    /**
+     * Projects
+     *
+     * Role in each project; for a token, in those of its projects.
+     */
+    projects: {
+        [key: string]: ProjectRole;
+    };
+    /**
+     * Credential
+     *
+     * ``none`` if authentication is off.
+     */
+    credential: 'token' | 'session' | 'none';
+    /**
+     * Scopes
+     *
+     * Scopes of the token; null for all rights.
+     */
+    scopes: Array<Scope> | null;
+    /**
+     * Expires At
+     */
+    expires_at: string | null;
+};
+
+/**
  * CheckpointDetail
  *
  * A checkpoint with its files; its manifest is the last of them.
@@ -337,6 +377,26 @@ export type Health = {
  * Requested change to a live attempt. A column, read by the agent's heartbeat.
  */
 export type Intent = 'cancel' | 'timeout' | 'shutdown';
+
+/**
+ * InvitationView
+ *
+ * A new invitation. Its code is shown only here.
+ */
+export type InvitationView = {
+    /**
+     * Name
+     */
+    name: string;
+    /**
+     * Code
+     */
+    code: string;
+    /**
+     * Expires At
+     */
+    expires_at: string;
+};
 
 /**
  * JobPage
@@ -794,6 +854,20 @@ export type PageProjectView = {
 };
 
 /**
+ * Page[SessionView]
+ */
+export type PageSessionView = {
+    /**
+     * Items
+     */
+    items: Array<SessionView>;
+    /**
+     * Next Cursor
+     */
+    next_cursor?: string | null;
+};
+
+/**
  * Page[TokenView]
  */
 export type PageTokenView = {
@@ -1227,6 +1301,50 @@ export type SeriesView = {
 export type ServiceRole = 'operator' | 'admin';
 
 /**
+ * SessionView
+ *
+ * A session of the caller that is not over.
+ */
+export type SessionView = {
+    /**
+     * Id
+     */
+    id: string;
+    /**
+     * Address
+     *
+     * Of the sign-in.
+     */
+    address: string;
+    /**
+     * Agent
+     *
+     * ``User-Agent`` of the sign-in.
+     */
+    agent: string;
+    /**
+     * Created At
+     */
+    created_at: string;
+    /**
+     * Seen At
+     *
+     * Time of the newest request, to the minute.
+     */
+    seen_at: string;
+    /**
+     * Expires At
+     */
+    expires_at: string;
+    /**
+     * Is Own
+     *
+     * True for the session of this request.
+     */
+    is_own: boolean;
+};
+
+/**
  * SeveralMetricsView
  */
 export type SeveralMetricsView = {
@@ -1236,6 +1354,30 @@ export type SeveralMetricsView = {
      * In the order in which they were named, each once.
      */
     jobs: Array<MetricsView>;
+};
+
+/**
+ * SignedIn
+ *
+ * Answer to a sign-in. No other answer contains the token.
+ */
+export type SignedIn = {
+    /**
+     * Token
+     *
+     * Send it as ``Authorization: Bearer TOKEN``.
+     */
+    token: string;
+    /**
+     * Name
+     */
+    name: string;
+    /**
+     * Expires At
+     *
+     * The session ends earlier after 12 hours without a request.
+     */
+    expires_at: string;
 };
 
 /**
@@ -4534,6 +4676,70 @@ export type ChangeUserResponses = {
 
 export type ChangeUserResponse = ChangeUserResponses[keyof ChangeUserResponses];
 
+export type InviteUserData = {
+    body?: never;
+    path: {
+        /**
+         * Name
+         *
+         * Name of a person.
+         */
+        name: string;
+    };
+    query?: never;
+    url: '/v1/users/{name}/invite';
+};
+
+export type InviteUserErrors = {
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
+    /**
+     * The job or upload does not exist.
+     */
+    404: Problem;
+    /**
+     * Conflict with the current state. Nothing was changed.
+     */
+    409: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+    /**
+     * The disk is full. Nothing was written; free space, then try again after `Retry-After` seconds.
+     */
+    507: Problem;
+};
+
+export type InviteUserError = InviteUserErrors[keyof InviteUserErrors];
+
+export type InviteUserResponses = {
+    /**
+     * The code, which is shown only here.
+     */
+    200: InvitationView;
+};
+
+export type InviteUserResponse = InviteUserResponses[keyof InviteUserResponses];
+
 export type ListProjectsData = {
     body?: never;
     path?: never;
@@ -5172,6 +5378,397 @@ export type RevokeTokenResponses = {
 };
 
 export type RevokeTokenResponse = RevokeTokenResponses[keyof RevokeTokenResponses];
+
+export type SignOutData = {
+    body?: never;
+    path?: never;
+    query?: never;
+    url: '/v1/session';
+};
+
+export type SignOutErrors = {
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
+    /**
+     * Conflict with the current state. Nothing was changed.
+     */
+    409: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+    /**
+     * The disk is full. Nothing was written; free space, then try again after `Retry-After` seconds.
+     */
+    507: Problem;
+};
+
+export type SignOutError = SignOutErrors[keyof SignOutErrors];
+
+export type SignOutResponses = {
+    /**
+     * Ended.
+     */
+    204: void;
+};
+
+export type SignOutResponse = SignOutResponses[keyof SignOutResponses];
+
+export type GetSessionData = {
+    body?: never;
+    path?: never;
+    query?: never;
+    url: '/v1/session';
+};
+
+export type GetSessionErrors = {
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+};
+
+export type GetSessionError = GetSessionErrors[keyof GetSessionErrors];
+
+export type GetSessionResponses = {
+    /**
+     * Successful Response
+     */
+    200: CallerView;
+};
+
+export type GetSessionResponse = GetSessionResponses[keyof GetSessionResponses];
+
+export type SignInData = {
+    body: {
+        name: string;
+        password: string;
+    };
+    path?: never;
+    query?: never;
+    url: '/v1/session';
+};
+
+export type SignInErrors = {
+    /**
+     * The body is not valid JSON.
+     */
+    400: Problem;
+    /**
+     * The name or the password is wrong.
+     */
+    401: Problem;
+    /**
+     * The body is larger than the limit. Nothing was written.
+     */
+    413: Problem;
+    /**
+     * The media type of the body is not supported.
+     */
+    415: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+    /**
+     * The disk is full. Nothing was written; free space, then try again after `Retry-After` seconds.
+     */
+    507: Problem;
+};
+
+export type SignInError = SignInErrors[keyof SignInErrors];
+
+export type SignInResponses = {
+    /**
+     * Successful Response
+     */
+    200: SignedIn;
+};
+
+export type SignInResponse = SignInResponses[keyof SignInResponses];
+
+export type AcceptInvitationData = {
+    body: {
+        code: string;
+        password: string;
+    };
+    path?: never;
+    query?: never;
+    url: '/v1/invitation';
+};
+
+export type AcceptInvitationErrors = {
+    /**
+     * The body is not valid JSON.
+     */
+    400: Problem;
+    /**
+     * The code is unknown, used or expired.
+     */
+    401: Problem;
+    /**
+     * The body is larger than the limit. Nothing was written.
+     */
+    413: Problem;
+    /**
+     * The media type of the body is not supported.
+     */
+    415: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+    /**
+     * The disk is full. Nothing was written; free space, then try again after `Retry-After` seconds.
+     */
+    507: Problem;
+};
+
+export type AcceptInvitationError = AcceptInvitationErrors[keyof AcceptInvitationErrors];
+
+export type AcceptInvitationResponses = {
+    /**
+     * Successful Response
+     */
+    200: SignedIn;
+};
+
+export type AcceptInvitationResponse = AcceptInvitationResponses[keyof AcceptInvitationResponses];
+
+export type ListSessionsData = {
+    body?: never;
+    path?: never;
+    query?: never;
+    url: '/v1/sessions';
+};
+
+export type ListSessionsErrors = {
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+};
+
+export type ListSessionsError = ListSessionsErrors[keyof ListSessionsErrors];
+
+export type ListSessionsResponses = {
+    /**
+     * Successful Response
+     */
+    200: PageSessionView;
+};
+
+export type ListSessionsResponse = ListSessionsResponses[keyof ListSessionsResponses];
+
+export type EndSessionData = {
+    body?: never;
+    path: {
+        /**
+         * Id
+         *
+         * From the list of sessions.
+         */
+        id: string;
+    };
+    query?: never;
+    url: '/v1/sessions/{id}';
+};
+
+export type EndSessionErrors = {
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
+    /**
+     * The job or upload does not exist.
+     */
+    404: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+    /**
+     * The disk is full. Nothing was written; free space, then try again after `Retry-After` seconds.
+     */
+    507: Problem;
+};
+
+export type EndSessionError = EndSessionErrors[keyof EndSessionErrors];
+
+export type EndSessionResponses = {
+    /**
+     * Ended.
+     */
+    204: void;
+};
+
+export type EndSessionResponse = EndSessionResponses[keyof EndSessionResponses];
+
+export type ChangePasswordData = {
+    body: {
+        old: string;
+        new: string;
+    };
+    path?: never;
+    query?: never;
+    url: '/v1/session/password';
+};
+
+export type ChangePasswordErrors = {
+    /**
+     * The body is not valid JSON.
+     */
+    400: Problem;
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
+    /**
+     * Conflict with the current state. Nothing was changed.
+     */
+    409: Problem;
+    /**
+     * The body is larger than the limit. Nothing was written.
+     */
+    413: Problem;
+    /**
+     * The media type of the body is not supported.
+     */
+    415: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+    /**
+     * The disk is full. Nothing was written; free space, then try again after `Retry-After` seconds.
+     */
+    507: Problem;
+};
+
+export type ChangePasswordError = ChangePasswordErrors[keyof ChangePasswordErrors];
+
+export type ChangePasswordResponses = {
+    /**
+     * Changed.
+     */
+    204: void;
+};
+
+export type ChangePasswordResponse = ChangePasswordResponses[keyof ChangePasswordResponses];
 
 export type LivezData = {
     body?: never;

@@ -1,0 +1,187 @@
+"""Hashes of passwords, and delays after wrong ones.
+
+A password is hashed with argon2id: 19 MiB, two iterations, one lane. At most two are hashed at a
+time in a process; few others wait, and the rest is refused, since a waiting request holds a thread.
+
+A wrong password delays sign-ins of that name from that address: 1, 2, 4 … 60 s. An address has 20
+wrong ones a minute for all names. A refused request computes no hash. Nobody is locked out:
+other addresses are not delayed. The state is in memory, and bounded. An attempt counts as wrong
+until it is right, so concurrent ones do not pass together.
+
+Not here: stored hashes (``storage.people.users``), the requests (``api.routes.session``).
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, Protocol
+
+from pwdlib import PasswordHash
+from pwdlib.hashers.argon2 import Argon2Hasher
+
+from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
+from lockstep.domain.spec.reading import invalid
+
+CHARS_MIN: Final = 12
+CHARS_MAX: Final = 1_024
+HASHES_AT_ONCE: Final = 2
+WAITING_MAX: Final = 8
+DELAY_SECONDS_MAX: Final = 60.0
+WRONG_PER_ADDRESS: Final = 20
+ADDRESS_SECONDS: Final = 60.0
+REMEMBERED_MAX: Final = 10_000
+"""Names with addresses, and addresses, of which wrong passwords are remembered. The oldest one is
+forgotten first."""
+NOBODY: Final = (
+    "$argon2id$v=19$m=19456,t=2,p=1$yX93cHkKe4WM6cggx8tjCQ$"
+    "RV5ttUZURDTrPZq3UNKcePNO4FENhCQmnE4mjsE6LNs"
+)
+"""Hash of a random text that nobody has: the check of an unknown name costs the same."""
+
+
+class Hasher(Protocol):
+    """The used part of ``pwdlib.PasswordHash``."""
+
+    def hash(self, password: str) -> str: ...
+
+    def verify_and_update(self, password: str, hash: str) -> tuple[bool, str | None]: ...  # noqa: A002 -- the name in pwdlib
+
+
+def argon2id() -> Hasher:
+    """Return the hasher of passwords."""
+    return PasswordHash((Argon2Hasher(time_cost=2, memory_cost=19 * 1024, parallelism=1),))
+
+
+class Passwords:
+    """Hasher of one application with its limits. Thread-safe."""
+
+    def __init__(self, hasher: Hasher | None = None):
+        self._hasher = hasher or argon2id()
+        self._free = threading.Semaphore(HASHES_AT_ONCE)
+        self._places = threading.Semaphore(HASHES_AT_ONCE + WAITING_MAX)
+
+    def hash(self, password: str) -> str:
+        """Return the stored form of a new password."""
+        with self._turn():
+            return self._hasher.hash(password)
+
+    def check(self, password: str, stored: str | None) -> tuple[bool, str | None]:
+        """Compare a password with the stored hash, if there is one.
+
+        Return whether it is right, and a new hash if the stored one has other parameters.
+        """
+        with self._turn():
+            is_right, new = self._hasher.verify_and_update(password, stored or NOBODY)
+        return is_right and stored is not None, new
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        if not self._places.acquire(blocking=False):
+            raise LockstepError(
+                ErrorCode.UNAVAILABLE,
+                "too many sign-ins at once; this one was not processed",
+                next_step="try again in a few seconds",
+            )
+        try:
+            with self._free:
+                yield
+        finally:
+            self._places.release()
+
+
+def require(password: str, pointer: str) -> None:
+    """Refuse a new password that is too short or too long. There are no other rules.
+
+    Raises
+    ------
+    LockstepError
+        ``invalid``; it does not contain the password.
+    """
+    if not CHARS_MIN <= len(password) <= CHARS_MAX:
+        expected = f"expected a password of {CHARS_MIN} to {CHARS_MAX} characters"
+        field = FieldError(
+            pointer, f"{expected}, got {len(password)}", None, "choose another password"
+        )
+        raise invalid((field,))
+
+
+class Delays:
+    """Wrong passwords of one application. Thread-safe.
+
+    Parameters
+    ----------
+    clock : callable
+        Monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._wrong: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
+        """For a name and an address: wrong passwords in a row, and the end of the delay."""
+        self._of_address: OrderedDict[str, deque[float]] = OrderedDict()
+        """Times of the newest wrong passwords."""
+
+    def begin(self, name: str | None, address: str) -> None:
+        """Note an attempt as wrong, before its password is checked.
+
+        ``name`` is None for a code: codes are random, and only the address has a limit.
+
+        Raises
+        ------
+        LockstepError
+            ``too_many_requests``: the password must not be checked now.
+        """
+        with self._lock:
+            at = self._clock()
+            times = self._of_address.setdefault(address, deque(maxlen=WRONG_PER_ADDRESS))
+            if len(times) == WRONG_PER_ADDRESS and at < times[0] + ADDRESS_SECONDS:
+                raise _too_many(times[0] + ADDRESS_SECONDS - at, "from this address")
+            if name is not None:
+                self._delay(name, address, at)
+            times.append(at)
+            self._of_address.move_to_end(address)
+            for known in (self._wrong, self._of_address):
+                while len(known) > REMEMBERED_MAX:
+                    known.popitem(last=False)
+
+    def _delay(self, name: str, address: str, at: float) -> None:
+        count, until = self._wrong.get((name, address), (0, -math.inf))
+        if at < until:
+            raise _too_many(until - at, "for this name from this address")
+        delay = min(2.0 ** min(count, 16), DELAY_SECONDS_MAX)
+        self._wrong[name, address] = (count + 1, at + delay)
+        self._wrong.move_to_end((name, address))
+
+    def right(self, name: str | None, address: str) -> None:
+        """Forget the wrong passwords of a name from an address: the last attempt was right."""
+        with self._lock:
+            if name is not None:
+                self._wrong.pop((name, address), None)
+            self._take_back(address)
+
+    def unchecked(self, name: str, address: str) -> None:
+        """Take an attempt back whose password was not checked: it delays nobody."""
+        with self._lock:
+            count, _ = self._wrong.get((name, address), (1, 0.0))
+            self._wrong[name, address] = (count - 1, -math.inf)
+            self._take_back(address)
+
+    def _take_back(self, address: str) -> None:
+        if times := self._of_address.get(address):
+            times.pop()
+
+
+def _too_many(seconds: float, whose: str) -> LockstepError:
+    wait = max(1, math.ceil(seconds))
+    return LockstepError(
+        ErrorCode.TOO_MANY_REQUESTS,
+        f"too many wrong passwords or codes {whose}; this request was not processed",
+        next_step=f"wait {wait} s; sign-ins from other addresses are not delayed",
+        retry_after_seconds=wait,
+    )

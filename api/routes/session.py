@@ -1,0 +1,336 @@
+"""Sign-in: sessions, the own account, the password and invitations.
+
+An unknown name and a wrong password get the same answer after the same work. No answer and no
+message contains a password or a code; the token of a session is in the answer to its sign-in alone.
+
+Not here: hashes and delays (``api.auth.passwords``), sessions as bearer tokens
+(``api.auth.bearer``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+import structlog
+from fastapi import APIRouter, Depends, Path, Request, Response
+
+from lockstep.api.access import (
+    ChangesOwnCredentials,
+    ReadsOwnAccount,
+    address_of,
+    guarded,
+    unguarded,
+    without_token,
+)
+from lockstep.api.auth import passwords
+from lockstep.api.http.body import decode, read_json_bytes
+from lockstep.api.http.problems import described, documented
+from lockstep.api.parts import AppState, AppStateDep
+from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
+from lockstep.domain.spec.reading import invalid
+from lockstep.domain.views import CallerView, Page, SessionView, SignedIn
+from lockstep.storage.people import sessions, users
+from lockstep.storage.people.sessions import Origin
+
+router = APIRouter(prefix="/v1", tags=["sign-in"])
+log = structlog.get_logger("api")
+
+NAME_CHARS_MAX: Final = 255
+_PASSWORD_WRONG: Final = "the name or the password is wrong"  # noqa: S105 -- a message
+_CODE_WRONG: Final = "the invitation code is unknown, used or expired"
+Texts = dict[str, str]
+
+
+def _body(**chars_max: int) -> dict[str, Any]:
+    """Return the description of a body that is an object of texts."""
+    schema = {
+        "type": "object",
+        "additionalProperties": False,
+        "required": list(chars_max),
+        "properties": {
+            name: {"type": "string", "maxLength": chars, "pattern": r"^[^\x00]*$"}
+            for name, chars in chars_max.items()
+        },
+    }
+    content = {"application/json": {"schema": schema}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+_SIGN_IN: Final = _body(name=NAME_CHARS_MAX, password=passwords.CHARS_MAX)
+_INVITATION: Final = _body(code=100, password=passwords.CHARS_MAX)
+_PASSWORD: Final = _body(old=passwords.CHARS_MAX, new=passwords.CHARS_MAX)
+_OPEN: Final[dict[str, Any]] = {"security": []}
+
+
+def _texts(described: dict[str, Any]) -> Callable[[Request], Any]:
+    """Return the dependency that reads such a body. Its errors contain no value."""
+    properties = described["requestBody"]["content"]["application/json"]["schema"]["properties"]
+
+    async def read(request: Request) -> Texts:
+        raw = await read_json_bytes(request)
+        try:
+            found = decode(raw, next_step=f"send an object with {' and '.join(properties)}")
+        except LockstepError as error:
+            if error.code is not ErrorCode.INVALID:
+                raise
+            raise _wrong(error.fields[0].pointer, "contains a NUL or half a character") from None
+        if not isinstance(found, dict) or found.keys() != properties.keys():
+            raise _wrong("", f"expected an object with {' and '.join(properties)}, and no more")
+        for name, limits in properties.items():
+            value, most = found[name], limits["maxLength"]
+            if not isinstance(value, str) or len(value) > most:
+                raise _wrong(f"/{name}", f"expected a text of at most {most} characters")
+        return found
+
+    return read
+
+
+def _wrong(pointer: str, message: str) -> LockstepError:
+    return invalid((FieldError(pointer, message, None, "see /docs for the expected values"),))
+
+
+def _refused(subject: str) -> LockstepError:
+    return LockstepError(
+        ErrorCode.UNAUTHENTICATED,
+        f"{subject}; nothing was written",
+        next_step="check it and try again, or ask an admin of the service for a new invitation",
+    )
+
+
+@router.post(
+    "/session",
+    operation_id="signIn",
+    summary="Sign in with name and password",
+    responses=documented(400, 413, 415, 507)
+    | {401: described(401)[401] | {"description": "The name or the password is wrong."}},
+    dependencies=[*unguarded, without_token],
+    openapi_extra=_SIGN_IN | _OPEN,
+)
+def sign_in(
+    body: Annotated[Texts, Depends(_texts(_SIGN_IN))],
+    request: Request,
+    response: Response,
+    app_state: AppStateDep,
+) -> SignedIn:
+    name = body["name"]
+    found = _check(app_state, request, name, body["password"])
+    if found is None:
+        raise _refused(_PASSWORD_WRONG)
+    before, stored = found
+    with app_state.database.jobs() as session:
+        # Since the check, the password may have changed, or its owner may have been deactivated.
+        if not users.set_password(session, name, stored, before=before):
+            raise _refused(_PASSWORD_WRONG)
+        token, end = sessions.start(session, name, _origin(request))
+    return _signed_in(request, response, name, token, end)
+
+
+@router.post(
+    "/invitation",
+    operation_id="acceptInvitation",
+    summary="Set the password with an invitation code, and sign in",
+    description="A code is used once, within 7 days. The older sessions of the person end.",
+    responses=documented(400, 413, 415, 507)
+    | {401: described(401)[401] | {"description": "The code is unknown, used or expired."}},
+    dependencies=[*unguarded, without_token],
+    openapi_extra=_INVITATION | _OPEN,
+)
+def accept_invitation(
+    body: Annotated[Texts, Depends(_texts(_INVITATION))],
+    request: Request,
+    response: Response,
+    app_state: AppStateDep,
+) -> SignedIn:
+    passwords.require(body["password"], "/password")
+    code, address = body["code"].strip(), address_of(request)
+    app_state.delays.begin(None, address)
+    with app_state.database.read_jobs() as session:
+        name = users.invited(session, code)
+    if name is None:
+        raise _refused(_CODE_WRONG)
+    app_state.delays.right(None, address)
+    stored = app_state.passwords.hash(body["password"])
+    with app_state.database.jobs() as session:
+        # Of two requests with one code, the second finds it used.
+        if not users.accept(session, code, stored):
+            raise _refused(_CODE_WRONG)
+        sessions.end_all(session, name)
+        token, end = sessions.start(session, name, _origin(request))
+    app_state.guard.forget()
+    return _signed_in(request, response, name, token, end)
+
+
+@router.get(
+    "/session",
+    operation_id="getSession",
+    summary="Read the own name, roles and credential",
+    responses=documented(403),
+    dependencies=guarded,
+)
+def get_session(grant: ReadsOwnAccount) -> CallerView:
+    caller, rights = grant.caller, grant.caller.rights
+    narrowed = rights.projects
+    return CallerView(
+        name=caller.name,
+        role=rights.service,
+        projects={
+            name: role
+            for name, role in sorted(rights.roles.items())
+            if narrowed is None or name in narrowed
+        },
+        credential=caller.credential,
+        scopes=None if rights.scopes is None else sorted(rights.scopes),
+        expires_at=None if caller.expires_at is None else _moment(caller.expires_at),
+    )
+
+
+@router.delete(
+    "/session",
+    operation_id="signOut",
+    summary="End the session of this request",
+    status_code=204,
+    response_description="Ended.",
+    responses=documented(403, 409, 507),
+    dependencies=guarded,
+)
+def sign_out(grant: ReadsOwnAccount, app_state: AppStateDep) -> None:
+    own = grant.caller.session
+    if own is None:
+        raise LockstepError(
+            ErrorCode.CONFLICT,
+            "the bearer token is not one of a session; nothing was written",
+            next_step="send the token of a sign-in; an admin revokes other tokens",
+        )
+    with app_state.database.jobs() as session:
+        sessions.end(session, grant.actor, own)
+    app_state.guard.forget()
+
+
+@router.get(
+    "/sessions",
+    operation_id="listSessions",
+    summary="List the own sessions, newest first",
+    responses=documented(403),
+    dependencies=guarded,
+)
+def list_sessions(grant: ChangesOwnCredentials, app_state: AppStateDep) -> Page[SessionView]:
+    with app_state.database.read_jobs() as session:
+        rows = sessions.of_user(session, grant.actor)
+    items = [
+        SessionView(
+            id=row.sha256[: sessions.ID_CHARS],
+            address=row.address,
+            agent=row.agent,
+            created_at=_moment(row.created_at),
+            seen_at=_moment(row.seen_at),
+            expires_at=_moment(row.expires_at),
+            is_own=row.sha256 == grant.caller.session,
+        )
+        for row in rows
+    ]
+    return Page(items=items)
+
+
+@router.delete(
+    "/sessions/{id}",
+    operation_id="endSession",
+    summary="End one of the own sessions",
+    status_code=204,
+    response_description="Ended.",
+    responses=documented(403, 404, 507),
+    dependencies=guarded,
+)
+def end_session(
+    grant: ChangesOwnCredentials,
+    app_state: AppStateDep,
+    session_id: Annotated[
+        str, Path(alias="id", pattern=r"^[0-9a-f]{16}$", description="From the list of sessions.")
+    ],
+) -> None:
+    with app_state.database.jobs() as session:
+        if not sessions.end(session, grant.actor, session_id):
+            raise LockstepError(
+                ErrorCode.NOT_FOUND,
+                f"you have no session {session_id}",
+                next_step="GET /v1/sessions lists the own sessions",
+            )
+    app_state.guard.forget()
+
+
+@router.post(
+    "/session/password",
+    operation_id="changePassword",
+    summary="Change the own password; all other sessions end",
+    status_code=204,
+    response_description="Changed.",
+    responses=documented(400, 403, 409, 413, 415, 507),
+    dependencies=guarded,
+    openapi_extra=_PASSWORD,
+)
+def change_password(
+    grant: ChangesOwnCredentials,
+    body: Annotated[Texts, Depends(_texts(_PASSWORD))],
+    request: Request,
+    app_state: AppStateDep,
+) -> None:
+    passwords.require(body["new"], "/new")
+    found = _check(app_state, request, grant.actor, body["old"])
+    if found is None:
+        # Not 401: a page would take that for the end of its session.
+        raise _wrong("/old", "is not the present password")
+    stored = app_state.passwords.hash(body["new"])
+    with app_state.database.jobs() as session:
+        if not users.set_password(session, grant.actor, stored, before=found[0]):
+            raise LockstepError(
+                ErrorCode.CONFLICT,
+                "the password was changed at the same time; nothing was written",
+                next_step="sign in with the new password",
+            )
+        sessions.end_all(session, grant.actor, but=grant.caller.session)
+    app_state.guard.forget()
+    log.info("a password is changed", actor=grant.actor)
+
+
+def _check(
+    app_state: AppState, request: Request, name: str, password: str
+) -> tuple[str, str] | None:
+    """Compare a password with that of an active person.
+
+    Return the stored hash and the one to store now; None for a wrong password, an unknown name and
+    a person who is not active. No transaction is open during the hash.
+
+    Raises
+    ------
+    LockstepError
+        ``too_many_requests`` during a delay.
+    """
+    attempt = name, address_of(request)
+    app_state.delays.begin(*attempt)
+    try:
+        with app_state.database.read_jobs() as session:
+            before = users.password_of(session, name)
+        is_right, new = app_state.passwords.check(password, before)
+    except LockstepError:
+        app_state.delays.unchecked(*attempt)
+        raise
+    if before is None or not is_right:
+        return None
+    app_state.delays.right(*attempt)
+    return before, new or before
+
+
+def _origin(request: Request) -> Origin:
+    return Origin(address_of(request), request.headers.get("user-agent", ""))
+
+
+def _signed_in(request: Request, response: Response, name: str, token: str, end: float) -> SignedIn:
+    request.scope["state"]["actor"] = name
+    response.headers["Cache-Control"] = "no-store"
+    log.info("a session is started", actor=name, address=address_of(request))
+    return SignedIn(token=token, name=name, expires_at=_moment(end))
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

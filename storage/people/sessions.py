@@ -1,0 +1,126 @@
+"""Sessions of people: each is one sign-in, of which only the SHA-256 of its token is kept.
+
+A session is valid until it is ended, for 12 hours without a request, and for 30 days at most. Its
+owner must be active.
+
+Not here: checks of a password (``api.auth.passwords``), reading a token from a request
+(``api.auth.bearer``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import ColumnElement, delete, insert, select, update
+from sqlalchemy.orm import Session
+
+from lockstep.domain.rights import UserState
+from lockstep.storage.db.clock import db_now, now
+from lockstep.storage.db.dialects import changed, write
+from lockstep.storage.db.people_tables import SessionRow, UserRow
+from lockstep.storage.people import credentials
+from lockstep.storage.people.credentials import digest
+
+IDLE_SECONDS: Final = 12 * 3600.0
+"""Time without a request after which a session is over."""
+LIFE_SECONDS: Final = 30 * 86_400.0
+TOUCH_SECONDS: Final = 60.0
+"""``seen_at`` is written at most once in this time."""
+OF_USER_MAX: Final = 100
+"""Valid sessions of one person; a further sign-in ends the oldest."""
+AGENT_CHARS_MAX: Final = 200
+ADDRESS_CHARS_MAX: Final = 64
+ID_CHARS: Final = 16
+"""Hexadecimal digits of the SHA-256 that identify a session on a list."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Sender of a sign-in."""
+
+    address: str
+    agent: str
+
+
+def start(session: Session, user_name: str, origin: Origin) -> tuple[str, float]:
+    """Start a session; return its token, which is stored nowhere, and its end.
+
+    Sessions of this person that are over are deleted.
+    """
+    token = credentials.make(credentials.SESSION)
+    at = now(session)
+    row = {
+        "sha256": digest(token),
+        "user_name": user_name,
+        "address": origin.address[:ADDRESS_CHARS_MAX],
+        "agent": origin.agent[:AGENT_CHARS_MAX],
+        "created_at": at,
+        "seen_at": at,
+        "expires_at": at + LIFE_SECONDS,
+    }
+    write(session, insert(SessionRow).values(row))
+    newest = select(SessionRow.sha256).where(SessionRow.user_name == user_name, *_valid())
+    kept = newest.order_by(SessionRow.created_at.desc(), SessionRow.sha256).limit(OF_USER_MAX)
+    rest = [SessionRow.user_name == user_name, SessionRow.sha256.not_in(kept.scalar_subquery())]
+    write(session, delete(SessionRow).where(*rest))
+    return token, at + LIFE_SECONDS
+
+
+def find(session: Session, token: str) -> SessionRow | None:
+    """Return the valid session of a token, if there is one."""
+    if not credentials.is_whole(token, credentials.SESSION):
+        return None
+    owner = UserRow.name == SessionRow.user_name
+    statement = (
+        select(SessionRow)
+        .join(UserRow, owner)
+        .where(SessionRow.sha256 == digest(token), UserRow.state == UserState.ACTIVE, *_valid())
+    )
+    return session.scalars(statement).one_or_none()
+
+
+def touch(session: Session, sha256: str) -> None:
+    """Note a request of a session, at most once a minute."""
+    due = SessionRow.seen_at < db_now() - TOUCH_SECONDS
+    statement = update(SessionRow).where(SessionRow.sha256 == sha256, due, *_valid())
+    write(session, statement.values(seen_at=db_now()))
+
+
+def of_user(session: Session, user_name: str) -> Sequence[SessionRow]:
+    """Return the valid sessions of a person, newest first."""
+    rows = select(SessionRow).where(SessionRow.user_name == user_name, *_valid())
+    return session.scalars(rows.order_by(SessionRow.created_at.desc(), SessionRow.sha256)).all()
+
+
+def end(session: Session, user_name: str, session_id: str) -> bool:
+    """End a session of a person; return False if there is no valid one of this id.
+
+    Parameters
+    ----------
+    session : Session
+    user_name : str
+    session_id : str
+        The first 16 digits of its SHA-256, or all of them.
+    """
+    begins = SessionRow.sha256.startswith(session_id, autoescape=True)
+    return len(session_id) >= ID_CHARS and _end(session, user_name, begins) > 0
+
+
+def end_all(session: Session, user_name: str, *, but: str | None = None) -> int:
+    """End the sessions of a person, except the one of the SHA-256 ``but``; return their number."""
+    return _end(session, user_name, *([] if but is None else [SessionRow.sha256 != but]))
+
+
+def _end(session: Session, user_name: str, *which: ColumnElement[bool]) -> int:
+    statement = update(SessionRow).where(SessionRow.user_name == user_name, *which, *_valid())
+    return changed(session, statement.values(ended_at=db_now()))
+
+
+def _valid() -> tuple[ColumnElement[bool], ...]:
+    return (
+        SessionRow.ended_at.is_(None),
+        SessionRow.seen_at > db_now() - IDLE_SECONDS,
+        SessionRow.expires_at > db_now(),
+    )
