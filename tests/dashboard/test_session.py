@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 
+import httpx2
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.dashboard.browser import Visitor
 from tests.dashboard.work import Work
+from tests.harness.service import Service
 
 UNAUTHENTICATED = r"status of 401"
 """Complaint of the browser about every refused request; before a sign-in all are refused."""
@@ -40,6 +42,35 @@ def test_only_the_right_token_opens_the_door(signed_out: Visitor, token: str) ->
     signed_out.sees_heading("Nodes")
     assert signed_out.address == "/nodes"
     assert kept(signed_out.page) == [token, None]
+
+
+def test_an_invited_person_signs_in_and_out_by_name(signed_out: Visitor, lockstep: Service) -> None:
+    assert lockstep.http.post("/v1/users", json={"name": "lea"}).status_code == 201
+    code = lockstep.http.post("/v1/users/lea/invite").json()["code"]
+    signed_out.expects(UNAUTHENTICATED)
+    page, secret = signed_out.go("/jobs").page, "correct horse battery staple"
+    page.get_by_text("By invitation").click()
+    page.get_by_label(re.compile("^Invitation code")).fill(code)
+    page.get_by_label(re.compile("^New password")).fill(secret)
+    signed_out.is_accessible()
+    signed_out.button("Sign in").click()
+    signed_out.sees_heading("Jobs")
+    (token, _) = kept(page)
+    headers = {"Authorization": f"Bearer {token}"}
+    assert httpx2.get(f"{lockstep.url}/v1/session", headers=headers).json()["name"] == "lea"
+    signed_out.go("/settings", "Settings")
+    signed_out.button("Sign out").click()
+    signed_out.sees_heading("Sign in")
+    assert httpx2.get(f"{lockstep.url}/v1/session", headers=headers).status_code == 401
+    page.get_by_text("By password").click()
+    page.get_by_role("textbox", name="Name").fill("lea")
+    page.get_by_label(re.compile("^Password")).fill("wrong " + secret)
+    signed_out.button("Sign in").click()
+    signed_out.sees("the name or the password is wrong")
+    page.wait_for_timeout(1_100)  # the delay after a wrong one
+    page.get_by_label(re.compile("^Password")).fill(secret)
+    signed_out.button("Sign in").click()
+    signed_out.sees_heading("Settings")
 
 
 def test_a_revoked_token_leads_to_the_sign_in_with_a_reason(

@@ -2,10 +2,14 @@
 import { Button, SegmentedControl, useMantineColorScheme } from "@mantine/core";
 import { useQueryClient } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
+import { signOut } from "@/api/generated";
 import { type PACES, setPace, usePace } from "@/api/pace";
 import { forgetToken, useToken } from "@/api/token";
 import { usePageTitle } from "@/components/usePageTitle";
 import classes from "./SettingsPage.module.css";
+
+/** Prefix of the token of a session, which ends with the sign-out; other tokens stay valid. */
+const SESSION = "lst_";
 
 export function SettingsPage() {
   usePageTitle("Settings");
@@ -57,6 +61,8 @@ export function SettingsPage() {
           <Button
             variant="default"
             onClick={() => {
+              if (token.startsWith(SESSION))
+                void signOut({ headers: { Authorization: `Bearer ${token}` } }).catch(() => undefined);
               forgetToken();
               queries.clear();
             }}

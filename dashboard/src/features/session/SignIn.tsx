@@ -1,33 +1,59 @@
-/** The door: a token, tried at once against the service. */
-import { Button, Checkbox, Code, PasswordInput } from "@mantine/core";
+/** The door: a name and a password, a token, or an invitation, tried at once against the service. */
+import { Button, Checkbox, Code, PasswordInput, SegmentedControl, TextInput } from "@mantine/core";
 import { useQueryClient } from "@tanstack/react-query";
 import { type FormEvent, useState } from "react";
 import { Failure, refusalOf } from "@/api/client";
-import { listJobs } from "@/api/generated";
+import { acceptInvitation, listJobs, signIn } from "@/api/generated";
 import { keepToken, readRefusal } from "@/api/token";
 import { usePageTitle } from "@/components/usePageTitle";
 import classes from "./SignIn.module.css";
 
+type Way = "password" | "token" | "invitation";
+
+interface Given {
+  name: string;
+  secret: string;
+  password: string;
+}
+
+/** Return the token that the service accepts from now on. */
+async function tokenFor(way: Way, { name, secret, password }: Given): Promise<string> {
+  if (way === "password") {
+    const { data } = await signIn({ body: { name: name.trim(), password }, throwOnError: true });
+    return data.token;
+  }
+  if (way === "invitation") {
+    const { data } = await acceptInvitation({ body: { code: secret.trim(), password }, throwOnError: true });
+    return data.token;
+  }
+  const token = secret.trim();
+  await listJobs({ query: { limit: 1 }, headers: { Authorization: `Bearer ${token}` } });
+  return token;
+}
+
 export function SignIn() {
   usePageTitle("Sign in");
   const queries = useQueryClient();
-  const [token, setToken] = useState("");
+  const [way, setWay] = useState<Way>("token");
+  const [name, setName] = useState("");
+  const [secret, setSecret] = useState("");
+  const [password, setPassword] = useState("");
   const [remember, setRemember] = useState(false);
   const [refused, setRefused] = useState(readRefusal);
   const [asking, setAsking] = useState(false);
+  const given = [way === "password" ? name : secret, way === "token" ? "given" : password];
 
   async function enter(event: FormEvent) {
     event.preventDefault();
-    const tried = token.trim();
     setAsking(true);
     setRefused(null);
     try {
-      await listJobs({ query: { limit: 1 }, headers: { Authorization: `Bearer ${tried}` } });
+      const token = await tokenFor(way, { name, secret, password });
       queries.clear();
-      keepToken(tried, remember);
+      keepToken(token, remember);
     } catch (error) {
       const isRefused = error instanceof Failure && error.status === 401;
-      setRefused(isRefused ? refusalOf(error.problem) : (error as Error).message);
+      setRefused(isRefused && way === "token" ? refusalOf(error.problem) : (error as Error).message);
       setAsking(false);
     }
   }
@@ -35,27 +61,67 @@ export function SignIn() {
   return (
     <form className={classes.door} onSubmit={enter}>
       <h1>Sign in</h1>
-      <PasswordInput
-        label="Token"
-        description="Of a service started with lockstep up: the file token in LOCKSTEP_HOME, or lockstep open."
-        value={token}
-        onChange={(event) => setToken(event.currentTarget.value)}
-        error={refused}
-        autoComplete="current-password"
-        required
-        data-autofocus
+      <SegmentedControl
+        aria-label="How to sign in"
+        value={way}
+        onChange={(chosen) => {
+          setWay(chosen as Way);
+          setRefused(null);
+        }}
+        data={[
+          { value: "token", label: "By token" },
+          { value: "password", label: "By password" },
+          { value: "invitation", label: "By invitation" },
+        ]}
       />
+      {way === "password" ? (
+        <TextInput
+          label="Name"
+          value={name}
+          onChange={(event) => setName(event.currentTarget.value)}
+          autoComplete="username"
+          required
+        />
+      ) : (
+        <PasswordInput
+          label={way === "token" ? "Token" : "Invitation code"}
+          description={
+            way === "token"
+              ? "Of a service started with lockstep up: the file token in LOCKSTEP_HOME, or lockstep open."
+              : "An admin of the service gives it to you. It is valid once."
+          }
+          value={secret}
+          onChange={(event) => setSecret(event.currentTarget.value)}
+          error={way === "token" ? refused : null}
+          autoComplete={way === "token" ? "current-password" : "one-time-code"}
+          required
+          data-autofocus
+        />
+      )}
+      {way === "token" ? null : (
+        <PasswordInput
+          label={way === "password" ? "Password" : "New password"}
+          description={way === "password" ? undefined : "12 to 1,024 characters."}
+          value={password}
+          onChange={(event) => setPassword(event.currentTarget.value)}
+          error={refused}
+          autoComplete={way === "password" ? "current-password" : "new-password"}
+          required
+        />
+      )}
       <Checkbox
         label="Remember on this computer"
         checked={remember}
         onChange={(event) => setRemember(event.currentTarget.checked)}
       />
-      <Button type="submit" loading={asking} disabled={token.trim() === ""}>
+      <Button type="submit" loading={asking} disabled={given.some((text) => text.trim() === "")}>
         Sign in
       </Button>
-      <p className={classes.hint}>
-        Or run <Code>lockstep open</Code> where the command line already knows the service.
-      </p>
+      {way === "token" ? (
+        <p className={classes.hint}>
+          Or run <Code>lockstep open</Code> where the command line already knows the service.
+        </p>
+      ) : null}
     </form>
   );
 }
