@@ -58,6 +58,7 @@ class _Counting:
 
     def __init__(self) -> None:
         self.now = self.most = 0
+        self.threads: set[int] = set()
         self.release = threading.Event()
         self.lock = threading.Lock()
 
@@ -65,6 +66,7 @@ class _Counting:
         with self.lock:
             self.now += 1
             self.most = max(self.most, self.now)
+            self.threads.add(threading.get_ident())
         assert self.release.wait(30)
         with self.lock:
             self.now -= 1
@@ -94,6 +96,8 @@ def test_two_passwords_are_hashed_at_a_time_and_few_wait() -> None:
         hasher.release.set()
         codes = [each.result() for each in found]
     assert hasher.most == passwords.HASHES_AT_ONCE
+    # The allocator keeps the memory of a hash for each thread that had one.
+    assert len(hasher.threads) == passwords.HASHES_AT_ONCE
     assert codes.count(None) == passwords.HASHES_AT_ONCE + passwords.WAITING_MAX
     assert codes.count(ErrorCode.UNAVAILABLE) == 20
 

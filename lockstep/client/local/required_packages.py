@@ -13,7 +13,7 @@ from typing import Final
 from lockstep.client.errors import UsageError
 from lockstep.domain.packages import with_extra
 
-SERVER: Final = ("alembic", "celery", "fastapi", "sqlalchemy", "structlog", "uvicorn")
+SERVER: Final = ("alembic", "celery", "fastapi", "pwdlib", "sqlalchemy", "structlog", "uvicorn")
 NODE: Final = ("celery", "psutil", "sqlalchemy", "torch")
 
 
