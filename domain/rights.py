@@ -173,6 +173,8 @@ class Rights:
 
     def may(self, right: Right) -> bool:
         """Return whether the caller has ``right``, a right that belongs to no project."""
+        if self.projects is not None and right not in _READS:
+            return False  # A token of some projects changes nothing outside of them.
         return right in OF_ALL | self._of_service() and self._in_scope(right)
 
     def _of_service(self) -> frozenset[Right]:

@@ -182,7 +182,11 @@ ANSWERS: Final[Mapping[str, BaseModel]] = {
         JobPage(items=[_JOB], next_cursor=_ID, total=1_250),
         SpecView(job_id=_ID, spec=_SPEC.model_dump(mode="json")),
         LogPage(lines=[_LINE], next_cursor="1.1", complete=False),
-        SignedIn(token="lst_…", name="ada", expires_at=_AT + timedelta(days=30)),  # noqa: S106
+        SignedIn(
+            token="lst_…",  # noqa: S106 -- no real token
+            name="ada",
+            expires_at=_AT + timedelta(days=30),
+        ),
         SessionView(
             id="9f86d081884c7d65",
             address="10.0.0.7",

@@ -206,8 +206,15 @@ def set_password(session: Session, name: str, password: str, *, before: str) -> 
 
 
 def restore(session: Session, name: str) -> str:
-    """Make a person an active admin of the service; return an invitation code of one hour."""
-    ensure(session, name)
-    statement = update(UserRow).where(UserRow.name == name)
+    """Make a person an active admin of the service; return an invitation code of one hour.
+
+    Raises
+    ------
+    LockstepError
+        ``conflict`` for a program, and for a name that the service itself uses.
+    """
+    if name not in RESERVED - {"admin"}:
+        ensure(session, name)
+    statement = update(UserRow).where(UserRow.name == name, UserRow.service.is_(False))
     write(session, statement.values(role=ServiceRole.ADMIN, state=UserState.ACTIVE))
     return invite(session, name, life_seconds=RESTORE_SECONDS)

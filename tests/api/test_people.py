@@ -244,6 +244,18 @@ def test_tokens_of_others_exist_for_an_admin_of_the_service_alone(api: Api) -> N
     ]
 
 
+def test_a_token_of_some_projects_makes_no_other_token(api: Api) -> None:
+    limited = made(send(api, "POST", "/v1/tokens", {"projects": ["default"]}))["secret"]
+    for method, path, body in (
+        ("POST", "/v1/tokens", {}),
+        ("POST", "/v1/users", {"name": "eve"}),
+        ("POST", "/v1/projects", {"name": "mine"}),
+        ("POST", "/v1/nodes/none/drain", None),
+    ):
+        problem(send(api, method, path, body, token=limited), 403, "forbidden")
+    assert send(api, "GET", "/v1/users", token=limited).status_code == 200
+
+
 def test_a_use_is_stored_once_a_minute(api: Api) -> None:
     token_id, _ = program(api)
     written = []
