@@ -16,18 +16,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute, iter_route_contexts
 from starlette.concurrency import run_in_threadpool
 
 from lockstep.api.auth.bearer import Caller, token_key
 from lockstep.api.http.addresses import check_address
+from lockstep.api.http.problems import problem_response, request_id_of
 from lockstep.api.parts import AppStateDep, parts_of
 from lockstep.domain.errors import LockstepError
-from lockstep.domain.rights import OF_SERVICE, Right, Within, forbidden
+from lockstep.domain.rights import OF_SERVICE, ForbiddenError, Right, Within, forbidden
 from lockstep.storage.db.tables import JobRow
 from lockstep.storage.jobs import jobs
+from lockstep.storage.people.audit import Sender
 
 
 async def _caller(request: Request) -> Caller:
@@ -51,9 +53,34 @@ async def _caller(request: Request) -> Caller:
     if caller is None:
         caller = await run_in_threadpool(guard.look_up, authorization)
     request.scope["state"]["actor"] = caller.name
+    request.scope["state"]["sender"] = sender_of(request, caller.name, caller.token)
     if guard.required:
         _charge(request, token_key(authorization))
     return caller
+
+
+def sender_of(request: Request, name: str, token: str | None = None) -> Sender:
+    """Return the origin of a request for the audit.
+
+    Parameters
+    ----------
+    request : Request
+    name : str
+        Of the person.
+    token : str, optional
+        Id of the token.
+    """
+    address = request.client.host[:64] if request.client else None
+    return Sender(name, token, address, request_id_of(request))
+
+
+def refused(request: Request, error: Exception) -> Response:
+    """Answer a missing right, and add it to the audit (a handler of exceptions)."""
+    # Not `async`: it writes to the database, and runs in a thread.
+    assert isinstance(error, ForbiddenError)
+    target = f"{request.method} {request.url.path}"
+    parts_of(request).refusals.note(request.scope["state"]["sender"], error, target)
+    return problem_response(error, instance=request_id_of(request))
 
 
 def is_known(request: Request, *, look_up: bool) -> bool:
@@ -102,6 +129,7 @@ class Grant:
 
     caller: Caller
     right: Right
+    sender: Sender
 
     @property
     def actor(self) -> str:
@@ -149,13 +177,15 @@ class _Needs:
     def __init__(self, right: Right):
         self.right = right
 
-    async def __call__(self, caller: Annotated[Caller, Depends(_caller)]) -> Grant:
+    async def __call__(
+        self, request: Request, caller: Annotated[Caller, Depends(_caller)]
+    ) -> Grant:
         rights = caller.rights
         if self.right in OF_SERVICE and not rights.may(self.right):
             raise forbidden(caller.name, self.right)
         if self.right is Right.JOB_SUBMIT and rights.within(self.right).is_empty:
             raise forbidden(caller.name, self.right)
-        return Grant(caller, self.right)
+        return Grant(caller, self.right, request.scope["state"]["sender"])
 
 
 async def _open() -> None:

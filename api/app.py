@@ -13,6 +13,7 @@ from lockstep.api import access
 from lockstep.api.auth.bearer import Guard
 from lockstep.api.auth.origins import OwnPagesOnly
 from lockstep.api.auth.quotas import Quotas
+from lockstep.api.changes import Refusals
 from lockstep.api.dashboard.files import Dashboard
 from lockstep.api.gauges import ServiceGauges
 from lockstep.api.http import openapi, problems
@@ -44,6 +45,7 @@ from lockstep.api.settings import ApiSettings
 from lockstep.api.telemetry import ApiMetrics
 from lockstep.broker import probe
 from lockstep.broker.messages import Notifier
+from lockstep.domain.rights import ForbiddenError
 from lockstep.domain.version import VERSION
 from lockstep.storage.control import agreed_timings, scheduler_lease
 from lockstep.storage.db import schema
@@ -94,6 +96,7 @@ def routed() -> FastAPI:
     app.router.routes.append(pages.route)
     app.state.dashboard = Dashboard()
     problems.install(app, [route for router in routers for route in router.routes])
+    app.add_exception_handler(ForbiddenError, access.refused)
     access.check(app)
     app.openapi = lambda: openapi.describe(app)  # type: ignore[method-assign]  # documented by FastAPI
     return app
@@ -139,6 +142,7 @@ def create_app(
         following=following,
         telemetry=telemetry,
         quotas=Quotas(settings.rate_limit_requests, settings.rate_limit_seconds),
+        refusals=Refusals(database),
     )
     app.add_middleware(Compression)
     app.add_middleware(Head)

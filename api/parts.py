@@ -15,6 +15,7 @@ from fastapi import Depends, Request
 
 from lockstep.api.auth.bearer import Guard
 from lockstep.api.auth.quotas import Quotas
+from lockstep.api.changes import Refusals
 from lockstep.api.http.following import ChangeStreams
 from lockstep.api.http.response_cache import ResponseCache
 from lockstep.api.jobs.estimates import Estimates
@@ -43,6 +44,7 @@ class AppState:
     following: ChangeStreams
     telemetry: ApiMetrics
     quotas: Quotas
+    refusals: Refusals
 
 
 def parts_of(request: Request) -> AppState:

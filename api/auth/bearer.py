@@ -21,10 +21,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from lockstep.api import changes
+from lockstep.domain.audit import Action
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.rights import Rights, ServiceRole
 from lockstep.storage.db.database import Database
 from lockstep.storage.people import tokens
+from lockstep.storage.people.audit import Sender
 
 REMEMBER_SECONDS: Final = 10.0
 """Maximum time for which a revoked token, or a right that was taken, remains valid."""
@@ -44,6 +47,8 @@ class Caller:
 
     name: str
     rights: Rights
+    token: str | None = None
+    """Id of the token, for the audit."""
 
 
 WITHOUT_SIGN_IN: Final = Caller("admin", Rights(service=ServiceRole.ADMIN))
@@ -97,7 +102,7 @@ class Guard:
                 raise _refusal("is unknown to this service", None)
             if (refused := tokens.why_refused(session, row)) is not None:
                 raise _refusal(*refused)
-            caller = Caller(row.actor, tokens.rights(session, row))
+            caller = Caller(row.actor, tokens.rights(session, row), row.id)
         with self._lock:
             self._known[_digest(token)] = (caller, self._clock() + REMEMBER_SECONDS)
             while len(self._known) > REMEMBERED_MAX:
@@ -160,8 +165,9 @@ def ensure_token(path: Path, database: Database) -> None:
         If the file exists and holds no token, or if other users may read it.
     """
     token = _read_token(path) or _create_token(path)
-    with database.jobs() as session:
-        tokens.ensure(session, token, name=path.name, actor="admin")
+    with changes.of(database, Sender("lockstep"), Action.TOKEN_ENSURE) as change:
+        change.target = tokens.ensure(change.session, token, name=path.name, actor="admin")
+        change.repeated = change.target is None
 
 
 def _create_token(path: Path) -> str:

@@ -257,11 +257,9 @@ def cancel(
     """
     message = f"cancelled by {actor}"
     # The attempt first: its end takes the same lock, so meanwhile the job cannot return to the
-    # queue
-    # between the two statements below. Where there is no attempt yet one may appear in between, and
-    # even end: hence
-    # the second round, and the bound, because nothing turns over twice in the time of two
-    # statements.
+    # queue between the two statements below. Where there is no attempt yet one may appear in
+    # between, and even end: hence the second round, and the bound, because nothing turns over twice
+    # in the time of two statements.
     for _round in range(3):
         attempt = endings.lock_live(session, job_id)
         if transitions.take(

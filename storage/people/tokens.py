@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from lockstep.domain.rights import Rights, Scope, ServiceRole, UserState
 from lockstep.storage.db.clock import db_now, now
-from lockstep.storage.db.dialects import upsert, write
+from lockstep.storage.db.dialects import changed, upsert
 from lockstep.storage.db.people_tables import TokenRow
 from lockstep.storage.people import projects, users
 
@@ -26,8 +26,10 @@ def digest(plaintext: str) -> str:
     return hashlib.sha256(plaintext.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def ensure(session: Session, plaintext: str, *, name: str, actor: str) -> None:
+def ensure(session: Session, plaintext: str, *, name: str, actor: str) -> str | None:
     """Store a token of an admin of the service, and the admin, if they are not stored yet.
+
+    Returns the id of a new token.
 
     Parameters
     ----------
@@ -39,14 +41,15 @@ def ensure(session: Session, plaintext: str, *, name: str, actor: str) -> None:
         User as whom its bearer acts.
     """
     users.ensure(session, actor, role=ServiceRole.ADMIN)
+    token_id = str(uuid_utils.uuid7())
     row = upsert(session, TokenRow).values(
-        id=str(uuid_utils.uuid7()),
+        id=token_id,
         name=name,
         sha256=digest(plaintext),
         actor=actor,
         created_at=db_now(),
     )
-    write(session, row.on_conflict_do_nothing())
+    return token_id if changed(session, row.on_conflict_do_nothing()) else None
 
 
 def find(session: Session, plaintext: str) -> TokenRow | None:
