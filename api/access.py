@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.dependencies.models import Dependant
@@ -141,6 +141,11 @@ class Grant:
         """Projects whose jobs the caller may read."""
         return self.caller.rights.within(Right.JOB_READ)
 
+    @property
+    def within(self) -> Within:
+        """Projects in which the caller has the declared right."""
+        return self.caller.rights.within(self.right)
+
     def find_job(self, app_state: AppStateDep, reference: str) -> JobRow:
         """Return the job of a reference, with the declared right in its project.
 
@@ -171,6 +176,10 @@ class Grant:
         raise forbidden(self.actor, self.right, job.project)
 
 
+_SOMEWHERE: Final = {Right.JOB_SUBMIT, Right.AUDIT_READ}
+"""Rights in a project without which a route is refused before anything is looked up."""
+
+
 class _Needs:
     """Dependency that gives the grant of a right."""
 
@@ -183,7 +192,7 @@ class _Needs:
         rights = caller.rights
         if self.right in OF_SERVICE and not rights.may(self.right):
             raise forbidden(caller.name, self.right)
-        if self.right is Right.JOB_SUBMIT and rights.within(self.right).is_empty:
+        if self.right in _SOMEWHERE and rights.within(self.right).is_empty:
             raise forbidden(caller.name, self.right)
         return Grant(caller, self.right, request.scope["state"]["sender"])
 
@@ -242,3 +251,4 @@ Controls = Annotated[Grant, needs(Right.JOB_CONTROL)]
 ReadsCheckpoints = Annotated[Grant, needs(Right.CHECKPOINT_READ)]
 ReadsNodes = Annotated[Grant, needs(Right.NODE_READ)]
 ChangesNodes = Annotated[Grant, needs(Right.NODE_WRITE)]
+ReadsAudit = Annotated[Grant, needs(Right.AUDIT_READ)]

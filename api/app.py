@@ -29,6 +29,7 @@ from lockstep.api.parts import AppState
 from lockstep.api.readiness import Readiness
 from lockstep.api.request_middleware import RequestMiddleware
 from lockstep.api.routes import (
+    audit,
     checkpoints,
     clones,
     health,
@@ -58,6 +59,7 @@ TAGS: Final = [
     {"name": "logs", "description": "Log lines of a job's processes."},
     {"name": "uploads", "description": "Code archives."},
     {"name": "nodes", "description": "Nodes and their devices."},
+    {"name": "audit", "description": "Changes and refused requests."},
     {
         "name": "health",
         "description": "Health checks for supervisors and load balancers; no token needed.",
@@ -88,6 +90,7 @@ def routed() -> FastAPI:
         log_streams,
         uploads,
         nodes,
+        audit,
         health,
     )
     routers = [module.router for module in modules]

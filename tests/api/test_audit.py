@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from lockstep.api import access, changes
 from lockstep.api.app import routed
 from lockstep.api.auth.bearer import ensure_token
 from lockstep.api.changes import REFUSALS_MAX, REFUSALS_SECONDS, Refusals
+from lockstep.domain import limits
 from lockstep.domain.audit import Action
 from lockstep.domain.rights import EVERY, ProjectRole, Right, forbidden
 from lockstep.storage.db.database import Database
@@ -204,3 +206,40 @@ def test_refusals_of_a_caller_have_few_rows_a_minute(database: Database) -> None
     assert refuse("bob") == REFUSALS_MAX + 1
     at[0] = REFUSALS_SECONDS
     assert refuse("bob") == REFUSALS_MAX + 2
+
+
+def test_an_admin_of_a_project_reads_its_rows_and_one_of_the_service_all(api: Api) -> None:
+    viewer(api)
+    with api.database.jobs() as session:
+        projects.set_role(session, "own", "bob", ProjectRole.ADMIN)
+    problem(api.http.post("/v1/nodes/n1/drain", headers=BOB), 403, "forbidden")
+    mine = api.http.post("/v1/jobs", headers=BOB, json={**SCRIPT, "project": "own"}).json()["id"]
+
+    def seen(query: str = "", headers: dict[str, str] | None = None) -> list[tuple[str, str]]:
+        answers = [
+            api.http.get(f"/v1/audit{way}{query}", headers=headers) for way in ("", "/export")
+        ]
+        lines = [json.loads(line) for line in answers[1].text.splitlines()]
+        assert lines == answers[0].json()["items"]
+        return [(row["action"], row["outcome"]) for row in lines]
+
+    of_bob = ("job.submit", "ok")
+    assert seen() == [of_bob, ("node.write", "denied"), ("job.submit", "ok")]
+    assert seen(headers=BOB) == [of_bob]
+    assert seen("?project=nlp", BOB) == []
+    assert seen("?actor=bob") == [of_bob, ("node.write", "denied")]
+    assert seen("?action=node.write&actor=bob") == [("node.write", "denied")]
+    (row,) = api.http.get("/v1/audit?project=own").json()["items"]
+    assert (row["target"], row["actor"], row["detail"]) == (mine, "bob", {"name": "first"})
+
+
+def test_the_audit_is_read_in_pages(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [api.job_id() for _ in range(5)]
+    first = api.http.get("/v1/audit?limit=3").json()
+    second = api.http.get(f"/v1/audit?limit=3&cursor={first['next_cursor']}").json()
+    assert second["next_cursor"] is None
+    assert [row["target"] for row in first["items"] + second["items"]] == jobs[::-1]
+    monkeypatch.setattr(limits, "PAGE_SIZE_MAX", 2)
+    export = api.http.get("/v1/audit/export")
+    assert export.headers["Content-Type"] == "text/plain; charset=utf-8"
+    assert [json.loads(line)["target"] for line in export.text.splitlines()] == jobs[::-1]

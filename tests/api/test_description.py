@@ -24,7 +24,16 @@ OPERATIONS = {
         "getJobCheckpointFile",
     ),
     *("getJobLogs", "downloadJobLogs", "followJobLogs", "putUpload", "getUpload"),
-    *("listNodes", "drainNode", "resumeNode", "livez", "readyz", "scrapeMetrics"),
+    *(
+        "listNodes",
+        "drainNode",
+        "resumeNode",
+        "listAudit",
+        "exportAudit",
+        "livez",
+        "readyz",
+        "scrapeMetrics",
+    ),
 }
 """Names from which clients are generated. A name in this list never disappears."""
 

@@ -2,7 +2,7 @@
 
 import type { Client, ClientMeta, Options as Options2, RequestResult, ServerSentEventsResult, TDataShape } from './client';
 import { client } from './client.gen';
-import type { CancelJobData, CancelJobErrors, CancelJobResponses, CloneJobData, CloneJobErrors, CloneJobResponses, DeleteJobData, DeleteJobErrors, DeleteJobResponses, DownloadJobLogsData, DownloadJobLogsErrors, DownloadJobLogsResponses, DownloadJobMetricsData, DownloadJobMetricsErrors, DownloadJobMetricsResponses, DrainNodeData, DrainNodeErrors, DrainNodeResponses, FollowJobLogsData, FollowJobLogsErrors, FollowJobLogsResponse, FollowJobLogsResponses, GetJobCheckpointData, GetJobCheckpointErrors, GetJobCheckpointFileData, GetJobCheckpointFileErrors, GetJobCheckpointFileResponses, GetJobCheckpointResponses, GetJobData, GetJobErrors, GetJobLogsData, GetJobLogsErrors, GetJobLogsResponses, GetJobMetricsData, GetJobMetricsErrors, GetJobMetricsResponses, GetJobResponses, GetJobSpecData, GetJobSpecErrors, GetJobSpecResponses, GetSeriesData, GetSeriesErrors, GetSeriesResponses, GetUploadData, GetUploadErrors, GetUploadResponses, ListJobAttemptsData, ListJobAttemptsErrors, ListJobAttemptsResponses, ListJobCheckpointsData, ListJobCheckpointsErrors, ListJobCheckpointsResponses, ListJobEventsData, ListJobEventsErrors, ListJobEventsResponses, ListJobsData, ListJobsErrors, ListJobsResponses, ListNodesData, ListNodesErrors, ListNodesResponses, ListQueueData, ListQueueErrors, ListQueueResponses, LivezData, LivezResponses, PlanJobData, PlanJobErrors, PlanJobResponses, PutUploadData, PutUploadErrors, PutUploadResponses, ReadyzData, ReadyzErrors, ReadyzResponses, ResumeNodeData, ResumeNodeErrors, ResumeNodeResponses, ScrapeMetricsData, ScrapeMetricsErrors, ScrapeMetricsResponses, SubmitJobData, SubmitJobErrors, SubmitJobResponses } from './types.gen';
+import type { CancelJobData, CancelJobErrors, CancelJobResponses, CloneJobData, CloneJobErrors, CloneJobResponses, DeleteJobData, DeleteJobErrors, DeleteJobResponses, DownloadJobLogsData, DownloadJobLogsErrors, DownloadJobLogsResponses, DownloadJobMetricsData, DownloadJobMetricsErrors, DownloadJobMetricsResponses, DrainNodeData, DrainNodeErrors, DrainNodeResponses, ExportAuditData, ExportAuditErrors, ExportAuditResponses, FollowJobLogsData, FollowJobLogsErrors, FollowJobLogsResponse, FollowJobLogsResponses, GetJobCheckpointData, GetJobCheckpointErrors, GetJobCheckpointFileData, GetJobCheckpointFileErrors, GetJobCheckpointFileResponses, GetJobCheckpointResponses, GetJobData, GetJobErrors, GetJobLogsData, GetJobLogsErrors, GetJobLogsResponses, GetJobMetricsData, GetJobMetricsErrors, GetJobMetricsResponses, GetJobResponses, GetJobSpecData, GetJobSpecErrors, GetJobSpecResponses, GetSeriesData, GetSeriesErrors, GetSeriesResponses, GetUploadData, GetUploadErrors, GetUploadResponses, ListAuditData, ListAuditErrors, ListAuditResponses, ListJobAttemptsData, ListJobAttemptsErrors, ListJobAttemptsResponses, ListJobCheckpointsData, ListJobCheckpointsErrors, ListJobCheckpointsResponses, ListJobEventsData, ListJobEventsErrors, ListJobEventsResponses, ListJobsData, ListJobsErrors, ListJobsResponses, ListNodesData, ListNodesErrors, ListNodesResponses, ListQueueData, ListQueueErrors, ListQueueResponses, LivezData, LivezResponses, PlanJobData, PlanJobErrors, PlanJobResponses, PutUploadData, PutUploadErrors, PutUploadResponses, ReadyzData, ReadyzErrors, ReadyzResponses, ResumeNodeData, ResumeNodeErrors, ResumeNodeResponses, ScrapeMetricsData, ScrapeMetricsErrors, ScrapeMetricsResponses, SubmitJobData, SubmitJobErrors, SubmitJobResponses } from './types.gen';
 
 export type Options<TData extends TDataShape = TDataShape, ThrowOnError extends boolean = boolean, TResponse = unknown> = Options2<TData, ThrowOnError, TResponse> & {
     /**
@@ -280,6 +280,26 @@ export const drainNode = <ThrowOnError extends boolean = false>(options: Options
 export const resumeNode = <ThrowOnError extends boolean = false>(options: Options<ResumeNodeData, ThrowOnError>): RequestResult<ResumeNodeResponses, ResumeNodeErrors, ThrowOnError> => (options.client ?? client).post<ResumeNodeResponses, ResumeNodeErrors, ThrowOnError>({
     security: [{ scheme: 'bearer', type: 'http' }],
     url: '/v1/nodes/{name}/resume',
+    ...options
+});
+
+/**
+ * List changes and refused requests, newest first
+ *
+ * Rows of the projects that you administer; for an admin of the service, all rows.
+ */
+export const listAudit = <ThrowOnError extends boolean = false>(options?: Options<ListAuditData, ThrowOnError>): RequestResult<ListAuditResponses, ListAuditErrors, ThrowOnError> => (options?.client ?? client).get<ListAuditResponses, ListAuditErrors, ThrowOnError>({
+    security: [{ scheme: 'bearer', type: 'http' }],
+    url: '/v1/audit',
+    ...options
+});
+
+/**
+ * Download the rows as JSON, one per line, newest first
+ */
+export const exportAudit = <ThrowOnError extends boolean = false>(options?: Options<ExportAuditData, ThrowOnError>): RequestResult<ExportAuditResponses, ExportAuditErrors, ThrowOnError> => (options?.client ?? client).get<ExportAuditResponses, ExportAuditErrors, ThrowOnError>({
+    security: [{ scheme: 'bearer', type: 'http' }],
+    url: '/v1/audit/export',
     ...options
 });
 
