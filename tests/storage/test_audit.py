@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from sqlite3 import connect
 
 import pytest
@@ -16,6 +18,8 @@ from lockstep.storage.db.people_tables import AuditRow
 from lockstep.storage.people import audit
 from lockstep.storage.people.audit import Sender
 from tests.harness.databases import Backup, Urls
+from tests.harness.faults import restores
+from tests.harness.postgres import PostgresServer
 
 
 def add(database: Database, actor: str = "ada", project: str | None = "nlp") -> None:
@@ -70,6 +74,23 @@ def test_a_dump_of_sqlite_restores_rows_and_triggers(sqlite_urls: Urls) -> None:
     with pytest.raises(Exception, match="neither changed nor deleted"):
         new.execute("DELETE FROM audit")
     new.close()
+
+
+@pytest.mark.parametrize("restore", [restores.ordinary, restores.clean])
+def test_pg_restore_restores_rows_and_triggers(
+    postgres_server: PostgresServer, tmp_path: Path, restore: Callable[..., None]
+) -> None:
+    name = postgres_server.migrated()
+    database = Database(postgres_server.url(name), postgres_server.url(name))
+    add(database)
+    database.close()
+    restore(postgres_server, name, restores.dumped(postgres_server, name, tmp_path))
+    add(database, "bob")
+    assert rows(database) == [(1, "ada"), (2, "bob")]
+    with pytest.raises(DBAPIError), database.jobs() as session:
+        session.execute(delete(AuditRow))
+    database.close()
+    postgres_server.drop(name)
 
 
 def test_pages_have_the_rows_of_the_own_projects(database: Database) -> None:
