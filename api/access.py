@@ -14,20 +14,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute, iter_route_contexts
 from starlette.concurrency import run_in_threadpool
 
 from lockstep.api.auth.bearer import Caller, token_key
 from lockstep.api.http.addresses import check_address
+from lockstep.api.http.problems import problem_response, request_id_of
 from lockstep.api.parts import AppStateDep, parts_of
 from lockstep.domain.errors import LockstepError
-from lockstep.domain.rights import OF_SERVICE, Right, Within, forbidden
+from lockstep.domain.rights import OF_SERVICE, ForbiddenError, Right, Within, forbidden
 from lockstep.storage.db.tables import JobRow
 from lockstep.storage.jobs import jobs
+from lockstep.storage.people.audit import Sender
 
 
 async def _caller(request: Request) -> Caller:
@@ -51,9 +53,34 @@ async def _caller(request: Request) -> Caller:
     if caller is None:
         caller = await run_in_threadpool(guard.look_up, authorization)
     request.scope["state"]["actor"] = caller.name
+    request.scope["state"]["sender"] = sender_of(request, caller.name, caller.token)
     if guard.required:
         _charge(request, token_key(authorization))
     return caller
+
+
+def sender_of(request: Request, name: str, token: str | None = None) -> Sender:
+    """Return the origin of a request for the audit.
+
+    Parameters
+    ----------
+    request : Request
+    name : str
+        Of the person.
+    token : str, optional
+        Id of the token.
+    """
+    address = request.client.host[:64] if request.client else None
+    return Sender(name, token, address, request_id_of(request))
+
+
+def refused(request: Request, error: Exception) -> Response:
+    """Answer a missing right, and add it to the audit (a handler of exceptions)."""
+    # Not `async`: it writes to the database, and runs in a thread.
+    assert isinstance(error, ForbiddenError)
+    target = f"{request.method} {request.url.path}"
+    parts_of(request).refusals.note(request.scope["state"]["sender"], error, target)
+    return problem_response(error, instance=request_id_of(request))
 
 
 def is_known(request: Request, *, look_up: bool) -> bool:
@@ -109,6 +136,7 @@ class Grant:
 
     caller: Caller
     right: Right
+    sender: Sender
 
     @property
     def actor(self) -> str:
@@ -119,6 +147,11 @@ class Grant:
     def readable(self) -> Within:
         """Projects whose jobs the caller may read."""
         return self.caller.rights.within(Right.JOB_READ)
+
+    @property
+    def within(self) -> Within:
+        """Projects in which the caller has the declared right."""
+        return self.caller.rights.within(self.right)
 
     def find_job(self, app_state: AppStateDep, reference: str) -> JobRow:
         """Return the job of a reference, with the declared right in its project.
@@ -158,19 +191,25 @@ class Grant:
             self.require_in(job.project)
 
 
+_SOMEWHERE: Final = {Right.JOB_SUBMIT, Right.AUDIT_READ}
+"""Rights in a project without which a route is refused before anything is looked up."""
+
+
 class _Needs:
     """Dependency that gives the grant of a right."""
 
     def __init__(self, right: Right):
         self.right = right
 
-    async def __call__(self, caller: Annotated[Caller, Depends(_caller)]) -> Grant:
+    async def __call__(
+        self, request: Request, caller: Annotated[Caller, Depends(_caller)]
+    ) -> Grant:
         rights = caller.rights
         if self.right in OF_SERVICE and not rights.may(self.right):
             raise forbidden(caller.name, self.right)
-        if self.right is Right.JOB_SUBMIT and rights.within(self.right).is_empty:
+        if self.right in _SOMEWHERE and rights.within(self.right).is_empty:
             raise forbidden(caller.name, self.right)
-        return Grant(caller, self.right)
+        return Grant(caller, self.right, request.scope["state"]["sender"])
 
 
 async def _open(request: Request) -> None:
@@ -230,3 +269,4 @@ ReadsNodes = Annotated[Grant, needs(Right.NODE_READ)]
 ChangesNodes = Annotated[Grant, needs(Right.NODE_WRITE)]
 ReadsOwnAccount = Annotated[Grant, needs(Right.USER_READ)]
 ChangesOwnCredentials = Annotated[Grant, needs(Right.TOKEN_WRITE)]
+ReadsAudit = Annotated[Grant, needs(Right.AUDIT_READ)]

@@ -14,6 +14,7 @@ from lockstep.api.auth.bearer import Guard
 from lockstep.api.auth.origins import OwnPagesOnly
 from lockstep.api.auth.passwords import Delays, Passwords
 from lockstep.api.auth.quotas import Quotas
+from lockstep.api.changes import Refusals
 from lockstep.api.dashboard.files import Dashboard
 from lockstep.api.gauges import ServiceGauges
 from lockstep.api.http import openapi, problems
@@ -29,6 +30,7 @@ from lockstep.api.parts import AppState
 from lockstep.api.readiness import Readiness
 from lockstep.api.request_middleware import RequestMiddleware
 from lockstep.api.routes import (
+    audit,
     checkpoints,
     clones,
     health,
@@ -49,6 +51,7 @@ from lockstep.api.settings import ApiSettings
 from lockstep.api.telemetry import ApiMetrics
 from lockstep.broker import probe
 from lockstep.broker.messages import Notifier
+from lockstep.domain.rights import ForbiddenError
 from lockstep.domain.version import VERSION
 from lockstep.storage.control import agreed_timings, scheduler_lease
 from lockstep.storage.db import schema
@@ -63,6 +66,7 @@ TAGS: Final = [
     {"name": "nodes", "description": "Nodes and their devices."},
     {"name": "people", "description": "People, projects and tokens."},
     {"name": "sign-in", "description": "Sessions, passwords and invitations."},
+    {"name": "audit", "description": "Changes and refused requests."},
     {
         "name": "health",
         "description": "Health checks for supervisors and load balancers; no token needed.",
@@ -97,6 +101,7 @@ def routed() -> FastAPI:
         projects,
         tokens,
         session,
+        audit,
         health,
     )
     routers = [module.router for module in modules]
@@ -105,6 +110,7 @@ def routed() -> FastAPI:
     app.router.routes.append(pages.route)
     app.state.dashboard = Dashboard()
     problems.install(app, [route for router in routers for route in router.routes])
+    app.add_exception_handler(ForbiddenError, access.refused)
     access.check(app)
     app.openapi = lambda: openapi.describe(app)  # type: ignore[method-assign]  # documented by FastAPI
     return app
@@ -152,6 +158,7 @@ def create_app(
         quotas=Quotas(settings.rate_limit_requests, settings.rate_limit_seconds),
         passwords=Passwords(),
         delays=Delays(),
+        refusals=Refusals(database),
     )
     app.add_middleware(Compression)
     app.add_middleware(Head)

@@ -16,6 +16,7 @@ from fastapi import Depends, Request
 from lockstep.api.auth.bearer import Guard
 from lockstep.api.auth.passwords import Delays, Passwords
 from lockstep.api.auth.quotas import Quotas
+from lockstep.api.changes import Refusals
 from lockstep.api.http.following import ChangeStreams
 from lockstep.api.http.response_cache import ResponseCache
 from lockstep.api.jobs.estimates import Estimates
@@ -46,6 +47,7 @@ class AppState:
     quotas: Quotas
     passwords: Passwords
     delays: Delays
+    refusals: Refusals
 
 
 def parts_of(request: Request) -> AppState:

@@ -17,13 +17,16 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from lockstep.api import changes
 from lockstep.api.settings import ApiSettings
+from lockstep.domain.audit import Action
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.spec.fields import NAME, PATTERNS
 from lockstep.storage.control import settings_list
 from lockstep.storage.db import migrate, schema
 from lockstep.storage.db.database import Database
 from lockstep.storage.people import users
+from lockstep.storage.people.audit import Sender
 from lockstep.system import logs
 
 _USAGE: Final = "usage: python -m lockstep.api [migrate | settings | welcome NAME]"
@@ -82,8 +85,9 @@ def _welcome(settings: ApiSettings, name: str) -> int:
     database = Database(settings.database_url, settings.series_url)
     try:
         schema.require(database)
-        with database.jobs() as session:
-            code = users.restore(session, name)
+        sender = Sender("lockstep")
+        with changes.of(database, sender, Action.USER_RESTORE, target=name) as change:
+            code = users.restore(change.session, name)
     finally:
         database.close()
     print(code)  # noqa: T201 -- output of a command

@@ -184,7 +184,17 @@ class Rights:
         return self.scopes is None or any(right in OF_SCOPE[scope] for scope in self.scopes)
 
 
-def forbidden(name: str, right: Right, project: str | None = None) -> LockstepError:
+class ForbiddenError(LockstepError):
+    """Refusal of a right; made by :func:`forbidden`."""
+
+    def __init__(self, right: Right, project: str | None, message: str, *, next_step: str):
+        super().__init__(ErrorCode.FORBIDDEN, message, next_step=next_step)
+        self.right = right
+        self.project = project
+        """Project in which the right is missing; None if in all, or if it belongs to none."""
+
+
+def forbidden(name: str, right: Right, project: str | None = None) -> ForbiddenError:
     """Return the refusal of a right, with who grants it.
 
     Parameters
@@ -197,8 +207,9 @@ def forbidden(name: str, right: Right, project: str | None = None) -> LockstepEr
     """
     where = "" if project is None else f" in project {project}"
     admins = "an admin of the service" if right in OF_SERVICE else "an admin of the project"
-    return LockstepError(
-        ErrorCode.FORBIDDEN,
+    return ForbiddenError(
+        right,
+        project,
         f"{name} does not have the right {right}{where}, or the token has no scope for it; nothing "
         "was written",
         next_step=f"Ask {admins} for a role with this right, or use a token with more scopes.",

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, PlainSerializer, WithJsonSchema
 
+from lockstep.domain.audit import AuditOutcome
 from lockstep.domain.life.grace import Grace
 from lockstep.domain.life.lifecycle import AttemptState, Intent, JobState
 from lockstep.domain.life.outcomes import Outcome, Reason
@@ -330,6 +331,26 @@ class CallerView(_View):
     scopes: list[Scope] | None
     """Scopes of the token; null for all rights."""
     expires_at: datetime | None
+
+
+class AuditView(_View):
+    id: int
+    at: datetime
+    actor: str
+    """Name of the person; ``lockstep`` for a change of the service itself."""
+    token: str | None = None
+    """Id of the token, which is no secret."""
+    address: str | None = None
+    """IP address of the client."""
+    request_id: str | None = None
+    action: str
+    """The action; of a refusal the missing right."""
+    target: str
+    """Id or name of the changed object; of a refusal method and path of the request."""
+    project: str | None = None
+    outcome: AuditOutcome
+    detail: dict[str, Any] | None = None
+    """``before`` and ``after``, where they exist, and other facts."""
 
 
 class Health(_View):

@@ -25,11 +25,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from lockstep.api import changes
+from lockstep.domain.audit import Action
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.rights import Rights, ServiceRole
 from lockstep.storage.db.clock import now
 from lockstep.storage.db.database import Database
 from lockstep.storage.people import credentials, sessions, tokens
+from lockstep.storage.people.audit import Sender
 
 REMEMBER_SECONDS: Final = 10.0
 """Maximum time for which a revoked token, or a right that was taken, remains valid."""
@@ -53,6 +56,8 @@ class Caller:
     session: str | None = None
     """SHA-256 of the session's token, of a caller who has signed in."""
     expires_at: float | None = None
+    token: str | None = None
+    """Id of the token, for the audit."""
 
 
 WITHOUT_SIGN_IN: Final = Caller("admin", Rights(service=ServiceRole.ADMIN))
@@ -121,11 +126,11 @@ class Guard:
             is_due = row.used_at is None or row.used_at < now(session) - tokens.USED_SECONDS
         if is_due:
             self._store(lambda session: tokens.note_use(session, row.id))
-        return Caller(row.actor, rights, "token", expires_at=row.expires_at)
+        return Caller(row.actor, rights, "token", expires_at=row.expires_at, token=row.id)
 
     def _store(self, write: Callable[[Any], None]) -> None:
         """Store that a credential is in use. A full disk must refuse no caller."""
-        with contextlib.suppress(LockstepError), self._database.jobs() as session:
+        with contextlib.suppress(LockstepError), changes.unaudited(self._database) as session:
             write(session)
 
     def _of_session(self, token: str) -> Caller:
@@ -195,8 +200,9 @@ def ensure_token(path: Path, database: Database) -> None:
         If the file exists and holds no token, or if other users may read it.
     """
     token = _read_token(path) or _create_token(path)
-    with database.jobs() as session:
-        tokens.ensure(session, token, name=path.name, actor="admin")
+    with changes.of(database, Sender("lockstep"), Action.TOKEN_ENSURE) as change:
+        change.target = tokens.ensure(change.session, token, name=path.name, actor="admin")
+        change.repeated = change.target is None
 
 
 def _create_token(path: Path) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from lockstep.api.http.problems import problem_of
+from lockstep.domain.audit import Action, AuditOutcome
 from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
 from lockstep.domain.life.lifecycle import AttemptState, JobState
 from lockstep.domain.people_views import (
@@ -37,6 +38,7 @@ from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.training.plan import plan_of
 from lockstep.domain.views import (
     AttemptView,
+    AuditView,
     CallerView,
     CheckpointView,
     DeviceView,
@@ -142,6 +144,21 @@ _EVENT: Final = EventView(
 _LINE: Final = LogLine(
     line=0, attempt=1, time=_AT, rank=0, stream="stdout", text="step 1: loss 5.02"
 )
+_AUDIT: Final = AuditView(
+    id=204,
+    at=_AT,
+    actor="ada",
+    token="019cac39-0000-7000-8000-5f1f4b1f8a2d",  # noqa: S106 -- an id, no secret
+    address="192.0.2.7",
+    request_id="019cac3a-6000-7000-8000-2d8a1f4b1f5f",
+    action=Action.NODE_DRAIN,
+    target="gpu-a",
+    outcome=AuditOutcome.OK,
+    detail={
+        "before": {"draining": False, "quarantine": None},
+        "after": {"draining": True, "quarantine": None},
+    },
+)
 
 _USER: Final = UserView(
     name="lea",
@@ -172,6 +189,7 @@ ANSWERS: Final[Mapping[str, BaseModel]] = {
         _NODE,
         _CHECKPOINT,
         _EVENT,
+        _AUDIT,
         PlanView(
             plan=_PLAN,
             sentence=_JOB.plan_sentence,

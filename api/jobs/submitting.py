@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from lockstep.api import changes
 from lockstep.api.http.body import JsonBody
 from lockstep.api.jobs.entry_files import missing_entry
 from lockstep.api.jobs.uploads import Uploads
 from lockstep.api.jobs.views import waits_because
+from lockstep.domain.audit import Action
 from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
 from lockstep.domain.rights import Right, Rights
 from lockstep.domain.spec.init_from import job_checkpoint
@@ -29,6 +31,7 @@ from lockstep.storage.db.tables import JobRow
 from lockstep.storage.jobs import jobs
 from lockstep.storage.objects import repositories
 from lockstep.storage.people import projects
+from lockstep.storage.people.audit import Sender
 
 
 def submit(
@@ -36,7 +39,7 @@ def submit(
     uploads: Uploads,
     body: JsonBody,
     *,
-    actor: str,
+    sender: Sender,
     rights: Rights,
     idempotency_key: str | None,
     origin: str | None = None,
@@ -48,9 +51,9 @@ def submit(
     database : Database
     uploads : Uploads
     body : JsonBody
-    actor : str
+    sender : Sender
     rights : Rights
-        Rights of the actor.
+        Rights of the sender.
     idempotency_key : str or None
     origin : str, optional
         For a clone: text about the origin of its spec, for the job's history.
@@ -69,19 +72,23 @@ def submit(
     spec, missing = settle(database, uploads, spec, rights)
     plan = plan_of(spec)
     database.require_room()
-    with database.jobs() as session:
+    action = Action.JOB_SUBMIT if origin is None else Action.JOB_CLONE
+    with changes.of(database, sender, action) as change:
+        session = change.session
         spec = projects.with_defaults(session, spec)
         job, created = jobs.create(
             session,
             document=body.document,
             spec=spec,
             plan=plan,
-            actor=actor,
+            actor=sender.actor,
             idempotency=None if idempotency_key is None else (idempotency_key, body.fingerprint),
         )
+        change.of(job.id, spec.project, name=spec.name)
+        change.repeated = not created
         largest = nodes.largest_ever(session)
         if created:
-            if projects.is_new(session, spec.project, actor, rights):
+            if projects.is_new(session, spec.project, sender.actor, rights):
                 projects.ensure(session, spec.project)
             errors = (
                 *check_capacity(spec, largest),
@@ -92,7 +99,12 @@ def submit(
                 raise invalid(errors)
             if origin is not None:
                 events.add(
-                    session, job_id=job.id, attempt=None, kind="cloned", message=origin, actor=actor
+                    session,
+                    job_id=job.id,
+                    attempt=None,
+                    kind="cloned",
+                    message=origin,
+                    actor=sender.actor,
                 )
         elif job.project not in rights.within(Right.JOB_READ):
             raise LockstepError(

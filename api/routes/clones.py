@@ -92,7 +92,7 @@ def clone(
         app_state.database,
         app_state.uploads,
         cloning.cloned(source, changes),
-        actor=grant.actor,
+        sender=grant.sender,
         rights=grant.caller.rights,
         idempotency_key=idempotency_key,
         origin=cloning.sentence(source, changes),

@@ -1,7 +1,6 @@
 """Jobs: submit, plan, list, read, cancel and delete.
 
-A submit is one transaction. The scheduler's wake-up is published after the commit and may be lost:
-the row alone is sufficient.
+A submit is one transaction. The wake-up after its commit may be lost: the row is sufficient.
 
 Not here: output of a job's processes (``api.routes.history``, ``api.routes.logs``).
 """
@@ -11,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-import structlog
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field
 from starlette.routing import Match
 from starlette.types import Scope
 
+from lockstep.api import changes
 from lockstep.api.access import Controls, Grant, Reads, Submits, guarded
 from lockstep.api.http import conditional, tags
 from lockstep.api.http.body import Document
@@ -28,6 +27,7 @@ from lockstep.api.jobs.views import NONE, JobRelations, job_tag, job_view, job_v
 from lockstep.api.parts import AppStateDep
 from lockstep.broker.messages import StopAssignment, WakeScheduler
 from lockstep.domain import limits
+from lockstep.domain.audit import Action
 from lockstep.domain.life.lifecycle import AssignmentState, JobState
 from lockstep.domain.rights import Within
 from lockstep.domain.views import JobPage, JobView, Page, PlanView
@@ -35,8 +35,6 @@ from lockstep.storage.attempts import attempts, nodes
 from lockstep.storage.control import agreed_timings
 from lockstep.storage.db.tables import JobRow
 from lockstep.storage.jobs import change_feed, jobs, listing, removal
-
-log = structlog.get_logger("api.jobs")
 
 
 class _JobsRoute(APIRoute):
@@ -169,7 +167,7 @@ def submit(
             app_state.database,
             app_state.uploads,
             body,
-            actor=grant.actor,
+            sender=grant.sender,
             rights=grant.caller.rights,
             idempotency_key=idempotency_key,
         ),
@@ -362,17 +360,18 @@ def cancel(
         Query(description="True kills the processes at once, without a last checkpoint."),
     ] = False,
 ) -> JobView:
-    with app_state.database.jobs() as session:
-        found = jobs.find(session, reference, among=grant.readable)
+    with changes.of(app_state.database, grant.sender, Action.JOB_CANCEL) as change:
+        found = jobs.find(change.session, reference, among=grant.readable)
         grant.require(found)
+        change.of(found.id, found.project)
         job = jobs.cancel(
-            session,
+            change.session,
             found.id,
             grant.actor,
             now=now,
-            least_seconds=agreed_timings.read(session).stop_grace_seconds,
+            least_seconds=agreed_timings.read(change.session).stop_grace_seconds,
         )
-        newest = attempts.newest(session, [job.id]).get(job.id)
+        newest = attempts.newest(change.session, [job.id]).get(job.id)
         parts = newest.assignments if newest is not None else []
         stops = [
             StopAssignment(part.id, part.node_name)
@@ -395,6 +394,7 @@ def cancel(
 )
 def delete(reference: Reference, app_state: AppStateDep, grant: Controls) -> None:
     job = grant.find_job(app_state, reference)
-    removal.remove(app_state.database, app_state.blobs, job.id, among=grant.readable)
-    # The job's own events are deleted with it.
-    log.info("a job is deleted", job=job.id, name=job.name, owner=job.actor, actor=grant.actor)
+    removal.remove_output(app_state.database, app_state.blobs, job.id, among=grant.readable)
+    with changes.of(app_state.database, grant.sender, Action.JOB_DELETE) as change:
+        change.of(job.id, job.project, name=job.name, owner=job.actor)
+        change.repeated = not removal.remove_row(change.session, job.id, among=grant.readable)

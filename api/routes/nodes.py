@@ -5,17 +5,21 @@ Not here: assigning devices (``scheduler``), quarantine rules (``domain.life.qua
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any
 
 import structlog
 from fastapi import APIRouter, Path, Request, Response
 
+from lockstep.api import changes
 from lockstep.api.access import ChangesNodes, Grant, ReadsNodes, guarded
 from lockstep.api.http import conditional, tags
 from lockstep.api.http.problems import documented
 from lockstep.api.jobs.views import jobs_of, node_view
 from lockstep.api.parts import AppState, AppStateDep
 from lockstep.broker.messages import WakeScheduler
+from lockstep.domain.audit import Action
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.views import NodeView, Page
 from lockstep.storage.attempts import nodes
@@ -62,11 +66,7 @@ def list_nodes(
     responses=documented(403, 404, 507),
 )
 def drain(name: NodeName, app_state: AppStateDep, grant: ChangesNodes) -> NodeView:
-    with app_state.database.jobs() as session:
-        if "\0" in name or not nodes.set_draining(
-            session, name, draining=True
-        ):  # PostgreSQL rejects text with a NUL
-            raise _unknown(name)
+    _change(app_state, grant, Action.NODE_DRAIN, name, partial(nodes.set_draining, draining=True))
     log.info("a node is drained", node=name, actor=grant.actor)
     return _view(app_state, name, grant)
 
@@ -78,12 +78,21 @@ def drain(name: NodeName, app_state: AppStateDep, grant: ChangesNodes) -> NodeVi
     responses=documented(403, 404, 507),
 )
 def resume(name: NodeName, app_state: AppStateDep, grant: ChangesNodes) -> NodeView:
-    with app_state.database.jobs() as session:
-        if "\0" in name or not nodes.resume(session, name):  # PostgreSQL rejects text with a NUL
-            raise _unknown(name)
+    _change(app_state, grant, Action.NODE_RESUME, name, nodes.resume)
     log.info("a node is resumed", node=name, actor=grant.actor)
     app_state.notifier.publish(WakeScheduler())
     return _view(app_state, name, grant)
+
+
+def _change(
+    app_state: AppState, grant: Grant, action: Action, name: str, make: Callable[[Any, str], bool]
+) -> None:
+    """Change a node. ``make`` returns False if it is not registered."""
+    with changes.of(app_state.database, grant.sender, action, target=name) as change:
+        before = nodes.exclusion(change.session, name)
+        if not make(change.session, name):
+            raise _unknown(name)
+        change.detail = {"before": before, "after": nodes.exclusion(change.session, name)}
 
 
 def _view(app_state: AppState, name: str, grant: Grant) -> NodeView:

@@ -11,12 +11,14 @@ from typing import Annotated, Final
 import structlog
 from fastapi import APIRouter, Path
 
+from lockstep.api import changes
 from lockstep.api.access import Grant, Reads, guarded, needs
 from lockstep.api.http.body import described, validated
 from lockstep.api.http.problems import documented
 from lockstep.api.jobs.views import moment, moment_or_none
 from lockstep.api.parts import AppState, AppStateDep
 from lockstep.api.routes.users import UserName
+from lockstep.domain.audit import Action
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.people_views import (
     MemberSet,
@@ -83,7 +85,11 @@ def add(
     app_state: AppStateDep,
     grant: Annotated[Grant, needs(Right.PROJECT_CREATE)],
 ) -> ProjectView:
-    with app_state.database.jobs() as session:
+    with changes.of(
+        app_state.database, grant.sender, Action.PROJECT_ADD, target=new.name, project=new.name
+    ) as change:
+        session = change.session
+        change.detail = {"after": new.model_dump(mode="json")}
         view = _view(projects.add(session, new), [], grant)
     app_state.guard.forget()
     log.info("a project is made", project=new.name, actor=grant.actor)
@@ -109,16 +115,20 @@ def get(project: ProjectName, app_state: AppStateDep, grant: Reads) -> ProjectVi
 )
 def change(
     project: ProjectName,
-    changes: Annotated[ProjectChange, validated(ProjectChange, str(CHANGE))],
+    changes_: Annotated[ProjectChange, validated(ProjectChange, str(CHANGE))],
     app_state: AppStateDep,
     grant: Writes,
 ) -> ProjectView:
-    with app_state.database.jobs() as session:
+    with changes.of(
+        app_state.database, grant.sender, Action.PROJECT_CHANGE, target=project, project=project
+    ) as change:
+        session = change.session
+        change.detail = {"after": changes_.model_dump(mode="json", exclude_unset=True)}
         row = projects.find(session, project, among=grant.readable)
         grant.require_in(project)
-        if changes.limits is not None and not grant.caller.rights.may(Right.PROJECT_LIMITS):
+        if changes_.limits is not None and not grant.caller.rights.may(Right.PROJECT_LIMITS):
             raise forbidden(grant.actor, Right.PROJECT_LIMITS)
-        projects.change(session, row, changes)
+        projects.change(session, row, changes_)
     app_state.guard.forget()
     log.info("a project is changed", project=project, actor=grant.actor)
     return _read(app_state, project, grant)
@@ -139,7 +149,11 @@ def set_member(
     app_state: AppStateDep,
     grant: SetsMembers,
 ) -> ProjectView:
-    with app_state.database.jobs() as session:
+    with changes.of(
+        app_state.database, grant.sender, Action.MEMBER_SET, target=name, project=project
+    ) as change:
+        session = change.session
+        change.detail = {"after": member.model_dump(mode="json")}
         projects.find(session, project, among=grant.readable)
         grant.require_in(project)
         projects.set_role(session, project, users.find(session, name).name, member.role)
@@ -159,7 +173,10 @@ def set_member(
 def remove_member(
     project: ProjectName, name: UserName, app_state: AppStateDep, grant: SetsMembers
 ) -> None:
-    with app_state.database.jobs() as session:
+    with changes.of(
+        app_state.database, grant.sender, Action.MEMBER_REMOVE, target=name, project=project
+    ) as change:
+        session = change.session
         projects.find(session, project, among=grant.readable)
         grant.require_in(project)
         if "\0" in name or not projects.remove_member(session, project, name):

@@ -16,11 +16,13 @@ from typing import Annotated, Any, Final
 import structlog
 from fastapi import APIRouter, Depends, Path, Request, Response
 
+from lockstep.api import changes
 from lockstep.api.access import (
     ChangesOwnCredentials,
     ReadsOwnAccount,
     address_of,
     guarded,
+    sender_of,
     unguarded,
     without_token,
 )
@@ -28,6 +30,7 @@ from lockstep.api.auth import passwords
 from lockstep.api.http.body import decode, read_json_bytes
 from lockstep.api.http.problems import described, documented
 from lockstep.api.parts import AppState, AppStateDep
+from lockstep.domain.audit import Action
 from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
 from lockstep.domain.spec.reading import invalid
 from lockstep.domain.views import CallerView, Page, SessionView, SignedIn
@@ -119,7 +122,10 @@ def sign_in(
     if found is None:
         raise _refused(_PASSWORD_WRONG)
     before, stored = found
-    with app_state.database.jobs() as session:
+    with changes.of(
+        app_state.database, sender_of(request, name), Action.SESSION_START, target=name
+    ) as change:
+        session = change.session
         # Since the check, the password may have changed, or its owner may have been deactivated.
         if not users.set_password(session, name, stored, before=before):
             raise _refused(_PASSWORD_WRONG)
@@ -152,7 +158,10 @@ def accept_invitation(
         raise _refused(_CODE_WRONG)
     app_state.delays.right(None, address)
     stored = app_state.passwords.hash(body["password"])
-    with app_state.database.jobs() as session:
+    with changes.of(
+        app_state.database, sender_of(request, name), Action.INVITATION_ACCEPT, target=name
+    ) as change:
+        session = change.session
         # Of two requests with one code, the second finds it used.
         if not users.accept(session, code, stored):
             raise _refused(_CODE_WRONG)
@@ -203,7 +212,10 @@ def sign_out(grant: ReadsOwnAccount, app_state: AppStateDep) -> None:
             "the bearer token is not one of a session; nothing was written",
             next_step="send the token of a sign-in; an admin revokes other tokens",
         )
-    with app_state.database.jobs() as session:
+    with changes.of(
+        app_state.database, grant.sender, Action.SESSION_END, target=own[: sessions.ID_CHARS]
+    ) as change:
+        session = change.session
         sessions.end(session, grant.actor, own)
     app_state.guard.forget()
 
@@ -249,7 +261,10 @@ def end_session(
         str, Path(alias="id", pattern=r"^[0-9a-f]{16}$", description="From the list of sessions.")
     ],
 ) -> None:
-    with app_state.database.jobs() as session:
+    with changes.of(
+        app_state.database, grant.sender, Action.SESSION_END, target=session_id
+    ) as change:
+        session = change.session
         if not sessions.end(session, grant.actor, session_id):
             raise LockstepError(
                 ErrorCode.NOT_FOUND,
@@ -281,7 +296,10 @@ def change_password(
         # Not 401: a page would take that for the end of its session.
         raise _wrong("/old", "is not the present password")
     stored = app_state.passwords.hash(body["new"])
-    with app_state.database.jobs() as session:
+    with changes.of(
+        app_state.database, grant.sender, Action.PASSWORD_CHANGE, target=grant.actor
+    ) as change:
+        session = change.session
         if not users.set_password(session, grant.actor, stored, before=found[0]):
             raise LockstepError(
                 ErrorCode.CONFLICT,

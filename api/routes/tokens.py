@@ -10,11 +10,13 @@ from typing import Annotated, Final
 import structlog
 from fastapi import APIRouter, Path, Query
 
+from lockstep.api import changes
 from lockstep.api.access import Grant, guarded, needs
 from lockstep.api.http.body import described, validated
 from lockstep.api.http.problems import documented
 from lockstep.api.jobs.views import moment, moment_or_none
 from lockstep.api.parts import AppStateDep
+from lockstep.domain.audit import Action
 from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
 from lockstep.domain.people_views import TokenNew, TokenRotation, TokenSecretView, TokenView
 from lockstep.domain.rights import Right, Scope, forbidden
@@ -87,7 +89,8 @@ def create(
     name = new.owner or grant.actor
     if name != grant.actor and not grant.caller.rights.may(Right.USER_WRITE):
         raise forbidden(grant.actor, Right.USER_WRITE)
-    with app_state.database.jobs() as session:
+    with changes.of(app_state.database, grant.sender, Action.TOKEN_CREATE) as change:
+        session = change.session
         owner = users.find(session, name)
         if name != grant.actor and not owner.service:
             message = f"{name} is a person, who makes the own tokens"
@@ -98,6 +101,7 @@ def create(
                 fields=(FieldError("/owner", message, name),),
             )
         row, secret = tokens.create(session, new, owner=owner)
+        change.of(row.id, None, owner=name, scopes=row.scopes, projects=row.projects)
         view = _view(row)
     log.info("a token is made", token=view.id, owner=name, actor=grant.actor)
     return TokenSecretView(token=view, secret=secret)
@@ -117,7 +121,10 @@ def rotate(
     app_state: AppStateDep,
     grant: OwnTokens,
 ) -> TokenSecretView:
-    with app_state.database.jobs() as session:
+    with changes.of(
+        app_state.database, grant.sender, Action.TOKEN_ROTATE, target=token_id
+    ) as change:
+        session = change.session
         row = tokens.get(session, token_id)
         _require_owner(row, grant)
         secret = tokens.rotate(session, row, overlap_hours=rotation.overlap_hours)
@@ -135,7 +142,10 @@ def rotate(
     responses=documented(403, 404, 507),
 )
 def revoke(token_id: TokenId, app_state: AppStateDep, grant: OwnTokens) -> TokenView:
-    with app_state.database.jobs() as session:
+    with changes.of(
+        app_state.database, grant.sender, Action.TOKEN_REVOKE, target=token_id
+    ) as change:
+        session = change.session
         row = tokens.get(session, token_id)
         _require_owner(row, grant)
         tokens.revoke(session, row)

@@ -10,11 +10,13 @@ from typing import Annotated, Final
 import structlog
 from fastapi import APIRouter, Path
 
+from lockstep.api import changes
 from lockstep.api.access import Grant, guarded, needs
 from lockstep.api.http.body import described, validated
 from lockstep.api.http.problems import documented
 from lockstep.api.jobs.views import moment
 from lockstep.api.parts import AppStateDep
+from lockstep.domain.audit import Action
 from lockstep.domain.people_views import InvitationView, UserChange, UserNew, UserView
 from lockstep.domain.rights import Right
 from lockstep.domain.views import Page
@@ -65,7 +67,9 @@ def add(
     app_state: AppStateDep,
     grant: Annotated[Grant, needs(Right.USER_WRITE)],
 ) -> UserView:
-    with app_state.database.jobs() as session:
+    with changes.of(app_state.database, grant.sender, Action.USER_ADD, target=new.name) as change:
+        session = change.session
+        change.detail = {"after": new.model_dump(mode="json")}
         view = user_view(users.add(session, new))
     log.info("a person is added", name=new.name, role=new.role, actor=grant.actor)
     return view
@@ -84,12 +88,14 @@ def add(
 )
 def change(
     name: UserName,
-    changes: Annotated[UserChange, validated(UserChange, str(CHANGE))],
+    changes_: Annotated[UserChange, validated(UserChange, str(CHANGE))],
     app_state: AppStateDep,
     grant: Annotated[Grant, needs(Right.USER_WRITE)],
 ) -> UserView:
-    with app_state.database.jobs() as session:
-        view = user_view(users.change(session, name, changes))
+    with changes.of(app_state.database, grant.sender, Action.USER_CHANGE, target=name) as change:
+        session = change.session
+        change.detail = {"after": changes_.model_dump(mode="json", exclude_unset=True)}
+        view = user_view(users.change(session, name, changes_))
     app_state.guard.forget()
     log.info("a person is changed", name=name, actor=grant.actor, role=view.role, state=view.state)
     return view
@@ -108,7 +114,8 @@ def invite(
     app_state: AppStateDep,
     grant: Annotated[Grant, needs(Right.USER_WRITE)],
 ) -> InvitationView:
-    with app_state.database.jobs() as session:
+    with changes.of(app_state.database, grant.sender, Action.USER_INVITE, target=name) as change:
+        session = change.session
         row = users.find(session, name)
         code = users.invite(session, row.name)
         until = now(session) + users.INVITATION_SECONDS

@@ -103,6 +103,12 @@ COMMANDS: Final = (
         "Make, list, rotate and revoke tokens.",
         _SERVICE,
     ),
+    (
+        "audit",
+        "lockstep.cli.service.audit:app",
+        "List and export changes and refused requests.",
+        _SERVICE,
+    ),
     ("top", "lockstep.cli.jobs.watch:top", "Show jobs and devices live.", _SERVICE),
     ("up", "lockstep.cli.service.service:up", "Start the whole service on this machine.", _SERVICE),
     ("down", "lockstep.cli.service.service:down", "Stop the service on this machine.", _SERVICE),

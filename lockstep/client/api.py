@@ -34,6 +34,7 @@ from lockstep.domain import limits
 from lockstep.domain.errors import ErrorCode
 from lockstep.domain.life.lifecycle import TERMINAL, JobState
 from lockstep.domain.views import (
+    AuditView,
     CheckpointDetail,
     CheckpointFile,
     CheckpointView,
@@ -444,6 +445,19 @@ class Client(Account, PeopleMethods):
     def queue(self) -> Iterator[JobView]:
         """Jobs that wait, in the order in which they will be placed."""
         yield from self._pages("/v1/queue", Page[JobView])
+
+    def audit(
+        self,
+        *,
+        actor: str | None = None,
+        action: str | None = None,
+        project: str | None = None,
+        limit: int = limits.PAGE_SIZE_MAX,
+    ) -> Iterator[AuditView]:
+        """Return changes and refused requests, newest first, in pages of at most ``limit``."""
+        asked = _given(actor=actor, action=action, project=project)
+        asked += _given(limit=min(limit, limits.PAGE_SIZE_MAX))
+        yield from self._pages("/v1/audit", Page[AuditView], asked)
 
     def _pages(self, path: str, view: type[Page[Any]], asked: Params = ()) -> Iterator[Any]:
         cursor: str | None = None

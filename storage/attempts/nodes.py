@@ -108,6 +108,13 @@ def is_leaving() -> ColumnElement[bool]:
     return and_(NodeRow.left_at.is_not(None), NodeRow.left_at >= NodeRow.seen_at)
 
 
+def exclusion(session: Session, name: str) -> dict[str, Any] | None:
+    """Return why a node gets no work, and lock it; None if it is not registered."""
+    found = select(NodeRow.draining, NodeRow.quarantine).where(NodeRow.name == name)
+    row = session.execute(found.with_for_update()).one_or_none()
+    return None if row is None else dict(row._mapping)
+
+
 def set_draining(session: Session, name: str, draining: bool) -> bool:
     """Drain a node, or end its drain; running jobs continue.
 

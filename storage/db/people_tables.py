@@ -1,16 +1,21 @@
-"""Tables of people, projects, tokens and sessions, in the jobs database.
+"""Tables of people, projects, tokens and sessions, and of the audit, in the jobs database.
 
 Not here: jobs and nodes (``storage.db.tables``), rights of a role (``domain.rights``).
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from sqlalchemy import JSON, ForeignKey, Index, String, false
 from sqlalchemy.orm import Mapped, mapped_column
 
+from lockstep.domain.audit import AuditOutcome
 from lockstep.domain.rights import ProjectRole, ServiceRole, UserState, Visibility
-from lockstep.storage.db.columns import Name, Named, PrimaryId, Word, choice
+from lockstep.storage.db.columns import BigId, Id, Json, Name, Named, PrimaryId, Word, choice
 from lockstep.storage.db.tables import JobsBase
+
+AUDIT_TARGET_CHARS_MAX: Final = 512
 
 
 class UserRow(JobsBase):
@@ -106,3 +111,31 @@ class SessionRow(JobsBase):
     """Time of the newest request, to the minute."""
     expires_at: Mapped[float]
     ended_at: Mapped[float | None]
+
+
+class AuditRow(JobsBase):
+    """A change, or a refused one. Triggers of the database refuse to change and delete rows."""
+
+    __tablename__ = "audit"
+    __table_args__ = (
+        Index("ix_audit_project_id", "project", "id"),
+        Index("ix_audit_actor_id", "actor", "id"),
+    )
+
+    id: Mapped[int] = mapped_column(BigId, primary_key=True, autoincrement=True)
+    at: Mapped[float]
+    actor: Mapped[Named]
+    token: Mapped[str | None] = mapped_column(Id)
+    """Id of the token; NULL without one."""
+    address: Mapped[str | None] = mapped_column(String(64))
+    """IP address of the client; NULL for a change of the service itself."""
+    request_id: Mapped[str | None] = mapped_column(String(64))
+    action: Mapped[Word]
+    """``domain.audit.Action``; of a refusal ``domain.rights.Right``."""
+    target: Mapped[str] = mapped_column(String(AUDIT_TARGET_CHARS_MAX))
+    """Id or name of the changed object; of a refusal method and path of the request."""
+    project: Mapped[str | None] = mapped_column(Name)
+    """NULL if it belongs to no project."""
+    outcome: Mapped[AuditOutcome] = mapped_column(choice(AuditOutcome, "audit_outcome"))
+    detail: Mapped[Json | None] = mapped_column(JSON(none_as_null=True))
+    """``before`` and ``after``, where they exist, and other facts. Never a secret."""

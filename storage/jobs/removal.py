@@ -37,8 +37,8 @@ CHUNKS_AT_ONCE: Final = 500
 """In one transaction: the points of jobs that run must get in between."""
 
 
-def remove(database: Database, blobs: BlobStore, job_id: str, *, among: Within) -> None:
-    """Delete a job.
+def remove_output(database: Database, blobs: BlobStore, job_id: str, *, among: Within) -> None:
+    """Delete a job's data in the store and in the series database.
 
     Parts that are deleted already are skipped, so the call may be repeated until it succeeds. A
     refusal names no job outside of ``among``.
@@ -53,10 +53,19 @@ def remove(database: Database, blobs: BlobStore, job_id: str, *, among: Within) 
         check(session, job_id, among=among)
     blobs.delete_tree(f"jobs/{job_id}")
     _remove_series(database, job_id)
-    with database.jobs() as session:
-        check(session, job_id, among=among)
-        write(session, delete(IdempotencyKeyRow).where(IdempotencyKeyRow.job_id == job_id))
-        write(session, delete(JobRow).where(JobRow.id == job_id))
+
+
+def remove_row(session: Session, job_id: str, *, among: Within) -> bool:
+    """Delete a job's row after its other data; False if it was deleted already.
+
+    Raises
+    ------
+    LockstepError
+        As :func:`remove_output`.
+    """
+    check(session, job_id, among=among)
+    write(session, delete(IdempotencyKeyRow).where(IdempotencyKeyRow.job_id == job_id))
+    return changed(session, delete(JobRow).where(JobRow.id == job_id)) == 1
 
 
 def check(session: Session, job_id: str, *, among: Within) -> None:
@@ -65,7 +74,7 @@ def check(session: Session, job_id: str, *, among: Within) -> None:
     Raises
     ------
     LockstepError
-        As :func:`remove`.
+        As :func:`remove_output`.
     """
     job = session.execute(
         select(JobRow.state, JobRow.name).where(JobRow.id == job_id)

@@ -19,7 +19,7 @@ from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.people_views import TokenNew
 from lockstep.domain.rights import Rights, Scope, ServiceRole, UserState
 from lockstep.storage.db.clock import db_now, now
-from lockstep.storage.db.dialects import upsert, write
+from lockstep.storage.db.dialects import changed, upsert, write
 from lockstep.storage.db.people_tables import TokenRow, UserRow
 from lockstep.storage.people import credentials, projects, users
 from lockstep.storage.people.credentials import digest
@@ -29,8 +29,10 @@ USED_SECONDS: Final = 60.0
 """Between two writes of the last use."""
 
 
-def ensure(session: Session, plaintext: str, *, name: str, actor: str) -> None:
+def ensure(session: Session, plaintext: str, *, name: str, actor: str) -> str | None:
     """Store a token of an admin of the service, and the admin, if they are not stored yet.
+
+    Returns the id of a new token.
 
     Parameters
     ----------
@@ -42,15 +44,16 @@ def ensure(session: Session, plaintext: str, *, name: str, actor: str) -> None:
         User as whom its bearer acts.
     """
     users.ensure(session, actor, role=ServiceRole.ADMIN)
+    token_id = str(uuid_utils.uuid7())
     row = upsert(session, TokenRow).values(
-        id=str(uuid_utils.uuid7()),
+        id=token_id,
         name=name,
         sha256=digest(plaintext),
         prefix=plaintext[: credentials.SHOWN_CHARS],
         actor=actor,
         created_at=db_now(),
     )
-    write(session, row.on_conflict_do_nothing())
+    return token_id if changed(session, row.on_conflict_do_nothing()) else None
 
 
 def create(session: Session, new: TokenNew, *, owner: UserRow) -> tuple[TokenRow, str]:

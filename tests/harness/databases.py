@@ -128,11 +128,31 @@ def _rows(session: Session, metadata: MetaData) -> Rows:
 
 def _put_back(transaction: AbstractContextManager[Session], metadata: MetaData, rows: Rows) -> None:
     with transaction as session:
-        for table in reversed(metadata.sorted_tables):
-            session.execute(delete(table))
+        with _without_triggers(session):
+            for table in reversed(metadata.sorted_tables):
+                session.execute(delete(table))
         for table in metadata.sorted_tables:
             if rows[table.name]:
                 session.execute(insert(table), rows[table.name])
+
+
+@contextmanager
+def _without_triggers(session: Session) -> Iterator[None]:
+    """Delete rows that programs cannot delete, as a restore does that replaces the tables."""
+    run = session.connection().exec_driver_sql
+    if session.get_bind().dialect.name == "sqlite":
+        triggers = run("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").all()
+        before, after = (
+            [f"DROP TRIGGER {row.name}" for row in triggers],
+            [row.sql for row in triggers],
+        )
+    else:
+        before, after = ([f"ALTER TABLE audit {way} TRIGGER USER"] for way in ("DISABLE", "ENABLE"))
+    for statement in before:
+        run(statement)
+    yield
+    for statement in after:
+        run(statement)
 
 
 _PAGES_MAX = 1_073_741_823

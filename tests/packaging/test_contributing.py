@@ -94,7 +94,7 @@ KINDS: dict[str, Kind] = {
         elsewhere={"dashboard/src/features/queue/QueuePage.tsx": "links to the page"},
         beside={
             *("api/app.py", "api/http/examples.py", "api/http/tags.py", "domain/views.py"),
-            *("lockstep/cli/app.py", "docs/cli.md"),
+            *("lockstep/cli/app.py", "docs/cli.md", "domain/audit.py"),
         },
     ),
     "A database column": Kind(

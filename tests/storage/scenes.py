@@ -11,6 +11,7 @@ from sqlalchemy import update
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.domain.life.timings import Timings
+from lockstep.domain.rights import EVERY
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.training.plan import plan_of
 from lockstep.storage.attempts import attempts, events, nodes
@@ -18,7 +19,8 @@ from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import AssignmentRow, JobRow
-from lockstep.storage.jobs import jobs
+from lockstep.storage.jobs import jobs, removal
+from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import streams
 
 T = TypeVar("T")
@@ -209,6 +211,13 @@ def kinds(database: Database, job_id: str) -> list[str]:
     """Return the kinds of the job's events, oldest first."""
     with database.read_jobs() as session:
         return [event.kind for event in events.page(session, job_id, limit=500)]
+
+
+def remove(database: Database, blobs: BlobStore, job_id: str) -> None:
+    """Delete an ended job, as a request does."""
+    removal.remove_output(database, blobs, job_id, among=EVERY)
+    with database.jobs() as session:
+        removal.remove_row(session, job_id, among=EVERY)
 
 
 def free_devices(database: Database, name: str = "n1") -> list[int]:

@@ -93,7 +93,7 @@ def test_a_migrated_schema_has_every_check_of_the_declared_one(empty_urls: Urls)
             for table in inspector.get_table_names()
             for constraint in inspector.get_check_constraints(table)
         }
-    assert len(declared) == 8
+    assert len(declared) == 9
     assert {name for _table, name in found} == {
         f"ck_{table}_{name}" for table, name in _words(declared)
     }

@@ -11,7 +11,6 @@ from sqlalchemy.orm import Session
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.attempt import LogRecord
 from lockstep.domain.life.outcomes import Reason
-from lockstep.domain.rights import EVERY
 from lockstep.domain.training.metrics import StepValues
 from lockstep.storage.attempts import checkpoints
 from lockstep.storage.attempts.attempts import Claim
@@ -100,7 +99,7 @@ def test_a_deleted_job_leaves_nothing_and_another_keeps_everything(
     }  # fmt: skip
     other = scenes.submit(database, name="other", labels={"team": "a"})
     with_both = rows(database)
-    removal.remove(database, blobs, claim.job_id, among=EVERY)
+    scenes.remove(database, blobs, claim.job_id)
     after = rows(database)
     kept = {name: before[name] + with_both[name] - with_one[name] for name in before}
     nodes = {name: with_both[name] for name in ("nodes", "devices")}
@@ -108,20 +107,20 @@ def test_a_deleted_job_leaves_nothing_and_another_keeps_everything(
     assert not blobs.exists(f"jobs/{claim.job_id}/1/step-00000005")
     assert not (tmp_path / "store/jobs" / claim.job_id).exists()
     assert scenes.job_of(database, other).name == "other"
-    removal.remove(database, blobs, claim.job_id, among=EVERY)  # a second call changes nothing
+    scenes.remove(database, blobs, claim.job_id)  # a second call changes nothing
     assert rows(database) == after
 
 
 def test_a_job_that_has_not_ended_is_not_deleted(database: Database, blobs: BlobStore) -> None:
     claim = scenes.run(database)
     with pytest.raises(LockstepError, match="has not ended") as refusal:
-        removal.remove(database, blobs, claim.job_id, among=EVERY)
+        scenes.remove(database, blobs, claim.job_id)
     assert refusal.value.code is ErrorCode.CONFLICT
     scenes.end(database, claim, Reason.SUCCEEDED)
     with pytest.raises(LockstepError, match="node n1 has not yet confirmed that it removed"):
-        removal.remove(database, blobs, claim.job_id, among=EVERY)
+        scenes.remove(database, blobs, claim.job_id)
     scenes.release(database, claim)
-    removal.remove(database, blobs, claim.job_id, among=EVERY)
+    scenes.remove(database, blobs, claim.job_id)
     with database.read_jobs() as session:
         assert jobs.get(session, claim.job_id) is None
 
@@ -133,11 +132,11 @@ def test_a_job_another_one_begins_from_is_not_deleted(
     train = scenes.document()["train"]
     heir = scenes.submit(database, name="heir", train={**train, "init_from": f"job:{claim.job_id}"})
     with pytest.raises(LockstepError, match=r"heir .* starts from a checkpoint"):
-        removal.remove(database, blobs, claim.job_id, among=EVERY)
+        scenes.remove(database, blobs, claim.job_id)
     assert blobs.exists(f"jobs/{claim.job_id}/1/step-00000005/weights")
     with database.jobs() as session:
         jobs.cancel(session, heir, "ada")
-    removal.remove(database, blobs, claim.job_id, among=EVERY)
+    scenes.remove(database, blobs, claim.job_id)
 
 
 def test_an_interrupted_deletion_continues(
@@ -156,11 +155,11 @@ def test_an_interrupted_deletion_continues(
     with monkeypatch.context() as patched:
         patched.setattr(removal, "changed", cut)
         with pytest.raises(LockstepError, match="does not answer"):
-            removal.remove(database, blobs, claim.job_id, among=EVERY)
+            scenes.remove(database, blobs, claim.job_id)
     assert rows(database)["series_chunks"] == chunks - 1
     with database.read_jobs() as session:
         assert jobs.get(session, claim.job_id) is not None
-    removal.remove(database, blobs, claim.job_id, among=EVERY)
+    scenes.remove(database, blobs, claim.job_id)
     assert rows(database)["series_chunks"] == 0
 
 
@@ -168,7 +167,7 @@ def test_late_writes_for_a_deleted_job_are_refused(
     database: Database, blobs: BlobStore, tmp_path: Path
 ) -> None:
     claim = lived(database, blobs, tmp_path)
-    removal.remove(database, blobs, claim.job_id, among=EVERY)
+    scenes.remove(database, blobs, claim.job_id)
     with database.series() as session:
         assert not series.append(
             session, assignment_id=claim.assignment_id, token=claim.token, offset_before=9, offset_after=12,

@@ -9,7 +9,6 @@ from sqlalchemy import select, update
 
 from lockstep.domain.life.attempt import LogRecord
 from lockstep.domain.life.outcomes import Reason
-from lockstep.domain.rights import EVERY
 from lockstep.domain.training.metrics import StepValues
 from lockstep.domain.views import LogLine
 from lockstep.storage.attempts import events
@@ -218,7 +217,7 @@ def test_an_open_chart_continues(database: Database) -> None:
 def test_a_deleted_job_is_not_due_any_more(database: Database, tmp_path: Any) -> None:
     claim = ended(database, 9, retention={"metrics_days": 1, "logs_days": 1})
     assert len(due(database)) == 2
-    removal.remove(database, BlobStore(str(tmp_path / "store")), claim.job_id, among=EVERY)
+    scenes.remove(database, BlobStore(str(tmp_path / "store")), claim.job_id)
     assert due(database) == []
     with database.read_jobs() as session:
         assert session.scalars(select(RetentionRow)).all() == []

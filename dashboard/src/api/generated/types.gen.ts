@@ -54,6 +54,74 @@ export type AttemptView = {
 };
 
 /**
+ * AuditOutcome
+ *
+ * Outcome of a request that the audit has.
+ */
+export type AuditOutcome = 'ok' | 'denied';
+
+/**
+ * AuditView
+ */
+export type AuditView = {
+    /**
+     * Id
+     */
+    id: number;
+    /**
+     * At
+     */
+    at: string;
+    /**
+     * Actor
+     *
+     * Name of the person; ``lockstep`` for a change of the service itself.
+     */
+    actor: string;
+    /**
+     * Token
+     *
+     * Id of the token, which is no secret.
+     */
+    token?: string | null;
+    /**
+     * Address
+     *
+     * IP address of the client.
+     */
+    address?: string | null;
+    /**
+     * Request Id
+     */
+    request_id?: string | null;
+    /**
+     * Action
+     *
+     * The action; of a refusal the missing right.
+     */
+    action: string;
+    /**
+     * Target
+     *
+     * Id or name of the changed object; of a refusal method and path of the request.
+     */
+    target: string;
+    /**
+     * Project
+     */
+    project?: string | null;
+    outcome: AuditOutcome;
+    /**
+     * Detail
+     *
+     * ``before`` and ``after``, where they exist, and other facts.
+     */
+    detail?: {
+        [key: string]: unknown;
+    } | null;
+};
+
+/**
  * BatchPlan
  *
  * One job's batch on one number of ranks, in numbers.
@@ -777,6 +845,20 @@ export type PageAttemptView = {
      * Items
      */
     items: Array<AttemptView>;
+    /**
+     * Next Cursor
+     */
+    next_cursor?: string | null;
+};
+
+/**
+ * Page[AuditView]
+ */
+export type PageAuditView = {
+    /**
+     * Items
+     */
+    items: Array<AuditView>;
     /**
      * Next Cursor
      */
@@ -5769,6 +5851,144 @@ export type ChangePasswordResponses = {
 };
 
 export type ChangePasswordResponse = ChangePasswordResponses[keyof ChangePasswordResponses];
+
+export type ListAuditData = {
+    body?: never;
+    path?: never;
+    query?: {
+        /**
+         * Actor
+         *
+         * Name of the person.
+         */
+        actor?: string | null;
+        /**
+         * Action
+         *
+         * An action, or the missing right of a refusal.
+         */
+        action?: string | null;
+        /**
+         * Project
+         *
+         * The project.
+         */
+        project?: string | null;
+        /**
+         * Cursor
+         *
+         * `next_cursor` of the previous page.
+         */
+        cursor?: number | null;
+        /**
+         * Limit
+         */
+        limit?: number;
+    };
+    url: '/v1/audit';
+};
+
+export type ListAuditErrors = {
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+};
+
+export type ListAuditError = ListAuditErrors[keyof ListAuditErrors];
+
+export type ListAuditResponses = {
+    /**
+     * Successful Response
+     */
+    200: PageAuditView;
+};
+
+export type ListAuditResponse = ListAuditResponses[keyof ListAuditResponses];
+
+export type ExportAuditData = {
+    body?: never;
+    path?: never;
+    query?: {
+        /**
+         * Actor
+         *
+         * Name of the person.
+         */
+        actor?: string | null;
+        /**
+         * Action
+         *
+         * An action, or the missing right of a refusal.
+         */
+        action?: string | null;
+        /**
+         * Project
+         *
+         * The project.
+         */
+        project?: string | null;
+    };
+    url: '/v1/audit/export';
+};
+
+export type ExportAuditErrors = {
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+};
+
+export type ExportAuditError = ExportAuditErrors[keyof ExportAuditErrors];
+
+export type ExportAuditResponses = {
+    /**
+     * Successful Response
+     */
+    200: string;
+};
+
+export type ExportAuditResponse = ExportAuditResponses[keyof ExportAuditResponses];
 
 export type LivezData = {
     body?: never;
