@@ -33,6 +33,11 @@ def test_a_team_is_set_up_on_its_pages(visitor: Visitor, lockstep: Service) -> N
     members = lockstep.http.get("/v1/projects/nlp").json()["members"]
     assert members == [{"user": "ci", "role": "member"}]
 
+    visitor.go("/audit", "Audit")
+    given = page.get_by_role("row").filter(has_text="member.set")
+    expect(given).to_contain_text("nlp")
+    visitor.is_accessible()
+
 
 def test_a_token_is_made_shown_once_and_revoked(visitor: Visitor, lockstep: Service) -> None:
     page = visitor.go("/tokens", "Tokens").page

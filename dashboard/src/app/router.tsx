@@ -93,8 +93,14 @@ const tokens = createRoute({
   staticData: { page: { name: "Tokens", key: "t", isListed: false } },
   component: lazyRouteComponent(() => import("@/features/people/TokensPage"), "TokensPage"),
 });
+const audit = createRoute({
+  getParentRoute: () => root,
+  path: "/audit",
+  staticData: { page: { name: "Audit", key: "a", isListed: false } },
+  component: lazyRouteComponent(() => import("@/features/people/AuditPage"), "AuditPage"),
+});
 
-const pages = [home, jobs, job, queue, nodes, compare, submit, settings, people, projects, tokens] as const;
+const pages = [home, jobs, job, queue, nodes, compare, submit, settings, people, projects, tokens, audit] as const;
 const routeTree = root.addChildren(pages);
 
 export const router = makeRouter();

@@ -2,8 +2,9 @@
 import { Button, SegmentedControl, useMantineColorScheme } from "@mantine/core";
 import { useQueryClient } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
-import { signOut } from "@/api/generated";
+import { getSession, signOut } from "@/api/generated";
 import { type PACES, setPace, usePace } from "@/api/pace";
+import { usePolled } from "@/api/polling";
 import { forgetToken, useToken } from "@/api/token";
 import { usePageTitle } from "@/components/usePageTitle";
 import classes from "./SettingsPage.module.css";
@@ -17,6 +18,11 @@ export function SettingsPage() {
   const pace = usePace();
   const token = useToken();
   const queries = useQueryClient();
+  const { data: caller } = usePolled({
+    key: ["caller"],
+    fetch: (signal) => getSession({ signal, throwOnError: true }),
+    seconds: 60,
+  });
   return (
     <div className={classes.settings}>
       <h1>Settings</h1>
@@ -49,12 +55,18 @@ export function SettingsPage() {
       <section>
         <h2>Team</h2>
         <p>
-          <Link to="/projects">Projects</Link>, <Link to="/people">people</Link> and{" "}
-          <Link to="/tokens">your tokens</Link>
+          <Link to="/projects">Projects</Link>, <Link to="/people">people</Link>, <Link to="/tokens">your tokens</Link>{" "}
+          and the <Link to="/audit">audit</Link>
         </p>
       </section>
       <section>
         <h2>Session</h2>
+        {caller === undefined ? null : (
+          <p>
+            Signed in as <strong>{caller.name}</strong>
+            {caller.role === null ? "" : `, ${caller.role} of the service`}.
+          </p>
+        )}
         {token === null ? (
           <p>This service asks for no token.</p>
         ) : (

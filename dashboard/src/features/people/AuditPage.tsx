@@ -1,0 +1,73 @@
+/** Who changed what, and which requests were refused: newest first. */
+import { Button } from "@mantine/core";
+import { useState } from "react";
+import { type AuditView, listAudit } from "@/api/generated";
+import { usePolled } from "@/api/polling";
+import { Failed } from "@/components/Failed";
+import { SkeletonRows } from "@/components/SkeletonRows";
+import { usePageTitle } from "@/components/usePageTitle";
+import { moment } from "@/lib/format";
+import classes from "./PeoplePages.module.css";
+
+export function AuditPage() {
+  usePageTitle("Audit");
+  /** Cursors of the pages that were opened, the newest page first. */
+  const [cursors, setCursors] = useState<string[]>([]);
+  const cursor = cursors.length === 0 ? undefined : Number(cursors.at(-1));
+  const { data, error, refetch } = usePolled({
+    key: ["people", "audit", cursor ?? 0],
+    fetch: (signal) => listAudit({ query: { cursor, limit: 50 }, signal, throwOnError: true }),
+    seconds: 10,
+  });
+  return (
+    <>
+      <h1 className={classes.title}>Audit</h1>
+      <p className={classes.summary}>Each change and each refused request, newest first.</p>
+      {data === undefined && error !== null ? <Failed error={error} retry={() => void refetch()} /> : null}
+      {data === undefined && error === null ? <SkeletonRows label="The audit is loading" /> : null}
+      {data === undefined ? null : <AuditTable rows={data.items} />}
+      <Button variant="default" disabled={cursors.length === 0} onClick={() => setCursors(cursors.slice(0, -1))}>
+        Newer
+      </Button>{" "}
+      <Button
+        variant="default"
+        disabled={!data?.next_cursor}
+        onClick={() => setCursors([...cursors, data?.next_cursor ?? ""])}
+      >
+        Older
+      </Button>
+    </>
+  );
+}
+
+function AuditTable({ rows }: { rows: readonly AuditView[] }) {
+  return (
+    <div className={classes.panel}>
+      <table className={classes.table}>
+        <caption className={classes.caption}>Changes and refused requests</caption>
+        <thead>
+          <tr>
+            <th scope="col">Time</th>
+            <th scope="col">Who</th>
+            <th scope="col">Action</th>
+            <th scope="col">Object</th>
+            <th scope="col">Project</th>
+            <th scope="col">Outcome</th>
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map((row) => (
+            <tr key={row.id}>
+              <td>{moment(row.at)}</td>
+              <th scope="row">{row.actor}</th>
+              <td>{row.action}</td>
+              <td>{row.target}</td>
+              <td>{row.project ?? "–"}</td>
+              <td>{row.outcome === "ok" ? "done" : "refused"}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
