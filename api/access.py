@@ -25,7 +25,7 @@ from lockstep.api.auth.bearer import Caller, token_key
 from lockstep.api.http.addresses import check_address
 from lockstep.api.http.problems import problem_response, request_id_of
 from lockstep.api.parts import AppStateDep, parts_of
-from lockstep.domain.errors import LockstepError
+from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.rights import OF_SERVICE, ForbiddenError, Right, Within, forbidden
 from lockstep.storage.db.tables import JobRow
 from lockstep.storage.jobs import jobs
@@ -81,6 +81,22 @@ def refused(request: Request, error: Exception) -> Response:
     target = f"{request.method} {request.url.path}"
     parts_of(request).refusals.note(request.scope["state"]["sender"], error, target)
     return problem_response(error, instance=request_id_of(request))
+
+
+async def still_reads(request: Request, project: str) -> bool:
+    """Return whether the caller of an open stream may still read a project.
+
+    A database that does not answer ends no stream.
+    """
+    guard = parts_of(request).guard
+    authorization = request.headers.get("authorization")
+    try:
+        caller = guard.remembered(authorization)
+        if caller is None:
+            caller = await run_in_threadpool(guard.look_up, authorization)
+    except LockstepError as error:
+        return error.code is not ErrorCode.UNAUTHENTICATED
+    return project in caller.rights.within(Right.JOB_READ)
 
 
 def is_known(request: Request, *, look_up: bool) -> bool:

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
@@ -160,14 +161,22 @@ class ChangeStreams:
         """Wait until no thread reads any more; the database can be closed afterwards."""
         self._threads.shutdown()
 
-    async def events(self, follower: StreamSubscription, cursor: str) -> AsyncIterator[bytes]:
+    async def events(
+        self, follower: StreamSubscription, cursor: str, still_reads: Callable[[], Awaitable[bool]]
+    ) -> AsyncIterator[bytes]:
         """Yield the log from an offset as server-sent events.
 
-        The stream ends when the job has ended and all lines are sent.
+        The stream ends when the job has ended and all lines are sent, and when ``still_reads``,
+        which is asked once per heartbeat, returns False.
         """
+        asked_at = time.monotonic()
         # Sent immediately: it confirms the stream and gives the client the id to resume from.
         yield format_sse_event(id=cursor, retry=RETRY_MILLISECONDS, comment="the log follows")
         while not self._closing:
+            if time.monotonic() - asked_at >= self._heartbeat_seconds:
+                asked_at = time.monotonic()
+                if not await still_reads():
+                    return
             # The state is read before the lines: if the job had ended by then, all its lines are
             # stored.
             news = follower.news
@@ -192,6 +201,9 @@ class ChangeStreams:
                 return
             self._keep_polling()
             while not await follower.wait(self._heartbeat_seconds):
+                asked_at = time.monotonic()
+                if not await still_reads():
+                    return
                 self._keep_polling()
                 yield format_sse_event(comment="nothing new")
 
@@ -292,10 +304,16 @@ class LogStream(StreamingResponse):
 
     media_type = "text/event-stream"
 
-    def __init__(self, following: ChangeStreams, follower: StreamSubscription, cursor: str):
+    def __init__(
+        self,
+        following: ChangeStreams,
+        follower: StreamSubscription,
+        cursor: str,
+        still_reads: Callable[[], Awaitable[bool]],
+    ):
         # Proxies must not buffer the stream, and caches must not store it.
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        super().__init__(following.events(follower, cursor), headers=headers)
+        super().__init__(following.events(follower, cursor, still_reads), headers=headers)
         self._following = following
         self._follower = follower
 

@@ -5,13 +5,14 @@ Not here: the source of the streams (``api.http.following``), reading by page (`
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import Field, model_validator
 from starlette.concurrency import run_in_threadpool
 
-from lockstep.api.access import Grant, Reads, guarded
+from lockstep.api.access import Grant, Reads, guarded, still_reads
 from lockstep.api.http.following import LogStream
 from lockstep.api.http.problems import documented
 from lockstep.api.parts import AppState, AppStateDep
@@ -76,10 +77,12 @@ class StreamQuery(LogFilter):
     },
 )
 async def follow_logs(
+    *,
     reference: Reference,
     asked: Annotated[StreamQuery, Query()],
     app_state: AppStateDep,
     grant: Reads,
+    request: Request,
     last_event_id: Annotated[
         Cursor | None, Header(description="Id of the last received event.")
     ] = None,
@@ -89,8 +92,12 @@ async def follow_logs(
     )
     if is_over and last_event_id is not None:
         return Response(status_code=204)
+    following = app_state.following
     return LogStream(
-        app_state.following, app_state.following.enter(job.id, asked.chosen(), job.state), cursor
+        following,
+        following.enter(job.id, asked.chosen(), job.state),
+        cursor,
+        partial(still_reads, request, job.project),
     )
 
 

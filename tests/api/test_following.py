@@ -11,18 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import Request
 from httpx2 import EventSource
-from sqlalchemy import event
+from sqlalchemy import event, update
 
+from lockstep.api import access
 from lockstep.api.http.following import ChangeStreams, StreamSubscription
 from lockstep.client.api import Client
 from lockstep.domain import limits
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.rights import UserState
 from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.db.database import Database
+from lockstep.storage.db.people_tables import UserRow
 from lockstep.storage.logs.log_pages import LogSelection
-from tests.api.conftest import Api, problem
+from tests.api.conftest import TOKEN, Api, problem
 from tests.api.test_reading import upload_logs
 from tests.harness.processes import Program
 from tests.storage import scenes
@@ -127,6 +131,10 @@ async def _take(stream: AsyncIterator[bytes], count: int) -> list[dict[str, str]
     return found
 
 
+async def always() -> bool:
+    return True
+
+
 def test_the_cost_of_a_hundred_followers_is_that_of_one(
     api: Api,
 ) -> None:
@@ -139,7 +147,7 @@ def test_the_cost_of_a_hundred_followers_is_that_of_one(
         followers = [
             following.enter(claim.job_id, LogSelection(), JobState.RUNNING) for _ in range(100)
         ]
-        streams = [following.events(each, "0.0") for each in followers]
+        streams = [following.events(each, "0.0", always) for each in followers]
         assert {
             line
             for each in await asyncio.gather(*(_take(s, 1) for s in streams))
@@ -175,9 +183,8 @@ def test_a_silent_stream_shows_a_sign_of_life_and_close_ends_it(api: Api) -> Non
 
     async def follow() -> None:
         following = ChangeStreams(api.database, period_seconds=60, heartbeat_seconds=0.01)
-        stream = following.events(
-            following.enter(claim.job_id, LogSelection(), JobState.RUNNING), "0.0"
-        )
+        entered = following.enter(claim.job_id, LogSelection(), JobState.RUNNING)
+        stream = following.events(entered, "0.0", always)
         assert b"id: 0.0\n" in await anext(stream)
         while (sign := await anext(stream)).startswith(b"id"):
             pass
@@ -189,6 +196,44 @@ def test_a_silent_stream_shows_a_sign_of_life_and_close_ends_it(api: Api) -> Non
             following.enter(claim.job_id, LogSelection(), JobState.RUNNING)
 
     asyncio.run(follow())
+
+
+@pytest.mark.parametrize("lines", [0, 3], ids=["quiet", "busy"])
+def test_a_stream_ends_once_its_reader_has_lost_the_right(api: Api, lines: int) -> None:
+    claim = scenes.run(api.database)
+    asked = []
+
+    async def refused() -> bool:
+        asked.append(1)
+        return len(asked) < 3
+
+    async def follow() -> None:
+        following = ChangeStreams(api.database, period_seconds=0.01, heartbeat_seconds=0.02)
+        entered = following.enter(claim.job_id, LogSelection(), JobState.RUNNING)
+        stream = following.events(entered, "0.0", refused)
+        for number in range(lines):
+            await asyncio.to_thread(upload_logs, api, claim, (0, "stdout", str(number)))
+        assert [each async for each in stream]
+        following.close()
+        following.join()
+
+    asyncio.run(asyncio.wait_for(follow(), 60))
+    assert len(asked) == 3
+
+
+def test_the_reader_of_an_open_stream_is_looked_up_again(api: Api) -> None:
+    request = Request(
+        {
+            "type": "http",
+            "app": api.http.app,
+            "headers": [(b"authorization", f"Bearer {TOKEN}".encode())],
+        }
+    )
+    assert asyncio.run(access.still_reads(request, "default"))
+    with api.database.jobs() as session:
+        session.execute(update(UserRow).values(state=UserState.OFF))
+    api.http.app.state.parts.guard.forget()  # type: ignore[attr-defined]  # set by the app
+    assert not asyncio.run(access.still_reads(request, "default"))
 
 
 def test_a_disconnect_does_not_cancel_the_read_of_another_reader(
@@ -212,7 +257,8 @@ def test_a_disconnect_does_not_cancel_the_read_of_another_reader(
             return following.enter(claim.job_id, LogSelection(), JobState.RUNNING)
 
         leaves, stays = (
-            asyncio.create_task(_take(following.events(entered(), "0.0"), 1)) for _ in range(2)
+            asyncio.create_task(_take(following.events(entered(), "0.0", always), 1))
+            for _ in range(2)
         )
         while not following._reads:
             await asyncio.sleep(0)
