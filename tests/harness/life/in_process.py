@@ -41,7 +41,7 @@ from lockstep.scheduler.report import CycleReport
 from lockstep.storage.attempts import nodes
 from lockstep.storage.attempts.nodes import DeviceInfo
 from lockstep.storage.db.database import Database
-from lockstep.storage.db.people_tables import ProjectRow, TokenRow, UserRow
+from lockstep.storage.db.people_tables import AuditRow, ProjectRow, TokenRow, UserRow
 from lockstep.storage.db.series_tables import SeriesBase, SeriesChunkRow, StreamRow
 from lockstep.storage.db.tables import (
     AssignmentRow,
@@ -213,7 +213,8 @@ class Service:
         """Delete all data: a new database for each example would cost more than the example."""
         self.wiped += 1
         with self.database.jobs() as session:
-            kept = {each.__table__ for each in (SchedulerLeaseRow, TokenRow, UserRow, ProjectRow)}
+            rows = (SchedulerLeaseRow, TokenRow, UserRow, ProjectRow, AuditRow)
+            kept = {each.__table__ for each in rows}
             for table in reversed(METADATA["jobs"].sorted_tables):
                 if table not in kept:
                     session.execute(delete(table))
