@@ -172,7 +172,7 @@ class ProjectChange(_Body):
     title: Title | None = None
     visibility: Visibility | None = None
     limits: ProjectLimits | None = None
-    """Replaces all limits. Only an admin of the service may change them."""
+    """An absent limit stays, null removes it. Only an admin of the service may change them."""
     archived: bool | None = None
     """True refuses new jobs; refused itself while jobs of the project wait or run."""
 

@@ -4,7 +4,7 @@ A password is hashed with argon2id: 19 MiB, two iterations, one lane. At most tw
 time in a process; few others wait, and the rest is refused, since a waiting request holds a thread.
 
 A wrong password delays sign-ins of that name from that address: 1, 2, 4 … 60 s. An address has 20
-wrong ones a minute for all names. A refused request computes no hash. Nobody is locked out:
+wrong ones a minute for all names. A refused request computes no hash. No one is locked out:
 other addresses are not delayed. The state is in memory, and bounded. An attempt counts as wrong
 until it is right, so concurrent ones do not pass together.
 
@@ -37,11 +37,11 @@ ADDRESS_SECONDS: Final = 60.0
 REMEMBERED_MAX: Final = 10_000
 """Names with addresses, and addresses, of which wrong passwords are remembered. The oldest one is
 forgotten first."""
-NOBODY: Final = (
+UNKNOWN: Final = (
     "$argon2id$v=19$m=19456,t=2,p=1$yX93cHkKe4WM6cggx8tjCQ$"
     "RV5ttUZURDTrPZq3UNKcePNO4FENhCQmnE4mjsE6LNs"
 )
-"""Hash of a random text that nobody has: the check of an unknown name costs the same."""
+"""Hash of an unknown random text: the check of an unknown name costs the same."""
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ class Passwords:
         Return whether it is right, and a new hash if the stored one has other parameters.
         """
         is_right, new = self._run(
-            lambda: self._hasher.verify_and_update(password, stored or NOBODY)
+            lambda: self._hasher.verify_and_update(password, stored or UNKNOWN)
         )
         return is_right and stored is not None, new
 
@@ -168,7 +168,7 @@ class Delays:
             self._take_back(address)
 
     def unchecked(self, name: str, address: str) -> None:
-        """Take an attempt back whose password was not checked: it delays nobody."""
+        """Take an attempt back whose password was not checked: it causes no delay."""
         with self._lock:
             count, _ = self._wrong.get((name, address), (1, 0.0))
             self._wrong[name, address] = (count - 1, -math.inf)

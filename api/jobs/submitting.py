@@ -75,6 +75,7 @@ def submit(
     action = Action.JOB_SUBMIT if origin is None else Action.JOB_CLONE
     with changes.of(database, sender, action) as change:
         session = change.session
+        projects.hold(session, spec.project)
         spec = projects.with_defaults(session, spec)
         job, created = jobs.create(
             session,

@@ -25,7 +25,7 @@ from lockstep.domain.rights import (
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.reading import invalid
 from lockstep.storage.db.clock import db_now, now
-from lockstep.storage.db.dialects import upsert, write
+from lockstep.storage.db.dialects import changed, upsert, write
 from lockstep.storage.db.people_tables import MembershipRow, ProjectRow
 from lockstep.storage.db.tables import JobRow
 from lockstep.storage.people import users
@@ -101,22 +101,20 @@ def add(session: Session, new: ProjectNew) -> ProjectRow:
     LockstepError
         ``CONFLICT`` for a name in use.
     """
-    if exists(session, new.name):
-        raise LockstepError(
-            ErrorCode.CONFLICT,
-            f"there is a project {new.name!r} already",
-            next_step="Choose another name.",
-        )
-    row = ProjectRow(
+    row = upsert(session, ProjectRow).values(
         name=new.name,
         title=new.title,
         visibility=new.visibility,
         created_at=db_now(),
         **new.limits.model_dump(),
     )
-    session.add(row)
-    session.flush()
-    return row
+    if not changed(session, row.on_conflict_do_nothing()):
+        raise LockstepError(
+            ErrorCode.CONFLICT,
+            f"there is a project {new.name!r} already",
+            next_step="Choose another name.",
+        )
+    return session.get_one(ProjectRow, new.name)
 
 
 def change(session: Session, row: ProjectRow, changes: ProjectChange) -> None:
@@ -132,8 +130,8 @@ def change(session: Session, row: ProjectRow, changes: ProjectChange) -> None:
     if changes.visibility is not None:
         row.visibility = changes.visibility
     if changes.limits is not None:
-        for field, value in changes.limits.model_dump().items():
-            setattr(row, field, value)
+        for field in changes.limits.model_fields_set:
+            setattr(row, field, getattr(changes.limits, field))
     if changes.archived is not None:
         _archive(session, row, archived=changes.archived)
     session.flush()
@@ -143,6 +141,8 @@ def _archive(session: Session, row: ProjectRow, *, archived: bool) -> None:
     if not archived:
         row.archived_at = None
         return
+    # A submit holds the row, too: its job is either seen here, or refused.
+    session.refresh(row, ["archived_at"], with_for_update=True)
     live = select(JobRow.id).where(JobRow.project == row.name, JobRow.state.not_in(TERMINAL))
     job_id = session.scalars(live.limit(1)).first()
     if job_id is not None:
@@ -157,6 +157,16 @@ def _archive(session: Session, row: ProjectRow, *, archived: bool) -> None:
 def limits_of(row: ProjectRow) -> ProjectLimits:
     """Return the limits of a project."""
     return ProjectLimits(**{name: getattr(row, name) for name in ProjectLimits.model_fields})
+
+
+def hold(session: Session, name: str) -> None:
+    """Keep a project as it is until the end of a transaction that adds a job to it.
+
+    Submits to a project with a limit of waiting jobs go one after the other.
+    """
+    row = session.get(ProjectRow, name)
+    if row is not None:
+        session.refresh(row, with_for_update={"read": row.queued_max is None})
 
 
 def with_defaults(session: Session, spec: JobSpec) -> JobSpec:
@@ -189,7 +199,7 @@ def check_limits(
             "/project",
             f"project {row.name} is archived and takes no new jobs",
             row.name,
-            "use another project, or restore it: lockstep project archive --undo",
+            f"use another project, or restore it: lockstep project archive {row.name} --undo",
         )
     gpus, priority, seconds = spec.device_count(), spec.priority, spec.timeout_seconds
     if row.gpus_per_job_max is not None and gpus > row.gpus_per_job_max:

@@ -83,13 +83,7 @@ def add(session: Session, new: UserNew) -> UserRow:
     LockstepError
         ``CONFLICT`` for a name that is or was in use.
     """
-    if new.name in RESERVED or get(session, new.name) is not None:
-        raise LockstepError(
-            ErrorCode.CONFLICT,
-            f"the name {new.name!r} is in use, or was; names are never used again",
-            next_step="Choose another name.",
-        )
-    row = UserRow(
+    row = upsert(session, UserRow).values(
         name=new.name,
         title=new.title,
         service=new.service,
@@ -97,9 +91,13 @@ def add(session: Session, new: UserNew) -> UserRow:
         state=UserState.ACTIVE if new.service else UserState.INVITED,
         created_at=db_now(),
     )
-    session.add(row)
-    session.flush()
-    return row
+    if new.name in RESERVED or not changed(session, row.on_conflict_do_nothing()):
+        raise LockstepError(
+            ErrorCode.CONFLICT,
+            f"the name {new.name!r} is in use, or was; names are never used again",
+            next_step="Choose another name.",
+        )
+    return session.get_one(UserRow, new.name)
 
 
 def change(session: Session, name: str, changes: UserChange) -> UserRow:

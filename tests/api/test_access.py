@@ -94,7 +94,7 @@ TABLE: dict[str, tuple[str, str]] = {
         "404 403 403 404 403 404 403 404",
         "404 404 404 404 403 404 404 404",
     ),
-    # Without a body. Nobody has a session here: all callers send tokens.
+    # Without a body. No caller has a session here: all callers send tokens.
     "POST /v1/session": ("400 " * 8,) * 2,
     "POST /v1/invitation": ("400 " * 8,) * 2,
     "GET /v1/session": ("200 " * 8,) * 2,

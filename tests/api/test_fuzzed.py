@@ -33,7 +33,7 @@ They may refuse an input that the description allows with 422.
 """
 ACCEPTED = ["2xx", "3xx", "404", "409", "422"]
 WITH_A_SECRET = ("signIn", "acceptInvitation", "changePassword")
-"""Operations that refuse what nobody can guess, and delay the next attempt."""
+"""Operations that refuse what cannot be guessed, and delay the next attempt."""
 ENDS_ITS_TOKEN = ("revokeToken", "rotateToken")
 """Operations left out: the list of tokens has the one that each request sends."""
 ANY_VALUE = ("cloneJob",)

@@ -23,7 +23,7 @@ def test_a_password_is_hashed_with_the_chosen_parameters() -> None:
     assert one.check(RIGHT, stored) == (True, None)
     assert one.check(RIGHT + " ", stored) == (False, None)
     assert one.check(RIGHT, None) == (False, None)
-    assert not Argon2Hasher(2, 19 * 1024, 1).check_needs_rehash(passwords.NOBODY)
+    assert not Argon2Hasher(2, 19 * 1024, 1).check_needs_rehash(passwords.UNKNOWN)
 
 
 def test_a_hash_of_other_parameters_is_replaced() -> None:

@@ -164,7 +164,7 @@ def test_limits_of_a_project_point_into_the_spec(api: Api) -> None:
             "/priority",
             "/timeout_seconds",
         }
-    default = {"queued_max": 1, "timeout_default_seconds": 30}
+    default = {**dict.fromkeys(limits), "queued_max": 1, "timeout_default_seconds": 30}
     made(send(api, "PATCH", "/v1/projects/nlp", {"limits": default}), 200)
     job = made(send(api, "POST", "/v1/jobs", {**SCRIPT, "project": "nlp"}))
     spec = send(api, "GET", f"/v1/jobs/{job['id']}/spec").json()["spec"]
@@ -267,3 +267,41 @@ def test_a_use_is_stored_once_a_minute(api: Api) -> None:
             written.append(row.used_at)
     assert len(set(written)) == 1
     assert written[0] is not None
+
+
+@pytest.mark.parametrize("path", ["/v1/users", "/v1/projects"])
+def test_of_two_who_add_one_name_at_once_one_is_refused(api: Api, path: str) -> None:
+    for round_ in range(5):
+        adds = [lambda: send(api, "POST", path, {"name": f"x{round_}"}).status_code] * 4  # noqa: B023
+        assert sorted(at_once(*adds)) == [201, 409, 409, 409]
+
+
+def test_two_who_change_different_limits_at_once_lose_none(api: Api) -> None:
+    made(send(api, "POST", "/v1/projects", {"name": "nlp", "limits": {"priority_max": 9}}))
+    bodies = [{"limits": {"queued_max": 7}}, {"limits": {"gpus_per_job_max": 3}}]
+    changes = [
+        lambda body=body: send(api, "PATCH", "/v1/projects/nlp", body).status_code  # type: ignore[misc]
+        for body in bodies
+    ]
+    assert at_once(*changes) == [200, 200]
+    limits = send(api, "GET", "/v1/projects/nlp").json()["limits"]
+    assert (limits["queued_max"], limits["gpus_per_job_max"], limits["priority_max"]) == (7, 3, 9)
+    made(send(api, "PATCH", "/v1/projects/nlp", {"limits": {"priority_max": None}}), 200)
+    assert send(api, "GET", "/v1/projects/nlp").json()["limits"]["priority_max"] is None
+
+
+def test_many_submits_at_once_keep_the_limit_of_waiting_jobs(api: Api) -> None:
+    made(send(api, "POST", "/v1/projects", {"name": "nlp", "limits": {"queued_max": 3}}))
+    submits = [lambda: send(api, "POST", "/v1/jobs", {**SCRIPT, "project": "nlp"}).status_code] * 8
+    assert sorted(at_once(*submits)) == [201] * 3 + [422] * 5
+
+
+def test_an_archived_project_has_no_job_that_was_submitted_at_once(api: Api) -> None:
+    for round_ in range(8):
+        name = f"p{round_}"
+        made(send(api, "POST", "/v1/projects", {"name": name}))
+        submitted, archived = at_once(
+            lambda: send(api, "POST", "/v1/jobs", {**SCRIPT, "project": name}).status_code,  # noqa: B023
+            lambda: send(api, "PATCH", f"/v1/projects/{name}", {"archived": True}).status_code,  # noqa: B023
+        )
+        assert (submitted, archived) in {(201, 409), (422, 200)}

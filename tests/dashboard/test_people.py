@@ -25,7 +25,7 @@ def test_a_team_is_set_up_on_its_pages(visitor: Visitor, lockstep: Service) -> N
     project.get_by_role("textbox", name="Person to add to nlp").fill("ci")
     project.get_by_role("button", name="Give the role").click()
     expect(project.get_by_label("Role of ci in nlp")).to_have_value("member")
-    project.get_by_role("textbox", name="Person to add to nlp").fill("nobody-of-this-name")
+    project.get_by_role("textbox", name="Person to add to nlp").fill("unknown-name")
     project.get_by_role("button", name="Give the role").click()
     expect(project.get_by_role("alert")).to_contain_text("there is no person")
     visitor.complaints.clear()  # The browser reports the refused request.

@@ -130,7 +130,7 @@ def test_an_expired_code_and_one_of_a_deactivated_person_are_refused(database: D
         session.execute(update(UserRow).values(state=UserState.OFF))
         assert users.invited(session, code) is None
         assert not users.accept(session, code, "hash")
-        for name in ("bob", "nobody"):
+        for name in ("bob", "unknown"):
             with pytest.raises(LockstepError) as refused:
                 users.invite(session, name)
             assert refused.value.code is ErrorCode.CONFLICT

@@ -120,7 +120,7 @@ def set_(
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     with connection.client() as client:
         if limit:
-            changes["limits"] = client.project(project).limits.model_dump() | _limits(limit)
+            changes["limits"] = _limits(limit)
         _print([client.change_project(project, **changes)], "table")
     return ExitCode.OK
 

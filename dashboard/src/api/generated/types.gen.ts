@@ -2458,7 +2458,7 @@ export type ProjectChange = {
     title?: string | null;
     visibility?: Visibility | null;
     /**
-     * Replaces all limits. Only an admin of the service may change them.
+     * An absent limit stays, null removes it. Only an admin of the service may change them.
      */
     limits?: ProjectLimits | null;
     /**

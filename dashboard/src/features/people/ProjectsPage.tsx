@@ -190,7 +190,7 @@ function NewProject() {
           label="Read by"
           data={[
             { value: "private", label: "its members" },
-            { value: "internal", label: "everybody" },
+            { value: "internal", label: "each person" },
           ]}
           value={visibility}
           onChange={(event) => setVisibility(event.currentTarget.value as Visibility)}
