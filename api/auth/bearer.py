@@ -75,6 +75,8 @@ class Guard:
         """False if authentication is off."""
         self._clock = clock
         self._known: OrderedDict[bytes, tuple[Caller, float]] = OrderedDict()
+        self._forgotten = 0
+        """Number of calls of :meth:`forget`."""
         self._lock = threading.Lock()
 
     def remembered(self, authorization: str | None) -> Caller | None:
@@ -95,6 +97,7 @@ class Guard:
         """Look all callers up again: a right or a token has changed."""
         with self._lock:
             self._known.clear()
+            self._forgotten += 1
 
     def look_up(self, authorization: str | None) -> Caller:
         """Look the caller up in the database.
@@ -105,12 +108,15 @@ class Guard:
             ``unauthenticated`` when the token is missing or not valid.
         """
         token = _bearer(authorization)
+        forgotten = self._forgotten
         if token.startswith(credentials.SESSION):
             caller = self._of_session(token)
         else:
             caller = self._of_token(token)
         with self._lock:
-            self._known[_digest(token)] = (caller, self._clock() + REMEMBER_SECONDS)
+            # A change since then has forgotten a caller who was read before it.
+            if forgotten == self._forgotten:
+                self._known[_digest(token)] = (caller, self._clock() + REMEMBER_SECONDS)
             while len(self._known) > REMEMBERED_MAX:
                 self._known.popitem(last=False)
         return caller

@@ -22,7 +22,7 @@ from lockstep.domain.rights import Right
 from lockstep.domain.views import Page
 from lockstep.storage.db.clock import now
 from lockstep.storage.db.people_tables import UserRow
-from lockstep.storage.people import users
+from lockstep.storage.people import sessions, users
 
 router = APIRouter(prefix="/v1/users", tags=["people"], dependencies=guarded)
 log = structlog.get_logger("api")
@@ -96,6 +96,8 @@ def change(
         session = change.session
         change.detail = {"after": changes_.model_dump(mode="json", exclude_unset=True)}
         view = user_view(users.change(session, name, changes_))
+        if changes_.active is False:
+            sessions.end_all(session, name)
     app_state.guard.forget()
     log.info("a person is changed", name=name, actor=grant.actor, role=view.role, state=view.state)
     return view

@@ -135,6 +135,7 @@ def change(session: Session, name: str, changes: UserChange) -> UserRow:
 
 def _state(row: UserRow, *, active: bool) -> UserState:
     if not active:
+        row.code_sha256 = row.code_until = None  # An old invitation gives no access later.
         return UserState.OFF
     return UserState.ACTIVE if row.state is not UserState.INVITED else UserState.INVITED
 

@@ -64,6 +64,27 @@ def test_a_revoked_token_stops_working_within_seconds(database: Database) -> Non
         guard.look_up(f"Bearer {TOKEN}")
 
 
+def test_a_caller_who_was_read_before_a_change_is_not_kept_after_it(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guard = Guard(database, required=True)
+    with database.jobs() as session:
+        tokens.ensure(session, TOKEN, name="t", actor="ada")
+    rights = tokens.rights
+
+    def changed_meanwhile(*arguments: Any) -> Any:
+        found = rights(*arguments)
+        guard.forget()
+        return found
+
+    monkeypatch.setattr(tokens, "rights", changed_meanwhile)
+    assert guard.look_up(f"Bearer {TOKEN}").name == "ada"
+    assert guard.remembered(f"Bearer {TOKEN}") is None
+    monkeypatch.undo()
+    guard.look_up(f"Bearer {TOKEN}")
+    assert guard.remembered(f"Bearer {TOKEN}") is not None
+
+
 def test_the_first_start_makes_a_token_that_only_its_owner_reads(
     database: Database, tmp_path: Path
 ) -> None:

@@ -224,6 +224,13 @@ def test_an_invited_person_sets_a_password_once_and_signs_in(api: Api) -> None:
     for session in (token, signed_in.json()["token"]):
         problem(send(api, "GET", "/v1/session", token=session), 401, "unauthenticated")
     problem(send(api, "POST", "/v1/users/lea/invite"), 409, "conflict")
+    made(send(api, "PATCH", "/v1/users/lea", {"active": True}), 200)
+    for session in (token, signed_in.json()["token"]):  # They stay ended.
+        problem(send(api, "GET", "/v1/session", token=session), 401, "unauthenticated")
+    old = made(send(api, "POST", "/v1/users/lea/invite"), 200)["code"]
+    for active in (False, True):
+        made(send(api, "PATCH", "/v1/users/lea", {"active": active}), 200)
+    assert send(api, "POST", "/v1/invitation", {"code": old, **body}).status_code == 401
     program(api)
     problem(send(api, "POST", "/v1/users/ci/invite"), 409, "conflict")
 

@@ -58,7 +58,7 @@ function AuditTable({ rows }: { rows: readonly AuditView[] }) {
         <tbody>
           {rows.map((row) => (
             <tr key={row.id}>
-              <td>{moment(row.at)}</td>
+              <td className={classes.time}>{moment(row.at)}</td>
               <th scope="row">{row.actor}</th>
               <td>{row.action}</td>
               <td>{row.target}</td>
