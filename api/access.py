@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, FastAPI, Request, Response
@@ -30,6 +31,8 @@ from lockstep.domain.rights import OF_SERVICE, ForbiddenError, Right, Within, fo
 from lockstep.storage.db.tables import JobRow
 from lockstep.storage.jobs import jobs
 from lockstep.storage.people.audit import Sender
+
+TOKEN_EXPIRES: Final = "Lockstep-Token-Expires"  # noqa: S105 -- the name of a header
 
 
 async def _caller(request: Request) -> Caller:
@@ -54,6 +57,9 @@ async def _caller(request: Request) -> Caller:
         caller = await run_in_threadpool(guard.look_up, authorization)
     request.scope["state"]["actor"] = caller.name
     request.scope["state"]["sender"] = sender_of(request, caller.name, caller.token)
+    if caller.credential == "token" and caller.expires_at is not None:
+        end = datetime.fromtimestamp(caller.expires_at, UTC)
+        _add_headers(request, {TOKEN_EXPIRES: f"{end:%Y-%m-%dT%H:%M:%SZ}"})
     if guard.required:
         _charge(request, token_key(authorization))
     return caller
@@ -133,10 +139,14 @@ def _charge(request: Request, caller: bytes) -> None:
     standing = quotas.take(caller)
     if standing is None:
         return
-    # ``api.request_middleware`` adds these headers to every response, errors included.
-    request.scope["state"]["quota"] = quotas.headers(standing)
+    _add_headers(request, quotas.headers(standing))
     if standing.wait_seconds:
         raise quotas.refusal(standing)
+
+
+def _add_headers(request: Request, headers: dict[str, str]) -> None:
+    """Add headers to the response, errors included: ``api.request_middleware`` reads them."""
+    request.scope["state"].setdefault("headers", {}).update(headers)
 
 
 guarded = [Depends(_caller), Depends(check_address)]

@@ -117,7 +117,7 @@ class _Exchange:
             self.seconds = time.monotonic() - self._started_at
             headers = MutableHeaders(scope=message)
             headers["X-Request-Id"] = self.request_id
-            headers.update(self.scope["state"].get("quota", {}))
+            headers.update(self.scope["state"].get("headers", {}))
             if message["status"] >= 400 and self._body_pending:
                 await self._read_rest()
         await self._send(message)

@@ -28,6 +28,7 @@ class Action(StrEnum):
     MEMBER_REMOVE = "member.remove"
     SESSION_START = "session.start"
     SESSION_END = "session.end"
+    SIGN_IN_CODE_CREATE = "sign_in_code.create"
     INVITATION_ACCEPT = "invitation.accept"
     PASSWORD_CHANGE = "password.change"  # noqa: S105 -- the name of an action
     TOKEN_CREATE = "token.create"  # noqa: S105 -- the name of an action

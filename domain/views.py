@@ -302,6 +302,13 @@ class SignedIn(_View):
     """The session ends earlier after 12 hours without a request."""
 
 
+class SignInCode(_View):
+    """Code that starts one session, for a browser on another way than a command line."""
+
+    code: str
+    expires_at: datetime
+
+
 class SessionView(_View):
     """A session of the caller that is not over."""
 

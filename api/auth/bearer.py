@@ -4,7 +4,8 @@ Everything under ``/v1`` needs a token, unless authentication is off (``Guard.re
 looked up by its SHA-256. Digests are compared in an index, and the duration reveals nothing about
 the token. Results are cached for seconds, since a dashboard sends several requests per second.
 
-A token that begins with ``lst_`` is of a session, which has all rights of its owner.
+A token that begins with ``lst_`` is of a session. It has all rights of its owner, or those of the
+token by which it was started.
 
 Not here: the rights of a caller (``api.access``), storing tokens and sessions
 (``storage.people.tokens``, ``storage.people.sessions``).
@@ -57,7 +58,7 @@ class Caller:
     """SHA-256 of the session's token, of a caller who has signed in."""
     expires_at: float | None = None
     token: str | None = None
-    """Id of the token, for the audit."""
+    """Id of the token, or of the one by which the session was started."""
 
 
 WITHOUT_SIGN_IN: Final = Caller("admin", Rights(service=ServiceRole.ADMIN))
@@ -144,11 +145,18 @@ class Guard:
             row = sessions.find(session, token)
             if row is None:
                 raise _refusal("is of a session that is over", None)
-            rights = tokens.rights_of(session, row.user_name)
+            by_token = None if row.token_id is None else tokens.get(session, row.token_id)
+            rights = (
+                tokens.rights_of(session, row.user_name)
+                if by_token is None
+                else tokens.rights(session, by_token)
+            )
             is_due = row.seen_at < now(session) - sessions.TOUCH_SECONDS
         if is_due:
             self._store(lambda session: sessions.touch(session, row.sha256))
-        return Caller(row.user_name, rights, "session", row.sha256, row.expires_at)
+        return Caller(
+            row.user_name, rights, "session", row.sha256, row.expires_at, token=row.token_id
+        )
 
 
 def token_key(authorization: str | None) -> bytes:

@@ -53,6 +53,7 @@ from lockstep.domain.views import (
     QueuePlace,
     SessionView,
     SignedIn,
+    SignInCode,
     SpecView,
     UploadView,
 )
@@ -205,6 +206,7 @@ ANSWERS: Final[Mapping[str, BaseModel]] = {
             name="ada",
             expires_at=_AT + timedelta(days=30),
         ),
+        SignInCode(code="lsc_…", expires_at=_AT + timedelta(seconds=60)),
         SessionView(
             id="9f86d081884c7d65",
             address="10.0.0.7",

@@ -85,6 +85,11 @@ _HEADERS: Final[dict[str, dict[str, Any]]] = {
         "schema": _TEXT,
         "example": '"requests";r=35999;t=1',
     },
+    "Lockstep-Token-Expires": {
+        "description": "End of the token, if it has one. A session has none.",
+        "schema": {"type": "string", "format": "date-time"},
+        "example": "2026-06-01T09:30:00Z",
+    },
     "Retry-After": {
         "description": "Seconds.",
         "schema": {"type": "integer", "minimum": 1},
@@ -133,7 +138,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
 def _complete(response: dict[str, Any], status: str, *, guarded: bool) -> None:
     names = ["X-Request-Id"]
     if guarded:
-        names += ["RateLimit-Policy", "RateLimit"]
+        names += ["RateLimit-Policy", "RateLimit", "Lockstep-Token-Expires"]
     if status in {"429", "503", "507"}:
         names.append("Retry-After")
     if status == "401":

@@ -3,6 +3,8 @@
 An unknown name and a wrong password get the same answer after the same work. No answer and no
 message contains a password or a code; the token of a session is in the answer to its sign-in alone.
 
+A code hands the access of a command over to a browser (``lockstep open``).
+
 Not here: hashes and delays (``api.auth.passwords``), sessions as bearer tokens
 (``api.auth.bearer``).
 """
@@ -33,8 +35,8 @@ from lockstep.api.parts import AppState, AppStateDep
 from lockstep.domain.audit import Action
 from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
 from lockstep.domain.spec.reading import invalid
-from lockstep.domain.views import CallerView, Page, SessionView, SignedIn
-from lockstep.storage.people import sessions, users
+from lockstep.domain.views import CallerView, Page, SessionView, SignedIn, SignInCode
+from lockstep.storage.people import sessions, sign_in_codes, users
 from lockstep.storage.people.sessions import Origin
 
 router = APIRouter(prefix="/v1", tags=["sign-in"])
@@ -42,7 +44,12 @@ log = structlog.get_logger("api")
 
 NAME_CHARS_MAX: Final = 255
 _PASSWORD_WRONG: Final = "the name or the password is wrong"  # noqa: S105 -- a message
-_CODE_WRONG: Final = "the invitation code is unknown, used or expired"
+_INVITATION_WRONG: Final = "the invitation code is unknown, used or expired"
+_CODE_WRONG: Final = "the code is unknown, used or expired"
+_NEW_INVITATION: Final = (
+    "check it and try again, or ask an admin of the service for a new invitation"
+)
+_NEW_CODE: Final = "run lockstep open again"
 Texts = dict[str, str]
 
 
@@ -63,6 +70,7 @@ def _body(**chars_max: int) -> dict[str, Any]:
 
 _SIGN_IN: Final = _body(name=NAME_CHARS_MAX, password=passwords.CHARS_MAX)
 _INVITATION: Final = _body(code=100, password=passwords.CHARS_MAX)
+_CODE: Final = _body(code=100)
 _PASSWORD: Final = _body(old=passwords.CHARS_MAX, new=passwords.CHARS_MAX)
 _OPEN: Final[dict[str, Any]] = {"security": []}
 
@@ -94,11 +102,9 @@ def _wrong(pointer: str, message: str) -> LockstepError:
     return invalid((FieldError(pointer, message, None, "see /docs for the expected values"),))
 
 
-def _refused(subject: str) -> LockstepError:
+def _refused(subject: str, next_step: str = _NEW_INVITATION) -> LockstepError:
     return LockstepError(
-        ErrorCode.UNAUTHENTICATED,
-        f"{subject}; nothing was written",
-        next_step="check it and try again, or ask an admin of the service for a new invitation",
+        ErrorCode.UNAUTHENTICATED, f"{subject}; nothing was written", next_step=next_step
     )
 
 
@@ -155,7 +161,7 @@ def accept_invitation(
     with app_state.database.read_jobs() as session:
         name = users.invited(session, code)
     if name is None:
-        raise _refused(_CODE_WRONG)
+        raise _refused(_INVITATION_WRONG)
     app_state.delays.right(None, address)
     stored = app_state.passwords.hash(body["password"])
     with changes.of(
@@ -164,10 +170,67 @@ def accept_invitation(
         session = change.session
         # Of two requests with one code, the second finds it used.
         if not users.accept(session, code, stored):
-            raise _refused(_CODE_WRONG)
+            raise _refused(_INVITATION_WRONG)
         sessions.end_all(session, name)
         token, end = sessions.start(session, name, _origin(request))
     app_state.guard.forget()
+    return _signed_in(request, response, name, token, end)
+
+
+@router.post(
+    "/sign-in-codes",
+    operation_id="createSignInCode",
+    summary="Make a code that starts one session within a minute",
+    description="The session has the rights of this request's credential, and ends with its token.",
+    status_code=201,
+    responses=documented(403, 409, 507),
+    dependencies=guarded,
+)
+def create_code(grant: ReadsOwnAccount, response: Response, app_state: AppStateDep) -> SignInCode:
+    caller = grant.caller
+    if caller.credential == "none":
+        raise LockstepError(
+            ErrorCode.CONFLICT,
+            "authentication is off; nothing was written",
+            next_step="open the pages: they ask for no sign-in",
+        )
+    with changes.of(
+        app_state.database, grant.sender, Action.SIGN_IN_CODE_CREATE, target=caller.name
+    ) as change:
+        code, end = sign_in_codes.create(change.session, caller.name, token_id=caller.token)
+    response.headers["Cache-Control"] = "no-store"
+    return SignInCode(code=code, expires_at=_moment(end))
+
+
+@router.post(
+    "/session/code",
+    operation_id="signInWithCode",
+    summary="Sign in with a code, once",
+    responses=documented(400, 413, 415, 507)
+    | {401: described(401)[401] | {"description": "The code is unknown, used or expired."}},
+    dependencies=[*unguarded, without_token],
+    openapi_extra=_CODE | _OPEN,
+)
+def sign_in_with_code(
+    body: Annotated[Texts, Depends(_texts(_CODE))],
+    request: Request,
+    response: Response,
+    app_state: AppStateDep,
+) -> SignedIn:
+    code, address = body["code"].strip(), address_of(request)
+    app_state.delays.begin(None, address)
+    with app_state.database.read_jobs() as session:
+        name = sign_in_codes.owner(session, code)
+    if name is None:
+        raise _refused(_CODE_WRONG, _NEW_CODE)
+    app_state.delays.right(None, address)
+    with changes.of(
+        app_state.database, sender_of(request, name), Action.SESSION_START, target=name
+    ) as change:
+        used = sign_in_codes.use(change.session, code)
+        if used is None:
+            raise _refused(_CODE_WRONG, _NEW_CODE)
+        token, end = sessions.start(change.session, name, _origin(request), token_id=used.token_id)
     return _signed_in(request, response, name, token, end)
 
 

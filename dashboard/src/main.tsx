@@ -5,16 +5,16 @@ import { QueryClientProvider } from "@tanstack/react-query";
 import { RouterProvider } from "@tanstack/react-router";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
-import { setUpClient } from "./api/client";
+import { setUpClient, tokenForCode } from "./api/client";
 import { watchConnection } from "./api/connection";
 import { queryClient } from "./api/polling";
-import { takeTokenFromAddress } from "./api/token";
+import { signInFromAddress } from "./api/token";
 import { router } from "./app/router";
 import { theme } from "./app/theme";
 import { watchUpgrades } from "./app/upgrade";
 
-takeTokenFromAddress();
 setUpClient();
+await signInFromAddress(tokenForCode);
 watchUpgrades();
 watchConnection(queryClient.getQueryCache());
 

@@ -85,6 +85,8 @@ COMMANDS: Final = (
     ("login", "lockstep.cli.service.session:login", "Sign in to a server.", _SERVICE),
     ("logout", "lockstep.cli.service.session:logout", "End the session of a login.", _SERVICE),
     ("whoami", "lockstep.cli.service.session:whoami", "Show your name and roles.", _SERVICE),
+    ("password", "lockstep.cli.service.session:password", "Change your password.", _SERVICE),
+    ("session", "lockstep.cli.service.sessions:app", "List and end your sessions.", _SERVICE),
     (
         "user",
         "lockstep.cli.service.users:app",

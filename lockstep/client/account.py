@@ -6,7 +6,7 @@ Not here: all other requests (``client.api``), where a token is kept (``client.c
 from __future__ import annotations
 
 from lockstep.client.transport import Transport
-from lockstep.domain.views import CallerView, Page, SessionView, SignedIn
+from lockstep.domain.views import CallerView, Page, SessionView, SignedIn, SignInCode
 
 
 class Account:
@@ -22,6 +22,14 @@ class Account:
         """Set the password with an invitation code, and start a session."""
         body = {"code": code, "password": password}
         return self.transport.post("/v1/invitation", SignedIn, body)
+
+    def create_sign_in_code(self) -> SignInCode:
+        """Make a code that starts one session within a minute, with the rights of this client."""
+        return self.transport.post("/v1/sign-in-codes", SignInCode)
+
+    def sign_in_with_code(self, code: str) -> SignedIn:
+        """Start a session with a code. Its token is for another client."""
+        return self.transport.post("/v1/session/code", SignedIn, {"code": code})
 
     def sign_out(self) -> None:
         """End the session whose token this client sends."""

@@ -41,6 +41,11 @@ DISK_FAIL_BYTES: Final = 1024**3
 DISK_WARN_BYTES: Final = 10 * 1024**3
 """A few checkpoints of a middling model."""
 PYTHON_MIN: Final = (3, 11)
+ROLES: Final = (
+    "protect against mistakes and outsiders; a job still reads what the user of its node agent "
+    "reads, until jobs are isolated"
+)
+"""For a service with several people."""
 
 
 class DoctorResult(NamedTuple):
@@ -180,6 +185,8 @@ def _inside(server: Server, connect: Callable[[], Client]) -> Iterator[DoctorRes
                 else server.withheld or "none is needed"
             )
             yield DoctorResult("ok", "token", giver)
+            if len(client.users()) > 1:
+                yield DoctorResult("ok", "roles", ROLES)
             yield from of_nodes(client.nodes())
     except NotAllowedError as error:
         yield DoctorResult(

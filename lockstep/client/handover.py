@@ -1,16 +1,15 @@
-"""Transfer of a token from this command to the user's browser, off the command line.
+"""Transfer of a single-use code from this command to the user's browser, off the command line.
 
 Every user of the machine can read a browser's command line. The browser is therefore sent to a
 loopback address of this process that is hard to guess and answers once, with a redirect to the page
-and the token behind ``#``, the part of an address that browsers do not send to a server. The page
-removes it from its address and keeps it for that tab.
+and the code behind ``#``, the part of an address that browsers do not send to a server. The page
+removes it from its address, starts a session with it, and keeps the session's token for that tab.
 
 Another user who reads the loopback address from the process list may request it first. On Linux the
 kernel names the user of a socket, and only this user's is answered; on other systems the race
 remains.
 
-Not here: the decision to send a token (``cli.service.shell``), and the token of a server
-(``client.config``).
+Not here: making the code (``client.account``), the choice of the address (``cli.service.shell``).
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ READ_SECONDS: Final = 2.0
 """Limit for a request: a silent connection must not delay the browser."""
 
 
-def with_token(address: str, token: str) -> str:
-    """Address of a page that signs in its visitor."""
-    return f"{address}#token={quote(token, safe='')}"
+def with_code(address: str, code: str) -> str:
+    """Return the address of a page that signs in its first visitor."""
+    return f"{address}#code={quote(code, safe='')}"
 
 
 class Handover:

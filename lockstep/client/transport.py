@@ -23,6 +23,7 @@ from pydantic import BaseModel, ValidationError
 from lockstep.client import silence
 from lockstep.client.answers import CachedResponse, no_address, problem_of, refused, why_of
 from lockstep.client.errors import UnreachableError, UsageError, refusal
+from lockstep.client.expiry import ExpiryWarning
 from lockstep.client.tls import tls_error, verification
 
 V = TypeVar("V", bound=BaseModel)
@@ -103,6 +104,7 @@ class Transport:
             self._http = httpx2.Client(
                 base_url=self.url,
                 headers=headers,
+                event_hooks={"response": [ExpiryWarning(say)]},
                 timeout=TIMEOUT,
                 trust_env=False,
                 verify=verification(self.url),
@@ -116,7 +118,7 @@ class Transport:
 
     def twin(self) -> Self:
         """Another connection to the same server, for another thread."""
-        return type(self)(
+        twin = type(self)(
             self.url,
             self._token,
             patience_seconds=self.patience_seconds,
@@ -125,6 +127,8 @@ class Transport:
             clock=self._clock,
             draw=self._draw,
         )
+        twin._http.event_hooks = self._http.event_hooks
+        return twin
 
     def __enter__(self) -> Self:
         return self

@@ -111,6 +111,21 @@ class SessionRow(JobsBase):
     """Time of the newest request, to the minute."""
     expires_at: Mapped[float]
     ended_at: Mapped[float | None]
+    token_id: Mapped[str | None] = mapped_column(Id)
+    """Token by which the session was started: it has no more rights, and ends with it. NULL after
+    a sign-in with a password."""
+
+
+class SignInCodeRow(JobsBase):
+    """A code that starts one session within a minute. Its use deletes it."""
+
+    __tablename__ = "sign_in_codes"
+
+    sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
+    user_name: Mapped[Named]
+    token_id: Mapped[str | None] = mapped_column(Id)
+    """Token of the caller who asked for the code."""
+    expires_at: Mapped[float]
 
 
 class AuditRow(JobsBase):

@@ -20,6 +20,7 @@ PROGRAM: Final = "lss_"
 """Token of a program."""
 SESSION: Final = "lst_"
 INVITATION: Final = "lsi_"
+SIGN_IN_CODE: Final = "lsc_"
 _DIGITS: Final = string.digits + string.ascii_uppercase + string.ascii_lowercase
 SHOWN_CHARS: Final = 9
 """First characters, with the prefix, that lists show."""

@@ -1,7 +1,7 @@
 """Sessions of people: each is one sign-in, of which only the SHA-256 of its token is kept.
 
 A session is valid until it is ended, for 12 hours without a request, and for 30 days at most. Its
-owner must be active.
+owner must be active. A session that was started by a token is valid as long as the token.
 
 Not here: checks of a password (``api.auth.passwords``), reading a token from a request
 (``api.auth.bearer``).
@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import ColumnElement, delete, insert, select, update
+from sqlalchemy import ColumnElement, delete, insert, or_, select, update
 from sqlalchemy.orm import Session
 
 from lockstep.domain.rights import UserState
 from lockstep.storage.db.clock import db_now, now
 from lockstep.storage.db.dialects import changed, write
-from lockstep.storage.db.people_tables import SessionRow, UserRow
+from lockstep.storage.db.people_tables import SessionRow, SignInCodeRow, TokenRow, UserRow
 from lockstep.storage.people import credentials
 from lockstep.storage.people.credentials import digest
 
@@ -44,10 +44,20 @@ class Origin:
     agent: str
 
 
-def start(session: Session, user_name: str, origin: Origin) -> tuple[str, float]:
+def start(
+    session: Session, user_name: str, origin: Origin, *, token_id: str | None = None
+) -> tuple[str, float]:
     """Start a session; return its token, which is stored nowhere, and its end.
 
     Sessions of this person that are over are deleted.
+
+    Parameters
+    ----------
+    session : Session
+    user_name : str
+    origin : Origin
+    token_id : str, optional
+        Token whose rights the session has; by default, it has all rights of its owner.
     """
     token = credentials.make(credentials.SESSION)
     at = now(session)
@@ -59,6 +69,7 @@ def start(session: Session, user_name: str, origin: Origin) -> tuple[str, float]
         "created_at": at,
         "seen_at": at,
         "expires_at": at + LIFE_SECONDS,
+        "token_id": token_id,
     }
     write(session, insert(SessionRow).values(row))
     newest = select(SessionRow.sha256).where(SessionRow.user_name == user_name, *_valid())
@@ -109,7 +120,11 @@ def end(session: Session, user_name: str, session_id: str) -> bool:
 
 
 def end_all(session: Session, user_name: str, *, but: str | None = None) -> int:
-    """End the sessions of a person, except the one of the SHA-256 ``but``; return their number."""
+    """End the sessions of a person, except the one of the SHA-256 ``but``; return their number.
+
+    Codes that would start one are deleted.
+    """
+    write(session, delete(SignInCodeRow).where(SignInCodeRow.user_name == user_name))
     return _end(session, user_name, *([] if but is None else [SessionRow.sha256 != but]))
 
 
@@ -119,8 +134,11 @@ def _end(session: Session, user_name: str, *which: ColumnElement[bool]) -> int:
 
 
 def _valid() -> tuple[ColumnElement[bool], ...]:
+    in_time = or_(TokenRow.expires_at.is_(None), TokenRow.expires_at > db_now())
+    valid_tokens = select(TokenRow.id).where(TokenRow.revoked_at.is_(None), in_time)
     return (
         SessionRow.ended_at.is_(None),
         SessionRow.seen_at > db_now() - IDLE_SECONDS,
         SessionRow.expires_at > db_now(),
+        or_(SessionRow.token_id.is_(None), SessionRow.token_id.in_(valid_tokens)),
     )

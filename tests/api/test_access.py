@@ -96,6 +96,8 @@ TABLE: dict[str, tuple[str, str]] = {
     ),
     # Without a body. No caller has a session here: all callers send tokens.
     "POST /v1/session": ("400 " * 8,) * 2,
+    "POST /v1/session/code": ("400 " * 8,) * 2,
+    "POST /v1/sign-in-codes": ("201 " * 8,) * 2,
     "POST /v1/invitation": ("400 " * 8,) * 2,
     "GET /v1/session": ("200 " * 8,) * 2,
     "DELETE /v1/session": ("409 " * 8,) * 2,
@@ -106,7 +108,7 @@ TABLE: dict[str, tuple[str, str]] = {
 }
 
 
-OPEN = {"POST /v1/session", "POST /v1/invitation"}
+OPEN = {"POST /v1/session", "POST /v1/session/code", "POST /v1/invitation"}
 """Routes that need no token."""
 
 BODIES: dict[str, dict[str, Any]] = {

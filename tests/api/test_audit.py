@@ -87,6 +87,8 @@ def token(api: Api) -> str:
 ROLE = {"role": "member"}
 SIGN_IN = {
     "POST /v1/session",
+    "POST /v1/session/code",
+    "POST /v1/sign-in-codes",
     "POST /v1/invitation",
     "POST /v1/session/password",
     "DELETE /v1/session",
@@ -141,6 +143,8 @@ def test_a_sign_in_and_what_follows_have_their_rows(api: Api) -> None:
     body = {"old": secret, "new": other}
     assert api.http.post("/v1/session/password", json=body, headers=own).is_success
     assert api.http.post("/v1/session", json={"name": "lea", "password": other}).is_success
+    handed = api.http.post("/v1/sign-in-codes", headers=own).json()["code"]
+    assert api.http.post("/v1/session/code", json={"code": handed}).is_success
     for each in api.http.get("/v1/sessions", headers=own).json()["items"]:
         if not each["is_own"]:
             assert api.http.delete(f"/v1/sessions/{each['id']}", headers=own).is_success
@@ -150,11 +154,14 @@ def test_a_sign_in_and_what_follows_have_their_rows(api: Api) -> None:
         "invitation.accept",
         "password.change",
         "session.start",
-        "session.end",
-        "session.end",
+        "sign_in_code.create",
+        "session.start",
+        *["session.end"] * 3,
     ]
     assert {(row.actor, row.outcome) for row in found} == {("lea", "ok")}
-    assert not any(text in str(row.__dict__) for row in found for text in (secret, other, code))
+    assert not any(
+        text in str(row.__dict__) for row in found for text in (secret, other, code, handed)
+    )
 
 
 @pytest.mark.parametrize("route", REQUESTS)

@@ -22,7 +22,7 @@ from lockstep.api.parts import AppState
 from lockstep.domain.errors import LockstepError
 from lockstep.domain.rights import ProjectRole, UserState
 from lockstep.storage.db.clock import db_now
-from lockstep.storage.db.people_tables import SessionRow, UserRow
+from lockstep.storage.db.people_tables import SessionRow, SignInCodeRow, UserRow
 from lockstep.storage.people import credentials, projects, sessions, users
 from tests.api.conftest import TOKEN, Api, problem
 
@@ -90,6 +90,17 @@ def test_a_caller_with_a_token_reads_its_scopes(api: Api) -> None:
     problem(api.http.delete("/v1/session"), 409, "conflict")
 
 
+def test_each_answer_to_a_token_has_its_end(api: Api, bob: str) -> None:
+    made = api.http.post("/v1/tokens", json={"days": 3}).json()
+    for path in ("/v1/session", "/v1/jobs/unknown"):
+        answer = api.http.get(path, headers=bearer(made["secret"]))
+        assert answer.headers["Lockstep-Token-Expires"][:19] == made["token"]["expires_at"][:19]
+    # Neither a token without an end nor a session that is renewed by a sign-in.
+    for headers in ({}, bearer(bob)):
+        found = api.http.get("/v1/session", headers=headers)
+        assert "Lockstep-Token-Expires" not in found.headers
+
+
 def test_a_person_lists_and_ends_own_sessions_without_secrets(api: Api, bob: str) -> None:
     other = sign_in(api).json()["token"]
     listed = api.http.get("/v1/sessions", headers=bearer(bob))
@@ -117,6 +128,65 @@ def test_a_planted_and_an_old_session_token_are_refused(api: Api, bob: str) -> N
     assert status_of(api, planted) == 401
     assert api.http.delete("/v1/session", headers=bearer(bob)).status_code == 204
     assert status_of(api, bob) == 401
+
+
+def with_code(api: Api, code: str) -> httpx2.Response:
+    return api.http.post("/v1/session/code", json={"code": code})
+
+
+def test_a_code_starts_one_session_with_the_rights_of_its_token(api: Api) -> None:
+    narrow = {"scopes": ["jobs:read"], "projects": ["nlp"]}
+    made = api.http.post("/v1/tokens", json=narrow).json()
+    answer = api.http.post("/v1/sign-in-codes", headers=bearer(made["secret"]))
+    assert (answer.status_code, answer.headers["Cache-Control"]) == (201, "no-store")
+    code = answer.json()["code"]
+    session = with_code(api, f" {code} ").json()["token"]
+    problem(with_code(api, code), 401, "unauthenticated")
+    found = api.http.get("/v1/session", headers=bearer(session)).json()
+    assert (found["name"], found["credential"]) == ("ada", "session")
+    assert (found["scopes"], found["projects"]) == (["jobs:read"], {})
+    # Neither is the way to more rights.
+    assert api.http.post("/v1/tokens", json={}, headers=bearer(session)).status_code == 403
+    again = api.http.post("/v1/sign-in-codes", headers=bearer(session)).json()["code"]
+    second = with_code(api, again).json()["token"]
+    assert api.http.get("/v1/users", headers=bearer(second)).status_code == 200
+    assert (
+        api.http.post("/v1/users", json={"name": "eve"}, headers=bearer(second)).status_code == 403
+    )
+    # Both end with the token.
+    assert api.http.delete(f"/v1/tokens/{made['token']['id']}").is_success
+    assert [status_of(api, token) for token in (session, second)] == [401, 401]
+
+
+def test_a_code_of_a_session_gives_all_rights_of_its_person(api: Api, bob: str) -> None:
+    code = api.http.post("/v1/sign-in-codes", headers=bearer(bob)).json()["code"]
+    token = with_code(api, code).json()["token"]
+    found = api.http.get("/v1/session", headers=bearer(token)).json()
+    assert (found["name"], found["scopes"]) == ("bob", None)
+
+
+@pytest.mark.parametrize("end", ["time", "off", "off and on", "password", "other form"])
+def test_a_code_that_is_over_starts_no_session(api: Api, bob: str, end: str) -> None:
+    code = api.http.post("/v1/sign-in-codes", headers=bearer(bob)).json()["code"]
+    with api.database.jobs() as session:
+        if end == "time":
+            session.execute(update(SignInCodeRow).values(expires_at=db_now()))
+    for active in {"off": [False], "off and on": [False, True]}.get(end, []):
+        assert api.http.patch("/v1/users/bob", json={"active": active}).is_success
+    if end == "password":
+        body = {"old": PASSWORD, "new": "another " + PASSWORD}
+        assert api.http.post("/v1/session/password", json=body, headers=bearer(bob)).is_success
+    text = code.upper() if end == "other form" else code
+    refusal = problem(with_code(api, text), 401, "unauthenticated")
+    assert refusal["next_step"] == "run lockstep open again"
+
+
+def test_of_many_requests_with_one_code_one_gets_a_session(api: Api, bob: str) -> None:
+    code = api.http.post("/v1/sign-in-codes", headers=bearer(bob)).json()["code"]
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: with_code(api, code).status_code, range(8)))
+    assert answers.count(200) == 1
+    assert set(answers) <= {200, 401, 429}
 
 
 @pytest.mark.parametrize("idle", [True, False])

@@ -1,21 +1,24 @@
-"""``lockstep open``: the address, and a token that only the browser gets."""
+"""``lockstep open``: the address, and a code that only the browser gets."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx2
 import pytest
 
 from lockstep.client import handover
+from lockstep.domain.views import SignInCode
 from tests.client import examples
 from tests.client.server import ReplayServer
 from tests.client.terminal import CommandLine
 
 TOKEN = "lockstep_a+b/c&d"
-AS_FRAGMENT = "#token=lockstep_a%2Bb%2Fc%26d"
+CODE = SignInCode(code="lsc_a+b", expires_at=datetime(2026, 3, 2, tzinfo=UTC))
+AS_FRAGMENT = "#code=lsc_a%2Bb"
 
 
 class Browser:
@@ -52,9 +55,10 @@ def browser(monkeypatch: pytest.MonkeyPatch, server: ReplayServer) -> Browser:
 
 
 @pytest.fixture
-def signed_in(lockstep: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def signed_in(lockstep: CommandLine, server: ReplayServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Set a token of the test; ``lockstep`` removes all earlier ones."""
     monkeypatch.setenv("LOCKSTEP_TOKEN", TOKEN)
+    server.on("POST", "/v1/sign-in-codes", CODE)
 
 
 def test_the_address_is_printed_where_no_window_can_open(
@@ -70,11 +74,11 @@ def test_without_a_token_the_browser_opens_the_page_itself(
 ) -> None:
     said = lockstep("open")
     assert (said.code, said.out, browser.told) == (0, "", [f"{server.url}/"])
-    assert lockstep("open", "--with-token").out == f"{server.url}/\n"
+    assert lockstep("open", "--with-code").out == f"{server.url}/\n"
 
 
 @pytest.mark.usefixtures("signed_in")
-def test_the_browser_gets_the_token_and_its_command_line_does_not(
+def test_the_browser_gets_a_code_and_its_command_line_does_not(
     lockstep: CommandLine, server: ReplayServer, browser: Browser
 ) -> None:
     server.on("GET", "/v1/jobs/tiny", examples.job())
@@ -82,18 +86,20 @@ def test_the_browser_gets_the_token_and_its_command_line_does_not(
     page = f"{server.url}/jobs/{examples.ID}"
     assert browser.arrived == [f"{page}{AS_FRAGMENT}"]
     assert (said.code, said.out, said.err) == (0, "", f"opened {page}\n")
-    assert "token" not in browser.told[0]
+    assert "code" not in browser.told[0]
+    assert server.asked[-1].headers["authorization"] == f"Bearer {TOKEN}"
 
 
 @pytest.mark.usefixtures("signed_in")
-def test_the_token_is_printed_only_on_request(
+def test_a_code_is_printed_only_on_request(
     lockstep: CommandLine, server: ReplayServer, browser: Browser
 ) -> None:
     said = lockstep("open", "--print")
     assert (said.out, browser.told) == (f"{server.url}/\n", [])
-    assert "--with-token" in said.err
+    assert server.asked == []
+    assert "--with-code" in said.err
     assert TOKEN not in said.err
-    asked = lockstep("open", "--with-token")
+    asked = lockstep("open", "--with-code")
     assert (asked.out, browser.told) == (f"{server.url}/{AS_FRAGMENT}\n", [])
 
 
@@ -104,13 +110,14 @@ def test_a_browser_without_a_request_is_reported(
     monkeypatch.setattr("lockstep.cli.service.shell.BROWSER_SECONDS", 0.01)
     browser.comes = False
     said = lockstep("open")
-    assert "did not request the token" in said.err
+    assert "did not request the code" in said.err
     assert TOKEN not in said.out + said.err
+    assert CODE.code not in said.out + said.err
 
 
 @pytest.fixture
 def way() -> Iterator[handover.Handover]:
-    with handover.Handover("http://there/#token=t") as running:
+    with handover.Handover("http://there/#code=c") as running:
         yield running
 
 
@@ -122,7 +129,7 @@ def test_only_one_browser_is_answered_at_its_address(
         assert httpx2.get(address).status_code == 404
     assert not way.wait(0)
     first = httpx2.get(way.url)
-    assert (first.status_code, first.headers["location"]) == (303, "http://there/#token=t")
+    assert (first.status_code, first.headers["location"]) == (303, "http://there/#code=c")
     assert first.headers["cache-control"] == "no-store"
     assert way.wait(60)
     assert httpx2.get(way.url).status_code == 404

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.client.api import Client
 from lockstep.client.config import read_file, user_config_file
 from lockstep.domain.rights import ProjectRole, Scope
 from lockstep.domain.views import CallerView, Page, SessionView, SignedIn
@@ -150,20 +149,44 @@ def test_whoami_shows_roles_and_credential(lockstep: CommandLine, server: Replay
     assert '"credential": "session"' in lockstep("whoami", "--json").out
 
 
-def test_the_client_lists_and_ends_sessions_and_changes_the_password(
-    server: ReplayServer,
-) -> None:
-    row = SessionView(
-        id="0" * 16, address="::1", agent="", created_at=AT, seen_at=AT, expires_at=AT, is_own=True
+def test_a_person_lists_and_ends_sessions(lockstep: CommandLine, server: ReplayServer) -> None:
+    own, other = (
+        SessionView(
+            id=digit * 16,
+            address="::1",
+            agent="a browser",
+            created_at=AT,
+            seen_at=AT,
+            expires_at=AT,
+            is_own=digit == "0",
+        )
+        for digit in "01"
     )
-    server.on("GET", "/v1/sessions", Page[SessionView](items=[row]))
-    server.on("DELETE", f"/v1/sessions/{row.id}", Answer(204))
+    server.on("GET", "/v1/sessions", Page[SessionView](items=[own, other]))
+    for each in (own, other):
+        server.on("DELETE", f"/v1/sessions/{each.id}", Answer(204))
+    lines = lockstep("session", "ls").out.splitlines()
+    assert ["this one" in line for line in lines] == [False, True, False]
+    assert lockstep("session", "ls", "-o", "name").out == f"{own.id}\n{other.id}\n"
+    assert lockstep("session", "end", own.id, other.id).code == 0
+    assert lockstep("session", "end", "--others").code == 0
+    ended = [asked.path[-16:] for asked in server.asked if asked.method == "DELETE"]
+    assert ended == [own.id, other.id, other.id]
+    assert lockstep("session", "end").code == 2
+    assert lockstep("session", "end", own.id, "--others").code == 2
+
+
+def test_a_password_is_changed_after_the_new_one_was_entered_twice(
+    lockstep: CommandLine, server: ReplayServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server.on("POST", "/v1/session/password", Answer(204))
-    with Client(server.url, "lst_x") as client:
-        assert client.sessions() == [row]
-        client.end_session(row.id)
-        client.change_password("old", "new")
-    assert server.asked[-1].json() == {"old": "old", "new": "new"}
+    old, new = "o" * 12, "n" * 12
+    Typing(monkeypatch, hidden=(old, new, "x" * 12))
+    assert (lockstep("password").code, server.asked) == (2, [])
+    Typing(monkeypatch, hidden=(old, new, new))
+    said = lockstep("password")
+    assert (said.code, old in said.err, new in said.err) == (0, False, False)
+    assert server.asked[0].json() == {"old": old, "new": new}
 
 
 def test_a_person_is_restored_on_the_machine_of_the_service(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -20,8 +22,9 @@ from lockstep.client.errors import (
     UnavailableError,
     UnreachableError,
 )
+from lockstep.client.expiry import HEADER
 from lockstep.client.transport import Transport
-from lockstep.domain.views import JobView, UploadView
+from lockstep.domain.views import JobView, Page, UploadView
 from tests.client import examples
 from tests.client.server import RESET, Answer, ReplayServer, problem, view
 
@@ -68,6 +71,23 @@ def test_the_token_travels_as_a_bearer(client: Client, server: ReplayServer) -> 
     server.on("GET", "/v1/jobs/last", examples.job())
     client.job("last")
     assert server.asked[0].headers["authorization"] == "Bearer secret"
+
+
+@pytest.mark.parametrize(
+    ("left", "words"),
+    [(timedelta(days=15), None), (timedelta(days=3, hours=1), "in 3 days"), (None, None)],
+)
+def test_a_token_that_ends_soon_is_reported_once(
+    server: ReplayServer, left: timedelta | None, words: str | None
+) -> None:
+    end = {} if left is None else {HEADER: (datetime.now(UTC) + left).isoformat()}
+    server.on("GET", "/v1/jobs", replace(view(Page[JobView](items=[])), headers=end))
+    said: list[str] = []
+    with Client(server.url, "secret", say=said.append) as client:
+        for each in (client, client, client.twin()):
+            each.jobs()
+    assert [words in line for line in said if words] == ([True] if words else [])
+    assert bool(said) is (words is not None)
 
 
 def test_a_read_survives_a_reset_connection_with_a_message(

@@ -8,6 +8,7 @@ import httpx2
 import pytest
 from playwright.sync_api import Page, expect
 
+from lockstep.client.api import Client
 from tests.dashboard.browser import Visitor
 from tests.dashboard.work import Work
 from tests.harness.service import Service
@@ -78,7 +79,9 @@ def test_a_revoked_token_leads_to_the_sign_in_with_a_reason(
 ) -> None:
     signed_out.expects(UNAUTHENTICATED)
     work.token("lockstep_of_ada_0123456789", actor="ada")
-    signed_out.go("/queue#token=lockstep_of_ada_0123456789", "Queue")
+    signed_out.go("/queue")
+    sign_in(signed_out, "lockstep_of_ada_0123456789")
+    signed_out.sees_heading("Queue")
     work.revoke("lockstep_of_ada_0123456789")
     signed_out.sees_heading("Sign in")
     signed_out.sees(
@@ -102,20 +105,28 @@ def test_a_remembered_token_is_in_new_tabs_until_sign_out(signed_out: Visitor, t
     signed_out.sees_heading("Sign in")
 
 
-def test_a_link_signs_in_and_leaves_no_token_in_the_address(
+def test_the_link_of_open_signs_in_once_and_leaves_no_code_in_the_address(
     signed_out: Visitor, token: str
 ) -> None:
-    asked: list[str] = []
-    signed_out.page.on("request", lambda request: asked.append(request.url))
-    signed_out.go(f"/jobs?state=%5B%22failed%22%5D#token={token}", "Jobs")
-    assert token not in signed_out.page.url
+    signed_out.expects(UNAUTHENTICATED)
+    with Client(signed_out.url, token) as client:
+        code = client.create_sign_in_code().code
+    link = f"/jobs?state=%5B%22failed%22%5D#code={code}"
+    signed_out.go(link, "Jobs")
+    assert code not in signed_out.page.url
     assert "state" in signed_out.address
-    assert kept(signed_out.page) == [token, None]
+    session, remembered = kept(signed_out.page)
+    assert session.startswith("lst_")
+    assert remembered is None
     signed_out.page.reload()
     signed_out.sees_heading("Jobs")
-    assert [
-        url for url in asked if token in url and not url.startswith(f"{signed_out.url}/jobs?")
-    ] == []
+    # In a browser that is signed in, a used code changes nothing; in another it is the reason.
+    signed_out.go(link, "Jobs")
+    assert kept(signed_out.page) == [session, None]
+    signed_out.page.evaluate("sessionStorage.clear()")
+    signed_out.go(f"/queue#code={code}")
+    signed_out.sees_heading("Sign in")
+    signed_out.sees("the code is unknown, used or expired")
 
 
 def test_a_tab_has_the_name_of_its_page_and_a_state(visitor: Visitor, work: Work) -> None:

@@ -13,7 +13,14 @@ DOCS = ROOT / "docs"
 MAP = DOCS / "README.md"
 PAGES = sorted({*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *ROOT.glob("*/README.md")})
 WRAPPED = (
-    *("CONTRIBUTING.md", "SECURITY.md", "docs/README.md", "docs/cli.md", "docs/client.md"),
+    *(
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "docs/security.md",
+        "docs/README.md",
+        "docs/cli.md",
+        "docs/client.md",
+    ),
     *("docs/http.md", "docs/tasks.md", "docs/settings.md"),
     *sorted(page.relative_to(ROOT).as_posix() for page in DOCS.glob("contributing/*.md")),
 )

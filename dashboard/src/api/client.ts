@@ -4,7 +4,7 @@
  * Answers are cached by the browser itself: the API sends `ETag` and `Cache-Control: no-cache`, so a poll of something
  * that did not change travels as a 304 without a body.
  */
-import type { Problem } from "./generated";
+import { type Problem, signInWithCode } from "./generated";
 import { client } from "./generated/client.gen";
 import { readToken, refuseToken } from "./token";
 
@@ -62,11 +62,22 @@ function kindOf(status: number): FailureKind {
 /** A GET without a single byte for so long is given up; a slow answer that still arrives is not. */
 export const SILENCE_SECONDS = 20;
 
+/** Start a session with a code of `lockstep open`; return its token. A token of this browser is not sent. */
+export async function tokenForCode(code: string): Promise<string> {
+  const { data } = await signInWithCode({
+    body: { code },
+    headers: { Authorization: "none" },
+    signal: AbortSignal.timeout(SILENCE_SECONDS * 1_000),
+    throwOnError: true,
+  });
+  return data.token;
+}
+
 export function setUpClient(): void {
   client.setConfig({ baseUrl: window.location.origin, throwOnError: true, fetch: fetchUnlessSilent });
   client.interceptors.request.use((request) => {
     const token = readToken();
-    if (token) request.headers.set("Authorization", `Bearer ${token}`);
+    if (token && !request.headers.has("Authorization")) request.headers.set("Authorization", `Bearer ${token}`);
     return request;
   });
   client.interceptors.response.use((response) => {

@@ -39,12 +39,19 @@ function drop(): void {
   tell();
 }
 
-/** A link may carry the token behind `#token=`: that part of an address is never sent to a server. */
-export function takeTokenFromAddress(): void {
-  const token = new URLSearchParams(window.location.hash.slice(1)).get("token");
-  if (token === null) return;
-  keepToken(token, false);
+/**
+ * Sign in with the code that `lockstep open` puts behind `#code=`: that part of an address is never sent to a server.
+ * A code that is refused is the reason on the sign-in; a token of this browser stays in use.
+ */
+export async function signInFromAddress(tokenFor: (code: string) => Promise<string>): Promise<void> {
+  const code = new URLSearchParams(window.location.hash.slice(1)).get("code");
+  if (code === null) return;
   window.history.replaceState(null, "", window.location.pathname + window.location.search);
+  try {
+    keepToken(await tokenFor(code), false);
+  } catch (error) {
+    refusal = (error as Error).message;
+  }
 }
 
 export function useToken(): string | null {

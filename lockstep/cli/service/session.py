@@ -1,7 +1,7 @@
-"""``login``, ``logout`` and ``whoami``: the token of the user's own config.
+"""``login``, ``logout``, ``whoami`` and ``password``: the token of the user's own config.
 
-Not here: the other settings of that file (``cli.service.config``), invitations of other people
-(``cli.service.users``).
+Not here: the other settings of that file (``cli.service.config``), other sessions of the user
+(``cli.service.sessions``), invitations of other people (``cli.service.users``).
 """
 
 from __future__ import annotations
@@ -109,16 +109,31 @@ def whoami(*, output: Output = Output(), connection: Connection = Connection()) 
     return ExitCode.OK
 
 
+def password(*, connection: Connection = Connection()) -> ExitCode:
+    """Change your password. All sessions end, except the one of this command.
+
+    The old and the new password are asked for.
+    """
+    old, new = _ask_secret("Password: "), _ask_new()
+    with connection.client() as client:
+        client.change_password(old, new)
+    say("the password is changed; your other sessions have ended")
+    return ExitCode.OK
+
+
 def _sign_in(client: Client) -> SignedIn:
     return client.sign_in(_ask("Name: "), _ask_secret("Password: "))
 
 
 def _accept(client: Client) -> SignedIn:
-    code = _ask_secret("Invitation code: ")
-    password = _ask_secret("New password (12 characters or more): ")
-    if _ask_secret("The same password again: ") != password:
+    return client.accept_invitation(_ask_secret("Invitation code: "), _ask_new())
+
+
+def _ask_new() -> str:
+    new = _ask_secret("New password (12 characters or more): ")
+    if _ask_secret("The same password again: ") != new:
         raise UsageError("the two passwords differ; nothing was sent")
-    return client.accept_invitation(code, password)
+    return new
 
 
 def _client(url: str, token: str | None) -> Client:

@@ -25,16 +25,16 @@ def open_(
     /,
     *,
     print_: Annotated[Flag, Parameter(name="--print")] = False,
-    with_token: Flag = False,
+    with_code: Flag = False,
     connection: Connection = Connection(),
 ) -> ExitCode:
     """Open the server's pages in a browser, signed in.
 
     Where there is no browser, print their address.
 
-    The browser receives the token that this command would use. The token is on no command line and
-    in no request to a server, and the page keeps it for that tab only. It is printed only on
-    request.
+    The browser receives a code that starts one session, within a minute. Neither the token of this
+    command nor the code is on a command line. The session has the rights of that token and ends
+    with it; its page keeps it for that tab only.
 
     Parameters
     ----------
@@ -42,9 +42,9 @@ def open_(
         Open this job's page: its id, a unique beginning or end of that, its name, or last.
     print_
         Print the address, open nothing.
-    with_token
-        Print an address that contains the token. Every reader of it, here or in a scrollback, can
-        sign in as you.
+    with_code
+        Print an address that contains the code. Its first visitor within a minute is signed in as
+        you.
     """
     server = connection.server()
     address = server.url.rstrip("/") + "/"
@@ -53,30 +53,45 @@ def open_(
             address += f"jobs/{client.job(job).id}"
     elif server.withheld is not None:
         say(server.withheld)
-    if with_token and server.token is not None:
-        print(handover.with_token(address, server.token))
-    elif print_ or with_token or not _has_browser() or not _opened(address, server.token):
+    signs_in = server.token is not None
+    if with_code and signs_in:
+        print(_with_code(address, connection))
+    elif (
+        print_
+        or with_code
+        or not _has_browser()
+        or not (_opened_signed_in(address, connection) if signs_in else _opened(address))
+    ):
         print(address)
-        if server.token is not None:
+        if signs_in:
             say(
-                "the page asks for the token; `lockstep open --with-token` prints an address that "
-                "contains it"
+                "the page asks for a sign-in; `lockstep open --with-code` prints an address that "
+                "contains a code for it"
             )
     return ExitCode.OK
 
 
-def _opened(address: str, token: str | None) -> bool:
+def _with_code(address: str, connection: Connection) -> str:
+    with connection.client() as client:
+        return handover.with_code(address, client.create_sign_in_code().code)
+
+
+def _opened(address: str) -> bool:
     """Start a browser and report it. Return whether one was started."""
-    if token is None:
-        started = webbrowser.open(address)
-        came = True
-    else:
-        with handover.Handover(handover.with_token(address, token)) as way:
-            started = webbrowser.open(way.url)
-            came = started and way.wait(BROWSER_SECONDS)
+    started = webbrowser.open(address)
+    if started:
+        say(f"opened {address}")
+    return started
+
+
+def _opened_signed_in(address: str, connection: Connection) -> bool:
+    """Start a browser, hand a code over to it and report it. Return whether one was started."""
+    with handover.Handover(_with_code(address, connection)) as way:
+        started = webbrowser.open(way.url)
+        came = started and way.wait(BROWSER_SECONDS)
     if started:
         late = (
-            f"a browser was started, but did not request the token within {BROWSER_SECONDS:.0f} "
+            f"a browser was started, but did not request the code within {BROWSER_SECONDS:.0f} "
             f"s; open {address}"
         )
         say(f"opened {address}" if came else late)

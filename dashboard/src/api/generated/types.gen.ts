@@ -1439,6 +1439,22 @@ export type SeveralMetricsView = {
 };
 
 /**
+ * SignInCode
+ *
+ * Code that starts one session, for a browser on another way than a command line.
+ */
+export type SignInCode = {
+    /**
+     * Code
+     */
+    code: string;
+    /**
+     * Expires At
+     */
+    expires_at: string;
+};
+
+/**
  * SignedIn
  *
  * Answer to a sign-in. No other answer contains the token.
@@ -5678,6 +5694,118 @@ export type AcceptInvitationResponses = {
 };
 
 export type AcceptInvitationResponse = AcceptInvitationResponses[keyof AcceptInvitationResponses];
+
+export type CreateSignInCodeData = {
+    body?: never;
+    path?: never;
+    query?: never;
+    url: '/v1/sign-in-codes';
+};
+
+export type CreateSignInCodeErrors = {
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
+    /**
+     * Conflict with the current state. Nothing was changed.
+     */
+    409: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+    /**
+     * The disk is full. Nothing was written; free space, then try again after `Retry-After` seconds.
+     */
+    507: Problem;
+};
+
+export type CreateSignInCodeError = CreateSignInCodeErrors[keyof CreateSignInCodeErrors];
+
+export type CreateSignInCodeResponses = {
+    /**
+     * Successful Response
+     */
+    201: SignInCode;
+};
+
+export type CreateSignInCodeResponse = CreateSignInCodeResponses[keyof CreateSignInCodeResponses];
+
+export type SignInWithCodeData = {
+    body: {
+        code: string;
+    };
+    path?: never;
+    query?: never;
+    url: '/v1/session/code';
+};
+
+export type SignInWithCodeErrors = {
+    /**
+     * The body is not valid JSON.
+     */
+    400: Problem;
+    /**
+     * The code is unknown, used or expired.
+     */
+    401: Problem;
+    /**
+     * The body is larger than the limit. Nothing was written.
+     */
+    413: Problem;
+    /**
+     * The media type of the body is not supported.
+     */
+    415: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+    /**
+     * The disk is full. Nothing was written; free space, then try again after `Retry-After` seconds.
+     */
+    507: Problem;
+};
+
+export type SignInWithCodeError = SignInWithCodeErrors[keyof SignInWithCodeErrors];
+
+export type SignInWithCodeResponses = {
+    /**
+     * Successful Response
+     */
+    200: SignedIn;
+};
+
+export type SignInWithCodeResponse = SignInWithCodeResponses[keyof SignInWithCodeResponses];
 
 export type ListSessionsData = {
     body?: never;
