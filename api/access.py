@@ -30,6 +30,7 @@ from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.rights import OF_SERVICE, ForbiddenError, Right, Within, forbidden
 from lockstep.storage.db.tables import JobRow
 from lockstep.storage.jobs import jobs
+from lockstep.storage.people import credentials
 from lockstep.storage.people.audit import Sender
 
 TOKEN_EXPIRES: Final = "Lockstep-Token-Expires"  # noqa: S105 -- the name of a header
@@ -84,7 +85,7 @@ def refused(request: Request, error: Exception) -> Response:
     """Answer a missing right, and add it to the audit (a handler of exceptions)."""
     # Not `async`: it writes to the database, and runs in a thread.
     assert isinstance(error, ForbiddenError)
-    target = f"{request.method} {request.url.path}"
+    target = f"{request.method} {credentials.masked(request.url.path)}"
     parts_of(request).refusals.note(request.scope["state"]["sender"], error, target)
     return problem_response(error, instance=request_id_of(request))
 
@@ -92,14 +93,14 @@ def refused(request: Request, error: Exception) -> Response:
 async def still_reads(request: Request, project: str) -> bool:
     """Return whether the caller of an open stream may still read a project.
 
-    A database that does not answer ends no stream.
+    The caller is looked up, not remembered: other requests with the token would delay the end of
+    the stream. A database that does not answer ends no stream.
     """
     guard = parts_of(request).guard
-    authorization = request.headers.get("authorization")
+    if not guard.required:
+        return True
     try:
-        caller = guard.remembered(authorization)
-        if caller is None:
-            caller = await run_in_threadpool(guard.look_up, authorization)
+        caller = await run_in_threadpool(guard.look_up, request.headers.get("authorization"))
     except LockstepError as error:
         return error.code is not ErrorCode.UNAUTHENTICATED
     return project in caller.rights.within(Right.JOB_READ)

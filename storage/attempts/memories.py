@@ -10,7 +10,9 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from lockstep.domain.rights import Within
 from lockstep.storage.db.tables import AssignmentRow, AttemptRow, DeviceRow, EventRow, JobRow
+from lockstep.storage.jobs import listing
 
 LOOKED_AT_MAX: Final = 200
 """Newest attempts that are searched for a forecast: their specs are read, a few kB each."""
@@ -72,7 +74,12 @@ def capacity(session: Session, *, device_type: str | None, nodes: list[str]) -> 
 
 
 def earlier(
-    session: Session, spec: dict[str, Any], *, world_size: int, device_type: str
+    session: Session,
+    spec: dict[str, Any],
+    *,
+    world_size: int,
+    device_type: str,
+    among: Within,
 ) -> Earlier | None:
     """Return the forecast of the newest attempt with the same task and size on this device type.
 
@@ -85,11 +92,14 @@ def earlier(
         The planned job's, with every default filled in.
     world_size : int
     device_type : str
+    among : Within
+        Projects of the jobs that are searched.
     """
     statement = (
         select(JobRow.id, JobRow.spec, AttemptRow.plan, AttemptRow.number, AttemptRow.id)
         .join(AttemptRow, AttemptRow.job_id == JobRow.id)
         .where(JobRow.kind == "train", AttemptRow.world_size == world_size)
+        .where(listing.readable(among))
         .order_by(AttemptRow.id.desc())
         .limit(LOOKED_AT_MAX)
     )
