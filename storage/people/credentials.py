@@ -28,7 +28,7 @@ SHOWN_CHARS: Final = 9
 RANDOM_CHARS: Final = 30
 CHECK_CHARS: Final = 6
 """Digits of a CRC32 in base 62."""
-_IN_TEXT: Final = re.compile(r"(ls[psti]_|lockstep_)[0-9A-Za-z_-]{20,}")
+_IN_TEXT: Final = re.compile(r"(ls[pstic]_|lockstep_)[0-9A-Za-z_-]{20,}")
 """Also of the first token of an installation."""
 
 
