@@ -2,7 +2,7 @@
 
     python -m benchmarks.service [--rows 1,3,5] [--rounds 5] [--database sqlite,postgresql] [--peers
     all|none]
-                                 [--peers-dir DIR] [--quick] [--json FILE]
+                                 [--peers-dir DIR] [--before PYTHON] [--quick] [--json FILE]
 
 Run it from the repository's root on an idle machine. A figure is a median over the rounds, in which
 all contestants of a row take turns; see ``compare``. A row that fails reports the reason, the
@@ -23,7 +23,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.service import rows_api, rows_idle, rows_jobs, rows_series, table
+from benchmarks.service import rows_api, rows_idle, rows_jobs, rows_people, rows_series, table
 from benchmarks.service.compare import Line, lines_of, rounds_of
 from benchmarks.service.context import Context, Row
 from benchmarks.service.environments import Environments
@@ -39,6 +39,8 @@ ROWS: Final[dict[str, tuple[Row, ...]]] = {
     "6": (rows_jobs.whole_lives,),
     "7": (rows_jobs.step_time,),
     "8": (rows_idle.idle,),
+    "9": (rows_people.beside_the_older,),
+    "10": (rows_people.large_team,),
 }
 DATABASES: Final = ("sqlite", "postgresql")
 
@@ -55,7 +57,7 @@ def main() -> int:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lsb-")))
         peers = Environments(options.peers_dir or folder / "peers", wanted=options.peers == "all")
         found, absent = stack.enter_context(stores(options.database))
-        context = Context(sizes, found, peers, folder)
+        context = Context(sizes, found, peers, folder, options.before)
         for name, why in absent.items():
             print(f"{name}: {why}")
         print(table.HEAD)
@@ -118,6 +120,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--peers-dir", type=Path, help="keep the peers' environments here, and use what is there"
     )
+    parser.add_argument("--before", type=Path, help="python of an older installation, for row 9")
     parser.add_argument(
         "--quick", action="store_true", help="tiny sizes, to see that every row runs"
     )

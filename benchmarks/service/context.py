@@ -27,6 +27,8 @@ class Context:
     stores: list[Store]
     peers: Environments
     folder: Path
+    before: Path | None
+    """Python of an older installation, if one is compared."""
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def fresh(self) -> Path:

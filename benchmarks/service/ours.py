@@ -46,6 +46,32 @@ def api_alone(folder: Path, urls: Urls, broker_url: str) -> Iterator[Program]:
 
 
 @contextmanager
+def older_api(python: Path, folder: Path, urls: Urls, broker_url: str) -> Iterator[Program]:
+    """Run one api process of another installation over an empty database.
+
+    Parameters
+    ----------
+    python : Path
+        Its interpreter.
+    folder : Path
+    urls : Urls
+        Of databases without tables.
+    broker_url : str
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    program = Program(folder, **urls.environment(), LOCKSTEP_BROKER_URL=broker_url)
+    program.python, program.cwd = str(python), folder
+    done = program.run("migrate")
+    if done.returncode:
+        raise RuntimeError(f"the older program does not migrate: {done.stderr}")
+    program.start()
+    try:
+        yield program
+    finally:
+        program.end()
+
+
+@contextmanager
 def whole_service(
     folder: Path, urls: Urls, *, simulated: bool = False, **environment: str
 ) -> Iterator[Service]:

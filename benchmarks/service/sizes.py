@@ -35,6 +35,8 @@ class Sizes:
     """Jobs of ``true`` on two slots."""
     life_jobs: int = 1_000
     step_time_steps: int = 200
+    team_jobs: int = 300_000
+    """In the projects of a large team; filled once."""
     settle_seconds: float = 10.0
     """Idle, before memory is read."""
     commands: int = 5
@@ -55,6 +57,7 @@ QUICK = Sizes(
     queue_jobs=2,
     life_jobs=5,
     step_time_steps=12,
+    team_jobs=500,
     settle_seconds=1.0,
     commands=1,
 )

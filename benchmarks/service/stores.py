@@ -57,6 +57,10 @@ class Store(ABC):
         """Return a fresh pair for our programs; on SQLite it is in ``folder``."""
 
     @abstractmethod
+    def empty(self, folder: Path) -> Urls:
+        """Return a pair without tables."""
+
+    @abstractmethod
     def theirs(self, folder: Path) -> str:
         """Return a fresh database for a peer, with its usual driver."""
 
@@ -73,6 +77,9 @@ class Sqlite(Store):
         urls = Urls(f"sqlite:///{folder}/jobs.db", f"sqlite:///{folder}/series.db")
         upgrade(*urls)
         return urls
+
+    def empty(self, folder: Path) -> Urls:
+        return Urls(f"sqlite:///{folder}/jobs.db", f"sqlite:///{folder}/series.db")
 
     def theirs(self, folder: Path) -> str:
         return f"sqlite:///{folder}/peer.db"
@@ -93,6 +100,10 @@ class Postgresql(Store):
 
     def ours(self, folder: Path) -> Urls:  # noqa: ARG002 - it is on the server
         url = self._server.url(self._server.migrated())
+        return Urls(url, url)
+
+    def empty(self, folder: Path) -> Urls:  # noqa: ARG002 - as above
+        url = self._server.url(self._server.create())
         return Urls(url, url)
 
     def theirs(self, folder: Path) -> str:  # noqa: ARG002 - as above

@@ -140,6 +140,7 @@ class Program:
             "LOCKSTEP_PORT": "0",
             **environment,
         }
+        self.python, self.cwd = sys.executable, ROOT
         self.process: subprocess.Popen[str] | None = None
         self.lines: list[dict[str, object]] = []
         self.url = ""
@@ -147,8 +148,8 @@ class Program:
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run the program until it ends by itself."""
         return subprocess.run(
-            [sys.executable, "-m", "lockstep.api", *arguments],
-            cwd=ROOT,
+            [self.python, "-m", "lockstep.api", *arguments],
+            cwd=self.cwd,
             env=self.environment,
             capture_output=True,
             text=True,
@@ -159,8 +160,8 @@ class Program:
     def start(self) -> None:
         """Start it, and wait until it reports its address."""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", *self.module],
-            cwd=ROOT,
+            [self.python, "-m", *self.module],
+            cwd=self.cwd,
             env=self.environment,
             stderr=subprocess.PIPE,
             text=True,
