@@ -28,6 +28,7 @@ from concurrent.futures import TimeoutError as NotYetError
 from typing import Any, Final, NamedTuple, Protocol
 
 from lockstep.domain.kinds.devices import HIDDEN
+from lockstep.domain.rights import Within
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.train import Train
 from lockstep.domain.training.memory import MemoryForecast, PlannedMemory
@@ -97,7 +98,7 @@ class Forecasts:
         self._kept: OrderedDict[str, _CachedForecast] = OrderedDict()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="forecasts")
 
-    def of(self, spec: JobSpec, *, nodes: list[str]) -> PlannedMemory | None:
+    def of(self, spec: JobSpec, *, nodes: list[str], among: Within) -> PlannedMemory | None:
         """Return the memory of a planned job, as far as it is known now; None for a script.
 
         Parameters
@@ -105,6 +106,8 @@ class Forecasts:
         spec : JobSpec
         nodes : list of str
             Nodes on which the job would be placed now; empty if it would wait.
+        among : Within
+            Projects that the reader may read: only their earlier attempts are used.
         """
         if spec.train is None:
             return None
@@ -126,7 +129,7 @@ class Forecasts:
             )
             found = PlannedMemory(state="unknown", why=why)
         if found.state == "unknown":
-            found = self._earlier(spec, device) or found
+            found = self._earlier(spec, device, among) or found
         return found.model_copy(update=_of_device(device, spec.train))
 
     def close(self) -> None:
@@ -187,7 +190,9 @@ class Forecasts:
             if self._kept[key].future.cancel():
                 del self._kept[key]
 
-    def _earlier(self, spec: JobSpec, device: Capacity | None) -> PlannedMemory | None:
+    def _earlier(
+        self, spec: JobSpec, device: Capacity | None, among: Within
+    ) -> PlannedMemory | None:
         if device is None:
             return None
         with self._database.read_jobs() as session:
@@ -196,6 +201,7 @@ class Forecasts:
                 spec.model_dump(mode="json"),
                 world_size=spec.world_size(),
                 device_type=device.device_type,
+                among=among,
             )
         if found is None:
             return None

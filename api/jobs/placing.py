@@ -68,13 +68,13 @@ def plan(
     requests = [job.request() for job in queue] + [_request_of(spec, created_at=at)]
     decisions = place(requests, cluster, now=at)
     mine = next(decision for decision in decisions if decision.job_id == _THIS)
-    batch = plan_of(spec)
+    among, batch = rights.within(Right.JOB_READ), plan_of(spec)
     turn = None
     if isinstance(mine, Waiting):
         start = starts(requests, cluster, releases(database, at=at), now=at).get(_THIS)
         about = None if start is None else moment(rounded(start, now=at))
         with database.read_jobs() as session:
-            mentions = Mentions(session, [mine.reason], among=rights.within(Right.JOB_READ))
+            mentions = Mentions(session, [mine.reason], among=among)
         turn = QueuePlace(
             position=mine.position, reason=mentions.text(mine.reason), estimated_start=about
         )
@@ -85,7 +85,7 @@ def plan(
         spec=spec.model_dump(mode="json"),
         placement=placed,
         queue=turn,
-        memory=forecasts.of(spec, nodes=placed),
+        memory=forecasts.of(spec, nodes=placed, among=among),
         retries=None if spec.script is None else _retries(spec.retry.max),
         warnings=[]
         if largest

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from lockstep.domain.rights import Within
 from lockstep.storage.db.tables import AssignmentRow, AttemptRow, DeviceRow, EventRow, JobRow
 
 LOOKED_AT_MAX: Final = 200
@@ -72,7 +73,12 @@ def capacity(session: Session, *, device_type: str | None, nodes: list[str]) -> 
 
 
 def earlier(
-    session: Session, spec: dict[str, Any], *, world_size: int, device_type: str
+    session: Session,
+    spec: dict[str, Any],
+    *,
+    world_size: int,
+    device_type: str,
+    among: Within,
 ) -> Earlier | None:
     """Return the forecast of the newest attempt with the same task and size on this device type.
 
@@ -85,6 +91,8 @@ def earlier(
         The planned job's, with every default filled in.
     world_size : int
     device_type : str
+    among : Within
+        Projects of the jobs that are searched.
     """
     statement = (
         select(JobRow.id, JobRow.spec, AttemptRow.plan, AttemptRow.number, AttemptRow.id)
@@ -93,6 +101,8 @@ def earlier(
         .order_by(AttemptRow.id.desc())
         .limit(LOOKED_AT_MAX)
     )
+    if among.projects is not None:
+        statement = statement.where(JobRow.project.in_(sorted(among.projects)))
     others: list[tuple[str, int, str, dict[str, Any]]] = []
     for job_id, ran, plan, number, attempt_id in session.execute(statement):
         if (

@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from lockstep.api.jobs.forecasts import (
     FAILURE_SECONDS,
@@ -14,12 +15,15 @@ from lockstep.api.jobs.forecasts import (
     Forecasts,
     request_of,
 )
+from lockstep.domain.rights import ProjectRole
 from lockstep.domain.spec.train import Train
 from lockstep.domain.training.memory import MemoryForecast
 from lockstep.domain.training.predicted import ForecastAnswer, ForecastRequest
 from lockstep.storage.attempts import attempts, events, nodes
 from lockstep.storage.attempts.memories import Capacity
 from lockstep.storage.attempts.nodes import DeviceInfo
+from lockstep.storage.db.people_tables import UserRow
+from lockstep.storage.people import projects, tokens
 from tests.api.conftest import SCRIPT, TRAIN, Api
 from tests.storage import scenes
 
@@ -231,6 +235,22 @@ def test_without_the_task_an_earlier_job_of_equal_size_counts(api: Api) -> None:
     assert (found["state"], found["source"], found["job"]) == ("known", "history", job)
     assert found["forecast"]["peak"] == 7 * 2**20
     assert (found["measured_bytes"], found["micro_batch_size"]) == (5_000_000, 8)
+
+
+def test_an_earlier_job_of_a_project_that_the_reader_may_not_read_does_not_count(api: Api) -> None:
+    register(api)
+    job, document = ran(api, **OWN, project="vision"), {**TRAIN, **OWN, "project": "nlp"}
+    secret = "lockstep_a-token-of-a-member-of-nlp"
+    with api.database.jobs() as session:
+        projects.ensure(session, "nlp")
+        tokens.ensure(session, secret, name="t", actor="bob")
+        session.execute(update(UserRow).where(UserRow.name == "bob").values(role=None))
+        projects.set_role(session, "nlp", "bob", ProjectRole.MEMBER)
+    headers = {"Authorization": f"Bearer {secret}"}
+    answer = api.http.post("/v1/jobs/plan", json=document, headers=headers)
+    assert answer.json()["memory"]["source"] is None, answer.text
+    assert job not in answer.text
+    assert planned(api, document)["job"] == job
 
 
 @pytest.mark.parametrize(
