@@ -232,7 +232,7 @@ def test_the_reader_of_an_open_stream_is_looked_up_again(api: Api) -> None:
     assert asyncio.run(access.still_reads(request, "default"))
     with api.database.jobs() as session:
         session.execute(update(UserRow).values(state=UserState.OFF))
-    api.http.app.state.parts.guard.forget()  # type: ignore[attr-defined]  # set by the app
+    # As on another api: this one remembers the caller for other requests.
     assert not asyncio.run(access.still_reads(request, "default"))
 
 
