@@ -29,6 +29,7 @@ from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.rights import OF_SERVICE, ForbiddenError, Right, Within, forbidden
 from lockstep.storage.db.tables import JobRow
 from lockstep.storage.jobs import jobs
+from lockstep.storage.people import credentials
 from lockstep.storage.people.audit import Sender
 
 
@@ -78,7 +79,7 @@ def refused(request: Request, error: Exception) -> Response:
     """Answer a missing right, and add it to the audit (a handler of exceptions)."""
     # Not `async`: it writes to the database, and runs in a thread.
     assert isinstance(error, ForbiddenError)
-    target = f"{request.method} {request.url.path}"
+    target = f"{request.method} {credentials.masked(request.url.path)}"
     parts_of(request).refusals.note(request.scope["state"]["sender"], error, target)
     return problem_response(error, instance=request_id_of(request))
 

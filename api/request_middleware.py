@@ -28,6 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lockstep.api.http.problems import internal_error, problem_response
 from lockstep.api.telemetry import ApiMetrics
+from lockstep.storage.people import credentials
 
 REQUEST_ID: Final = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
 REST_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -140,7 +141,7 @@ class _Exchange:
         about: dict[str, Any] = {
             "request_id": self.request_id,
             "method": self.scope["method"],
-            "path": self.scope["path"],
+            "path": credentials.masked(self.scope["path"]),
             "status": self.status,
             "actor": self.scope["state"].get("actor"),
             "seconds": round(seconds, 4),

@@ -9,6 +9,7 @@ Not here: what a credential is good for (``storage.people.sessions``, ``storage.
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 import string
 import zlib
@@ -26,6 +27,8 @@ SHOWN_CHARS: Final = 9
 RANDOM_CHARS: Final = 30
 CHECK_CHARS: Final = 6
 """Digits of a CRC32 in base 62."""
+_IN_TEXT: Final = re.compile(r"(ls[psti]_|lockstep_)[0-9A-Za-z_-]{20,}")
+"""Also of the first token of an installation."""
 
 
 def make(prefix: str) -> str:
@@ -45,6 +48,14 @@ def is_mistyped(text: str) -> bool:
     """Return whether a text begins as a token and is none."""
     prefix = text[:4]
     return prefix in {USER, PROGRAM} and not is_whole(text, prefix)
+
+
+def masked(text: str) -> str:
+    """Return a text with ``***`` in place of each credential, without its prefix.
+
+    People paste one where an id is expected, and addresses are logged.
+    """
+    return _IN_TEXT.sub(r"\1***", text)
 
 
 def digest(plaintext: str) -> str:

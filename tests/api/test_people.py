@@ -89,15 +89,19 @@ def test_a_rotated_token_has_two_secrets_until_the_overlap_ends(api: Api) -> Non
         assert new["secret"] not in {row.sha256, row.overlap_sha256}
 
 
-def test_a_secret_with_a_typing_error_is_recognised() -> None:
+def test_a_secret_is_recognised_with_a_typing_error_and_in_a_text() -> None:
     for prefix in (credentials.USER, credentials.PROGRAM):
         secret = credentials.make(prefix)
         assert len(secret) == 40
         assert not credentials.is_mistyped(secret)
+        assert credentials.masked(f"/v1/tokens/{secret}/x") == f"/v1/tokens/{prefix}***/x"
         for at in range(4, 40):
             changed = "a" if secret[at] != "a" else "b"
             assert credentials.is_mistyped(secret[:at] + changed + secret[at + 1 :])
-    assert not credentials.is_mistyped("lockstep_" + "x" * 40)
+    first = "lockstep_" + "x" * 40
+    assert not credentials.is_mistyped(first)
+    assert credentials.masked(first) == "lockstep_***"
+    assert credentials.masked("/v1/jobs/lss_run/lockstep_job") == "/v1/jobs/lss_run/lockstep_job"
 
 
 def test_the_last_admin_of_the_service_stays(api: Api) -> None:
