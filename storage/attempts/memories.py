@@ -103,6 +103,8 @@ def earlier(
         .order_by(AttemptRow.id.desc())
         .limit(LOOKED_AT_MAX)
     )
+    if among.projects is not None:
+        statement = statement.where(JobRow.project.in_(sorted(among.projects)))
     others: list[tuple[str, int, str, dict[str, Any]]] = []
     for job_id, ran, plan, number, attempt_id in session.execute(statement):
         if (

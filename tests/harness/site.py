@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import ssl
+import time
 from contextlib import closing
 from typing import Any, Final
 from uuid import uuid4
@@ -28,7 +29,7 @@ class Site:
     """A service with two private projects, their people and jobs. Each issued secret is noted."""
 
     def __init__(self, plane: Plane) -> None:
-        self.plane = plane
+        self.plane, self.began_at = plane, time.time()
         self.here, self.elsewhere, self.open = plane.api, plane.new_api(), plane.new_api()
         self.open.environment["LOCKSTEP_AUTH"] = "off"
         for program in (self.elsewhere, self.open):
@@ -121,10 +122,12 @@ class Site:
         rows = self.ask("GET", f"/v1/audit?actor={actor}&limit=500").json()["items"]
         return [row for row in rows if row["outcome"] == "denied"]
 
-    def written(self) -> str:
-        """Return what requests can change, without what each request notes."""
-        paths = ("/v1/jobs", "/v1/projects", "/v1/users", "/v1/tokens")
-        return "".join(self.ask("GET", path).text for path in paths)
+    def written(self) -> list[Any]:
+        """Return what requests can change, without what the scheduler and each request note."""
+        fields = ("id", "name", "state", "intent", "role", "members", "limits", "revoked_at")
+        paths = ("/v1/jobs?limit=500", "/v1/projects", "/v1/users", "/v1/tokens")
+        items = [row for path in paths for row in self.ask("GET", path).json()["items"]]
+        return [[row.get(field) for field in fields] for row in items]
 
     def sql(self, statement: str) -> None:
         """Run a statement as a person with access to the database."""
