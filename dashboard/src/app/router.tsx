@@ -33,7 +33,7 @@ const home = createRoute({
 const jobs = createRoute({
   getParentRoute: () => root,
   path: "/jobs",
-  staticData: { page: { name: "Jobs", key: "j", isListed: true } },
+  staticData: { page: { name: "Jobs", key: "j", isListed: true, isByProject: true } },
   validateSearch: only(readJobsView),
   component: lazyRouteComponent(() => import("@/features/jobs/JobsPage"), "JobsPage"),
 });
@@ -74,7 +74,12 @@ const settings = createRoute({
   path: "/settings",
   component: lazyRouteComponent(() => import("@/features/session/SettingsPage"), "SettingsPage"),
 });
-
+const account = createRoute({
+  getParentRoute: () => root,
+  path: "/account",
+  staticData: { page: { name: "Account", key: "m", isListed: false } },
+  component: lazyRouteComponent(() => import("@/features/people/AccountPage"), "AccountPage"),
+});
 const people = createRoute({
   getParentRoute: () => root,
   path: "/people",
@@ -100,8 +105,9 @@ const audit = createRoute({
   component: lazyRouteComponent(() => import("@/features/people/AuditPage"), "AuditPage"),
 });
 
-const pages = [home, jobs, job, queue, nodes, compare, submit, settings, people, projects, tokens, audit] as const;
-const routeTree = root.addChildren(pages);
+const work = [home, jobs, job, queue, nodes, compare, submit] as const;
+const team = [settings, account, people, projects, tokens, audit] as const;
+const routeTree = root.addChildren([...work, ...team]);
 
 export const router = makeRouter();
 
