@@ -19,27 +19,35 @@ export function PersonMenu() {
   const { data: caller } = useCaller();
   const signOut = useSignOut();
   const rights: readonly Right[] = caller?.rights ?? [];
+  // Without Mantine's placeholder for the focus: a menu has no other children than its entries.
   return (
-    <Menu position="bottom-end" transitionProps={{ duration: 0 }} withinPortal={false}>
-      <Menu.Target>
-        <button type="button" className={classes.person}>
-          <span className={classes.name}>{caller?.name ?? "Menu"}</span>
-          <span aria-hidden="true">▾</span>
-        </button>
-      </Menu.Target>
-      <Menu.Dropdown>
-        {ENTRIES.filter(({ needs }) => needs === undefined || rights.includes(needs)).map(({ to, name }) => (
-          <Menu.Item key={to} component={Link} to={to}>
-            {name}
-          </Menu.Item>
-        ))}
-        {signOut === null ? null : (
-          <>
-            <Menu.Divider />
-            <Menu.Item onClick={signOut}>Sign out</Menu.Item>
-          </>
-        )}
-      </Menu.Dropdown>
-    </Menu>
+    <div className={classes.menu}>
+      <Menu
+        position="bottom-end"
+        transitionProps={{ duration: 0 }}
+        withinPortal={false}
+        withInitialFocusPlaceholder={false}
+      >
+        <Menu.Target>
+          <button type="button" className={classes.person}>
+            <span className={classes.name}>{caller?.name ?? "Menu"}</span>
+            <span aria-hidden="true">▾</span>
+          </button>
+        </Menu.Target>
+        <Menu.Dropdown>
+          {ENTRIES.filter(({ needs }) => needs === undefined || rights.includes(needs)).map(({ to, name }) => (
+            <Menu.Item key={to} component={Link} to={to}>
+              {name}
+            </Menu.Item>
+          ))}
+          {signOut === null ? null : (
+            <>
+              <Menu.Divider />
+              <Menu.Item onClick={signOut}>Sign out</Menu.Item>
+            </>
+          )}
+        </Menu.Dropdown>
+      </Menu>
+    </div>
   );
 }

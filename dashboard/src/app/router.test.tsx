@@ -25,6 +25,7 @@ it.each([
   ["/jobs?search=true&project=64", { search: "true", project: "64" }],
   [`/jobs?cursor=${ID}&owner=%5B%5D&node=%7B%22a%22%3A1%7D&project=null`, { cursor: ID }],
   [`/jobs?search=a%00b&name=gpt&owner=${"x".repeat(258)}`, { search: "gpt" }],
+  ["/queue?project=nlp&owner=ada", { project: "nlp" }],
   ["/jobs/gpt?tab=log&smoothing=much&axis=days&spec=whole&other=1", {}],
   ["/jobs/gpt?tab=logs&attempt=0&rank=-2&stream=out&line=7&search=nan", { tab: "logs", search: "nan" }],
   ["/jobs/gpt?tab=configuration&spec=half&zoom=step:9:1&y=a&log=%7B%7D", { tab: "configuration" }],

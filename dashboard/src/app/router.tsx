@@ -12,6 +12,7 @@ import { readJobTab } from "@/features/job/tab";
 import { readJobsView } from "@/features/jobs/view";
 import { readSubmitStart } from "@/features/submit/start";
 import { only, unread } from "@/lib/address";
+import { readProject } from "@/lib/project";
 import { NotFound } from "./NotFound";
 import { PageFailed } from "./PageFailed";
 import { Shell } from "./Shell";
@@ -66,7 +67,8 @@ const nodes = createRoute({
 const queue = createRoute({
   getParentRoute: () => root,
   path: "/queue",
-  staticData: { page: { name: "Queue", key: "q", isListed: true } },
+  staticData: { page: { name: "Queue", key: "q", isListed: true, isByProject: true } },
+  validateSearch: only(readProject),
   component: lazyRouteComponent(() => import("@/features/queue/QueuePage"), "QueuePage"),
 });
 const settings = createRoute({

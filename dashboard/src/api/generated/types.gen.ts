@@ -3062,7 +3062,14 @@ export type PlanJobResponse = PlanJobResponses[keyof PlanJobResponses];
 export type ListQueueData = {
     body?: never;
     path?: never;
-    query?: never;
+    query?: {
+        /**
+         * Project
+         *
+         * The project, or a pattern: `*` stands for any text, in any case.
+         */
+        project?: string | null;
+    };
     url: '/v1/queue';
 };
 

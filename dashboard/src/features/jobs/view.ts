@@ -5,7 +5,8 @@
  * are left out too: one view has one address.
  */
 import type { JobState, ListJobsData } from "@/api/generated";
-import { asText, listed } from "@/lib/listed";
+import { boundedText, listed } from "@/lib/listed";
+import { readProject } from "@/lib/project";
 
 export const STATES: readonly JobState[] = ["queued", "starting", "running", "succeeded", "failed", "cancelled"];
 export const PAGE_SIZE = 50;
@@ -28,7 +29,6 @@ export interface JobsView {
   search?: string;
   /** A name, or a pattern of the service: `*` stands for any text. */
   owner?: string;
-  /** As `owner`. */
   project?: string;
   /** Where an attempt at the job was placed. */
   node?: string;
@@ -42,14 +42,14 @@ export interface JobsView {
 export function readJobsView(search: Record<string, unknown>): JobsView {
   const asked = listed(search.state);
   const state = STATES.filter((one) => asked.includes(one));
-  const label = text(search.label, LABEL_CHARS_MAX);
+  const label = boundedText(search.label, LABEL_CHARS_MAX);
   return withoutGaps({
     state: state.length === 0 || state.length === STATES.length ? undefined : state,
     // An address of an earlier version names the whole name: it is a part of itself.
-    search: text(search.search, NAME_CHARS_MAX) ?? text(search.name, NAME_CHARS_MAX),
-    owner: text(search.owner, OWNER_CHARS_MAX + STARS),
-    project: text(search.project, NAME_CHARS_MAX + STARS),
-    node: text(search.node, OWNER_CHARS_MAX),
+    search: boundedText(search.search, NAME_CHARS_MAX) ?? boundedText(search.name, NAME_CHARS_MAX),
+    owner: boundedText(search.owner, OWNER_CHARS_MAX + STARS),
+    ...readProject(search),
+    node: boundedText(search.node, OWNER_CHARS_MAX),
     label: label !== undefined && isLabel(label) ? label : undefined,
     order: search.order === "oldest" ? "oldest" : undefined,
     cursor: CURSOR.test(String(search.cursor)) ? String(search.cursor) : undefined,
@@ -125,14 +125,6 @@ export function asQuery({ order, owner, ...filters }: JobsView): NonNullable<Lis
 /** A key, `=`, and any value. */
 export function isLabel(typed: string): boolean {
   return typed.indexOf("=") > 0;
-}
-
-/** Texts that the service refuses in any field. */
-const REFUSED = "\0";
-
-function text(value: unknown, charsMax: number): string | undefined {
-  const trimmed = asText(value)?.trim() ?? "";
-  return trimmed === "" || trimmed.length > charsMax || trimmed.includes(REFUSED) ? undefined : trimmed;
 }
 
 function withoutGaps(view: JobsView): JobsView {

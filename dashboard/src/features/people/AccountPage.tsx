@@ -49,7 +49,11 @@ function Person({ caller }: { caller: CallerView }) {
         </span>
       </div>
       {roles.length === 0 ? (
-        <p className={classes.note}>You have no role in a single project.</p>
+        <p className={classes.note}>
+          {caller.role === null
+            ? "You have no role in a project yet."
+            : "Your role in the service holds in all projects."}
+        </p>
       ) : (
         <table className={classes.table}>
           <caption className={classes.caption}>Your projects</caption>

@@ -57,7 +57,7 @@ function Sessions({ sessions }: { sessions: readonly SessionView[] }) {
 
 function Table({ sessions }: { sessions: readonly SessionView[] }) {
   return (
-    <table className={classes.table}>
+    <table className={classes.cards}>
       <caption className={classes.caption}>Your sessions, newest first</caption>
       <thead>
         <tr>
@@ -88,9 +88,13 @@ function Row({ session }: { session: SessionView }) {
       <th scope="row" title={session.agent}>
         {browser}
       </th>
-      <td>{session.address}</td>
-      <td className={classes.time}>{moment(session.created_at)}</td>
-      <td className={classes.time}>{ago(session.seen_at, now)}</td>
+      <td data-name="Address">{session.address}</td>
+      <td data-name="Since" className={classes.time}>
+        {moment(session.created_at)}
+      </td>
+      <td data-name="Last request" className={classes.time}>
+        {ago(session.seen_at, now)}
+      </td>
       <td>
         {session.is_own ? (
           <strong>this session</strong>

@@ -27,7 +27,7 @@ export function OwnTokens() {
 function TokenTable({ tokens }: { tokens: readonly TokenView[] }) {
   return (
     <div className={classes.panel}>
-      <table className={classes.table}>
+      <table className={classes.cards}>
         <caption className={classes.caption}>Your tokens, newest first</caption>
         <thead>
           <tr>
@@ -58,11 +58,11 @@ function Row({ token }: { token: TokenView }) {
   return (
     <tr>
       <th scope="row">{token.name}</th>
-      <td>{token.prefix}…</td>
-      <td>{token.scopes?.join(", ") ?? "all your rights"}</td>
-      <td>{token.projects?.join(", ") ?? "all your projects"}</td>
-      <td>{token.expires_at === null ? "never" : moment(token.expires_at)}</td>
-      <td>{token.used_at === null ? "never" : ago(token.used_at, now)}</td>
+      <td data-name="Secret">{token.prefix}…</td>
+      <td data-name="Scopes">{token.scopes?.join(", ") ?? "all your rights"}</td>
+      <td data-name="Projects">{token.projects?.join(", ") ?? "all your projects"}</td>
+      <td data-name="Expires">{token.expires_at === null ? "never" : moment(token.expires_at)}</td>
+      <td data-name="Last used">{token.used_at === null ? "never" : ago(token.used_at, now)}</td>
       <td>
         {token.revoked_at === null ? (
           <Button

@@ -28,9 +28,8 @@ export function PasswordForm() {
         <h2>Password</h2>
         <span className={classes.fact}>A change ends all other sessions.</span>
       </div>
-      <form className={classes.form} onSubmit={submit}>
+      <form className={classes.password} onSubmit={submit}>
         <PasswordInput
-          className={classes.password}
           label="Present password"
           value={old}
           onChange={(event) => setOld(event.currentTarget.value)}
@@ -39,7 +38,6 @@ export function PasswordForm() {
           required
         />
         <PasswordInput
-          className={classes.password}
           label="New password"
           value={next}
           onChange={(event) => setNext(event.currentTarget.value)}
