@@ -177,6 +177,14 @@ class Rights:
             return False  # A token of some projects changes nothing outside of them.
         return right in OF_ALL | self._of_service() and self._in_scope(right)
 
+    def held(self) -> list[Right]:
+        """Return the rights that the caller has in the service or in at least one project."""
+        return [
+            right
+            for right in Right
+            if (self.may(right) if right in OF_SERVICE else not self.within(right).is_empty)
+        ]
+
     def _of_service(self) -> frozenset[Right]:
         return frozenset() if self.service is None else OF_SERVICE_ROLE[self.service]
 

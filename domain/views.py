@@ -17,7 +17,7 @@ from lockstep.domain.audit import AuditOutcome
 from lockstep.domain.life.grace import Grace
 from lockstep.domain.life.lifecycle import AttemptState, Intent, JobState
 from lockstep.domain.life.outcomes import Outcome, Reason
-from lockstep.domain.rights import ProjectRole, Scope, ServiceRole
+from lockstep.domain.rights import ProjectRole, Right, Scope, ServiceRole
 from lockstep.domain.schema_docs import Described
 from lockstep.domain.training.memory import PlannedMemory
 from lockstep.domain.training.metrics import jsonable
@@ -331,6 +331,8 @@ class CallerView(_View):
     """Caller of a request, with the present roles."""
 
     name: str
+    title: str
+    """Full name; empty if none is stored."""
     role: ServiceRole | None
     """Role in the whole service."""
     projects: dict[str, ProjectRole]
@@ -339,6 +341,11 @@ class CallerView(_View):
     """``none`` if authentication is off."""
     scopes: list[Scope] | None
     """Scopes of the token; null for all rights."""
+    rights: list[Right]
+    """Rights in the service, or in at least one project."""
+    has_password: bool
+    is_alone: bool
+    """True if no other person is active."""
     expires_at: datetime | None
 
 

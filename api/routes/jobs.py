@@ -8,11 +8,10 @@ Not here: output of a job's processes (``api.routes.history``, ``api.routes.logs
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, Field
 from starlette.routing import Match
 from starlette.types import Scope
 
@@ -23,12 +22,13 @@ from lockstep.api.http.body import Document
 from lockstep.api.http.openapi import SPEC_BODY
 from lockstep.api.http.problems import documented
 from lockstep.api.jobs import placing, submitting
+from lockstep.api.jobs.filters import JobFilter, ProjectPattern
 from lockstep.api.jobs.views import NONE, JobRelations, job_tag, job_view, job_views
 from lockstep.api.parts import AppStateDep
 from lockstep.broker.messages import StopAssignment, WakeScheduler
 from lockstep.domain import limits
 from lockstep.domain.audit import Action
-from lockstep.domain.life.lifecycle import AssignmentState, JobState
+from lockstep.domain.life.lifecycle import AssignmentState
 from lockstep.domain.rights import Within
 from lockstep.domain.views import JobPage, JobView, Page, PlanView
 from lockstep.storage.attempts import attempts, nodes
@@ -68,76 +68,6 @@ IdempotencyKey = Annotated[
         "returns the same job.",
     ),
 ]
-
-
-# The pattern is documentation only. The reader of the cursor rejects an invalid one with its own
-# error.
-Cursor = Annotated[str, Field(max_length=100, json_schema_extra={"pattern": listing.CURSOR})]
-
-
-class JobFilter(BaseModel, extra="forbid"):
-    """Selection of jobs for a list. All given conditions must hold."""
-
-    state: Annotated[list[JobState], Field(max_length=len(JobState))] = []
-    search: Annotated[
-        str | None,
-        Field(
-            max_length=63,
-            description="Part of the name, or a prefix or suffix of at least 4 characters of the id.",
-            examples=["gpt"],
-        ),
-    ] = None
-    name: Annotated[str | None, Field(max_length=63, examples=["stdlib-gpt"])] = None
-    project: Annotated[
-        str | None,
-        Field(
-            max_length=65,
-            description="The project, or a pattern: `*` stands for any text, in any case.",
-            examples=["default"],
-        ),
-    ] = None
-    owner: Annotated[
-        str | None,
-        Field(
-            max_length=257,
-            description="User who submitted the job, or a pattern: `*` stands for any text, in any "
-            "case.",
-            examples=["ada"],
-        ),
-    ] = None
-    node: Annotated[
-        str | None,
-        Field(
-            max_length=255,
-            description="Node on which an attempt of the job was placed.",
-            examples=["gpu-1"],
-        ),
-    ] = None
-    label: Annotated[
-        str | None,
-        Field(
-            pattern=r"^[^=]+=", max_length=320, description="`key=value`", examples=["team=vision"]
-        ),
-    ] = None
-    cursor: Annotated[Cursor | None, Field(description="`next_cursor` of the previous page.")] = (
-        None
-    )
-    limit: Annotated[int, Field(ge=1, le=limits.PAGE_SIZE_MAX)] = limits.PAGE_SIZE_DEFAULT
-    order: Literal["newest", "oldest"] = "newest"
-
-    def choice(self) -> listing.JobQuery:
-        key, _, value = (self.label or "").partition("=")
-        return listing.JobQuery(
-            states=tuple(self.state),
-            search=self.search or None,
-            name=self.name,
-            project=self.project,
-            owner=self.owner,
-            node=self.node,
-            label=(key, value) if self.label else None,
-            cursor=self.cursor,
-            order=self.order,
-        )
 
 
 @router.post(
@@ -245,15 +175,23 @@ def list_jobs(
     response_model=Page[JobView],
     responses=conditional.documented(),
 )
-def queue(request: Request, app_state: AppStateDep, grant: Reads) -> Response:
+def queue(
+    request: Request,
+    app_state: AppStateDep,
+    grant: Reads,
+    project: Annotated[ProjectPattern, Query()] = None,
+) -> Response:
     limit, among = limits.PAGE_SIZE_MAX, grant.readable
     return _page(
         app_state,
         request,
         limit,
         among,
-        marks_of=lambda look: listing.queued_marks(look, among=among, limit=limit),
-        rows_of=lambda session: (listing.queued(session, among=among, limit=limit), None),
+        marks_of=lambda look: listing.queued_marks(look, among=among, limit=limit, project=project),
+        rows_of=lambda session: (
+            listing.queued(session, among=among, limit=limit, project=project),
+            None,
+        ),
     )
 
 

@@ -241,11 +241,15 @@ def sign_in_with_code(
     responses=documented(403),
     dependencies=guarded,
 )
-def get_session(grant: ReadsOwnAccount) -> CallerView:
+def get_session(grant: ReadsOwnAccount, app_state: AppStateDep) -> CallerView:
     caller, rights = grant.caller, grant.caller.rights
     narrowed = rights.projects
+    with app_state.database.read_jobs() as session:
+        row = users.get(session, caller.name)
+        is_alone = users.is_alone(session, caller.name)
     return CallerView(
         name=caller.name,
+        title="" if row is None else row.title,
         role=rights.service,
         projects={
             name: role
@@ -254,6 +258,9 @@ def get_session(grant: ReadsOwnAccount) -> CallerView:
         },
         credential=caller.credential,
         scopes=None if rights.scopes is None else sorted(rights.scopes),
+        rights=rights.held(),
+        has_password=row is not None and row.password is not None,
+        is_alone=is_alone,
         expires_at=None if caller.expires_at is None else _moment(caller.expires_at),
     )
 

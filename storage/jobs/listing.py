@@ -178,17 +178,26 @@ def _marking(choice: JobQuery, among: Within, limit: int) -> Select[str, int, bo
     return choice.statement().where(readable(among)).limit(limit).with_only_columns(*MARK)
 
 
-def queued(session: Session, *, among: Within, limit: int) -> list[JobRow]:
-    """The first queued jobs, in the order in which they go: larger priority first, then older."""
-    return list(session.scalars(_queued(among).limit(limit)))
+def queued(
+    session: Session, *, among: Within, limit: int, project: str | None = None
+) -> list[JobRow]:
+    """The first queued jobs, in the order in which they go: larger priority first, then older.
+
+    ``project`` is as in :class:`JobQuery`.
+    """
+    return list(session.scalars(_queued(among, project).limit(limit)))
 
 
-def queued_marks(connection: Connection, *, among: Within, limit: int) -> list[PageMark]:
+def queued_marks(
+    connection: Connection, *, among: Within, limit: int, project: str | None = None
+) -> list[PageMark]:
     """Marks of the first queued jobs."""
-    statement = _queued(among).limit(limit).with_only_columns(*MARK)
+    statement = _queued(among, project).limit(limit).with_only_columns(*MARK)
     return [PageMark(*row) for row in connection.execute(statement)]
 
 
-def _queued(among: Within) -> Select[JobRow]:
+def _queued(among: Within, project: str | None) -> Select[JobRow]:
     queue = select(JobRow).where(JobRow.state == JobState.QUEUED, readable(among))
+    if project is not None:
+        queue = queue.where(_matches(JobRow.project, project))
     return queue.order_by(JobRow.priority.desc(), JobRow.id)

@@ -71,7 +71,9 @@ def all_users(session: Session) -> list[UserRow]:
 
 def is_alone(session: Session, name: str) -> bool:
     """Return whether no other person is active."""
-    others = select(UserRow.name).where(UserRow.state == UserState.ACTIVE, UserRow.name != name)
+    others = select(UserRow.name).where(
+        UserRow.state == UserState.ACTIVE, UserRow.service.is_(False), UserRow.name != name
+    )
     return session.scalars(others.limit(1)).first() is None
 
 

@@ -291,6 +291,11 @@ def test_the_queue_goes_by_priority_then_age(api: Api) -> None:
     late = api.job_id({**SCRIPT, "priority": 10})
     first, second = (api.job_id({**SCRIPT, "priority": 90}) for _ in range(2))
     assert [job["id"] for job in api.http.get("/v1/queue").json()["items"]] == [first, second, late]
+    assert api.http.post("/v1/projects", json={"name": "nlp"}).status_code == 201
+    nlp = api.job_id({**SCRIPT, "project": "nlp"})
+    for pattern, found in (("nlp", [nlp]), ("N*", [nlp]), ("other", []), ("", [])):
+        asked = api.http.get("/v1/queue", params={"project": pattern}).json()["items"]
+        assert [job["id"] for job in asked] == found, pattern
 
 
 def test_metrics_are_read_back_as_they_were_written(api: Api) -> None:

@@ -101,6 +101,29 @@ def test_each_answer_to_a_token_has_its_end(api: Api, bob: str) -> None:
         assert "Lockstep-Token-Expires" not in found.headers
 
 
+def test_the_account_names_the_rights_and_if_there_are_other_people(api: Api, bob: str) -> None:
+    def account(token: str | None = None) -> dict[str, Any]:
+        headers = None if token is None else bearer(token)
+        found: dict[str, Any] = api.http.get("/v1/session", headers=headers).json()
+        return found
+
+    found = account(bob)
+    assert (found["title"], found["has_password"], found["is_alone"]) == ("", True, False)
+    assert found["rights"] == [
+        *("job.read", "job.submit", "job.control_own", "checkpoint.read"),
+        *("node.read", "user.read", "token.write"),
+    ]
+    assert {"audit.read", "user.write", "token.write"} < set(account()["rights"])
+    for change in ({"title": "Bob B.", "active": True}, {"active": False}):
+        assert api.http.patch("/v1/users/bob", json=change).status_code == 200
+        assert account()["is_alone"] is (change["active"] is False)
+    assert account()["has_password"] is False
+    # A program and a person who has not signed in yet are no company.
+    api.http.post("/v1/users", json={"name": "ci", "service": True})
+    api.http.post("/v1/users", json={"name": "lea", "title": "Lea"})
+    assert account()["is_alone"] is True
+
+
 def test_a_person_lists_and_ends_own_sessions_without_secrets(api: Api, bob: str) -> None:
     other = sign_in(api).json()["token"]
     listed = api.http.get("/v1/sessions", headers=bearer(bob))

@@ -23,10 +23,14 @@ AT = datetime(2026, 3, 2, tzinfo=UTC)
 SIGNED_IN = SignedIn(token="lst_new", name="ada", expires_at=AT)
 ADA = CallerView(
     name="ada",
+    title="",
     role=None,
     projects={"nlp": ProjectRole.MEMBER, "vision": ProjectRole.VIEWER},
     credential="session",
     scopes=None,
+    rights=[],
+    has_password=True,
+    is_alone=False,
     expires_at=AT,
 )
 

@@ -1,5 +1,5 @@
 /** Frame of every page: navigation, freshness, connection, shortcuts. */
-import { Link, Outlet } from "@tanstack/react-router";
+import { Link, Outlet, useSearch } from "@tanstack/react-router";
 import { useState } from "react";
 import { SignIn } from "@/features/session/SignIn";
 import { useSignedIn } from "@/features/session/useSignedIn";
@@ -8,6 +8,8 @@ import { ConnectionBanner } from "./ConnectionBanner";
 import { Freshness } from "./Freshness";
 import { KeyboardHelp } from "./KeyboardHelp";
 import { useGlobalKeys } from "./keys";
+import { PersonMenu } from "./PersonMenu";
+import { ProjectFilter } from "./ProjectFilter";
 import { usePages } from "./pages";
 import classes from "./Shell.module.css";
 
@@ -15,6 +17,7 @@ export function Shell() {
   const [helpIsOpen, setHelpIsOpen] = useState(false);
   useGlobalKeys({ help: () => setHelpIsOpen((open) => !open) });
   const signedIn = useSignedIn();
+  const { project } = useSearch({ strict: false });
   const listed = usePages().filter(({ isListed }) => isListed);
   return (
     <div className={classes.shell}>
@@ -33,6 +36,7 @@ export function Shell() {
                 <Link
                   key={page.to}
                   to={page.to}
+                  search={page.isByProject && project !== undefined ? { project } : {}}
                   activeProps={{ "aria-current": "page" }}
                   activeOptions={{ includeSearch: false }}
                 >
@@ -40,13 +44,11 @@ export function Shell() {
                 </Link>
               ))}
             </nav>
+            <ProjectFilter />
             <div className={classes.side}>
               <Freshness />
               <Link to="/submit" className={classes.submit}>
                 New job
-              </Link>
-              <Link to="/settings" className={classes.icon} aria-label="Settings" title="Settings">
-                ⚙
               </Link>
               <button
                 type="button"
@@ -57,6 +59,7 @@ export function Shell() {
               >
                 ?
               </button>
+              <PersonMenu />
             </div>
           </>
         )}

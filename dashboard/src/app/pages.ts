@@ -7,6 +7,8 @@ interface Page {
   key: string;
   /** True if the frame of every page links to it by name. */
   isListed: boolean;
+  /** True if `project` in its address chooses the project. */
+  isByProject?: boolean;
 }
 
 declare module "@tanstack/react-router" {

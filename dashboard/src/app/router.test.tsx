@@ -24,7 +24,8 @@ it.each([
   ["/jobs?order=desc&label=foo&cursor=x&page=2", {}],
   ["/jobs?search=true&project=64", { search: "true", project: "64" }],
   [`/jobs?cursor=${ID}&owner=%5B%5D&node=%7B%22a%22%3A1%7D&project=null`, { cursor: ID }],
-  [`/jobs?search=a%00b&name=gpt&owner=${"x".repeat(256)}`, { search: "gpt" }],
+  [`/jobs?search=a%00b&name=gpt&owner=${"x".repeat(258)}`, { search: "gpt" }],
+  ["/queue?project=nlp&owner=ada", { project: "nlp" }],
   ["/jobs/gpt?tab=log&smoothing=much&axis=days&spec=whole&other=1", {}],
   ["/jobs/gpt?tab=logs&attempt=0&rank=-2&stream=out&line=7&search=nan", { tab: "logs", search: "nan" }],
   ["/jobs/gpt?tab=configuration&spec=half&zoom=step:9:1&y=a&log=%7B%7D", { tab: "configuration" }],
@@ -37,7 +38,10 @@ it.each([
 });
 
 it("shows the list in place of a failed page, and names what it leaves out of a mistyped address", async () => {
-  const requests = serve(() => ({ body: { items: [], next_cursor: null, jobs: [] } }));
+  const caller = { name: "ada", rights: [], is_alone: true };
+  const requests = serve(({ path }) => ({
+    body: path === "/v1/session" ? caller : { items: [], next_cursor: null, jobs: [] },
+  }));
   const router = at("/jobs?state=done&state=failed&order=desc&cursor=x");
   render(
     <MantineProvider env="test">

@@ -12,6 +12,7 @@ import { readJobTab } from "@/features/job/tab";
 import { readJobsView } from "@/features/jobs/view";
 import { readSubmitStart } from "@/features/submit/start";
 import { only, unread } from "@/lib/address";
+import { readProject } from "@/lib/project";
 import { NotFound } from "./NotFound";
 import { PageFailed } from "./PageFailed";
 import { Shell } from "./Shell";
@@ -33,7 +34,7 @@ const home = createRoute({
 const jobs = createRoute({
   getParentRoute: () => root,
   path: "/jobs",
-  staticData: { page: { name: "Jobs", key: "j", isListed: true } },
+  staticData: { page: { name: "Jobs", key: "j", isListed: true, isByProject: true } },
   validateSearch: only(readJobsView),
   component: lazyRouteComponent(() => import("@/features/jobs/JobsPage"), "JobsPage"),
 });
@@ -66,7 +67,8 @@ const nodes = createRoute({
 const queue = createRoute({
   getParentRoute: () => root,
   path: "/queue",
-  staticData: { page: { name: "Queue", key: "q", isListed: true } },
+  staticData: { page: { name: "Queue", key: "q", isListed: true, isByProject: true } },
+  validateSearch: only(readProject),
   component: lazyRouteComponent(() => import("@/features/queue/QueuePage"), "QueuePage"),
 });
 const settings = createRoute({
@@ -74,7 +76,12 @@ const settings = createRoute({
   path: "/settings",
   component: lazyRouteComponent(() => import("@/features/session/SettingsPage"), "SettingsPage"),
 });
-
+const account = createRoute({
+  getParentRoute: () => root,
+  path: "/account",
+  staticData: { page: { name: "Account", key: "m", isListed: false } },
+  component: lazyRouteComponent(() => import("@/features/people/AccountPage"), "AccountPage"),
+});
 const people = createRoute({
   getParentRoute: () => root,
   path: "/people",
@@ -100,8 +107,9 @@ const audit = createRoute({
   component: lazyRouteComponent(() => import("@/features/people/AuditPage"), "AuditPage"),
 });
 
-const pages = [home, jobs, job, queue, nodes, compare, submit, settings, people, projects, tokens, audit] as const;
-const routeTree = root.addChildren(pages);
+const work = [home, jobs, job, queue, nodes, compare, submit] as const;
+const team = [settings, account, people, projects, tokens, audit] as const;
+const routeTree = root.addChildren([...work, ...team]);
 
 export const router = makeRouter();
 

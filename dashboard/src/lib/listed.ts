@@ -18,3 +18,12 @@ export function asList(parts: readonly string[]): string | string[] | undefined 
   if (parts.length === 0) return undefined;
   return parts.some((part) => part.includes(",")) ? [...parts] : parts.join(",");
 }
+
+/** Texts that the service refuses in any field. */
+const REFUSED = "\0";
+
+/** The text of one value that is neither empty nor longer than the service takes. */
+export function boundedText(value: unknown, charsMax: number): string | undefined {
+  const trimmed = asText(value)?.trim() ?? "";
+  return trimmed === "" || trimmed.length > charsMax || trimmed.includes(REFUSED) ? undefined : trimmed;
+}

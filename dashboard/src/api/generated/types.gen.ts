@@ -164,6 +164,12 @@ export type CallerView = {
      */
     name: string;
     /**
+     * Title
+     *
+     * Full name; empty if none is stored.
+     */
+    title: string;
+    /**
      * Role in the whole service.
      */
     role: ServiceRole | null;
@@ -187,6 +193,22 @@ export type CallerView = {
      * Scopes of the token; null for all rights.
      */
     scopes: Array<Scope> | null;
+    /**
+     * Rights
+     *
+     * Rights in the service, or in at least one project.
+     */
+    rights: Array<Right>;
+    /**
+     * Has Password
+     */
+    has_password: boolean;
+    /**
+     * Is Alone
+     *
+     * True if no other person is active.
+     */
+    is_alone: boolean;
     /**
      * Expires At
      */
@@ -1316,6 +1338,13 @@ export type RetriesView = {
      */
     sentences: Array<string>;
 };
+
+/**
+ * Right
+ *
+ * A kind of action. The value is the name in messages and documents.
+ */
+export type Right = 'job.read' | 'job.submit' | 'job.control_own' | 'job.control' | 'checkpoint.read' | 'node.read' | 'node.write' | 'project.write' | 'member.write' | 'project.create' | 'project.limits' | 'audit.read' | 'user.read' | 'user.write' | 'token.write';
 
 /**
  * Scope
@@ -3055,7 +3084,14 @@ export type PlanJobResponse = PlanJobResponses[keyof PlanJobResponses];
 export type ListQueueData = {
     body?: never;
     path?: never;
-    query?: never;
+    query?: {
+        /**
+         * Project
+         *
+         * The project, or a pattern: `*` stands for any text, in any case.
+         */
+        project?: string | null;
+    };
     url: '/v1/queue';
 };
 

@@ -32,15 +32,18 @@ export function Field(props: FieldProps) {
   const list = useId();
   /** What this field asked for last: its echo in the address must not undo what was typed meanwhile. */
   const asked = useRef(value);
+  /** False for a text that the address gave: the pause after it asks for nothing. */
+  const isTyped = useRef(false);
   useEffect(() => {
     if (value === asked.current) return;
     asked.current = value;
+    isTyped.current = false;
     setTyped(value ?? "");
   }, [value]);
   const problem = typed.trim() === "" ? null : (wrong?.(typed.trim()) ?? null);
   const commit = (text: string) => {
     const next = text.trim() === "" ? undefined : text.trim();
-    if (next === asked.current || (next !== undefined && (wrong?.(next) ?? null) !== null)) return;
+    if (!isTyped.current || next === asked.current || (next !== undefined && (wrong?.(next) ?? null) !== null)) return;
     asked.current = next;
     props.onCommit(next);
   };
@@ -67,6 +70,7 @@ export function Field(props: FieldProps) {
         autoComplete="off"
         onFocus={props.onFocus}
         onChange={(event) => {
+          isTyped.current = true;
           setTyped(event.target.value);
           if (event.target.value === "" || isWhole(event.nativeEvent)) commit(event.target.value);
         }}

@@ -35,7 +35,7 @@ describe("the filters", () => {
     fireEvent.click(screen.getByRole("button", { name: "running" }));
     await waitFor(() => expect(router.state.location.search).toEqual({ state: ["running"] }));
     fireEvent.change(screen.getByLabelText("Owner"), { target: { value: "ada" } });
-    await waitFor(() => expect(router.state.location.search).toEqual({ state: ["running"], owner: "ada" }));
+    await waitFor(() => expect(router.state.location.search).toEqual({ state: ["running"], owner: "*ada*" }));
   });
 
   it("search while one types, once one pauses, as one step of the way back", async () => {
@@ -56,26 +56,25 @@ describe("the filters", () => {
     expect(router.state.location.search).toEqual({});
   });
 
-  it("take an owner, a project and a node with Enter, and not half a word", async () => {
+  it("take an owner and a node with Enter, and not half a word", async () => {
     const requests = serve(answer);
     const router = page();
     await row("waits");
-    for (const [label, value] of [
-      ["Owner", "ada"],
-      ["Project", "vision"],
-      ["Node", "gpu-9"],
+    for (const [label, value, key, taken] of [
+      ["Owner", "ada", "owner", "*ada*"],
+      ["Node", "gpu-9", "node", "gpu-9"],
     ] as const) {
       const field = screen.getByLabelText(label);
       const before = router.state.location.search;
       fireEvent.input(field, { target: { value } });
       expect(router.state.location.search).toEqual(before);
       fireEvent.keyDown(field, { key: "Enter" });
-      await waitFor(() => expect(router.state.location.search).toEqual({ ...before, [label.toLowerCase()]: value }));
+      await waitFor(() => expect(router.state.location.search).toEqual({ ...before, [key]: taken }));
     }
     await waitFor(() => expect(requests.at(-1)?.query.get("node")).toBe("gpu-9"));
     fireEvent.click(screen.getByRole("link", { name: "Show all jobs" }));
     await waitFor(() => expect((screen.getByLabelText("Owner") as HTMLInputElement).value).toBe(""));
-    expect(router.state.location.search).toEqual({});
+    await waitFor(() => expect(router.state.location.search).toEqual({}));
   });
 
   it("suggest what is on the page, and nodes once they are asked for", async () => {
@@ -84,7 +83,7 @@ describe("the filters", () => {
     await row("waits");
     const suggested = (label: string) =>
       [...((screen.getByLabelText(label) as HTMLInputElement).list?.options ?? [])].map((option) => option.value);
-    expect([suggested("Owner"), suggested("Project"), suggested("Node")]).toEqual([["ada"], ["default", "vision"], []]);
+    expect([suggested("Owner"), suggested("Node")]).toEqual([["ada"], []]);
     expect(requests.some(({ path }) => path === "/v1/nodes")).toBe(false);
     fireEvent.focus(screen.getByLabelText("Node"));
     await waitFor(() => expect(suggested("Node")).toEqual(["gpu-9"]));
@@ -122,4 +121,49 @@ describe("the filters", () => {
     expect(await screen.findByRole("heading", { name: "No more jobs" })).toBeTruthy();
     expect(screen.getByRole("link", { name: "First page" }).getAttribute("href")).toBe("/jobs?owner=ada");
   });
+});
+
+describe("in a team", () => {
+  const team = (asked: Asked) =>
+    asked.path === "/v1/session" ? { body: { name: "ada", is_alone: false } } : answer(asked);
+
+  it("the list begins with the own jobs, and the address says so", async () => {
+    const requests = serve(team);
+    const router = page();
+    await row("runs");
+    expect(router.state.location.search).toEqual({ owner: "ada" });
+    const owners = () => requests.filter(({ path }) => path === "/v1/jobs").map(({ query }) => query.get("owner"));
+    expect(owners()).toEqual(["ada"]);
+    const mine = screen.getByRole("button", { name: "Mine" });
+    expect(mine.getAttribute("aria-pressed")).toBe("true");
+    fireEvent.click(screen.getByRole("button", { name: "All" }));
+    await waitFor(() => expect(router.state.location.search).toEqual({ owner: "*" }));
+    expect(mine.getAttribute("aria-pressed")).toBe("false");
+    await waitFor(() => expect(owners()).toEqual(["ada", null]));
+  });
+
+  it("a link with a filter is of all people, also once its filter is removed", async () => {
+    serve(team);
+    const router = page("?search=gpt");
+    await row("runs");
+    await waitFor(() => expect(router.state.location.search).toEqual({ search: "gpt", owner: "*" }));
+    fireEvent.input(screen.getByLabelText("Name or id"), { target: { value: "" } });
+    await waitFor(() => expect(router.state.location.search).toEqual({ owner: "*" }));
+  });
+
+  it("a newcomer finds the way to the jobs of all people", async () => {
+    serve((asked) => (asked.path === "/v1/session" ? team(asked) : { body: { items: [], next_cursor: null } }));
+    page();
+    expect(await screen.findByRole("heading", { name: "You have no jobs yet" })).toBeTruthy();
+    const link = screen.getByRole("link", { name: "the jobs of all people" });
+    expect(link.getAttribute("href")).toBe("/jobs?owner=*");
+  });
+});
+
+it("a person alone sees no choice between own and other jobs", async () => {
+  serve(answer);
+  const router = page("?owner=*");
+  await row("runs");
+  expect(screen.queryByRole("button", { name: "Mine" })).toBeNull();
+  await waitFor(() => expect(router.state.location.search).toEqual({}));
 });

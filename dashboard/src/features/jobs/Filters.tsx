@@ -4,24 +4,58 @@ import { useId, useState } from "react";
 import { Field } from "./Field";
 import classes from "./Filters.module.css";
 import type { Suggestions } from "./useSuggestions";
-import { changed, isFiltered, isLabel, type JobsView, LABEL_CHARS_MAX, OWNER_CHARS_MAX, STATES, toggled } from "./view";
+import {
+  ALL,
+  changed,
+  isFiltered,
+  isLabel,
+  type JobsView,
+  LABEL_CHARS_MAX,
+  OWNER_CHARS_MAX,
+  partOf,
+  STATES,
+  toggled,
+  typedOf,
+} from "./view";
 
 interface Props {
   view: JobsView;
+  /** The own name in a team; null for a person alone. */
+  me: string | null;
   suggestions: Suggestions;
   /** `isSame`: it is the former view typed further, and no place of its own to go back to. */
   go: (view: JobsView, isSame?: boolean) => void;
 }
 
-export function Filters({ view, suggestions, go }: Props) {
-  const { owner, project, node, label, order } = view;
-  const isMoreSet = [owner, project, node, label, order].some((one) => one !== undefined);
+export function Filters({ view, me, suggestions, go }: Props) {
+  const { node, label, order } = view;
+  const owner = typedOf(view.owner);
+  const isMoreSet = [owner === me ? undefined : owner, node, label, order].some((one) => one !== undefined);
   const [isOpen, setIsOpen] = useState(isMoreSet);
   /** The fields are made anew with it: what one of them is still about to ask for would set a filter again. */
   const [resets, setResets] = useState(0);
   const more = useId();
   return (
     <section className={classes.filters} aria-label="Which jobs are shown">
+      {me === null ? null : (
+        <fieldset className={classes.states}>
+          <legend className={classes.legend}>Whose</legend>
+          {[
+            { name: "Mine", whose: me },
+            { name: "All", whose: ALL },
+          ].map(({ name, whose }) => (
+            <button
+              key={name}
+              type="button"
+              className={classes.chip}
+              aria-pressed={view.owner === whose}
+              onClick={() => go(changed(view, { owner: whose }))}
+            >
+              {name}
+            </button>
+          ))}
+        </fieldset>
+      )}
       <fieldset className={classes.states}>
         <legend className={classes.legend}>State</legend>
         {STATES.map((state) => (
@@ -62,15 +96,9 @@ export function Filters({ view, suggestions, go }: Props) {
             isLive
             charsMax={OWNER_CHARS_MAX}
             suggestions={suggestions.owners}
-            onCommit={(next) => go(changed(view, { owner: next }), view.owner !== undefined)}
-          />
-          <Field
-            label="Project"
-            hint="a part of it"
-            value={project}
-            isLive
-            suggestions={suggestions.projects}
-            onCommit={(next) => go(changed(view, { project: next }), view.project !== undefined)}
+            onCommit={(next) =>
+              go(changed(view, { owner: next === undefined ? ALL : partOf(next) }), owner !== undefined)
+            }
           />
           <Field
             label="Node"
@@ -103,7 +131,7 @@ export function Filters({ view, suggestions, go }: Props) {
         {isFiltered(view) ? (
           <Link
             to="/jobs"
-            search={order ? { order } : {}}
+            search={order ? { owner: ALL, order } : { owner: ALL }}
             className={classes.reset}
             onClick={() => setResets(resets + 1)}
           >

@@ -1,5 +1,7 @@
 /** All jobs: found by filters that live in the address, told apart at a glance, and acted on several at a time. */
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
+import { useEffect } from "react";
+import { useCaller } from "@/api/caller";
 import type { JobView } from "@/api/generated";
 import { Empty } from "@/components/Empty";
 import { Failed } from "@/components/Failed";
@@ -14,7 +16,7 @@ import { Pages } from "./Pages";
 import { useChosen } from "./useChosen";
 import { useJobs, useLosses } from "./useJobs";
 import { useSuggestions } from "./useSuggestions";
-import { filtersSet, isFiltered, type JobsView } from "./view";
+import { ALL, filtersSet, isFiltered, type JobsView, settled } from "./view";
 
 const NONE: readonly JobView[] = [];
 /** What may be an id, and is too short to be looked for as one. */
@@ -22,9 +24,15 @@ const SHORT_ID = /^[0-9a-f-]{1,3}$/i;
 
 export function JobsPage() {
   usePageTitle("Jobs");
-  const view = useSearch({ from: "/jobs" });
+  const asked = useSearch({ from: "/jobs" });
+  const { data: caller, isPending } = useCaller();
+  const me = caller?.is_alone === false ? caller.name : null;
+  const view = settled(asked, me);
   const navigate = useNavigate();
-  const { data, error, isPlaceholderData, refetch } = useJobs(view);
+  useEffect(() => {
+    if (view !== asked) void navigate({ to: "/jobs", search: view, replace: true });
+  }, [view, asked, navigate]);
+  const { data, error, isPlaceholderData, refetch } = useJobs(view, asked.owner !== undefined || !isPending);
   const jobs = data?.items ?? NONE;
   const losses = useLosses(jobs);
   const { chosen, choose, clear } = useChosen(view, jobs, isPlaceholderData);
@@ -35,11 +43,11 @@ export function JobsPage() {
     <>
       <h1 className={classes.title}>Jobs</h1>
       <PageStale of={["jobs"]} />
-      {isFirstVisit ? null : <Filters view={view} suggestions={suggestions} go={go} />}
+      {isFirstVisit ? null : <Filters view={view} me={me} suggestions={suggestions} go={go} />}
       {data === undefined && error !== null ? <Failed error={error} retry={() => void refetch()} /> : null}
       {data === undefined && error === null ? <SkeletonRows label="The jobs are loading" /> : null}
       {isFirstVisit ? <NoJobsYet /> : null}
-      {data !== undefined && jobs.length === 0 && !isFirstVisit ? <NoneOfThese view={view} /> : null}
+      {data !== undefined && jobs.length === 0 && !isFirstVisit ? <NoneOfThese view={view} me={me} /> : null}
       {jobs.length === 0 ? null : (
         <div className={isPlaceholderData ? classes.old : undefined}>
           <JobTable jobs={jobs} losses={losses} view={view} chosen={chosen} choose={choose} />
@@ -65,7 +73,7 @@ function NoJobsYet() {
   );
 }
 
-function NoneOfThese({ view }: { view: JobsView }) {
+function NoneOfThese({ view, me }: { view: JobsView; me: string | null }) {
   const filters = filtersSet(view);
   const { cursor, ...first } = view;
   if (cursor !== undefined) {
@@ -75,6 +83,19 @@ function NoneOfThese({ view }: { view: JobsView }) {
           <Link to="/jobs" search={first}>
             First page
           </Link>
+        </p>
+      </Empty>
+    );
+  }
+  if (view.owner === me && filters.length === 1) {
+    return (
+      <Empty title="You have no jobs yet" command="lockstep submit examples/gpt.yaml">
+        <p>
+          <Link to="/submit">Write the first one here</Link>, submit one from a terminal, or see{" "}
+          <Link to="/jobs" search={{ owner: ALL }}>
+            the jobs of all people
+          </Link>
+          .
         </p>
       </Empty>
     );
@@ -95,7 +116,9 @@ function NoneOfThese({ view }: { view: JobsView }) {
       </ul>
       {SHORT_ID.test(view.search ?? "") ? <p>An id is found by 4 or more characters of its beginning or end.</p> : null}
       <p>
-        <Link to="/jobs">Show all jobs</Link>
+        <Link to="/jobs" search={{ owner: ALL }}>
+          Show all jobs
+        </Link>
       </p>
     </Empty>
   );

@@ -15,11 +15,12 @@ const LATE_POINTS_MS = 10_000;
 /** Different names of losses on one page: 50 jobs of each stay within what one answer may hold. */
 const LOSS_NAMES_MAX = 20;
 
-export function useJobs(view: JobsView) {
+export function useJobs(view: JobsView, enabled: boolean) {
   return usePolled<JobPage>({
     key: ["jobs", view],
     fetch: (signal) => listJobs({ query: asQuery(view), signal, throwOnError: true }),
     seconds: LIST_SECONDS,
+    enabled,
     keepPrevious: true,
   });
 }

@@ -1,5 +1,5 @@
 /**
- * What the fields of the filters suggest: owners, projects and nodes of the jobs that this browser was told of, and all
+ * What the fields of the filters suggest: owners and nodes of the jobs that this browser was told of, and all
  * nodes once somebody goes to that field. Only suggestions: what was not seen can be typed.
  */
 import { useQuery, useQueryClient } from "@tanstack/react-query";
@@ -9,7 +9,6 @@ import { ownerOf } from "@/lib/owner";
 
 export interface Suggestions {
   owners: readonly string[];
-  projects: readonly string[];
   nodes: readonly string[];
   askForNodes: () => void;
 }
@@ -31,7 +30,6 @@ export function useSuggestions(jobs: readonly JobView[]): Suggestions {
   const seen = [...jobs, ...lists.flatMap(([, page]) => page?.items ?? [])];
   return {
     owners: sorted(seen.flatMap((job) => ownerOf(job) ?? [])),
-    projects: sorted(seen.map(({ project }) => project)),
     nodes: sorted([
       ...(nodes?.items ?? []).map(({ name }) => name),
       ...seen.flatMap(({ attempt }) => attempt?.nodes ?? []),

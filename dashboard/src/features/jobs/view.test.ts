@@ -1,6 +1,7 @@
 import { defaultParseSearch, defaultStringifySearch } from "@tanstack/react-router";
 import { describe, expect, it } from "vitest";
 import {
+  ALL,
   asQuery,
   changed,
   filtersSet,
@@ -8,9 +9,12 @@ import {
   isLabel,
   type JobsView,
   PAGE_SIZE,
+  partOf,
   readJobsView,
   STATES,
+  settled,
   toggled,
+  typedOf,
 } from "./view";
 
 const reload = (view: JobsView) => readJobsView(defaultParseSearch(defaultStringifySearch({ ...view })));
@@ -22,6 +26,7 @@ describe("a view in the address", () => {
     { state: ["running", "failed"], order: "oldest" },
     { search: "64", project: "true", label: "seed=6672" },
     { owner: "ada@example.org", node: "gpu-1" },
+    { owner: ALL, project: `*${"x".repeat(63)}*` },
     { search: "[1]", label: "why=a=b & c?", cursor: "01a201d7-fa0a-73e6-9401-aa9aef83b658" },
   ])("is the same after a reload: %j", (view) => {
     expect(reload(view)).toEqual(view);
@@ -48,7 +53,7 @@ describe("a view in the address", () => {
     expect(readJobsView({ state: ["gone", 3], label: "team", search: " ", order: "newest", page: 2 })).toEqual({});
     expect(readJobsView({ state: [...STATES] })).toEqual({});
     expect(readJobsView({ search: "x".repeat(64), label: "=v", project: { a: 1 } })).toEqual({});
-    expect(readJobsView({ owner: "x".repeat(256), node: [] })).toEqual({});
+    expect(readJobsView({ owner: "x".repeat(258), node: [] })).toEqual({});
   });
 });
 
@@ -74,7 +79,29 @@ it("asks the service for one page of what the view says", () => {
     order: "newest",
     limit: PAGE_SIZE,
   });
-  expect(asQuery({ owner: "ad", project: "vis" })).toMatchObject({ owner: "*ad*", project: "*vis*" });
+  expect(asQuery({ owner: "ada", project: "vis*" })).toMatchObject({ owner: "ada", project: "vis*" });
+  expect(asQuery({ owner: ALL }).owner).toBeUndefined();
+});
+
+it.each([
+  ["ad", "*ad*", "ad"],
+  ["a*a", "a*a", "a*a"],
+  ["*", ALL, undefined],
+])("looks for %s as %s, and shows it as %s", (typed, pattern, shown) => {
+  expect([partOf(typed), typedOf(pattern)]).toEqual([pattern, shown]);
+});
+
+it.each<[JobsView, JobsView]>([
+  [{}, { owner: "ada" }],
+  [{ order: "oldest" }, { owner: "ada", order: "oldest" }],
+  [{ project: "nlp" }, { project: "nlp", owner: ALL }],
+  [{ cursor: "01a2" }, { cursor: "01a2", owner: ALL }],
+  [{ owner: "ben" }, { owner: "ben" }],
+  [{ owner: ALL }, { owner: ALL }],
+])("reads %j in a team as %j, and for a person alone without an owner", (view, meant) => {
+  expect(settled(view, "ada")).toEqual(meant);
+  expect(settled(meant, "ben")).toBe(meant);
+  expect(settled(view, null)).toEqual(view.owner === ALL ? {} : view);
 });
 
 describe("the filters that are set", () => {
@@ -90,7 +117,7 @@ describe("the filters that are set", () => {
   };
 
   it("are what hides jobs, and not the order or the page", () => {
-    expect(isFiltered({ order: "oldest", cursor: "01a2" })).toBe(false);
+    expect(isFiltered({ order: "oldest", cursor: "01a2", owner: ALL })).toBe(false);
     const hiding = (["state", "search", "owner", "project", "node", "label"] as const).map((key) => [key, all[key]]);
     for (const one of hiding) expect(isFiltered(Object.fromEntries([one]))).toBe(true);
     expect(filtersSet(all).map(({ name, value }) => `${name} ${value}`)).toEqual([

@@ -5,7 +5,8 @@
  * are left out too: one view has one address.
  */
 import type { JobState, ListJobsData } from "@/api/generated";
-import { asText, listed } from "@/lib/listed";
+import { boundedText, listed } from "@/lib/listed";
+import { readProject } from "@/lib/project";
 
 export const STATES: readonly JobState[] = ["queued", "starting", "running", "succeeded", "failed", "cancelled"];
 export const PAGE_SIZE = 50;
@@ -16,11 +17,17 @@ export const LABEL_CHARS_MAX = 319;
 /** The service's form of a cursor. */
 const CURSOR = /^[0-9a-f-]{36}$/;
 
+/** `owner` of a list of the jobs of all people: the service's pattern for any name. */
+export const ALL = "*";
+/** A pattern may have a star before and behind a name. */
+const STARS = 2;
+
 export interface JobsView {
   /** In the order of `STATES`; none shows all. */
   state?: JobState[];
   /** A part of the name, or a beginning or an end of the id. */
   search?: string;
+  /** A name, or a pattern of the service: `*` stands for any text. */
   owner?: string;
   project?: string;
   /** Where an attempt at the job was placed. */
@@ -35,14 +42,14 @@ export interface JobsView {
 export function readJobsView(search: Record<string, unknown>): JobsView {
   const asked = listed(search.state);
   const state = STATES.filter((one) => asked.includes(one));
-  const label = text(search.label, LABEL_CHARS_MAX);
+  const label = boundedText(search.label, LABEL_CHARS_MAX);
   return withoutGaps({
     state: state.length === 0 || state.length === STATES.length ? undefined : state,
     // An address of an earlier version names the whole name: it is a part of itself.
-    search: text(search.search, NAME_CHARS_MAX) ?? text(search.name, NAME_CHARS_MAX),
-    owner: text(search.owner, OWNER_CHARS_MAX),
-    project: text(search.project, NAME_CHARS_MAX),
-    node: text(search.node, OWNER_CHARS_MAX),
+    search: boundedText(search.search, NAME_CHARS_MAX) ?? boundedText(search.name, NAME_CHARS_MAX),
+    owner: boundedText(search.owner, OWNER_CHARS_MAX + STARS),
+    ...readProject(search),
+    node: boundedText(search.node, OWNER_CHARS_MAX),
     label: label !== undefined && isLabel(label) ? label : undefined,
     order: search.order === "oldest" ? "oldest" : undefined,
     cursor: CURSOR.test(String(search.cursor)) ? String(search.cursor) : undefined,
@@ -52,6 +59,29 @@ export function readJobsView(search: Record<string, unknown>): JobsView {
 /** `view` with `changes`, on its first page: the cursor of another list says nothing about this one. */
 export function changed(view: JobsView, changes: Partial<JobsView>): JobsView {
   return readJobsView({ ...view, cursor: undefined, ...changes });
+}
+
+/**
+ * `view` with the owner that it means. In a team, a list without any filter is of the own jobs, and the address says
+ * whose jobs each other list has.
+ *
+ * @param me - The own name in a team; null for a person alone.
+ */
+export function settled(view: JobsView, me: string | null): JobsView {
+  const { owner, ...others } = view;
+  if (me === null) return owner === ALL ? others : view;
+  if (owner !== undefined) return view;
+  return { ...view, owner: isFiltered(view) || view.cursor !== undefined ? ALL : me };
+}
+
+/** The pattern of names with `typed` in them. */
+export function partOf(typed: string): string {
+  return typed.includes("*") ? typed : `*${typed}*`;
+}
+
+/** What a field shows of a pattern that `partOf` made. */
+export function typedOf(pattern: string | undefined): string | undefined {
+  return pattern === ALL ? undefined : pattern?.replace(/^\*([^*]+)\*$/, "$1");
 }
 
 export function toggled(view: JobsView, state: JobState): JobsView {
@@ -74,7 +104,7 @@ export function filtersSet(view: JobsView): SetFilter[] {
   const values: [keyof JobsView, string, string | undefined][] = [
     ["state", "state", view.state?.join(" or ")],
     ["search", "name or id", view.search],
-    ["owner", "owner", view.owner],
+    ["owner", "owner", typedOf(view.owner)],
     ["project", "project", view.project],
     ["node", "node", view.node],
     ["label", "label", view.label],
@@ -88,26 +118,13 @@ export function isFiltered(view: JobsView): boolean {
   return filtersSet(view).length > 0;
 }
 
-export function asQuery({ order, owner, project, ...filters }: JobsView): NonNullable<ListJobsData["query"]> {
-  return { ...filters, owner: asPart(owner), project: asPart(project), order: order ?? "newest", limit: PAGE_SIZE };
-}
-
-/** The service's pattern for names with this text in them. */
-function asPart(typed: string | undefined): string | undefined {
-  return typed === undefined ? undefined : `*${typed}*`;
+export function asQuery({ order, owner, ...filters }: JobsView): NonNullable<ListJobsData["query"]> {
+  return { ...filters, owner: owner === ALL ? undefined : owner, order: order ?? "newest", limit: PAGE_SIZE };
 }
 
 /** A key, `=`, and any value. */
 export function isLabel(typed: string): boolean {
   return typed.indexOf("=") > 0;
-}
-
-/** Texts that the service refuses in any field. */
-const REFUSED = "\0";
-
-function text(value: unknown, charsMax: number): string | undefined {
-  const trimmed = asText(value)?.trim() ?? "";
-  return trimmed === "" || trimmed.length > charsMax || trimmed.includes(REFUSED) ? undefined : trimmed;
 }
 
 function withoutGaps(view: JobsView): JobsView {

@@ -1,14 +1,11 @@
 /** The own tokens: make one, whose secret is shown once, and revoke. */
 import { Button, Checkbox, NumberInput, TextInput } from "@mantine/core";
 import { type FormEvent, useState } from "react";
-import { createToken, listTokens, revokeToken, type Scope, type TokenView } from "@/api/generated";
-import { usePolled } from "@/api/polling";
-import { Clock, useClock } from "@/components/Clock";
+import { createToken, type Scope } from "@/api/generated";
 import { CopyButton } from "@/components/CopyButton";
 import { Failed } from "@/components/Failed";
-import { SkeletonRows } from "@/components/SkeletonRows";
 import { usePageTitle } from "@/components/usePageTitle";
-import { ago, moment } from "@/lib/format";
+import { OwnTokens } from "./OwnTokens";
 import classes from "./PeoplePages.module.css";
 import { useChange } from "./useChange";
 
@@ -17,82 +14,13 @@ const DAYS_MAX = 366;
 
 export function TokensPage() {
   usePageTitle("Tokens");
-  const { data, error, refetch } = usePolled({
-    key: ["people", "tokens"],
-    fetch: (signal) => listTokens({ signal, throwOnError: true }),
-    seconds: 30,
-  });
   return (
     <>
       <h1 className={classes.title}>Tokens</h1>
       <p className={classes.summary}>A token has the rights that you have now, of those only the ones of its scopes.</p>
-      {data === undefined && error !== null ? <Failed error={error} retry={() => void refetch()} /> : null}
-      {data === undefined && error === null ? <SkeletonRows label="The tokens are loading" /> : null}
-      {data === undefined ? null : (
-        <Clock of={["people", "tokens"]}>
-          <TokenTable tokens={data.items} />
-        </Clock>
-      )}
+      <OwnTokens />
       <NewToken />
     </>
-  );
-}
-
-function TokenTable({ tokens }: { tokens: readonly TokenView[] }) {
-  return (
-    <div className={classes.panel}>
-      <table className={classes.table}>
-        <caption className={classes.caption}>Your tokens, newest first</caption>
-        <thead>
-          <tr>
-            <th scope="col">Name</th>
-            <th scope="col">Secret</th>
-            <th scope="col">Scopes</th>
-            <th scope="col">Projects</th>
-            <th scope="col">Expires</th>
-            <th scope="col">Last used</th>
-            <th scope="col">
-              <span className={classes.caption}>Revocation</span>
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {tokens.map((token) => (
-            <Row key={token.id} token={token} />
-          ))}
-        </tbody>
-      </table>
-    </div>
-  );
-}
-
-function Row({ token }: { token: TokenView }) {
-  const { now } = useClock();
-  const revoke = useChange(() => revokeToken({ path: { token_id: token.id }, throwOnError: true }));
-  return (
-    <tr>
-      <th scope="row">{token.name}</th>
-      <td>{token.prefix}…</td>
-      <td>{token.scopes?.join(", ") ?? "all your rights"}</td>
-      <td>{token.projects?.join(", ") ?? "all your projects"}</td>
-      <td>{token.expires_at === null ? "never" : moment(token.expires_at)}</td>
-      <td>{token.used_at === null ? "never" : ago(token.used_at, now)}</td>
-      <td>
-        {token.revoked_at === null ? (
-          <Button
-            size="compact-xs"
-            variant="default"
-            loading={revoke.isPending}
-            onClick={() => revoke.mutate(undefined)}
-          >
-            Revoke {token.name}
-          </Button>
-        ) : (
-          "revoked"
-        )}
-        {revoke.error === null ? null : <Failed error={revoke.error} />}
-      </td>
-    </tr>
   );
 }
 

@@ -50,3 +50,11 @@ it("says that nothing waits", async () => {
   open("/queue", QueuePage);
   expect(await screen.findByRole("heading", { name: "Nothing waits" })).toBeTruthy();
 });
+
+it("shows the jobs of the project in the address", async () => {
+  const requests = serve(answer([]));
+  open("/queue", QueuePage, "?project=nlp");
+  expect(await screen.findByRole("heading", { name: "Nothing waits in this project" })).toBeTruthy();
+  expect(screen.getByRole("link", { name: "Show the whole queue" }).getAttribute("href")).toBe("/queue");
+  expect(requests.find(({ path }) => path === "/v1/queue")?.query.get("project")).toBe("nlp");
+});

@@ -1,5 +1,5 @@
 /** Who goes next, what they wait for, and what is free: in the order and the words of the service. */
-import { Link } from "@tanstack/react-router";
+import { Link, useSearch } from "@tanstack/react-router";
 import { type JobView, listNodes, listQueue } from "@/api/generated";
 import { usePolled } from "@/api/polling";
 import { Clock, useClock } from "@/components/Clock";
@@ -18,9 +18,11 @@ import { queueSentence, waitingSince } from "./words";
 
 export function QueuePage() {
   usePageTitle("Queue");
+  const { project } = useSearch({ from: "/queue" });
+  const key = ["queue", project ?? ""];
   const queue = usePolled({
-    key: ["queue"],
-    fetch: (signal) => listQueue({ signal, throwOnError: true }),
+    key,
+    fetch: (signal) => listQueue({ query: { project }, signal, throwOnError: true }),
     seconds: 5,
   });
   const nodes = usePolled({
@@ -32,7 +34,7 @@ export function QueuePage() {
   return (
     <>
       <h1 className={classes.title}>Queue</h1>
-      <PageStale of={["queue"]} />
+      <PageStale of={key} />
       <p className={classes.summary}>
         {jobs === undefined || jobs.length === 0 ? null : <strong>{queueSentence(jobs.length)} </strong>}
         {nodes.data === undefined ? null : (
@@ -45,7 +47,14 @@ export function QueuePage() {
         <Failed error={queue.error} retry={() => void queue.refetch()} />
       ) : null}
       {jobs === undefined && queue.error === null ? <SkeletonRows label="The queue is loading" /> : null}
-      {jobs?.length === 0 ? (
+      {jobs?.length === 0 && project !== undefined ? (
+        <Empty title="Nothing waits in this project">
+          <p>
+            <Link to="/queue">Show the whole queue</Link>
+          </p>
+        </Empty>
+      ) : null}
+      {jobs?.length === 0 && project === undefined ? (
         <Empty title="Nothing waits" command="lockstep submit examples/gpt.yaml">
           <p>
             A job that is submitted now starts as soon as its devices are free. <Link to="/submit">Write one here</Link>
@@ -54,7 +63,7 @@ export function QueuePage() {
         </Empty>
       ) : null}
       {jobs === undefined || jobs.length === 0 ? null : (
-        <Clock of={["queue"]}>
+        <Clock of={key}>
           <QueueTable jobs={jobs} />
         </Clock>
       )}
