@@ -185,7 +185,7 @@ def _inside(server: Server, connect: Callable[[], Client]) -> Iterator[DoctorRes
                 else server.withheld or "none is needed"
             )
             yield DoctorResult("ok", "token", giver)
-            if len(client.users()) > 1:
+            if not client.whoami().is_alone:
                 yield DoctorResult("ok", "roles", ROLES)
             yield from of_nodes(client.nodes())
     except NotAllowedError as error:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.client import examples
 from tests.client.server import ReplayServer
 from tests.client.terminal import CommandLine
 
@@ -14,6 +15,7 @@ from tests.client.terminal import CommandLine
 @pytest.fixture
 def server() -> Iterator[ReplayServer]:
     with ReplayServer() as running:
+        running.on("GET", "/v1/session", examples.caller())
         yield running
 
 

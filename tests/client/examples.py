@@ -10,6 +10,7 @@ from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.domain.views import (
     AttemptView,
+    CallerView,
     CheckpointView,
     EventView,
     JobView,
@@ -204,3 +205,20 @@ def node() -> NodeView:
             "version": "0.1.0",
         }
     )
+
+
+def caller(**changes: Any) -> CallerView:
+    """Return the caller of a service of one person."""
+    values: dict[str, Any] = {
+        "name": "ada",
+        "title": "",
+        "role": None,
+        "projects": {},
+        "rights": [],
+        "credential": "session",
+        "scopes": None,
+        "expires_at": None,
+        "has_password": True,
+        "is_alone": True,
+    }
+    return CallerView(**values | changes)

@@ -55,7 +55,22 @@ def test_ps_reads_as_many_pages_as_it_shows(lockstep: CommandLine, server: Repla
     server.on("GET", "/v1/jobs", page)
     said = lockstep("ps", "-n", "2", "-o", "name")
     assert said.out == f"{examples.ID}\n" * 2
-    assert [asked.query.get("cursor") for asked in server.asked] == [None, ["n"]]
+    asked = server.requests("GET", "/v1/jobs")
+    assert [each.query.get("cursor") for each in asked] == [None, ["n"]]
+
+
+def test_in_a_team_a_list_without_a_filter_has_the_own_jobs(
+    lockstep: CommandLine, server: ReplayServer
+) -> None:
+    server.on("GET", "/v1/session", examples.caller(is_alone=False))
+    server.on("GET", "/v1/jobs", Page[JobView](items=[]))
+    said = lockstep("ps")
+    assert "no job of ada is queued or running" in said.err
+    assert "--owner '*' lists those of all people" in said.err
+    for options in (["--owner", "*"], ["--search", "gpt"], ["--project", "nlp"]):
+        assert "only jobs of" not in lockstep("ps", *options).err
+    asked = server.requests("GET", "/v1/jobs")
+    assert [each.query.get("owner") for each in asked] == [["ada"], ["*"], None, None]
 
 
 def test_json_is_the_apis_own_objects(lockstep: CommandLine, server: ReplayServer) -> None:
@@ -388,7 +403,7 @@ def test_a_server_that_accepts_and_stays_silent_is_named_and_waited_for(
     lines: list[str] = []
     monkeypatch.setattr(server, "answer", silent)
     monkeypatch.setattr("lockstep.cli.common.say", say)
-    assert lockstep("ps", "-o", "name").out == f"{examples.ID}\n"
+    assert lockstep("ps", "--owner", "*", "-o", "name").out == f"{examples.ID}\n"
     assert lines == [f"waiting for {server.url}: no answer to GET /v1/jobs for 0.2 s"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,6 @@ from typing import Any
 import pytest
 
 from lockstep.client import doctor
-from lockstep.domain.people_views import UserView
-from lockstep.domain.rights import UserState
 from lockstep.domain.version import VERSION
 from lockstep.domain.views import Health, JobView, NodeView, Page
 from tests.client import examples
@@ -30,21 +27,10 @@ def _well(server: ReplayServer, **changes: Any) -> None:
         "/readyz": Health(status="ok", checks={"broker": "ok", "database": "ok"}),
         "/v1/jobs": Page[JobView](items=[]),
         "/v1/nodes": Page[NodeView](items=[node]),
-        "/v1/users": Page[UserView](items=[PERSON]),
         **changes,
     }
     for path, answer in answers.items():
         server.on("GET", path, answer)
-
-
-PERSON = UserView(
-    name="ada",
-    title="",
-    service=False,
-    role=None,
-    state=UserState.ACTIVE,
-    created_at=datetime.now(UTC),
-)
 
 
 def _findings(said: Said) -> dict[str, str]:
@@ -72,7 +58,7 @@ def test_where_all_is_well_nothing_fails(lockstep: CommandLine, server: ReplaySe
     assert {name: found[name] for name in names} == dict.fromkeys(names, "ok")
     assert "disk" in found
     assert "roles" not in found
-    _well(server, **{"/v1/users": Page[UserView](items=[PERSON] * 2)})
+    _well(server, **{"/v1/session": examples.caller(is_alone=False)})
     assert "roles" in _findings(lockstep("doctor", "--json"))
     table = lockstep("doctor")
     assert table.out.splitlines()[0].split()[:2] == ["ok", "address"]

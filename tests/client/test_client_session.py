@@ -14,22 +14,16 @@ import pytest
 
 from lockstep.client.config import read_file, user_config_file
 from lockstep.domain.rights import ProjectRole, Scope
-from lockstep.domain.views import CallerView, Page, SessionView, SignedIn
+from lockstep.domain.views import Page, SessionView, SignedIn
+from tests.client import examples
 from tests.client.server import Answer, ReplayServer, problem
 from tests.client.terminal import CommandLine
 from tests.client.test_client_up import lockstep as lockstep_in
 
 AT = datetime(2026, 3, 2, tzinfo=UTC)
 SIGNED_IN = SignedIn(token="lst_new", name="ada", expires_at=AT)
-ADA = CallerView(
-    name="ada",
-    title="",
-    role=None,
+ADA = examples.caller(
     projects={"nlp": ProjectRole.MEMBER, "vision": ProjectRole.VIEWER},
-    credential="session",
-    scopes=None,
-    rights=[],
-    has_password=True,
     is_alone=False,
     expires_at=AT,
 )

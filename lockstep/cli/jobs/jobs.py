@@ -18,6 +18,7 @@ from lockstep.client.errors import OF_STATE, ExitCode, UsageError
 from lockstep.domain.life.lifecycle import TERMINAL, JobState
 
 if TYPE_CHECKING:
+    from lockstep.client.api import Client
     from lockstep.domain.views import JobView, Page
 
 LIVE = tuple(state for state in JobState if state not in TERMINAL)
@@ -41,6 +42,8 @@ def ps(
 ) -> ExitCode:
     """List jobs, newest first: those that wait or run, unless asked otherwise.
 
+    Where several people use the service, a list without a filter has your own jobs.
+
     Parameters
     ----------
     all_
@@ -54,7 +57,7 @@ def ps(
     project
         Only jobs of this project; `*` stands for any text.
     owner
-        Only jobs of this user; `*` stands for any text.
+        Only jobs of this user; `*` stands for any text, and so lists the jobs of all people.
     node
         Only jobs that were placed on this node.
     label
@@ -67,14 +70,16 @@ def ps(
         raise UsageError(f"--limit {limit}: expected 1 or more")
     states = tuple(state or (() if all_ else LIVE))
     wanted = _pair(label) if label is not None else None
+    is_filtered = any(given is not None for given in (search, name, project, owner, node, label))
     with connection.client() as client:
+        mine = None if is_filtered else _name_in_a_team(client)
         listing = partial(
             client.jobs,
             states=states,
             search=search,
             name=name,
             project=project,
-            owner=owner,
+            owner=owner or mine,
             node=node,
             label=wanted,
         )
@@ -89,10 +94,19 @@ def ps(
         if not complete:
             say(f"only the newest {limit} are shown: -n shows more")
     elif states == LIVE:
-        say("no job is queued or running; lockstep ps -a also lists ended jobs")
+        whose = "no job" if mine is None else f"no job of {mine}"
+        say(f"{whose} is queued or running; lockstep ps -a also lists ended jobs")
     else:
         say("no such job")
+    if mine is not None and form in ("table", "wide"):
+        say(f"only jobs of {mine}: --owner '*' lists those of all people")
     return ExitCode.OK
+
+
+def _name_in_a_team(client: Client) -> str | None:
+    """Return the own name; None for a person who is alone."""
+    caller = client.whoami()
+    return None if caller.is_alone else caller.name
 
 
 def _newest(listing: Callable[..., Page[JobView]], limit: int) -> tuple[list[JobView], bool]:

@@ -36,7 +36,7 @@ function Sessions({ sessions }: { sessions: readonly SessionView[] }) {
     <section className={classes.panel} aria-label="Sessions">
       <div className={classes.head}>
         <h2>Sessions</h2>
-        <span className={classes.fact}>A session is one sign-in by password.</span>
+        <span className={classes.fact}>A session is one sign-in, of a browser or of a command.</span>
         {others.length < 2 ? null : (
           <Button
             className={classes.end}
