@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,10 @@ from lockstep.broker.messages import Message
 from lockstep.storage.attempts import nodes
 from lockstep.storage.attempts.nodes import DeviceInfo
 from lockstep.storage.db.database import Database
-from lockstep.storage.db.migrate import upgrade
 from lockstep.storage.db.tables import EventRow, IdempotencyKeyRow, JobLabelRow, JobRow
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.people import tokens
 from tests.harness.databases import Urls
-from tests.harness.postgres import PostgresServer
 
 TOKEN = "lockstep_a-token-for-tests-only"
 SCRIPT: dict[str, Any] = {
@@ -116,31 +113,16 @@ def api(database: Database, database_urls: Urls, tmp_path: Path) -> Iterator[Api
         yield serving
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def unchanged_api(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Api]:
-    """Return one application for a module whose tests do not depend on written rows.
-
-    A database takes a second to create.
-    """
-    folder = tmp_path_factory.mktemp("api")
-    if request.param == "sqlite":
-        urls = f"sqlite:///{folder}/jobs.db", f"sqlite:///{folder}/series.db"
-        upgrade(*urls)
-        drop: Callable[[], None] = lambda: None  # noqa: E731 -- its twin is a closure, too
-    else:
-        server: PostgresServer = request.getfixturevalue("postgres_server")
-        name = server.migrated()
-        urls = server.url(name), server.url(name)
-        drop = partial(server.drop, name)
-    database = Database(*urls)
+@pytest.fixture(scope="module")
+def unchanged_api(module_urls: Urls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """Return one application for a module whose tests do not depend on written rows."""
+    database = Database(*module_urls)
     try:
-        with _serving(database, urls, folder / "store") as serving:
+        store = tmp_path_factory.mktemp("api") / "store"
+        with _serving(database, module_urls, store) as serving:
             yield serving
     finally:
         database.close()
-        drop()
 
 
 @contextmanager

@@ -78,6 +78,25 @@ def database_urls(request: pytest.FixtureRequest) -> Urls:
     return urls
 
 
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def module_urls(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Urls]:
+    """Return a migrated pair of databases for a whole module, of either kind.
+
+    A database takes a second to create.
+    """
+    if request.param == "sqlite":
+        urls = _sqlite_urls_in(tmp_path_factory.mktemp("databases"))
+        upgrade(*urls)
+        yield urls
+        return
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    name = server.migrated()
+    yield server.url(name), server.url(name)
+    server.drop(name)
+
+
 @pytest.fixture
 def database(database_urls: Urls) -> Iterator[Database]:
     """Return an opened pair of databases, of either kind."""
