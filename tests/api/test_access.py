@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -227,11 +228,57 @@ def test_a_foreign_job_is_refused_in_the_words_for_an_unknown_one(team: Team, ro
     assert words_of(one, foreign) == words_of(other, unknown)
 
 
-@pytest.mark.parametrize("route", [each for each in TABLE if "{project}" in each])
+OUTSIDERS = ("none", "viewer", "member", "lead", "narrow", "elsewhere")
+NAMING: dict[str, tuple[str, Any]] = {
+    # each request that names a project: status for each of OUTSIDERS, and the body
+    "GET /v1/jobs?project={}": ("200 200 200 200 200 200", None),
+    "GET /v1/audit?project={}": ("403 403 403 200 403 403", None),
+    "GET /v1/audit/export?project={}": ("403 403 403 200 403 403", None),
+    "GET /v1/projects/{}": ("404 404 404 404 404 404", None),
+    "PATCH /v1/projects/{}": ("404 404 404 404 404 404", {"title": "changed"}),
+    "PUT /v1/projects/{}/members/member": ("404 404 404 404 404 404", {"role": "admin"}),
+    "DELETE /v1/projects/{}/members/ada": ("404 404 404 404 404 404", None),
+    "POST /v1/jobs": ("403 403 422 422 403 403", {**SCRIPT, "project": "{}"}),
+    "POST /v1/jobs/plan": ("403 403 422 422 403 403", {**SCRIPT, "project": "{}"}),
+    "POST /v1/jobs/of-nlp/clone": ("403 403 422 422 403 403", {"set": {"/project": "{}"}}),
+    # Its secret is good for nothing there.
+    "POST /v1/tokens": ("201 201 201 201 403 403", {"projects": ["{}"]}),
+    "POST /v1/projects": ("403 403 403 403 403 403", {"name": "{}"}),
+}
+VARYING = re.compile(r"lsp_\w+|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9-]{10}T[0-9:.]+Z")
+"""Secrets, ids and times."""
+
+
+def test_each_request_that_names_a_project_is_in_the_table(team: Team) -> None:
+    described = team.api.http.get("/openapi.json").json()
+    found = set()
+    for path, verbs in described["paths"].items():
+        for verb, operation in verbs.items():
+            names = {each["name"] for each in operation.get("parameters", ())}
+            body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+            schema = body.get("schema", {})
+            schema = described["components"]["schemas"].get(schema.get("$ref", "")[21:], schema)
+            if {"project", "projects"} & (names | schema.get("properties", {}).keys()):
+                found.add(f"{verb.upper()} {path.replace('{project}', '{}')}")
+    listed = {route.partition("?")[0] for route in NAMING}
+    listed = {re.sub("members/.*", "members/{name}", route) for route in listed}
+    # A clone has any field of a spec, and a new project its name.
+    assert listed - found == {"POST /v1/jobs/of-nlp/clone", "POST /v1/projects"}
+    assert found <= listed
+
+
+@pytest.mark.parametrize("route", NAMING)
 def test_a_foreign_project_is_answered_as_an_unknown_one(team: Team, route: str) -> None:
-    one, other = (team.call("member", route, name) for name in ("vision", "unknown"))
-    assert one.status_code == other.status_code == 404
-    assert words_of(one, "vision") == words_of(other, "unknown")
+    expected, body = NAMING[route]
+    for caller, status in zip(OUTSIDERS, expected.split(), strict=True):
+        answers = []
+        for name in ("vision", "unknown"):
+            method, path = route.replace("{}", name).split()
+            sent = json.loads(json.dumps(body).replace("{}", name))
+            answers.append(team.ask(caller, method, path, json=sent))
+        assert {str(each.status_code) for each in answers} == {status}, caller
+        one, other = (VARYING.sub("", each.text) for each in answers)
+        assert one.replace("vision", "unknown") == other, caller
 
 
 def test_a_foreign_project_is_refused_in_the_words_for_an_unknown_one(team: Team) -> None:
