@@ -241,7 +241,9 @@ class DeviceView(_View):
     type: str
     memory_bytes: int | None
     job_id: str | None
-    """The job that holds it."""
+    """The job that holds it; null also for one that the caller may not read."""
+    held: bool = False
+    """True if a job holds it."""
 
 
 class NodeView(_View):

@@ -123,7 +123,12 @@ _NODE: Final = NodeView(
     seen_at=_AT,
     devices=[
         DeviceView(
-            index=0, kind="cuda", type="NVIDIA H200", memory_bytes=150_754_820_096, job_id=_ID
+            index=0,
+            kind="cuda",
+            type="NVIDIA H200",
+            memory_bytes=150_754_820_096,
+            job_id=_ID,
+            held=True,
         )
     ],
     devices_free=0,

@@ -277,6 +277,7 @@ def node_view(node: NodeRow, mentions: Mentions, *, now: float, lease_seconds: f
                 type=device.type,
                 memory_bytes=device.memory_bytes,
                 job_id=mentions.job_id(device.job_id),
+                held=not device.free,
             )
             for device in devices
         ],

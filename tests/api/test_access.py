@@ -23,6 +23,7 @@ from lockstep.storage.db.tables import JobRow
 from lockstep.storage.jobs.foreign import OTHER, Mentions
 from lockstep.storage.people import credentials, projects, tokens, users
 from tests.api.conftest import SCRIPT, Api, problem
+from tests.storage import scenes
 
 MEMBERS = {"viewer": ProjectRole.VIEWER, "member": ProjectRole.MEMBER, "lead": ProjectRole.ADMIN}
 """People with a role in the own project, nlp; the foreign one is vision."""
@@ -309,6 +310,17 @@ def test_two_readers_share_neither_tags_nor_cached_answers(team: Team) -> None:
         answer = team.ask("member", "GET", path, headers={"If-None-Match": tag})
         assert answer.status_code == 200
         assert team.waiting["vision"] not in answer.text
+
+
+def test_a_device_of_a_foreign_job_is_held_and_has_no_name(team: Team) -> None:
+    claim = scenes.run(team.api.database, project="vision")
+    shown = {}
+    for caller in ("member", "admin"):
+        (node,) = team.ask(caller, "GET", "/v1/nodes").json()["items"]
+        shown[caller] = [(each["job_id"], each["held"]) for each in node["devices"]]
+    assert (None, True) in shown["member"]
+    assert (claim.job_id, True) in shown["admin"]
+    assert (None, False) in shown["member"]
 
 
 def test_reasons_and_events_name_no_foreign_job(team: Team) -> None:

@@ -196,8 +196,9 @@ def node() -> NodeView:
             "state": "ready",
             "seen_at": T0,
             "devices": [
-                {"index": 0, "kind": "cpu", "type": "cpu", "memory_bytes": None, "job_id": ID},
-                {"index": 1, "kind": "cpu", "type": "cpu", "memory_bytes": None, "job_id": None},
+                {"index": index, "kind": "cpu", "type": "cpu", "memory_bytes": None}
+                | {"job_id": job_id, "held": job_id is not None}
+                for index, job_id in enumerate((ID, None))
             ],
             "devices_free": 1,
             "version": "0.1.0",

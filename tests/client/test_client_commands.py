@@ -148,6 +148,24 @@ def test_nodes_shows_the_jobs_on_each_device(lockstep: CommandLine, server: Repl
     assert lockstep("nodes", "-o", "name").out == "node-1\n"
 
 
+def test_nodes_shows_devices_that_jobs_of_other_projects_hold(
+    lockstep: CommandLine, server: ReplayServer
+) -> None:
+    node = examples.node()
+    foreign = [node.devices[0], node.devices[1].model_copy(update={"held": True})]
+    server.on(
+        "GET",
+        "/v1/nodes",
+        Page[NodeView](items=[node.model_copy(update={"devices": foreign, "devices_free": 0})]),
+    )
+    assert f"{examples.ID[-8:]}, others" in lockstep("nodes").out
+    assert "of another project" in lockstep("nodes", "-o", "wide").out
+    server.on("GET", "/v1/jobs", Page[JobView](items=[]))
+    said = lockstep("top", "--once").out
+    assert "2 of 2 devices busy" in said
+    assert "■■" in said
+
+
 def test_a_quarantined_node_is_shown_with_reason_and_command(
     lockstep: CommandLine, server: ReplayServer
 ) -> None:

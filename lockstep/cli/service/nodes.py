@@ -17,7 +17,7 @@ from lockstep.cli.text import output as out
 from lockstep.client.errors import ExitCode
 
 if TYPE_CHECKING:
-    from lockstep.domain.views import NodeView
+    from lockstep.domain.views import DeviceView, NodeView
 
 
 app = App(
@@ -110,7 +110,7 @@ def _row(node: NodeView, now: datetime) -> list[str]:
         out.styled(node.state),
         ", ".join(f"{count} × {kind}" for kind, count in sorted(types.items())) or "-",
         str(node.devices_free),
-        ", ".join(holders) or "-",
+        ", ".join(holders + ["others"] * any(map(_is_foreign, node.devices))) or "-",
         f"{out.age(node.seen_at, now)} ago",
         node.version,
     ]
@@ -125,5 +125,10 @@ def _device_rows(node: NodeView) -> Iterator[list[str]]:
             str(device.index),
             device.type,
             memory,
-            device.job_id or "-",
+            device.job_id or ("of another project" if _is_foreign(device) else "-"),
         ]
+
+
+def _is_foreign(device: DeviceView) -> bool:
+    """Return whether a job holds it that the user may not read."""
+    return device.held and device.job_id is None

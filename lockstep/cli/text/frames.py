@@ -232,7 +232,7 @@ def service_frame(
         or "no job is queued or running"
     )
     devices = [device for node in nodes for device in node.devices]
-    busy = sum(device.job_id is not None for device in devices)
+    busy = sum(device.held for device in devices)
     shown: list[Line] = [
         [Word("lockstep", "bold"), Word(f"  {url}  {now.astimezone():%H:%M:%S}", "dim")],
         [Word(f"{busy} of {len(devices)} devices busy", "bold"), Word(f"  {counts}", "")],
@@ -260,7 +260,7 @@ def service_frame(
 
 def _node_row(node: NodeView, now: datetime) -> list[str]:
     full, free = ("■", "□") if out.can_write("■□") else ("#", ".")
-    squares = "".join(full if device.job_id else free for device in node.devices)
+    squares = "".join(full if device.held else free for device in node.devices)
     kinds = Counter(device.type for device in node.devices)
     names = ", ".join(f"{count} × {kind}" for kind, count in sorted(kinds.items()))
     return [

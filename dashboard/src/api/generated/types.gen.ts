@@ -338,9 +338,15 @@ export type DeviceView = {
     /**
      * Job Id
      *
-     * The job that holds it.
+     * The job that holds it; null also for one that the caller may not read.
      */
     job_id: string | null;
+    /**
+     * Held
+     *
+     * True if a job holds it.
+     */
+    held?: boolean;
 };
 
 /**

@@ -20,12 +20,12 @@ interface Props {
 }
 
 export function DeviceCell({ device, job, rank, use, now, isOpen, isLit, light }: Props) {
-  const { job_id: holder, index, kind } = device;
+  const { job_id: holder, held, index, kind } = device;
   if (holder === null) {
     return (
-      <li className={classes.cell} data-free>
+      <li className={classes.cell} data-free={held ? undefined : true}>
         <span className={classes.index}>{index}</span>
-        <span className={classes.free}>{isOpen ? "free" : "held by nobody"}</span>
+        <span className={classes.free}>{held ? "a job of another project" : isOpen ? "free" : "held by no job"}</span>
       </li>
     );
   }

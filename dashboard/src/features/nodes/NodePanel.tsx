@@ -56,7 +56,7 @@ export function NodePanel({ node, holders, measured, lit, light }: Props) {
           <strong>
             {node.devices_free} of {node.devices.length}
           </strong>{" "}
-          {node.state === "ready" ? "devices free" : "devices held by nobody"}
+          {node.state === "ready" ? "devices free" : "devices held by no job"}
         </span>
         <span className={classes.fact}>{devicesInWords(node)}</span>
         {isFresh && machine.percent !== null ? (

@@ -33,6 +33,9 @@ describe("a node's state in words", () => {
     const held = meaning(node({ state: "draining" }, [{ job_id: "a" }, { job_id: "a" }, { job_id: "b" }]));
     expect(held?.means).toBe("It is given no more work. 2 jobs there run on.");
     expect(held?.next).toMatch(/when they have ended/);
+    const foreign = meaning(node({ state: "draining" }, [{ held: true }]));
+    expect(foreign?.means).toContain("Jobs there run on, also of other projects.");
+    expect(foreign?.next).toMatch(/when they have ended/);
   });
 
   it("gives the service's reason for a quarantine", () => {

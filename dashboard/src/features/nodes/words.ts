@@ -7,18 +7,20 @@ import type { Reading } from "./measured";
 /** Null for a node that works: nothing needs to be said. */
 export function meaning(node: NodeView): { means: string; next: string } | null {
   const running = new Set(node.devices.flatMap((device) => device.job_id ?? [])).size;
-  const runsOn =
-    running === 0 ? "Nothing runs there." : `${counted(running, "job")} there ${running === 1 ? "runs" : "run"} on.`;
+  const hasOthers = node.devices.some(({ job_id, held }) => held && job_id === null);
+  const isEmpty = running === 0 && !hasOthers;
+  const runsOn = hasOthers
+    ? "Jobs there run on, also of other projects."
+    : isEmpty
+      ? "Nothing runs there."
+      : `${counted(running, "job")} there ${running === 1 ? "runs" : "run"} on.`;
   switch (node.state) {
     case "ready":
       return null;
     case "draining":
       return {
         means: `It is given no more work. ${runsOn}`,
-        next:
-          running === 0
-            ? "It can be taken away now, or given work again."
-            : "It can be taken away when they have ended.",
+        next: isEmpty ? "It can be taken away now, or given work again." : "It can be taken away when they have ended.",
       };
     case "quarantined":
       return {
