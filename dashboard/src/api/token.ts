@@ -27,9 +27,10 @@ export function readRefusal(): string | null {
   return refusal;
 }
 
-/** Sign out. */
+/** Sign out: what this tab keeps for the person, such as drafts, is not for the next one. */
 export function forgetToken(): void {
   refusal = null;
+  for (const key of Object.keys(sessionStorage)) if (key.startsWith("lockstep.")) sessionStorage.removeItem(key);
   drop();
 }
 

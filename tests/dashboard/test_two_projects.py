@@ -1,0 +1,175 @@
+"""Two people of two private projects in browsers of their own: each sees the own jobs alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+from playwright.sync_api import Browser, Locator, Route, expect
+
+from tests.dashboard.browser import Visitor, visiting
+from tests.dashboard.work import Work
+from tests.harness.processes import until
+from tests.harness.service import Service
+
+PASSWORD = "correct horse battery staple"
+REFUSED = r"status of (401|403|404)"
+"""Complaint of the browser about each refused request."""
+
+
+@dataclass(frozen=True)
+class Team:
+    """A project with one member and two jobs: one with points and lines, one that waits."""
+
+    project: str
+    person: str
+    shown: str
+    waiting: str
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Words that no other team may see; the project is a part of each name."""
+        return self.project, self.shown, self.waiting
+
+
+@pytest.fixture(scope="module")
+def teams(lockstep: Service, work: Work) -> Iterator[tuple[Team, Team]]:
+    """Return zebra, whose job runs and whose other job waits first, and walrus behind it."""
+    admin, made = lockstep.http.headers["Authorization"], []
+    for project, person, going in (("walrus", "lea", False), ("zebra", "ben", True)):
+        code = _invited(lockstep, project, person)
+        body = {"code": code, "password": PASSWORD}
+        token = lockstep.http.post("/v1/invitation", json=body).json()["token"]
+        lockstep.http.headers["Authorization"] = f"Bearer {token}"
+        curve = work.endless if going else work.curve
+        shown = curve(f"{project}-curve", project=project)
+        (lockstep.at_step(shown, 9) if going else lockstep.ended(shown))
+        made.append([project, person, shown, token])
+        lockstep.http.headers["Authorization"] = admin
+    walrus, zebra = made
+    for team, priority in ((zebra, 60), (walrus, 50)):
+        lockstep.http.headers["Authorization"] = f"Bearer {team.pop()}"
+        name = f"{team[0]}-waits"
+        team.append(work.curve(name, gpus=4, project=team[0], priority=priority))
+    lockstep.http.headers["Authorization"] = admin
+    until(lambda: lockstep.job(walrus[3])["queue"], 60, "a place in the queue")
+    yield Team(*walrus), Team(*zebra)
+    work.cancel(walrus[3], zebra[3], zebra[2])
+
+
+def _invited(lockstep: Service, project: str, person: str) -> str:
+    for path, body in (("/v1/projects", {"name": project}), ("/v1/users", {"name": person})):
+        assert lockstep.http.post(path, json=body).status_code == 201
+    member = f"/v1/projects/{project}/members/{person}"
+    assert lockstep.http.put(member, json={"role": "member"}).is_success
+    code: str = lockstep.http.post(f"/v1/users/{person}/invite").json()["code"]
+    return code
+
+
+def sign_in(visitor: Visitor, person: str) -> None:
+    page = visitor.page
+    visitor.sees_heading("Sign in")
+    page.get_by_text("By password").click()
+    page.get_by_role("textbox", name="Name").fill(person)
+    page.get_by_label(re.compile("^Password")).fill(PASSWORD)
+    visitor.button("Sign in").click()
+
+
+@contextmanager
+def signed_in(browser: Browser, lockstep: Service, own: Team, other: Team) -> Iterator[Visitor]:
+    """Yield a browser of a member. No answer that it gets may contain a word of the other team."""
+    found: list[str] = []
+
+    def check(route: Route) -> None:
+        answer = route.fetch()
+        text = answer.text()
+        # A refusal repeats the id that the page asked for.
+        words = [word for word in other.words if word not in route.request.url]
+        found.extend(f"{route.request.url}: {word}" for word in words if word in text)
+        route.fulfill(response=answer)
+
+    with visiting(browser, lockstep.url, None) as visitor:
+        visitor.expects(REFUSED)
+        visitor.page.route("**/v1/**", check)
+        visitor.go("/jobs")
+        sign_in(visitor, own.person)
+        visitor.sees_heading("Jobs")
+        yield visitor
+        visitor.page.unroute_all(behavior="ignoreErrors")
+        assert found == []
+
+
+def shows_none_of(visitor: Visitor, words: tuple[str, ...]) -> None:
+    content = visitor.page.content()
+    assert [word for word in words if word in content] == [], visitor.address
+
+
+def names(visitor: Visitor) -> Locator:
+    return visitor.page.locator("tbody th[scope=row] a[href^='/jobs/']")
+
+
+@pytest.mark.parametrize("mine", [0, 1], ids=["walrus", "zebra"])
+def test_a_member_sees_the_own_jobs_alone(
+    browser: Browser, lockstep: Service, teams: tuple[Team, Team], mine: int
+) -> None:
+    own, other = teams[mine], teams[1 - mine]
+    with signed_in(browser, lockstep, own, other) as visitor:
+        page = visitor.page
+        expect(names(visitor)).to_have_text([f"{own.project}-waits", f"{own.project}-curve"])
+        page.get_by_label("Project").focus()
+        shows_none_of(visitor, other.words)
+        page.get_by_label("Name or id").fill("-waits")
+        expect(names(visitor)).to_have_text([f"{own.project}-waits"])
+        visitor.go("/queue", "Queue")
+        row = page.get_by_role("row").filter(has_text=f"{own.project}-waits")
+        expect(row).to_contain_text("devices" if mine else "behind a job of another project")
+        shows_none_of(visitor, other.words)
+        visitor.go("/nodes", "Nodes")
+        devices = page.get_by_role("list", name="Devices of").get_by_role("listitem")
+        expect(devices.filter(has_text="free")).to_have_count(3)
+        expect(devices.filter(has_text="a job of another project")).to_have_count(1 - mine)
+        expect(devices.get_by_role("link", name=f"{own.project}-curve")).to_have_count(mine)
+        shows_none_of(visitor, other.words)
+        for address, heading in (
+            *((f"/jobs/{own.shown}", f"{own.project}-curve"), ("/submit", "New job")),
+            *(("/projects", "Projects"), ("/tokens", "Tokens"), ("/audit", "Audit")),
+        ):
+            visitor.go(address, heading)
+            page.wait_for_load_state("networkidle")
+            shows_none_of(visitor, other.words)
+        visitor.go(f"/compare?jobs={own.shown},{other.shown}", "Compare")
+        expect(page.get_by_role("status").filter(has_text="There is no job")).to_be_visible()
+        visitor.sees(f"{own.project}-curve")
+        page.get_by_label("Add a job by its name").focus()
+        expect(page.get_by_role("list", name="Jobs that can be added")).to_contain_text("-waits")
+        shows_none_of(visitor, other.words[:1])
+        # Each address of a job, of one with points and lines and of one that waits.
+        for job in (other.shown, other.waiting):
+            for tab in ("", "?tab=logs", "?tab=timeline", "?tab=configuration", "?tab=checkpoints"):
+                visitor.go(f"/jobs/{job}{tab}")
+                visitor.sees(re.compile("there is no job", re.IGNORECASE))
+                shows_none_of(visitor, other.words[:1])
+
+
+def test_the_next_person_in_a_tab_gets_nothing_of_the_last_one(
+    browser: Browser, lockstep: Service, teams: tuple[Team, Team]
+) -> None:
+    walrus, zebra = teams
+    with signed_in(browser, lockstep, zebra, walrus) as visitor:
+        page = visitor.page
+        page.get_by_role("link", name="New job").click()
+        visitor.sees_heading("New job")
+        page.get_by_role("textbox", name="Name").first.fill("zebra-draft")
+        page.get_by_role("link", name="Settings").click()
+        visitor.button("Sign out").click()
+        page.unroute_all(behavior="ignoreErrors")
+        sign_in(visitor, walrus.person)
+        visitor.sees_heading("Settings")
+        for name in ("Jobs", "New job"):
+            page.get_by_role("link", name=name, exact=True).click()
+            visitor.sees_heading(name)
+            page.wait_for_load_state("networkidle")
+            shows_none_of(visitor, zebra.words)
