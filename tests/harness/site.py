@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 import ssl
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any, Final
 from uuid import uuid4
@@ -32,8 +33,8 @@ class Site:
         self.plane, self.began_at = plane, time.time()
         self.here, self.elsewhere, self.open = plane.api, plane.new_api(), plane.new_api()
         self.open.environment["LOCKSTEP_AUTH"] = "off"
-        for program in (self.elsewhere, self.open):
-            program.start()
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(Program.start, (self.elsewhere, self.open)))
         self.secrets = [plane.api.token]
         self._http: dict[str, httpx2.Client] = _Clients()
         self.passwords: dict[str, str] = {}
