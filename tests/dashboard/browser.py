@@ -76,6 +76,15 @@ class Visitor:
             self.sees_heading(heading)
         return self
 
+    def keep(self, token: str) -> Visitor:
+        """Keep a token in this tab, as a sign-in does, from the next page on."""
+        # Once: a test that signs out must stay signed out after a reload.
+        self.page.add_init_script(
+            f"if (!sessionStorage.getItem('{token}')) {{ sessionStorage.setItem('{token}', '1');"
+            f" sessionStorage.setItem('lockstep.token', '{token}'); }}"
+        )
+        return self
+
     def sees_heading(self, name: str | re.Pattern[str]) -> None:
         exact = isinstance(name, str)
         expect(self.page.get_by_role("heading", level=1, name=name, exact=exact)).to_be_visible()
@@ -148,15 +157,9 @@ def visiting(browser: Browser, url: str, token: str | None) -> Iterator[Visitor]
         viewport={"width": WIDE[0], "height": WIDE[1]}, reduced_motion="reduce", locale="en-GB"
     )
     context.set_default_timeout(WAIT_MS)
-    if token is not None:
-        # Once: a test that signs out must stay signed out after a reload.
-        context.add_init_script(
-            f"if (!sessionStorage.getItem('seen')) {{ sessionStorage.setItem('seen', '1');"
-            f" sessionStorage.setItem('lockstep.token', '{token}'); }}"
-        )
     try:
         visitor = Visitor(context.new_page(), url)
-        yield visitor
+        yield visitor if token is None else visitor.keep(token)
         assert not visitor.complaints, "\n".join(visitor.complaints)
     finally:
         context.close()

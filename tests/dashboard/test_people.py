@@ -86,7 +86,7 @@ def test_a_token_is_made_shown_once_and_revoked(visitor: Visitor, lockstep: Serv
 
 def test_a_person_reads_and_changes_the_own_account(signed_out: Visitor, lockstep: Service) -> None:
     first, second = (session_of(lockstep, "lea") for _ in range(2))
-    page = signed_out.go(f"/account#token={first}", "Account").page
+    page = signed_out.keep(first).go("/account", "Account").page
     person = page.get_by_role("region", name="Person")
     expect(person).to_contain_text("Full name of lea")
     expect(person.get_by_role("row").filter(has_text="default")).to_contain_text("member")
@@ -128,7 +128,7 @@ def test_the_menu_of_a_person_has_the_pages_of_the_own_rights(
     signed_out: Visitor, lockstep: Service, token: str
 ) -> None:
     mine = session_of(lockstep, "ben")
-    page = signed_out.go(f"/nodes#token={mine}", "Nodes").page
+    page = signed_out.keep(mine).go("/nodes", "Nodes").page
     opener, menu = signed_out.button("ben"), page.get_by_role("menu")
     opener.focus()
     signed_out.press("Enter")
@@ -146,7 +146,7 @@ def test_the_menu_of_a_person_has_the_pages_of_the_own_rights(
     page.get_by_role("menuitem", name="Sign out").click()
     signed_out.sees_heading("Sign in")
     assert status_of(lockstep, mine) == 401
-    signed_out.go(f"/nodes#token={token}", "Nodes").button("admin").click()
+    signed_out.keep(token).go("/nodes", "Nodes").button("admin").click()
     expect(menu.get_by_role("menuitem")).to_have_text(
         ["Account", "Tokens", "Projects", "People", "Audit", "Settings", "Sign out"]
     )
