@@ -133,8 +133,8 @@ def train(
     profiler = (
         torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) if count else None
     )
-    # A broken rule may break the check; a toy that counts its fetched items counts those of it.
-    once = mutate is None and toy.stop_after is None and toy.log_items is None
+    # A broken rule may break the check; counts of items and collectives include those of it.
+    once = not (mutate or count or toy.stop_after or toy.log_items)
     try:
         with (
             checking_once(toy) if once else contextlib.nullcontext(),
