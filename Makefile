@@ -12,9 +12,9 @@ INSTALLED := $(VENV)/.installed
 # The dashboard's packages. Its tools run by the node of a Python wheel, so that no other is needed.
 PACKAGES := dashboard/node_modules/digest
 DASHBOARD = cd dashboard && $$($(CURDIR)/$(BIN)/python build.py --node)
-# Three workers on two cores: they wait a third of their time, for leases, processes and browsers. Whole files go to one worker,
-# because what a file shares (a running service, a pool of ranks) is costly to start; tests/conftest.py says in which order.
-PYTEST_WORKERS ?= 3
+# Four workers on two cores: they wait half their time, for leases, processes and browsers. Whole files go to one worker, because
+# what a file shares (a running service, a pool of ranks) is costly to start; tests/conftest.py says in which order.
+PYTEST_WORKERS ?= 4
 
 .PHONY: help
 help:  ## List the targets

@@ -128,6 +128,7 @@ class RankPool:
         answers = []
         for rank, end in enumerate(ends):
             if not end.poll(max(0.0, deadline - time.monotonic())):
+                ranks[rank].kill()
                 raise HangError(f"rank {rank} gave no answer within {self._seconds:g} s")
             try:
                 answer = pickle.loads(end.recv_bytes())

@@ -11,6 +11,7 @@ import re
 import subprocess
 from collections.abc import Set
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -136,17 +137,18 @@ def tracked() -> list[str]:
     return [name for name in done.stdout.split("\0") if name]
 
 
-def naming(pattern: str) -> set[str]:
+@cache
+def naming(pattern: str) -> frozenset[str]:
     """Return the searched files whose text has the pattern."""
     expression = re.compile(pattern, re.MULTILINE)
-    return {
+    return frozenset(
         name
         for name in tracked()
         if name.startswith(SEARCHED)
         and not NOT_SEARCHED.search(name)
         and (ROOT / name).is_file()
         and expression.search((ROOT / name).read_text(encoding="utf-8"))
-    }
+    )
 
 
 @pytest.mark.parametrize("title", KINDS)

@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 from lockstep.engine.loop.trainer import Trainer
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.task.interface import Task
-from tests.engine.cases import planned, whole
+from tests.engine.cases import checking_once, planned, whole
 
 FEATURES, WIDTH, KEYS, ITEMS = 3, 6, 4, 40
 
@@ -267,5 +267,6 @@ def train(
     plan, spec = planned(settings, ranks.world_size)
     folder.mkdir(parents=True, exist_ok=True)
     task = Declared(kind) if declared else ConditionalTask(kind)
-    Trainer(spec, plan, task, ranks, folder, resumes=resumes).run()
+    with checking_once((kind, declared)):
+        Trainer(spec, plan, task, ranks, folder, resumes=resumes).run()
     return {name: whole(value) for name, value in task.built.state_dict().items()}

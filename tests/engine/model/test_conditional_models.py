@@ -7,12 +7,7 @@ one device.
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +15,17 @@ import pytest
 import torch
 from torch import nn
 
+from lockstep.domain.life.attempt import CODE
+from lockstep.domain.spec.reading import read_spec
+from lockstep.domain.training.plan import plan_of
 from lockstep.engine.data import order
 from lockstep.engine.model import layout
 from lockstep.engine.runtime.errors import EngineError
+from lockstep.worker.launch.fork_client import ForkServer
 from tests.engine.model import conditional_cases
 from tests.engine.reference import distance
-from tests.harness.ranks import Pool
+from tests.harness.ranks import Attempt, Pool
 
-TORCHRUN = Path(sys.executable).with_name("torchrun")
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 STRATEGIES = ["ddp", "manual", "zero1", "fsdp"]
 BATCH, STEPS = 5, 12
 OPTIMIZERS: dict[str, dict[str, Any]] = {
@@ -230,40 +227,26 @@ def test_a_moment_in_another_layout_than_its_parameter_is_refused() -> None:
         layout.require_agreement([("conv.weight", parameter)])
 
 
-def test_fsdp_refuses_a_block_that_one_rank_skips(tmp_path: Path) -> None:
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_fsdp_refuses_a_block_that_one_rank_skips(
+    warm: ForkServer, tmp_path: Path, world_size: int
+) -> None:
     # No single sample reveals it at the start: only processes that wait for each other show the
     # deadlock.
-    for world_size in (1, 2):
-        folder = tmp_path / str(world_size)
-        folder.mkdir()
-        (folder / "task.py").write_text(LATE)
-        (folder / "job.yaml").write_text(json.dumps(LATE_JOB))
-        began = time.monotonic()
-        ended = subprocess.run(
-            [
-                str(TORCHRUN),
-                "--nproc-per-node",
-                str(world_size),
-                "-m",
-                "lockstep.engine",
-                "job.yaml",
-                "--out",
-                "out",
-            ],
-            cwd=folder,
-            env=ENVIRONMENT,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
-        took = time.monotonic() - began
-        assert ended.returncode != 0, f"trained in {took:.0f} s"
-        assert (
-            "under strategy fsdp every micro-batch must use the same blocks in the same order"
-            in ended.stderr
-        )
-        assert "Declare conditional = True in the task" in ended.stderr
+    (tmp_path / CODE).mkdir()
+    (tmp_path / CODE / "task.py").write_text(LATE)
+    spec = read_spec(LATE_JOB | {"resources": {"gpus": world_size}})
+    attempt = Attempt(tmp_path, warm)
+    attempt.assign(spec.model_dump(), ranks=world_size, plan=plan_of(spec)).start()
+    try:
+        exception = attempt.outcome(240).exception or ""
+    finally:
+        attempt.end()
+    assert (
+        "under strategy fsdp every micro-batch must use the same blocks in the same order"
+        in exception
+    )
+    assert "Declare conditional = True in the task" in exception
 
 
 LATE = """
@@ -290,7 +273,7 @@ class Late(Task):
 LATE_JOB = {
     "name": "late",
     "kind": "train",
-    "resources": {"gpus": 2},
+    "code": {"upload": "0" * 64},
     "train": {
         "task": "task.py:Late",
         "batch": {"size": 8, "micro_size": 1},

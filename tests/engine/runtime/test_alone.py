@@ -178,20 +178,6 @@ def attempt(folder: Path, *, world_size: int, **more: Any) -> Path:
     return folder
 
 
-def test_a_rank_that_raises_leaves_its_reason_and_the_last_step(tmp_path: Path) -> None:
-    folder = attempt(tmp_path / "attempt", world_size=2, args={"fail_at": 13})
-    done = engine("--attempt", folder, ranks=2)
-    assert done.returncode != 0
-    error = json.loads((folder / "errors/rank1.json").read_text())
-    assert error["reason"] == "user_error"
-    assert error["exception"] == "RuntimeError: the labels of shard 7 are damaged"
-    assert "in loss" in error["traceback"]
-    assert error["step"] == 6  # Two micro-batches per step: the 13th call is in step 7.
-    other = folder / "errors/rank0.json"
-    # torchrun may have ended rank 0 before it could report the end of its peer.
-    assert not other.exists() or json.loads(other.read_text())["reason"] == "network"
-
-
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[psutil.Process]:
     with subprocess.Popen(
