@@ -111,18 +111,22 @@ class Guard:
         token = _bearer(authorization)
         forgotten = self._forgotten
         if token.startswith(credentials.SESSION):
-            caller = self._of_session(token)
+            caller, at = self._of_session(token)
         else:
-            caller = self._of_token(token)
+            caller, at = self._of_token(token)
+        # Not beyond its end: an expired token is refused at once.
+        left = REMEMBER_SECONDS if caller.expires_at is None else caller.expires_at - at
+        seconds = min(REMEMBER_SECONDS, left)
         with self._lock:
             # A change since then has forgotten a caller who was read before it.
             if forgotten == self._forgotten:
-                self._known[_digest(token)] = (caller, self._clock() + REMEMBER_SECONDS)
+                self._known[_digest(token)] = (caller, self._clock() + seconds)
             while len(self._known) > REMEMBERED_MAX:
                 self._known.popitem(last=False)
         return caller
 
-    def _of_token(self, token: str) -> Caller:
+    def _of_token(self, token: str) -> tuple[Caller, float]:
+        """Return the caller, and the database's time."""
         with self._database.read_jobs() as session:
             row = None if credentials.is_mistyped(token) else tokens.find(session, token)
             if row is None:
@@ -130,17 +134,18 @@ class Guard:
             if (refused := tokens.why_refused(session, row)) is not None:
                 raise _refusal(*refused)
             rights = tokens.rights(session, row)
-            is_due = row.used_at is None or row.used_at < now(session) - tokens.USED_SECONDS
+            at = now(session)
+            is_due = row.used_at is None or row.used_at < at - tokens.USED_SECONDS
         if is_due:
             self._store(lambda session: tokens.note_use(session, row.id))
-        return Caller(row.actor, rights, "token", expires_at=row.expires_at, token=row.id)
+        return Caller(row.actor, rights, "token", expires_at=row.expires_at, token=row.id), at
 
     def _store(self, write: Callable[[Any], None]) -> None:
         """Store that a credential is in use. A full disk must refuse no caller."""
         with contextlib.suppress(LockstepError), changes.unaudited(self._database) as session:
             write(session)
 
-    def _of_session(self, token: str) -> Caller:
+    def _of_session(self, token: str) -> tuple[Caller, float]:
         with self._database.read_jobs() as session:
             row = sessions.find(session, token)
             if row is None:
@@ -151,12 +156,12 @@ class Guard:
                 if by_token is None
                 else tokens.rights(session, by_token)
             )
-            is_due = row.seen_at < now(session) - sessions.TOUCH_SECONDS
+            at = now(session)
+            is_due = row.seen_at < at - sessions.TOUCH_SECONDS
         if is_due:
             self._store(lambda session: sessions.touch(session, row.sha256))
-        return Caller(
-            row.user_name, rights, "session", row.sha256, row.expires_at, token=row.token_id
-        )
+        end, token_id = row.expires_at, row.token_id
+        return Caller(row.user_name, rights, "session", row.sha256, end, token=token_id), at
 
 
 def token_key(authorization: str | None) -> bytes:

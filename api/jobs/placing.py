@@ -54,9 +54,10 @@ def plan(
     spec = read_spec(document)
     spec, missing = settle(database, uploads, spec, rights)
     with database.read_jobs() as session:
-        projects.is_new(session, spec.project, actor, rights)
-        spec = projects.with_defaults(session, spec)
-        refused = tuple(projects.check_limits(session, spec))
+        project = projects.get(session, spec.project)
+        projects.is_new(session, spec.project, project, actor, rights)
+        spec = projects.with_defaults(project, spec)
+        refused = tuple(projects.check_limits(session, project, spec))
         largest = nodes.largest_ever(session)
         queue = scheduling.queue(session)
         lease_seconds = agreed_timings.read(session).lease_seconds

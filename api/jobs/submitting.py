@@ -75,8 +75,8 @@ def submit(
     action = Action.JOB_SUBMIT if origin is None else Action.JOB_CLONE
     with changes.of(database, sender, action) as change:
         session = change.session
-        projects.hold(session, spec.project)
-        spec = projects.with_defaults(session, spec)
+        project = projects.hold(session, spec.project)
+        spec = projects.with_defaults(project, spec)
         job, created = jobs.create(
             session,
             document=body.document,
@@ -89,11 +89,11 @@ def submit(
         change.repeated = not created
         largest = nodes.largest_ever(session)
         if created:
-            if projects.is_new(session, spec.project, sender.actor, rights):
+            if projects.is_new(session, spec.project, project, sender.actor, rights):
                 projects.ensure(session, spec.project)
             errors = (
                 *check_capacity(spec, largest),
-                *projects.check_limits(session, spec, besides=job.id),
+                *projects.check_limits(session, project, spec, besides=job.id),
                 *missing,
             )
             if errors:

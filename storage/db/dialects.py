@@ -23,6 +23,11 @@ def upsert(session: Session, row: type[DeclarativeBase]) -> sqlite.Insert | post
     return postgresql.insert(row)
 
 
+def has_row_locks(session: Session) -> bool:
+    """Return whether a transaction can lock rows. On SQLite, a writer locks the whole database."""
+    return session.get_bind().dialect.name != "sqlite"
+
+
 def write(
     session: Session, statement: Executable, values: Mapping[str, Any] | None = None
 ) -> CursorResult[*tuple[Any, ...]]:

@@ -25,7 +25,7 @@ from lockstep.domain.rights import (
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.reading import invalid
 from lockstep.storage.db.clock import db_now, now
-from lockstep.storage.db.dialects import changed, upsert, write
+from lockstep.storage.db.dialects import changed, has_row_locks, upsert, write
 from lockstep.storage.db.people_tables import MembershipRow, ProjectRow
 from lockstep.storage.db.tables import JobRow
 from lockstep.storage.people import users
@@ -37,23 +37,30 @@ def ensure(session: Session, name: str, *, visibility: Visibility = Visibility.P
     write(session, row.on_conflict_do_nothing())
 
 
-def exists(session: Session, name: str) -> bool:
-    """Return whether there is a project with this name."""
-    found = select(ProjectRow.name).where(ProjectRow.name == name)
-    return "\0" not in name and session.scalars(found).first() is not None
-
-
-def is_new(session: Session, project: str, actor: str, rights: Rights) -> bool:
+def is_new(
+    session: Session, project: str, row: ProjectRow | None, actor: str, rights: Rights
+) -> bool:
     """Return whether the project of a job is made with the job: that of the only person is.
 
     A project that does not exist for the actor, or in which the actor may not submit, is refused.
+
+    Parameters
+    ----------
+    session : Session
+    project : str
+        Its name.
+    row : ProjectRow or None
+        None if it does not exist.
+    actor : str
+    rights : Rights
+        Rights of the actor.
 
     Raises
     ------
     LockstepError
         ``invalid``, or ``forbidden`` in a project that the actor may read.
     """
-    if exists(session, project):
+    if row is not None:
         if project in rights.within(Right.JOB_SUBMIT):
             return False
         if project in rights.within(Right.JOB_READ):
@@ -159,37 +166,43 @@ def limits_of(row: ProjectRow) -> ProjectLimits:
     return ProjectLimits(**{name: getattr(row, name) for name in ProjectLimits.model_fields})
 
 
-def hold(session: Session, name: str) -> None:
-    """Keep a project as it is until the end of a transaction that adds a job to it.
+def get(session: Session, name: str) -> ProjectRow | None:
+    """Return a project, readable or not."""
+    return session.get(ProjectRow, name)
+
+
+def hold(session: Session, name: str) -> ProjectRow | None:
+    """Return a project, and keep it as it is until the end of a transaction that adds a job to it.
 
     Submits to a project with a limit of waiting jobs go one after the other.
     """
-    row = session.get(ProjectRow, name)
-    if row is not None:
+    row = get(session, name)
+    if row is not None and has_row_locks(session):
         session.refresh(row, with_for_update={"read": row.queued_max is None})
+    return row
 
 
-def with_defaults(session: Session, spec: JobSpec) -> JobSpec:
+def with_defaults(row: ProjectRow | None, spec: JobSpec) -> JobSpec:
     """Return a spec with the defaults of its project."""
-    row = session.get(ProjectRow, spec.project)
     if row is None or row.timeout_default_seconds is None or spec.timeout_seconds is not None:
         return spec
     return spec.model_copy(update={"timeout_seconds": row.timeout_default_seconds})
 
 
 def check_limits(
-    session: Session, spec: JobSpec, *, besides: str | None = None
+    session: Session, row: ProjectRow | None, spec: JobSpec, *, besides: str | None = None
 ) -> Iterator[FieldError]:
     """Yield an error for each limit of its project that a job exceeds.
 
     Parameters
     ----------
     session : Session
+    row : ProjectRow or None
+        Its project; None if that does not exist yet.
     spec : JobSpec
     besides : str, optional
         Id of the job itself, if it is stored: it does not count as waiting.
     """
-    row = session.get(ProjectRow, spec.project)
     if row is None:
         return
     at_most = f"project {row.name} allows at most"

@@ -400,7 +400,7 @@ def test_a_repeated_submit_returns_no_job_that_may_not_be_read_any_more(team: Te
 def test_the_only_person_needs_no_project(api: Api, tmp_path: Path) -> None:
     assert api.submit({**SCRIPT, "project": "new"}).status_code == 201
     with api.database.jobs() as session:
-        assert projects.exists(session, "new")
+        assert projects.get(session, "new")
         users.ensure(session, "bob")
     assert api.submit({**SCRIPT, "project": "newer"}).status_code == 422
 

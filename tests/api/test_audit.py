@@ -215,7 +215,7 @@ def test_a_change_without_a_target_is_a_defect(database: Database) -> None:
     ):
         projects.ensure(change.session, "nlp")
     with database.read_jobs() as session:
-        assert not projects.exists(session, "nlp")
+        assert projects.get(session, "nlp") is None
 
 
 def test_a_repeated_submit_has_no_row(api: Api) -> None:

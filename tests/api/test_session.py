@@ -22,7 +22,7 @@ from lockstep.api.parts import AppState
 from lockstep.domain.errors import LockstepError
 from lockstep.domain.rights import ProjectRole, UserState
 from lockstep.storage.db.clock import db_now
-from lockstep.storage.db.people_tables import SessionRow, SignInCodeRow, UserRow
+from lockstep.storage.db.people_tables import SessionRow, SignInCodeRow, TokenRow, UserRow
 from lockstep.storage.people import credentials, projects, sessions, users
 from tests.api.conftest import TOKEN, Api, problem
 
@@ -231,6 +231,19 @@ def test_deactivation_ends_a_session_within_seconds_in_each_process(api: Api, bo
     with pytest.raises(LockstepError, match="is of a session that is over"):
         elsewhere.look_up(f"Bearer {bob}")
     problem(sign_in(api), 401, "unauthenticated")
+
+
+def test_a_remembered_caller_is_forgotten_at_the_end_of_its_token(api: Api) -> None:
+    moment = [0.0]
+    guard = Guard(api.database, required=True, clock=lambda: moment[0])
+    secret = api.http.post("/v1/tokens", json={"days": 1}).json()["secret"]
+    with api.database.jobs() as session:
+        session.execute(update(TokenRow).values(expires_at=db_now() + 3))
+    assert guard.look_up(f"Bearer {secret}").name == "ada"
+    moment[0] = 2.0
+    assert guard.remembered(f"Bearer {secret}") is not None
+    moment[0] = 3.0
+    assert guard.remembered(f"Bearer {secret}") is None
 
 
 def test_the_last_request_of_a_session_is_noted(api: Api, bob: str) -> None:

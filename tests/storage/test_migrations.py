@@ -163,7 +163,7 @@ def test_projects_and_people_in_use_keep_their_jobs_and_tokens(
     with database.read_jobs() as session:
         for actor, project in owners:
             assert projects.roles_of(session, actor)[project] is ProjectRole.MEMBER
-            assert projects.exists(session, project)
+            assert projects.get(session, project)
         names = ["bob", "cy", "eve", "admin"]
         people = session.scalars(select(UserRow).where(UserRow.name.in_(names)))
         states = {row.name: row.state for row in people}
