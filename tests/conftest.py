@@ -4,6 +4,7 @@ import signal
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import settings
 
 pytest_plugins = ["tests.harness.databases", "tests.harness.drills", "tests.harness.processes"]
@@ -15,6 +16,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # The duration of one example means nothing on a machine that runs other tests in parallel.
 settings.register_profile("lockstep", deadline=None)
 settings.load_profile("lockstep")
+
+# The default form of a traceback, with the values of all variables, takes seconds.
+structlog.configure(
+    processors=[
+        *structlog.get_config()["processors"][:-1],
+        structlog.dev.ConsoleRenderer(
+            colors=False, exception_formatter=structlog.dev.plain_traceback
+        ),
+    ]
+)
 
 HERE = Path(__file__).parent
 LONGEST_FIRST = (
