@@ -11,7 +11,6 @@ Not here: hashes and delays (``api.auth.passwords``), sessions as bearer tokens
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
@@ -29,12 +28,11 @@ from lockstep.api.access import (
     without_token,
 )
 from lockstep.api.auth import passwords
-from lockstep.api.http.body import decode, read_json_bytes
 from lockstep.api.http.problems import described, documented
+from lockstep.api.http.texts import Texts, body_of, texts, wrong
 from lockstep.api.parts import AppState, AppStateDep
 from lockstep.domain.audit import Action
-from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
-from lockstep.domain.spec.reading import invalid
+from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.views import CallerView, Page, SessionView, SignedIn, SignInCode
 from lockstep.storage.people import sessions, sign_in_codes, users
 from lockstep.storage.people.sessions import Origin
@@ -50,56 +48,13 @@ _NEW_INVITATION: Final = (
     "check it and try again, or ask an admin of the service for a new invitation"
 )
 _NEW_CODE: Final = "run lockstep open again"
-Texts = dict[str, str]
 
 
-def _body(**chars_max: int) -> dict[str, Any]:
-    """Return the description of a body that is an object of texts."""
-    schema = {
-        "type": "object",
-        "additionalProperties": False,
-        "required": list(chars_max),
-        "properties": {
-            name: {"type": "string", "maxLength": chars, "pattern": r"^[^\x00]*$"}
-            for name, chars in chars_max.items()
-        },
-    }
-    content = {"application/json": {"schema": schema}}
-    return {"requestBody": {"required": True, "content": content}}
-
-
-_SIGN_IN: Final = _body(name=NAME_CHARS_MAX, password=passwords.CHARS_MAX)
-_INVITATION: Final = _body(code=100, password=passwords.CHARS_MAX)
-_CODE: Final = _body(code=100)
-_PASSWORD: Final = _body(old=passwords.CHARS_MAX, new=passwords.CHARS_MAX)
+_SIGN_IN: Final = body_of(name=NAME_CHARS_MAX, password=passwords.CHARS_MAX)
+_INVITATION: Final = body_of(code=100, password=passwords.CHARS_MAX)
+_CODE: Final = body_of(code=100)
+_PASSWORD: Final = body_of(old=passwords.CHARS_MAX, new=passwords.CHARS_MAX)
 _OPEN: Final[dict[str, Any]] = {"security": []}
-
-
-def _texts(described: dict[str, Any]) -> Callable[[Request], Any]:
-    """Return the dependency that reads such a body. Its errors contain no value."""
-    properties = described["requestBody"]["content"]["application/json"]["schema"]["properties"]
-
-    async def read(request: Request) -> Texts:
-        raw = await read_json_bytes(request)
-        try:
-            found = decode(raw, next_step=f"send an object with {' and '.join(properties)}")
-        except LockstepError as error:
-            if error.code is not ErrorCode.INVALID:
-                raise
-            raise _wrong(error.fields[0].pointer, "contains a NUL or half a character") from None
-        if not isinstance(found, dict) or found.keys() != properties.keys():
-            raise _wrong("", f"expected an object with {' and '.join(properties)}, and no more")
-        for name, limits in properties.items():
-            value, most = found[name], limits["maxLength"]
-            if not isinstance(value, str) or len(value) > most:
-                raise _wrong(f"/{name}", f"expected a text of at most {most} characters")
-        return found
-
-    return read
-
-
-def _wrong(pointer: str, message: str) -> LockstepError:
-    return invalid((FieldError(pointer, message, None, "see /docs for the expected values"),))
 
 
 def _refused(subject: str, next_step: str = _NEW_INVITATION) -> LockstepError:
@@ -118,7 +73,7 @@ def _refused(subject: str, next_step: str = _NEW_INVITATION) -> LockstepError:
     openapi_extra=_SIGN_IN | _OPEN,
 )
 def sign_in(
-    body: Annotated[Texts, Depends(_texts(_SIGN_IN))],
+    body: Annotated[Texts, Depends(texts(_SIGN_IN))],
     request: Request,
     response: Response,
     app_state: AppStateDep,
@@ -150,7 +105,7 @@ def sign_in(
     openapi_extra=_INVITATION | _OPEN,
 )
 def accept_invitation(
-    body: Annotated[Texts, Depends(_texts(_INVITATION))],
+    body: Annotated[Texts, Depends(texts(_INVITATION))],
     request: Request,
     response: Response,
     app_state: AppStateDep,
@@ -212,7 +167,7 @@ def create_code(grant: ReadsOwnAccount, response: Response, app_state: AppStateD
     openapi_extra=_CODE | _OPEN,
 )
 def sign_in_with_code(
-    body: Annotated[Texts, Depends(_texts(_CODE))],
+    body: Annotated[Texts, Depends(texts(_CODE))],
     request: Request,
     response: Response,
     app_state: AppStateDep,
@@ -356,7 +311,7 @@ def end_session(
 )
 def change_password(
     grant: ChangesOwnCredentials,
-    body: Annotated[Texts, Depends(_texts(_PASSWORD))],
+    body: Annotated[Texts, Depends(texts(_PASSWORD))],
     request: Request,
     app_state: AppStateDep,
 ) -> None:
@@ -364,7 +319,7 @@ def change_password(
     found = _check(app_state, request, grant.actor, body["old"])
     if found is None:
         # Not 401: a page would take that for the end of its session.
-        raise _wrong("/old", "is not the present password")
+        raise wrong("/old", "is not the present password")
     stored = app_state.passwords.hash(body["new"])
     with changes.of(
         app_state.database, grant.sender, Action.PASSWORD_CHANGE, target=grant.actor
