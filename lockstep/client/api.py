@@ -442,9 +442,9 @@ class Client(Account, PeopleMethods):
         """Give a node work again that was drained or quarantined."""
         return self.transport.post(f"/v1/nodes/{quote(node, safe='')}/resume", NodeView)
 
-    def queue(self) -> Iterator[JobView]:
+    def queue(self, *, project: str | None = None) -> Iterator[JobView]:
         """Jobs that wait, in the order in which they will be placed."""
-        yield from self._pages("/v1/queue", Page[JobView])
+        yield from self._pages("/v1/queue", Page[JobView], _given(project=project))
 
     def audit(
         self,
