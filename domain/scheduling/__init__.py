@@ -1,0 +1,1 @@
+"""Decisions about queued jobs: order, limits, holds and placement."""

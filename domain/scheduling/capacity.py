@@ -1,0 +1,278 @@
+"""Devices of one type during one decision: free ones, ends of the others, and holds.
+
+Free devices only decrease and holds only increase. A job that was refused is therefore refused for
+the rest of the decision, and so is each other of its shape.
+
+Not here: whose turn it is (``domain.scheduling.shares``).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from math import inf
+from typing import Final
+
+from lockstep.domain.scheduling.state import Hold, Node, QueuedJob
+
+_Time = tuple[bool, float, int, str]
+"""Of a node: whether the job avoids it, the time at which it is free, minus its free devices, its
+name. The smallest is the best."""
+_Start = tuple[int, float, int]
+"""Of several nodes: number of avoided ones, time at which all are free, minus their free devices if
+that is unknown. The smallest is the best."""
+LATE_SECONDS: Final = 60.0
+"""Time that a job may have its devices beyond its limit: the start of its ranks, and its stop."""
+
+
+@dataclass(frozen=True)
+class End:
+    """Time at which a device becomes free."""
+
+    at: float
+    """``inf`` if it is unknown."""
+    is_sure: bool = True
+    """False for a time that comes from the speed of a job."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Nodes of one pool on which a job may start."""
+
+    pool: Pool
+    names: tuple[str, ...]
+    avoided: int
+    """Number of these nodes that the job should avoid."""
+    held: int
+    """Number of these nodes that are held by another job."""
+    left: int
+    """Free devices of these nodes that the job leaves."""
+
+    def rank(self) -> tuple[int, int, int, str]:
+        """The smallest is the best. Groups of free devices are kept together for gangs."""
+        return self.avoided, self.held, self.left, self.pool.kind
+
+
+class _NodeDevices:
+    """Devices of one type on one node."""
+
+    def __init__(self, count: int, free: list[int], ends: list[End]) -> None:
+        self.count = count
+        self.free = free
+        self.ends = sorted(ends, key=lambda end: end.at)
+        """Of the devices that are not free."""
+        self.times = [end.at for end in self.ends]
+        self.hold: tuple[QueuedJob, float] | None = None
+        """Job that holds the node, and the start of the hold; ``inf`` if it is unknown."""
+
+    def free_from(self, each: int, now: float) -> End:
+        """Return when this number of devices is free, if nothing else starts here."""
+        missing = each - len(self.free)
+        return End(now) if missing <= 0 else self.ends[missing - 1]
+
+    def permits(self, job: QueuedJob, end: float) -> bool:
+        """Return whether a job that ends at this time delays no hold of another one."""
+        if self.hold is None or self.hold[0].job_id == job.job_id:
+            return True
+        holder, start = self.hold
+        if end <= start:
+            # Of a hold without a known start: a job with a limit does not make it unknown.
+            return end < inf
+        at_start = len(self.free) + bisect_right(self.times, start)
+        return at_start - job.each >= holder.each
+
+    def take(self, count: int, end: float) -> tuple[int, ...]:
+        """Give free devices away until ``end``, lowest indices first."""
+        taken = tuple(self.free[:count])
+        del self.free[:count]
+        for _ in taken:
+            insort(self.ends, End(end), key=lambda each: each.at)
+            insort(self.times, end)
+        return taken
+
+
+class Pool:
+    """Devices of one type on the ready nodes."""
+
+    def __init__(
+        self, kind: str, ready: Iterable[Node], ends: Mapping[tuple[str, int], End], now: float
+    ) -> None:
+        self.kind = kind
+        self._now = now
+        self._nodes: dict[str, _NodeDevices] = {}
+        for node in ready:
+            mine = sorted(index for index, type_ in node.devices.items() if type_ == kind)
+            if not mine:
+                continue
+            free = [index for index in mine if index in node.free]
+            busy = [
+                ends.get((node.name, index), End(inf)) for index in mine if index not in node.free
+            ]
+            self._nodes[node.name] = _NodeDevices(len(mine), free, busy)
+        most = max(node.count for node in self._nodes.values())
+        self._by_free: list[list[str]] = [[] for _ in range(most + 1)]
+        """Sorted names of the nodes that are not held, by their number of free devices. A search
+        passes as many lists as a node has devices, however many nodes there are."""
+        for name in sorted(self._nodes):
+            self._by_free[len(self._nodes[name].free)].append(name)
+        self._held: list[str] = []
+
+    @property
+    def free(self) -> int:
+        """Number of free devices, held ones included."""
+        return sum(len(node.free) for node in self._nodes.values())
+
+    @property
+    def largest(self) -> int:
+        """Devices of the largest node."""
+        return len(self._by_free) - 1
+
+    def holder(self) -> QueuedJob | None:
+        """Return the job that holds a node, if there is one."""
+        holds = (self._nodes[name].hold for name in self._held)
+        return next((hold[0] for hold in holds if hold is not None), None)
+
+    def capable(self, each: int) -> int:
+        """Return the number of nodes with this number of devices, busy and held ones included."""
+        return sum(1 for node in self._nodes.values() if node.count >= each)
+
+    # -- starting
+
+    def fit(self, job: QueuedJob, end: float) -> Choice | None:
+        """Return the free devices on which a job may start now, tightest fit first.
+
+        A held node is used only where others are not enough.
+
+        Parameters
+        ----------
+        job : QueuedJob
+        end : float
+            Latest time at which the job gives its devices back; ``inf`` if it has no limit.
+        """
+        names = _first(job.nodes, chain(self._open(job), self._lent(job, end)), job.avoid)
+        if names is None:
+            return None
+        held = {name for name in names if self._nodes[name].hold is not None}
+        return Choice(
+            self,
+            tuple(sorted(names)),
+            avoided=sum(name in job.avoid for name in names),
+            held=len(held),
+            left=sum(len(self._nodes[name].free) for name in names) - job.devices,
+        )
+
+    def _open(self, job: QueuedJob) -> Iterator[str]:
+        return (name for names in self._by_free[job.each :] for name in names)
+
+    def _lent(self, job: QueuedJob, end: float) -> Iterator[str]:
+        """Yield the held nodes on which a job of this end delays no hold, its own included."""
+        for name in self._held:
+            node = self._nodes[name]
+            if len(node.free) >= job.each and node.permits(job, end):
+                yield name
+
+    def take(
+        self, choice: Choice, job: QueuedJob, end: float
+    ) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """Give the devices of a choice to a job until ``end``."""
+        found = []
+        for name in choice.names:
+            node = self._nodes[name]
+            self._leave(name)
+            found.append((name, node.take(job.each, end)))
+            self._enter(name)
+        return tuple(found)
+
+    # -- waiting
+
+    def earliest(self, job: QueuedJob) -> tuple[_Start, Hold, Pool] | None:
+        """Return the start and the nodes of the best hold of a job; None if there is none.
+
+        Nodes that another job holds are left out. The nodes of the job's former hold are kept
+        unless others are free earlier.
+        """
+        times = self._times(job)
+        if len(times) < job.nodes:
+            return None
+        best = sorted(times)[: job.nodes]
+        kept = self._kept(job, times)
+        if kept is not None and _start(kept) <= _start(best):
+            best = kept
+        return self._hold_on(job, best)
+
+    def kept(self, job: QueuedJob) -> Hold | None:
+        """Return the former hold of a job with its present start; None if a node is not there."""
+        kept = self._kept(job, self._times(job))
+        return None if kept is None else self._hold_on(job, kept)[1]
+
+    def _times(self, job: QueuedJob) -> list[_Time]:
+        """Return the nodes that a job may hold, with the time at which they are free."""
+        return [
+            (name in job.avoid, end.at, -len(node.free), name)
+            for name, node in self._nodes.items()
+            if node.count >= job.each and (node.hold is None or node.hold[0].job_id == job.job_id)
+            for end in [node.free_from(job.each, self._now)]
+        ]
+
+    def _kept(self, job: QueuedJob, times: list[_Time]) -> list[_Time] | None:
+        former = job.hold.nodes if job.hold is not None and job.hold.kind == self.kind else ()
+        kept = [time for time in times if time[3] in former]
+        return kept if former and len(kept) == job.nodes else None
+
+    def _hold_on(self, job: QueuedJob, best: list[_Time]) -> tuple[_Start, Hold, Pool]:
+        start = max(at for _, at, *_ in best)
+        names = tuple(sorted(name for *_, name in best))
+        ends = [self._nodes[name].free_from(job.each, self._now) for name in names]
+        since = self._now if job.hold is None else job.hold.since
+        is_sure = start < inf and all(end.is_sure for end in ends if end.at == start)
+        hold = Hold(since, self.kind, names, None if start == inf else start, is_sure)
+        return _start(best), hold, self
+
+    def hold(self, job: QueuedJob, hold: Hold) -> None:
+        """Keep the nodes of a hold from other jobs."""
+        start = inf if hold.starts_at is None else hold.starts_at
+        for name in hold.nodes:
+            self._leave(name)
+            self._nodes[name].hold = job, start
+            self._enter(name)
+
+    def release(self, job: QueuedJob) -> None:
+        """End the hold of a job, if it has one here."""
+        for name in list(self._held):
+            node = self._nodes[name]
+            if node.hold is not None and node.hold[0].job_id == job.job_id:
+                self._leave(name)
+                node.hold = None
+                self._enter(name)
+
+    def _leave(self, name: str) -> None:
+        """Take a node out of the list by which it is found."""
+        names = self._list_of(name)
+        del names[bisect_left(names, name)]
+
+    def _enter(self, name: str) -> None:
+        insort(self._list_of(name), name)
+
+    def _list_of(self, name: str) -> list[str]:
+        node = self._nodes[name]
+        return self._by_free[len(node.free)] if node.hold is None else self._held
+
+
+def _start(times: list[_Time]) -> _Start:
+    """Return what makes one set of nodes better than another."""
+    unknown_free = sum(free for _, at, free, _ in times if at == inf)
+    return sum(avoided for avoided, *_ in times), max(at for _, at, *_ in times), unknown_free
+
+
+def _first(count: int, names: Iterable[str], avoid: frozenset[str]) -> list[str] | None:
+    """Return the first names, those to avoid last; None if there are fewer than ``count``."""
+    chosen: list[str] = []
+    last: list[str] = []
+    for name in names:
+        (last if name in avoid else chosen).append(name)
+        if len(chosen) == count:
+            return chosen
+    chosen += last[: count - len(chosen)]
+    return chosen if len(chosen) == count else None

@@ -1,0 +1,259 @@
+"""Decision about all queued jobs, as a pure function.
+
+Rules, in order:
+
+1. Jobs with a hold go first, the oldest hold before the others. Then ``domain.scheduling.shares``
+   gives the order.
+2. A gang is placed whole or not at all, on devices of one type. Among equal choices it takes the
+   nodes with the fewest devices left over, to keep large groups of devices free for large gangs.
+3. A gang that does not fit holds the nodes on which it can start earliest; four gangs at most hold
+   nodes. Others may start there only if they end before, or leave enough devices: a hold never
+   moves later by a decision. A hold without a known start is for one gang, after a day.
+4. A job in backoff, and one beyond a limit of its project, neither starts nor holds.
+5. Nodes on which a job failed for the node's own reasons are tried last.
+
+Not here: storing the decision (``storage.attempts.placing``), which is guarded and may fail; texts
+(``domain.scheduling.reasons``).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from math import inf
+from typing import Final
+
+from lockstep.domain.scheduling.capacity import LATE_SECONDS, Choice, End, Pool
+from lockstep.domain.scheduling.shares import Standing, turns
+from lockstep.domain.scheduling.state import (
+    Hold,
+    Plan,
+    Project,
+    QueuedJob,
+    Reason,
+    Running,
+    Snapshot,
+    Start,
+    Wait,
+    WaitCode,
+)
+
+HOLDS_MAX: Final = 4
+"""Gangs that hold nodes at one time."""
+UNTIMED_HOLDS_MAX: Final = 1
+"""Of them without a known start: no job without a time limit may start on their nodes."""
+UNTIMED_AFTER_SECONDS: Final = 24 * 3_600.0
+"""Wait of a gang before it holds nodes without a known start. Such a hold costs much, and without
+it a stream of jobs without time limits could keep a gang waiting for ever."""
+_NOWHERE: Final = {WaitCode.NEVER_FITS, WaitCode.NO_NODE, WaitCode.BACKOFF, WaitCode.LIMIT}
+"""Reasons of jobs that go behind all others: they delay none."""
+
+Shape = tuple[int, int, str | None, frozenset[str]]
+
+
+def nodes_asked(nodes: int | None) -> int:
+    """Return the number of nodes for the spec's ``resources.nodes``.
+
+    A job that does not request several nodes gets one: a gang that no single node can hold waits
+    with a message, instead of being spread over a network that may be a hundred times slower.
+    """
+    return 1 if nodes is None else nodes
+
+
+def decide(snapshot: Snapshot) -> Plan:
+    """Decide about every queued job. The order of the input changes nothing."""
+    standing = Standing.of(snapshot)
+    decision = _Decision(snapshot, standing)
+    held = [job for job in snapshot.queued if job.hold is not None]
+    held.sort(key=lambda job: (job.hold.since if job.hold else 0.0, job.submitted_at, job.job_id))
+    # All of them before the first is decided about: an older hold takes no node of a younger one.
+    for job in held:
+        decision.keep_hold(job)
+    for job in held:
+        decision.about(job)
+    for job in turns([job for job in snapshot.queued if job.hold is None], standing):
+        decision.about(job)
+    return Plan(tuple(decision.starts), tuple(_in_order(decision, snapshot)))
+
+
+class _Decision:
+    """Decision in progress."""
+
+    def __init__(self, snapshot: Snapshot, standing: Standing) -> None:
+        self.now = snapshot.now
+        self.standing = standing
+        self.projects = snapshot.projects
+        self.nodes = snapshot.nodes
+        ready = [node for node in snapshot.nodes if node.ready]
+        ends = _ends(snapshot.running, self.now)
+        kinds = sorted({kind for node in ready for kind in node.devices.values()})
+        self.pools = [Pool(kind, ready, ends, self.now) for kind in kinds]
+        self.in_use: defaultdict[str, int] = defaultdict(int)
+        """Devices by project."""
+        for job in snapshot.running:
+            self.in_use[job.project] += len(job.devices)
+        self.starts: list[Start] = []
+        self.waits: dict[str, tuple[Reason, Hold | None]] = {}
+        self._holding: dict[str, Hold] = {}
+        """By the ids of the jobs that hold nodes."""
+        self._awaited: set[str] = set()
+        """Types of which the next free device goes to a job that is no gang: no later gang begins a
+        hold on them."""
+        self._refused: dict[Shape, tuple[float, Reason]] = {}
+        """Earliest end with which a shape of job was refused, and why. A long queue costs one
+        search for each shape, and not for each job."""
+
+    def keep_hold(self, job: QueuedJob) -> None:
+        """Keep the nodes of a job's former hold, as far as they are ready."""
+        if job.hold is None or self._excluded(job) is not None:
+            return
+        for pool in self.pools:
+            if (kept := pool.kept(job)) is not None and self._may_hold(job, kept):
+                pool.hold(job, kept)
+                self._holding[job.job_id] = kept
+                return
+
+    def about(self, job: QueuedJob) -> None:
+        """Start a job, let it hold nodes, or note why it waits."""
+        reason = self._excluded(job)
+        if reason is None:
+            end = self.now + job.limit_seconds + LATE_SECONDS if job.limit_seconds else inf
+            shape = (job.devices, job.nodes, job.device_type, job.avoid)
+            refused = self._refused.get(shape)
+            if refused is not None and end >= refused[0]:
+                self.waits[job.job_id] = refused[1], None
+                return
+            pools = [pool for pool in self.pools if job.device_type in (None, pool.kind)]
+            if self._start(job, pools, end):
+                return
+            if self._hold(job, pools):
+                return
+            reason = self._why(job, pools)
+            self._refused[shape] = end, reason
+        self.waits[job.job_id] = reason, None
+
+    def _excluded(self, job: QueuedJob) -> Reason | None:
+        if job.not_before > self.now:
+            return Reason(WaitCode.BACKOFF, {"seconds": job.not_before - self.now})
+        most = self.projects.get(job.project, Project()).gpus_max
+        if most is not None and self.in_use[job.project] + job.devices > most:
+            facts = {"in_use": self.in_use[job.project], "gpus_max": most, "needs": job.devices}
+            return Reason(WaitCode.LIMIT, {"project": job.project, **facts})
+        return None
+
+    def _start(self, job: QueuedJob, pools: list[Pool], end: float) -> bool:
+        fits = [choice for pool in pools if (choice := pool.fit(job, end)) is not None]
+        if not fits:
+            return False
+        best = min(fits, key=Choice.rank)
+        self._let_go(job)
+        self.starts.append(Start(job.job_id, best.pool.take(best, job, end)))
+        self.standing.charge(job)
+        self.in_use[job.project] += job.devices
+        return True
+
+    def _hold(self, job: QueuedJob, pools: list[Pool]) -> bool:
+        if not job.is_gang:
+            self._awaited |= {pool.kind for pool in pools}
+            return False
+        kinds = set() if job.hold is not None else self._awaited
+        found = [
+            earliest
+            for pool in pools
+            if pool.kind not in kinds and (earliest := pool.earliest(job)) is not None
+        ]
+        if not found:
+            return False
+        _, hold, pool = min(found, key=lambda one: (one[0], one[2].kind))
+        if not self._may_hold(job, hold):
+            self._let_go(job)
+            return False
+        self._let_go(job)
+        pool.hold(job, hold)
+        self._holding[job.job_id] = hold
+        facts = {"nodes": hold.nodes, "starts_at": hold.starts_at, "is_sure": hold.is_sure}
+        reason = Reason(WaitCode.HOLDS, {"needs": job.devices, "type": pool.kind, **facts})
+        self.waits[job.job_id] = reason, hold
+        return True
+
+    def _may_hold(self, job: QueuedJob, hold: Hold) -> bool:
+        others = [each for job_id, each in self._holding.items() if job_id != job.job_id]
+        if len(others) >= HOLDS_MAX:
+            return False
+        if hold.starts_at is not None:
+            return True
+        untimed = sum(each.starts_at is None for each in others)
+        is_old = self.now - job.submitted_at >= UNTIMED_AFTER_SECONDS
+        return is_old and untimed < UNTIMED_HOLDS_MAX
+
+    def _let_go(self, job: QueuedJob) -> None:
+        if self._holding.pop(job.job_id, None) is not None:
+            for pool in self.pools:
+                pool.release(job)
+
+    def _why(self, job: QueuedJob, pools: list[Pool]) -> Reason:
+        about = {"needs": job.devices, "nodes": job.nodes, "type": job.device_type}
+        if not self.pools:
+            return Reason(WaitCode.NO_NODE, {"registered": len(self.nodes)})
+        if not pools:
+            types = [pool.kind for pool in self.pools]
+            return Reason(WaitCode.NEVER_FITS, {**about, "types": types})
+        able = [pool for pool in pools if pool.capable(job.each) >= job.nodes]
+        if not able:
+            most = max(pool.capable(job.each) for pool in pools)
+            largest = max(pool.largest for pool in pools)
+            return Reason(WaitCode.NEVER_FITS, {**about, "largest": largest, "capable": most})
+        free = max(pool.free for pool in able)
+        holder = next((found for pool in able if (found := pool.holder()) is not None), None)
+        if holder is None and free >= job.devices:
+            return Reason(WaitCode.FRAGMENTED, {**about, "free": free})
+        return Reason(
+            WaitCode.BEHIND, {"job": None if holder is None else holder.job_id, "free": free}
+        )
+
+
+def _ends(running: Iterable[Running], now: float) -> dict[tuple[str, int], End]:
+    """Return the end of each device that a job has, where it is known."""
+    found: dict[tuple[str, int], End] = {}
+    for job in running:
+        if job.expected_at is not None and job.expected_at > now:
+            end = End(job.expected_at, is_sure=False)
+        elif job.ends_at is not None:
+            end = End(max(now, job.ends_at))
+        else:
+            continue
+        found.update(dict.fromkeys(job.devices, end))
+    return found
+
+
+def _in_order(decision: _Decision, snapshot: Snapshot) -> Iterable[Wait]:
+    """Return the waiting jobs in the order in which they would start, one after the other."""
+    waiting = [job for job in snapshot.queued if job.job_id in decision.waits]
+    holding = [job for job in waiting if decision.waits[job.job_id][1] is not None]
+    holding.sort(key=lambda job: (decision.waits[job.job_id][1].since, job.submitted_at))  # type: ignore[union-attr]
+    last = [job for job in waiting if decision.waits[job.job_id][0].code in _NOWHERE]
+    first = {job.job_id for job in (*holding, *last)}
+    order = list(holding)
+    for job in turns([job for job in waiting if job.job_id not in first], decision.standing):
+        order.append(job)
+        decision.standing.charge(job)
+    order += sorted(last, key=lambda job: (-job.priority, job.submitted_at, job.job_id))
+    return _waits(order, decision)
+
+
+def _waits(order: list[QueuedJob], decision: _Decision) -> Iterable[Wait]:
+    newest: list[tuple[float, str, str]] = []
+    """Newest submission before the job, of two persons: one of them is another one."""
+    for position, job in enumerate(order, start=1):
+        reason, hold = decision.waits[job.job_id]
+        if reason.code is WaitCode.BEHIND and any(
+            at > job.submitted_at and (project, person) != (job.project, job.person)
+            for at, project, person in newest
+        ):
+            reason = Reason(WaitCode.FAIR_SHARE, {"project": job.project, **reason.facts})
+        own = (job.submitted_at, job.project, job.person)
+        if len(newest) < 2 or own > newest[-1]:
+            others = [one for one in newest if one[1:] != own[1:]]
+            same = [one for one in newest if one[1:] == own[1:]]
+            newest = sorted([*others, max([own, *same])], reverse=True)[:2]
+        yield Wait(job.job_id, position, reason, hold)

@@ -1,0 +1,108 @@
+"""Sentences of the reasons for which jobs wait.
+
+Not here: the choice of the reason (``domain.scheduling.decide``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from lockstep.domain.scheduling.state import Reason, WaitCode
+
+Facts = Mapping[str, Any]
+
+
+def sentence(reason: Reason) -> str:
+    """Return the reason as one sentence without a full stop."""
+    return _SENTENCES[reason.code](reason.facts)
+
+
+def _holds(facts: Facts) -> str:
+    where = listed(facts["nodes"])
+    start = facts["starts_at"]
+    when = "once enough devices are free; no time is known"
+    if start is not None:
+        moment = datetime.fromtimestamp(start, UTC)
+        about = "at the latest" if facts["is_sure"] else "about"
+        when = f"{about} {moment:%Y-%m-%d %H:%M} UTC"
+    return f"holds {where} for its {counted(facts['needs'], 'device')}, and starts there {when}"
+
+
+def _behind(facts: Facts) -> str:
+    if facts["job"] is not None:
+        return f"behind job {facts['job']}, which needs the same devices"
+    return "all devices that it could use are in use"
+
+
+def _fair_share(facts: Facts) -> str:
+    return f"{_behind(facts)}; later jobs go first, because project {facts['project']} or its person has used more than its share"
+
+
+def _limit(facts: Facts) -> str:
+    return (
+        f"project {facts['project']} has {facts['in_use']} of at most "
+        f"{counted(facts['gpus_max'], 'device')} in use, and the job needs {facts['needs']}"
+    )
+
+
+def _fragmented(facts: Facts) -> str:
+    asked = f"{counted(facts['needs'], 'device')}{_of_type(facts)}"
+    where = "one node" if facts["nodes"] == 1 else f"{facts['nodes']} nodes"
+    return f"needs {asked} on {where}; {facts['free']} are free, but not together"
+
+
+def _never_fits(facts: Facts) -> str:
+    if "types" in facts:
+        types = ", ".join(facts["types"])
+        return f"no ready node has devices of type {facts['type']} (available types: {types})"
+    if facts["nodes"] == 1:
+        asked = f"{counted(facts['needs'], 'device')}{_of_type(facts)}"
+        return f"needs {asked} on one node; the largest ready now has {facts['largest']}"
+    each = counted(facts["needs"] // facts["nodes"], "device")
+    return (
+        f"needs {facts['nodes']} nodes with {each}{_of_type(facts)} each; {facts['capable']} such "
+        "nodes are ready now"
+    )
+
+
+def _no_node(facts: Facts) -> str:
+    if not facts["registered"]:
+        return "no node is registered yet"
+    return (
+        f"no node is ready: {counted(facts['registered'], 'node')} registered, none of them ready; "
+        "lockstep nodes shows the reasons"
+    )
+
+
+def _backoff(facts: Facts) -> str:
+    return f"retries in {max(1, round(facts['seconds']))} s after a failure"
+
+
+_SENTENCES: Final[Mapping[WaitCode, Callable[[Facts], str]]] = {
+    WaitCode.HOLDS: _holds,
+    WaitCode.BEHIND: _behind,
+    WaitCode.FAIR_SHARE: _fair_share,
+    WaitCode.LIMIT: _limit,
+    WaitCode.FRAGMENTED: _fragmented,
+    WaitCode.NEVER_FITS: _never_fits,
+    WaitCode.NO_NODE: _no_node,
+    WaitCode.BACKOFF: _backoff,
+}
+
+
+def listed(names: tuple[str, ...]) -> str:
+    """Return the first name and the number of the others."""
+    if len(names) == 1:
+        return names[0]
+    return f"{names[0]} and {counted(len(names) - 1, 'more node')}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _of_type(facts: Facts) -> str:
+    return f" of type {facts['type']}" if facts["type"] else ""

@@ -1,0 +1,134 @@
+"""Order of queued jobs: whose turn it is.
+
+Between projects, the one goes first that has the fewest devices for its weight: those that it has
+now and those that it used on average. Inside a project: higher priority, then the person who has
+fewer devices by the same measure, then age. With one project and one person that is priority and
+age.
+
+Not here: what a job may start on (``domain.scheduling.capacity``).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from heapq import heapify, heappop, heappush
+from itertools import groupby
+
+from lockstep.domain.scheduling.state import Project, QueuedJob, Snapshot
+
+Key = tuple[str, str]
+"""Project and person."""
+
+
+class Standing:
+    """Devices of each person in each project: in use, and used on average."""
+
+    def __init__(self, devices: Mapping[Key, float], projects: Mapping[str, Project]) -> None:
+        self._of_person = defaultdict(float, devices)
+        self._projects = projects
+        self._of_project: defaultdict[str, float] = defaultdict(float)
+        for (project, _), count in devices.items():
+            self._of_project[project] += count
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Standing:
+        """Return the standing before a decision."""
+        devices = defaultdict(float, snapshot.usage)
+        for job in snapshot.running:
+            devices[job.project, job.person] += len(job.devices)
+        return cls(devices, snapshot.projects)
+
+    def charge(self, job: QueuedJob) -> None:
+        """Count the devices of a job that starts."""
+        self._of_person[job.project, job.person] += job.devices
+        self._of_project[job.project] += job.devices
+
+    def of_project(self, project: str) -> float:
+        """Devices of a project for one unit of weight."""
+        weight = self._projects[project].weight if project in self._projects else 1.0
+        return self._of_project[project] / weight
+
+    def of_person(self, project: str, person: str) -> float:
+        """Devices of a person in a project."""
+        return self._of_person[project, person]
+
+
+def turns(jobs: Iterable[QueuedJob], standing: Standing) -> Iterator[QueuedJob]:
+    """Yield jobs in their order. A charge between two of them counts for the next.
+
+    Only the project of the last yielded job may be charged.
+
+    Parameters
+    ----------
+    jobs : iterable of QueuedJob
+    standing : Standing
+    """
+    of_project: defaultdict[str, list[QueuedJob]] = defaultdict(list)
+    for job in jobs:
+        of_project[job.project].append(job)
+    queues = {name: _Project(members, standing) for name, members in of_project.items()}
+    heap = [(standing.of_project(name), *queue.head, name) for name, queue in queues.items()]
+    heapify(heap)
+    while heap:
+        *_, name = heappop(heap)
+        queue = queues[name]
+        yield queue.pop()
+        if queue:
+            queue.settle()
+            heappush(heap, (standing.of_project(name), *queue.head, name))
+
+
+class _Project:
+    """Queue of one project: levels of one priority each, in which persons take turns."""
+
+    def __init__(self, jobs: list[QueuedJob], standing: Standing) -> None:
+        self._standing = standing
+        ordered = sorted(jobs, key=lambda job: (-job.priority, job.submitted_at, job.job_id))
+        self._left = len(ordered)
+        self._levels = groupby(ordered, key=lambda job: job.priority)
+        self._persons: dict[str, list[QueuedJob]] = {}
+        """Jobs of the present level, the oldest last."""
+        self._heap: list[tuple[float, float, str, str]] = []
+        self._last: str | None = None
+        self._refill()
+
+    def __bool__(self) -> bool:
+        return self._left > 0
+
+    @property
+    def head(self) -> tuple[float, str]:
+        """Age and id of the next job, which decide between projects of equal standing."""
+        _, submitted_at, job_id, _ = self._heap[0]
+        return submitted_at, job_id
+
+    def pop(self) -> QueuedJob:
+        """Take the next job. :meth:`settle` has to follow, after a charge."""
+        *_, person = heappop(self._heap)
+        self._left -= 1
+        job = self._persons[person].pop()
+        self._last = person
+        return job
+
+    def settle(self) -> None:
+        """Put the person of the last job back, with the present standing."""
+        if self._last is not None and self._persons[self._last]:
+            self._push(self._last)
+        self._last = None
+        if not self._heap:
+            self._refill()
+
+    def _refill(self) -> None:
+        for _, level in self._levels:
+            persons: defaultdict[str, list[QueuedJob]] = defaultdict(list)
+            for job in level:
+                persons[job.person].append(job)
+            self._persons = {name: jobs[::-1] for name, jobs in persons.items()}
+            for name in self._persons:
+                self._push(name)
+            return
+
+    def _push(self, person: str) -> None:
+        job = self._persons[person][-1]
+        has = self._standing.of_person(job.project, person)
+        heappush(self._heap, (has, job.submitted_at, job.job_id, person))

@@ -1,0 +1,173 @@
+"""Input and output of one decision.
+
+Times are in seconds since the epoch. An unknown time is None, and never zero.
+
+Not here: the decision (``domain.scheduling.decide``), the rows behind it
+(``storage.control.scheduling``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Node:
+    """A registered node."""
+
+    name: str
+    devices: Mapping[int, str]
+    """Type of every device, by index."""
+    free: frozenset[int]
+    """Indices of free devices."""
+    ready: bool = True
+    """False while it gets no work: draining, quarantined, leaving or silent."""
+
+
+@dataclass(frozen=True)
+class QueuedJob:
+    """A job that waits for devices."""
+
+    job_id: str
+    project: str
+    person: str
+    priority: int
+    submitted_at: float
+    devices: int
+    nodes: int = 1
+    """Exactly this many nodes, with equally many devices each."""
+    device_type: str | None = None
+    """None takes any type, but one for all devices."""
+    avoid: frozenset[str] = frozenset()
+    """Names of nodes that are tried last."""
+    not_before: float = 0.0
+    """End of its backoff."""
+    limit_seconds: float | None = None
+    """Time from its start until it surely ends; None without a time limit."""
+    hold: Hold | None = None
+    """Hold of the decision before."""
+
+    def __post_init__(self) -> None:
+        if self.devices < 1 or self.nodes < 1 or self.devices % self.nodes:
+            raise ValueError(
+                f"{self.devices} devices cannot be shared equally by {self.nodes} nodes"
+            )
+
+    @property
+    def each(self) -> int:
+        """Devices on each of its nodes."""
+        return self.devices // self.nodes
+
+    @property
+    def is_gang(self) -> bool:
+        """True for several devices, which have to be free at one time."""
+        return self.devices > 1
+
+
+@dataclass(frozen=True)
+class Running:
+    """A job that has devices."""
+
+    job_id: str
+    project: str
+    person: str
+    devices: tuple[tuple[str, int], ...]
+    """(node name, device index)."""
+    ends_at: float | None = None
+    """Latest end, by its time limit."""
+    expected_at: float | None = None
+    """Expected end, by its speed."""
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Nodes that are kept for a gang. It starts there once enough devices are free."""
+
+    since: float
+    kind: str
+    """Type of the devices."""
+    nodes: tuple[str, ...]
+    starts_at: float | None
+    """None while no time is known."""
+    is_sure: bool = False
+    """True if time limits give the start; False if the speed of jobs does."""
+
+
+@dataclass(frozen=True)
+class Project:
+    """Share and limits of one project."""
+
+    weight: float = 1.0
+    gpus_max: int | None = None
+    """Devices that its jobs may have at one time."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything that one decision depends on."""
+
+    now: float
+    nodes: tuple[Node, ...]
+    queued: tuple[QueuedJob, ...]
+    running: tuple[Running, ...] = ()
+    projects: Mapping[str, Project] = field(default_factory=dict)
+    """A project that is missing has weight 1 and no limits."""
+    usage: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """By project and person: devices in use on average, older use counting less."""
+
+
+class WaitCode(StrEnum):
+    """Kind of reason for which a job waits."""
+
+    HOLDS = "holds"
+    """It holds nodes, and starts there next."""
+    BEHIND = "behind"
+    """Jobs before it need the devices that it could use."""
+    FAIR_SHARE = "fair_share"
+    """Later jobs go first: their project or their person has used less."""
+    LIMIT = "limit"
+    FRAGMENTED = "fragmented"
+    """Enough devices are free, but not together."""
+    NEVER_FITS = "never_fits"
+    NO_NODE = "no_node"
+    BACKOFF = "backoff"
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Reason for which a job waits: a code with its facts, from which texts are made."""
+
+    code: WaitCode
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Start:
+    """Start this job here."""
+
+    job_id: str
+    devices: tuple[tuple[str, tuple[int, ...]], ...]
+    """(node name, device indices) by node rank."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """This job waits."""
+
+    job_id: str
+    position: int
+    """1 is next."""
+    reason: Reason
+    hold: Hold | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One decision about all queued jobs."""
+
+    starts: tuple[Start, ...]
+    waits: tuple[Wait, ...]
+    """By position."""

@@ -1,0 +1,234 @@
+"""Rules of a decision, one by one: order, limits, fit, holds, backfill, and the reasons."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lockstep.domain.scheduling.decide import (
+    HOLDS_MAX,
+    UNTIMED_AFTER_SECONDS,
+    decide,
+)
+from lockstep.domain.scheduling.forecast import starts
+from lockstep.domain.scheduling.reasons import sentence
+from lockstep.domain.scheduling.shares import Standing, turns
+from lockstep.domain.scheduling.state import (
+    Node,
+    Plan,
+    Project,
+    QueuedJob,
+    Running,
+    Snapshot,
+    WaitCode,
+)
+
+DAY = 86_400.0
+
+
+def node(name: str, free: int, of: int | None = None, kind: str = "A") -> Node:
+    """Return a node of which the last devices are free."""
+    count = free if of is None else of
+    return Node(name, dict.fromkeys(range(count), kind), frozenset(range(count - free, count)))
+
+
+def job(job_id: str, devices: int = 1, **fields: Any) -> QueuedJob:
+    found = QueuedJob(job_id, "p", "u", 50, 0.0, devices)
+    return replace(found, **fields)
+
+
+def runs(job_id: str, name: str, *indices: int, **fields: Any) -> Running:
+    found = Running(job_id, "p", "u", tuple((name, index) for index in indices))
+    return replace(found, **fields)
+
+
+def decided(queued: list[QueuedJob], nodes: list[Node], **fields: Any) -> Plan:
+    return decide(Snapshot(0.0, tuple(nodes), tuple(queued), **fields))
+
+
+def started(plan: Plan) -> dict[str, tuple[tuple[str, tuple[int, ...]], ...]]:
+    return {start.job_id: start.devices for start in plan.starts}
+
+
+def why(plan: Plan) -> dict[str, str]:
+    return {wait.job_id: sentence(wait.reason) for wait in plan.waits}
+
+
+def test_the_order_is_share_then_priority_then_person_then_age() -> None:
+    jobs = [
+        job("used", project="big", submitted_at=0.0),
+        job("low", priority=10, submitted_at=1.0),
+        job("has", person="v", submitted_at=2.0),
+        job("young", submitted_at=4.0),
+        job("old", submitted_at=3.0),
+    ]
+    usage = {("big", "u"): 8.0, ("p", "v"): 1.0}
+    standing = Standing(usage, {"big": Project(2.0)})
+    assert [each.job_id for each in turns(jobs, standing)] == ["old", "young", "has", "low", "used"]
+    assert next(each.job_id for each in turns(jobs, Standing({}, {}))) == "used"
+
+
+def test_what_starts_counts_for_the_next_turn() -> None:
+    jobs = [job(f"{project}{n}", project=project) for n in range(3) for project in "ab"]
+    plan = decided(jobs, [node("n", 4)], projects={"a": Project(3.0)})
+    assert sorted(started(plan)) == ["a0", "a1", "a2", "b0"]
+
+
+def test_a_small_job_takes_the_tightest_fit_and_the_lowest_devices() -> None:
+    plan = decided([job("j")], [node("large", 8), node("small", 2, of=8)])
+    assert started(plan) == {"j": (("small", (6,)),)}
+
+
+def test_a_gang_over_nodes_takes_equal_numbers() -> None:
+    plan = decided([job("j", 4, nodes=2)], [node("a", 2), node("b", 3), node("c", 8)])
+    assert started(plan) == {"j": (("a", (0, 1)), ("b", (0, 1)))}
+
+
+def test_thirty_small_jobs_start_beside_eight_blocked_gangs() -> None:
+    nodes = [node(f"n{n}", 4, of=8) for n in range(8)]
+    running = tuple(runs(f"r{n}", f"n{n}", 0, 1, 2, 3, ends_at=9_000.0 + n) for n in range(8))
+    gangs = [job(f"g{n}", 8, submitted_at=float(n)) for n in range(8)]
+    small = [job(f"s{n}", submitted_at=99.0, limit_seconds=3_600.0) for n in range(30)]
+    plan = decided([*gangs, *small], nodes, running=running)
+    assert sorted(started(plan)) == sorted(each.job_id for each in small)
+    holds = [wait.hold for wait in plan.waits if wait.hold is not None]
+    assert [(hold.nodes, hold.starts_at, hold.is_sure) for hold in holds] == [
+        ((f"n{n}",), 9_000.0 + n, True) for n in range(HOLDS_MAX)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("limit", "spare", "starts_now"),
+    [(900.0, 0, True), (1_000.0, 0, False), (None, 0, False), (None, 1, True)],
+)
+def test_a_job_starts_on_held_devices_if_it_ends_before_or_leaves_enough(
+    limit: float | None, spare: int, starts_now: bool
+) -> None:
+    held = node("n", 4, of=8 + spare)
+    busy = runs("r", "n", *range(4 + spare), ends_at=1_000.0)
+    gang = job("gang", 8)
+    plan = decided([gang, job("s", limit_seconds=limit, submitted_at=9.0)], [held], running=(busy,))
+    assert ("s" in started(plan)) is starts_now
+
+
+def test_a_hold_stays_when_a_better_job_comes() -> None:
+    busy = runs("r", "n", 0, ends_at=1_000.0)
+    first = decided([job("gang", 2)], [node("n", 1, of=2)], running=(busy,))
+    (wait,) = first.waits
+    held, urgent = job("gang", 2, hold=wait.hold), job("urgent", priority=100)
+    plan = decided([urgent, held], [node("n", 1, of=2)], running=(busy,))
+    assert started(plan) == {}
+    assert why(plan)["urgent"] == "behind job gang, which needs the same devices"
+    assert plan.waits[0].hold == wait.hold
+
+
+def test_only_an_old_gang_holds_nodes_without_a_known_start() -> None:
+    busy, nodes = runs("r", "n", 0), [node("n", 1, of=2)]
+    for age, holds in ((0.0, False), (UNTIMED_AFTER_SECONDS, True)):
+        gang = job("gang", 2, submitted_at=-age)
+        plan = decided([gang, job("s", submitted_at=1.0)], nodes, running=(busy,))
+        assert ("s" in started(plan)) is not holds
+        assert [wait.hold is not None for wait in plan.waits if wait.job_id == "gang"] == [holds]
+        # A job with a time limit does not keep the start unknown.
+        plan = decided([gang, job("s", limit_seconds=5.0)], nodes, running=(busy,))
+        assert "s" in started(plan)
+
+
+def test_jobs_beyond_a_limit_and_in_backoff_delay_no_other() -> None:
+    running = (runs("r", "n", 0, 1),)
+    jobs = [job("limited", 4), job("later", not_before=30.0), job("other", 2, project="q")]
+    plan = decided(jobs, [node("n", 2, of=4)], running=running, projects={"p": Project(1.0, 5)})
+    assert list(started(plan)) == ["other"]
+    assert why(plan) == {
+        "later": "retries in 30 s after a failure",
+        "limited": "project p has 2 of at most 5 devices in use, and the job needs 4",
+    }
+
+
+@pytest.mark.parametrize(
+    ("asked", "nodes", "code", "text"),
+    [
+        ({}, [], WaitCode.NO_NODE, "no node is registered yet"),
+        (
+            {},
+            [replace(node("n", 1), ready=False)],
+            WaitCode.NO_NODE,
+            "no node is ready: 1 node registered, none of them ready; lockstep nodes shows the "
+            "reasons",
+        ),
+        (
+            {"devices": 4},
+            [node("n", 2)],
+            WaitCode.NEVER_FITS,
+            "needs 4 devices on one node; the largest ready now has 2",
+        ),
+        (
+            {"device_type": "B"},
+            [node("n", 2)],
+            WaitCode.NEVER_FITS,
+            "no ready node has devices of type B (available types: A)",
+        ),
+        (
+            {"devices": 4, "nodes": 2, "device_type": "A"},
+            [node("n", 2)],
+            WaitCode.NEVER_FITS,
+            "needs 2 nodes with 2 devices of type A each; 1 such nodes are ready now",
+        ),
+        (
+            {"devices": 2},
+            [node("a", 1, of=2), node("b", 1, of=2)],
+            WaitCode.FRAGMENTED,
+            "needs 2 devices on one node; 2 are free, but not together",
+        ),
+        ({}, [node("n", 0, of=2)], WaitCode.BEHIND, "all devices that it could use are in use"),
+    ],
+)
+def test_a_reason_is_a_code_with_a_sentence(
+    asked: dict[str, Any], nodes: list[Node], code: WaitCode, text: str
+) -> None:
+    plan = decided([job("j", **asked)], nodes)
+    assert (plan.waits[0].reason.code, why(plan)["j"]) == (code, text)
+
+
+def test_a_hold_says_where_and_when() -> None:
+    busy = runs("r", "n", 0, ends_at=DAY, expected_at=3_600.0)
+    nodes = [node("n", 1, of=2)]
+    assert why(decided([job("g", 2)], nodes, running=(busy,)))["g"] == (
+        "holds n for its 2 devices, and starts there about 1970-01-01 01:00 UTC"
+    )
+    sure = replace(busy, expected_at=None)
+    assert (
+        "at the latest 1970-01-02 00:00" in why(decided([job("g", 2)], nodes, running=(sure,)))["g"]
+    )
+
+
+def test_who_has_used_more_reads_that_later_jobs_go_first() -> None:
+    jobs = [job("mine", submitted_at=1.0), job("theirs", project="q", submitted_at=2.0)]
+    plan = decided(jobs, [node("n", 0, of=1)], usage={("p", "u"): 3.0})
+    assert [wait.job_id for wait in plan.waits] == ["theirs", "mine"]
+    assert plan.waits[1].reason.code is WaitCode.FAIR_SHARE
+    assert "has used more than its share" in why(plan)["mine"]
+
+
+def test_a_forecast_follows_the_rules_from_end_to_end() -> None:
+    running = (runs("a", "n", 0, ends_at=30.0), runs("b", "n", 1, expected_at=20.0))
+    jobs = [
+        job("first", limit_seconds=100.0),
+        job("gang", 2, submitted_at=1.0),
+        job("last", submitted_at=2.0),
+    ]
+    snapshot = Snapshot(10.0, (node("n", 0, of=2),), tuple(jobs), running)
+    # The gang has no limit, so the start of the last one is not known.
+    assert starts(snapshot) == {"first": 20.0, "gang": 120.0}
+    assert starts(replace(snapshot, running=(running[0], runs("b", "n", 1)))) == {
+        "first": 30.0,
+        "last": 130.0,
+    }
+
+
+def test_a_job_must_divide_its_devices_over_its_nodes() -> None:
+    for devices, nodes in ((3, 2), (0, 1), (1, 0)):
+        with pytest.raises(ValueError, match="cannot be shared equally"):
+            job("j", devices, nodes=nodes)
