@@ -235,6 +235,7 @@ OUTSIDERS = ("none", "viewer", "member", "lead", "narrow", "elsewhere")
 NAMING: dict[str, tuple[str, Any]] = {
     # each request that names a project: status for each of OUTSIDERS, and the body
     "GET /v1/jobs?project={}": ("200 200 200 200 200 200", None),
+    "GET /v1/queue?project={}": ("200 200 200 200 200 200", None),
     "GET /v1/audit?project={}": ("403 403 403 200 403 403", None),
     "GET /v1/audit/export?project={}": ("403 403 403 200 403 403", None),
     "GET /v1/projects/{}": ("404 404 404 404 404 404", None),
