@@ -327,6 +327,13 @@ def test_row_12_a_planted_or_old_session_is_not_adopted(site: Site) -> None:
         for old in (planted, new):
             assert site.ask("GET", "/v1/session", by=old, at=at).status_code == 401
         assert site.ask("GET", "/v1/session", by=site.lea, at=at).status_code == 200
+    code = site.ask("POST", "/v1/sign-in-codes", by=site.lea).json()["code"]
+    used = [
+        site.ask("POST", "/v1/session/code", {"code": code}, by=None, at=at)
+        for at in (site.elsewhere, site.here)
+    ]
+    assert [each.status_code for each in used] == [200, 401]
+    site.secrets += [code, used[0].json()["token"]]
 
 
 def test_row_13_many_wrong_passwords_cost_two_hashes_at_once_and_lock_no_one_out(
