@@ -1,12 +1,12 @@
 """Two weeks of a simulated team under several rules of scheduling, and the time of one decision.
 
-Run ``python benchmarks/scheduling.py [--seeds 3] [--limits 1.0] [--json FILE]``. Prints two tables.
+Run ``python -m benchmarks.scheduling [--seeds 3] [--limits 1.0] [--json FILE]``. Prints two tables.
 
 The rules: *fifo* starts the oldest job or none; *before* is ``domain.placement``; *easy* reserves
 devices for the oldest job that does not fit, and starts others that end before (Lifka, "The ANL/IBM
-SP scheduling system", 1995); *easy + share* is the same in the order of the projects' shares; *ours*
-is ``domain.scheduling.decide``. None of them knows how long a job really takes: they know its time
-limit, if it has one.
+SP scheduling system", 1995); *easy + share* is the same in the order of the projects' shares;
+*ours* is ``domain.scheduling.decide``. None of them knows how long a job really takes: they know
+its time limit, if it has one.
 
 The workload follows published figures of clusters for deep learning: sizes and durations as in
 Helios (Hu et al., SC 2021), where most jobs are short and small and few large ones use most of the
@@ -27,143 +27,26 @@ import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.team import DAY, DAYS, DEVICES, HOUR, LOAD, NODES, WEIGHTS, Job, World, workload
 from lockstep.domain.placement.decide import place
 from lockstep.domain.placement.requests import Node as PlacementNode
 from lockstep.domain.placement.requests import Placed, PlacementRequest
 from lockstep.domain.scheduling.decide import decide
-from lockstep.domain.scheduling.state import Hold, Node, Project, QueuedJob, Running, Snapshot
+from lockstep.domain.scheduling.state import (
+    ClusterNode,
+    ClusterState,
+    Hold,
+    JobRequest,
+    Project,
+    Running,
+)
 
-NODES, DEVICES = 8, 8
-DAYS, LOAD = 14, 0.9
-HOUR, DAY = 3_600.0, 86_400.0
-HALF_LIFE: Final = 2 * DAY
 GANG: Final = 8
-SIZES: Final = {1: 0.62, 2: 0.09, 4: 0.09, 8: 0.15, 16: 0.03, 32: 0.02}
-MEDIANS: Final = {1: 150.0, 2: 200.0, 4: 400.0, 8: 900.0, 16: 2_400.0, 32: 3_600.0}
-SIGMA, LONGEST = 2.3, 7 * DAY
-SWEEPS, SWEEP_JOBS = 0.03, 15
-WEIGHTS: Final = {f"p{number}": 1.0 / number for number in range(1, 11)}
-LIMITS: Final = (0.5 * HOUR, HOUR, 2 * HOUR, 4 * HOUR, 8 * HOUR, DAY, 2 * DAY, 4 * DAY, 14 * DAY)
-"""Round times that people ask for."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """One job of the workload."""
-
-    number: int
-    at: float
-    devices: int
-    seconds: float
-    limit: float | None
-    project: str
-
-    @property
-    def nodes(self) -> int:
-        """Nodes that it needs."""
-        return max(1, self.devices // DEVICES)
-
-    @property
-    def each(self) -> int:
-        """Devices on each of them."""
-        return self.devices // self.nodes
-
-
-def workload(seed: int, limited: float) -> list[Job]:
-    """Return the jobs of two weeks at 90 % of the devices.
-
-    Parameters
-    ----------
-    seed : int
-    limited : float
-        Share of the jobs that have a time limit.
-    """
-    dice = random.Random(seed)
-    jobs: list[tuple[float, int, float, float | None, str]] = []
-    budget = LOAD * NODES * DEVICES * DAYS * DAY
-    while budget > 0:
-        at = _moment(dice)
-        size = dice.choices(list(SIZES), list(SIZES.values()))[0]
-        project = dice.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
-        for _ in range(dice.randint(10, 20) if dice.random() < SWEEPS else 1):
-            seconds = min(LONGEST, dice.lognormvariate(math.log(MEDIANS[size]), SIGMA))
-            asked = seconds * dice.uniform(1.1, 4.0)
-            limit = next(one for one in LIMITS if one >= min(asked, LIMITS[-1]))
-            jobs.append((at, size, seconds, limit if dice.random() < limited else None, project))
-            budget -= size * seconds
-    jobs.sort(key=lambda job: job[0])
-    return [Job(number, *job) for number, job in enumerate(jobs)]
-
-
-def _moment(dice: random.Random) -> float:
-    """Draw a time: by day more than by night, at the weekend half as much."""
-    while True:
-        at = dice.uniform(0, DAYS * DAY)
-        day, hour = int(at // DAY) % 7, at % DAY / HOUR
-        busy = (1.0 if 8 <= hour < 20 else 0.35) * (0.5 if day >= 5 else 1.0)
-        if dice.random() < busy:
-            return at
-
-
-@dataclass
-class World:
-    """State of the simulated cluster."""
-
-    now: float = 0.0
-    free: list[int] = field(default_factory=lambda: [DEVICES] * NODES)
-    running: dict[int, tuple[Job, tuple[int, ...], float]] = field(default_factory=dict)
-    """Job, its nodes, and its start."""
-    queue: dict[int, Job] = field(default_factory=dict)
-    usage: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    """Devices of each project on average, older use counting less."""
-
-    def advance(self, to: float) -> None:
-        """Let time go on to a moment, and account the devices in use."""
-        kept = 0.5 ** ((to - self.now) / HALF_LIFE)
-        in_use = self.in_use()
-        for project in WEIGHTS:
-            self.usage[project] = self.usage[project] * kept + in_use[project] * (1 - kept)
-        self.now = to
-
-    def in_use(self) -> defaultdict[str, int]:
-        """Return the devices in use by project."""
-        found: defaultdict[str, int] = defaultdict(int)
-        for job, _, _ in self.running.values():
-            found[job.project] += job.devices
-        return found
-
-    def share(self, job: Job) -> float:
-        """Return the devices of the job's project for one unit of weight."""
-        return (self.usage[job.project] + self.in_use()[job.project]) / WEIGHTS[job.project]
-
-    def end_of(self, number: int) -> float:
-        """Return the latest end of a running job; infinite without a limit."""
-        job, _, began = self.running[number]
-        return math.inf if job.limit is None else began + job.limit
-
-    def fit(self, job: Job, free: list[int]) -> tuple[int, ...] | None:
-        """Return the nodes that leave the fewest devices over."""
-        able = sorted((free[node], node) for node in range(NODES) if free[node] >= job.each)
-        return None if len(able) < job.nodes else tuple(node for _, node in able[: job.nodes])
-
-    def start(self, job: Job, nodes: tuple[int, ...]) -> None:
-        """Start a job."""
-        del self.queue[job.number]
-        for node in nodes:
-            self.free[node] -= job.each
-            assert self.free[node] >= 0, "more devices than there are"
-        self.running[job.number] = job, nodes, self.now
-
-    def finish(self, number: int) -> None:
-        """End a job."""
-        job, nodes, _ = self.running.pop(number)
-        for node in nodes:
-            self.free[node] += job.each
 
 
 class Rule(ABC):
@@ -263,18 +146,14 @@ class Ours(Rule):
         for start in plan.starts:
             chosen = tuple(int(name) for name, _ in start.devices)
             world.start(world.queue[int(start.job_id)], chosen)
-        former, self._holds = self._holds, {}
-        for wait in plan.waits:
-            if wait.hold is not None:
-                self._holds[wait.job_id] = wait.hold
-                was = former.get(wait.job_id)
-                known = was is not None and was.starts_at is not None
-                moved = wait.hold.starts_at is None or (
-                    known and wait.hold.starts_at > max(was.starts_at, world.now)  # type: ignore[union-attr, type-var]
-                )
-                self.late += known and moved
+        former = self._holds
+        self._holds = {wait.job_id: wait.hold for wait in plan.waits if wait.hold is not None}
+        for job_id, hold in self._holds.items():
+            before = former[job_id].starts_at if job_id in former else None
+            start = math.inf if hold.starts_at is None else hold.starts_at
+            self.late += before is not None and start > max(before, world.now)
 
-    def _snapshot(self, world: World) -> Snapshot:
+    def _snapshot(self, world: World) -> ClusterState:
         kinds = dict.fromkeys(range(DEVICES), "A")
         taken: defaultdict[int, int] = defaultdict(int)
         running = []
@@ -288,17 +167,19 @@ class Ours(Rule):
             end = world.end_of(number)
             latest = None if end == math.inf else end
             running.append(Running(str(number), job.project, "u", tuple(devices), latest))
-        return Snapshot(
+        return ClusterState(
             world.now,
-            tuple(Node(str(n), kinds, frozenset(range(world.free[n]))) for n in range(NODES)),
+            tuple(
+                ClusterNode(str(n), kinds, frozenset(range(world.free[n]))) for n in range(NODES)
+            ),
             tuple(self._queued(job) for job in world.queue.values()),
             tuple(running),
             {name: Project(weight) for name, weight in WEIGHTS.items()},
             {(name, "u"): world.usage[name] for name in WEIGHTS},
         )
 
-    def _queued(self, job: Job) -> QueuedJob:
-        found = QueuedJob(str(job.number), job.project, "u", 50, job.at, job.devices, job.nodes)
+    def _queued(self, job: Job) -> JobRequest:
+        found = JobRequest(str(job.number), job.project, "u", 50, job.at, job.devices, job.nodes)
         hold = self._holds.get(found.job_id)
         return replace(found, limit_seconds=job.limit, hold=hold)
 
@@ -374,13 +255,13 @@ def decision_times(rounds: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _busy(count: int, queued: int, share_free: float) -> Snapshot:
+def _busy(count: int, queued: int, share_free: float) -> ClusterState:
     dice, kinds = random.Random(1337), ("H200", "L4")
     nodes, running = [], []
     for number in range(count):
         name = f"node-{number:04d}"
         free = frozenset(index for index in range(DEVICES) if dice.random() < share_free)
-        nodes.append(Node(name, dict.fromkeys(range(DEVICES), kinds[number % 2]), free))
+        nodes.append(ClusterNode(name, dict.fromkeys(range(DEVICES), kinds[number % 2]), free))
         running += [
             Running(
                 f"{name}-{index}",
@@ -392,7 +273,7 @@ def _busy(count: int, queued: int, share_free: float) -> Snapshot:
             for index in set(range(DEVICES)) - free
         ]
     jobs = [
-        QueuedJob(
+        JobRequest(
             f"job-{number:05d}",
             f"p{dice.randrange(10)}",
             f"u{dice.randrange(40)}",
@@ -405,7 +286,7 @@ def _busy(count: int, queued: int, share_free: float) -> Snapshot:
         )
         for number in range(queued)
     ]
-    return Snapshot(0.0, tuple(nodes), tuple(jobs), tuple(running))
+    return ClusterState(0.0, tuple(nodes), tuple(jobs), tuple(running))
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from itertools import chain
 from math import inf
 from typing import Final
 
-from lockstep.domain.scheduling.state import Hold, Node, QueuedJob
+from lockstep.domain.scheduling.state import ClusterNode, Hold, JobRequest
 
 _Time = tuple[bool, float, int, str]
 """Of a node: whether the job avoids it, the time at which it is free, minus its free devices, its
@@ -38,10 +38,10 @@ class End:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Fit:
     """Nodes of one pool on which a job may start."""
 
-    pool: Pool
+    pool: DevicePool
     names: tuple[str, ...]
     avoided: int
     """Number of these nodes that the job should avoid."""
@@ -64,7 +64,7 @@ class _NodeDevices:
         self.ends = sorted(ends, key=lambda end: end.at)
         """Of the devices that are not free."""
         self.times = [end.at for end in self.ends]
-        self.hold: tuple[QueuedJob, float] | None = None
+        self.hold: tuple[JobRequest, float] | None = None
         """Job that holds the node, and the start of the hold; ``inf`` if it is unknown."""
 
     def free_from(self, each: int, now: float) -> End:
@@ -72,7 +72,7 @@ class _NodeDevices:
         missing = each - len(self.free)
         return End(now) if missing <= 0 else self.ends[missing - 1]
 
-    def permits(self, job: QueuedJob, end: float) -> bool:
+    def permits(self, job: JobRequest, end: float) -> bool:
         """Return whether a job that ends at this time delays no hold of another one."""
         if self.hold is None or self.hold[0].job_id == job.job_id:
             return True
@@ -93,11 +93,15 @@ class _NodeDevices:
         return taken
 
 
-class Pool:
+class DevicePool:
     """Devices of one type on the ready nodes."""
 
     def __init__(
-        self, kind: str, ready: Iterable[Node], ends: Mapping[tuple[str, int], End], now: float
+        self,
+        kind: str,
+        ready: Iterable[ClusterNode],
+        ends: Mapping[tuple[str, int], End],
+        now: float,
     ) -> None:
         self.kind = kind
         self._now = now
@@ -129,7 +133,7 @@ class Pool:
         """Devices of the largest node."""
         return len(self._by_free) - 1
 
-    def holder(self) -> QueuedJob | None:
+    def holder(self) -> JobRequest | None:
         """Return the job that holds a node, if there is one."""
         holds = (self._nodes[name].hold for name in self._held)
         return next((hold[0] for hold in holds if hold is not None), None)
@@ -140,14 +144,14 @@ class Pool:
 
     # -- starting
 
-    def fit(self, job: QueuedJob, end: float) -> Choice | None:
+    def fit(self, job: JobRequest, end: float) -> Fit | None:
         """Return the free devices on which a job may start now, tightest fit first.
 
         A held node is used only where others are not enough.
 
         Parameters
         ----------
-        job : QueuedJob
+        job : JobRequest
         end : float
             Latest time at which the job gives its devices back; ``inf`` if it has no limit.
         """
@@ -155,7 +159,7 @@ class Pool:
         if names is None:
             return None
         held = {name for name in names if self._nodes[name].hold is not None}
-        return Choice(
+        return Fit(
             self,
             tuple(sorted(names)),
             avoided=sum(name in job.avoid for name in names),
@@ -163,10 +167,10 @@ class Pool:
             left=sum(len(self._nodes[name].free) for name in names) - job.devices,
         )
 
-    def _open(self, job: QueuedJob) -> Iterator[str]:
+    def _open(self, job: JobRequest) -> Iterator[str]:
         return (name for names in self._by_free[job.each :] for name in names)
 
-    def _lent(self, job: QueuedJob, end: float) -> Iterator[str]:
+    def _lent(self, job: JobRequest, end: float) -> Iterator[str]:
         """Yield the held nodes on which a job of this end delays no hold, its own included."""
         for name in self._held:
             node = self._nodes[name]
@@ -174,7 +178,7 @@ class Pool:
                 yield name
 
     def take(
-        self, choice: Choice, job: QueuedJob, end: float
+        self, choice: Fit, job: JobRequest, end: float
     ) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """Give the devices of a choice to a job until ``end``."""
         found = []
@@ -187,7 +191,7 @@ class Pool:
 
     # -- waiting
 
-    def earliest(self, job: QueuedJob) -> tuple[_Start, Hold, Pool] | None:
+    def earliest(self, job: JobRequest) -> tuple[_Start, Hold, DevicePool] | None:
         """Return the start and the nodes of the best hold of a job; None if there is none.
 
         Nodes that another job holds are left out. The nodes of the job's former hold are kept
@@ -202,12 +206,12 @@ class Pool:
             best = kept
         return self._hold_on(job, best)
 
-    def kept(self, job: QueuedJob) -> Hold | None:
+    def kept(self, job: JobRequest) -> Hold | None:
         """Return the former hold of a job with its present start; None if a node is not there."""
         kept = self._kept(job, self._times(job))
         return None if kept is None else self._hold_on(job, kept)[1]
 
-    def _times(self, job: QueuedJob) -> list[_Time]:
+    def _times(self, job: JobRequest) -> list[_Time]:
         """Return the nodes that a job may hold, with the time at which they are free."""
         return [
             (name in job.avoid, end.at, -len(node.free), name)
@@ -216,12 +220,12 @@ class Pool:
             for end in [node.free_from(job.each, self._now)]
         ]
 
-    def _kept(self, job: QueuedJob, times: list[_Time]) -> list[_Time] | None:
+    def _kept(self, job: JobRequest, times: list[_Time]) -> list[_Time] | None:
         former = job.hold.nodes if job.hold is not None and job.hold.kind == self.kind else ()
         kept = [time for time in times if time[3] in former]
         return kept if former and len(kept) == job.nodes else None
 
-    def _hold_on(self, job: QueuedJob, best: list[_Time]) -> tuple[_Start, Hold, Pool]:
+    def _hold_on(self, job: JobRequest, best: list[_Time]) -> tuple[_Start, Hold, DevicePool]:
         start = max(at for _, at, *_ in best)
         names = tuple(sorted(name for *_, name in best))
         ends = [self._nodes[name].free_from(job.each, self._now) for name in names]
@@ -230,7 +234,7 @@ class Pool:
         hold = Hold(since, self.kind, names, None if start == inf else start, is_sure)
         return _start(best), hold, self
 
-    def hold(self, job: QueuedJob, hold: Hold) -> None:
+    def hold(self, job: JobRequest, hold: Hold) -> None:
         """Keep the nodes of a hold from other jobs."""
         start = inf if hold.starts_at is None else hold.starts_at
         for name in hold.nodes:
@@ -238,7 +242,7 @@ class Pool:
             self._nodes[name].hold = job, start
             self._enter(name)
 
-    def release(self, job: QueuedJob) -> None:
+    def release(self, job: JobRequest) -> None:
         """End the hold of a job, if it has one here."""
         for name in list(self._held):
             node = self._nodes[name]

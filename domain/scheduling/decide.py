@@ -23,19 +23,19 @@ from collections.abc import Iterable
 from math import inf
 from typing import Final
 
-from lockstep.domain.scheduling.capacity import LATE_SECONDS, Choice, End, Pool
+from lockstep.domain.scheduling.capacity import LATE_SECONDS, DevicePool, End, Fit
 from lockstep.domain.scheduling.shares import Standing, turns
 from lockstep.domain.scheduling.state import (
+    ClusterState,
     Hold,
+    JobRequest,
     Plan,
     Project,
-    QueuedJob,
-    Reason,
     Running,
-    Snapshot,
     Start,
     Wait,
     WaitCode,
+    WaitReason,
 )
 
 HOLDS_MAX: Final = 4
@@ -60,7 +60,7 @@ def nodes_asked(nodes: int | None) -> int:
     return 1 if nodes is None else nodes
 
 
-def decide(snapshot: Snapshot) -> Plan:
+def decide(snapshot: ClusterState) -> Plan:
     """Decide about every queued job. The order of the input changes nothing."""
     standing = Standing.of(snapshot)
     decision = _Decision(snapshot, standing)
@@ -79,7 +79,7 @@ def decide(snapshot: Snapshot) -> Plan:
 class _Decision:
     """Decision in progress."""
 
-    def __init__(self, snapshot: Snapshot, standing: Standing) -> None:
+    def __init__(self, snapshot: ClusterState, standing: Standing) -> None:
         self.now = snapshot.now
         self.standing = standing
         self.projects = snapshot.projects
@@ -87,23 +87,23 @@ class _Decision:
         ready = [node for node in snapshot.nodes if node.ready]
         ends = _ends(snapshot.running, self.now)
         kinds = sorted({kind for node in ready for kind in node.devices.values()})
-        self.pools = [Pool(kind, ready, ends, self.now) for kind in kinds]
+        self.pools = [DevicePool(kind, ready, ends, self.now) for kind in kinds]
         self.in_use: defaultdict[str, int] = defaultdict(int)
         """Devices by project."""
         for job in snapshot.running:
             self.in_use[job.project] += len(job.devices)
         self.starts: list[Start] = []
-        self.waits: dict[str, tuple[Reason, Hold | None]] = {}
+        self.waits: dict[str, tuple[WaitReason, Hold | None]] = {}
         self._holding: dict[str, Hold] = {}
         """By the ids of the jobs that hold nodes."""
         self._awaited: set[str] = set()
         """Types of which the next free device goes to a job that is no gang: no later gang begins a
         hold on them."""
-        self._refused: dict[Shape, tuple[float, Reason]] = {}
+        self._refused: dict[Shape, tuple[float, WaitReason]] = {}
         """Earliest end with which a shape of job was refused, and why. A long queue costs one
         search for each shape, and not for each job."""
 
-    def keep_hold(self, job: QueuedJob) -> None:
+    def keep_hold(self, job: JobRequest) -> None:
         """Keep the nodes of a job's former hold, as far as they are ready."""
         if job.hold is None or self._excluded(job) is not None:
             return
@@ -113,7 +113,7 @@ class _Decision:
                 self._holding[job.job_id] = kept
                 return
 
-    def about(self, job: QueuedJob) -> None:
+    def about(self, job: JobRequest) -> None:
         """Start a job, let it hold nodes, or note why it waits."""
         reason = self._excluded(job)
         if reason is None:
@@ -132,27 +132,27 @@ class _Decision:
             self._refused[shape] = end, reason
         self.waits[job.job_id] = reason, None
 
-    def _excluded(self, job: QueuedJob) -> Reason | None:
+    def _excluded(self, job: JobRequest) -> WaitReason | None:
         if job.not_before > self.now:
-            return Reason(WaitCode.BACKOFF, {"seconds": job.not_before - self.now})
+            return WaitReason(WaitCode.BACKOFF, {"seconds": job.not_before - self.now})
         most = self.projects.get(job.project, Project()).gpus_max
         if most is not None and self.in_use[job.project] + job.devices > most:
             facts = {"in_use": self.in_use[job.project], "gpus_max": most, "needs": job.devices}
-            return Reason(WaitCode.LIMIT, {"project": job.project, **facts})
+            return WaitReason(WaitCode.LIMIT, {"project": job.project, **facts})
         return None
 
-    def _start(self, job: QueuedJob, pools: list[Pool], end: float) -> bool:
+    def _start(self, job: JobRequest, pools: list[DevicePool], end: float) -> bool:
         fits = [choice for pool in pools if (choice := pool.fit(job, end)) is not None]
         if not fits:
             return False
-        best = min(fits, key=Choice.rank)
+        best = min(fits, key=Fit.rank)
         self._let_go(job)
         self.starts.append(Start(job.job_id, best.pool.take(best, job, end)))
         self.standing.charge(job)
         self.in_use[job.project] += job.devices
         return True
 
-    def _hold(self, job: QueuedJob, pools: list[Pool]) -> bool:
+    def _hold(self, job: JobRequest, pools: list[DevicePool]) -> bool:
         if not job.is_gang:
             self._awaited |= {pool.kind for pool in pools}
             return False
@@ -172,11 +172,11 @@ class _Decision:
         pool.hold(job, hold)
         self._holding[job.job_id] = hold
         facts = {"nodes": hold.nodes, "starts_at": hold.starts_at, "is_sure": hold.is_sure}
-        reason = Reason(WaitCode.HOLDS, {"needs": job.devices, "type": pool.kind, **facts})
+        reason = WaitReason(WaitCode.HOLDS, {"needs": job.devices, "type": pool.kind, **facts})
         self.waits[job.job_id] = reason, hold
         return True
 
-    def _may_hold(self, job: QueuedJob, hold: Hold) -> bool:
+    def _may_hold(self, job: JobRequest, hold: Hold) -> bool:
         others = [each for job_id, each in self._holding.items() if job_id != job.job_id]
         if len(others) >= HOLDS_MAX:
             return False
@@ -186,28 +186,28 @@ class _Decision:
         is_old = self.now - job.submitted_at >= UNTIMED_AFTER_SECONDS
         return is_old and untimed < UNTIMED_HOLDS_MAX
 
-    def _let_go(self, job: QueuedJob) -> None:
+    def _let_go(self, job: JobRequest) -> None:
         if self._holding.pop(job.job_id, None) is not None:
             for pool in self.pools:
                 pool.release(job)
 
-    def _why(self, job: QueuedJob, pools: list[Pool]) -> Reason:
+    def _why(self, job: JobRequest, pools: list[DevicePool]) -> WaitReason:
         about = {"needs": job.devices, "nodes": job.nodes, "type": job.device_type}
         if not self.pools:
-            return Reason(WaitCode.NO_NODE, {"registered": len(self.nodes)})
+            return WaitReason(WaitCode.NO_NODE, {"registered": len(self.nodes)})
         if not pools:
             types = [pool.kind for pool in self.pools]
-            return Reason(WaitCode.NEVER_FITS, {**about, "types": types})
+            return WaitReason(WaitCode.NEVER_FITS, {**about, "types": types})
         able = [pool for pool in pools if pool.capable(job.each) >= job.nodes]
         if not able:
             most = max(pool.capable(job.each) for pool in pools)
             largest = max(pool.largest for pool in pools)
-            return Reason(WaitCode.NEVER_FITS, {**about, "largest": largest, "capable": most})
+            return WaitReason(WaitCode.NEVER_FITS, {**about, "largest": largest, "capable": most})
         free = max(pool.free for pool in able)
         holder = next((found for pool in able if (found := pool.holder()) is not None), None)
         if holder is None and free >= job.devices:
-            return Reason(WaitCode.FRAGMENTED, {**about, "free": free})
-        return Reason(
+            return WaitReason(WaitCode.FRAGMENTED, {**about, "free": free})
+        return WaitReason(
             WaitCode.BEHIND, {"job": None if holder is None else holder.job_id, "free": free}
         )
 
@@ -226,11 +226,12 @@ def _ends(running: Iterable[Running], now: float) -> dict[tuple[str, int], End]:
     return found
 
 
-def _in_order(decision: _Decision, snapshot: Snapshot) -> Iterable[Wait]:
+def _in_order(decision: _Decision, snapshot: ClusterState) -> Iterable[Wait]:
     """Return the waiting jobs in the order in which they would start, one after the other."""
     waiting = [job for job in snapshot.queued if job.job_id in decision.waits]
-    holding = [job for job in waiting if decision.waits[job.job_id][1] is not None]
-    holding.sort(key=lambda job: (decision.waits[job.job_id][1].since, job.submitted_at))  # type: ignore[union-attr]
+    holds = {job.job_id: hold for job in waiting if (hold := decision.waits[job.job_id][1])}
+    holding = [job for job in waiting if job.job_id in holds]
+    holding.sort(key=lambda job: (holds[job.job_id].since, job.submitted_at, job.job_id))
     last = [job for job in waiting if decision.waits[job.job_id][0].code in _NOWHERE]
     first = {job.job_id for job in (*holding, *last)}
     order = list(holding)
@@ -241,17 +242,17 @@ def _in_order(decision: _Decision, snapshot: Snapshot) -> Iterable[Wait]:
     return _waits(order, decision)
 
 
-def _waits(order: list[QueuedJob], decision: _Decision) -> Iterable[Wait]:
+def _waits(order: list[JobRequest], decision: _Decision) -> Iterable[Wait]:
     newest: list[tuple[float, str, str]] = []
-    """Newest submission before the job, of two persons: one of them is another one."""
+    """Newest submission before the job, of two users: one of them is another one."""
     for position, job in enumerate(order, start=1):
         reason, hold = decision.waits[job.job_id]
         if reason.code is WaitCode.BEHIND and any(
-            at > job.submitted_at and (project, person) != (job.project, job.person)
-            for at, project, person in newest
+            at > job.submitted_at and (project, user) != (job.project, job.user)
+            for at, project, user in newest
         ):
-            reason = Reason(WaitCode.FAIR_SHARE, {"project": job.project, **reason.facts})
-        own = (job.submitted_at, job.project, job.person)
+            reason = WaitReason(WaitCode.FAIR_SHARE, {"project": job.project, **reason.facts})
+        own = (job.submitted_at, job.project, job.user)
         if len(newest) < 2 or own > newest[-1]:
             others = [one for one in newest if one[1:] != own[1:]]
             same = [one for one in newest if one[1:] == own[1:]]

@@ -1,8 +1,8 @@
 """Predicted starts of queued jobs, if running jobs continue at their speed and no job is submitted.
 
 The decision itself is made at each moment at which devices are expected to become free, so the
-prediction follows the scheduler's rules. A job that has not run ends by its time limit; a start that
-depends on a job without one has no estimate.
+prediction follows the scheduler's rules. A job that has not run ends by its time limit; a start
+that depends on a job without one has no estimate.
 
 Not here: the expected end of running jobs (``storage.control.scheduling``), the decision itself
 (``domain.scheduling.decide``).
@@ -16,7 +16,7 @@ from typing import Final
 
 from lockstep.domain.scheduling.decide import decide
 from lockstep.domain.scheduling.shares import Standing, turns
-from lockstep.domain.scheduling.state import Node, QueuedJob, Running, Snapshot, Start
+from lockstep.domain.scheduling.state import ClusterNode, ClusterState, JobRequest, Running, Start
 
 JOBS_MAX: Final = 200
 """Limit of evaluated jobs, from the front of the queue."""
@@ -24,7 +24,7 @@ MOMENTS_MAX: Final = 100
 """At which devices become free, or a backoff ends. Each costs one decision."""
 
 
-def starts(snapshot: Snapshot) -> dict[str, float]:
+def starts(snapshot: ClusterState) -> dict[str, float]:
     """Return the predicted start of each job, in seconds since the epoch.
 
     Jobs without an estimate are missing. Nodes that are not ready are assumed to stay so.
@@ -66,7 +66,7 @@ def starts(snapshot: Snapshot) -> dict[str, float]:
     return found
 
 
-def _front(snapshot: Snapshot) -> list[QueuedJob]:
+def _front(snapshot: ClusterState) -> list[JobRequest]:
     standing, front = Standing.of(snapshot), []
     for job in turns(snapshot.queued, standing):
         standing.charge(job)
@@ -86,13 +86,13 @@ def _is_over(job: Running, now: float, began: float) -> bool:
     return end is not None and end <= now
 
 
-def _started(job: QueuedJob, start: Start, now: float) -> Running:
+def _started(job: JobRequest, start: Start, now: float) -> Running:
     devices = tuple((name, index) for name, indices in start.devices for index in indices)
     end = None if job.limit_seconds is None else now + job.limit_seconds
-    return Running(job.job_id, job.project, job.person, devices, ends_at=end)
+    return Running(job.job_id, job.project, job.user, devices, ends_at=end)
 
 
-def _give_back(nodes: dict[str, Node], job: Running) -> None:
+def _give_back(nodes: dict[str, ClusterNode], job: Running) -> None:
     for name, index in job.devices:
         node = nodes.get(name)
         # A device may have disappeared in the meantime.
@@ -100,6 +100,6 @@ def _give_back(nodes: dict[str, Node], job: Running) -> None:
             nodes[name] = replace(node, free=node.free | {index})
 
 
-def _take(nodes: dict[str, Node], job: Running) -> None:
+def _take(nodes: dict[str, ClusterNode], job: Running) -> None:
     for name, index in job.devices:
         nodes[name] = replace(nodes[name], free=nodes[name].free - {index})

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from lockstep.domain.scheduling.state import Reason, WaitCode
+from lockstep.domain.scheduling.state import WaitCode, WaitReason
 
 Facts = Mapping[str, Any]
 
 
-def sentence(reason: Reason) -> str:
+def sentence(reason: WaitReason) -> str:
     """Return the reason as one sentence without a full stop."""
     return _SENTENCES[reason.code](reason.facts)
 
@@ -37,7 +37,10 @@ def _behind(facts: Facts) -> str:
 
 
 def _fair_share(facts: Facts) -> str:
-    return f"{_behind(facts)}; later jobs go first, because project {facts['project']} or its person has used more than its share"
+    return (
+        f"{_behind(facts)}; later jobs go first, because project {facts['project']} or its owner "
+        "has used more than its share"
+    )
 
 
 def _limit(facts: Facts) -> str:

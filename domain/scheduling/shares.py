@@ -1,8 +1,8 @@
 """Order of queued jobs: whose turn it is.
 
 Between projects, the one goes first that has the fewest devices for its weight: those that it has
-now and those that it used on average. Inside a project: higher priority, then the person who has
-fewer devices by the same measure, then age. With one project and one person that is priority and
+now and those that it used on average. Inside a project: higher priority, then the user who has
+fewer devices by the same measure, then age. With one project and one user that is priority and
 age.
 
 Not here: what a job may start on (``domain.scheduling.capacity``).
@@ -15,33 +15,33 @@ from collections.abc import Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
 from itertools import groupby
 
-from lockstep.domain.scheduling.state import Project, QueuedJob, Snapshot
+from lockstep.domain.scheduling.state import ClusterState, JobRequest, Project
 
 Key = tuple[str, str]
-"""Project and person."""
+"""Project and user."""
 
 
 class Standing:
-    """Devices of each person in each project: in use, and used on average."""
+    """Devices of each user in each project: in use, and used on average."""
 
     def __init__(self, devices: Mapping[Key, float], projects: Mapping[str, Project]) -> None:
-        self._of_person = defaultdict(float, devices)
+        self._of_user = defaultdict(float, devices)
         self._projects = projects
         self._of_project: defaultdict[str, float] = defaultdict(float)
         for (project, _), count in devices.items():
             self._of_project[project] += count
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> Standing:
+    def of(cls, snapshot: ClusterState) -> Standing:
         """Return the standing before a decision."""
         devices = defaultdict(float, snapshot.usage)
         for job in snapshot.running:
-            devices[job.project, job.person] += len(job.devices)
+            devices[job.project, job.user] += len(job.devices)
         return cls(devices, snapshot.projects)
 
-    def charge(self, job: QueuedJob) -> None:
+    def charge(self, job: JobRequest) -> None:
         """Count the devices of a job that starts."""
-        self._of_person[job.project, job.person] += job.devices
+        self._of_user[job.project, job.user] += job.devices
         self._of_project[job.project] += job.devices
 
     def of_project(self, project: str) -> float:
@@ -49,22 +49,22 @@ class Standing:
         weight = self._projects[project].weight if project in self._projects else 1.0
         return self._of_project[project] / weight
 
-    def of_person(self, project: str, person: str) -> float:
-        """Devices of a person in a project."""
-        return self._of_person[project, person]
+    def of_user(self, project: str, user: str) -> float:
+        """Devices of a user in a project."""
+        return self._of_user[project, user]
 
 
-def turns(jobs: Iterable[QueuedJob], standing: Standing) -> Iterator[QueuedJob]:
+def turns(jobs: Iterable[JobRequest], standing: Standing) -> Iterator[JobRequest]:
     """Yield jobs in their order. A charge between two of them counts for the next.
 
     Only the project of the last yielded job may be charged.
 
     Parameters
     ----------
-    jobs : iterable of QueuedJob
+    jobs : iterable of JobRequest
     standing : Standing
     """
-    of_project: defaultdict[str, list[QueuedJob]] = defaultdict(list)
+    of_project: defaultdict[str, list[JobRequest]] = defaultdict(list)
     for job in jobs:
         of_project[job.project].append(job)
     queues = {name: _Project(members, standing) for name, members in of_project.items()}
@@ -80,14 +80,14 @@ def turns(jobs: Iterable[QueuedJob], standing: Standing) -> Iterator[QueuedJob]:
 
 
 class _Project:
-    """Queue of one project: levels of one priority each, in which persons take turns."""
+    """Queue of one project: levels of one priority each, in which users take turns."""
 
-    def __init__(self, jobs: list[QueuedJob], standing: Standing) -> None:
+    def __init__(self, jobs: list[JobRequest], standing: Standing) -> None:
         self._standing = standing
         ordered = sorted(jobs, key=lambda job: (-job.priority, job.submitted_at, job.job_id))
         self._left = len(ordered)
         self._levels = groupby(ordered, key=lambda job: job.priority)
-        self._persons: dict[str, list[QueuedJob]] = {}
+        self._users: dict[str, list[JobRequest]] = {}
         """Jobs of the present level, the oldest last."""
         self._heap: list[tuple[float, float, str, str]] = []
         self._last: str | None = None
@@ -102,17 +102,17 @@ class _Project:
         _, submitted_at, job_id, _ = self._heap[0]
         return submitted_at, job_id
 
-    def pop(self) -> QueuedJob:
+    def pop(self) -> JobRequest:
         """Take the next job. :meth:`settle` has to follow, after a charge."""
-        *_, person = heappop(self._heap)
+        *_, user = heappop(self._heap)
         self._left -= 1
-        job = self._persons[person].pop()
-        self._last = person
+        job = self._users[user].pop()
+        self._last = user
         return job
 
     def settle(self) -> None:
-        """Put the person of the last job back, with the present standing."""
-        if self._last is not None and self._persons[self._last]:
+        """Put the user of the last job back, with the present standing."""
+        if self._last is not None and self._users[self._last]:
             self._push(self._last)
         self._last = None
         if not self._heap:
@@ -120,15 +120,15 @@ class _Project:
 
     def _refill(self) -> None:
         for _, level in self._levels:
-            persons: defaultdict[str, list[QueuedJob]] = defaultdict(list)
+            users: defaultdict[str, list[JobRequest]] = defaultdict(list)
             for job in level:
-                persons[job.person].append(job)
-            self._persons = {name: jobs[::-1] for name, jobs in persons.items()}
-            for name in self._persons:
+                users[job.user].append(job)
+            self._users = {name: jobs[::-1] for name, jobs in users.items()}
+            for name in self._users:
                 self._push(name)
             return
 
-    def _push(self, person: str) -> None:
-        job = self._persons[person][-1]
-        has = self._standing.of_person(job.project, person)
-        heappush(self._heap, (has, job.submitted_at, job.job_id, person))
+    def _push(self, user: str) -> None:
+        job = self._users[user][-1]
+        has = self._standing.of_user(job.project, user)
+        heappush(self._heap, (has, job.submitted_at, job.job_id, user))

@@ -15,7 +15,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Node:
+class ClusterNode:
     """A registered node."""
 
     name: str
@@ -28,12 +28,12 @@ class Node:
 
 
 @dataclass(frozen=True)
-class QueuedJob:
+class JobRequest:
     """A job that waits for devices."""
 
     job_id: str
     project: str
-    person: str
+    user: str
     priority: int
     submitted_at: float
     devices: int
@@ -73,7 +73,7 @@ class Running:
 
     job_id: str
     project: str
-    person: str
+    user: str
     devices: tuple[tuple[str, int], ...]
     """(node name, device index)."""
     ends_at: float | None = None
@@ -106,17 +106,17 @@ class Project:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class ClusterState:
     """Everything that one decision depends on."""
 
     now: float
-    nodes: tuple[Node, ...]
-    queued: tuple[QueuedJob, ...]
+    nodes: tuple[ClusterNode, ...]
+    queued: tuple[JobRequest, ...]
     running: tuple[Running, ...] = ()
     projects: Mapping[str, Project] = field(default_factory=dict)
     """A project that is missing has weight 1 and no limits."""
     usage: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    """By project and person: devices in use on average, older use counting less."""
+    """By project and user: devices in use on average, older use counting less."""
 
 
 class WaitCode(StrEnum):
@@ -127,7 +127,7 @@ class WaitCode(StrEnum):
     BEHIND = "behind"
     """Jobs before it need the devices that it could use."""
     FAIR_SHARE = "fair_share"
-    """Later jobs go first: their project or their person has used less."""
+    """Later jobs go first: their project or their owner has used less."""
     LIMIT = "limit"
     FRAGMENTED = "fragmented"
     """Enough devices are free, but not together."""
@@ -137,8 +137,8 @@ class WaitCode(StrEnum):
 
 
 @dataclass(frozen=True)
-class Reason:
-    """Reason for which a job waits: a code with its facts, from which texts are made."""
+class WaitReason:
+    """WaitReason for which a job waits: a code with its facts, from which texts are made."""
 
     code: WaitCode
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -160,7 +160,7 @@ class Wait:
     job_id: str
     position: int
     """1 is next."""
-    reason: Reason
+    reason: WaitReason
     hold: Hold | None = None
 
 

@@ -16,26 +16,28 @@ from lockstep.domain.scheduling.forecast import starts
 from lockstep.domain.scheduling.reasons import sentence
 from lockstep.domain.scheduling.shares import Standing, turns
 from lockstep.domain.scheduling.state import (
-    Node,
+    ClusterNode,
+    ClusterState,
+    JobRequest,
     Plan,
     Project,
-    QueuedJob,
     Running,
-    Snapshot,
     WaitCode,
 )
 
 DAY = 86_400.0
 
 
-def node(name: str, free: int, of: int | None = None, kind: str = "A") -> Node:
+def node(name: str, free: int, of: int | None = None, kind: str = "A") -> ClusterNode:
     """Return a node of which the last devices are free."""
     count = free if of is None else of
-    return Node(name, dict.fromkeys(range(count), kind), frozenset(range(count - free, count)))
+    return ClusterNode(
+        name, dict.fromkeys(range(count), kind), frozenset(range(count - free, count))
+    )
 
 
-def job(job_id: str, devices: int = 1, **fields: Any) -> QueuedJob:
-    found = QueuedJob(job_id, "p", "u", 50, 0.0, devices)
+def job(job_id: str, devices: int = 1, **fields: Any) -> JobRequest:
+    found = JobRequest(job_id, "p", "u", 50, 0.0, devices)
     return replace(found, **fields)
 
 
@@ -44,8 +46,8 @@ def runs(job_id: str, name: str, *indices: int, **fields: Any) -> Running:
     return replace(found, **fields)
 
 
-def decided(queued: list[QueuedJob], nodes: list[Node], **fields: Any) -> Plan:
-    return decide(Snapshot(0.0, tuple(nodes), tuple(queued), **fields))
+def decided(queued: list[JobRequest], nodes: list[ClusterNode], **fields: Any) -> Plan:
+    return decide(ClusterState(0.0, tuple(nodes), tuple(queued), **fields))
 
 
 def started(plan: Plan) -> dict[str, tuple[tuple[str, tuple[int, ...]], ...]]:
@@ -60,7 +62,7 @@ def test_the_order_is_share_then_priority_then_person_then_age() -> None:
     jobs = [
         job("used", project="big", submitted_at=0.0),
         job("low", priority=10, submitted_at=1.0),
-        job("has", person="v", submitted_at=2.0),
+        job("has", user="v", submitted_at=2.0),
         job("young", submitted_at=4.0),
         job("old", submitted_at=3.0),
     ]
@@ -186,7 +188,7 @@ def test_jobs_beyond_a_limit_and_in_backoff_delay_no_other() -> None:
     ],
 )
 def test_a_reason_is_a_code_with_a_sentence(
-    asked: dict[str, Any], nodes: list[Node], code: WaitCode, text: str
+    asked: dict[str, Any], nodes: list[ClusterNode], code: WaitCode, text: str
 ) -> None:
     plan = decided([job("j", **asked)], nodes)
     assert (plan.waits[0].reason.code, why(plan)["j"]) == (code, text)
@@ -219,7 +221,7 @@ def test_a_forecast_follows_the_rules_from_end_to_end() -> None:
         job("gang", 2, submitted_at=1.0),
         job("last", submitted_at=2.0),
     ]
-    snapshot = Snapshot(10.0, (node("n", 0, of=2),), tuple(jobs), running)
+    snapshot = ClusterState(10.0, (node("n", 0, of=2),), tuple(jobs), running)
     # The gang has no limit, so the start of the last one is not known.
     assert starts(snapshot) == {"first": 20.0, "gang": 120.0}
     assert starts(replace(snapshot, running=(running[0], runs("b", "n", 1)))) == {

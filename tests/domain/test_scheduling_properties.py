@@ -18,13 +18,13 @@ from lockstep.domain.scheduling.capacity import LATE_SECONDS
 from lockstep.domain.scheduling.decide import HOLDS_MAX, decide
 from lockstep.domain.scheduling.reasons import sentence
 from lockstep.domain.scheduling.state import (
+    ClusterNode,
+    ClusterState,
     Hold,
-    Node,
+    JobRequest,
     Plan,
     Project,
-    QueuedJob,
     Running,
-    Snapshot,
     WaitCode,
 )
 from tests.domain.worlds import KINDS, after, clusters, queues, snapshots
@@ -32,13 +32,13 @@ from tests.domain.worlds import KINDS, after, clusters, queues, snapshots
 EXCLUDED = {WaitCode.BACKOFF, WaitCode.LIMIT}
 
 
-def of_kind(node: Node, kind: str, *, free: bool) -> int:
+def of_kind(node: ClusterNode, kind: str, *, free: bool) -> int:
     indices = node.free if free else node.devices
     return sum(1 for index in indices if node.devices[index] == kind)
 
 
 def ways(
-    job: QueuedJob, nodes: list[Node], *, free: bool = True
+    job: JobRequest, nodes: list[ClusterNode], *, free: bool = True
 ) -> list[tuple[str, tuple[str, ...]]]:
     """Return every (type, set of nodes) on which a job has room, by trying all."""
     found = []
@@ -52,10 +52,10 @@ def ways(
 
 @given(queues(jobs_max=1), clusters())
 def test_a_job_starts_exactly_if_nodes_can_run_it(
-    queue: list[QueuedJob], nodes: list[Node]
+    queue: list[JobRequest], nodes: list[ClusterNode]
 ) -> None:
     (job,) = [replace(job, not_before=0.0) for job in queue]
-    plan = decide(Snapshot(100.0, tuple(nodes), (job,)))
+    plan = decide(ClusterState(100.0, tuple(nodes), (job,)))
     possible = ways(job, nodes)
     assert bool(plan.starts) == bool(possible)
     if not plan.starts:
@@ -79,7 +79,7 @@ def test_a_job_starts_exactly_if_nodes_can_run_it(
 
 
 @given(snapshots())
-def test_gangs_are_complete_on_free_devices_of_one_type(snapshot: Snapshot) -> None:
+def test_gangs_are_complete_on_free_devices_of_one_type(snapshot: ClusterState) -> None:
     by_name = {node.name: node for node in snapshot.nodes}
     by_id = {job.job_id: job for job in snapshot.queued}
     taken: set[tuple[str, int]] = set()
@@ -102,7 +102,9 @@ def test_gangs_are_complete_on_free_devices_of_one_type(snapshot: Snapshot) -> N
 
 
 @given(snapshots(), st.randoms(use_true_random=False))
-def test_the_order_of_the_input_does_not_matter(snapshot: Snapshot, dice: random.Random) -> None:
+def test_the_order_of_the_input_does_not_matter(
+    snapshot: ClusterState, dice: random.Random
+) -> None:
     plan = decide(snapshot)
     shuffled = replace(
         snapshot,
@@ -118,7 +120,7 @@ def holds_of(plan: Plan) -> list[Hold]:
 
 
 @given(snapshots())
-def test_no_job_waits_that_fits_on_nodes_without_a_hold(snapshot: Snapshot) -> None:
+def test_no_job_waits_that_fits_on_nodes_without_a_hold(snapshot: ClusterState) -> None:
     plan = decide(snapshot)
     left = after(snapshot, plan, LATE_SECONDS)
     held = {(hold.kind, name) for hold in holds_of(plan) for name in hold.nodes}
@@ -129,7 +131,7 @@ def test_no_job_waits_that_fits_on_nodes_without_a_hold(snapshot: Snapshot) -> N
         assert wait.reason.code in EXCLUDED or not free
 
 
-def release_times(snapshot: Snapshot) -> dict[tuple[str, int], float]:
+def release_times(snapshot: ClusterState) -> dict[tuple[str, int], float]:
     """Return when each busy device is expected to be free; inf if it is unknown."""
     found = {}
     for job in snapshot.running:
@@ -145,7 +147,7 @@ def release_times(snapshot: Snapshot) -> dict[tuple[str, int], float]:
     return found
 
 
-def free_at(node: Node, kind: str, moment: float, ends: dict[tuple[str, int], float]) -> int:
+def free_at(node: ClusterNode, kind: str, moment: float, ends: dict[tuple[str, int], float]) -> int:
     return sum(
         1
         for index, type_ in node.devices.items()
@@ -154,7 +156,7 @@ def free_at(node: Node, kind: str, moment: float, ends: dict[tuple[str, int], fl
 
 
 @given(snapshots(all_ready=True))
-def test_a_gang_alone_holds_the_nodes_on_which_it_starts_earliest(snapshot: Snapshot) -> None:
+def test_a_gang_alone_holds_the_nodes_on_which_it_starts_earliest(snapshot: ClusterState) -> None:
     job = replace(snapshot.queued[0], not_before=0.0, avoid=frozenset(), project="p")
     (*_, wait) = (None, *decide(replace(snapshot, queued=(job,))).waits)
     if wait is None or wait.hold is None:
@@ -174,7 +176,7 @@ def test_a_gang_alone_holds_the_nodes_on_which_it_starts_earliest(snapshot: Snap
 
 
 @given(snapshots(all_ready=True))
-def test_no_start_delays_a_hold(snapshot: Snapshot) -> None:
+def test_no_start_delays_a_hold(snapshot: ClusterState) -> None:
     plan = decide(snapshot)
     left = after(snapshot, plan, LATE_SECONDS)
     ends, by_name = release_times(left), {node.name: node for node in left.nodes}
@@ -203,7 +205,7 @@ def test_no_start_delays_a_hold(snapshot: Snapshot) -> None:
 
 
 @given(snapshots(all_ready=True), st.randoms(use_true_random=False))
-def test_a_hold_never_moves_later(snapshot: Snapshot, dice: random.Random) -> None:
+def test_a_hold_never_moves_later(snapshot: ClusterState, dice: random.Random) -> None:
     """Time goes on, jobs end at their limit or before, new jobs come: no hold's start grows."""
     number = 0
     snapshot = replace(
@@ -235,9 +237,9 @@ def test_a_hold_never_moves_later(snapshot: Snapshot, dice: random.Random) -> No
         for _ in range(dice.randrange(4)):
             number += 1
             size, limit = dice.randint(1, 4), dice.choice([None, 5.0, 50.0, 500.0])
-            person = dice.choice("pq"), dice.choice("uv")
+            owner = dice.choice("pq"), dice.choice("uv")
             more.append(
-                QueuedJob(f"k{number}", *person, dice.randrange(9), now, size, limit_seconds=limit)
+                JobRequest(f"k{number}", *owner, dice.randrange(9), now, size, limit_seconds=limit)
             )
         running = tuple(job for job in snapshot.running if job not in over)
         snapshot = replace(
@@ -249,7 +251,7 @@ def test_endless_jobs_of_two_projects_share_by_weight() -> None:
     """Weights 2 : 1, 1-device jobs of ten minutes: within one device of 2 : 1 in every hour."""
     dice = random.Random(7)
     nodes = tuple(
-        Node(f"n{n}", dict.fromkeys(range(6), "A"), frozenset(range(6))) for n in range(2)
+        ClusterNode(f"n{n}", dict.fromkeys(range(6), "A"), frozenset(range(6))) for n in range(2)
     )
     running: list[tuple[float, Running]] = []
     projects = {"big": Project(2.0), "small": Project(1.0)}
@@ -267,8 +269,8 @@ def test_endless_jobs_of_two_projects_share_by_weight() -> None:
         for project in projects:
             for _ in range(12):
                 number += 1
-                queue.append(QueuedJob(f"{number:06}", project, "u", 50, now, 1))
-        snapshot = Snapshot(
+                queue.append(JobRequest(f"{number:06}", project, "u", 50, now, 1))
+        snapshot = ClusterState(
             now, tuple(free), tuple(queue), tuple(job for _, job in running), projects
         )
         by_id = {job.job_id: job for job in queue}

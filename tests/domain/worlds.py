@@ -6,32 +6,39 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from lockstep.domain.scheduling.state import Node, Plan, Project, QueuedJob, Running, Snapshot
+from lockstep.domain.scheduling.state import (
+    ClusterNode,
+    ClusterState,
+    JobRequest,
+    Plan,
+    Project,
+    Running,
+)
 
 KINDS = ("A", "B")
 
 
 @st.composite
-def clusters(draw: st.DrawFn, nodes_max: int = 5, *, all_ready: bool = False) -> list[Node]:
+def clusters(draw: st.DrawFn, nodes_max: int = 5, *, all_ready: bool = False) -> list[ClusterNode]:
     nodes = []
     for number in range(draw(st.integers(0, nodes_max))):
         kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=4))
         free = draw(st.frozensets(st.integers(0, len(kinds) - 1)))
         ready = all_ready or draw(st.integers(0, 4)) > 0
-        nodes.append(Node(f"n{number}", dict(enumerate(kinds)), free, ready))
+        nodes.append(ClusterNode(f"n{number}", dict(enumerate(kinds)), free, ready))
     return nodes
 
 
 @st.composite
-def queues(draw: st.DrawFn, jobs_max: int = 8) -> list[QueuedJob]:
+def queues(draw: st.DrawFn, jobs_max: int = 8) -> list[JobRequest]:
     jobs = []
     for number in range(draw(st.integers(1, jobs_max))):
         nodes = draw(st.sampled_from([1, 1, 1, 2]))
         jobs.append(
-            QueuedJob(
+            JobRequest(
                 job_id=f"j{number}",
                 project=draw(st.sampled_from(["p", "q"])),
-                person=draw(st.sampled_from(["u", "v"])),
+                user=draw(st.sampled_from(["u", "v"])),
                 priority=draw(st.integers(0, 2)),
                 submitted_at=float(draw(st.integers(0, 3))),
                 devices=draw(st.integers(1, 4)) * nodes,
@@ -46,7 +53,7 @@ def queues(draw: st.DrawFn, jobs_max: int = 8) -> list[QueuedJob]:
 
 
 @st.composite
-def snapshots(draw: st.DrawFn, *, all_ready: bool = False) -> Snapshot:
+def snapshots(draw: st.DrawFn, *, all_ready: bool = False) -> ClusterState:
     """Return a state at the second 100. Each busy device belongs to a job of its own."""
     nodes = draw(clusters(all_ready=all_ready))
     busy = [
@@ -69,10 +76,10 @@ def snapshots(draw: st.DrawFn, *, all_ready: bool = False) -> Snapshot:
     }
     usage = {("p", "v"): draw(st.floats(0, 5)), ("q", "u"): draw(st.floats(0, 5))}
     queue = tuple(draw(queues()))
-    return Snapshot(100.0, tuple(nodes), queue, tuple(running), projects, usage)
+    return ClusterState(100.0, tuple(nodes), queue, tuple(running), projects, usage)
 
 
-def after(snapshot: Snapshot, plan: Plan, late_seconds: float) -> Snapshot:
+def after(snapshot: ClusterState, plan: Plan, late_seconds: float) -> ClusterState:
     """Return the state after the starts of a plan, with the holds of the others."""
     jobs = {job.job_id: job for job in snapshot.queued}
     running = list(snapshot.running)
@@ -81,7 +88,7 @@ def after(snapshot: Snapshot, plan: Plan, late_seconds: float) -> Snapshot:
         job = jobs.pop(start.job_id)
         devices = tuple((name, index) for name, indices in start.devices for index in indices)
         end = None if job.limit_seconds is None else snapshot.now + job.limit_seconds + late_seconds
-        running.append(Running(job.job_id, job.project, job.person, devices, ends_at=end))
+        running.append(Running(job.job_id, job.project, job.user, devices, ends_at=end))
         for name, index in devices:
             nodes[name] = replace(nodes[name], free=nodes[name].free - {index})
     queued = tuple(replace(jobs[wait.job_id], hold=wait.hold) for wait in plan.waits)
