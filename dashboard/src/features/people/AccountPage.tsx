@@ -33,8 +33,8 @@ export function AccountPage() {
 function accessWords({ credential, expires_at, scopes }: CallerView): string {
   if (credential === "none") return "This service asks for no sign-in.";
   const until = expires_at === null ? "" : ` until ${moment(expires_at)}`;
-  if (credential === "session") return `Signed in by password${until}.`;
-  return `Signed in by a token${until}${scopes === null ? "" : ` with the scopes ${scopes.join(", ")}`}.`;
+  const narrowed = scopes === null ? "" : ` with the scopes ${scopes.join(", ")}`;
+  return `Signed in${credential === "session" ? "" : " by a token"}${until}${narrowed}.`;
 }
 
 function Person({ caller }: { caller: CallerView }) {
