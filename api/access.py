@@ -27,13 +27,12 @@ from lockstep.api.http.addresses import check_address
 from lockstep.api.http.problems import problem_response, request_id_of
 from lockstep.api.parts import AppStateDep, parts_of
 from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.people_views import TOKEN_EXPIRES
 from lockstep.domain.rights import OF_SERVICE, ForbiddenError, Right, Within, forbidden
 from lockstep.storage.db.tables import JobRow
 from lockstep.storage.jobs import jobs
 from lockstep.storage.people import credentials
 from lockstep.storage.people.audit import Sender
-
-TOKEN_EXPIRES: Final = "Lockstep-Token-Expires"  # noqa: S105 -- the name of a header
 
 
 async def _caller(request: Request) -> Caller:

@@ -17,6 +17,8 @@ from lockstep.domain.spec.fields import NO_BOOL, Name, no_nul
 TOKEN_DAYS_DEFAULT: Final = 90
 TOKEN_DAYS_MAX: Final = 366
 OVERLAP_HOURS_MAX: Final = 168
+TOKEN_EXPIRES: Final = "Lockstep-Token-Expires"  # noqa: S105 -- the name of a header
+"""Header with the end of the token of a request."""
 Title = Annotated[str, Field(max_length=200), AfterValidator(no_nul)]
 
 

@@ -56,4 +56,5 @@ def texts(described: dict[str, Any]) -> Callable[[Request], Any]:
 
 
 def wrong(pointer: str, message: str) -> LockstepError:
+    """Return the refusal of a body, or of one of its texts, without the value."""
     return invalid((FieldError(pointer, message, None, "see /docs for the expected values"),))

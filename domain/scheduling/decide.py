@@ -44,7 +44,7 @@ UNTIMED_HOLDS_MAX: Final = 1
 """Of them without a known start: no job without a time limit may start on their nodes."""
 UNTIMED_AFTER_SECONDS: Final = 24 * 3_600.0
 """Wait of a gang before it holds nodes without a known start. Such a hold costs much, and without
-it a stream of jobs without time limits could keep a gang waiting for ever."""
+it, a stream of jobs without time limits could starve a gang."""
 _NOWHERE: Final = {WaitCode.NEVER_FITS, WaitCode.NO_NODE, WaitCode.BACKOFF, WaitCode.LIMIT}
 """Reasons of jobs that go behind all others: they delay none."""
 

@@ -11,7 +11,8 @@ from typing import Final
 
 import httpx2
 
-HEADER: Final = "Lockstep-Token-Expires"
+from lockstep.domain.people_views import TOKEN_EXPIRES
+
 WARNED_DAYS: Final = 14
 
 
@@ -35,7 +36,7 @@ class ExpiryWarning:
 
     def __call__(self, response: httpx2.Response) -> None:
         try:
-            end = datetime.fromisoformat(response.headers[HEADER])
+            end = datetime.fromisoformat(response.headers[TOKEN_EXPIRES])
             left = end - self._now()
         except (KeyError, ValueError, TypeError):
             return  # no token, one without an end, or a server with other words

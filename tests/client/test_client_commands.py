@@ -67,10 +67,11 @@ def test_in_a_team_a_list_without_a_filter_has_the_own_jobs(
     said = lockstep("ps")
     assert "no job of ada is queued or running" in said.err
     assert "--owner '*' lists those of all people" in said.err
+    assert "only jobs of ada" in lockstep("ps", "-o", "json").err
     for options in (["--owner", "*"], ["--search", "gpt"], ["--project", "nlp"]):
         assert "only jobs of" not in lockstep("ps", *options).err
     asked = server.requests("GET", "/v1/jobs")
-    assert [each.query.get("owner") for each in asked] == [["ada"], ["*"], None, None]
+    assert [each.query.get("owner") for each in asked] == [["ada"], ["ada"], ["*"], None, None]
 
 
 def test_json_is_the_apis_own_objects(lockstep: CommandLine, server: ReplayServer) -> None:

@@ -22,8 +22,8 @@ from lockstep.client.errors import (
     UnavailableError,
     UnreachableError,
 )
-from lockstep.client.expiry import HEADER
 from lockstep.client.transport import Transport
+from lockstep.domain.people_views import TOKEN_EXPIRES
 from lockstep.domain.views import JobView, Page, UploadView
 from tests.client import examples
 from tests.client.server import RESET, Answer, ReplayServer, problem, view
@@ -80,7 +80,7 @@ def test_the_token_travels_as_a_bearer(client: Client, server: ReplayServer) -> 
 def test_a_token_that_ends_soon_is_reported_once(
     server: ReplayServer, left: timedelta | None, words: str | None
 ) -> None:
-    end = {} if left is None else {HEADER: (datetime.now(UTC) + left).isoformat()}
+    end = {} if left is None else {TOKEN_EXPIRES: (datetime.now(UTC) + left).isoformat()}
     server.on("GET", "/v1/jobs", replace(view(Page[JobView](items=[])), headers=end))
     said: list[str] = []
     with Client(server.url, "secret", say=said.append) as client:

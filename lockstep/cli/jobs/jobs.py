@@ -98,7 +98,8 @@ def ps(
         say(f"{whose} is queued or running; lockstep ps -a also lists ended jobs")
     else:
         say("no such job")
-    if mine is not None and form in ("table", "wide"):
+    if mine is not None:
+        # Also to a script: a short list must not pass for a whole one.
         say(f"only jobs of {mine}: --owner '*' lists those of all people")
     return ExitCode.OK
 
