@@ -1,7 +1,7 @@
 import { MantineProvider } from "@mantine/core";
 import { QueryClientProvider } from "@tanstack/react-query";
 import { createMemoryHistory, RouterProvider } from "@tanstack/react-router";
-import { render, screen } from "@testing-library/react";
+import { act, render, screen } from "@testing-library/react";
 import { expect, it } from "vitest";
 import { queryClient } from "@/api/polling";
 import { serve } from "@/testing/pages";
@@ -37,12 +37,7 @@ it.each([
   expect(viewOf(address)).toEqual(view);
 });
 
-it("shows the list in place of a failed page, and names what it leaves out of a mistyped address", async () => {
-  const caller = { name: "ada", rights: [], is_alone: true };
-  const requests = serve(({ path }) => ({
-    body: path === "/v1/session" ? caller : { items: [], next_cursor: null, jobs: [] },
-  }));
-  const router = at("/jobs?state=done&state=failed&order=desc&cursor=x");
+function show(router: ReturnType<typeof at>) {
   render(
     <MantineProvider env="test">
       <QueryClientProvider client={queryClient}>
@@ -50,6 +45,15 @@ it("shows the list in place of a failed page, and names what it leaves out of a 
       </QueryClientProvider>
     </MantineProvider>,
   );
+}
+
+it("shows the list in place of a failed page, and names what it leaves out of a mistyped address", async () => {
+  const caller = { name: "ada", rights: [], is_alone: true };
+  const requests = serve(({ path }) => ({
+    body: path === "/v1/session" ? caller : { items: [], next_cursor: null, jobs: [] },
+  }));
+  const router = at("/jobs?state=done&state=failed&order=desc&cursor=x");
+  show(router);
   expect(await screen.findByText("state=done, order=desc, cursor=x")).toBeTruthy();
   expect(await screen.findByText("No job matches these filters")).toBeTruthy();
   const asked = requests.filter(({ query }) => query.has("state")).map(({ query }) => query.toString());
@@ -57,4 +61,17 @@ it("shows the list in place of a failed page, and names what it leaves out of a 
   expect(router.state.location.search).toEqual({ state: ["failed"] });
   screen.getByRole("button", { name: "Close" }).click();
   await expect.poll(() => screen.queryByText(/state=done/)).toBeNull();
+});
+
+it("keeps a page that was chosen while the list learns whose jobs it shows", async () => {
+  const caller = { name: "ada", rights: [], is_alone: true };
+  serve(({ path }) => ({ body: path === "/v1/session" ? caller : { items: [], next_cursor: null, jobs: [] } }));
+  const router = at("/jobs");
+  show(router);
+  await screen.findByText("No jobs yet");
+  await act(async () => {
+    void router.navigate({ to: "/submit" });
+    queryClient.setQueriesData({ queryKey: ["people", "caller"] }, { ...caller, is_alone: false });
+  });
+  expect(await screen.findByRole("heading", { name: "New job" })).toBeTruthy();
 });

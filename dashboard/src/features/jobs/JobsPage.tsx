@@ -1,5 +1,5 @@
 /** All jobs: found by filters that live in the address, told apart at a glance, and acted on several at a time. */
-import { Link, useNavigate, useSearch } from "@tanstack/react-router";
+import { Link, useNavigate, useRouter, useSearch } from "@tanstack/react-router";
 import { useEffect } from "react";
 import { useCaller } from "@/api/caller";
 import type { JobView } from "@/api/generated";
@@ -28,10 +28,13 @@ export function JobsPage() {
   const { data: caller, isPending } = useCaller();
   const me = caller?.is_alone === false ? caller.name : null;
   const view = settled(asked, me);
+  const router = useRouter();
   const navigate = useNavigate();
   useEffect(() => {
-    if (view !== asked) void navigate({ to: "/jobs", search: view, replace: true });
-  }, [view, asked, navigate]);
+    // The list is still there while the chunk of a page that was chosen loads: that choice is not undone.
+    const isLeft = router.latestLocation.pathname !== "/jobs";
+    if (view !== asked && !isLeft) void navigate({ to: "/jobs", search: view, replace: true });
+  }, [view, asked, navigate, router]);
   const { data, error, isPlaceholderData, refetch } = useJobs(view, asked.owner !== undefined || !isPending);
   const jobs = data?.items ?? NONE;
   const losses = useLosses(jobs);
