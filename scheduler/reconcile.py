@@ -14,8 +14,8 @@
 4. Stop jobs that exceed their timeout.
 5. Seal the streams of ended attempts, opened or not: nothing more can be stored for them. Their
    jobs may be placed again only afterwards.
-6. Load the queue and the nodes, call ``domain.placement.decide``, and write each attempt in its own
-   transaction; notify its nodes after the commit.
+6. Load the queue and the nodes, call ``domain.scheduling.decide``, and write each attempt in its
+   own transaction; notify its nodes after the commit.
 7. Write reason and queue position of the waiting jobs. A job whose spec only a newer version can
    read waits.
 8. Notify nodes again about unclaimed assignments: the first notification may be lost.

@@ -109,6 +109,11 @@ class JobRow(JobsBase):
     """Seconds that ended attempts were running."""
     wait_position: Mapped[int | None]
     wait_reason: Mapped[LongText | None]
+    wait_code: Mapped[Word | None]
+    """``domain.scheduling.state.WaitCode`` of that reason."""
+    wait_facts: Mapped[Json | None]
+    hold: Mapped[Json | None]
+    """Nodes that are kept for it while it waits (``storage.control.snapshots``)."""
     actor: Mapped[Named]
     """User who submitted it."""
     created_at: Mapped[float] = mapped_column(insert_default=db_now())

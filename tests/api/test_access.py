@@ -333,10 +333,20 @@ def test_reasons_and_events_name_no_foreign_job(team: Team) -> None:
         session.execute(
             update(JobRow)
             .where(JobRow.id == own)
-            .values(wait_reason=reason, wait_position=1, version=JobRow.version + 1)
+            .values(
+                wait_reason=reason,
+                wait_code="behind",
+                wait_facts={"job": foreign, "needs": 2},
+                wait_position=1,
+                version=JobRow.version + 1,
+            )
         )
     shown = team.ask("member", "GET", f"/v1/jobs/{own}").json()
     assert shown["reason"] == f"behind {OTHER}, which needs the same devices"
+    assert (shown["queue"]["code"], shown["queue"]["facts"]) == (
+        "behind",
+        {"job": None, "needs": 2},
+    )
     assert team.ask("admin", "GET", f"/v1/jobs/{own}").json()["reason"] == reason
     assert foreign not in team.ask("member", "GET", "/v1/queue").text
 

@@ -1289,6 +1289,18 @@ export type QueuePlace = {
      */
     reason: string;
     /**
+     * Kind of that reason; null from a scheduler of the version before.
+     */
+    code?: WaitCode | null;
+    /**
+     * Facts
+     *
+     * What the sentence says, by code: numbers, names, and times in seconds since the epoch.
+     */
+    facts?: {
+        [key: string]: unknown;
+    };
+    /**
      * Estimated Start
      */
     estimated_start?: string | null;
@@ -1668,6 +1680,13 @@ export type UserView = {
  * Readers of a project beside its members.
  */
 export type Visibility = 'internal' | 'private';
+
+/**
+ * WaitCode
+ *
+ * Kind of reason for which a job waits.
+ */
+export type WaitCode = 'holds' | 'behind' | 'fair_share' | 'limit' | 'fragmented' | 'never_fits' | 'no_node' | 'backoff' | 'sealing' | 'restored' | 'unreadable';
 
 /**
  * AdamW
