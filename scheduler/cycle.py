@@ -1,4 +1,4 @@
-"""Steps 2 to 9 of a reconcile cycle; ``scheduler.reconcile`` lists them."""
+"""Steps 2 to 10 of a reconcile cycle; ``scheduler.reconcile`` lists them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lockstep.domain.scheduling.reasons import sentence
 from lockstep.domain.scheduling.state import Start, Wait, WaitCode, WaitReason
 from lockstep.domain.spec.stored import UnreadableSpecError
 from lockstep.scheduler.report import CycleReport
-from lockstep.storage.attempts import attempts, gangs, nodes
+from lockstep.storage.attempts import attempts, gangs, ledger, nodes
 from lockstep.storage.control import scheduler_lease, scheduling, snapshots
 from lockstep.storage.control.snapshots import QueuedJob
 from lockstep.storage.db.database import Database
@@ -47,7 +47,7 @@ log = structlog.get_logger("scheduler")
 
 
 class Cycle:
-    """Steps 2 to 9."""
+    """Steps 2 to 10."""
 
     def __init__(
         self,
@@ -83,6 +83,7 @@ class Cycle:
         sealed = self.seal_ended()
         self.place_queued(sealed)
         self.notify_again()
+        self.account()
         if self.expires:
             self.expire()
 
@@ -297,6 +298,26 @@ class Cycle:
         for assignment_id, node_name in silent:
             self.report.notified_again += 1
             self.notifier.publish(StartAssignment(assignment_id, node_name))
+
+    def account(self) -> None:
+        """Add the use of released devices to the ledger."""
+        with self.database.read_jobs() as session:
+            released = ledger.due(session)
+        if not released:
+            return
+        try:
+            with self.database.read_series() as session:
+                again = {one.job_id for one in released if one.attempt > 1}
+                steps = streams.steps(session, again)
+        except LockstepError as error:
+            self._note("ledger", "", error)
+            return
+        self.attempt("ledger", "", partial(self._account, released, steps))
+
+    def _account(self, released: list[ledger.Released], steps: ledger.StepsOf) -> None:
+        with self.writing() as session:
+            ledger.add(session, released, steps)
+        self.report.accounted += len(released)
 
     def expire(self) -> None:
         with self.database.read_jobs() as session:
