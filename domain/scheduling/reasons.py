@@ -12,6 +12,8 @@ from typing import Any, Final
 from lockstep.domain.scheduling.state import WaitCode, WaitReason
 
 Facts = Mapping[str, Any]
+NAMED_MAX: Final = 3
+"""Offers that a sentence names; the others are counted."""
 
 
 def sentence(reason: WaitReason) -> str:
@@ -53,7 +55,18 @@ def _limit(facts: Facts) -> str:
 def _fragmented(facts: Facts) -> str:
     asked = f"{counted(facts['needs'], 'device')}{_of_type(facts)}"
     where = "one node" if facts["nodes"] == 1 else f"{facts['nodes']} nodes"
-    return f"needs {asked} on {where}; {facts['free']} are free, but not together"
+    return (
+        f"needs {asked} on {where}{_that_offer(facts)}; {facts['free']} are free, but not together"
+    )
+
+
+def _needs(facts: Facts) -> str:
+    if facts["missing"]:
+        return f"no ready node offers {_either(facts['missing'])}"
+    if not facts["ready"]:
+        return f"no ready node offers {_together(facts['offers'])} together"
+    verb = "is" if facts["ready"] == 1 else "are"
+    return f"needs {facts['nodes']} nodes{_that_offer(facts)}; {facts['ready']} {verb} ready now"
 
 
 def _never_fits(facts: Facts) -> str:
@@ -61,12 +74,12 @@ def _never_fits(facts: Facts) -> str:
         types = ", ".join(facts["types"])
         return f"no ready node has devices of type {facts['type']} (available types: {types})"
     if facts["nodes"] == 1:
-        asked = f"{counted(facts['needs'], 'device')}{_of_type(facts)}"
-        return f"needs {asked} on one node; the largest ready now has {facts['largest']}"
+        asked = f"{counted(facts['needs'], 'device')}{_of_type(facts)} on one node"
+        return f"needs {asked}{_that_offer(facts)}; the largest ready now has {facts['largest']}"
     each = counted(facts["needs"] // facts["nodes"], "device")
     return (
-        f"needs {facts['nodes']} nodes with {each}{_of_type(facts)} each; {facts['capable']} such "
-        "nodes are ready now"
+        f"needs {facts['nodes']} nodes with {each}{_of_type(facts)} each{_that_offer(facts)}; "
+        f"{facts['capable']} such nodes are ready now"
     )
 
 
@@ -89,6 +102,7 @@ _SENTENCES: Final[Mapping[WaitCode, Callable[[Facts], str]]] = {
     WaitCode.FAIR_SHARE: _fair_share,
     WaitCode.LIMIT: _limit,
     WaitCode.FRAGMENTED: _fragmented,
+    WaitCode.NEEDS: _needs,
     WaitCode.NEVER_FITS: _never_fits,
     WaitCode.NO_NODE: _no_node,
     WaitCode.BACKOFF: _backoff,
@@ -109,3 +123,27 @@ def counted(number: int, noun: str) -> str:
 
 def _of_type(facts: Facts) -> str:
     return f" of type {facts['type']}" if facts["type"] else ""
+
+
+def _that_offer(facts: Facts) -> str:
+    """Return the condition on the nodes, if there is one."""
+    if not facts["offers"]:
+        return ""
+    verb = "offers" if facts["nodes"] == 1 else "offer"
+    return f" that {verb} {_together(facts['offers'])}"
+
+
+def _together(names: tuple[str, ...]) -> str:
+    return _named(names, "and")
+
+
+def _either(names: tuple[str, ...]) -> str:
+    return _named(names, "or")
+
+
+def _named(names: tuple[str, ...], word: str) -> str:
+    """Return the first names, and the number of the others."""
+    shown = list(names[:NAMED_MAX])
+    if len(names) > NAMED_MAX:
+        shown.append(f"{len(names) - NAMED_MAX} more")
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} {word} {shown[-1]}"
