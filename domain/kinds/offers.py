@@ -8,7 +8,7 @@ Not here: the choice of nodes (``domain.scheduling.offers``).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 NAME: Final = r"^[a-z0-9][a-z0-9._/-]*(:[a-z0-9._/:-]+)?$"
@@ -19,8 +19,11 @@ EXPECTED: Final = (
 CHARS_MAX: Final = 128
 OFFERS_MAX: Final = 64
 """Names of one job, and of one node beside those that its agent finds itself."""
-FOUND: Final = ("python", "kind")
-"""Keys of the names that an agent finds itself."""
+FOUND: Final = ("kind", "python")
+"""Keys of the names that an agent finds itself: of its devices and of its interpreter."""
+CUDA: Final = "kind:cuda"
+NAMED_MAX: Final = 3
+"""Names in one sentence; the others are counted."""
 
 
 def normal(names: Iterable[str]) -> list[str]:
@@ -48,6 +51,23 @@ def offers_of(text: str) -> list[str]:
         if name.partition(":")[0] in FOUND:
             raise ValueError(f"{_shown(name)} is found by the agent itself: remove it")
     return normal(names)
+
+
+def lacking(needs: frozenset[str], nodes: Iterable[frozenset[str]]) -> str:
+    """Return what no node offers, in words; empty if a node offers all of it."""
+    known = list(nodes)
+    if any(needs <= offered for offered in known):
+        return ""
+    missing = sorted(needs.difference(*known))
+    return named(missing, "or") if missing else f"{named(sorted(needs), 'and')} together"
+
+
+def named(names: Sequence[str], word: str) -> str:
+    """Return the first names with a word before the last one, and the number of the others."""
+    shown = list(names[:NAMED_MAX])
+    if len(names) > NAMED_MAX:
+        shown.append(f"{len(names) - NAMED_MAX} more")
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} {word} {shown[-1]}"
 
 
 def _shown(name: str) -> str:

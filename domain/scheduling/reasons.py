@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from lockstep.domain.kinds.offers import named
 from lockstep.domain.scheduling.state import WaitCode, WaitReason
 
 Facts = Mapping[str, Any]
-NAMED_MAX: Final = 3
-"""Offers that a sentence names; the others are counted."""
 
 
 def sentence(reason: WaitReason) -> str:
@@ -62,9 +61,9 @@ def _fragmented(facts: Facts) -> str:
 
 def _needs(facts: Facts) -> str:
     if facts["missing"]:
-        return f"no ready node offers {_either(facts['missing'])}"
+        return f"no ready node offers {named(facts['missing'], 'or')}"
     if not facts["ready"]:
-        return f"no ready node offers {_together(facts['offers'])} together"
+        return f"no ready node offers {named(facts['offers'], 'and')} together"
     verb = "is" if facts["ready"] == 1 else "are"
     return f"needs {facts['nodes']} nodes{_that_offer(facts)}; {facts['ready']} {verb} ready now"
 
@@ -130,20 +129,4 @@ def _that_offer(facts: Facts) -> str:
     if not facts["offers"]:
         return ""
     verb = "offers" if facts["nodes"] == 1 else "offer"
-    return f" that {verb} {_together(facts['offers'])}"
-
-
-def _together(names: tuple[str, ...]) -> str:
-    return _named(names, "and")
-
-
-def _either(names: tuple[str, ...]) -> str:
-    return _named(names, "or")
-
-
-def _named(names: tuple[str, ...], word: str) -> str:
-    """Return the first names, and the number of the others."""
-    shown = list(names[:NAMED_MAX])
-    if len(names) > NAMED_MAX:
-        shown.append(f"{len(names) - NAMED_MAX} more")
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} {word} {shown[-1]}"
+    return f" that {verb} {named(facts['offers'], 'and')}"
