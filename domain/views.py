@@ -262,6 +262,8 @@ class NodeView(_View):
     devices: list[DeviceView]
     devices_free: int
     version: str
+    offers: list[str] = []
+    """Names that jobs can need (``resources.needs``)."""
 
 
 class CheckpointView(_View):

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
+from pydantic_settings import NoDecode
 
 from lockstep.broker.settings import BrokerSettings
+from lockstep.domain.kinds.offers import offers_of
 from lockstep.storage.db.settings import StorageSettings
 
 _NAME_CHARS_MAX = 63
@@ -38,6 +40,9 @@ class AgentSettings(StorageSettings, BrokerSettings):
     node_address: Annotated[str, Field(min_length=1, max_length=255)] | None = None
     """Address of this node for others (docs/several_nodes.md); by default the address from which it
     reaches the job database."""
+    node_offers: Annotated[tuple[str, ...], NoDecode] = ()
+    """Names that jobs can need (``resources.needs``), such as ``data:imagenet,rack:a``.
+    Comma-separated, at most 64. The agent adds ``python:…`` and ``kind:…`` itself."""
     cpu_slots: Annotated[int, Field(ge=0, le=1_024)] | None = None
     """Devices of a node without GPUs; by default the cores, at least 2."""
     stop_jobs_on_exit: bool = False
@@ -62,6 +67,11 @@ class AgentSettings(StorageSettings, BrokerSettings):
                 f"'_' and '-', 1 to 63 characters; for example {node_name_of(value)!r}"
             )
         return value
+
+    @field_validator("node_offers", mode="before")
+    @classmethod
+    def _offers(cls, value: object) -> object:
+        return offers_of(value) if isinstance(value, str) else value
 
     @field_validator("node_dir")
     @classmethod

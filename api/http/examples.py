@@ -134,6 +134,7 @@ _NODE: Final = NodeView(
     ],
     devices_free=0,
     version="0.1.0",
+    offers=["data:imagenet", "kind:cuda", "python:3.12"],
 )
 _CHECKPOINT: Final = CheckpointView(
     step=200,

@@ -13,7 +13,7 @@ from typing import Final
 from lockstep.api.jobs.forecasts import Forecasts
 from lockstep.api.jobs.submitting import check_capacity, settle
 from lockstep.api.jobs.uploads import Uploads
-from lockstep.api.jobs.views import moment, readable_facts
+from lockstep.api.jobs.views import moment, no_node_offers, readable_facts
 from lockstep.domain.life.retrying import retries_of_script
 from lockstep.domain.rights import Right, Rights
 from lockstep.domain.scheduling.decide import decide, nodes_asked, rounded
@@ -58,6 +58,7 @@ def plan(
         spec = projects.with_defaults(project, spec)
         refused = tuple(projects.check_limits(session, project, spec))
         largest = nodes.largest_ever(session)
+        lacking = nodes.lacking(session, spec.needs())
         lease_seconds = agreed_timings.read(session).lease_seconds
         rows = snapshots.read(session, lease_seconds=lease_seconds)
     errors = (*check_capacity(spec, largest), *refused, *missing)
@@ -93,10 +94,14 @@ def plan(
         queue=turn,
         memory=forecasts.of(spec, nodes=placed, among=among),
         retries=None if spec.script is None else _retries(spec.retry.max),
-        warnings=[]
-        if largest
-        else ["no node is registered yet, so it is unknown whether the job fits"],
+        warnings=_warnings(largest, lacking),
     )
+
+
+def _warnings(largest: int, lacking: str) -> list[str]:
+    if not largest:
+        return ["no node is registered yet, so it is unknown whether the job fits"]
+    return [no_node_offers(lacking)] if lacking else []
 
 
 def _retries(retries_max: int) -> RetriesView:

@@ -113,7 +113,8 @@ def submit(
                 f"the idempotency key {idempotency_key!r} was used for a job that you may not read",
                 next_step="Use a new key for a new job.",
             )
-    return job, created, waits_because(largest)
+        lacking = nodes.lacking(session, job.needs)
+    return job, created, waits_because(largest, lacking)
 
 
 def settle(

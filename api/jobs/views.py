@@ -93,12 +93,24 @@ def is_unseen(job: JobRow) -> bool:
     return job.state is JobState.QUEUED and job.wait_reason is None
 
 
-def waits_because(largest: int) -> str:
+def waits_because(largest: int, lacking: str = "") -> str:
     """Return the wait reason of a job that the scheduler has not examined yet.
 
-    ``largest`` is the largest number of devices that were ever registered together.
+    Parameters
+    ----------
+    largest : int
+        Largest number of devices that were ever registered together.
+    lacking : str
+        What the job needs and no registered node offers, in words.
     """
-    return NOT_LOOKED_AT if largest else NO_NODE
+    if not largest:
+        return NO_NODE
+    return no_node_offers(lacking) if lacking else NOT_LOOKED_AT
+
+
+def no_node_offers(lacking: str) -> str:
+    """Return the warning about names that no registered node offers."""
+    return f"no node that is registered offers {lacking}"
 
 
 def job_views(
@@ -276,6 +288,7 @@ def node_view(node: NodeRow, mentions: Mentions, *, now: float, lease_seconds: f
         ],
         devices_free=sum(device.free for device in devices),
         version=node.version,
+        offers=node.offers,
     )
 
 

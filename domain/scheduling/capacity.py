@@ -9,7 +9,7 @@ Not here: whose turn it is (``domain.scheduling.shares``).
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from math import inf
@@ -58,8 +58,11 @@ class Fit:
 class _NodeDevices:
     """Devices of one type on one node."""
 
-    def __init__(self, count: int, free: list[int], ends: list[End]) -> None:
+    def __init__(
+        self, count: int, free: list[int], ends: list[End], offers: frozenset[str]
+    ) -> None:
         self.count = count
+        self.offers = offers
         self.free = free
         self.ends = sorted(ends, key=lambda end: end.at)
         """Of the devices that are not free."""
@@ -114,7 +117,7 @@ class DevicePool:
             busy = [
                 ends.get((node.name, index), End(inf)) for index in mine if index not in node.free
             ]
-            self._nodes[node.name] = _NodeDevices(len(mine), free, busy)
+            self._nodes[node.name] = _NodeDevices(len(mine), free, busy, node.offers)
         most = max(node.count for node in self._nodes.values())
         self._by_free: list[list[str]] = [[] for _ in range(most + 1)]
         """Sorted names of the nodes that are not held, by their number of free devices. A search
@@ -122,25 +125,32 @@ class DevicePool:
         for name in sorted(self._nodes):
             self._by_free[len(self._nodes[name].free)].append(name)
         self._held: list[str] = []
+        self._awaited: set[frozenset[str]] = set()
+        """Needs of the jobs that get the next free device of their nodes."""
 
-    @property
-    def free(self) -> int:
-        """Number of free devices, held ones included."""
-        return sum(len(node.free) for node in self._nodes.values())
+    def _offering(self, job: JobRequest) -> Collection[tuple[str, _NodeDevices]]:
+        """Return the nodes that offer what a job needs, by name."""
+        if not job.needs:
+            return self._nodes.items()
+        return [(name, node) for name, node in self._nodes.items() if job.needs <= node.offers]
 
-    @property
-    def largest(self) -> int:
-        """Devices of the largest node."""
-        return len(self._by_free) - 1
+    def free(self, job: JobRequest) -> int:
+        """Return the number of free devices for a job, held ones included."""
+        return sum(len(node.free) for _, node in self._offering(job))
 
-    def holder(self) -> JobRequest | None:
-        """Return the job that holds a node, if there is one."""
-        holds = (self._nodes[name].hold for name in self._held)
+    def largest(self, job: JobRequest) -> int:
+        """Return the devices of the largest node for a job."""
+        return max((node.count for _, node in self._offering(job)), default=0)
+
+    def holder(self, job: JobRequest) -> JobRequest | None:
+        """Return another job that holds a node for this one, if there is such a job."""
+        nodes = (self._nodes[name] for name in self._held)
+        holds = (node.hold for node in nodes if job.needs <= node.offers)
         return next((hold[0] for hold in holds if hold is not None), None)
 
-    def capable(self, each: int) -> int:
-        """Return the number of nodes with this number of devices, busy and held ones included."""
-        return sum(1 for node in self._nodes.values() if node.count >= each)
+    def capable(self, job: JobRequest) -> int:
+        """Return the number of nodes with enough devices for a job, busy or held ones included."""
+        return sum(1 for _, node in self._offering(job) if node.count >= job.each)
 
     # -- starting
 
@@ -168,13 +178,16 @@ class DevicePool:
         )
 
     def _open(self, job: JobRequest) -> Iterator[str]:
-        return (name for names in self._by_free[job.each :] for name in names)
+        names = (name for names in self._by_free[job.each :] for name in names)
+        if not job.needs:
+            return names
+        return (name for name in names if job.needs <= self._nodes[name].offers)
 
     def _lent(self, job: JobRequest, end: float) -> Iterator[str]:
         """Yield the held nodes on which a job of this end delays no hold, its own included."""
         for name in self._held:
             node = self._nodes[name]
-            if len(node.free) >= job.each and node.permits(job, end):
+            if len(node.free) >= job.each and job.needs <= node.offers and node.permits(job, end):
                 yield name
 
     def take(
@@ -191,13 +204,18 @@ class DevicePool:
 
     # -- waiting
 
+    def expect(self, job: JobRequest) -> None:
+        """Give the next free device to a job that is no gang: no later gang begins a hold there."""
+        self._awaited.add(job.needs)
+
     def earliest(self, job: JobRequest) -> tuple[_Start, Hold, DevicePool] | None:
         """Return the start and the nodes of the best hold of a job; None if there is none.
 
-        Nodes that another job holds are left out. The nodes of the job's former hold are kept
-        unless others are free earlier: its start moves later for no node that the job avoids.
+        Nodes that another job holds or expects are left out. The nodes of the job's former hold
+        are kept unless others are free earlier: its start moves later for no node that the job
+        avoids.
         """
-        times = self._times(job)
+        times = self._times(job, () if job.hold is not None else self._awaited)
         if len(times) < job.nodes:
             return None
         best = sorted(times)[: job.nodes]
@@ -211,11 +229,14 @@ class DevicePool:
         kept = self._kept(job, self._times(job))
         return None if kept is None else self._hold_on(job, kept)[1]
 
-    def _times(self, job: JobRequest) -> list[_Time]:
+    def _times(self, job: JobRequest, awaited: Collection[frozenset[str]] = ()) -> list[_Time]:
         """Return the nodes that a job may hold, with the time at which they are free."""
+        nodes = self._offering(job)
+        if awaited:
+            nodes = [one for one in nodes if not any(each <= one[1].offers for each in awaited)]
         return [
             (end.at == inf, name in job.avoid, end.at, -len(node.free), name)
-            for name, node in self._nodes.items()
+            for name, node in nodes
             if node.count >= job.each and (node.hold is None or node.hold[0].job_id == job.job_id)
             for end in [node.free_from(job.each, self._now)]
         ]

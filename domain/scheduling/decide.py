@@ -11,6 +11,7 @@ Rules, in order:
    moves later by a decision. A hold without a known start is for one gang, after a day.
 4. A job in backoff, and one beyond a limit of its project, neither starts nor holds.
 5. Nodes on which a job failed for the node's own reasons are tried last.
+6. A job starts and holds only on nodes that offer all that it needs.
 
 Not here: storing the decision (``storage.attempts.placing``), which is guarded and may fail; texts
 (``domain.scheduling.reasons``).
@@ -21,9 +22,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 from lockstep.domain.scheduling.capacity import LATE_SECONDS, DevicePool, End, Fit
+from lockstep.domain.scheduling.offers import Offers
 from lockstep.domain.scheduling.shares import Standing, turns
 from lockstep.domain.scheduling.state import (
     ClusterState,
@@ -51,7 +53,7 @@ _DELAYING: Final = {WaitCode.HOLDS, WaitCode.BEHIND, WaitCode.FAIR_SHARE, WaitCo
 _ROUNDING: Final = ((600.0, 60.0), (3_600.0, 300.0), (86_400.0, 900.0))
 """Pairs (upper limit of the distance, rounding), in seconds; beyond the last, whole hours."""
 
-Shape = tuple[int, int, str | None, frozenset[str]]
+Shape = tuple[int, int, str | None, frozenset[str], frozenset[str]]
 
 
 def nodes_asked(nodes: int | None) -> int:
@@ -91,6 +93,7 @@ class _Decision:
         ends = _ends(snapshot.running, self.now)
         kinds = sorted({kind for node in ready for kind in node.devices.values()})
         self.pools = [DevicePool(kind, ready, ends, self.now) for kind in kinds]
+        self.offers = Offers(ready)
         self.in_use: defaultdict[str, int] = defaultdict(int)
         """Devices by project."""
         self.in_use_by: defaultdict[tuple[str, str], int] = defaultdict(int)
@@ -101,9 +104,6 @@ class _Decision:
         self.waits: dict[str, tuple[WaitReason, Hold | None]] = {}
         self._holding: dict[str, tuple[JobRequest, Hold]] = {}
         """Jobs that hold nodes, by their ids."""
-        self._awaited: set[str] = set()
-        """Types of which the next free device goes to a job that is no gang: no later gang begins a
-        hold on them."""
         self._refused: dict[Shape, tuple[float, WaitReason]] = {}
         """Earliest end with which a shape of job was refused, and why. A long queue costs one
         search for each shape, and not for each job."""
@@ -124,7 +124,7 @@ class _Decision:
         if reason is None:
             limit = inf if job.limit_seconds is None else job.limit_seconds
             end = self.now + limit + LATE_SECONDS
-            shape = (job.devices, job.nodes, job.device_type, job.avoid)
+            shape = (job.devices, job.nodes, job.device_type, job.needs, job.avoid)
             refused = self._refused.get(shape)
             if refused is not None and end >= refused[0]:
                 self.waits[job.job_id] = refused[1], None
@@ -143,6 +143,8 @@ class _Decision:
             return job.blocked
         if job.not_before > self.now:
             return WaitReason(WaitCode.BACKOFF, {"seconds": job.not_before - self.now})
+        if job.needs and self.pools and (refusal := self.offers.refusal(job)) is not None:
+            return refusal
         project = self.projects.get(job.project, Project())
         # Devices for which others of the project hold nodes count: no hold ends by a start.
         held = [one for one, _ in self._holding.values() if one.project == job.project]
@@ -176,14 +178,10 @@ class _Decision:
 
     def _hold(self, job: JobRequest, pools: list[DevicePool]) -> bool:
         if not job.is_gang:
-            self._awaited |= {pool.kind for pool in pools}
+            for pool in pools:
+                pool.expect(job)
             return False
-        kinds = set() if job.hold is not None else self._awaited
-        found = [
-            earliest
-            for pool in pools
-            if pool.kind not in kinds and (earliest := pool.earliest(job)) is not None
-        ]
+        found = [earliest for pool in pools if (earliest := pool.earliest(job)) is not None]
         if not found:
             return False
         _, hold, pool = min(found, key=lambda one: (one[0], one[2].kind))
@@ -217,19 +215,24 @@ class _Decision:
                 pool.release(job)
 
     def _why(self, job: JobRequest, pools: list[DevicePool]) -> WaitReason:
-        about = {"needs": job.devices, "nodes": job.nodes, "type": job.device_type}
+        about: dict[str, Any] = {
+            "needs": job.devices,
+            "nodes": job.nodes,
+            "type": job.device_type,
+            "offers": tuple(sorted(job.needs)),
+        }
         if not self.pools:
             return WaitReason(WaitCode.NO_NODE, {"registered": len(self.nodes)})
         if not pools:
             types = [pool.kind for pool in self.pools]
             return WaitReason(WaitCode.NEVER_FITS, {**about, "types": types})
-        able = [pool for pool in pools if pool.capable(job.each) >= job.nodes]
+        able = [pool for pool in pools if pool.capable(job) >= job.nodes]
         if not able:
-            most = max(pool.capable(job.each) for pool in pools)
-            largest = max(pool.largest for pool in pools)
+            most = max(pool.capable(job) for pool in pools)
+            largest = max(pool.largest(job) for pool in pools)
             return WaitReason(WaitCode.NEVER_FITS, {**about, "largest": largest, "capable": most})
-        free = max(pool.free for pool in able)
-        holder = next((found for pool in able if (found := pool.holder()) is not None), None)
+        free = max(pool.free(job) for pool in able)
+        holder = next((found for pool in able if (found := pool.holder(job)) is not None), None)
         if holder is None and free >= job.devices:
             return WaitReason(WaitCode.FRAGMENTED, {**about, "free": free})
         behind = None if holder is None else holder.job_id

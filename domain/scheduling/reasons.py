@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from lockstep.domain.kinds.offers import named
 from lockstep.domain.scheduling.state import WaitCode, WaitReason
 
 Facts = Mapping[str, Any]
@@ -60,7 +61,18 @@ def _limit(facts: Facts) -> str:
 def _fragmented(facts: Facts) -> str:
     asked = f"{counted(facts['needs'], 'device')}{_of_type(facts)}"
     where = "one node" if facts["nodes"] == 1 else f"{facts['nodes']} nodes"
-    return f"needs {asked} on {where}; {facts['free']} are free, but not together"
+    return (
+        f"needs {asked} on {where}{_that_offer(facts)}; {facts['free']} are free, but not together"
+    )
+
+
+def _needs(facts: Facts) -> str:
+    if facts["missing"]:
+        return f"no ready node offers {named(facts['missing'], 'or')}"
+    if not facts["ready"]:
+        return f"no ready node offers {named(facts['offers'], 'and')} together"
+    verb = "is" if facts["ready"] == 1 else "are"
+    return f"needs {facts['nodes']} nodes{_that_offer(facts)}; {facts['ready']} {verb} ready now"
 
 
 def _never_fits(facts: Facts) -> str:
@@ -68,12 +80,12 @@ def _never_fits(facts: Facts) -> str:
         types = ", ".join(facts["types"])
         return f"no ready node has devices of type {facts['type']} (available types: {types})"
     if facts["nodes"] == 1:
-        asked = f"{counted(facts['needs'], 'device')}{_of_type(facts)}"
-        return f"needs {asked} on one node; the largest ready now has {facts['largest']}"
+        asked = f"{counted(facts['needs'], 'device')}{_of_type(facts)} on one node"
+        return f"needs {asked}{_that_offer(facts)}; the largest ready now has {facts['largest']}"
     each = counted(facts["needs"] // facts["nodes"], "device")
     return (
-        f"needs {facts['nodes']} nodes with {each}{_of_type(facts)} each; {facts['capable']} such "
-        "nodes are ready now"
+        f"needs {facts['nodes']} nodes with {each}{_of_type(facts)} each{_that_offer(facts)}; "
+        f"{facts['capable']} such nodes are ready now"
     )
 
 
@@ -111,6 +123,7 @@ _SENTENCES: Final[Mapping[WaitCode, Callable[[Facts], str]]] = {
     WaitCode.FAIR_SHARE: _fair_share,
     WaitCode.LIMIT: _limit,
     WaitCode.FRAGMENTED: _fragmented,
+    WaitCode.NEEDS: _needs,
     WaitCode.NEVER_FITS: _never_fits,
     WaitCode.NO_NODE: _no_node,
     WaitCode.BACKOFF: _backoff,
@@ -134,3 +147,11 @@ def counted(number: int, noun: str) -> str:
 
 def _of_type(facts: Facts) -> str:
     return f" of type {facts['type']}" if facts["type"] else ""
+
+
+def _that_offer(facts: Facts) -> str:
+    """Return the condition on the nodes, if there is one."""
+    if not facts["offers"]:
+        return ""
+    verb = "offers" if facts["nodes"] == 1 else "offer"
+    return f" that {verb} {named(facts['offers'], 'and')}"

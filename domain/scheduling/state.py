@@ -25,6 +25,8 @@ class ClusterNode:
     """Indices of free devices."""
     ready: bool = True
     """False while it gets no work: draining, quarantined, leaving or silent."""
+    offers: frozenset[str] = frozenset()
+    """Names of ``domain.kinds.offers``."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class JobRequest:
     """Exactly this many nodes, with equally many devices each."""
     device_type: str | None = None
     """None takes any type, but one for all devices."""
+    needs: frozenset[str] = frozenset()
+    """Each of its nodes offers all of these."""
     avoid: frozenset[str] = frozenset()
     """Names of nodes that are tried last."""
     not_before: float = 0.0
@@ -139,6 +143,8 @@ class WaitCode(StrEnum):
     """Its project, or its owner, has as many devices as allowed."""
     FRAGMENTED = "fragmented"
     """Enough devices are free, but not together."""
+    NEEDS = "needs"
+    """Too few ready nodes offer what it needs."""
     NEVER_FITS = "never_fits"
     NO_NODE = "no_node"
     BACKOFF = "backoff"

@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Dis
 
 from lockstep.domain.errors import at_field
 from lockstep.domain.job_environment import VERIFY
+from lockstep.domain.kinds import offers
 from lockstep.domain.kinds.devices import HIDDEN
 
 NAME = r"^[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?$"
@@ -34,6 +35,7 @@ PATTERNS: Final = {
     SHA256: "the archive's SHA-256 as 64 lower-case hexadecimal digits",
     FOLDER: "an absolute path, beginning with '/'",
     DOTTED_PATH: "the path of a class, such as torch.optim.NAdam",
+    offers.NAME: offers.EXPECTED,
 }
 """Description of each pattern for users."""
 
@@ -166,6 +168,7 @@ def choice(kind: Callable[[object], str | None], expected: str) -> Discriminator
 Name = Annotated[str, Field(pattern=NAME, description=f"{PATTERNS[NAME].capitalize()}.")]
 EnvName = Annotated[str, Field(pattern=ENV_NAME)]
 FreeEnvName = Annotated[EnvName, AfterValidator(_not_reserved)]
+Offer = Annotated[str, Field(pattern=offers.NAME, max_length=offers.CHARS_MAX)]
 Sha256 = Annotated[str, Field(pattern=SHA256)]
 NO_BOOL: Final = BeforeValidator(_not_bool)
 """Comes after the bounds: before them, they would be missing from the JSON schema."""

@@ -23,6 +23,7 @@ from pydantic import (
 
 from lockstep.domain import limits
 from lockstep.domain.errors import at_field
+from lockstep.domain.kinds.offers import CUDA, OFFERS_MAX, normal
 from lockstep.domain.spec import tasks
 from lockstep.domain.spec.fields import (
     FOLDER,
@@ -30,6 +31,7 @@ from lockstep.domain.spec.fields import (
     EnvName,
     FreeEnvName,
     Name,
+    Offer,
     Section,
     Sha256,
     choice,
@@ -83,6 +85,11 @@ class Resources(Section):
     nodes: Annotated[int, Field(ge=1, le=1_024), NO_BOOL] | None = None
     """Exactly this many nodes, with equally many devices each; null takes one node. The result is
     the same on any number; the speed is not, so a job is never spread without being asked."""
+    needs: Annotated[list[Offer], Field(max_length=OFFERS_MAX), AfterValidator(normal)] = Field(
+        default_factory=list
+    )
+    """Names that each of its nodes offers, such as ``data:imagenet`` (docs/several_nodes.md). Names
+    that are given twice count once."""
 
     @model_validator(mode="after")
     def _nodes_divide(self) -> Self:
@@ -259,6 +266,11 @@ class JobSpec(Section):
                 gpu_type=self.resources.gpu_type, nodes=self.resources.nodes
             )
         return self
+
+    def needs(self) -> list[str]:
+        """Return what its nodes offer: as the spec says, and as its strategy requires."""
+        drives_gpus = self.train is not None and self.train.strategy.kind.one_process
+        return normal([*self.resources.needs, *[CUDA] * drives_gpus])
 
     def ranks_per_node(self) -> int | None:
         """Ranks on each node; None where it is one per device."""

@@ -10,13 +10,14 @@ Not here: holders of devices (``storage.attempts.attempts``), placement
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, func, select, update
 from sqlalchemy.orm import Session, joinedload, selectinload
 
+from lockstep.domain.kinds import offers as offers_of_nodes
 from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.life.quarantine import NodeFailure
 from lockstep.storage.attempts import events
@@ -46,7 +47,13 @@ class DeviceInfo:
 
 
 def register(
-    session: Session, name: str, devices: Sequence[DeviceInfo], *, version: str, boot_id: str
+    session: Session,
+    name: str,
+    devices: Sequence[DeviceInfo],
+    *,
+    version: str,
+    boot_id: str,
+    offers: Sequence[str] = (),
 ) -> None:
     """Write a node and its devices as they are now; a node that is draining continues draining.
 
@@ -60,8 +67,16 @@ def register(
         Of the agent.
     boot_id : str
         ``/proc/sys/kernel/random/boot_id``.
+    offers : sequence of str
+        Names of ``domain.kinds.offers``.
     """
-    described = {"version": version, "boot_id": boot_id, "seen_at": db_now(), "left_at": None}
+    described = {
+        "version": version,
+        "boot_id": boot_id,
+        "offers": list(offers),
+        "seen_at": db_now(),
+        "left_at": None,
+    }
     node = upsert(session, NodeRow).values(
         name=name, draining=False, registered_at=db_now(), **described
     )
@@ -229,6 +244,7 @@ def marks(session: Session) -> Marks:
         NodeRow.name,
         NodeRow.seen_at,
         NodeRow.version,
+        NodeRow.offers,
         NodeRow.draining,
         NodeRow.quarantine,
         NodeRow.quarantined_at,
@@ -269,6 +285,14 @@ def largest_ever(session: Session) -> int:
     node to come back.
     """
     return session.execute(_EVER).scalar_one()
+
+
+def lacking(session: Session, needs: Collection[str]) -> str:
+    """Return what no registered node offers, in words; empty if one offers all, or if none is."""
+    if not needs:
+        return ""
+    found = [frozenset(offered) for offered in session.scalars(select(NodeRow.offers))]
+    return offers_of_nodes.lacking(frozenset(needs), found) if found else ""
 
 
 def any_ever(connection: Connection) -> bool:

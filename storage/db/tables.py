@@ -79,6 +79,8 @@ class JobRow(JobsBase):
     device_type: Mapped[Named | None]
     node_count: Mapped[int | None]
     """Exactly this many nodes; NULL takes the fewest."""
+    needs: Mapped[list[str]] = mapped_column(JSON, default=list, server_default="[]")
+    """Names that each of its nodes offers, sorted."""
     document: Mapped[Json]
     """The submitted body, as it was sent."""
     spec: Mapped[Json]
@@ -262,6 +264,8 @@ class NodeRow(JobsBase):
     version: Mapped[Word]
     """Of the agent."""
     boot_id: Mapped[Word]
+    offers: Mapped[list[str]] = mapped_column(JSON, default=list, server_default="[]")
+    """Names that jobs can need, sorted; empty of an agent of the version before."""
     draining: Mapped[bool] = mapped_column(default=False)
     quarantine: Mapped[LongText | None]
     """Reason of the quarantine, which lasts until a user resumes the node."""

@@ -29,9 +29,8 @@ from lockstep.storage.jobs import listing, retention
 # A submit's statements are built once: building them again, and the session's bookkeeping of rows
 # that are only written, took most of its time.
 _GIVEN: Final = frozenset(
-    "id name project kind priority devices device_type node_count document spec plan retries_max "
-    "timeout_seconds"
-    " actor".split()
+    "id name project kind priority devices device_type node_count needs document spec plan "
+    "retries_max timeout_seconds actor".split()
 )
 _WRITTEN: Final = insert(transitions.JOBS).returning(
     *(column for column in transitions.JOBS.c if column.name not in _GIVEN)
@@ -96,6 +95,7 @@ def create(
         "devices": spec.device_count(),
         "device_type": spec.resources.gpu_type,
         "node_count": spec.resources.nodes,
+        "needs": spec.needs(),
         "document": document,
         "spec": spec.model_dump(mode="json"),
         "plan": None if plan is None else plan.model_dump(mode="json"),

@@ -6,7 +6,7 @@ import pytest
 
 from lockstep.broker.messages import WakeScheduler
 from lockstep.storage.attempts import nodes
-from tests.api.conftest import Api, problem
+from tests.api.conftest import SCRIPT, Api, problem
 from tests.storage import scenes
 
 
@@ -30,6 +30,34 @@ def test_a_quarantined_node_has_a_reason_until_it_is_resumed(api: Api) -> None:
     assert (node["state"], node["reason"]) == ("quarantined", "it failed 2 jobs")
     node = api.http.post("/v1/nodes/n1/resume").json()
     assert (node["state"], node["reason"]) == ("ready", None)
+
+
+def test_the_list_has_what_nodes_offer_and_changes_with_it(api: Api) -> None:
+    def listed(offers: list[str], tag: str = "") -> tuple[list[str], str]:
+        with api.database.jobs() as session:
+            nodes.register(session, "n1", [], version="1", boot_id="b", offers=offers)
+        answer = api.http.get("/v1/nodes", headers={"If-None-Match": tag})
+        assert answer.status_code == 200
+        return answer.json()["items"][0]["offers"], answer.headers["ETag"]
+
+    found, tag = listed(["data:x"])
+    assert found == ["data:x"]
+    assert listed(["data:x", "rack:a"], tag)[0] == ["data:x", "rack:a"]
+
+
+def test_a_submit_and_a_plan_warn_of_what_no_registered_node_offers(api: Api) -> None:
+    with api.database.jobs() as session:
+        found = [nodes.DeviceInfo(0, "cpu", "cpu")]
+        nodes.register(session, "n1", found, version="1", boot_id="b", offers=["rack:a"])
+    for needs, warnings in (
+        (["rack:a"], []),
+        (["data:x", "rack:a"], ["no node that is registered offers data:x"]),
+    ):
+        spec = {**SCRIPT, "resources": {"needs": needs}}
+        assert api.http.post("/v1/jobs/plan", json=spec).json()["warnings"] == warnings
+        answer = api.submit(spec)
+        assert answer.status_code == 201
+        assert (answer.json()["reason"] in warnings) is bool(warnings)
 
 
 @pytest.mark.parametrize("change", ["drain", "resume"])

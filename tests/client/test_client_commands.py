@@ -164,6 +164,15 @@ def test_nodes_shows_the_jobs_on_each_device(lockstep: CommandLine, server: Repl
     assert lockstep("nodes", "-o", "name").out == "node-1\n"
 
 
+def test_nodes_shows_first_what_the_settings_of_a_node_offer(
+    lockstep: CommandLine, server: ReplayServer
+) -> None:
+    offers = ["data:x", "kind:cpu", "python:3.12", "rack:a"]
+    found = examples.node().model_copy(update={"offers": offers})
+    server.on("GET", "/v1/nodes", Page[NodeView](items=[found]))
+    assert "data:x, rack:a, kind:cpu and 1 more" in lockstep("nodes").out
+
+
 def test_nodes_shows_devices_that_jobs_of_other_projects_hold(
     lockstep: CommandLine, server: ReplayServer
 ) -> None:

@@ -190,9 +190,104 @@ def test_a_blocked_job_waits_behind_all_others_whatever_is_free() -> None:
     assert why(plan)["b"] == "waits until the output of its last attempt is stored"
 
 
+def offers(name: str, *offered: str, free: int = 1, of: int = 1) -> ClusterNode:
+    return replace(node(name, free, of), offers=frozenset(offered))
+
+
+def test_a_job_starts_only_where_all_that_it_needs_is_offered() -> None:
+    nodes = [offers("a", "x"), offers("b", "y"), offers("c", "x", "y", "z")]
+    asks = job("j", needs=frozenset("xy"))
+    assert started(decided([asks], nodes)) == {"j": (("c", (0,)),)}
+    gang = job("g", 2, nodes=2, needs=frozenset("x"))
+    assert started(decided([gang, job("s", submitted_at=1.0)], nodes)) == {
+        "g": (("a", (0,)), ("c", (0,))),
+        "s": (("b", (0,)),),
+    }
+
+
+def test_jobs_of_one_size_with_other_needs_are_decided_apart() -> None:
+    jobs = [job(name, needs=frozenset(name), submitted_at=float(n)) for n, name in enumerate("zx")]
+    assert list(started(decided(jobs, [offers("a", "x"), offers("b", "z", free=0)]))) == ["x"]
+
+
+def test_a_gang_holds_only_nodes_that_offer_what_it_needs() -> None:
+    early, late = (runs(f"r{at}", f"n{at}", 0, ends_at=float(at)) for at in (10, 20))
+    nodes = [offers("n10", free=0, of=2), offers("n20", "x", free=0, of=2)]
+    nodes = [replace(each, free=frozenset({1})) for each in nodes]
+    gang = job("g", 2, needs=frozenset("x"))
+    (wait,) = decided([gang], nodes, running=(early, late)).waits
+    assert wait.hold is not None
+    assert (wait.hold.nodes, wait.hold.starts_at) == (("n20",), 20.0)
+    # The node offers it no more.
+    held, nodes = (
+        replace(gang, hold=wait.hold),
+        [replace(each, offers=frozenset()) for each in nodes],
+    )
+    (wait,) = decided([held], nodes, running=(early, late)).waits
+    assert (wait.reason.code, wait.hold) == (WaitCode.NEEDS, None)
+
+
+def test_a_job_that_waits_for_one_node_keeps_gangs_from_that_one_alone() -> None:
+    nodes = [offers("a", "x", free=1, of=2), offers("b", free=1, of=2)]
+    running = tuple(runs(f"r{name}", name, 0, ends_at=9.0) for name in "ab")
+    first = [job("l"), job("s", needs=frozenset("x"), submitted_at=1.0)]
+    plan = decided([*first, job("g", 2, submitted_at=2.0)], nodes, running=running)
+    assert {wait.job_id: wait.hold and wait.hold.nodes for wait in plan.waits} == {
+        "s": None,
+        "g": ("b",),
+    }
+
+
+def test_a_sentence_names_three_needs_and_counts_the_others() -> None:
+    asks = job("j", needs=frozenset("vwxyz"))
+    assert why(decided([asks], [node("n", 1)])) == {"j": "no ready node offers v, w, x or 2 more"}
+
+
 @pytest.mark.parametrize(
     ("asked", "nodes", "code", "text"),
     [
+        (
+            {"needs": frozenset({"data:imagenet", "rack:a"})},
+            [offers("n", "rack:a")],
+            WaitCode.NEEDS,
+            "no ready node offers data:imagenet",
+        ),
+        (
+            {"needs": frozenset({"data:imagenet", "rack:a"})},
+            [offers("m", "rack:a"), offers("n", "data:imagenet")],
+            WaitCode.NEEDS,
+            "no ready node offers data:imagenet and rack:a together",
+        ),
+        (
+            {"needs": frozenset({"rack:a"}), "devices": 2, "nodes": 2},
+            [offers("m", "rack:a"), replace(offers("n", "rack:a"), ready=False)],
+            WaitCode.NEEDS,
+            "needs 2 nodes that offer rack:a; 1 is ready now",
+        ),
+        (
+            {"needs": frozenset({"rack:a"}), "devices": 2},
+            [offers("m", "rack:a"), node("n", 2)],
+            WaitCode.NEVER_FITS,
+            "needs 2 devices on one node that offers rack:a; the largest ready now has 1",
+        ),
+        (
+            {"needs": frozenset({"rack:a"}), "devices": 4, "nodes": 2},
+            [offers("m", "rack:a"), offers("n", "rack:a", free=2, of=2)],
+            WaitCode.NEVER_FITS,
+            "needs 2 nodes with 2 devices each that offer rack:a; 1 such nodes are ready now",
+        ),
+        (
+            {"needs": frozenset({"x"}), "devices": 2},
+            [offers("m", "x", of=2), offers("n", "x", of=2), node("o", 1, of=2)],
+            WaitCode.FRAGMENTED,
+            "needs 2 devices on one node that offers x; 2 are free, but not together",
+        ),
+        (
+            {"needs": frozenset({"x"})},
+            [],
+            WaitCode.NO_NODE,
+            "no node is registered yet",
+        ),
         ({}, [], WaitCode.NO_NODE, "no node is registered yet"),
         (
             {},

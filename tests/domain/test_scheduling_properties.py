@@ -30,6 +30,7 @@ from lockstep.domain.scheduling.state import (
 from tests.domain.worlds import KINDS, after, clusters, queues, snapshots
 
 EXCLUDED = {WaitCode.BACKOFF, WaitCode.LIMIT}
+"""A job that waits for one of these may have room."""
 
 
 def of_kind(node: ClusterNode, kind: str, *, free: bool) -> int:
@@ -43,7 +44,13 @@ def ways(
     """Return every (type, set of nodes) on which a job has room, by trying all."""
     found = []
     for kind in KINDS if job.device_type is None else (job.device_type,):
-        able = [node for node in nodes if node.ready and of_kind(node, kind, free=free) >= job.each]
+        able = [
+            node
+            for node in nodes
+            if node.ready
+            and of_kind(node, kind, free=free) >= job.each
+            and not job.needs - node.offers
+        ]
         found += [
             (kind, tuple(node.name for node in chosen)) for chosen in combinations(able, job.nodes)
         ]
@@ -96,6 +103,7 @@ def test_gangs_are_complete_on_free_devices_of_one_type(snapshot: ClusterState) 
         assert len(kinds) == 1
         assert job.device_type in (None, *kinds)
         assert all(by_name[name].ready and index in by_name[name].free for name, index in devices)
+        assert all(job.needs <= by_name[name].offers for name, _ in devices)
         assert [len(indices) for _, indices in start.devices] == [job.each] * job.nodes
         assert job.not_before <= snapshot.now
     assert all(sentence(wait.reason) for wait in plan.waits)
@@ -187,15 +195,24 @@ def test_no_start_delays_a_hold(snapshot: ClusterState) -> None:
     assert len(held) == len(set(held))
     for job, hold in holds:
         assert len(hold.nodes) == job.nodes
+        assert all(job.needs <= by_name[name].offers for name in hold.nodes)
         start = inf if hold.starts_at is None else hold.starts_at
         if start < inf:
             assert job.device_type in (None, hold.kind)
             assert all(
                 free_at(by_name[name], hold.kind, start, ends) >= job.each for name in hold.nodes
             )
+    # The next free device there goes to a job that is no gang.
+    awaited = [
+        (kind, name)
+        for wait in plan.waits
+        if not jobs[wait.job_id].is_gang and wait.reason.code not in EXCLUDED
+        for kind, (name,) in ways(jobs[wait.job_id], list(left.nodes), free=False)
+    ]
     for wait in plan.waits:
         job, could = jobs[wait.job_id], ways(jobs[wait.job_id], list(left.nodes), free=False)
-        free = [way for way in could if not {(way[0], name) for name in way[1]} & set(held)]
+        taken = {*held, *awaited, *((kind, name) for kind in KINDS for name in job.avoid)}
+        free = [way for way in could if not {(way[0], name) for name in way[1]} & taken]
         timed = any(
             all(free_at(by_name[name], kind, 1e9, ends) >= job.each for name in names)
             for kind, names in free

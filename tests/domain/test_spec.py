@@ -38,6 +38,11 @@ BOUNDS: list[tuple[str, list[Any], list[Any]]] = [
     ),
     ("/resources/gpu_type", ["cpu", "NVIDIA H200", None, "x" * 100], ["", "x" * 101, 3]),
     ("/resources/nodes", [None, 1], [0, 1025, True]),
+    (
+        "/resources/needs",
+        [[], ["data:x"], [f"{n:02}" for n in range(64)]],
+        [None, "data:x", ["A"], [1], ["a"] * 65],
+    ),
     ("/train/batch/size", [1, 2**31], [0, -1, 2**31 + 1, 1.5, "many", None, False]),
     ("/train/batch/micro_size", [1, 2**31, "auto"], [0, -8, 2**31 + 1, 0.5, "Auto", None, True]),
     ("/train/steps", [1, 10**9], [0, -1, 10**9 + 1, 2.5, True]),

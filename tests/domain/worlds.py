@@ -16,6 +16,8 @@ from lockstep.domain.scheduling.state import (
 )
 
 KINDS = ("A", "B")
+OFFERS = ("x", "y")
+NEEDS = tuple(map(frozenset, ("", "", "", "x", "y", "xy", "z")))
 
 
 @st.composite
@@ -25,7 +27,8 @@ def clusters(draw: st.DrawFn, nodes_max: int = 5, *, all_ready: bool = False) ->
         kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=4))
         free = draw(st.frozensets(st.integers(0, len(kinds) - 1)))
         ready = all_ready or draw(st.integers(0, 4)) > 0
-        nodes.append(ClusterNode(f"n{number}", dict(enumerate(kinds)), free, ready))
+        offers = draw(st.frozensets(st.sampled_from(OFFERS)))
+        nodes.append(ClusterNode(f"n{number}", dict(enumerate(kinds)), free, ready, offers))
     return nodes
 
 
@@ -44,6 +47,7 @@ def queues(draw: st.DrawFn, jobs_max: int = 8) -> list[JobRequest]:
                 devices=draw(st.integers(1, 4)) * nodes,
                 nodes=nodes,
                 device_type=draw(st.sampled_from([None, *KINDS])),
+                needs=draw(st.sampled_from(NEEDS)),
                 avoid=draw(st.frozensets(st.sampled_from(["n0", "n1"]))),
                 not_before=draw(st.sampled_from([0.0, 0.0, 0.0, 150.0])),
                 limit_seconds=draw(st.sampled_from([None, 10.0, 100.0, 1_000.0])),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import select, text, update
 
 from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.rights import UserState
@@ -14,7 +14,7 @@ from lockstep.storage.control import scheduler_lease
 from lockstep.storage.db.clock import db_now, now
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.people_tables import TokenRow, UserRow
-from lockstep.storage.db.tables import EventRow, SchedulerLeaseRow
+from lockstep.storage.db.tables import EventRow, JobRow, SchedulerLeaseRow
 from lockstep.storage.people import tokens
 from tests.storage import scenes
 
@@ -44,6 +44,37 @@ def test_a_registered_node_reads_back_with_its_devices_and_their_jobs(database: 
         (1, "cuda", "NVIDIA H200", 150 * 10**9, job_id),
     ]
     assert attempt.device_kind == "cuda"
+
+
+def test_a_registration_replaces_what_a_node_offers(database: Database) -> None:
+    def offered() -> list[str]:
+        with database.read_jobs() as session:
+            [node] = nodes.all_nodes(session)
+        return node.offers
+
+    scenes.add_node(database)
+    assert offered() == []
+    for names in (["data:x", "rack:a"], ["rack:a"]):
+        with database.jobs() as session:
+            nodes.register(session, "n1", [], version="0.1.0", boot_id="b", offers=names)
+        assert offered() == names
+
+
+def test_rows_of_programs_that_know_no_offers_have_none(database: Database) -> None:
+    columns = "name, version, boot_id, draining, registered_at, seen_at"
+    with database.jobs() as session:
+        session.execute(text(f"INSERT INTO nodes ({columns}) VALUES ('n', '0', 'b', false, 1, 1)"))
+    with database.read_jobs() as session:
+        assert [node.offers for node in nodes.all_nodes(session)] == [[]]
+        assert nodes.lacking(session, ["data:x"]) == "data:x"
+
+
+def test_a_job_has_a_row_of_what_it_needs(database: Database) -> None:
+    needs = {"gpus": 1, "needs": ["rack:a", "data:x"]}
+    first, second = scenes.submit(database), scenes.submit(database, resources=needs)
+    with database.read_jobs() as session:
+        found = dict(session.execute(select(JobRow.id, JobRow.needs)).all())
+    assert found == {first: [], second: ["data:x", "rack:a"]}
 
 
 def test_a_new_registration_keeps_drain_and_held_devices(database: Database) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
 import pynvml
 import pytest
 from pydantic import ValidationError
 
+from lockstep.storage.attempts.nodes import DeviceInfo
+from lockstep.storage.control.settings_list import refusals
 from lockstep.worker.devices import inventory
 from lockstep.worker.folders import Folder, folders_in, retire
 from lockstep.worker.settings import AgentSettings, node_name_of
@@ -39,6 +42,26 @@ def test_a_relative_folder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKSTEP_NODE_DIR", "node")
     with pytest.raises(ValidationError, match="expected an absolute path"):
         AgentSettings()
+
+
+def test_what_a_node_offers_is_checked_with_the_name_of_its_setting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert AgentSettings().node_offers == ()
+    monkeypatch.setenv("LOCKSTEP_NODE_OFFERS", "rack:a, data:x")
+    assert AgentSettings().node_offers == ("data:x", "rack:a")
+    monkeypatch.setenv("LOCKSTEP_NODE_OFFERS", "rack:a,Data:X")
+    with pytest.raises(ValidationError) as refused:
+        AgentSettings()
+    (line,) = refusals(refused.value)
+    assert line.startswith("LOCKSTEP_NODE_OFFERS: 'Data:X' is not a name: expected a word or")
+
+
+def test_a_node_offers_its_interpreter_and_the_kinds_of_its_devices_too() -> None:
+    found = [DeviceInfo(0, "cuda", "NVIDIA H200"), DeviceInfo(1, "cuda", "NVIDIA A100")]
+    python = "python:" + ".".join(platform.python_version_tuple()[:2])
+    assert inventory.offers(["rack:a"], found) == ["kind:cuda", python, "rack:a"]
+    assert inventory.offers((), []) == [python]
 
 
 @pytest.mark.parametrize(("cores", "slots"), [(1, 2), (16, 16)])

@@ -52,6 +52,7 @@ from lockstep.worker.agent.addresses import Reservation, address_of
 from lockstep.worker.agent.assignment import KILL_MARGIN_SECONDS, Attempt
 from lockstep.worker.agent.context import AttemptContext
 from lockstep.worker.agent.restores import Restores, may_live
+from lockstep.worker.devices.inventory import offers
 from lockstep.worker.folders import Folder, folders_in, retire
 from lockstep.worker.health import HealthFile
 from lockstep.worker.launch import launching
@@ -285,7 +286,12 @@ class Supervisor:
                 log.warning("the database lacks this node: it is registered after the fence")
                 return
             nodes.register(
-                session, name, self._devices, version=self._version, boot_id=processes.boot_id()
+                session,
+                name,
+                self._devices,
+                version=self._version,
+                boot_id=processes.boot_id(),
+                offers=offers(self._settings.node_offers, self._devices),
             )
             held = {assignment.assignment_id for assignment in attempts.held(session, name)}
         for folder in folders:

@@ -1,4 +1,4 @@
-"""Devices of this node: its GPUs, or slots of its CPU.
+"""Devices of this node: its GPUs, or slots of its CPU; and the names that it offers.
 
 A node without GPUs offers *CPU slots*: devices of kind and type ``cpu``, one rank each. Each has an
 equal part of the host's memory.
@@ -10,10 +10,13 @@ Not here: the drivers (``worker.devices.drivers``), the holders of devices
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
 
+from lockstep.domain.kinds.offers import normal
 from lockstep.storage.attempts.nodes import DeviceInfo
 from lockstep.worker.devices.drivers import DRIVERS
 
@@ -39,6 +42,12 @@ def devices(cpu_slots: int | None) -> list[DeviceInfo]:
         DeviceInfo(index=index, kind="cpu", type="cpu", memory_bytes=memory_bytes)
         for index in range(slots)
     ]
+
+
+def offers(own: Iterable[str], found: Iterable[DeviceInfo]) -> list[str]:
+    """Return what this node offers: its own names, its interpreter and its kinds of devices."""
+    python = f"python:{sys.version_info.major}.{sys.version_info.minor}"
+    return normal([*own, python, *(f"kind:{device.kind}" for device in found)])
 
 
 def host_bytes(cgroup: Path = Path("/sys/fs/cgroup")) -> int:

@@ -9,6 +9,8 @@ describe("what a spec asks for", () => {
     [{ resources: { gpus: 16, gpu_type: "NVIDIA H200", nodes: 2 } }, "16 × NVIDIA H200 on 2 nodes"],
     [{ resources: { gpus: { min: 1, max: 8 } } }, "1 to 8 devices"],
     [{ resources: { gpus: 1, gpu_type: "cpu", nodes: 1 } }, "1 × cpu"],
+    [{ resources: { needs: ["data:x"] } }, "1 device on a node that offers data:x"],
+    [{ resources: { gpus: 2, nodes: 2, needs: ["a", "b"] } }, "2 devices on 2 nodes that offer a, b"],
   ])("%j is %s", (spec, words) => {
     expect(asksFor(spec)).toBe(words);
   });

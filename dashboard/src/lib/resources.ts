@@ -1,7 +1,7 @@
 /** What a spec asks for and what nodes have, in words. Pure; the tests are beside it. */
 import type { NodeView } from "@/api/generated";
 
-/** "8 devices", "16 × NVIDIA H200 on 2 nodes", "1 to 8 devices": of a submitted spec, which leaves defaults out. */
+/** "8 devices", "16 × NVIDIA H200 on 2 nodes that offer rack:a": of a submitted spec, which leaves defaults out. */
 export function asksFor(spec: Record<string, unknown>): string {
   const resources = record(spec.resources);
   const gpus = resources.gpus ?? 1;
@@ -9,8 +9,11 @@ export function asksFor(spec: Record<string, unknown>): string {
   const count = typeof gpus === "number" ? String(gpus) : `${min ?? "?"} to ${max ?? "?"}`;
   const what =
     typeof resources.gpu_type === "string" ? `× ${resources.gpu_type}` : count === "1" ? "device" : "devices";
-  const nodes = typeof resources.nodes === "number" && resources.nodes > 1 ? ` on ${resources.nodes} nodes` : "";
-  return `${count} ${what}${nodes}`;
+  const isSpread = typeof resources.nodes === "number" && resources.nodes > 1;
+  const needs = Array.isArray(resources.needs) ? resources.needs.join(", ") : "";
+  if (!isSpread && needs === "") return `${count} ${what}`;
+  const where = isSpread ? `${resources.nodes} nodes` : "a node";
+  return `${count} ${what} on ${where}${needs === "" ? "" : ` that ${isSpread ? "offer" : "offers"} ${needs}`}`;
 }
 
 /** "7 of 8 devices are free on 1 node." Devices of nodes that are given no work are not free to anybody. */

@@ -15,6 +15,7 @@ from cyclopts import App
 from lockstep.cli.common import Connection, Output, say
 from lockstep.cli.text import output as out
 from lockstep.client.errors import ExitCode
+from lockstep.domain.kinds.offers import FOUND, named
 
 if TYPE_CHECKING:
     from lockstep.domain.views import DeviceView, NodeView
@@ -89,7 +90,7 @@ def _print_table(found: Sequence[NodeView], *, wide: bool) -> None:
     """Print a line per node, or per device; with the nodes' reasons if there are any."""
     why = ["WHY"] if any(node.reason for node in found) else []
     now = datetime.now(UTC)
-    columns = ["NODE", "STATE", "DEVICES", "FREE", "JOBS", "HEARD", "VERSION"]
+    columns = ["NODE", "STATE", "DEVICES", "FREE", "JOBS", "HEARD", "VERSION", "OFFERS"]
     right: tuple[str, ...] = ("FREE",)
     if wide:
         columns = ["NODE", "STATE", "DEVICE", "TYPE", "MEMORY", "JOB"]
@@ -113,7 +114,14 @@ def _row(node: NodeView, now: datetime) -> list[str]:
         ", ".join(holders + ["others"] * any(map(_is_foreign, node.devices))) or "-",
         f"{out.age(node.seen_at, now)} ago",
         node.version,
+        _offers(node),
     ]
+
+
+def _offers(node: NodeView) -> str:
+    """Return the names that the node offers, those of its setting first."""
+    ordered = sorted(node.offers, key=lambda name: name.partition(":")[0] in FOUND)
+    return named(ordered, "and") if ordered else "-"
 
 
 def _device_rows(node: NodeView) -> Iterator[list[str]]:

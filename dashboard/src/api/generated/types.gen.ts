@@ -814,6 +814,12 @@ export type NodeView = {
      * Version
      */
     version: string;
+    /**
+     * Offers
+     *
+     * Names that jobs can need (``resources.needs``).
+     */
+    offers?: Array<string>;
 };
 
 /**
@@ -1935,6 +1941,13 @@ export type Resources = {
      * the same on any number; the speed is not, so a job is never spread without being asked.
      */
     nodes?: number | null;
+    /**
+     * Needs
+     *
+     * Names that each of its nodes offers, such as ``data:imagenet`` (docs/several_nodes.md). Names
+     * that are given twice count once.
+     */
+    needs?: Array<string>;
 };
 
 /**

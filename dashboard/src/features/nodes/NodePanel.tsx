@@ -40,6 +40,7 @@ export function NodePanel({ node, holders, measured, lit, light }: Props) {
       void queries.invalidateQueries({ queryKey: ["queue"] });
     },
   });
+  const offers = node.offers ?? [];
   const sign = SIGNS[node.state];
   const said = meaning(node);
   const machine = machineOf(node, holders, measured);
@@ -68,6 +69,11 @@ export function NodePanel({ node, holders, measured, lit, light }: Props) {
         <span className={classes.fact} title={moment(node.seen_at)}>
           heard {ago(node.seen_at, now)}
         </span>
+        {offers.length === 0 ? null : (
+          <span className={classes.offers} title="resources.needs of a job can name these">
+            offers {offers.join(", ")}
+          </span>
+        )}
         <Link to="/jobs" search={{ node: node.name }} className={classes.jobs}>
           Jobs on this node
         </Link>

@@ -60,6 +60,12 @@ const cells = async () =>
 
 afterEach(() => vi.unstubAllGlobals());
 
+it("shows what a node offers", async () => {
+  serve(answer([{ ...node("ready"), offers: ["data:x", "kind:cuda"] }]));
+  open("/nodes", NodesPage);
+  await screen.findByText("offers data:x, kind:cuda");
+});
+
 it("shows each device at its place, with its holder and what is used of it", async () => {
   const requests = serve(answer([node("ready")]));
   open("/nodes", NodesPage);
