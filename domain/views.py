@@ -17,8 +17,8 @@ from lockstep.domain.audit import AuditOutcome
 from lockstep.domain.life.grace import Grace
 from lockstep.domain.life.lifecycle import AttemptState, Intent, JobState
 from lockstep.domain.life.outcomes import Outcome, Reason
+from lockstep.domain.queue_views import QueuePlace
 from lockstep.domain.rights import ProjectRole, Right, Scope, ServiceRole
-from lockstep.domain.scheduling.state import WaitCode
 from lockstep.domain.schema_docs import Described
 from lockstep.domain.training.memory import PlannedMemory
 from lockstep.domain.training.metrics import jsonable
@@ -56,18 +56,6 @@ class Progress(_View):
     eta_seconds: float | None
     latest: dict[str, Value] = {}
     """The newest value of each series."""
-
-
-class QueuePlace(_View):
-    position: int
-    """1 is next."""
-    reason: str
-    """Reason for waiting, in one sentence."""
-    code: WaitCode | None = None
-    """Kind of that reason; null from a scheduler of the version before."""
-    facts: dict[str, Any] = {}
-    """What the sentence says, by code: numbers, names, and times in seconds since the epoch."""
-    estimated_start: datetime | None = None
 
 
 class AttemptView(_View):

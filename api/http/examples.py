@@ -26,6 +26,7 @@ from lockstep.domain.people_views import (
     TokenView,
     UserView,
 )
+from lockstep.domain.queue_views import QueuePlace
 from lockstep.domain.rights import (
     ProjectRole,
     Right,
@@ -50,7 +51,6 @@ from lockstep.domain.views import (
     LogPage,
     NodeView,
     PlanView,
-    QueuePlace,
     SessionView,
     SignedIn,
     SignInCode,

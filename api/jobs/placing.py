@@ -15,6 +15,7 @@ from lockstep.api.jobs.submitting import check_capacity, settle
 from lockstep.api.jobs.uploads import Uploads
 from lockstep.api.jobs.views import moment, no_node_offers, readable_facts
 from lockstep.domain.life.retrying import retries_of_script
+from lockstep.domain.queue_views import QueuePlace
 from lockstep.domain.rights import Right, Rights
 from lockstep.domain.scheduling.decide import decide, nodes_asked, rounded
 from lockstep.domain.scheduling.forecast import starts
@@ -23,7 +24,7 @@ from lockstep.domain.scheduling.state import JobRequest
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.reading import invalid, read_spec
 from lockstep.domain.training.plan import plan_of
-from lockstep.domain.views import PlanView, QueuePlace, RetriesView
+from lockstep.domain.views import PlanView, RetriesView
 from lockstep.storage.attempts import nodes
 from lockstep.storage.control import agreed_timings, snapshots
 from lockstep.storage.db.database import Database

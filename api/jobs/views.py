@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 from lockstep.domain.life.grace import Grace
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.life.outcomes import Outcome
+from lockstep.domain.queue_views import QueuePlace
 from lockstep.domain.rights import Within
 from lockstep.domain.scheduling.state import WaitCode
 from lockstep.domain.training.plan import BatchPlan
@@ -28,7 +29,6 @@ from lockstep.domain.views import (
     JobView,
     NodeView,
     Progress,
-    QueuePlace,
 )
 from lockstep.storage.attempts import attempts, nodes
 from lockstep.storage.db.database import Database
