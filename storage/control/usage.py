@@ -1,4 +1,4 @@
-"""Sums of device use: the average of each user, and hours by project, person or day.
+"""Sums of device use: the average of each user, and totals by project, person or day.
 
 Both read the ledger and the assignments that are not in it: live ones, and those that were released
 a moment ago. One statement reads both, so each use is counted once.
@@ -8,26 +8,31 @@ Not here: rows of the ledger (``storage.attempts.ledger``).
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import (
-    CompoundSelect,
-    Double,
-    case,
-    func,
-    literal,
-    or_,
-    select,
-    union_all,
-)
+from sqlalchemy import CompoundSelect, Double, func, literal, or_, select, union_all
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.elements import ColumnElement
 
+from lockstep.domain.people_views import UsageBy
+from lockstep.domain.rights import Within
+from lockstep.storage.db.dialects import DAY_SECONDS, greatest, least, midnight
 from lockstep.storage.db.tables import AssignmentRow, AttemptRow, JobRow, LedgerRow
 
 HALF_LIVES_MAX: Final = 10
 """Older use is left out of an average: less than a thousandth of it would be left."""
-HALF_LIFE_SECONDS: Final = 2 * 86_400.0
+HALF_LIFE_SECONDS: Final = 2 * DAY_SECONDS
+
+
+class Total(NamedTuple):
+    """Device-seconds of a project, a person or a day."""
+
+    name: str | float
+    """Of the project or the person; of a day, its start in seconds since the epoch."""
+    allocated: float
+    productive: float
+    repeated: float
+    jobs: int
 
 
 def average(
@@ -48,17 +53,82 @@ def average(
     """
     since = now - HALF_LIVES_MAX * half_life_seconds
     use = _uses(since, now).subquery().c
-    ends, begins = _earlier(use.released_at, now), _later(use.placed_at, since)
 
     def weight(at: ColumnElement[float]) -> ColumnElement[float]:
         return func.power(2.0, (at - now) / half_life_seconds, type_=Double)
 
-    # A start after ``now``, by a clock that was set back, counts nothing.
-    devices = func.sum(use.devices * (weight(ends) - weight(_earlier(begins, ends))))
+    ends, begins = least(use.released_at, now), greatest(use.placed_at, since)
+    devices = func.sum(use.devices * (weight(ends) - weight(begins)))
     statement = select(use.project, use.actor, devices).group_by(use.project, use.actor)
     return {
         (project, actor): float(devices) for project, actor, devices in session.execute(statement)
     }
+
+
+def totals(
+    session: Session,
+    by: UsageBy,
+    since: float,
+    until: float,
+    *,
+    among: Within,
+    project: str | None = None,
+) -> list[Total]:
+    """Return the use between two times, of projects that the caller may read.
+
+    Of an assignment that is partly outside of the range, or of a day, each part counts in
+    proportion. Steps of a run that goes on count as productive. Days are in their order, projects
+    and people by their use.
+
+    Parameters
+    ----------
+    session : Session
+    by : UsageBy
+    since, until : float
+        ``until`` is not after the present time of the database: use that goes on ends with it.
+    among : Within
+    project : str, optional
+        Only this one.
+    """
+    use = _uses(since, until).subquery().c
+    held = use.released_at - use.placed_at
+    found = select(
+        use.project,
+        use.actor,
+        use.job_id,
+        use.devices,
+        (use.productive / held).label("productive"),
+        (use.repeated / held).label("repeated"),
+        greatest(use.placed_at, since).label("begins"),
+        least(use.released_at, until).label("ends"),
+    ).where(held > 0)
+    if among.projects is not None:
+        found = found.where(use.project.in_(sorted(among.projects)))
+    if project is not None:
+        found = found.where(use.project == project)
+    pieces = found.cte("pieces", recursive=by is UsageBy.DAY)
+    if by is UsageBy.DAY:
+        # The rest of a piece from each midnight in it; below, a piece ends with its day.
+        *same, begins, ends = pieces.c
+        following = midnight(begins) + DAY_SECONDS
+        pieces = pieces.union_all(select(*same, following, ends).where(following < ends))
+    piece = pieces.c
+    day = midnight(piece.begins)
+    name: ColumnElement[Any] = {
+        UsageBy.PROJECT: piece.project, UsageBy.USER: piece.actor, UsageBy.DAY: day,
+    }[by]  # fmt: skip
+    until_next = least(piece.ends, day + DAY_SECONDS) if by is UsageBy.DAY else piece.ends
+    seconds = until_next - piece.begins
+    allocated = func.sum(piece.devices * seconds)
+    statement = select(
+        name,
+        allocated,
+        func.sum(piece.productive * seconds),
+        func.sum(piece.repeated * seconds),
+        func.count(piece.job_id.distinct()),
+    ).group_by(name)
+    order = [day] if by is UsageBy.DAY else [allocated.desc(), name]
+    return [Total._make(row) for row in session.execute(statement.order_by(*order))]
 
 
 def _uses(since: float, until: float) -> CompoundSelect[Any]:
@@ -75,8 +145,14 @@ def _uses(since: float, until: float) -> CompoundSelect[Any]:
     ).where(LedgerRow.released_at > since, LedgerRow.placed_at < until)
     part = AssignmentRow
     devices = func.json_array_length(part.device_indices)
-    ends = _earlier(func.coalesce(part.ended_at, until), func.coalesce(AttemptRow.ended_at, until))
-    ran = _later(ends - func.coalesce(AttemptRow.running_at, ends), 0.0)
+    released_at = func.coalesce(part.released_at, until)
+    # As domain.life.held_time divides it.
+    ends = least(
+        func.coalesce(part.ended_at, released_at),
+        func.coalesce(AttemptRow.ended_at, released_at),
+        released_at,
+    )
+    begins = greatest(func.coalesce(AttemptRow.running_at, ends), part.created_at)
     others = (
         select(
             JobRow.project,
@@ -84,8 +160,8 @@ def _uses(since: float, until: float) -> CompoundSelect[Any]:
             part.job_id,
             devices,
             part.created_at,
-            func.coalesce(part.released_at, until),
-            devices * ran,
+            released_at,
+            devices * greatest(ends - begins, 0.0),
             literal(0.0),
         )
         .join(AttemptRow, AttemptRow.id == part.attempt_id)
@@ -97,13 +173,3 @@ def _uses(since: float, until: float) -> CompoundSelect[Any]:
         )
     )
     return union_all(added, others)
-
-
-def _earlier(
-    one: ColumnElement[float], other: ColumnElement[float] | float
-) -> ColumnElement[float]:
-    return case((one < other, one), else_=other)
-
-
-def _later(one: ColumnElement[float], other: ColumnElement[float] | float) -> ColumnElement[float]:
-    return case((one > other, one), else_=other)

@@ -69,6 +69,7 @@ TABLE: dict[str, tuple[str, str]] = {
         "403 403 404 404 403 404 403 403",
         "403 403 404 404 403 404 403 403",
     ),
+    "GET /v1/usage": ("200 200 200 200 200 200 200 200",) * 2,
     "GET /v1/audit": ("403 403 403 200 403 200 403 403",) * 2,
     "GET /v1/audit/export": ("403 403 403 200 403 200 403 403",) * 2,
     "GET /v1/nodes": ("200 200 200 200 200 200 200 200", "200 200 200 200 200 200 200 200"),
@@ -236,6 +237,7 @@ NAMING: dict[str, tuple[str, Any]] = {
     # each request that names a project: status for each of OUTSIDERS, and the body
     "GET /v1/jobs?project={}": ("200 200 200 200 200 200", None),
     "GET /v1/queue?project={}": ("200 200 200 200 200 200", None),
+    "GET /v1/usage?project={}": ("200 200 200 200 200 200", None),
     "GET /v1/audit?project={}": ("403 403 403 200 403 403", None),
     "GET /v1/audit/export?project={}": ("403 403 403 200 403 403", None),
     "GET /v1/projects/{}": ("404 404 404 404 404 404", None),
