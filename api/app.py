@@ -45,6 +45,7 @@ from lockstep.api.routes import (
     session,
     tokens,
     uploads,
+    usage,
     users,
 )
 from lockstep.api.settings import ApiSettings
@@ -64,7 +65,7 @@ TAGS: Final = [
     {"name": "logs", "description": "Log lines of a job's processes."},
     {"name": "uploads", "description": "Code archives."},
     {"name": "nodes", "description": "Nodes and their devices."},
-    {"name": "people", "description": "People, projects and tokens."},
+    {"name": "people", "description": "People, projects, tokens and use of devices."},
     {"name": "sign-in", "description": "Sessions, passwords and invitations."},
     {"name": "audit", "description": "Changes and refused requests."},
     {
@@ -100,6 +101,7 @@ def routed() -> FastAPI:
         users,
         projects,
         tokens,
+        usage,
         session,
         audit,
         health,

@@ -2,8 +2,8 @@
 
 Run ``python -m benchmarks.scheduling [--seeds 3] [--limits 1.0] [--json FILE]``. Prints two tables.
 
-The rules: *fifo* starts the oldest job or none; *before* is ``domain.placement``; *easy* reserves
-devices for the oldest job that does not fit, and starts others that end before (Lifka, "The ANL/IBM
+The rules: *fifo* starts the oldest job or none; *before* is the rule until decision 31; *easy*
+reserves devices for the oldest job that does not fit, and starts others that end before (Lifka, "The ANL/IBM
 SP scheduling system", 1995); *easy + share* is the same in the order of the projects' shares;
 *ours* is ``domain.scheduling.decide``. None of them knows how long a job really takes: they know
 its time limit, if it has one.
@@ -33,9 +33,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.team import DAY, DAYS, DEVICES, HOUR, LOAD, NODES, WEIGHTS, Job, World, workload
-from lockstep.domain.placement.decide import place
-from lockstep.domain.placement.requests import Node as PlacementNode
-from lockstep.domain.placement.requests import Placed, PlacementRequest
 from lockstep.domain.scheduling.decide import decide
 from lockstep.domain.scheduling.state import (
     ClusterNode,
@@ -115,22 +112,21 @@ class Easy(Rule):
 
 
 class Before(Rule):
-    """The rule of ``domain.placement``."""
+    """The rule until decision 31: by age; each job that does not fit holds the emptiest nodes."""
 
     def apply(self, world: World) -> None:
-        kinds = dict.fromkeys(range(DEVICES), "A")
-        nodes = [
-            PlacementNode(str(node), kinds, frozenset(range(world.free[node])))
-            for node in range(NODES)
-        ]
-        requests = [
-            PlacementRequest(str(job.number), 50, job.at, job.devices, job.nodes)
-            for job in world.queue.values()
-        ]
-        for decision in place(requests, nodes, now=world.now):
-            if isinstance(decision, Placed):
-                chosen = tuple(int(name) for name, _ in decision.devices)
-                world.start(world.queue[int(decision.job_id)], chosen)
+        held: set[int] = set()
+        for job in sorted(world.queue.values(), key=lambda job: job.number):
+            free = [0 if node in held else count for node, count in enumerate(world.free)]
+            nodes = world.fit(job, free)
+            if nodes is not None:
+                world.start(job, nodes)
+                continue
+            emptiest = sorted(
+                (-world.free[node], node) for node in range(NODES) if node not in held
+            )
+            if len(emptiest) >= job.nodes:
+                held |= {node for _, node in emptiest[: job.nodes]}
 
 
 class Ours(Rule):

@@ -1,4 +1,4 @@
-"""Bodies and responses of the HTTP API about people, projects and tokens.
+"""Bodies and responses of the HTTP API about people, projects, tokens and use of devices.
 
 Not here: jobs and nodes (``domain.views``), rights (``domain.rights``).
 """
@@ -6,6 +6,7 @@ Not here: jobs and nodes (``domain.views``), rights (``domain.rights``).
 from __future__ import annotations
 
 from datetime import datetime
+from enum import StrEnum
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -177,6 +178,38 @@ class ProjectChange(_Body):
     """An absent limit stays, null removes it. Only an admin of the service may change them."""
     archived: bool | None = None
     """True refuses new jobs; refused itself while jobs of the project wait or run."""
+
+
+class UsageBy(StrEnum):
+    """Rows of a report of device use."""
+
+    PROJECT = "project"
+    USER = "person"
+    DAY = "day"
+
+
+class UsageRow(_PeopleView):
+    """Device-hours of a project, a person or a day."""
+
+    name: str
+    """Of the project or the person; the date (UTC) of a day."""
+    allocated: float
+    """Sum of the next three."""
+    productive: float
+    repeated: float
+    """For steps that an earlier attempt of the job had computed and lost."""
+    idle: float
+    """For starts, and until devices are free again."""
+    jobs: int
+
+
+class UsageView(_PeopleView):
+    """Use of devices in a range of time."""
+
+    by: UsageBy
+    begins_at: datetime
+    ends_at: datetime
+    rows: list[UsageRow]
 
 
 BODIES: Final[tuple[type[BaseModel], ...]] = (

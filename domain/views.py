@@ -17,6 +17,7 @@ from lockstep.domain.audit import AuditOutcome
 from lockstep.domain.life.grace import Grace
 from lockstep.domain.life.lifecycle import AttemptState, Intent, JobState
 from lockstep.domain.life.outcomes import Outcome, Reason
+from lockstep.domain.queue_views import QueuePlace
 from lockstep.domain.rights import ProjectRole, Right, Scope, ServiceRole
 from lockstep.domain.schema_docs import Described
 from lockstep.domain.training.memory import PlannedMemory
@@ -55,14 +56,6 @@ class Progress(_View):
     eta_seconds: float | None
     latest: dict[str, Value] = {}
     """The newest value of each series."""
-
-
-class QueuePlace(_View):
-    position: int
-    """1 is next."""
-    reason: str
-    """Reason for waiting, in one sentence."""
-    estimated_start: datetime | None = None
 
 
 class AttemptView(_View):

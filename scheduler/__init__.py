@@ -3,6 +3,6 @@
 ``reconcile`` is one cycle as a function; ``loop`` repeats it; ``service`` runs a Celery worker
 beside it that receives notifications. Any number of schedulers may run; one works at a time.
 
-Not here: the policy (``domain.placement.decide``, ``domain.life.outcomes``), and the SQL
+Not here: the policy (``domain.scheduling.decide``, ``domain.life.outcomes``), and the SQL
 (``storage``).
 """

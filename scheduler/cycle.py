@@ -1,8 +1,8 @@
-"""Steps 2 to 9 of a reconcile cycle; ``scheduler.reconcile`` lists them."""
+"""Steps 2 to 10 of a reconcile cycle; ``scheduler.reconcile`` lists them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final
@@ -15,16 +15,17 @@ from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.lifecycle import AssignmentState, Intent
 from lockstep.domain.life.quarantine import to_quarantine
 from lockstep.domain.life.timings import Timings
-from lockstep.domain.placement.decide import place, turn
-from lockstep.domain.placement.requests import Placed
+from lockstep.domain.scheduling.decide import decide
+from lockstep.domain.scheduling.reasons import sentence
+from lockstep.domain.scheduling.state import Start, Wait, WaitCode, WaitReason
 from lockstep.domain.spec.stored import UnreadableSpecError
 from lockstep.scheduler.report import CycleReport
-from lockstep.storage.attempts import attempts, gangs, nodes
-from lockstep.storage.control import scheduler_lease, scheduling
-from lockstep.storage.control.scheduling import QueuedJob
-from lockstep.storage.db.clock import now
+from lockstep.storage.attempts import attempts, gangs, ledger, nodes
+from lockstep.storage.control import scheduler_lease, scheduling, snapshots
+from lockstep.storage.control.snapshots import QueuedJob
 from lockstep.storage.db.database import Database
 from lockstep.storage.jobs import jobs, retention
+from lockstep.storage.jobs.waiting import Waiting, set_waiting
 from lockstep.storage.series import series, streams
 
 ACTOR: Final = "lockstep"
@@ -42,19 +43,11 @@ EXPIRE_SECONDS: Final = 0.5
 """Of a cycle, for deleting: nothing hurries it, and jobs wait for the next cycle."""
 
 
-RESTORED: Final = (
-    "waits after the restore of a backup, until no attempt can run that the backup does not have"
-)
-
-
-UNSEALED: Final = "waits until the output of its last attempt is stored"
-
-
 log = structlog.get_logger("scheduler")
 
 
 class Cycle:
-    """Steps 2 to 9."""
+    """Steps 2 to 10."""
 
     def __init__(
         self,
@@ -90,6 +83,7 @@ class Cycle:
         sealed = self.seal_ended()
         self.place_queued(sealed)
         self.notify_again()
+        self.account()
         if self.expires:
             self.expire()
 
@@ -220,59 +214,49 @@ class Cycle:
     def place_queued(self, sealed: set[str]) -> None:
         """Steps 6 and 7."""
         with self.database.read_jobs() as session:
-            queue = {job.id: job for job in scheduling.queue(session)}
+            rows = snapshots.read(session, lease_seconds=self.timings.lease_seconds)
             # Of the same moment as the queue: an attempt may have ended since others were sealed.
             ended = scheduling.ended(session)
-            nodes = scheduling.cluster(session, lease_seconds=self.timings.lease_seconds)
-            at = now(session)
             since_restore = scheduler_lease.since_restore_seconds(session)
-        writing = {part.job_id for part in ended if part.assignment_id not in sealed}
-        closing = [job.id for job in queue.values() if job.id in writing]
+        queue = {job.id: job for job in rows.queue}
         for job_id in self.unreadable.keys() - queue.keys():
             del self.unreadable[job_id]
-        requests = [
-            job.request()
-            for job in queue.values()
-            if job.id not in writing | self.unreadable.keys()
-        ]
-        waiting: dict[str, tuple[int, str]] = {}
+        blocked = {
+            job_id: WaitReason(WaitCode.UNREADABLE, {"error": error})
+            for job_id, error in self.unreadable.items()
+        }
+        for part in ended:
+            if part.assignment_id not in sealed:
+                blocked[part.job_id] = WaitReason(WaitCode.SEALING)
         if since_restore is not None and 0 <= since_restore < self.timings.replace_after_seconds:
             # An attempt that the backup lacks may still run, on devices that seem to be free.
-            requests.sort(key=turn)
-            waiting = {
-                job.job_id: (position, RESTORED) for position, job in enumerate(requests, start=1)
-            }
-            requests = []
-        decisions = place(requests, nodes, now=at)
-        for decision in decisions:
-            if not isinstance(decision, Placed):
-                waiting[decision.job_id] = (decision.position, decision.reason)
-            elif not self.attempt(
-                "place", decision.job_id, partial(self._place, decision, queue[decision.job_id])
-            ):
+            blocked = dict.fromkeys(queue, WaitReason(WaitCode.RESTORED))
+        # Only a gang holds nodes, and only a hold depends on the ends of others.
+        has_gang = any(job.devices > 1 for job in rows.queue)
+        ends = snapshots.expected(self.database, rows) if has_gang else {}
+        plan = decide(rows.state(ends, blocked))
+        for start in plan.starts:
+            work = partial(self._place, start, queue[start.job_id])
+            if not self.attempt("place", start.job_id, work):
                 break
-        for job_id in closing:
-            waiting[job_id] = (len(waiting) + 1, UNSEALED)
-        for job_id, reason in self.unreadable.items():
-            waiting[job_id] = (len(waiting) + 1, reason)
-        self.report.waiting = len(waiting)
-        self._write_waiting(queue, waiting)
+        self.report.waiting = len(plan.waits)
+        self._write_waiting(queue, plan.waits)
 
-    def _place(self, decision: Placed, job: QueuedJob) -> None:
+    def _place(self, start: Start, job: QueuedJob) -> None:
         try:
             with self.writing() as session:
                 placed = attempts.place(
                     session,
-                    decision.job_id,
-                    decision.devices,
+                    start.job_id,
+                    start.devices,
                     lease_seconds=self.timings.lease_seconds,
                     attempts_before=job.attempt_count,
                 )
         except UnreadableSpecError as error:
-            self.unreadable[decision.job_id] = f"upgrade the scheduler: {error}"
+            self.unreadable[start.job_id] = str(error)
             # The devices of this job are free for others.
             self.report.again = True
-            log.warning("this version cannot place a job", job=decision.job_id, why=str(error))
+            log.warning("this version cannot place a job", job=start.job_id, why=str(error))
             return
         if placed is None:
             # cancelled meanwhile, or another scheduler was first: the next cycle reads the new
@@ -288,14 +272,13 @@ class Cycle:
         for part in placed.assignments:
             self.notifier.publish(StartAssignment(part.assignment_id, part.node_name))
 
-    def _write_waiting(
-        self, queue: dict[str, QueuedJob], waiting: dict[str, tuple[int, str]]
-    ) -> None:
+    def _write_waiting(self, queue: dict[str, QueuedJob], waits: Sequence[Wait]) -> None:
         differs = [
-            (job_id, place_)
-            for job_id, place_ in waiting.items()
-            if place_ != (queue[job_id].wait_position, queue[job_id].wait_reason)
-            and (self.renumber or queue[job_id].wait_reason is None)
+            (wait.job_id, waiting)
+            for wait in waits
+            for waiting in [_waiting(wait)]
+            if _differs(queue[wait.job_id], waiting)
+            and (self.renumber or queue[wait.job_id].wait_reason is None)
         ]
         # Those that have no reason yet first: a job never waits in silence, however busy the front
         # of the queue is.
@@ -305,7 +288,7 @@ class Cycle:
             if not self._may_continue():
                 return
             with self.writing() as session:
-                jobs.set_waiting(session, batch)
+                set_waiting(session, batch)
 
     def notify_again(self) -> None:
         with self.database.read_jobs() as session:
@@ -315,6 +298,26 @@ class Cycle:
         for assignment_id, node_name in silent:
             self.report.notified_again += 1
             self.notifier.publish(StartAssignment(assignment_id, node_name))
+
+    def account(self) -> None:
+        """Add the use of released devices to the ledger."""
+        with self.database.read_jobs() as session:
+            released = ledger.due(session)
+        if not released:
+            return
+        try:
+            with self.database.read_series() as session:
+                again = {one.job_id for one in released if one.attempt > 1}
+                steps = streams.steps(session, again)
+        except LockstepError as error:
+            self._note("ledger", "", error)
+            return
+        self.attempt("ledger", "", partial(self._account, released, steps))
+
+    def _account(self, released: list[ledger.Released], steps: ledger.StepsOf) -> None:
+        with self.writing() as session:
+            ledger.add(session, released, steps)
+        self.report.accounted += len(released)
 
     def expire(self) -> None:
         with self.database.read_jobs() as session:
@@ -367,3 +370,14 @@ class Cycle:
     def _note(self, kind: str, which: str, error: Exception) -> None:
         self.report.failed.append(f"{kind} {which}".strip())
         log.error("skipped in this reconcile cycle", what=kind, which=which, exc_info=error)
+
+
+def _waiting(wait: Wait) -> Waiting:
+    hold = None if wait.hold is None else snapshots.stored_hold(wait.hold)
+    reason = wait.reason
+    return Waiting(wait.position, sentence(reason), reason.code, dict(reason.facts), hold)
+
+
+def _differs(job: QueuedJob, waiting: Waiting) -> bool:
+    stored = job.wait_position, job.wait_reason, job.hold
+    return stored != (waiting.position, waiting.reason, waiting.hold)

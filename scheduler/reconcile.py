@@ -14,13 +14,14 @@
 4. Stop jobs that exceed their timeout.
 5. Seal the streams of ended attempts, opened or not: nothing more can be stored for them. Their
    jobs may be placed again only afterwards.
-6. Load the queue and the nodes, call ``domain.placement.decide``, and write each attempt in its own
-   transaction; notify its nodes after the commit.
+6. Load the queue and the nodes, call ``domain.scheduling.decide``, and write each attempt in its
+   own transaction; notify its nodes after the commit.
 7. Write reason and queue position of the waiting jobs. A job whose spec only a newer version can
    read waits.
 8. Notify nodes again about unclaimed assignments: the first notification may be lost.
-9. At intervals, delete points and lines beyond their retention.
-10. Release the scheduler lease.
+9. Add the use of released devices to the ledger.
+10. At intervals, delete points and lines beyond their retention.
+11. Release the scheduler lease.
 
 The scheduler lease is held for a limited time. A cycle may run twice, or on two schedulers at
 once: each write is guarded by its precondition, and the loser drops its result. A cycle stops after
@@ -28,7 +29,7 @@ half of the time and requests another. Each write also checks that this schedule
 lease of step 1. A database restored meanwhile has another holder, so the cycle cannot declare
 assignments lost that a new step 1 would spare.
 
-Not here: steps 2 to 9 (``scheduler.cycle``), the schedule of cycles (``scheduler.loop``).
+Not here: steps 2 to 10 (``scheduler.cycle``), the schedule of cycles (``scheduler.loop``).
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ class CycleReport:
     placed: int = 0
     waiting: int = 0
     notified_again: int = 0
+    accounted: int = 0
     expired: int = 0
     failed: list[str] = field(default_factory=list)
     """Failed units of work: kind and id."""

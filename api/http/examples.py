@@ -24,8 +24,12 @@ from lockstep.domain.people_views import (
     ProjectView,
     TokenSecretView,
     TokenView,
+    UsageBy,
+    UsageRow,
+    UsageView,
     UserView,
 )
+from lockstep.domain.queue_views import QueuePlace
 from lockstep.domain.rights import (
     ProjectRole,
     Right,
@@ -50,7 +54,6 @@ from lockstep.domain.views import (
     LogPage,
     NodeView,
     PlanView,
-    QueuePlace,
     SessionView,
     SignedIn,
     SignInCode,
@@ -248,6 +251,21 @@ ANSWERS: Final[Mapping[str, BaseModel]] = {
             members=[MemberView(user="lea", role=ProjectRole.MEMBER)],
             created_at=_AT,
             archived_at=None,
+        ),
+        UsageView(
+            by=UsageBy.PROJECT,
+            begins_at=_AT - timedelta(days=30),
+            ends_at=_AT,
+            rows=[
+                UsageRow(
+                    name="nlp",
+                    allocated=1_204.0,
+                    productive=1_150.5,
+                    repeated=12.25,
+                    idle=41.25,
+                    jobs=318,
+                )
+            ],
         ),
         Health(
             status="ok", checks={"database": "ok", "broker": "ok", "scheduler": "ok", "store": "ok"}

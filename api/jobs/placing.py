@@ -10,23 +10,23 @@ from __future__ import annotations
 
 from typing import Final
 
-from lockstep.api.jobs.estimates import releases, rounded
 from lockstep.api.jobs.forecasts import Forecasts
 from lockstep.api.jobs.submitting import check_capacity, settle
 from lockstep.api.jobs.uploads import Uploads
-from lockstep.api.jobs.views import moment, no_node_offers
+from lockstep.api.jobs.views import moment, no_node_offers, readable_facts
 from lockstep.domain.life.retrying import retries_of_script
-from lockstep.domain.placement.decide import nodes_asked, place
-from lockstep.domain.placement.forecast import starts
-from lockstep.domain.placement.requests import Placed, PlacementRequest, Waiting
+from lockstep.domain.queue_views import QueuePlace
 from lockstep.domain.rights import Right, Rights
+from lockstep.domain.scheduling.decide import decide, nodes_asked, rounded
+from lockstep.domain.scheduling.forecast import starts
+from lockstep.domain.scheduling.reasons import sentence
+from lockstep.domain.scheduling.state import JobRequest
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.reading import invalid, read_spec
 from lockstep.domain.training.plan import plan_of
-from lockstep.domain.views import PlanView, QueuePlace, RetriesView
+from lockstep.domain.views import PlanView, RetriesView
 from lockstep.storage.attempts import nodes
-from lockstep.storage.control import agreed_timings, scheduling
-from lockstep.storage.db.clock import now
+from lockstep.storage.control import agreed_timings, snapshots
 from lockstep.storage.db.database import Database
 from lockstep.storage.jobs.foreign import Mentions
 from lockstep.storage.people import projects
@@ -60,27 +60,33 @@ def plan(
         refused = tuple(projects.check_limits(session, project, spec))
         largest = nodes.largest_ever(session)
         lacking = nodes.lacking(session, spec.needs())
-        queue = scheduling.queue(session)
         lease_seconds = agreed_timings.read(session).lease_seconds
-        cluster = scheduling.cluster(session, lease_seconds=lease_seconds)
-        at = now(session)
+        rows = snapshots.read(session, lease_seconds=lease_seconds)
     errors = (*check_capacity(spec, largest), *refused, *missing)
     if errors:
         raise invalid(errors)
-    requests = [job.request() for job in queue] + [_request_of(spec, created_at=at)]
-    decisions = place(requests, cluster, now=at)
-    mine = next(decision for decision in decisions if decision.job_id == _THIS)
+    request = _request_of(spec, actor, submitted_at=rows.at)
+    state = rows.state(snapshots.expected(database, rows), planned=(request,))
+    decision = decide(state)
+    wait = next((wait for wait in decision.waits if wait.job_id == _THIS), None)
     among, batch = rights.within(Right.JOB_READ), plan_of(spec)
     turn = None
-    if isinstance(mine, Waiting):
-        start = starts(requests, cluster, releases(database, at=at), now=at).get(_THIS)
-        about = None if start is None else moment(rounded(start, now=at))
+    if wait is not None:
+        start = starts(state).get(_THIS)
+        about = None if start is None else moment(rounded(start, now=rows.at))
+        reason = sentence(wait.reason)
         with database.read_jobs() as session:
-            mentions = Mentions(session, [mine.reason], among=among)
+            mentions = Mentions(session, [reason], among=among)
         turn = QueuePlace(
-            position=mine.position, reason=mentions.text(mine.reason), estimated_start=about
+            position=wait.position,
+            reason=mentions.text(reason),
+            code=wait.reason.code,
+            facts=readable_facts(wait.reason.facts, mentions),
+            estimated_start=about,
         )
-    placed = [name for name, _ in mine.devices] if isinstance(mine, Placed) else []
+    placed = [
+        name for start in decision.starts if start.job_id == _THIS for name, _ in start.devices
+    ]
     return PlanView(
         plan=batch,
         sentence=None if batch is None else batch.sentence(),
@@ -106,12 +112,15 @@ def _retries(retries_max: int) -> RetriesView:
     )
 
 
-def _request_of(spec: JobSpec, *, created_at: float) -> PlacementRequest:
-    return PlacementRequest(
+def _request_of(spec: JobSpec, actor: str, *, submitted_at: float) -> JobRequest:
+    return JobRequest(
         job_id=_THIS,
+        project=spec.project,
+        user=actor,
         priority=spec.priority,
-        created_at=created_at,
+        submitted_at=submitted_at,
         devices=spec.device_count(),
         nodes=nodes_asked(spec.resources.nodes),
         device_type=spec.resources.gpu_type,
+        limit_seconds=spec.timeout_seconds,
     )

@@ -8,16 +8,18 @@ Not here: selecting rows (``storage``), handling requests (``api.routes``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from lockstep.domain.life.grace import Grace
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.life.outcomes import Outcome
+from lockstep.domain.queue_views import QueuePlace
 from lockstep.domain.rights import Within
+from lockstep.domain.scheduling.state import WaitCode
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.domain.views import (
     AttemptView,
@@ -27,7 +29,6 @@ from lockstep.domain.views import (
     JobView,
     NodeView,
     Progress,
-    QueuePlace,
 )
 from lockstep.storage.attempts import attempts, nodes
 from lockstep.storage.db.database import Database
@@ -37,14 +38,16 @@ from lockstep.storage.jobs.foreign import Mentions
 from lockstep.storage.jobs.listing import PageMark
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import series
+from lockstep.storage.series.remaining import THROUGHPUT, seconds_left
 
 NOT_LOOKED_AT: Final = "the scheduler has not processed it yet"
 NO_NODE: Final = "no node is registered yet"
 NodeState = Literal["ready", "draining", "quarantined", "leaving", "lost"]
 NONE: Final[Mapping[str, float]] = MappingProxyType({})
+_CODES: Final = {code.value: code for code in WaitCode}
+"""Another code is of a newer version."""
 Value = float | str
 """As encoded in JSON: non-finite values are strings."""
-THROUGHPUT: Final = "throughput/samples_per_second"
 
 
 @dataclass(frozen=True)
@@ -124,16 +127,17 @@ def job_views(
         return [job_view(job, relations) for job in jobs]
     with database.read_jobs() as session:
         mentions = Mentions(session, reasons, among=among)
-    return [job_view(job, relations, mentions.text) for job in jobs]
+    return [job_view(job, relations, mentions) for job in jobs]
 
 
-def job_view(job: JobRow, relations: JobRelations, readable: Callable[[str], str] = str) -> JobView:
-    """Return the view of a job; ``readable`` hides jobs that a reason names from its reader."""
+def job_view(job: JobRow, relations: JobRelations, mentions: Mentions | None = None) -> JobView:
+    """Return the view of a job; ``mentions`` hides jobs that a reason names from its reader."""
     plan = None if job.plan is None else BatchPlan.model_validate(job.plan)
     attempt = relations.attempts.get(job.id)
     waits = None
     if job.state is JobState.QUEUED:
-        waits = readable(job.wait_reason or relations.waits_because)
+        waits = job.wait_reason or relations.waits_because
+        waits = waits if mentions is None else mentions.text(waits)
     return JobView(
         id=job.id,
         name=job.name,
@@ -151,6 +155,8 @@ def job_view(job: JobRow, relations: JobRelations, readable: Callable[[str], str
         else QueuePlace(
             position=job.wait_position,
             reason=waits,
+            code=_CODES.get(job.wait_code or ""),
+            facts=readable_facts(job.wait_facts or {}, mentions),
             estimated_start=moment_or_none(relations.starts.get(job.id)),
         ),
         intent=job.intent,
@@ -164,6 +170,13 @@ def job_view(job: JobRow, relations: JobRelations, readable: Callable[[str], str
         finished_at=moment_or_none(job.finished_at),
         version=job.version,
     )
+
+
+def readable_facts(facts: Mapping[str, Any], mentions: Mentions | None) -> dict[str, Any]:
+    """Return the facts of a reason, without a job that their reader may not read."""
+    if mentions is None or "job" not in facts:
+        return dict(facts)
+    return {**facts, "job": mentions.job_id(facts["job"])}
 
 
 def job_tag(job: JobRow | PageMark, batches: int) -> tuple[object, ...]:
@@ -187,7 +200,9 @@ def _progress(job: JobRow, plan: BatchPlan | None, relations: JobRelations) -> P
         steps=steps,
         samples=None if plan is None else step * plan.batch_size,
         fraction=fraction,
-        eta_seconds=seconds_left(row, plan, latest) if job.state is JobState.RUNNING else None,
+        eta_seconds=seconds_left(row, plan, latest.get(THROUGHPUT))
+        if job.state is JobState.RUNNING
+        else None,
         latest=dict(latest),
     )
 
@@ -200,28 +215,6 @@ def _ended_at(job: JobRow) -> int:
     if job.state is not JobState.SUCCEEDED or job.outcome is None:
         return 0
     return Outcome.stored(job.outcome).last_step or 0
-
-
-def seconds_left(
-    row: ProgressRow, plan: BatchPlan | None, latest: Mapping[str, Value]
-) -> float | None:
-    """Return the remaining seconds at the current speed.
-
-    The attempt's mean speed is used where the current speed is not reported. None without a known
-    speed or a planned number of steps.
-    """
-    if plan is None or plan.steps is None:
-        return None
-    steps_left = max(0, plan.steps - row.step)
-    samples_per_second = latest.get(THROUGHPUT)
-    # A string is a non-finite value.
-    if isinstance(samples_per_second, float) and samples_per_second > 0:
-        return steps_left * plan.batch_size / samples_per_second
-    if row.time is None or row.first_time is None or row.first_step is None:
-        return None
-    seconds = row.time - row.first_time
-    steps = row.step - row.first_step
-    return steps_left * seconds / steps if steps > 0 and seconds > 0 else None
 
 
 def attempt_view(attempt: AttemptRow) -> AttemptView:

@@ -108,8 +108,8 @@ class LogFilter(BaseModel, extra="forbid"):
             self.rank,
             self.stream,
             self.search,
-            _seconds(self.since),
-            _seconds(self.until),
+            seconds_of(self.since),
+            seconds_of(self.until),
         )
 
 
@@ -142,7 +142,8 @@ class LogsQuery(LogFilter):
         return self
 
 
-def _seconds(moment: float | datetime | None) -> float | None:
+def seconds_of(moment: float | datetime | None) -> float | None:
+    """Return a time of a query in seconds since the epoch; None stays None."""
     return moment.timestamp() if isinstance(moment, datetime) else moment
 
 

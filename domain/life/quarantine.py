@@ -13,7 +13,7 @@ another node. Otherwise the job, the store, the network, or the service itself i
 3. Jobs that fail together when a node becomes silent count once.
 
 Not here: storage of failures and notifications (``storage.attempts.nodes``), placement around such
-a node (``domain.placement.decide``).
+a node (``domain.scheduling.decide``).
 """
 
 from __future__ import annotations

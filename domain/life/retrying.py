@@ -20,7 +20,7 @@
 6. No job has more than ``ATTEMPTS_MAX`` attempts, because a script can report any step.
 
 Not here: the wait before a retry (``domain.life.timings``), the next placement
-(``domain.placement.decide``).
+(``domain.scheduling.decide``).
 """
 
 from __future__ import annotations

@@ -17,12 +17,12 @@ from typing import Final
 
 from lockstep.domain.scheduling.state import ClusterNode, Hold, JobRequest
 
-_Time = tuple[bool, float, int, str]
-"""Of a node: whether the job avoids it, the time at which it is free, minus its free devices, its
-name. The smallest is the best."""
-_Start = tuple[int, float, int]
-"""Of several nodes: number of avoided ones, time at which all are free, minus their free devices if
-that is unknown. The smallest is the best."""
+_Time = tuple[bool, bool, float, int, str]
+"""Of a node: whether the time at which it is free is unknown, whether the job avoids it, that time,
+minus its free devices, its name. The smallest is the best."""
+_Start = tuple[bool, int, float, int]
+"""Of several nodes: whether the time at which all are free is unknown, number of avoided ones, that
+time, minus their free devices if it is unknown. The smallest is the best."""
 LATE_SECONDS: Final = 60.0
 """Time that a job may have its devices beyond its limit: the start of its ranks, and its stop."""
 
@@ -126,7 +126,6 @@ class DevicePool:
             self._by_free[len(self._nodes[name].free)].append(name)
         self._held: list[str] = []
         self._awaited: set[frozenset[str]] = set()
-
         """Needs of the jobs that get the next free device of their nodes."""
 
     def _offering(self, job: JobRequest) -> Collection[tuple[str, _NodeDevices]]:
@@ -213,14 +212,15 @@ class DevicePool:
         """Return the start and the nodes of the best hold of a job; None if there is none.
 
         Nodes that another job holds or expects are left out. The nodes of the job's former hold
-        are kept unless others are free earlier.
+        are kept unless others are free earlier: its start moves later for no node that the job
+        avoids.
         """
         times = self._times(job, () if job.hold is not None else self._awaited)
         if len(times) < job.nodes:
             return None
         best = sorted(times)[: job.nodes]
         kept = self._kept(job, times)
-        if kept is not None and _start(kept) <= _start(best):
+        if kept is not None and _free_at(kept) <= _free_at(best):
             best = kept
         return self._hold_on(job, best)
 
@@ -237,7 +237,7 @@ class DevicePool:
         if awaited:
             nodes = [one for one in nodes if not any(each <= one[1].offers for each in awaited)]
         return [
-            (name in job.avoid, end.at, -len(node.free), name)
+            (end.at == inf, name in job.avoid, end.at, -len(node.free), name)
             for name, node in nodes
             if node.count >= job.each and (node.hold is None or node.hold[0].job_id == job.job_id)
             for end in [node.free_from(job.each, self._now)]
@@ -245,11 +245,11 @@ class DevicePool:
 
     def _kept(self, job: JobRequest, times: list[_Time]) -> list[_Time] | None:
         former = job.hold.nodes if job.hold is not None and job.hold.kind == self.kind else ()
-        kept = [time for time in times if time[3] in former]
+        kept = [time for time in times if time[-1] in former]
         return kept if former and len(kept) == job.nodes else None
 
     def _hold_on(self, job: JobRequest, best: list[_Time]) -> tuple[_Start, Hold, DevicePool]:
-        start = max(at for _, at, *_ in best)
+        start, _ = _free_at(best)
         names = tuple(sorted(name for *_, name in best))
         ends = [self._nodes[name].free_from(job.each, self._now) for name in names]
         since = self._now if job.hold is None else job.hold.since
@@ -289,8 +289,14 @@ class DevicePool:
 
 def _start(times: list[_Time]) -> _Start:
     """Return what makes one set of nodes better than another."""
-    unknown_free = sum(free for _, at, free, _ in times if at == inf)
-    return sum(avoided for avoided, *_ in times), max(at for _, at, *_ in times), unknown_free
+    at, free = _free_at(times)
+    return at == inf, sum(avoided for _, avoided, *_ in times), at, free
+
+
+def _free_at(times: list[_Time]) -> tuple[float, int]:
+    """Return when all nodes are free, and minus their free devices if that is unknown."""
+    unknown_free = sum(free for is_unknown, _, _, free, _ in times if is_unknown)
+    return max(at for _, _, at, *_ in times), unknown_free
 
 
 def _first(count: int, names: Iterable[str], avoid: frozenset[str]) -> list[str] | None:

@@ -47,14 +47,11 @@ UNTIMED_HOLDS_MAX: Final = 1
 UNTIMED_AFTER_SECONDS: Final = 24 * 3_600.0
 """Wait of a gang before it holds nodes without a known start. Such a hold costs much, and without
 it, a stream of jobs without time limits could starve a gang."""
-_NOWHERE: Final = {
-    WaitCode.NEEDS,
-    WaitCode.NEVER_FITS,
-    WaitCode.NO_NODE,
-    WaitCode.BACKOFF,
-    WaitCode.LIMIT,
-}
-"""Reasons of jobs that go behind all others: they delay none."""
+_DELAYING: Final = {WaitCode.HOLDS, WaitCode.BEHIND, WaitCode.FAIR_SHARE, WaitCode.FRAGMENTED}
+"""Reasons of jobs that are in a line. Jobs of each other reason go behind them: they delay none."""
+
+_ROUNDING: Final = ((600.0, 60.0), (3_600.0, 300.0), (86_400.0, 900.0))
+"""Pairs (upper limit of the distance, rounding), in seconds; beyond the last, whole hours."""
 
 Shape = tuple[int, int, str | None, frozenset[str], frozenset[str]]
 
@@ -99,12 +96,14 @@ class _Decision:
         self.offers = Offers(ready)
         self.in_use: defaultdict[str, int] = defaultdict(int)
         """Devices by project."""
+        self.in_use_by: defaultdict[tuple[str, str], int] = defaultdict(int)
+        """Devices by project and user."""
         for job in snapshot.running:
-            self.in_use[job.project] += len(job.devices)
+            self._count(job.project, job.user, len(job.devices))
         self.starts: list[Start] = []
         self.waits: dict[str, tuple[WaitReason, Hold | None]] = {}
-        self._holding: dict[str, Hold] = {}
-        """By the ids of the jobs that hold nodes."""
+        self._holding: dict[str, tuple[JobRequest, Hold]] = {}
+        """Jobs that hold nodes, by their ids."""
         self._refused: dict[Shape, tuple[float, WaitReason]] = {}
         """Earliest end with which a shape of job was refused, and why. A long queue costs one
         search for each shape, and not for each job."""
@@ -116,14 +115,15 @@ class _Decision:
         for pool in self.pools:
             if (kept := pool.kept(job)) is not None and self._may_hold(job, kept):
                 pool.hold(job, kept)
-                self._holding[job.job_id] = kept
+                self._holding[job.job_id] = job, kept
                 return
 
     def about(self, job: JobRequest) -> None:
         """Start a job, let it hold nodes, or note why it waits."""
         reason = self._excluded(job)
         if reason is None:
-            end = self.now + job.limit_seconds + LATE_SECONDS if job.limit_seconds else inf
+            limit = inf if job.limit_seconds is None else job.limit_seconds
+            end = self.now + limit + LATE_SECONDS
             shape = (job.devices, job.nodes, job.device_type, job.needs, job.avoid)
             refused = self._refused.get(shape)
             if refused is not None and end >= refused[0]:
@@ -139,15 +139,31 @@ class _Decision:
         self.waits[job.job_id] = reason, None
 
     def _excluded(self, job: JobRequest) -> WaitReason | None:
+        if job.blocked is not None:
+            return job.blocked
         if job.not_before > self.now:
             return WaitReason(WaitCode.BACKOFF, {"seconds": job.not_before - self.now})
         if job.needs and self.pools and (refusal := self.offers.refusal(job)) is not None:
             return refusal
-        most = self.projects.get(job.project, Project()).gpus_max
-        if most is not None and self.in_use[job.project] + job.devices > most:
-            facts = {"in_use": self.in_use[job.project], "gpus_max": most, "needs": job.devices}
-            return WaitReason(WaitCode.LIMIT, {"project": job.project, **facts})
+        project = self.projects.get(job.project, Project())
+        # Devices for which others of the project hold nodes count: no hold ends by a start.
+        held = [one for one, _ in self._holding.values() if one.project == job.project]
+        held = [one for one in held if one.job_id != job.job_id]
+        own = [one for one in held if one.user == job.user]
+        for user, in_use, holders, most in (
+            (None, self.in_use[job.project], held, project.gpus_max),
+            (job.user, self.in_use_by[job.project, job.user], own, project.gpus_per_user_max),
+        ):
+            reserved = sum(one.devices for one in holders)
+            if most is not None and in_use + reserved + job.devices > most:
+                facts = {"in_use": in_use, "held": reserved, "gpus_max": most}
+                about = {"project": job.project, "user": user, "needs": job.devices}
+                return WaitReason(WaitCode.LIMIT, {**about, **facts})
         return None
+
+    def _count(self, project: str, user: str, devices: int) -> None:
+        self.in_use[project] += devices
+        self.in_use_by[project, user] += devices
 
     def _start(self, job: JobRequest, pools: list[DevicePool], end: float) -> bool:
         fits = [choice for pool in pools if (choice := pool.fit(job, end)) is not None]
@@ -157,7 +173,7 @@ class _Decision:
         self._let_go(job)
         self.starts.append(Start(job.job_id, best.pool.take(best, job, end)))
         self.standing.charge(job)
-        self.in_use[job.project] += job.devices
+        self._count(job.project, job.user, job.devices)
         return True
 
     def _hold(self, job: JobRequest, pools: list[DevicePool]) -> bool:
@@ -174,14 +190,17 @@ class _Decision:
             return False
         self._let_go(job)
         pool.hold(job, hold)
-        self._holding[job.job_id] = hold
-        facts = {"nodes": hold.nodes, "starts_at": hold.starts_at, "is_sure": hold.is_sure}
+        self._holding[job.job_id] = job, hold
+        start = hold.starts_at
+        if start is not None and not hold.is_sure:
+            start = rounded(start, now=self.now)
+        facts = {"nodes": list(hold.nodes), "starts_at": start, "is_sure": hold.is_sure}
         reason = WaitReason(WaitCode.HOLDS, {"needs": job.devices, "type": pool.kind, **facts})
         self.waits[job.job_id] = reason, hold
         return True
 
     def _may_hold(self, job: JobRequest, hold: Hold) -> bool:
-        others = [each for job_id, each in self._holding.items() if job_id != job.job_id]
+        others = [each for one, each in self._holding.values() if one.job_id != job.job_id]
         if len(others) >= HOLDS_MAX:
             return False
         if hold.starts_at is not None:
@@ -216,9 +235,19 @@ class _Decision:
         holder = next((found for pool in able if (found := pool.holder(job)) is not None), None)
         if holder is None and free >= job.devices:
             return WaitReason(WaitCode.FRAGMENTED, {**about, "free": free})
-        return WaitReason(
-            WaitCode.BEHIND, {"job": None if holder is None else holder.job_id, "free": free}
-        )
+        behind = None if holder is None else holder.job_id
+        return WaitReason(WaitCode.BEHIND, {**about, "job": behind, "free": free})
+
+
+def rounded(start: float, *, now: float) -> float:
+    """Round an expected time up: the farther away, the more coarsely.
+
+    Such a time is not more precise than that. A reader of a time that changed with each decision
+    would get each page anew.
+    """
+    ahead = start - now
+    to = next((to for less, to in _ROUNDING if ahead < less), 3_600.0)
+    return -(-start // to) * to
 
 
 def _ends(running: Iterable[Running], now: float) -> dict[tuple[str, int], End]:
@@ -241,7 +270,7 @@ def _in_order(decision: _Decision, snapshot: ClusterState) -> Iterable[Wait]:
     holds = {job.job_id: hold for job in waiting if (hold := decision.waits[job.job_id][1])}
     holding = [job for job in waiting if job.job_id in holds]
     holding.sort(key=lambda job: (holds[job.job_id].since, job.submitted_at, job.job_id))
-    last = [job for job in waiting if decision.waits[job.job_id][0].code in _NOWHERE]
+    last = [job for job in waiting if decision.waits[job.job_id][0].code not in _DELAYING]
     first = {job.job_id for job in (*holding, *last)}
     order = list(holding)
     for job in turns([job for job in waiting if job.job_id not in first], decision.standing):

@@ -67,11 +67,12 @@ def starts(snapshot: ClusterState) -> dict[str, float]:
 
 
 def _front(snapshot: ClusterState) -> list[JobRequest]:
-    standing, front = Standing.of(snapshot), []
-    for job in turns(snapshot.queued, standing):
+    standing = Standing.of(snapshot)
+    front = [job for job in snapshot.queued if job.hold is not None]
+    for job in turns([job for job in snapshot.queued if job.hold is None], standing):
         standing.charge(job)
         front.append(job)
-        if len(front) == JOBS_MAX:
+        if len(front) >= JOBS_MAX:
             break
     return front
 

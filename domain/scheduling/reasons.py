@@ -5,7 +5,7 @@ Not here: the choice of the reason (``domain.scheduling.decide``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -34,7 +34,10 @@ def _holds(facts: Facts) -> str:
 def _behind(facts: Facts) -> str:
     if facts["job"] is not None:
         return f"behind job {facts['job']}, which needs the same devices"
-    return "all devices that it could use are in use"
+    if facts["needs"] == 1:
+        return f"waits for a free device{_of_type(facts)}"
+    missing = counted(facts["needs"] - facts["free"], "more free device")
+    return f"waits for {missing}{_of_type(facts)} (needs {facts['needs']}, {facts['free']} free)"
 
 
 def _fair_share(facts: Facts) -> str:
@@ -45,9 +48,13 @@ def _fair_share(facts: Facts) -> str:
 
 
 def _limit(facts: Facts) -> str:
+    who = f"project {facts['project']}"
+    if facts["user"] is not None:
+        who = f"{facts['user']} in {who}"
+    held = f" and {facts['held']} held for its next jobs" if facts["held"] else ""
     return (
-        f"project {facts['project']} has {facts['in_use']} of at most "
-        f"{counted(facts['gpus_max'], 'device')} in use, and the job needs {facts['needs']}"
+        f"{who} has {facts['in_use']} of at most {counted(facts['gpus_max'], 'device')} in use"
+        f"{held}, and the job needs {facts['needs']}"
     )
 
 
@@ -95,6 +102,21 @@ def _backoff(facts: Facts) -> str:
     return f"retries in {max(1, round(facts['seconds']))} s after a failure"
 
 
+def _sealing(_facts: Facts) -> str:
+    return "waits until the output of its last attempt is stored"
+
+
+def _restored(_facts: Facts) -> str:
+    return (
+        "waits after the restore of a backup, until no attempt can run that the backup does not "
+        "have"
+    )
+
+
+def _unreadable(facts: Facts) -> str:
+    return f"upgrade the scheduler: {facts['error']}"
+
+
 _SENTENCES: Final[Mapping[WaitCode, Callable[[Facts], str]]] = {
     WaitCode.HOLDS: _holds,
     WaitCode.BEHIND: _behind,
@@ -105,10 +127,13 @@ _SENTENCES: Final[Mapping[WaitCode, Callable[[Facts], str]]] = {
     WaitCode.NEVER_FITS: _never_fits,
     WaitCode.NO_NODE: _no_node,
     WaitCode.BACKOFF: _backoff,
+    WaitCode.SEALING: _sealing,
+    WaitCode.RESTORED: _restored,
+    WaitCode.UNREADABLE: _unreadable,
 }
 
 
-def listed(names: tuple[str, ...]) -> str:
+def listed(names: Sequence[str]) -> str:
     """Return the first name and the number of the others."""
     if len(names) == 1:
         return names[0]

@@ -49,6 +49,8 @@ class JobRequest:
     """Names of nodes that are tried last."""
     not_before: float = 0.0
     """End of its backoff."""
+    blocked: WaitReason | None = None
+    """Reason for which it may not start, whatever is free."""
     limit_seconds: float | None = None
     """Time from its start until it surely ends; None without a time limit."""
     hold: Hold | None = None
@@ -88,13 +90,16 @@ class Running:
 
 @dataclass(frozen=True)
 class Hold:
-    """Nodes that are kept for a gang. It starts there once enough devices are free."""
+    """Nodes that are kept for a gang. It starts there once enough devices are free.
+
+    The next decision reads the first three fields only, and finds the start anew.
+    """
 
     since: float
     kind: str
     """Type of the devices."""
     nodes: tuple[str, ...]
-    starts_at: float | None
+    starts_at: float | None = None
     """None while no time is known."""
     is_sure: bool = False
     """True if time limits give the start; False if the speed of jobs does."""
@@ -107,6 +112,8 @@ class Project:
     weight: float = 1.0
     gpus_max: int | None = None
     """Devices that its jobs may have at one time."""
+    gpus_per_user_max: int | None = None
+    """Devices that the jobs of one user may have in it at one time."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +140,7 @@ class WaitCode(StrEnum):
     FAIR_SHARE = "fair_share"
     """Later jobs go first: their project or their owner has used less."""
     LIMIT = "limit"
+    """Its project, or its owner, has as many devices as allowed."""
     FRAGMENTED = "fragmented"
     """Enough devices are free, but not together."""
     NEEDS = "needs"
@@ -140,11 +148,17 @@ class WaitCode(StrEnum):
     NEVER_FITS = "never_fits"
     NO_NODE = "no_node"
     BACKOFF = "backoff"
+    SEALING = "sealing"
+    """The output of its last attempt is not stored yet."""
+    RESTORED = "restored"
+    """An attempt that a restored backup lacks may still run."""
+    UNREADABLE = "unreadable"
+    """Only a newer version can read its spec."""
 
 
 @dataclass(frozen=True)
 class WaitReason:
-    """WaitReason for which a job waits: a code with its facts, from which texts are made."""
+    """Reason for which a job waits: a code with its facts, from which texts are made."""
 
     code: WaitCode
     facts: Mapping[str, Any] = field(default_factory=dict)

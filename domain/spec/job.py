@@ -4,7 +4,7 @@ Every field of the interface is defined and checked here, also those of later ve
 ``domain.spec.feature_gate`` refuses by name. Unknown fields are refused, never ignored.
 
 Not here: values derived from the spec (``domain.training.plan``), placement
-(``domain.placement.decide``), the section about sharing of work between ranks
+(``domain.scheduling.decide``), the section about sharing of work between ranks
 (``domain.spec.strategy``).
 """
 

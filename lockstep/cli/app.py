@@ -111,6 +111,12 @@ COMMANDS: Final = (
         "List and export changes and refused requests.",
         _SERVICE,
     ),
+    (
+        "usage",
+        "lockstep.cli.service.usage:usage",
+        "Show the device-hours of projects, people or days.",
+        _SERVICE,
+    ),
     ("top", "lockstep.cli.jobs.watch:top", "Show jobs and devices live.", _SERVICE),
     ("up", "lockstep.cli.service.service:up", "Start the whole service on this machine.", _SERVICE),
     ("down", "lockstep.cli.service.service:down", "Stop the service on this machine.", _SERVICE),

@@ -14,6 +14,7 @@ from lockstep.domain.people_views import (
     ProjectView,
     TokenSecretView,
     TokenView,
+    UsageView,
     UserView,
 )
 from lockstep.domain.views import Page
@@ -84,6 +85,19 @@ class PeopleMethods:
         """Take the role of a person in a project away."""
         path = f"/v1/projects/{_in_path(project)}/members/{_in_path(user)}"
         self.transport.send("DELETE", path, headers={})
+
+    def usage(
+        self,
+        *,
+        by: str = "project",
+        since: str | None = None,
+        until: str | None = None,
+        project: str | None = None,
+    ) -> UsageView:
+        """Return device-hours by ``project``, ``person`` or ``day``; by default of 30 days."""
+        given = {"by": by, "from": since, "to": until, "project": project}
+        asked = [(name, value) for name, value in given.items() if value is not None]
+        return self.transport.get("/v1/usage", UsageView, asked)
 
 
 def _in_path(name: str) -> str:

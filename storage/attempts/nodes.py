@@ -5,7 +5,7 @@ with the heartbeats, which write the node's row. Each reconcile cycle evaluates 
 before it places jobs.
 
 Not here: holders of devices (``storage.attempts.attempts``), placement
-(``domain.placement.decide``), and the rule of quarantine (``domain.life.quarantine``).
+(``domain.scheduling.decide``), and the rule of quarantine (``domain.life.quarantine``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Placement of a job: an attempt and its assignments, written in one transaction.
 
-Not here: the choice of devices (``domain.placement.decide``), and the attempt afterwards
+Not here: the choice of devices (``domain.scheduling.decide``), and the attempt afterwards
 (``storage.attempts.attempts``).
 """
 
@@ -25,7 +25,7 @@ from lockstep.storage.db.dialects import run, table_of
 from lockstep.storage.db.tables import AssignmentRow, AttemptRow, DeviceRow, NodeRow
 
 Devices = tuple[tuple[str, tuple[int, ...]], ...]
-"""(node name, device indices) by node rank, as ``domain.placement.requests.Placed`` has it."""
+"""(node name, device indices) by node rank, as ``domain.scheduling.state.Start`` has it."""
 
 
 @dataclass(frozen=True)

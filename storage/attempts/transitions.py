@@ -9,6 +9,7 @@ Not here: the table of transitions (``domain.life.lifecycle``), and other change
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
@@ -84,6 +85,15 @@ def take(
     return True
 
 
+_NO_WAIT: Final[Mapping[str, Any]] = {
+    "wait_position": None,
+    "wait_reason": None,
+    "wait_code": None,
+    "wait_facts": null(),
+    "hold": null(),
+}
+
+
 @cache
 def _taken(transition: str, *, guarded: bool) -> Update:
     """The statement of a transition, made once."""
@@ -92,13 +102,9 @@ def _taken(transition: str, *, guarded: bool) -> Update:
     if transition == "run":
         values["started_at"] = func.coalesce(JOBS.c.started_at, db_now())
     if transition == "place":
-        values |= {
-            "attempt_count": JOBS.c.attempt_count + 1,
-            "wait_position": None,
-            "wait_reason": None,
-        }
+        values |= {"attempt_count": JOBS.c.attempt_count + 1, **_NO_WAIT}
     if target in TERMINAL:
-        values |= {"finished_at": db_now(), "wait_position": None, "wait_reason": None}
+        values |= {"finished_at": db_now(), **_NO_WAIT}
     if transition not in ("place", "run"):
         # They were meant for the attempt that is over.
         values |= {"intent": None, "stop_grace": null()}

@@ -8,9 +8,57 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from sqlalchemy import CursorResult, Executable, Table
+from sqlalchemy import CursorResult, Double, Executable, Table
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import DeclarativeBase, Session
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement, GenericFunction
+
+DAY_SECONDS = 86_400.0
+
+
+class least(GenericFunction[float]):  # noqa: N801 -- reads as the SQL function it is
+    """The smallest of its arguments, none of which may be NULL: the databases differ there."""
+
+    type = Double()
+    inherit_cache = True
+
+
+class greatest(GenericFunction[float]):  # noqa: N801
+    """The largest of its arguments, none of which may be NULL."""
+
+    type = Double()
+    inherit_cache = True
+
+
+class midnight(FunctionElement[float]):  # noqa: N801
+    """Start of the day (UTC) of a time."""
+
+    type = Double()
+    inherit_cache = True
+
+
+@compiles(least, "sqlite")
+def _least(element: least, compiler: SQLCompiler, **options: Any) -> str:
+    return f"min{compiler.process(element.clause_expr, **options)}"
+
+
+@compiles(greatest, "sqlite")
+def _greatest(element: greatest, compiler: SQLCompiler, **options: Any) -> str:
+    return f"max{compiler.process(element.clause_expr, **options)}"
+
+
+@compiles(midnight, "sqlite")
+def _midnight(element: midnight, compiler: SQLCompiler, **options: Any) -> str:
+    at = compiler.process(element.clauses, **options)
+    return f"(CAST({at} AS INTEGER) / 86400 * 86400.0)"
+
+
+@compiles(midnight, "postgresql")
+def _midnight_of_server(element: midnight, compiler: SQLCompiler, **options: Any) -> str:
+    at = compiler.process(element.clauses, **options)
+    return f"(floor(({at}) / 86400) * 86400)"
 
 
 def upsert(session: Session, row: type[DeclarativeBase]) -> sqlite.Insert | postgresql.Insert:

@@ -47,6 +47,12 @@ class ProjectRow(JobsBase):
     name: Mapped[str] = mapped_column(Name, primary_key=True)
     title: Mapped[str] = mapped_column(Name, default="", server_default="")
     visibility: Mapped[Visibility] = mapped_column(choice(Visibility, "visibility"))
+    weight: Mapped[float] = mapped_column(default=1.0, server_default="1")
+    """Its share of the devices is its weight, divided by the weights of all projects with jobs."""
+    gpus_max: Mapped[int | None]
+    """Devices that its jobs may have at one time."""
+    gpus_per_user_max: Mapped[int | None]
+    """Devices that the jobs of one person may have in it at one time."""
     gpus_per_job_max: Mapped[int | None]
     queued_max: Mapped[int | None]
     priority_max: Mapped[int | None]

@@ -111,6 +111,11 @@ class JobRow(JobsBase):
     """Seconds that ended attempts were running."""
     wait_position: Mapped[int | None]
     wait_reason: Mapped[LongText | None]
+    wait_code: Mapped[Word | None]
+    """``domain.scheduling.state.WaitCode`` of that reason."""
+    wait_facts: Mapped[Json | None]
+    hold: Mapped[Json | None]
+    """Nodes that are kept for it while it waits (``storage.control.snapshots``)."""
     actor: Mapped[Named]
     """User who submitted it."""
     created_at: Mapped[float] = mapped_column(insert_default=db_now())
@@ -187,6 +192,13 @@ class AssignmentRow(JobsBase):
         Index("ix_assignments_node_name_state", "node_name", "state"),
         Index("ix_assignments_state_lease_expires_at", "state", "lease_expires_at"),
         UniqueConstraint("attempt_id", "node_rank"),
+        # Few rows of many: those that are live or were released a moment ago.
+        Index(
+            "ix_assignments_unaccounted",
+            "released_at",
+            postgresql_where=text("accounted_at IS NULL"),
+            sqlite_where=text("accounted_at IS NULL"),
+        ),
     )
 
     id: Mapped[PrimaryId]
@@ -210,8 +222,37 @@ class AssignmentRow(JobsBase):
     claimed_at: Mapped[float | None]
     ended_at: Mapped[float | None]
     released_at: Mapped[float | None]
+    accounted_at: Mapped[float | None]
+    """Since then it has a row in the ledger."""
 
     attempt: Mapped[AttemptRow] = relationship(lazy="raise", viewonly=True)
+
+
+class LedgerRow(JobsBase):
+    """Use of devices by one released assignment. The row outlives its job.
+
+    ``productive + repeated + idle`` is ``(released_at - placed_at) * devices``.
+    """
+
+    __tablename__ = "ledger"
+    __table_args__ = (Index("ix_ledger_released_at", "released_at"),)
+
+    assignment_id: Mapped[PrimaryId]
+    job_id: Mapped[str] = mapped_column(Id)
+    job_name: Mapped[Named]
+    attempt: Mapped[int]
+    project: Mapped[Named]
+    actor: Mapped[Named]
+    """User who submitted the job."""
+    node_name: Mapped[Named]
+    device_type: Mapped[Named]
+    devices: Mapped[int]
+    placed_at: Mapped[float]
+    released_at: Mapped[float]
+    productive: Mapped[float]
+    """Device-seconds, as the next two: ``domain.life.held_time.HeldTime``."""
+    repeated: Mapped[float]
+    idle: Mapped[float]
 
 
 class NodeRow(JobsBase):

@@ -1,7 +1,7 @@
 """Jobs: submission, lookup by reference, cancellation.
 
 Not here: lists (``storage.jobs.listing``), transitions (``storage.attempts.transitions``), attempts
-(``storage.attempts.attempts``), and placement (``domain.placement.decide``).
+(``storage.attempts.attempts``), and placement (``domain.scheduling.decide``).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 import uuid_utils
-from sqlalchemy import Connection, Select, bindparam, insert, or_, select, true, update
+from sqlalchemy import Connection, Select, bindparam, insert, select, true, update
 from sqlalchemy.orm import Session
 
 from lockstep.domain.errors import ErrorCode, LockstepError
@@ -362,38 +362,3 @@ def ask(
         data={"grace_seconds": grace.seconds},
     )
     return True
-
-
-def set_waiting(session: Session, waiting: Mapping[str, tuple[int, str]]) -> None:
-    """Write each queued job's place in the queue and why it waits, where either is new.
-
-    Parameters
-    ----------
-    session : Session
-    waiting : mapping of job id to (position, reason)
-    """
-    rows = [
-        {"of_job": job_id, "at_position": position, "for_reason": reason}
-        for job_id, (position, reason) in sorted(waiting.items())
-    ]
-    if rows:
-        # All at once: of thousands of jobs that wait, each moves up with every placement.
-        run(session, _WAITS, rows)
-
-
-_WAITS: Final = (
-    update(transitions.JOBS)
-    .where(
-        transitions.JOBS.c.id == bindparam("of_job"),
-        transitions.JOBS.c.state == JobState.QUEUED,
-        or_(
-            transitions.JOBS.c.wait_position.is_distinct_from(bindparam("at_position")),
-            transitions.JOBS.c.wait_reason.is_distinct_from(bindparam("for_reason")),
-        ),
-    )
-    .values(
-        wait_position=bindparam("at_position"),
-        wait_reason=bindparam("for_reason"),
-        version=transitions.JOBS.c.version + 1,
-    )
-)

@@ -1,7 +1,7 @@
 """Lists of jobs by page, and version marks that detect unchanged lists without reading them.
 
 Not here: single jobs (``storage.jobs.jobs``), and the order of placement
-(``domain.placement.decide``).
+(``domain.scheduling.decide``).
 """
 
 from __future__ import annotations

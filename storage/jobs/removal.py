@@ -19,6 +19,7 @@ from sqlalchemy.orm import Session
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.lifecycle import TERMINAL, AssignmentState
 from lockstep.domain.rights import Within
+from lockstep.storage.attempts import ledger
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.dialects import changed, write
 from lockstep.storage.db.series_tables import (
@@ -58,12 +59,16 @@ def remove_output(database: Database, blobs: BlobStore, job_id: str, *, among: W
 def remove_row(session: Session, job_id: str, *, among: Within) -> bool:
     """Delete a job's row after its other data; False if it was deleted already.
 
+    Its use of devices stays in the ledger. Of an attempt that the scheduler has not yet added,
+    repeated steps count as productive: the data about steps is deleted.
+
     Raises
     ------
     LockstepError
         As :func:`remove_output`.
     """
     check(session, job_id, among=among)
+    ledger.add(session, ledger.due(session, job_id=job_id), steps={})
     write(session, delete(IdempotencyKeyRow).where(IdempotencyKeyRow.job_id == job_id))
     return changed(session, delete(JobRow).where(JobRow.id == job_id)) == 1
 

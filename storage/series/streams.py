@@ -28,9 +28,10 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import Executable, bindparam, exists, select, update
+from sqlalchemy import Executable, bindparam, exists, func, select, update
 from sqlalchemy.orm import Session
 
+from lockstep.domain.life.held_time import StepRange
 from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.dialects import changed, for_each, run, table_of, upsert, write
 from lockstep.storage.db.series_tables import LogTotalRow, StreamOffsetRow, StreamRow
@@ -134,6 +135,27 @@ def state(session: Session, assignment_id: str) -> StreamState | None:
         points_dropped=stream.points_dropped,
         offsets=_offsets(session, assignment_id),
     )
+
+
+def steps(session: Session, job_ids: Collection[str]) -> dict[tuple[str, int], StepRange]:
+    """Return the steps that attempts of these jobs reported, by job and attempt."""
+    statement = (
+        select(
+            StreamRow.job_id,
+            StreamRow.attempt,
+            func.min(StreamRow.first_step),
+            func.max(StreamRow.last_step),
+        )
+        .where(StreamRow.job_id.in_(job_ids))
+        .group_by(StreamRow.job_id, StreamRow.attempt)
+    )
+    if not job_ids:
+        return {}
+    return {
+        (job_id, attempt): StepRange(first, last)
+        for job_id, attempt, first, last in session.execute(statement)
+        if first is not None and last is not None
+    }
 
 
 def advance_events(

@@ -69,6 +69,7 @@ TABLE: dict[str, tuple[str, str]] = {
         "403 403 404 404 403 404 403 403",
         "403 403 404 404 403 404 403 403",
     ),
+    "GET /v1/usage": ("200 200 200 200 200 200 200 200",) * 2,
     "GET /v1/audit": ("403 403 403 200 403 200 403 403",) * 2,
     "GET /v1/audit/export": ("403 403 403 200 403 200 403 403",) * 2,
     "GET /v1/nodes": ("200 200 200 200 200 200 200 200", "200 200 200 200 200 200 200 200"),
@@ -236,6 +237,7 @@ NAMING: dict[str, tuple[str, Any]] = {
     # each request that names a project: status for each of OUTSIDERS, and the body
     "GET /v1/jobs?project={}": ("200 200 200 200 200 200", None),
     "GET /v1/queue?project={}": ("200 200 200 200 200 200", None),
+    "GET /v1/usage?project={}": ("200 200 200 200 200 200", None),
     "GET /v1/audit?project={}": ("403 403 403 200 403 403", None),
     "GET /v1/audit/export?project={}": ("403 403 403 200 403 403", None),
     "GET /v1/projects/{}": ("404 404 404 404 404 404", None),
@@ -333,10 +335,20 @@ def test_reasons_and_events_name_no_foreign_job(team: Team) -> None:
         session.execute(
             update(JobRow)
             .where(JobRow.id == own)
-            .values(wait_reason=reason, wait_position=1, version=JobRow.version + 1)
+            .values(
+                wait_reason=reason,
+                wait_code="behind",
+                wait_facts={"job": foreign, "needs": 2},
+                wait_position=1,
+                version=JobRow.version + 1,
+            )
         )
     shown = team.ask("member", "GET", f"/v1/jobs/{own}").json()
     assert shown["reason"] == f"behind {OTHER}, which needs the same devices"
+    assert (shown["queue"]["code"], shown["queue"]["facts"]) == (
+        "behind",
+        {"job": None, "needs": 2},
+    )
     assert team.ask("admin", "GET", f"/v1/jobs/{own}").json()["reason"] == reason
     assert foreign not in team.ask("member", "GET", "/v1/queue").text
 

@@ -14,7 +14,6 @@ from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.control import agreed_timings
 from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.tables import NodeRow
-from lockstep.storage.jobs import jobs
 from tests.api.conftest import SCRIPT, Api
 from tests.api.test_reading import record, upload_logs, upload_metrics
 from tests.storage import scenes
@@ -73,9 +72,9 @@ def story(api: Api) -> Iterator[tuple[str, Callable[[], Any]]]:
         "/v1/jobs",
         lambda: scenes.add_node(database),
     )  # the reason of its wait changed without a change of the job
-    yield "/v1/queue", lambda: set_waiting(api, {job_id: (1, "two devices are busy")})
+    yield "/v1/queue", lambda: scenes.wait(api.database, job_id, 1, "two devices are busy")
     yield "/v1/jobs?state=queued&limit=1", lambda: api.job_id({**SCRIPT, "priority": 90})
-    yield "/v1/queue", lambda: set_waiting(api, {job_id: (2, "behind another")})
+    yield "/v1/queue", lambda: scenes.wait(api.database, job_id, 2, "behind another")
     started: list[Claim] = []
     yield "/v1/nodes", lambda: started.append(scenes.start(database, job_id))
     (claim,) = started
@@ -105,11 +104,6 @@ def story(api: Api) -> Iterator[tuple[str, Callable[[], Any]]]:
         lambda: scenes.end(database, claim, Reason.CANCELLED),
     )  # complete, with the same lines
     yield "/v1/nodes", lambda: scenes.release(database, claim)
-
-
-def set_waiting(api: Api, waiting: dict[str, tuple[int, str]]) -> None:
-    with api.database.jobs() as session:
-        jobs.set_waiting(session, waiting)
 
 
 def running(api: Api, claim: Claim) -> None:

@@ -36,7 +36,7 @@ OPERATIONS = {
     *("getJobLogs", "downloadJobLogs", "followJobLogs", "putUpload", "getUpload"),
     *("listNodes", "drainNode", "resumeNode", "livez", "readyz", "scrapeMetrics"),
     *("signIn", "signOut", "getSession", "listSessions", "endSession"),
-    *("changePassword", "acceptInvitation", "listAudit", "exportAudit"),
+    *("changePassword", "acceptInvitation", "listAudit", "exportAudit", "getUsage"),
 }
 """Names from which clients are generated. A name in this list never disappears."""
 

@@ -13,7 +13,6 @@ from lockstep.domain.training.metrics import StepValues
 from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.db.clock import now
 from lockstep.storage.db.series_tables import SeriesLatestRow
-from lockstep.storage.jobs import jobs
 from tests.api.conftest import SCRIPT, TRAIN, Api
 from tests.api.test_reading import upload_metrics
 from tests.storage import scenes
@@ -41,8 +40,7 @@ def report(api: Api, claim: Claim, *, step: int, samples_per_second: float) -> N
 
 def wait(api: Api, spec: dict[str, Any]) -> str:
     job_id = api.job_id(spec)
-    with api.database.jobs() as session:
-        jobs.set_waiting(session, {job_id: (1, "waits for 2 more free devices")})
+    scenes.wait(api.database, job_id)
     return job_id
 
 

@@ -17,7 +17,6 @@ from lockstep.domain.training.metrics import StepValues
 from lockstep.domain.training.plan import plan_of
 from lockstep.storage.attempts import attempts, checkpoints, nodes
 from lockstep.storage.attempts.attempts import Claim
-from lockstep.storage.jobs import jobs
 from lockstep.storage.logs import logs
 from lockstep.storage.series import series, streams
 from tests.api.conftest import SCRIPT, TRAIN, Api, problem
@@ -135,11 +134,11 @@ def test_a_failed_job_shows_its_outcome(api: Api) -> None:
 
 def test_a_queued_job_shows_its_position_and_reason(api: Api) -> None:
     job_id = api.job_id()
-    with api.database.jobs() as session:
-        jobs.set_waiting(session, {job_id: (3, "needs 1 device; all nodes ready now have 0")})
+    scenes.wait(api.database, job_id, 3, "waits for a free device", needs=1)
     job = api.http.get(f"/v1/jobs/{job_id}").json()
-    assert job["queue"] == {"position": 3, "reason": job["reason"], "estimated_start": None}
-    assert job["reason"] == "needs 1 device; all nodes ready now have 0"
+    why = {"reason": "waits for a free device", "code": "behind", "facts": {"needs": 1}}
+    assert job["queue"] == {"position": 3, **why, "estimated_start": None}
+    assert job["reason"] == why["reason"]
 
 
 def test_an_unchanged_job_is_answered_without_a_body(api: Api) -> None:
@@ -168,8 +167,7 @@ def test_every_change_that_shows_changes_the_tag(api: Api, what: str) -> None:
     elif what == "intent":
         assert api.http.post(f"{address}/cancel").status_code == 202
     else:
-        with api.database.jobs() as session:
-            jobs.set_waiting(session, {address.rpartition("/")[2]: (1, "behind another")})
+        scenes.wait(api.database, address.rpartition("/")[2])
     again = api.http.get(address, headers={"If-None-Match": tag})
     assert again.status_code == 200
     assert again.headers["etag"] != tag

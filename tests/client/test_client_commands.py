@@ -14,8 +14,9 @@ import pytest
 from lockstep.client.errors import ExitCode
 from lockstep.client.local.home import Home, RunFile
 from lockstep.domain.life.lifecycle import JobState
+from lockstep.domain.queue_views import QueuePlace
 from lockstep.domain.training.memory import MemoryForecast
-from lockstep.domain.views import EventView, JobView, LogLine, NodeView, Page, QueuePlace
+from lockstep.domain.views import EventView, JobView, LogLine, NodeView, Page
 from tests.client import examples
 from tests.client.server import RESET, Answer, Asked, ReplayServer, problem
 from tests.client.terminal import CommandLine

@@ -24,8 +24,9 @@ from lockstep.client.files.checkpoints import DigestMismatchError
 from lockstep.client.local.home import Home, RunFile
 from lockstep.client.local.machine import JOB, Machine, kill
 from lockstep.domain.life.lifecycle import JobState
+from lockstep.domain.queue_views import QueuePlace
 from lockstep.domain.spec.reading import read_spec
-from lockstep.domain.views import JobView, Page, PlanView, QueuePlace
+from lockstep.domain.views import JobView, Page, PlanView
 from lockstep.system.processes import ProcessKey, ProcessStat, is_alive
 from tests.client import examples
 from tests.client.server import ReplayServer

@@ -23,6 +23,7 @@ from lockstep.domain.scheduling.state import (
     Project,
     Running,
     WaitCode,
+    WaitReason,
 )
 
 DAY = 86_400.0
@@ -147,6 +148,46 @@ def test_jobs_beyond_a_limit_and_in_backoff_delay_no_other() -> None:
         "later": "retries in 30 s after a failure",
         "limited": "project p has 2 of at most 5 devices in use, and the job needs 4",
     }
+
+
+def test_a_person_has_a_limit_in_a_project() -> None:
+    running = (runs("r", "n", 0, 1),)
+    jobs = [job("mine", 2), job("theirs", 2, user="v")]
+    plan = decided(jobs, [node("n", 4, of=6)], running=running, projects={"p": Project(1, 9, 3)})
+    assert list(started(plan)) == ["theirs"]
+    assert why(plan)["mine"] == (
+        "u in project p has 2 of at most 3 devices in use, and the job needs 2"
+    )
+
+
+def test_devices_that_are_held_count_for_the_limit() -> None:
+    """Otherwise the start of a later job would end the hold of its own project."""
+    busy = runs("r", "a", 0, project="q", ends_at=9_000.0)
+    nodes = [node("a", 1, of=2), node("b", 2)]
+    jobs = [job("gang", 4, nodes=2), job("s", 2, submitted_at=1.0, limit_seconds=5.0)]
+    plan = decided(jobs, nodes, running=(busy,), projects={"p": Project(1, 5)})
+    assert started(plan) == {}
+    assert why(plan)["s"] == (
+        "project p has 0 of at most 5 devices in use and 4 held for its next jobs, and the job "
+        "needs 2"
+    )
+
+
+def test_backoff_ends_at_its_time() -> None:
+    assert list(started(decided([job("j", not_before=0.0)], [node("n", 1)]))) == ["j"]
+
+
+def test_a_job_that_has_used_its_time_ends_soon() -> None:
+    busy = runs("r", "n", 0, ends_at=1_000.0)
+    jobs = [job("gang", 2), job("s", limit_seconds=0.0, submitted_at=9.0)]
+    assert list(started(decided(jobs, [node("n", 1, of=2)], running=(busy,)))) == ["s"]
+
+
+def test_a_blocked_job_waits_behind_all_others_whatever_is_free() -> None:
+    blocked = WaitReason(WaitCode.SEALING)
+    plan = decided([job("b", blocked=blocked), job("j", 9)], [node("n", 2)])
+    assert started(plan) == {}
+    assert why(plan)["b"] == "waits until the output of its last attempt is stored"
 
 
 def offers(name: str, *offered: str, free: int = 1, of: int = 1) -> ClusterNode:
@@ -279,7 +320,7 @@ def test_a_sentence_names_three_needs_and_counts_the_others() -> None:
             WaitCode.FRAGMENTED,
             "needs 2 devices on one node; 2 are free, but not together",
         ),
-        ({}, [node("n", 0, of=2)], WaitCode.BEHIND, "all devices that it could use are in use"),
+        ({}, [node("n", 0, of=2)], WaitCode.BEHIND, "waits for a free device"),
     ],
 )
 def test_a_reason_is_a_code_with_a_sentence(

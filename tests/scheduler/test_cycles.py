@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 from sqlalchemy import select, text, update
+from sqlalchemy.orm import Session
 
 from lockstep.broker.messages import StartAssignment
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.lifecycle import JobState
-from lockstep.domain.placement.decide import place
+from lockstep.domain.scheduling.decide import decide
+from lockstep.domain.scheduling.state import ClusterState, Plan, WaitCode
 from lockstep.scheduler import cycle as cycle_module
 from lockstep.scheduler import reconcile
 from lockstep.scheduler.report import CycleReport
@@ -20,6 +22,7 @@ from lockstep.storage.control import scheduler_lease
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import EventRow, JobRow
 from lockstep.storage.jobs import jobs, retention
+from lockstep.storage.jobs.waiting import Waiting
 from tests.scheduler.world import Notifications, World
 
 # -- placing
@@ -45,9 +48,9 @@ def test_a_gang_that_does_not_fit_takes_no_device(world: World) -> None:
     waiting = world.job(second)
     assert waiting.state is JobState.QUEUED
     assert waiting.wait_position == 1
-    assert (
-        waiting.wait_reason
-        == "waits for 2 more free devices of type cpu (needs 4, 2 are free on n)"
+    assert (waiting.wait_code, waiting.wait_reason) == (
+        WaitCode.BEHIND,
+        "waits for 2 more free devices (needs 4, 2 free)",
     )
     assert len(world.held()) == 2
 
@@ -100,15 +103,14 @@ def test_a_job_cancelled_between_the_read_and_the_write_is_not_placed(
 ) -> None:
     world.node("n")
     job = world.submit()
-    decide = place
 
-    def cancelled_meanwhile(*args: object, **options: object) -> object:
-        decisions = decide(*args, **options)  # type: ignore[arg-type]  # passed on as they came
+    def cancelled_meanwhile(snapshot: ClusterState) -> Plan:
+        plan = decide(snapshot)
         with world.database.jobs() as session:
             jobs.cancel(session, job, "a")
-        return decisions
+        return plan
 
-    monkeypatch.setattr(cycle_module, "place", cancelled_meanwhile)
+    monkeypatch.setattr(cycle_module, "decide", cancelled_meanwhile)
     assert world.run_one().placed == 0
     assert world.state(job) is JobState.CANCELLED
     assert world.notifications.take() == []
@@ -200,13 +202,11 @@ def test_a_cycle_without_notification_is_not_forwarded(world: World) -> None:
 def test_a_notification_during_a_cycle_starts_another(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decide = place
-
-    def notified_meanwhile(*args: object, **options: object) -> object:
+    def notified_meanwhile(snapshot: ClusterState) -> Plan:
         world.run_one("two", woken=True)
-        return decide(*args, **options)  # type: ignore[arg-type]  # passed on as they came
+        return decide(snapshot)
 
-    monkeypatch.setattr(cycle_module, "place", notified_meanwhile)
+    monkeypatch.setattr(cycle_module, "decide", notified_meanwhile)
     assert world.run_one("one").again
 
 
@@ -296,13 +296,13 @@ def test_a_long_queue_is_written_in_short_transactions(
     queued = [world.submit() for _ in range(7)]
     monkeypatch.setattr(cycle_module, "WAITING_WRITES_BATCH", 2)
     sizes: list[int] = []
-    real = jobs.set_waiting
+    real = cycle_module.set_waiting
 
-    def counted(session: object, waiting: dict[str, tuple[int, str]]) -> None:
+    def counted(session: Session, waiting: Mapping[str, Waiting]) -> None:
         sizes.append(len(waiting))
-        real(session, waiting)  # type: ignore[arg-type]  # passed on as it came
+        real(session, waiting)
 
-    monkeypatch.setattr(jobs, "set_waiting", counted)
+    monkeypatch.setattr(cycle_module, "set_waiting", counted)
     world.run_one()
     assert sizes == [2, 2, 2, 1]
     assert [world.job(job).wait_position for job in queued] == [1, 2, 3, 4, 5, 6, 7]

@@ -9,7 +9,7 @@ from lockstep.broker.messages import StartAssignment, StopAssignment
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.lifecycle import AssignmentState, Intent, JobState
 from lockstep.domain.life.outcomes import Outcome, Reason
-from lockstep.scheduler.cycle import UNSEALED
+from lockstep.domain.scheduling.state import WaitCode
 from lockstep.storage.attempts import attempts
 from lockstep.storage.db.clock import db_now, now
 from lockstep.storage.db.tables import (
@@ -279,7 +279,7 @@ def test_while_streams_cannot_be_sealed_only_jobs_that_have_run_wait(
         patched.setattr(streams, "seal", away)
         world.run_one()
     assert world.state(fresh) is JobState.STARTING
-    assert (world.state(again), world.job(again).wait_reason) == (JobState.QUEUED, UNSEALED)
+    assert (world.state(again), world.job(again).wait_code) == (JobState.QUEUED, WaitCode.SEALING)
     world.run_one()
     assert world.state(again) is JobState.STARTING
 

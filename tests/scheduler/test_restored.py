@@ -7,7 +7,7 @@ from sqlalchemy import update
 
 from lockstep.domain.errors import LockstepError
 from lockstep.domain.life.lifecycle import JobState
-from lockstep.scheduler.cycle import RESTORED
+from lockstep.domain.scheduling.state import WaitCode
 from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.tables import AssignmentRow, SchedulerLeaseRow
 from tests.scheduler.world import World
@@ -64,7 +64,7 @@ def test_no_job_starts_after_a_restore_before_every_fence_has_passed(world: Worl
     restore(world, seconds=1, place="of the backup")
     job = world.submit()
     assert world.run_one().placed == 0
-    assert world.job(job).wait_reason == RESTORED
+    assert world.job(job).wait_code == WaitCode.RESTORED
     world.hear("n")
     with world.database.jobs() as session:
         past = db_now() - world.timings.replace_after_seconds

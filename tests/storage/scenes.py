@@ -20,6 +20,7 @@ from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import AssignmentRow, JobRow
 from lockstep.storage.jobs import jobs, removal
+from lockstep.storage.jobs.waiting import Waiting, set_waiting
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import streams
 
@@ -250,3 +251,10 @@ def at_once(*actions: Callable[[], T]) -> list[T]:
         if isinstance(result, BaseException):
             raise result
     return results  # type: ignore[return-value]  # exceptions were raised above
+
+
+def wait(
+    database: Database, job_id: str, position: int = 1, reason: str = "waits", **facts: object
+) -> None:
+    with database.jobs() as session:
+        set_waiting(session, {job_id: Waiting(position, reason, "behind", facts)})

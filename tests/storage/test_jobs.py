@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from sqlalchemy import update
 
@@ -15,6 +17,7 @@ from lockstep.storage.attempts import events, transitions
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import JobRow
 from lockstep.storage.jobs import jobs, listing
+from lockstep.storage.jobs.waiting import Waiting, set_waiting
 from tests.storage import scenes
 
 
@@ -283,26 +286,22 @@ def test_a_cancel_replaces_a_timeout_and_not_the_reverse(
     assert scenes.job_of(database, claimed.job_id).intent is Intent.CANCEL
 
 
-def test_why_a_job_waits_is_written_only_when_it_is_new(database: Database) -> None:
-    job_id = scenes.submit(database)
-    for _ in range(2):
-        with database.jobs() as session:
-            jobs.set_waiting(session, {job_id: (1, "2 devices are asked for, 0 are free")})
-    job = scenes.job_of(database, job_id)
-    assert (job.wait_position, job.wait_reason, job.version) == (
-        1,
-        "2 devices are asked for, 0 are free",
-        2,
-    )
+def waited(job: JobRow) -> list[Any]:
+    columns = "wait_position", "wait_reason", "wait_code", "wait_facts", "hold"
+    return [getattr(job, name) for name in columns]
 
 
 def test_a_placed_job_waits_for_nothing(database: Database) -> None:
     scenes.add_node(database)
     job_id = scenes.submit(database)
+    hold = {"since": 1.0, "kind": "cpu", "nodes": ["n1"]}
+    waits = Waiting(1, "waits", "holds", {"needs": 2}, hold)
     with database.jobs() as session:
-        jobs.set_waiting(session, {job_id: (1, "waits")})
+        set_waiting(session, {job_id: waits})
+    job = scenes.job_of(database, job_id)
+    assert Waiting(*waited(job)) == waits
     scenes.place(database, job_id)
     with database.jobs() as session:
-        jobs.set_waiting(session, {job_id: (2, "late")})
+        set_waiting(session, {job_id: waits})
     job = scenes.job_of(database, job_id)
-    assert (job.wait_position, job.wait_reason) == (None, None)
+    assert waited(job) == [None] * 5

@@ -87,7 +87,7 @@ def rows(database: Database) -> dict[str, int]:
     return found
 
 
-def test_a_deleted_job_leaves_nothing_and_another_keeps_everything(
+def test_a_deleted_job_leaves_only_its_use_and_another_keeps_everything(
     database: Database, blobs: BlobStore, tmp_path: Path
 ) -> None:
     before = rows(database)
@@ -103,7 +103,7 @@ def test_a_deleted_job_leaves_nothing_and_another_keeps_everything(
     after = rows(database)
     kept = {name: before[name] + with_both[name] - with_one[name] for name in before}
     nodes = {name: with_both[name] for name in ("nodes", "devices")}
-    assert after == {**kept, **nodes}
+    assert after == {**kept, **nodes, "ledger": 1}
     assert not blobs.exists(f"jobs/{claim.job_id}/1/step-00000005")
     assert not (tmp_path / "store/jobs" / claim.job_id).exists()
     assert scenes.job_of(database, other).name == "other"

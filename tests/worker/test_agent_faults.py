@@ -18,7 +18,7 @@ from lockstep.domain.life.quarantine import to_quarantine
 from lockstep.domain.life.timings import Timings
 from lockstep.domain.version import VERSION
 from lockstep.storage.attempts import attempts, nodes
-from lockstep.storage.control import scheduling
+from lockstep.storage.control import snapshots
 from lockstep.storage.db.clock import now
 from lockstep.storage.db.tables import AssignmentRow, JobRow
 from lockstep.storage.series import streams
@@ -411,9 +411,8 @@ def place_now(node: Node, job_id: str) -> bool:
     It reads the nodes first, and again during the write.
     """
     with node.database.jobs() as session:
-        seen = {each.name: each for each in scheduling.cluster(session, lease_seconds=600)}[
-            node.name
-        ]
+        rows = snapshots.read(session, lease_seconds=600)
+        seen = next(each for each in rows.nodes if each.name == node.name)
         placed = attempts.place(session, job_id, ((node.name, (1,)),), lease_seconds=600)
         assert seen.ready == (placed is not None)
         return placed is not None

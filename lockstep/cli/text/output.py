@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from lockstep.domain.views import JobView, QueuePlace
+    from lockstep.domain.queue_views import QueuePlace
+    from lockstep.domain.views import JobView
 
 ID_CHARS: Final = 8
 """Characters of a short id, from its end. Ids begin with their time, so their ends differ."""

@@ -6,7 +6,7 @@ from alembic import op
 from sqlalchemy import JSON, Column
 
 revision = "0009"
-down_revision = "0006"
+down_revision = "0008"
 
 
 def upgrade() -> None:

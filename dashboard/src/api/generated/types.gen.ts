@@ -1295,6 +1295,18 @@ export type QueuePlace = {
      */
     reason: string;
     /**
+     * Kind of that reason; null from a scheduler of the version before.
+     */
+    code?: WaitCode | null;
+    /**
+     * Facts
+     *
+     * What the sentence says, by code: numbers, names, and times in seconds since the epoch.
+     */
+    facts?: {
+        [key: string]: unknown;
+    };
+    /**
      * Estimated Start
      */
     estimated_start?: string | null;
@@ -1631,6 +1643,74 @@ export type UploadView = {
 };
 
 /**
+ * UsageBy
+ *
+ * Rows of a report of device use.
+ */
+export type UsageBy = 'project' | 'person' | 'day';
+
+/**
+ * UsageRow
+ *
+ * Device-hours of a project, a person or a day.
+ */
+export type UsageRow = {
+    /**
+     * Name
+     *
+     * Of the project or the person; the date (UTC) of a day.
+     */
+    name: string;
+    /**
+     * Allocated
+     *
+     * Sum of the next three.
+     */
+    allocated: number;
+    /**
+     * Productive
+     */
+    productive: number;
+    /**
+     * Repeated
+     *
+     * For steps that an earlier attempt of the job had computed and lost.
+     */
+    repeated: number;
+    /**
+     * Idle
+     *
+     * For starts, and until devices are free again.
+     */
+    idle: number;
+    /**
+     * Jobs
+     */
+    jobs: number;
+};
+
+/**
+ * UsageView
+ *
+ * Use of devices in a range of time.
+ */
+export type UsageView = {
+    by: UsageBy;
+    /**
+     * Begins At
+     */
+    begins_at: string;
+    /**
+     * Ends At
+     */
+    ends_at: string;
+    /**
+     * Rows
+     */
+    rows: Array<UsageRow>;
+};
+
+/**
  * UserState
  *
  * State of a person.
@@ -1674,6 +1754,13 @@ export type UserView = {
  * Readers of a project beside its members.
  */
 export type Visibility = 'internal' | 'private';
+
+/**
+ * WaitCode
+ *
+ * Kind of reason for which a job waits.
+ */
+export type WaitCode = 'holds' | 'behind' | 'fair_share' | 'limit' | 'fragmented' | 'needs' | 'never_fits' | 'no_node' | 'backoff' | 'sealing' | 'restored' | 'unreadable';
 
 /**
  * AdamW
@@ -5531,6 +5618,67 @@ export type RevokeTokenResponses = {
 };
 
 export type RevokeTokenResponse = RevokeTokenResponses[keyof RevokeTokenResponses];
+
+export type GetUsageData = {
+    body?: never;
+    path?: never;
+    query?: {
+        by?: UsageBy;
+        /**
+         * From
+         *
+         * Start of the range: RFC 3339 or seconds since the epoch. Default: 30 days before its end.
+         */
+        from?: number | string | null;
+        /**
+         * To
+         *
+         * End of the range, at most 366 days after its start. Default: now.
+         */
+        to?: number | string | null;
+        /**
+         * Project
+         *
+         * Only this project.
+         */
+        project?: string | null;
+    };
+    url: '/v1/usage';
+};
+
+export type GetUsageErrors = {
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+};
+
+export type GetUsageError = GetUsageErrors[keyof GetUsageErrors];
+
+export type GetUsageResponses = {
+    /**
+     * Successful Response
+     */
+    200: UsageView;
+};
+
+export type GetUsageResponse = GetUsageResponses[keyof GetUsageResponses];
 
 export type SignOutData = {
     body?: never;

@@ -1,1 +1,0 @@
-"""Placement of queued jobs, and forecasts of their start."""
