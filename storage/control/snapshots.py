@@ -53,6 +53,7 @@ class QueuedJob(NamedTuple):
     devices: int
     node_count: int | None
     device_type: str | None
+    needs: list[str]
     avoid_nodes: list[str]
     not_before: float
     timeout_seconds: float | None
@@ -74,6 +75,7 @@ class QueuedJob(NamedTuple):
             devices=self.devices,
             nodes=nodes_asked(self.node_count),
             device_type=self.device_type,
+            needs=frozenset(self.needs),
             avoid=frozenset(self.avoid_nodes),
             not_before=self.not_before,
             blocked=blocked,
@@ -175,8 +177,8 @@ def read(session: Session, *, lease_seconds: float) -> ClusterRows:
         else:
             devices[holder].append((name, index))
     nodes = tuple(
-        ClusterNode(name, types[name], frozenset(free[name]), ready=is_ready)
-        for name, is_ready in _nodes(session, lease_seconds)
+        ClusterNode(name, types[name], frozenset(free[name]), is_ready, frozenset(offers))
+        for name, is_ready, offers in _nodes(session, lease_seconds)
     )
     projects = select(ProjectRow.name, *(getattr(ProjectRow, name) for name in _SHARES))
     return ClusterRows(
@@ -223,12 +225,12 @@ def _devices(session: Session) -> Iterator[tuple[str, int, str, _DeviceHolder | 
         yield name, index, kind, None if job[0] is None else _DeviceHolder(*job)
 
 
-def _nodes(session: Session, lease_seconds: float) -> Iterator[tuple[str, bool]]:
+def _nodes(session: Session, lease_seconds: float) -> Iterator[tuple[str, bool, list[str]]]:
     is_alive = NodeRow.seen_at > db_now() - lease_seconds
     is_off = or_(NodeRow.draining, NodeRow.quarantined_at.is_not(None), is_leaving())
-    statement = select(NodeRow.name, is_alive, is_off).order_by(NodeRow.name)
-    for name, alive, off in session.execute(statement):
-        yield name, bool(alive) and not off
+    statement = select(NodeRow.name, is_alive, is_off, NodeRow.offers).order_by(NodeRow.name)
+    for name, alive, off, offers in session.execute(statement):
+        yield name, bool(alive) and not off, offers
 
 
 def expected(database: Database, rows: ClusterRows) -> dict[str, float]:
