@@ -131,5 +131,6 @@ def _request_of(spec: JobSpec, actor: str, *, submitted_at: float) -> JobRequest
         devices=spec.device_count(),
         nodes=nodes_asked(spec.resources.nodes),
         device_type=spec.resources.gpu_type,
+        needs=frozenset(spec.needs()),
         limit_seconds=spec.timeout_seconds,
     )

@@ -231,6 +231,8 @@ class DevicePool:
 
     def _times(self, job: JobRequest, awaited: Collection[frozenset[str]] = ()) -> list[_Time]:
         """Return the nodes that a job may hold, with the time at which they are free."""
+        if frozenset() in awaited:
+            return []
         nodes = self._offering(job)
         if awaited:
             nodes = [one for one in nodes if not any(each <= one[1].offers for each in awaited)]

@@ -53,7 +53,7 @@ _DELAYING: Final = {WaitCode.HOLDS, WaitCode.BEHIND, WaitCode.FAIR_SHARE, WaitCo
 _ROUNDING: Final = ((600.0, 60.0), (3_600.0, 300.0), (86_400.0, 900.0))
 """Pairs (upper limit of the distance, rounding), in seconds; beyond the last, whole hours."""
 
-Shape = tuple[int, int, str | None, frozenset[str], frozenset[str]]
+Shape = tuple[int, int, str | None, int, frozenset[str]]
 
 
 def nodes_asked(nodes: int | None) -> int:
@@ -124,10 +124,12 @@ class _Decision:
         if reason is None:
             limit = inf if job.limit_seconds is None else job.limit_seconds
             end = self.now + limit + LATE_SECONDS
-            shape = (job.devices, job.nodes, job.device_type, job.needs, job.avoid)
+            # Many sets of names may be offered by the same nodes.
+            nodes = self.offers.nodes(job.needs)
+            shape = (job.devices, job.nodes, job.device_type, nodes, job.avoid)
             refused = self._refused.get(shape)
             if refused is not None and end >= refused[0]:
-                self.waits[job.job_id] = refused[1], None
+                self.waits[job.job_id] = _with_needs_of(job, refused[1]), None
                 return
             pools = [pool for pool in self.pools if job.device_type in (None, pool.kind)]
             if self._start(job, pools, end):
@@ -256,6 +258,13 @@ def rounded(start: float, *, now: float) -> float:
     ahead = start - now
     to = next((to for less, to in _ROUNDING if ahead < less), 3_600.0)
     return -(-start // to) * to
+
+
+def _with_needs_of(job: JobRequest, reason: WaitReason) -> WaitReason:
+    """Return the reason of another job of the same shape, with what this one needs."""
+    if "offers" not in reason.facts:
+        return reason
+    return WaitReason(reason.code, {**reason.facts, "offers": tuple(sorted(job.needs))})
 
 
 def _ends(running: Iterable[Running], now: float) -> dict[tuple[str, int], End]:

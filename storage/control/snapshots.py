@@ -61,6 +61,7 @@ class QueuedJob(NamedTuple):
     devices: int
     node_count: int | None
     device_type: str | None
+    needs: list[str]
     avoid_nodes: list[str]
     not_before: float
     timeout_seconds: float | None
@@ -82,6 +83,7 @@ class QueuedJob(NamedTuple):
             devices=self.devices,
             nodes=nodes_asked(self.node_count),
             device_type=self.device_type,
+            needs=frozenset(self.needs),
             avoid=frozenset(self.avoid_nodes),
             not_before=self.not_before,
             blocked=blocked,
@@ -200,8 +202,8 @@ def read(session: Session, timings: Timings, *, planned_for: Users = ()) -> Clus
         else:
             devices[holder].append((name, index))
     nodes = tuple(
-        ClusterNode(name, types[name], frozenset(free[name]), ready=is_ready)
-        for name, is_ready in _nodes(session, timings.lease_seconds)
+        ClusterNode(name, types[name], frozenset(free[name]), is_ready, frozenset(offers))
+        for name, is_ready, offers in _nodes(session, timings.lease_seconds)
     )
     users = {(job.project, job.actor) for job in queued} | set(planned_for)
     return ClusterRows(
@@ -274,12 +276,12 @@ def _devices(session: Session) -> Iterator[tuple[str, int, str, _DeviceHolder | 
         yield name, index, kind, None if job[0] is None else _DeviceHolder(*job)
 
 
-def _nodes(session: Session, lease_seconds: float) -> Iterator[tuple[str, bool]]:
+def _nodes(session: Session, lease_seconds: float) -> Iterator[tuple[str, bool, list[str]]]:
     is_alive = NodeRow.seen_at > db_now() - lease_seconds
     is_off = or_(NodeRow.draining, NodeRow.quarantined_at.is_not(None), is_leaving())
-    statement = select(NodeRow.name, is_alive, is_off).order_by(NodeRow.name)
-    for name, alive, off in session.execute(statement):
-        yield name, bool(alive) and not off
+    statement = select(NodeRow.name, is_alive, is_off, NodeRow.offers).order_by(NodeRow.name)
+    for name, alive, off, offers in session.execute(statement):
+        yield name, bool(alive) and not off, offers
 
 
 def expected(database: Database, rows: ClusterRows) -> dict[str, float]:

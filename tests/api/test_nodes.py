@@ -54,7 +54,11 @@ def test_a_submit_and_a_plan_warn_of_what_no_registered_node_offers(api: Api) ->
         (["data:x", "rack:a"], ["no node that is registered offers data:x"]),
     ):
         spec = {**SCRIPT, "resources": {"needs": needs}}
-        assert api.http.post("/v1/jobs/plan", json=spec).json()["warnings"] == warnings
+        plan = api.http.post("/v1/jobs/plan", json=spec).json()
+        assert plan["warnings"] == warnings
+        assert (plan["placement"], (plan["queue"] or {}).get("code")) == (
+            ([], "needs") if warnings else (["n1"], None)
+        )
         answer = api.submit(spec)
         assert answer.status_code == 201
         assert (answer.json()["reason"] in warnings) is bool(warnings)

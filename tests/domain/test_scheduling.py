@@ -208,6 +208,11 @@ def test_a_job_starts_only_where_all_that_it_needs_is_offered() -> None:
 def test_jobs_of_one_size_with_other_needs_are_decided_apart() -> None:
     jobs = [job(name, needs=frozenset(name), submitted_at=float(n)) for n, name in enumerate("zx")]
     assert list(started(decided(jobs, [offers("a", "x"), offers("b", "z", free=0)]))) == ["x"]
+    # One search for both, and a reason of each.
+    large = [replace(each, devices=9) for each in jobs]
+    assert [
+        text.split(";")[0] for text in why(decided(large, [offers("n", "x", "z")])).values()
+    ] == [f"needs 9 devices on one node that offers {name}" for name in "zx"]
 
 
 def test_a_gang_holds_only_nodes_that_offer_what_it_needs() -> None:

@@ -55,6 +55,17 @@ def test_a_gang_that_does_not_fit_takes_no_device(world: World) -> None:
     assert len(world.held()) == 2
 
 
+def test_a_job_waits_for_a_node_that_offers_what_it_needs(world: World) -> None:
+    world.node("a", offers=("rack:a",))
+    job = world.submit(resources={"needs": ["data:x", "rack:a"]})
+    assert world.run_one().placed == 0
+    assert world.job(job).wait_reason == "no ready node offers data:x"
+    assert world.job(job).wait_code == "needs"
+    world.node("b", offers=("data:x", "rack:a"))
+    assert world.run_one().placed == 1
+    assert [part.node_name for part in world.assignments(job)] == ["b"]
+
+
 def test_without_a_node_a_job_waits_with_a_reason(world: World) -> None:
     job = world.submit()
     report = world.run_one()

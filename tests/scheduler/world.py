@@ -57,10 +57,12 @@ class World:
         options = {"clock": standing_still, **options}
         return run_cycle(self.database, self.notifications, self.timings, owner=owner, **options)
 
-    def node(self, name: str, devices: int = 4, kind: str = "cpu") -> None:
+    def node(
+        self, name: str, devices: int = 4, kind: str = "cpu", offers: tuple[str, ...] = ()
+    ) -> None:
         found = [DeviceInfo(index, "cpu", kind) for index in range(devices)]
         with self.database.jobs() as session:
-            nodes.register(session, name, found, version="1", boot_id="b")
+            nodes.register(session, name, found, version="1", boot_id="b", offers=offers)
 
     def submit(self, gpus: int = 1, **fields: Any) -> str:
         document: dict[str, Any] = {
