@@ -29,7 +29,15 @@ from lockstep.domain.people_views import (
     UsageView,
     UserView,
 )
-from lockstep.domain.queue_views import QueuePlace
+from lockstep.domain.queue_views import (
+    JobAhead,
+    QueuePlace,
+    SharesView,
+    ShareView,
+    TimeLimit,
+    UserShare,
+    WhyView,
+)
 from lockstep.domain.rights import (
     ProjectRole,
     Right,
@@ -38,6 +46,8 @@ from lockstep.domain.rights import (
     Visibility,
     forbidden,
 )
+from lockstep.domain.scheduling.reasons import sentence
+from lockstep.domain.scheduling.state import WaitCode, WaitReason
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.training.plan import plan_of
 from lockstep.domain.views import (
@@ -84,7 +94,16 @@ SCRIPT: Final[dict[str, Any]] = {
 }
 _AT: Final = datetime(2026, 3, 2, 9, 30, tzinfo=UTC)
 _ID: Final = "019cac3a-5f40-7c11-9f3e-5f1f4b1f8a2d"
-_WAITS: Final = "2 devices are requested, and 1 is free"
+_OTHER: Final = "019cac3a-5f40-7c11-9f3e-5f1f4b1f0000"
+_FACTS: Final[dict[str, Any]] = {
+    "job": None,
+    "needs": 2,
+    "nodes": 1,
+    "type": None,
+    "free": 1,
+    "offers": [],
+}
+_WAITS: Final = sentence(WaitReason(WaitCode.BEHIND, _FACTS))
 _SPEC: Final = JobSpec.model_validate(TRAIN)
 _PLAN: Final = plan_of(_SPEC)
 _JOB: Final = JobView(
@@ -99,7 +118,8 @@ _JOB: Final = JobView(
     plan_sentence=None if _PLAN is None else _PLAN.sentence(),
     progress=None,
     attempt=None,
-    queue=QueuePlace(position=1, reason=_WAITS),
+    queue=QueuePlace(position=1, reason=_WAITS, code=WaitCode.BEHIND, facts=_FACTS),
+    limit=TimeLimit(seconds=86_400, source="service"),
     intent=None,
     outcome=None,
     priority=50,
@@ -252,6 +272,36 @@ ANSWERS: Final[Mapping[str, BaseModel]] = {
             members=[MemberView(user="lea", role=ProjectRole.MEMBER)],
             created_at=_AT,
             archived_at=None,
+        ),
+        SharesView(
+            devices=64,
+            half_life_seconds=172_800,
+            items=[
+                ShareView(
+                    project="nlp",
+                    weight=2.0,
+                    entitled=42.7,
+                    in_use=40,
+                    average=35.2,
+                    queued=3,
+                    gpus_max=None,
+                    budget_gpu_hours=20_000,
+                    used_gpu_hours=11_250.5,
+                    people=[UserShare(user="lea", in_use=40, average=35.2, queued=3)],
+                )
+            ],
+        ),
+        WhyView(
+            id=_ID,
+            name="stdlib-gpt",
+            state=JobState.QUEUED,
+            queue=_JOB.queue,
+            start="it starts about 2026-03-02 14:00 UTC",
+            ahead=[
+                JobAhead(id=_OTHER, name="b", project="nlp", owner="lea", devices=8, position=1)
+            ],
+            ahead_count=1,
+            limit=_JOB.limit,
         ),
         UsageView(
             by=UsageBy.PROJECT,

@@ -142,6 +142,25 @@ _SENTENCES: Final[Mapping[WaitCode, Callable[[Facts], str]]] = {
 }
 
 
+def unknown_start(code: WaitCode | None) -> str:
+    """Return why the start of a job is not known, as one sentence."""
+    return _UNKNOWN.get(code, "a job before it, or one that runs, has no time limit and no speed")
+
+
+_NODE: Final = "it starts once such a node is ready"
+_UNKNOWN: Final[Mapping[WaitCode | None, str]] = {
+    None: "the scheduler has not processed it yet",
+    WaitCode.NEEDS: _NODE,
+    WaitCode.NEVER_FITS: _NODE,
+    WaitCode.NO_NODE: "it starts once a node is ready",
+    WaitCode.LIMIT: "it starts once enough of those devices are given back",
+    WaitCode.BUDGET: "it starts once less was used in the last 30 days, or the budget is raised",
+    WaitCode.SEALING: "it starts once that is done",
+    WaitCode.RESTORED: "it starts once that time is over",
+    WaitCode.UNREADABLE: "it starts after the upgrade",
+}
+
+
 def listed(names: Sequence[str]) -> str:
     """Return the first name and the number of the others."""
     if len(names) == 1:

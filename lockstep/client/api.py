@@ -30,6 +30,7 @@ from lockstep.client.account import Account
 from lockstep.client.errors import NotFoundError, RefusedError, TimedOutError
 from lockstep.client.people import PeopleMethods
 from lockstep.client.transport import Params, Transport
+from lockstep.client.waiting import WaitingMethods
 from lockstep.domain import limits
 from lockstep.domain.errors import ErrorCode
 from lockstep.domain.life.lifecycle import TERMINAL, JobState
@@ -65,7 +66,7 @@ def _to_stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-class Client(Account, PeopleMethods):
+class Client(Account, PeopleMethods, WaitingMethods):
     """Connection to one Lockstep server.
 
     Parameters

@@ -188,6 +188,16 @@ def queued(
     return list(session.scalars(_queued(among, project).limit(limit)))
 
 
+def ahead(
+    session: Session, position: int, *, among: Within, limit: int
+) -> tuple[list[JobRow], int]:
+    """Return the first readable jobs with an earlier place, and the number of all of them."""
+    before = (JobRow.state == JobState.QUEUED, JobRow.wait_position < position)
+    rows = select(JobRow).where(*before, readable(among)).order_by(JobRow.wait_position)
+    count = session.scalar(select(func.count()).select_from(JobRow).where(*before))
+    return list(session.scalars(rows.limit(limit))), count or 0
+
+
 def queued_marks(
     connection: Connection, *, among: Within, limit: int, project: str | None = None
 ) -> list[PageMark]:

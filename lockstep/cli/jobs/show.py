@@ -109,6 +109,8 @@ def _facts(job: JobView, checkpoints: list[CheckpointView]) -> Iterator[tuple[st
     yield "state", out.styled(out.state_of(job))
     if job.queue is not None:
         yield "waits", out.turn(job.queue)
+    if job.limit is not None:
+        yield "limit", out.time_limit(job.limit)
     yield "what", out.activity(job.spec)
     if job.plan_sentence:
         yield "batch", job.plan_sentence

@@ -251,6 +251,8 @@ def plan_lines(answer: PlanView, source: str) -> Iterator[str]:
         yield f"  where  {', '.join(answer.placement)}, now"
     elif answer.queue is not None:
         yield f"  waits  {out.turn(answer.queue)}"
+    if answer.limit is not None:
+        yield f"  limit  {out.time_limit(answer.limit)}"
     if answer.memory is not None:
         yield f"  memory {answer.memory.sentence()}"
         if device := answer.memory.device_sentence():

@@ -59,7 +59,11 @@ def show(
             ("title", found.title or "-"),
             ("visibility", found.visibility),
             ("state", "archived" if found.archived_at else "in use"),
-            ("limits", ", ".join(f"{name} {value:g}" for name, value in limits.items()) or "-"),
+            ("weight", f"{found.weight:g}"),
+            (
+                "limits",
+                ", ".join(f"{name} {_shown(value)}" for name, value in limits.items()) or "-",
+            ),
             ("members", ", ".join(f"{each.user} ({each.role})" for each in found.members) or "-"),
         ]
     )
@@ -99,6 +103,7 @@ def set_(
     *,
     title: str | None = None,
     visibility: Visibility | None = None,
+    weight: Annotated[float | None, Parameter(show_default=False)] = None,
     limit: Annotated[list[str] | None, Parameter(negative=())] = None,
     connection: Connection = Connection(),
 ) -> ExitCode:
@@ -112,11 +117,15 @@ def set_(
         What it is about.
     visibility
         internal: each person may read its jobs; private: only its members.
+    weight
+        Its part of the devices, compared with the weights of the other projects. A new project has
+        1.
     limit
-        NAME=VALUE, or NAME= to remove it; may be repeated. Names: gpus_per_job_max, queued_max,
-        priority_max, timeout_default_seconds, timeout_max_seconds.
+        NAME=VALUE, or NAME= to remove it; may be repeated. Names: gpus_max, gpus_per_user_max,
+        gpus_per_job_max, queued_max, queued_per_user_max, priority_max, timeout_default_seconds,
+        timeout_max_seconds, budget_gpu_hours (of 30 days), budget_action (warn or hold).
     """
-    given = {"title": title, "visibility": visibility}
+    given = {"title": title, "visibility": visibility, "weight": weight}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     with connection.client() as client:
         if limit:
@@ -186,16 +195,21 @@ def remove(project: str, user: str, /, *, connection: Connection = Connection())
     return ExitCode.OK
 
 
-def _limits(words: Sequence[str]) -> dict[str, float | None]:
+def _shown(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
+
+
+def _limits(words: Sequence[str]) -> dict[str, float | str | None]:
+    """Return the values by name. The service checks them: it owns names and ranges."""
     from lockstep.client.errors import UsageError
 
-    found: dict[str, float | None] = {}
+    found: dict[str, float | str | None] = {}
     for word in words:
         name, given, value = word.partition("=")
         try:
             found[name] = float(value) if value else None
         except ValueError:
-            given = ""
+            found[name] = value
         if not given:
             raise UsageError(f"--limit {word!r} is not NAME=VALUE, such as queued_max=100")
     return found

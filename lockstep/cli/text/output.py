@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from lockstep.domain.queue_views import QueuePlace
+    from lockstep.domain.queue_views import QueuePlace, TimeLimit
     from lockstep.domain.views import JobView
 
 ID_CHARS: Final = 8
@@ -253,6 +253,12 @@ def turn(queue: QueuePlace) -> str:
     start = queue.estimated_start
     about = f", about {start.astimezone():%a %H:%M}" if start is not None else ""
     return f"position {queue.position}{about}: {queue.reason}"
+
+
+def time_limit(limit: TimeLimit) -> str:
+    """Return a job's time limit and its origin: ``24 h, default of the service``."""
+    origin = {"project": ", default of the project", "service": ", default of the service"}
+    return f"{duration(limit.seconds)}{origin.get(limit.source or '', '')}"
 
 
 def age(moment: datetime | None, now: datetime) -> str:

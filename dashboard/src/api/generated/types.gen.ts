@@ -154,6 +154,13 @@ export type BatchPlan = {
 };
 
 /**
+ * BudgetAction
+ *
+ * Consequence of more device-hours than the budget of a project.
+ */
+export type BudgetAction = 'warn' | 'hold';
+
+/**
  * CallerView
  *
  * Caller of a request, with the present roles.
@@ -495,6 +502,38 @@ export type InvitationView = {
 };
 
 /**
+ * JobAhead
+ *
+ * A job with an earlier place in the queue.
+ */
+export type JobAhead = {
+    /**
+     * Id
+     */
+    id: string;
+    /**
+     * Name
+     */
+    name: string;
+    /**
+     * Project
+     */
+    project: string;
+    /**
+     * Owner
+     */
+    owner: string;
+    /**
+     * Devices
+     */
+    devices: number;
+    /**
+     * Position
+     */
+    position: number;
+};
+
+/**
  * JobPage
  *
  * One page of jobs, with their number.
@@ -572,6 +611,10 @@ export type JobView = {
      * Only while queued.
      */
     queue: QueuePlace | null;
+    /**
+     * Null without a time limit.
+     */
+    limit?: TimeLimit | null;
     intent: Intent | null;
     /**
      * Limit of a requested stop: its processes are killed after it. Null without a request.
@@ -1046,6 +1089,10 @@ export type PlanView = {
      */
     retries?: RetriesView | null;
     /**
+     * Null without a time limit.
+     */
+    limit?: TimeLimit | null;
+    /**
      * Warnings
      */
     warnings?: Array<string>;
@@ -1208,9 +1255,21 @@ export type Progress = {
 /**
  * ProjectLimits
  *
- * Limits of the jobs of a project, checked when a job is submitted; null for none.
+ * Limits of the jobs of a project; null for none.
  */
 export type ProjectLimits = {
+    /**
+     * Gpus Max
+     *
+     * Devices that its jobs have at one time. More of them wait.
+     */
+    gpus_max?: number | null;
+    /**
+     * Gpus Per User Max
+     *
+     * The same for the jobs of one person in the project.
+     */
+    gpus_per_user_max?: number | null;
     /**
      * Gpus Per Job Max
      */
@@ -1218,9 +1277,15 @@ export type ProjectLimits = {
     /**
      * Queued Max
      *
-     * Jobs that wait at the same time.
+     * Jobs that wait at the same time. One more is refused with status 409.
      */
     queued_max?: number | null;
+    /**
+     * Queued Per User Max
+     *
+     * The same for the jobs of one person in the project.
+     */
+    queued_per_user_max?: number | null;
     /**
      * Priority Max
      */
@@ -1235,6 +1300,16 @@ export type ProjectLimits = {
      * Timeout Max Seconds
      */
     timeout_max_seconds?: number | null;
+    /**
+     * Budget Gpu Hours
+     *
+     * Device-hours of its jobs in 30 days.
+     */
+    budget_gpu_hours?: number | null;
+    /**
+     * Consequence of more; null warns.
+     */
+    budget_action?: BudgetAction | null;
 };
 
 /**
@@ -1259,6 +1334,12 @@ export type ProjectView = {
      */
     title: string;
     visibility: Visibility;
+    /**
+     * Weight
+     *
+     * Its part of the devices, compared with the weights of the other projects.
+     */
+    weight: number;
     limits: ProjectLimits;
     /**
      * The caller's own role.
@@ -1492,6 +1573,93 @@ export type SeveralMetricsView = {
 };
 
 /**
+ * ShareView
+ *
+ * Share of a project, and its use.
+ */
+export type ShareView = {
+    /**
+     * Project
+     */
+    project: string;
+    /**
+     * Weight
+     */
+    weight: number;
+    /**
+     * Entitled
+     *
+     * Devices that its weight gives it among the projects with jobs; null without a job.
+     */
+    entitled: number | null;
+    /**
+     * In Use
+     *
+     * Devices now.
+     */
+    in_use: number;
+    /**
+     * Average
+     *
+     * Devices on average, older use counting less: the project with the least of both, divided by
+     * its weight, goes first.
+     */
+    average: number;
+    /**
+     * Queued
+     *
+     * Jobs that wait.
+     */
+    queued: number;
+    /**
+     * Gpus Max
+     *
+     * Devices that its jobs may have at one time.
+     */
+    gpus_max: number | null;
+    /**
+     * Budget Gpu Hours
+     */
+    budget_gpu_hours: number | null;
+    /**
+     * Used Gpu Hours
+     *
+     * Device-hours of the last 30 days; null without a budget.
+     */
+    used_gpu_hours: number | null;
+    /**
+     * People
+     */
+    people: Array<UserShare>;
+};
+
+/**
+ * SharesView
+ *
+ * Shares of the projects that the caller may read.
+ */
+export type SharesView = {
+    /**
+     * Devices
+     *
+     * Devices of all ready nodes.
+     */
+    devices: number;
+    /**
+     * Half Life Seconds
+     *
+     * Age at which use counts half for an average.
+     */
+    half_life_seconds: number;
+    /**
+     * Items
+     *
+     * By name.
+     */
+    items: Array<ShareView>;
+};
+
+/**
  * SignInCode
  *
  * Code that starts one session, for a browser on another way than a command line.
@@ -1547,6 +1715,24 @@ export type SpecView = {
     spec: {
         [key: string]: unknown;
     };
+};
+
+/**
+ * TimeLimit
+ *
+ * Time after which a running job is stopped.
+ */
+export type TimeLimit = {
+    /**
+     * Seconds
+     */
+    seconds: number;
+    /**
+     * Source
+     *
+     * Origin: the spec, or a default of its project or of the service; null if it is not known.
+     */
+    source: 'job' | 'project' | 'service' | null;
 };
 
 /**
@@ -1711,6 +1897,36 @@ export type UsageView = {
 };
 
 /**
+ * UserShare
+ *
+ * A person's part of a project.
+ */
+export type UserShare = {
+    /**
+     * User
+     */
+    user: string;
+    /**
+     * In Use
+     *
+     * Devices now.
+     */
+    in_use: number;
+    /**
+     * Average
+     *
+     * Devices on average, older use counting less.
+     */
+    average: number;
+    /**
+     * Queued
+     *
+     * Jobs that wait.
+     */
+    queued: number;
+};
+
+/**
  * UserState
  *
  * State of a person.
@@ -1760,7 +1976,48 @@ export type Visibility = 'internal' | 'private';
  *
  * Kind of reason for which a job waits.
  */
-export type WaitCode = 'holds' | 'behind' | 'fair_share' | 'limit' | 'fragmented' | 'needs' | 'never_fits' | 'no_node' | 'backoff' | 'sealing' | 'restored' | 'unreadable';
+export type WaitCode = 'holds' | 'behind' | 'fair_share' | 'limit' | 'budget' | 'fragmented' | 'needs' | 'never_fits' | 'no_node' | 'backoff' | 'sealing' | 'restored' | 'unreadable';
+
+/**
+ * WhyView
+ *
+ * Reason for which a job waits, and what is ahead of it.
+ */
+export type WhyView = {
+    /**
+     * Id
+     */
+    id: string;
+    /**
+     * Name
+     */
+    name: string;
+    state: JobState;
+    /**
+     * Null for a job that does not wait.
+     */
+    queue: QueuePlace | null;
+    /**
+     * Start
+     *
+     * When it starts, or why that is not known, in one sentence; null for a job that does not
+     * wait.
+     */
+    start: string | null;
+    /**
+     * Ahead
+     *
+     * The first jobs ahead of it that the caller may read.
+     */
+    ahead: Array<JobAhead>;
+    /**
+     * Ahead Count
+     *
+     * All jobs ahead of it.
+     */
+    ahead_count: number;
+    limit: TimeLimit | null;
+};
 
 /**
  * AdamW
@@ -2594,6 +2851,10 @@ export type ProjectNew = {
      */
     title?: string;
     visibility?: Visibility;
+    /**
+     * Weight
+     */
+    weight?: number;
     limits?: ProjectLimits;
 };
 
@@ -2609,7 +2870,13 @@ export type ProjectChange = {
     title?: string | null;
     visibility?: Visibility | null;
     /**
-     * An absent limit stays, null removes it. Only an admin of the service may change them.
+     * Weight
+     *
+     * Only an admin of the service may change it, and the limits.
+     */
+    weight?: number | null;
+    /**
+     * An absent limit stays, null removes it.
      */
     limits?: ProjectLimits | null;
     /**
@@ -2723,6 +2990,10 @@ export type JobViewWritable = {
      * Only while queued.
      */
     queue: QueuePlace | null;
+    /**
+     * Null without a time limit.
+     */
+    limit?: TimeLimit | null;
     intent: Intent | null;
     /**
      * Limit of a requested stop: its processes are killed after it. Null without a request.
@@ -2867,6 +3138,10 @@ export type PlanViewWritable = {
      * Ends after which a script is started again; null for a train job.
      */
     retries?: RetriesView | null;
+    /**
+     * Null without a time limit.
+     */
+    limit?: TimeLimit | null;
     /**
      * Warnings
      */
@@ -5618,6 +5893,99 @@ export type RevokeTokenResponses = {
 };
 
 export type RevokeTokenResponse = RevokeTokenResponses[keyof RevokeTokenResponses];
+
+export type GetSharesData = {
+    body?: never;
+    path?: never;
+    query?: never;
+    url: '/v1/shares';
+};
+
+export type GetSharesErrors = {
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+};
+
+export type GetSharesError = GetSharesErrors[keyof GetSharesErrors];
+
+export type GetSharesResponses = {
+    /**
+     * Successful Response
+     */
+    200: SharesView;
+};
+
+export type GetSharesResponse = GetSharesResponses[keyof GetSharesResponses];
+
+export type GetWhyData = {
+    body?: never;
+    path: {
+        /**
+         * Reference
+         *
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
+         */
+        reference: string;
+    };
+    query?: never;
+    url: '/v1/jobs/{reference}/why';
+};
+
+export type GetWhyErrors = {
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * The job or upload does not exist.
+     */
+    404: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+};
+
+export type GetWhyError = GetWhyErrors[keyof GetWhyErrors];
+
+export type GetWhyResponses = {
+    /**
+     * Successful Response
+     */
+    200: WhyView;
+};
+
+export type GetWhyResponse = GetWhyResponses[keyof GetWhyResponses];
 
 export type GetUsageData = {
     body?: never;
