@@ -19,7 +19,8 @@ from lockstep.domain.life.held_time import AssignmentTimes, StepRange, held_time
 from lockstep.domain.life.lifecycle import AttemptState
 from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.dialects import for_each, run, write
-from lockstep.storage.db.tables import AssignmentRow, AttemptRow, DeviceRow, JobRow, LedgerRow
+from lockstep.storage.db.people_tables import LedgerRow
+from lockstep.storage.db.tables import AssignmentRow, AttemptRow, DeviceRow, JobRow
 
 StepsOf = Mapping[tuple[str, int], StepRange]
 """Steps by job and attempt: ``storage.series.streams.steps``."""

@@ -17,7 +17,8 @@ from sqlalchemy.sql.elements import ColumnElement
 from lockstep.domain.people_views import UsageBy
 from lockstep.domain.rights import Within
 from lockstep.storage.db.dialects import DAY_SECONDS, greatest, least, midnight
-from lockstep.storage.db.tables import AssignmentRow, AttemptRow, JobRow, LedgerRow
+from lockstep.storage.db.people_tables import LedgerRow
+from lockstep.storage.db.tables import AssignmentRow, AttemptRow, JobRow
 
 HALF_LIVES_MAX: Final = 10
 """Older use is left out of an average: less than a thousandth of it would be left."""

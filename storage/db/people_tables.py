@@ -1,4 +1,6 @@
-"""Tables of people, projects, tokens and sessions, and of the audit, in the jobs database.
+"""Tables of people, projects, tokens and sessions, of the audit and of the ledger of devices.
+
+They are in the jobs database.
 
 Not here: jobs and nodes (``storage.db.tables``), rights of a role (``domain.rights``).
 """
@@ -154,3 +156,30 @@ class AuditRow(JobsBase):
     outcome: Mapped[AuditOutcome] = mapped_column(choice(AuditOutcome, "audit_outcome"))
     detail: Mapped[Json | None] = mapped_column(JSON(none_as_null=True))
     """``before`` and ``after``, where they exist, and other facts. Never a secret."""
+
+
+class LedgerRow(JobsBase):
+    """Use of devices by one released assignment. It refers to no row, and outlives its job.
+
+    ``productive + repeated + idle`` is ``(released_at - placed_at) * devices``.
+    """
+
+    __tablename__ = "ledger"
+    __table_args__ = (Index("ix_ledger_released_at", "released_at"),)
+
+    assignment_id: Mapped[PrimaryId]
+    job_id: Mapped[str] = mapped_column(Id)
+    job_name: Mapped[Named]
+    attempt: Mapped[int]
+    project: Mapped[Named]
+    actor: Mapped[Named]
+    """User who submitted the job."""
+    node_name: Mapped[Named]
+    device_type: Mapped[Named]
+    devices: Mapped[int]
+    placed_at: Mapped[float]
+    released_at: Mapped[float]
+    productive: Mapped[float]
+    """Device-seconds, as the next two: ``domain.life.held_time.HeldTime``."""
+    repeated: Mapped[float]
+    idle: Mapped[float]

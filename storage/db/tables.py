@@ -5,10 +5,10 @@ ended (a partial unique index), one job per idempotency key, a lease that is nev
 now`` is not true, so a node that dies before its first heartbeat would hold its job for ever), and
 states that are words from ``domain.life.lifecycle``.
 
-JSON columns are ``JSON``, not ``JSONB``: no statement looks inside them, and JSONB would reorder
+JSON columns are ``JSON``, not ``JSONB``: no statement searches in them, and JSONB would reorder
 the submitted document and refuse the escape ``\u0000`` in it.
 
-Not here: points and lines (``storage.db.series_tables``), people and projects
+Not here: points and lines (``storage.db.series_tables``), people, projects and the ledger
 (``storage.db.people_tables``), and the statements that change rows (one module per noun).
 """
 
@@ -219,33 +219,6 @@ class AssignmentRow(JobsBase):
     """Since then it has a row in the ledger."""
 
     attempt: Mapped[AttemptRow] = relationship(lazy="raise", viewonly=True)
-
-
-class LedgerRow(JobsBase):
-    """Use of devices by one released assignment. The row outlives its job.
-
-    ``productive + repeated + idle`` is ``(released_at - placed_at) * devices``.
-    """
-
-    __tablename__ = "ledger"
-    __table_args__ = (Index("ix_ledger_released_at", "released_at"),)
-
-    assignment_id: Mapped[PrimaryId]
-    job_id: Mapped[str] = mapped_column(Id)
-    job_name: Mapped[Named]
-    attempt: Mapped[int]
-    project: Mapped[Named]
-    actor: Mapped[Named]
-    """User who submitted the job."""
-    node_name: Mapped[Named]
-    device_type: Mapped[Named]
-    devices: Mapped[int]
-    placed_at: Mapped[float]
-    released_at: Mapped[float]
-    productive: Mapped[float]
-    """Device-seconds, as the next two: ``domain.life.held_time.HeldTime``."""
-    repeated: Mapped[float]
-    idle: Mapped[float]
 
 
 class NodeRow(JobsBase):

@@ -10,7 +10,7 @@ from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.domain.training.metrics import StepValues
 from lockstep.storage.attempts import attempts
 from lockstep.storage.attempts.attempts import Claim
-from lockstep.storage.db.tables import LedgerRow
+from lockstep.storage.db.people_tables import LedgerRow
 from lockstep.storage.series import series, streams
 from tests.scheduler.world import World
 

@@ -14,7 +14,8 @@ from lockstep.storage.attempts import attempts, ledger
 from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.control import usage
 from lockstep.storage.db.database import Database
-from lockstep.storage.db.tables import AssignmentRow, AttemptRow, LedgerRow
+from lockstep.storage.db.people_tables import LedgerRow
+from lockstep.storage.db.tables import AssignmentRow, AttemptRow
 from lockstep.storage.objects.blobs import BlobStore
 from tests.storage import scenes
 
