@@ -25,14 +25,14 @@ class least(GenericFunction[float]):  # noqa: N801 -- reads as the SQL function 
     inherit_cache = True
 
 
-class greatest(GenericFunction[float]):  # noqa: N801
+class greatest(GenericFunction[float]):  # noqa: N801 -- as above
     """The largest of its arguments, none of which may be NULL."""
 
     type = Double()
     inherit_cache = True
 
 
-class midnight(FunctionElement[float]):  # noqa: N801
+class midnight(FunctionElement[float]):  # noqa: N801 -- as above
     """Start of the day (UTC) of a time."""
 
     type = Double()

@@ -5,7 +5,7 @@ ended (a partial unique index), one job per idempotency key, a lease that is nev
 now`` is not true, so a node that dies before its first heartbeat would hold its job for ever), and
 states that are words from ``domain.life.lifecycle``.
 
-JSON columns are ``JSON``, not ``JSONB``: no statement looks inside them, and JSONB would reorder
+JSON columns are ``JSON``, not ``JSONB``: no statement searches in them, and JSONB would reorder
 the submitted document and refuse the escape ``\u0000`` in it.
 
 Not here: points and lines (``storage.db.series_tables``), people, projects and the ledger

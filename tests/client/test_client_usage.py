@@ -26,7 +26,7 @@ def test_usage_is_a_table_csv_or_json(lockstep: CommandLine, server: ReplayServe
     server.on("GET", "/v1/usage", REPORT)
     heading, row = lockstep("usage").out.splitlines()
     assert heading.split() == ["PROJECT", "HOURS", "PRODUCTIVE", "REPEATED", "IDLE", "JOBS"]
-    assert row.split()[-5:] == ["1,204.0", "1,150.5", "12.2", "41.2", "8"]
+    assert row.split()[-5:] == ["1,204.00", "1,150.50", "12.25", "41.25", "8"]
     assert server.asked[-1].query == {"by": ["project"]}
     printed = lockstep("usage", "--csv", "--by", "day", "--from", "2026-03-01T00:00:00Z").out
     assert list(csv.reader(io.StringIO(printed, newline=""), strict=True)) == [

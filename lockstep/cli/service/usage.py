@@ -81,5 +81,5 @@ def _print_table(found: UsageView) -> None:
     rows = []
     for row in found.rows:
         hours = [row.allocated, row.productive, row.repeated, row.idle]
-        rows.append([row.name, *[f"{each:,.1f}" for each in hours], f"{row.jobs:,}"])
+        rows.append([row.name, *[f"{each:,.2f}" for each in hours], f"{row.jobs:,}"])
     out.print_table([found.by.upper(), *numbers], rows, right=numbers)
