@@ -58,6 +58,7 @@ from lockstep.storage.control import agreed_timings, scheduler_lease
 from lockstep.storage.db import schema
 from lockstep.storage.db.database import Database
 from lockstep.storage.objects.blobs import BlobStore
+from lockstep.storage.people.limits import ServiceLimits
 
 TAGS: Final = [
     {"name": "jobs", "description": "Submit, plan, list, read and cancel."},
@@ -161,6 +162,7 @@ def create_app(
         passwords=Passwords(),
         delays=Delays(),
         refusals=Refusals(database),
+        limits=ServiceLimits(settings.timeout_default_seconds, settings.timeout_max_seconds),
     )
     app.add_middleware(Compression)
     app.add_middleware(Head)

@@ -27,6 +27,7 @@ from lockstep.api.telemetry import ApiMetrics
 from lockstep.broker.messages import Notifier
 from lockstep.storage.db.database import Database
 from lockstep.storage.objects.blobs import BlobStore
+from lockstep.storage.people.limits import ServiceLimits
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class AppState:
     passwords: Passwords
     delays: Delays
     refusals: Refusals
+    limits: ServiceLimits
 
 
 def parts_of(request: Request) -> AppState:

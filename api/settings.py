@@ -46,6 +46,11 @@ class ApiSettings(StorageSettings, BrokerSettings):
     per second, the load of 500 dashboards that share a token."""
     rate_limit_seconds: Annotated[int, Field(ge=1, le=86_400)] = 60
     """Length of the window."""
+    timeout_default_seconds: Annotated[float, Field(ge=0, le=366 * 86_400)] | None = None
+    """Time limit of a job that gives none, where its project has no default; 0 for none. If it is
+    not set: none for a person alone, 24 hours once a project has members."""
+    timeout_max_seconds: Annotated[float, Field(gt=0, le=366 * 86_400)] | None = None
+    """Largest time limit of a job. With it, each job has one."""
     log_format: Literal["console", "json"] = "console"
     """Log lines for people, or one JSON object per line."""
 

@@ -12,6 +12,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from lockstep.domain.rights import ProjectRole, Scope, ServiceRole, UserState, Visibility
+from lockstep.domain.scheduling.state import BudgetAction
 from lockstep.domain.schema_docs import Described
 from lockstep.domain.spec.fields import NO_BOOL, Name, no_nul
 
@@ -132,18 +133,33 @@ class MemberSet(_Body):
     role: ProjectRole
 
 
-class ProjectLimits(_Body):
-    """Limits of the jobs of a project, checked when a job is submitted; null for none."""
+Devices = Annotated[int, Field(ge=1, le=100_000), NO_BOOL]
+Jobs = Annotated[int, Field(ge=1, le=1_000_000), NO_BOOL]
+Weight = Annotated[float, Field(ge=0.01, le=1_000), NO_BOOL]
 
-    gpus_per_job_max: Annotated[int, Field(ge=1, le=100_000), NO_BOOL] | None = None
-    queued_max: Annotated[int, Field(ge=1, le=1_000_000), NO_BOOL] | None = None
-    """Jobs that wait at the same time."""
+
+class ProjectLimits(_Body):
+    """Limits of the jobs of a project; null for none."""
+
+    gpus_max: Devices | None = None
+    """Devices that its jobs have at one time. More of them wait."""
+    gpus_per_user_max: Devices | None = None
+    """The same for the jobs of one person in the project."""
+    gpus_per_job_max: Devices | None = None
+    queued_max: Jobs | None = None
+    """Jobs that wait at the same time. One more is refused with status 409."""
+    queued_per_user_max: Jobs | None = None
+    """The same for the jobs of one person in the project."""
     priority_max: Annotated[int, Field(ge=0, le=100), NO_BOOL] | None = None
     timeout_default_seconds: Annotated[float, Field(gt=0, le=366 * 24 * 3600), NO_BOOL] | None = (
         None
     )
     """``timeout_seconds`` of a job that gives none."""
     timeout_max_seconds: Annotated[float, Field(gt=0, le=366 * 24 * 3600), NO_BOOL] | None = None
+    budget_gpu_hours: Annotated[float, Field(gt=0, le=1e9), NO_BOOL] | None = None
+    """Device-hours of its jobs in 30 days."""
+    budget_action: BudgetAction | None = None
+    """Consequence of more; null warns."""
 
 
 class ProjectView(_PeopleView):
@@ -152,6 +168,8 @@ class ProjectView(_PeopleView):
     name: str
     title: str
     visibility: Visibility
+    weight: float
+    """Its part of the devices, compared with the weights of the other projects."""
     limits: ProjectLimits
     role: ProjectRole | None
     """The caller's own role."""
@@ -166,6 +184,7 @@ class ProjectNew(_Body):
     name: Name
     title: Title = ""
     visibility: Visibility = Visibility.PRIVATE
+    weight: Weight = 1.0
     limits: ProjectLimits = ProjectLimits()
 
 
@@ -174,8 +193,10 @@ class ProjectChange(_Body):
 
     title: Title | None = None
     visibility: Visibility | None = None
+    weight: Weight | None = None
+    """Only an admin of the service may change it, and the limits."""
     limits: ProjectLimits | None = None
-    """An absent limit stays, null removes it. Only an admin of the service may change them."""
+    """An absent limit stays, null removes it."""
     archived: bool | None = None
     """True refuses new jobs; refused itself while jobs of the project wait or run."""
 

@@ -6,7 +6,7 @@ Not here: the decision behind them (``domain.scheduling``).
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
@@ -16,6 +16,14 @@ from lockstep.domain.schema_docs import Described
 
 class _QueueView(Described, BaseModel, frozen=True, defer_build=True):
     """A response or a part of one."""
+
+
+class TimeLimit(_QueueView):
+    """Time after which a running job is stopped."""
+
+    seconds: float
+    source: Literal["job", "project", "service"] | None
+    """Origin: the spec, or a default of its project or of the service; null if it is not known."""
 
 
 class QueuePlace(_QueueView):

@@ -17,7 +17,7 @@ from lockstep.domain.audit import AuditOutcome
 from lockstep.domain.life.grace import Grace
 from lockstep.domain.life.lifecycle import AttemptState, Intent, JobState
 from lockstep.domain.life.outcomes import Outcome, Reason
-from lockstep.domain.queue_views import QueuePlace
+from lockstep.domain.queue_views import QueuePlace, TimeLimit
 from lockstep.domain.rights import ProjectRole, Right, Scope, ServiceRole
 from lockstep.domain.schema_docs import Described
 from lockstep.domain.training.memory import PlannedMemory
@@ -89,6 +89,8 @@ class JobView(_View):
     """The newest attempt."""
     queue: QueuePlace | None
     """Only while queued."""
+    limit: TimeLimit | None = None
+    """Null without a time limit."""
     intent: Intent | None
     stop_grace: Grace | None = None
     """Limit of a requested stop: its processes are killed after it. Null without a request."""
@@ -145,6 +147,8 @@ class PlanView(_View):
     """Memory of each rank, and of its device; null for a script."""
     retries: RetriesView | None = None
     """Ends after which a script is started again; null for a train job."""
+    limit: TimeLimit | None = None
+    """Null without a time limit."""
     warnings: list[str] = []
 
 

@@ -214,7 +214,7 @@ class Cycle:
     def place_queued(self, sealed: set[str]) -> None:
         """Steps 6 and 7."""
         with self.database.read_jobs() as session:
-            rows = snapshots.read(session, lease_seconds=self.timings.lease_seconds)
+            rows = snapshots.read(session, self.timings)
             # Of the same moment as the queue: an attempt may have ended since others were sealed.
             ended = scheduling.ended(session)
             since_restore = scheduler_lease.since_restore_seconds(session)

@@ -246,6 +246,7 @@ ANSWERS: Final[Mapping[str, BaseModel]] = {
             name="nlp",
             title="Language models",
             visibility=Visibility.PRIVATE,
+            weight=2.0,
             limits=ProjectLimits(queued_max=200),
             role=ProjectRole.ADMIN,
             members=[MemberView(user="lea", role=ProjectRole.MEMBER)],

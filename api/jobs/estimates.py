@@ -52,8 +52,7 @@ class Estimates:
 
     def _forecast(self) -> Mapping[str, float]:
         with self._database.read_jobs() as session:
-            lease_seconds = agreed_timings.read(session).lease_seconds
-            rows = snapshots.read(session, lease_seconds=lease_seconds)
+            rows = snapshots.read(session, agreed_timings.read(session))
         if not rows.queue:
             return {}
         found = starts(rows.state(snapshots.expected(self._database, rows)))

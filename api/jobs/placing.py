@@ -13,14 +13,14 @@ from typing import Final
 from lockstep.api.jobs.forecasts import Forecasts
 from lockstep.api.jobs.submitting import check_capacity, settle
 from lockstep.api.jobs.uploads import Uploads
-from lockstep.api.jobs.views import moment, no_node_offers, readable_facts
+from lockstep.api.jobs.views import moment, no_node_offers, readable_facts, time_limit
 from lockstep.domain.life.retrying import retries_of_script
 from lockstep.domain.queue_views import QueuePlace
 from lockstep.domain.rights import Right, Rights
-from lockstep.domain.scheduling.decide import decide, nodes_asked, rounded
+from lockstep.domain.scheduling.decide import decide, nodes_asked, over_budget, rounded
 from lockstep.domain.scheduling.forecast import starts
 from lockstep.domain.scheduling.reasons import sentence
-from lockstep.domain.scheduling.state import JobRequest
+from lockstep.domain.scheduling.state import JobRequest, Project
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.reading import invalid, read_spec
 from lockstep.domain.training.plan import plan_of
@@ -29,7 +29,7 @@ from lockstep.storage.attempts import nodes
 from lockstep.storage.control import agreed_timings, snapshots
 from lockstep.storage.db.database import Database
 from lockstep.storage.jobs.foreign import Mentions
-from lockstep.storage.people import projects
+from lockstep.storage.people import limits, projects
 
 _THIS: Final = "the planned job"
 """Placeholder for the job id."""
@@ -42,6 +42,7 @@ def plan(
     *,
     actor: str,
     rights: Rights,
+    service: limits.ServiceLimits,
     forecasts: Forecasts,
 ) -> PlanView:
     """Check a document like a submit, and return its plan and placement.
@@ -56,15 +57,17 @@ def plan(
     with database.read_jobs() as session:
         project = projects.get(session, spec.project)
         projects.is_new(session, spec.project, project, actor, rights)
-        spec = projects.with_defaults(project, spec)
-        refused = tuple(projects.check_limits(session, project, spec))
+        spec, source = limits.with_defaults(session, project, spec, service)
+        refused = tuple(limits.check(project, spec, service))
         largest = nodes.largest_ever(session)
         lacking = nodes.lacking(session, spec.needs())
-        lease_seconds = agreed_timings.read(session).lease_seconds
-        rows = snapshots.read(session, lease_seconds=lease_seconds)
+        owner = spec.project, actor
+        rows = snapshots.read(session, agreed_timings.read(session), planned_for=[owner])
     errors = (*check_capacity(spec, largest), *refused, *missing)
     if errors:
         raise invalid(errors)
+    with database.read_jobs() as session:
+        limits.check_queue(session, project, actor)
     request = _request_of(spec, actor, submitted_at=rows.at)
     state = rows.state(snapshots.expected(database, rows), planned=(request,))
     decision = decide(state)
@@ -95,14 +98,20 @@ def plan(
         queue=turn,
         memory=forecasts.of(spec, nodes=placed, among=among),
         retries=None if spec.script is None else _retries(spec.retry.max),
-        warnings=_warnings(largest, lacking),
+        limit=time_limit(spec.timeout_seconds, source),
+        warnings=_warnings(largest, lacking, spec.project, rows.projects.get(spec.project)),
     )
 
 
-def _warnings(largest: int, lacking: str) -> list[str]:
+def _warnings(largest: int, lacking: str, name: str, project: Project | None) -> list[str]:
+    found = []
     if not largest:
-        return ["no node is registered yet, so it is unknown whether the job fits"]
-    return [no_node_offers(lacking)] if lacking else []
+        found.append("no node is registered yet, so it is unknown whether the job fits")
+    elif lacking:
+        found.append(no_node_offers(lacking))
+    if project is not None and project.is_over_budget and not project.is_held:
+        found.append(sentence(over_budget(name, project)))
+    return found
 
 
 def _retries(retries_max: int) -> RetriesView:

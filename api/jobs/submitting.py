@@ -30,7 +30,7 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import JobRow
 from lockstep.storage.jobs import jobs
 from lockstep.storage.objects import repositories
-from lockstep.storage.people import projects
+from lockstep.storage.people import limits, projects
 from lockstep.storage.people.audit import Sender
 
 
@@ -41,6 +41,7 @@ def submit(
     *,
     sender: Sender,
     rights: Rights,
+    service: limits.ServiceLimits,
     idempotency_key: str | None,
     origin: str | None = None,
 ) -> tuple[JobRow, bool, str]:
@@ -54,6 +55,7 @@ def submit(
     sender : Sender
     rights : Rights
         Rights of the sender.
+    service : ServiceLimits
     idempotency_key : str or None
     origin : str, optional
         For a clone: text about the origin of its spec, for the job's history.
@@ -76,7 +78,7 @@ def submit(
     with changes.of(database, sender, action) as change:
         session = change.session
         project = projects.hold(session, spec.project)
-        spec = projects.with_defaults(project, spec)
+        spec, source = limits.with_defaults(session, project, spec, service)
         job, created = jobs.create(
             session,
             document=body.document,
@@ -84,6 +86,7 @@ def submit(
             plan=plan,
             actor=sender.actor,
             idempotency=None if idempotency_key is None else (idempotency_key, body.fingerprint),
+            timeout_source=source,
         )
         change.of(job.id, spec.project, name=spec.name)
         change.repeated = not created
@@ -93,11 +96,12 @@ def submit(
                 projects.ensure(session, spec.project)
             errors = (
                 *check_capacity(spec, largest),
-                *projects.check_limits(session, project, spec, besides=job.id),
+                *limits.check(project, spec, service),
                 *missing,
             )
             if errors:
                 raise invalid(errors)
+            limits.check_queue(session, project, sender.actor, besides=job.id)
             if origin is not None:
                 events.add(
                     session,

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 from lockstep.domain.life.grace import Grace
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.life.outcomes import Outcome
-from lockstep.domain.queue_views import QueuePlace
+from lockstep.domain.queue_views import QueuePlace, TimeLimit
 from lockstep.domain.rights import Within
 from lockstep.domain.scheduling.state import WaitCode
 from lockstep.domain.training.plan import BatchPlan
@@ -159,6 +159,7 @@ def job_view(job: JobRow, relations: JobRelations, mentions: Mentions | None = N
             facts=readable_facts(job.wait_facts or {}, mentions),
             estimated_start=moment_or_none(relations.starts.get(job.id)),
         ),
+        limit=time_limit(job.timeout_seconds, job.timeout_source),
         intent=job.intent,
         stop_grace=None if job.stop_grace is None else Grace.model_validate(job.stop_grace),
         outcome=None if job.outcome is None else Outcome.stored(job.outcome),
@@ -170,6 +171,13 @@ def job_view(job: JobRow, relations: JobRelations, mentions: Mentions | None = N
         finished_at=moment_or_none(job.finished_at),
         version=job.version,
     )
+
+
+def time_limit(seconds: float | None, source: str | None) -> TimeLimit | None:
+    """Return the view of a job's time limit."""
+    if seconds is None:
+        return None
+    return TimeLimit.model_validate({"seconds": seconds, "source": source})
 
 
 def readable_facts(facts: Mapping[str, Any], mentions: Mentions | None) -> dict[str, Any]:

@@ -94,6 +94,7 @@ def clone(
         cloning.cloned(source, changes),
         sender=grant.sender,
         rights=grant.caller.rights,
+        service=app_state.limits,
         idempotency_key=idempotency_key,
         origin=cloning.sentence(source, changes),
     )

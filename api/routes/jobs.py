@@ -99,6 +99,7 @@ def submit(
             body,
             sender=grant.sender,
             rights=grant.caller.rights,
+            service=app_state.limits,
             idempotency_key=idempotency_key,
         ),
         app_state,
@@ -141,6 +142,7 @@ def plan(body: Document, app_state: AppStateDep, grant: Submits) -> PlanView:
         body.document,
         actor=grant.actor,
         rights=grant.caller.rights,
+        service=app_state.limits,
         forecasts=app_state.forecasts,
     )
 

@@ -30,7 +30,7 @@ from lockstep.domain.people_views import (
 from lockstep.domain.rights import Right, forbidden
 from lockstep.domain.views import Page
 from lockstep.storage.db.people_tables import MembershipRow, ProjectRow
-from lockstep.storage.people import projects, users
+from lockstep.storage.people import limits, projects, users
 
 router = APIRouter(prefix="/v1/projects", tags=["people"], dependencies=guarded)
 log = structlog.get_logger("api")
@@ -50,7 +50,8 @@ def _view(row: ProjectRow, members: Sequence[MembershipRow], grant: Grant) -> Pr
         name=row.name,
         title=row.title,
         visibility=row.visibility,
-        limits=projects.limits_of(row),
+        weight=row.weight,
+        limits=limits.of_project(row),
         role=grant.caller.rights.roles.get(row.name),
         members=[MemberView(user=each.user_name, role=each.role) for each in members],
         created_at=moment(row.created_at),
@@ -126,7 +127,8 @@ def change(
         change.detail = {"after": changes_.model_dump(mode="json", exclude_unset=True)}
         row = projects.find(session, project, among=grant.readable)
         grant.require_in(project)
-        if changes_.limits is not None and not grant.caller.rights.may(Right.PROJECT_LIMITS):
+        is_limited = changes_.limits is not None or changes_.weight is not None
+        if is_limited and not grant.caller.rights.may(Right.PROJECT_LIMITS):
             raise forbidden(grant.actor, Right.PROJECT_LIMITS)
         projects.change(session, row, changes_)
     app_state.guard.forget()

@@ -64,6 +64,8 @@ class Timings:
     together_seconds: Annotated[float, Field(ge=1, le=86_400)] = 300.0
     """Failures of nodes that lie no further apart may have one cause, which is then none of the
     nodes'."""
+    half_life_seconds: Annotated[float, Field(ge=3_600, le=31_536_000)] = 172_800.0
+    """Use of devices of this age counts half for the shares of projects."""
     exit_stall_seconds: Annotated[float, Field(ge=1, le=3_600)] = 30.0
     """Once one rank has exited 0, the others have this long."""
 

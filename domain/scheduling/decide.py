@@ -9,7 +9,7 @@ Rules, in order:
 3. A gang that does not fit holds the nodes on which it can start earliest; four gangs at most hold
    nodes. Others may start there only if they end before, or leave enough devices: a hold never
    moves later by a decision. A hold without a known start is for one gang, after a day.
-4. A job in backoff, and one beyond a limit of its project, neither starts nor holds.
+4. A job in backoff, and one beyond a limit or the budget of its project, neither starts nor holds.
 5. Nodes on which a job failed for the node's own reasons are tried last.
 6. A job starts and holds only on nodes that offer all that it needs.
 
@@ -148,6 +148,8 @@ class _Decision:
         if job.needs and self.pools and (refusal := self.offers.refusal(job)) is not None:
             return refusal
         project = self.projects.get(job.project, Project())
+        if project.is_held and project.is_over_budget:
+            return over_budget(job.project, project)
         # Devices for which others of the project hold nodes count: no hold ends by a start.
         held = [one for one, _ in self._holding.values() if one.project == job.project]
         held = [one for one in held if one.job_id != job.job_id]
@@ -158,9 +160,9 @@ class _Decision:
         ):
             reserved = sum(one.devices for one in holders)
             if most is not None and in_use + reserved + job.devices > most:
-                facts = {"in_use": in_use, "held": reserved, "gpus_max": most}
                 about = {"project": job.project, "user": user, "needs": job.devices}
-                return WaitReason(WaitCode.LIMIT, {**about, **facts})
+                now = {"in_use": in_use, "held": reserved, "gpus_max": most}
+                return WaitReason(WaitCode.LIMIT, {**about, **now})
         return None
 
     def _count(self, project: str, user: str, devices: int) -> None:
@@ -239,6 +241,12 @@ class _Decision:
             return WaitReason(WaitCode.FRAGMENTED, {**about, "free": free})
         behind = None if holder is None else holder.job_id
         return WaitReason(WaitCode.BEHIND, {**about, "job": behind, "free": free})
+
+
+def over_budget(name: str, project: Project) -> WaitReason:
+    """Return that a project has used up its budget."""
+    facts = {"budget_hours": project.budget_hours, "used_hours": round(project.used_hours, 1)}
+    return WaitReason(WaitCode.BUDGET, {"project": name, **facts})
 
 
 def rounded(start: float, *, now: float) -> float:

@@ -58,6 +58,14 @@ def _limit(facts: Facts) -> str:
     )
 
 
+def budget(facts: Facts) -> str:
+    """Return that a project has used up its budget."""
+    return (
+        f"project {facts['project']} has used {facts['used_hours']:g} of its "
+        f"{facts['budget_hours']:g} device-hours of 30 days"
+    )
+
+
 def _fragmented(facts: Facts) -> str:
     asked = f"{counted(facts['needs'], 'device')}{_of_type(facts)}"
     where = "one node" if facts["nodes"] == 1 else f"{facts['nodes']} nodes"
@@ -122,6 +130,7 @@ _SENTENCES: Final[Mapping[WaitCode, Callable[[Facts], str]]] = {
     WaitCode.BEHIND: _behind,
     WaitCode.FAIR_SHARE: _fair_share,
     WaitCode.LIMIT: _limit,
+    WaitCode.BUDGET: budget,
     WaitCode.FRAGMENTED: _fragmented,
     WaitCode.NEEDS: _needs,
     WaitCode.NEVER_FITS: _never_fits,

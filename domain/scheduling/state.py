@@ -114,6 +114,17 @@ class Project:
     """Devices that its jobs may have at one time."""
     gpus_per_user_max: int | None = None
     """Devices that the jobs of one user may have in it at one time."""
+    budget_hours: float | None = None
+    """Device-hours of its jobs in 30 days."""
+    is_held: bool = False
+    """True if none of its jobs starts beyond the budget."""
+    used_hours: float = 0.0
+    """Device-hours of its jobs in the last 30 days; 0 without a budget."""
+
+    @property
+    def is_over_budget(self) -> bool:
+        """True if its jobs have used as many device-hours as the budget has."""
+        return self.budget_hours is not None and self.used_hours >= self.budget_hours
 
 
 @dataclass(frozen=True)
@@ -130,6 +141,15 @@ class ClusterState:
     """By project and user: devices in use on average, older use counting less."""
 
 
+class BudgetAction(StrEnum):
+    """Consequence of more device-hours than the budget of a project."""
+
+    WARN = "warn"
+    """Its plans say so."""
+    HOLD = "hold"
+    """None of its jobs starts."""
+
+
 class WaitCode(StrEnum):
     """Kind of reason for which a job waits."""
 
@@ -141,6 +161,8 @@ class WaitCode(StrEnum):
     """Later jobs go first: their project or their owner has used less."""
     LIMIT = "limit"
     """Its project, or its owner, has as many devices as allowed."""
+    BUDGET = "budget"
+    """Its project has used its device-hours."""
     FRAGMENTED = "fragmented"
     """Enough devices are free, but not together."""
     NEEDS = "needs"

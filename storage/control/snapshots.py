@@ -10,7 +10,7 @@ Not here: the decision (``domain.scheduling.decide``), other reads and repairs o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -20,9 +20,13 @@ from sqlalchemy.orm import Session
 
 from lockstep.domain.errors import LockstepError
 from lockstep.domain.life.lifecycle import JobState
+from lockstep.domain.life.timings import Timings
+from lockstep.domain.people_views import UsageBy
+from lockstep.domain.rights import EVERY
 from lockstep.domain.scheduling.capacity import LATE_SECONDS
 from lockstep.domain.scheduling.decide import nodes_asked
 from lockstep.domain.scheduling.state import (
+    BudgetAction,
     ClusterNode,
     ClusterState,
     Hold,
@@ -33,6 +37,7 @@ from lockstep.domain.scheduling.state import (
 )
 from lockstep.storage.attempts.endings import LIVE
 from lockstep.storage.attempts.nodes import is_leaving
+from lockstep.storage.control import usage
 from lockstep.storage.db.clock import db_now, now
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.people_tables import ProjectRow
@@ -40,6 +45,9 @@ from lockstep.storage.db.tables import AssignmentRow, AttemptRow, DeviceRow, Job
 from lockstep.storage.series.remaining import expected_ends
 
 _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
+BUDGET_SECONDS: Final = 30 * 86_400.0
+"""Time to which a budget applies."""
+Users = Collection[tuple[str, str]]
 
 
 class QueuedJob(NamedTuple):
@@ -128,6 +136,8 @@ class ClusterRows:
     devices: Mapping[_DeviceHolder, list[tuple[str, int]]]
     """(node name, device index) by the job that has them."""
     projects: Mapping[str, Project]
+    usage: Mapping[tuple[str, str], float]
+    """Devices in use on average, by project and user; empty where it decides nothing."""
 
     def state(
         self,
@@ -158,15 +168,30 @@ class ClusterRows:
             for job, devices in self.devices.items()
         )
         queued = (job.request(blocked.get(job.id)) for job in self.queue)
-        return ClusterState(self.at, self.nodes, (*queued, *planned), tuple(running), self.projects)
+        return ClusterState(
+            self.at,
+            self.nodes,
+            (*queued, *planned),
+            tuple(running),
+            self.projects,
+            self.usage,
+        )
 
 
-def read(session: Session, *, lease_seconds: float) -> ClusterRows:
-    """Read queue, nodes, devices and projects.
+def read(session: Session, timings: Timings, *, planned_for: Users = ()) -> ClusterRows:
+    """Read queue, nodes, devices, projects, and the use of devices.
 
     A node is ready if its heartbeat is within a lease and it is not draining, quarantined or
     leaving.
+
+    Parameters
+    ----------
+    session : Session
+    timings : Timings
+    planned_for : collection of (project, user), optional
+        Owners of jobs that are not submitted.
     """
+    at, queued = now(session), tuple(queue(session))
     types: dict[str, dict[int, str]] = defaultdict(dict)
     free: dict[str, set[int]] = defaultdict(set)
     devices: dict[_DeviceHolder, list[tuple[str, int]]] = defaultdict(list)
@@ -178,20 +203,46 @@ def read(session: Session, *, lease_seconds: float) -> ClusterRows:
             devices[holder].append((name, index))
     nodes = tuple(
         ClusterNode(name, types[name], frozenset(free[name]), is_ready, frozenset(offers))
-        for name, is_ready, offers in _nodes(session, lease_seconds)
+        for name, is_ready, offers in _nodes(session, timings.lease_seconds)
     )
-    projects = select(ProjectRow.name, *(getattr(ProjectRow, name) for name in _SHARES))
+    users = {(job.project, job.actor) for job in queued} | set(planned_for)
     return ClusterRows(
-        now(session),
-        tuple(queue(session)),
+        at,
+        queued,
         nodes,
         devices,
-        {name: Project(*fields) for name, *fields in session.execute(projects)},
+        _projects(session, at),
+        # Past use decides between users only.
+        usage.average(session, at, timings.half_life_seconds) if len(users) > 1 else {},
     )
 
 
-_SHARES: Final = ("weight", "gpus_max", "gpus_per_user_max")
-"""Columns of a project, in the order of the fields of ``Project``."""
+def _projects(session: Session, at: float) -> dict[str, Project]:
+    """Return the share and the limits of each project."""
+    statement = select(
+        ProjectRow.name,
+        ProjectRow.weight,
+        ProjectRow.gpus_max,
+        ProjectRow.gpus_per_user_max,
+        ProjectRow.budget_gpu_hours,
+        ProjectRow.budget_action,
+    )
+    rows = list(session.execute(statement))
+    used: dict[str, float] = {}
+    if any(row.budget_gpu_hours is not None for row in rows):
+        totals = usage.totals(session, UsageBy.PROJECT, at - BUDGET_SECONDS, at, among=EVERY)
+        used = {str(total.name): total.allocated / 3_600 for total in totals}
+    return {
+        row.name: Project(
+            weight=row.weight,
+            gpus_max=row.gpus_max,
+            gpus_per_user_max=row.gpus_per_user_max,
+            budget_hours=row.budget_gpu_hours,
+            is_held=row.budget_action == BudgetAction.HOLD,
+            used_hours=used.get(row.name, 0.0),
+        )
+        for row in rows
+    }
 
 
 def queue(session: Session) -> list[QueuedJob]:

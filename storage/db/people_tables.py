@@ -12,7 +12,17 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from lockstep.domain.audit import AuditOutcome
 from lockstep.domain.rights import ProjectRole, ServiceRole, UserState, Visibility
-from lockstep.storage.db.columns import BigId, Id, Json, Name, Named, PrimaryId, Word, choice
+from lockstep.storage.db.columns import (
+    BigId,
+    Id,
+    Json,
+    Name,
+    Named,
+    PrimaryId,
+    ShortWord,
+    Word,
+    choice,
+)
 from lockstep.storage.db.tables import JobsBase
 
 AUDIT_TARGET_CHARS_MAX: Final = 512
@@ -55,9 +65,14 @@ class ProjectRow(JobsBase):
     """Devices that the jobs of one person may have in it at one time."""
     gpus_per_job_max: Mapped[int | None]
     queued_max: Mapped[int | None]
+    queued_per_user_max: Mapped[int | None]
     priority_max: Mapped[int | None]
     timeout_default_seconds: Mapped[float | None]
     timeout_max_seconds: Mapped[float | None]
+    budget_gpu_hours: Mapped[float | None]
+    """Device-hours of its jobs in 30 days."""
+    budget_action: Mapped[ShortWord | None]
+    """``BudgetAction``, the consequence of more; NULL warns."""
     created_at: Mapped[float]
     archived_at: Mapped[float | None]
     """Since then it takes no new jobs."""

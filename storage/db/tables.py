@@ -107,6 +107,8 @@ class JobRow(JobsBase):
     not_before: Mapped[float] = mapped_column(default=0.0)
     """The end of its backoff."""
     timeout_seconds: Mapped[float | None]
+    timeout_source: Mapped[ShortWord | None]
+    """``storage.people.limits.LimitSource`` of that limit."""
     running_seconds: Mapped[float] = mapped_column(default=0.0)
     """Seconds that ended attempts were running."""
     wait_position: Mapped[int | None]

@@ -30,7 +30,7 @@ from lockstep.storage.jobs import listing, retention
 # that are only written, took most of its time.
 _GIVEN: Final = frozenset(
     "id name project kind priority devices device_type node_count needs document spec plan "
-    "retries_max timeout_seconds actor".split()
+    "retries_max timeout_seconds timeout_source actor".split()
 )
 _WRITTEN: Final = insert(transitions.JOBS).returning(
     *(column for column in transitions.JOBS.c if column.name not in _GIVEN)
@@ -56,6 +56,7 @@ def create(
     plan: BatchPlan | None,
     actor: str,
     idempotency: tuple[str, str] | None = None,
+    timeout_source: str | None = None,
 ) -> tuple[JobRow, bool]:
     """Write a job, queued, with its first event.
 
@@ -70,6 +71,8 @@ def create(
         User who submits it.
     idempotency : (key, fingerprint), optional
         A repeat of both by the same actor writes nothing and returns the job of the first time.
+    timeout_source : str, optional
+        Origin of its time limit.
 
     Returns
     -------
@@ -101,6 +104,7 @@ def create(
         "plan": None if plan is None else plan.model_dump(mode="json"),
         "retries_max": spec.retry.max,
         "timeout_seconds": spec.timeout_seconds,
+        "timeout_source": timeout_source,
         "actor": actor,
     }
     settled = run(session, _WRITTEN, given).one()._mapping

@@ -181,7 +181,7 @@ def _marking(choice: JobQuery, among: Within, limit: int) -> Select[str, int, bo
 def queued(
     session: Session, *, among: Within, limit: int, project: str | None = None
 ) -> list[JobRow]:
-    """The first queued jobs, in the order in which they go: larger priority first, then older.
+    """The first queued jobs, in the order of the scheduler; those without a place yet are last.
 
     ``project`` is as in :class:`JobQuery`.
     """
@@ -200,4 +200,5 @@ def _queued(among: Within, project: str | None) -> Select[JobRow]:
     queue = select(JobRow).where(JobRow.state == JobState.QUEUED, readable(among))
     if project is not None:
         queue = queue.where(_matches(JobRow.project, project))
-    return queue.order_by(JobRow.priority.desc(), JobRow.id)
+    place = JobRow.wait_position
+    return queue.order_by(place.is_(None), place, JobRow.priority.desc(), JobRow.id)

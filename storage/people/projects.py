@@ -1,18 +1,18 @@
-"""Projects, their limits, and the roles of people in them.
+"""Projects, and the roles of people in them.
 
-Not here: rights of a role (``domain.rights``).
+Not here: limits of jobs (``storage.people.limits``), rights of a role (``domain.rights``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
-from lockstep.domain.life.lifecycle import TERMINAL, JobState
-from lockstep.domain.people_views import ProjectChange, ProjectLimits, ProjectNew
+from lockstep.domain.life.lifecycle import TERMINAL
+from lockstep.domain.people_views import ProjectChange, ProjectNew
 from lockstep.domain.rights import (
     ProjectRole,
     Right,
@@ -22,7 +22,6 @@ from lockstep.domain.rights import (
     Within,
     forbidden,
 )
-from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.reading import invalid
 from lockstep.storage.db.clock import db_now, now
 from lockstep.storage.db.dialects import changed, has_row_locks, upsert, write
@@ -113,6 +112,7 @@ def add(session: Session, new: ProjectNew) -> ProjectRow:
         title=new.title,
         visibility=new.visibility,
         created_at=db_now(),
+        weight=new.weight,
         **new.limits.model_dump(),
     )
     if not changed(session, row.on_conflict_do_nothing()):
@@ -136,6 +136,8 @@ def change(session: Session, row: ProjectRow, changes: ProjectChange) -> None:
         row.title = changes.title
     if changes.visibility is not None:
         row.visibility = changes.visibility
+    if changes.weight is not None:
+        row.weight = changes.weight
     if changes.limits is not None:
         for field in changes.limits.model_fields_set:
             setattr(row, field, getattr(changes.limits, field))
@@ -161,11 +163,6 @@ def _archive(session: Session, row: ProjectRow, *, archived: bool) -> None:
     row.archived_at = row.archived_at or now(session)
 
 
-def limits_of(row: ProjectRow) -> ProjectLimits:
-    """Return the limits of a project."""
-    return ProjectLimits(**{name: getattr(row, name) for name in ProjectLimits.model_fields})
-
-
 def get(session: Session, name: str) -> ProjectRow | None:
     """Return a project, readable or not."""
     return session.get(ProjectRow, name)
@@ -178,62 +175,9 @@ def hold(session: Session, name: str) -> ProjectRow | None:
     """
     row = get(session, name)
     if row is not None and has_row_locks(session):
-        session.refresh(row, with_for_update={"read": row.queued_max is None})
+        is_counted = row.queued_max is not None or row.queued_per_user_max is not None
+        session.refresh(row, with_for_update={"read": not is_counted})
     return row
-
-
-def with_defaults(row: ProjectRow | None, spec: JobSpec) -> JobSpec:
-    """Return a spec with the defaults of its project."""
-    if row is None or row.timeout_default_seconds is None or spec.timeout_seconds is not None:
-        return spec
-    return spec.model_copy(update={"timeout_seconds": row.timeout_default_seconds})
-
-
-def check_limits(
-    session: Session, row: ProjectRow | None, spec: JobSpec, *, besides: str | None = None
-) -> Iterator[FieldError]:
-    """Yield an error for each limit of its project that a job exceeds.
-
-    Parameters
-    ----------
-    session : Session
-    row : ProjectRow or None
-        Its project; None if that does not exist yet.
-    spec : JobSpec
-    besides : str, optional
-        Id of the job itself, if it is stored: it does not count as waiting.
-    """
-    if row is None:
-        return
-    at_most = f"project {row.name} allows at most"
-    step = "lower it, or ask an admin of the service for a higher limit"
-    if row.archived_at is not None:
-        yield FieldError(
-            "/project",
-            f"project {row.name} is archived and takes no new jobs",
-            row.name,
-            f"use another project, or restore it: lockstep project archive {row.name} --undo",
-        )
-    gpus, priority, seconds = spec.device_count(), spec.priority, spec.timeout_seconds
-    if row.gpus_per_job_max is not None and gpus > row.gpus_per_job_max:
-        message = f"{at_most} {row.gpus_per_job_max} devices for a job, got {gpus}"
-        yield FieldError("/resources/gpus", message, gpus, step)
-    if row.priority_max is not None and priority > row.priority_max:
-        message = f"{at_most} {row.priority_max}, got {priority}"
-        yield FieldError("/priority", message, priority, step)
-    longest = row.timeout_max_seconds
-    if longest is not None and (seconds is None or seconds > longest):
-        message = f"{at_most} {longest:g} s, got {'none' if seconds is None else f'{seconds:g} s'}"
-        yield FieldError("/timeout_seconds", message, seconds, step)
-    if row.queued_max is not None:
-        waiting = select(func.count()).where(
-            JobRow.project == row.name,
-            JobRow.state == JobState.QUEUED,
-            JobRow.id.is_distinct_from(besides),
-        )
-        if (count := session.scalar(waiting) or 0) >= row.queued_max:
-            message = f"{count} jobs of project {row.name} wait, and its limit is {row.queued_max}"
-            yield FieldError("/project", message, row.name, "wait until some have started")
 
 
 def members(session: Session, names: Collection[str]) -> dict[str, list[MembershipRow]]:

@@ -157,26 +157,6 @@ def test_bad_input_is_named_with_its_pointer(
     assert [error["pointer"] for error in found["errors"]] == [pointer]
 
 
-def test_limits_of_a_project_point_into_the_spec(api: Api) -> None:
-    limits = {"gpus_per_job_max": 2, "queued_max": 1, "priority_max": 50, "timeout_max_seconds": 60}
-    made(send(api, "POST", "/v1/projects", {"name": "nlp", "limits": limits}))
-    spec = {**SCRIPT, "project": "nlp", "resources": {"gpus": 3}, "priority": 51}
-    for path in ("/v1/jobs", "/v1/jobs/plan"):
-        found = problem(send(api, "POST", path, spec), 422, "invalid")
-        assert {error["pointer"] for error in found["errors"]} == {
-            "/resources/gpus",
-            "/priority",
-            "/timeout_seconds",
-        }
-    default = {**dict.fromkeys(limits), "queued_max": 1, "timeout_default_seconds": 30}
-    made(send(api, "PATCH", "/v1/projects/nlp", {"limits": default}), 200)
-    job = made(send(api, "POST", "/v1/jobs", {**SCRIPT, "project": "nlp"}))
-    spec = send(api, "GET", f"/v1/jobs/{job['id']}/spec").json()["spec"]
-    assert spec["timeout_seconds"] == 30
-    found = problem(send(api, "POST", "/v1/jobs", {**SCRIPT, "project": "nlp"}), 422, "invalid")
-    assert found["errors"][0]["message"] == "1 jobs of project nlp wait, and its limit is 1"
-
-
 def test_an_archived_project_takes_no_jobs_and_stays_readable(api: Api) -> None:
     made(send(api, "POST", "/v1/projects", {"name": "nlp"}))
     job = made(send(api, "POST", "/v1/jobs", {**SCRIPT, "project": "nlp"}))["id"]
@@ -196,10 +176,11 @@ def test_an_admin_of_a_project_changes_no_limits(api: Api) -> None:
     made(send(api, "POST", "/v1/projects", {"name": "nlp"}))
     _, secret = program(api)
     made(send(api, "PUT", "/v1/projects/nlp/members/ci", {"role": "admin"}), 200)
-    body = {"limits": {"queued_max": 9}}
-    refused = problem(send(api, "PATCH", "/v1/projects/nlp", body, token=secret), 403, "forbidden")
-    assert "project.limits" in refused["detail"]
-    assert send(api, "GET", "/v1/projects/nlp").json()["limits"]["queued_max"] is None
+    for body in ({"limits": {"queued_max": 9}}, {"weight": 9}):
+        answer = send(api, "PATCH", "/v1/projects/nlp", body, token=secret)
+        assert "project.limits" in problem(answer, 403, "forbidden")["detail"]
+    found = send(api, "GET", "/v1/projects/nlp").json()
+    assert (found["limits"]["queued_max"], found["weight"]) == (None, 1)
 
 
 def test_an_invited_person_has_no_access(api: Api) -> None:
@@ -299,12 +280,6 @@ def test_two_who_change_different_limits_at_once_lose_none(api: Api) -> None:
     assert (limits["queued_max"], limits["gpus_per_job_max"], limits["priority_max"]) == (7, 3, 9)
     made(send(api, "PATCH", "/v1/projects/nlp", {"limits": {"priority_max": None}}), 200)
     assert send(api, "GET", "/v1/projects/nlp").json()["limits"]["priority_max"] is None
-
-
-def test_many_submits_at_once_keep_the_limit_of_waiting_jobs(api: Api) -> None:
-    made(send(api, "POST", "/v1/projects", {"name": "nlp", "limits": {"queued_max": 3}}))
-    submits = [lambda: send(api, "POST", "/v1/jobs", {**SCRIPT, "project": "nlp"}).status_code] * 8
-    assert sorted(at_once(*submits)) == [201] * 3 + [422] * 5
 
 
 def test_an_archived_project_has_no_job_that_was_submitted_at_once(api: Api) -> None:

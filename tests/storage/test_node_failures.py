@@ -7,6 +7,7 @@ from sqlalchemy import update
 
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.life.timings import Timings
 from lockstep.storage.attempts import attempts, events, nodes
 from lockstep.storage.control import snapshots
 from lockstep.storage.db.clock import db_now
@@ -93,7 +94,7 @@ def test_a_quarantined_node_gets_no_work_and_keeps_its_jobs(database: Database) 
         assert nodes.quarantine(session, "n1", "it failed")
         assert not nodes.quarantine(session, "n1", "again")
     with database.read_jobs() as session:
-        [node] = snapshots.read(session, lease_seconds=60).nodes
+        [node] = snapshots.read(session, Timings()).nodes
         assert not node.ready
     assert scenes.place(database, scenes.submit(database), ("n1", (2, 3))) is None
     assert scenes.renew(database, running) == {running.assignment_id: None}

@@ -411,7 +411,7 @@ def place_now(node: Node, job_id: str) -> bool:
     It reads the nodes first, and again during the write.
     """
     with node.database.jobs() as session:
-        rows = snapshots.read(session, lease_seconds=600)
+        rows = snapshots.read(session, Timings(lease_seconds=600, replace_after_seconds=700))
         seen = next(each for each in rows.nodes if each.name == node.name)
         placed = attempts.place(session, job_id, ((node.name, (1,)),), lease_seconds=600)
         assert seen.ready == (placed is not None)
