@@ -18,6 +18,7 @@ def test_devices_name_their_jobs_and_the_queue_has_reasons(
     waiting = work.curve("waiting", gpus=4)
     try:
         visitor.go("/nodes", "Nodes")
+        visitor.sees("offers kind:cpu, python:3.")
         devices = visitor.page.get_by_role("list", name="Devices of").get_by_role("listitem")
         expect(devices).to_have_count(4)
         expect(devices.filter(has_text="free")).to_have_count(3)
