@@ -19,6 +19,7 @@ from lockstep.domain.scheduling.decide import decide
 from lockstep.domain.scheduling.reasons import sentence
 from lockstep.domain.scheduling.state import Start, Wait, WaitCode, WaitReason
 from lockstep.domain.spec.stored import UnreadableSpecError
+from lockstep.scheduler.remembered import Remembered
 from lockstep.scheduler.report import CycleReport
 from lockstep.storage.attempts import attempts, gangs, ledger, nodes
 from lockstep.storage.control import scheduler_lease, scheduling, snapshots
@@ -59,7 +60,7 @@ class Cycle:
         writing: Callable[[], AbstractContextManager[Session]],
         renumber: bool,
         expires: bool,
-        unreadable: dict[str, str] | None = None,
+        remembered: Remembered,
         ends_at: float,
         clock: Callable[[], float],
     ) -> None:
@@ -70,7 +71,7 @@ class Cycle:
         self.writing = writing
         self.renumber = renumber
         self.expires = expires
-        self.unreadable = {} if unreadable is None else unreadable
+        self.remembered = remembered
         self.ends_at = ends_at
         self.clock = clock
         self.report = CycleReport()
@@ -214,16 +215,17 @@ class Cycle:
     def place_queued(self, sealed: set[str]) -> None:
         """Steps 6 and 7."""
         with self.database.read_jobs() as session:
-            rows = snapshots.read(session, self.timings)
+            average = self.remembered.averages.read
+            rows = snapshots.read(session, self.timings, average=average)
             # Of the same moment as the queue: an attempt may have ended since others were sealed.
             ended = scheduling.ended(session)
             since_restore = scheduler_lease.since_restore_seconds(session)
         queue = {job.id: job for job in rows.queue}
-        for job_id in self.unreadable.keys() - queue.keys():
-            del self.unreadable[job_id]
+        for job_id in self.remembered.unreadable.keys() - queue.keys():
+            del self.remembered.unreadable[job_id]
         blocked = {
             job_id: WaitReason(WaitCode.UNREADABLE, {"error": error})
-            for job_id, error in self.unreadable.items()
+            for job_id, error in self.remembered.unreadable.items()
         }
         for part in ended:
             if part.assignment_id not in sealed:
@@ -253,7 +255,7 @@ class Cycle:
                     attempts_before=job.attempt_count,
                 )
         except UnreadableSpecError as error:
-            self.unreadable[start.job_id] = str(error)
+            self.remembered.unreadable[start.job_id] = str(error)
             # The devices of this job are free for others.
             self.report.again = True
             log.warning("this version cannot place a job", job=start.job_id, why=str(error))

@@ -45,6 +45,7 @@ from lockstep.broker.messages import Notifier
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.timings import Timings
 from lockstep.scheduler.cycle import Cycle, log
+from lockstep.scheduler.remembered import Remembered
 from lockstep.scheduler.report import CycleReport
 from lockstep.storage.control import agreed_timings, scheduler_lease, scheduling
 from lockstep.storage.db.database import Database
@@ -64,7 +65,7 @@ def run_cycle(
     woken: bool = False,
     renumber: bool = True,
     expires: bool = True,
-    unreadable: dict[str, str] | None = None,
+    remembered: Remembered | None = None,
     store_timings: bool = False,
     stopping: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
@@ -88,10 +89,8 @@ def run_cycle(
         case.
     expires : bool
         True to delete points and lines beyond their retention.
-    unreadable : dict, optional
-        Jobs whose spec this version cannot read, by id, with the reason. A cache across cycles: a
-        spec never changes, and parsing all of them in each cycle would be slow. These jobs take no
-        devices from others.
+    remembered : Remembered, optional
+        Caches of earlier cycles.
     store_timings : bool
         True to store ``timings`` for all programs; False to follow the stored ones.
     stopping : callable
@@ -133,7 +132,7 @@ def run_cycle(
         writing=lambda: _under_lease(database, owner, lease),
         renumber=renumber,
         expires=expires,
-        unreadable=unreadable,
+        remembered=remembered or Remembered(),
         ends_at=clock() + WORK_SECONDS,
         clock=clock,
     )

@@ -22,6 +22,7 @@ from lockstep.broker.publisher import Publisher
 from lockstep.broker.queues import CONTROL
 from lockstep.scheduler.loop import ReconcileLoop
 from lockstep.scheduler.reconcile import run_cycle
+from lockstep.scheduler.remembered import Remembered
 from lockstep.scheduler.report import CycleReport
 from lockstep.scheduler.settings import SchedulerSettings
 from lockstep.storage.db import schema
@@ -71,7 +72,7 @@ def run(settings: SchedulerSettings) -> None:
         database, lambda why: log.warning("the schema version cannot be checked yet", error=why)
     )
     publisher = Publisher(settings.broker_url)
-    unreadable: dict[str, str] = {}
+    remembered = Remembered()
     renumber, expires = _Every(RENUMBER_SECONDS), _Every(EXPIRES_SECONDS)
 
     def run_one(woken: bool) -> CycleReport:
@@ -84,7 +85,7 @@ def run(settings: SchedulerSettings) -> None:
             woken=woken,
             renumber=renumber.due(),
             expires=expires.due(),
-            unreadable=unreadable,
+            remembered=remembered,
             store_timings=not stored,
             stopping=lambda: loop.stopping,
         )

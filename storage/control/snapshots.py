@@ -10,7 +10,7 @@ Not here: the decision (``domain.scheduling.decide``), other reads and repairs o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -47,7 +47,10 @@ from lockstep.storage.series.remaining import expected_ends
 _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 BUDGET_SECONDS: Final = 30 * 86_400.0
 """Time to which a budget applies."""
-Users = Collection[tuple[str, str]]
+User = tuple[str, str]
+"""Project and name."""
+Users = Collection[User]
+AverageUse = Callable[[Session, float, float], Mapping[User, float]]
 
 
 class QueuedJob(NamedTuple):
@@ -178,7 +181,13 @@ class ClusterRows:
         )
 
 
-def read(session: Session, timings: Timings, *, planned_for: Users = ()) -> ClusterRows:
+def read(
+    session: Session,
+    timings: Timings,
+    *,
+    planned_for: Users = (),
+    average: AverageUse = usage.average,
+) -> ClusterRows:
     """Read queue, nodes, devices, projects, and the use of devices.
 
     A node is ready if its heartbeat is within a lease and it is not draining, quarantined or
@@ -190,6 +199,8 @@ def read(session: Session, timings: Timings, *, planned_for: Users = ()) -> Clus
     timings : Timings
     planned_for : collection of (project, user), optional
         Owners of jobs that are not submitted.
+    average : callable, optional
+        Reads the average use of devices.
     """
     at, queued = now(session), tuple(queue(session))
     types: dict[str, dict[int, str]] = defaultdict(dict)
@@ -213,7 +224,7 @@ def read(session: Session, timings: Timings, *, planned_for: Users = ()) -> Clus
         devices,
         _projects(session, at),
         # Past use decides between users only.
-        usage.average(session, at, timings.half_life_seconds) if len(users) > 1 else {},
+        average(session, at, timings.half_life_seconds) if len(users) > 1 else {},
     )
 
 

@@ -16,6 +16,7 @@ from lockstep.domain.scheduling.decide import decide
 from lockstep.domain.scheduling.state import ClusterState, Plan, WaitCode
 from lockstep.scheduler import cycle as cycle_module
 from lockstep.scheduler import reconcile
+from lockstep.scheduler.remembered import Remembered
 from lockstep.scheduler.report import CycleReport
 from lockstep.storage.attempts import attempts, nodes
 from lockstep.storage.control import scheduler_lease
@@ -163,6 +164,7 @@ def test_two_schedulers_at_once_place_every_job_once(world: World) -> None:
             writing=world.database.jobs,
             renumber=True,
             expires=True,
+            remembered=Remembered(),
             ends_at=1e18,
             clock=lambda: 0,
         )

@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import update
 
 from lockstep.domain.life.lifecycle import JobState
+from lockstep.scheduler.remembered import Remembered
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import JobRow
 from tests.scheduler.world import World
@@ -31,11 +32,11 @@ def test_a_job_with_an_unknown_request_waits_with_the_reason(world: World) -> No
     world.node("n", devices=1)
     job = written_by_a_newer_version(world, 3)
     other = world.submit()
-    unreadable: dict[str, str] = {}
-    first = world.run_one(unreadable=unreadable)
+    remembered = Remembered()
+    first = world.run_one(remembered=remembered)
     assert (first.failed, first.again) == ([], True)
     assert (
-        world.run_one(unreadable=unreadable).placed == 1
+        world.run_one(remembered=remembered).placed == 1
     )  # the device reserved for the first is free
     assert world.state(other) is JobState.STARTING
     row = world.job(job)
@@ -49,13 +50,13 @@ def test_a_job_with_an_unknown_request_waits_with_the_reason(world: World) -> No
 def test_it_is_forgotten_once_it_does_not_wait_any_more(world: World) -> None:
     world.node("n")
     job = written_by_a_newer_version(world, 3)
-    unreadable: dict[str, str] = {}
-    world.run_one(unreadable=unreadable)
-    assert list(unreadable) == [job]
+    remembered = Remembered()
+    world.run_one(remembered=remembered)
+    assert list(remembered.unreadable) == [job]
     with world.database.jobs() as session:
         session.execute(update(JobRow).where(JobRow.id == job).values(state=JobState.CANCELLED))
-    world.run_one(unreadable=unreadable)
-    assert unreadable == {}
+    world.run_one(remembered=remembered)
+    assert remembered.unreadable == {}
 
 
 def test_a_job_with_a_neutral_unknown_field_is_placed(world: World) -> None:
