@@ -271,10 +271,11 @@ def _ends(running: Iterable[Running], now: float) -> dict[tuple[str, int], End]:
     """Return the end of each device that a job has, where it is known."""
     found: dict[tuple[str, int], End] = {}
     for job in running:
-        if job.expected_at is not None and job.expected_at > now:
+        limit = inf if job.ends_at is None else max(now, job.ends_at)
+        if job.expected_at is not None and now < job.expected_at < limit:
             end = End(job.expected_at, is_sure=False)
-        elif job.ends_at is not None:
-            end = End(max(now, job.ends_at))
+        elif limit < inf:
+            end = End(limit)
         else:
             continue
         found.update(dict.fromkeys(job.devices, end))

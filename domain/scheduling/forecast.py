@@ -78,8 +78,8 @@ def _front(snapshot: ClusterState) -> list[JobRequest]:
 
 
 def _end(job: Running, now: float) -> float | None:
-    end = job.ends_at if job.expected_at is None else job.expected_at
-    return None if end is None else max(now, end)
+    known = [end for end in (job.ends_at, job.expected_at) if end is not None]
+    return max(now, min(known)) if known else None
 
 
 def _is_over(job: Running, now: float, began: float) -> bool:

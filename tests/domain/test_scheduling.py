@@ -341,6 +341,11 @@ def test_a_hold_says_where_and_when() -> None:
     assert why(decided([job("g", 2)], nodes, running=(busy,)))["g"] == (
         "holds n for its 2 devices, and starts there about 1970-01-01 01:00 UTC"
     )
+    # A job that is too slow for its limit ends by the limit.
+    slow = replace(busy, expected_at=2 * DAY)
+    assert (
+        "at the latest 1970-01-02 00:00" in why(decided([job("g", 2)], nodes, running=(slow,)))["g"]
+    )
     sure = replace(busy, expected_at=None)
     assert (
         "at the latest 1970-01-02 00:00" in why(decided([job("g", 2)], nodes, running=(sure,)))["g"]
@@ -356,7 +361,10 @@ def test_who_has_used_more_reads_that_later_jobs_go_first() -> None:
 
 
 def test_a_forecast_follows_the_rules_from_end_to_end() -> None:
-    running = (runs("a", "n", 0, ends_at=30.0), runs("b", "n", 1, expected_at=20.0))
+    running = (
+        runs("a", "n", 0, ends_at=30.0, expected_at=99.0),
+        runs("b", "n", 1, expected_at=20.0),
+    )
     jobs = [
         job("first", limit_seconds=100.0),
         job("gang", 2, submitted_at=1.0),

@@ -143,15 +143,12 @@ def release_times(snapshot: ClusterState) -> dict[tuple[str, int], float]:
     """Return when each busy device is expected to be free; inf if it is unknown."""
     found = {}
     for job in snapshot.running:
-        known = [end for end in (job.expected_at, job.ends_at) if end is not None]
-        future = [end for end in known if end > snapshot.now]
-        if job.ends_at is not None and job.ends_at <= snapshot.now:
-            end = snapshot.now
-        elif job.expected_at is not None and job.expected_at in future:
-            end = job.expected_at
-        else:
-            end = max(job.ends_at, snapshot.now) if job.ends_at is not None else inf
-        found.update(dict.fromkeys(job.devices, end))
+        ends = [inf]
+        if job.ends_at is not None:
+            ends.append(max(job.ends_at, snapshot.now))
+        if job.expected_at is not None and job.expected_at > snapshot.now:
+            ends.append(job.expected_at)
+        found.update(dict.fromkeys(job.devices, min(ends)))
     return found
 
 
