@@ -150,7 +150,8 @@ class DevicePool:
 
     def capable(self, job: JobRequest) -> int:
         """Return the number of nodes with enough devices for a job, busy or held ones included."""
-        return sum(1 for _, node in self._offering(job) if node.count >= job.each)
+        each = job.each
+        return sum(1 for _, node in self._offering(job) if node.count >= each)
 
     # -- starting
 
@@ -236,11 +237,12 @@ class DevicePool:
         nodes = self._offering(job)
         if awaited:
             nodes = [one for one in nodes if not any(each <= one[1].offers for each in awaited)]
+        each, avoid, now = job.each, job.avoid, self._now
         return [
-            (end.at == inf, name in job.avoid, end.at, -len(node.free), name)
+            (at == inf, name in avoid, at, -len(node.free), name)
             for name, node in nodes
-            if node.count >= job.each and (node.hold is None or node.hold[0].job_id == job.job_id)
-            for end in [node.free_from(job.each, self._now)]
+            if node.count >= each and (node.hold is None or node.hold[0].job_id == job.job_id)
+            for at in [node.free_from(each, now).at]
         ]
 
     def _kept(self, job: JobRequest, times: list[_Time]) -> list[_Time] | None:

@@ -147,9 +147,16 @@ class _Decision:
             return WaitReason(WaitCode.BACKOFF, {"seconds": job.not_before - self.now})
         if job.needs and self.pools and (refusal := self.offers.refusal(job)) is not None:
             return refusal
-        project = self.projects.get(job.project, Project())
+        if job.project in self.projects:
+            return self._beyond(job, self.projects[job.project])
+        return None
+
+    def _beyond(self, job: JobRequest, project: Project) -> WaitReason | None:
+        """Return the limit of its project beyond which a job would be."""
         if project.is_held and project.is_over_budget:
             return over_budget(job.project, project)
+        if project.gpus_max is None and project.gpus_per_user_max is None:
+            return None
         # Devices for which others of the project hold nodes count: no hold ends by a start.
         held = [one for one, _ in self._holding.values() if one.project == job.project]
         held = [one for one in held if one.job_id != job.job_id]
@@ -262,7 +269,8 @@ def rounded(start: float, *, now: float) -> float:
 
 def _with_needs_of(job: JobRequest, reason: WaitReason) -> WaitReason:
     """Return the reason of another job of the same shape, with what this one needs."""
-    if "offers" not in reason.facts:
+    known = reason.facts.get("offers")
+    if known is None or not (known or job.needs):
         return reason
     return WaitReason(reason.code, {**reason.facts, "offers": tuple(sorted(job.needs))})
 
@@ -299,18 +307,19 @@ def _in_order(decision: _Decision, snapshot: ClusterState) -> Iterable[Wait]:
 
 
 def _waits(order: list[JobRequest], decision: _Decision) -> Iterable[Wait]:
-    newest: list[tuple[float, str, str]] = []
-    """Newest submission before the job, of two users: one of them is another one."""
+    newest, owner = -inf, ("", "")
+    """Newest submission of the jobs before, and the user of that job."""
+    other = -inf
+    """Newest submission of another user than that."""
     for position, job in enumerate(order, start=1):
         reason, hold = decision.waits[job.job_id]
-        if reason.code is WaitCode.BEHIND and any(
-            at > job.submitted_at and (project, user) != (job.project, job.user)
-            for at, project, user in newest
-        ):
+        at, user = job.submitted_at, (job.project, job.user)
+        if reason.code is WaitCode.BEHIND and at < (other if user == owner else newest):
             reason = WaitReason(WaitCode.FAIR_SHARE, {"project": job.project, **reason.facts})
-        own = (job.submitted_at, job.project, job.user)
-        if len(newest) < 2 or own > newest[-1]:
-            others = [one for one in newest if one[1:] != own[1:]]
-            same = [one for one in newest if one[1:] == own[1:]]
-            newest = sorted([*others, max([own, *same])], reverse=True)[:2]
+        if user == owner:
+            newest = max(newest, at)
+        elif at > newest:
+            newest, owner, other = at, user, newest
+        else:
+            other = max(other, at)
         yield Wait(job.job_id, position, reason, hold)

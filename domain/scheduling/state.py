@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 
 @dataclass(frozen=True)
@@ -178,16 +179,17 @@ class WaitCode(StrEnum):
     """Only a newer version can read its spec."""
 
 
-@dataclass(frozen=True)
-class WaitReason:
+_NO_FACTS: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+class WaitReason(NamedTuple):
     """Reason for which a job waits: a code with its facts, from which texts are made."""
 
     code: WaitCode
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = _NO_FACTS
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(NamedTuple):
     """Start this job here."""
 
     job_id: str
@@ -195,8 +197,7 @@ class Start:
     """(node name, device indices) by node rank."""
 
 
-@dataclass(frozen=True)
-class Wait:
+class Wait(NamedTuple):
     """This job waits."""
 
     job_id: str
