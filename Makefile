@@ -102,6 +102,7 @@ soak: $(INSTALLED)  ## Twenty minutes of load under random faults (LOCKSTEP_SOAK
 
 .PHONY: test-long
 test-long: $(INSTALLED)  ## Run the long forms of the other tests (half an hour)
+	@TEST_EXAMPLES=2000 $(BIN)/pytest tests/domain/test_scheduling_properties.py
 	@$(BIN)/pytest -m "drill and not row"
 
 .PHONY: check

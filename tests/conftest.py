@@ -1,5 +1,6 @@
 """Fixtures for all tests; those for databases come from ``tests.harness.databases``."""
 
+import os
 import signal
 from pathlib import Path
 
@@ -14,7 +15,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The duration of one example means nothing on a machine that runs other tests in parallel.
-settings.register_profile("lockstep", deadline=None)
+settings.register_profile(
+    "lockstep", deadline=None, max_examples=int(os.environ.get("TEST_EXAMPLES", "100"))
+)
 settings.load_profile("lockstep")
 
 # The default form of a traceback, with the values of all variables, takes seconds.

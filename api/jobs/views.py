@@ -157,7 +157,7 @@ def job_view(job: JobRow, relations: JobRelations, mentions: Mentions | None = N
             reason=waits,
             code=_CODES.get(job.wait_code or ""),
             facts=readable_facts(job.wait_facts or {}, mentions),
-            estimated_start=moment_or_none(relations.starts.get(job.id)),
+            estimated_start=moment_or_none(_start(job, relations)),
         ),
         limit=time_limit(job.timeout_seconds, job.timeout_source),
         intent=job.intent,
@@ -171,6 +171,12 @@ def job_view(job: JobRow, relations: JobRelations, mentions: Mentions | None = N
         finished_at=moment_or_none(job.finished_at),
         version=job.version,
     )
+
+
+def _start(job: JobRow, relations: JobRelations) -> float | None:
+    """Return the predicted start of a queued job. A hold names its own."""
+    held: float | None = (job.wait_facts or {}).get("starts_at")
+    return relations.starts.get(job.id) if held is None else held
 
 
 def time_limit(seconds: float | None, source: str | None) -> TimeLimit | None:

@@ -203,8 +203,9 @@ class _Decision:
         pool.hold(job, hold)
         self._holding[job.job_id] = job, hold
         start = hold.starts_at
-        if start is not None and not hold.is_sure:
-            start = rounded(start, now=self.now)
+        if start is not None:
+            # Up in each case: a latest time that is named must be the latest.
+            start = -(-start // 60) * 60 if hold.is_sure else rounded(start, now=self.now)
         facts = {"nodes": list(hold.nodes), "starts_at": start, "is_sure": hold.is_sure}
         reason = WaitReason(WaitCode.HOLDS, {"needs": job.devices, "type": pool.kind, **facts})
         self.waits[job.job_id] = reason, hold

@@ -6,10 +6,12 @@ The oracle has no pools: it tries every set of nodes of every type.
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from dataclasses import replace
 from itertools import combinations
 from math import inf
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,6 +28,7 @@ from lockstep.domain.scheduling.state import (
     Project,
     Running,
     WaitCode,
+    WaitReason,
 )
 from tests.domain.worlds import KINDS, after, clusters, queues, snapshots
 
@@ -259,6 +262,41 @@ def test_a_hold_never_moves_later(snapshot: ClusterState, dice: random.Random) -
         snapshot = replace(
             snapshot, now=now, nodes=nodes, running=running, queued=(*snapshot.queued, *more)
         )
+
+
+@given(snapshots())
+def test_each_waiting_job_has_a_sentence_that_names_nothing_of_others(
+    snapshot: ClusterState,
+) -> None:
+    """A job that it is behind is a fact of its own, which the api hides from other projects."""
+    marked = _with_marks(snapshot)
+    jobs = {job.job_id: job for job in marked.queued}
+    plan = decide(marked)
+    assert {wait.job_id for wait in plan.waits} == {
+        *jobs.keys() - {start.job_id for start in plan.starts}
+    }
+    for wait in plan.waits:
+        job, facts = jobs[wait.job_id], dict(wait.reason.facts)
+        if facts.get("job") is not None:
+            facts["job"] = "HIDDEN"
+        text = sentence(WaitReason(wait.reason.code, facts))
+        assert set(re.findall(r"<\w+>", text)) <= {job.project, job.user}, text
+
+
+def _with_marks(snapshot: ClusterState) -> ClusterState:
+    """Return the snapshot with names of jobs, projects and users that a text gives away."""
+
+    def named(job: Any, **fields: Any) -> Any:
+        project, user = f"<{job.project}>", f"<{job.project}{job.user}>"
+        return replace(job, job_id=f"<{job.job_id}>", project=project, user=user, **fields)
+
+    return replace(
+        snapshot,
+        queued=tuple(named(job) for job in snapshot.queued),
+        running=tuple(named(job) for job in snapshot.running),
+        projects={f"<{name}>": project for name, project in snapshot.projects.items()},
+        usage={(f"<{name}>", f"<{name}{user}>"): n for (name, user), n in snapshot.usage.items()},
+    )
 
 
 def test_endless_jobs_of_two_projects_share_by_weight() -> None:

@@ -76,7 +76,7 @@ def snapshots(draw: st.DrawFn, *, all_ready: bool = False) -> ClusterState:
     ]
     projects = {
         "p": Project(draw(st.sampled_from([1.0, 2.0]))),
-        "q": Project(1.0, draw(st.sampled_from([None, 3]))),
+        "q": Project(1.0, draw(st.sampled_from([None, 3])), draw(st.sampled_from([None, None, 2]))),
     }
     usage = {("p", "v"): draw(st.floats(0, 5)), ("q", "u"): draw(st.floats(0, 5))}
     queue = tuple(draw(queues()))
