@@ -100,9 +100,12 @@ def stored_hold(hold: Hold) -> dict[str, Any]:
     return {"since": hold.since, "kind": hold.kind, "nodes": list(hold.nodes)}
 
 
-def read_hold(stored: Mapping[str, Any]) -> Hold:
-    """Return a stored hold."""
-    return Hold(stored["since"], stored["kind"], tuple(stored["nodes"]))
+def read_hold(stored: Mapping[str, Any]) -> Hold | None:
+    """Return a stored hold; None for one of another version, which is decided about anew."""
+    try:
+        return Hold(float(stored["since"]), str(stored["kind"]), tuple(stored["nodes"]))
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 class _DeviceHolder(NamedTuple):
