@@ -139,15 +139,11 @@ function Whose({ job }: { job: JobView }) {
 /** A job that the scheduler has not looked at yet has no place, and nothing is said of its start. */
 function Start({ job, now }: { job: JobView; now: number }) {
   if (job.queue === null) return <span className={classes.second}>not known</span>;
-  const { when, more, isKnown } = startWords(job.queue, now);
+  const { when, more } = startWords(job.queue, now);
   return (
     <>
-      <span className={isKnown ? undefined : classes.second}>{when}</span>
-      {more === "" ? null : (
-        <div className={classes.second} data-known={isKnown}>
-          {more}
-        </div>
-      )}
+      <span className={job.queue.estimated_start == null ? classes.second : undefined}>{when}</span>
+      {more === "" ? null : <div className={classes.second}>{more}</div>}
     </>
   );
 }
