@@ -13,6 +13,11 @@ export function duration(seconds: number): string {
   return `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
 
+/** 24 h as "1 d", 90 min as "1 h 30 min": a duration that a person has set. */
+export function span(seconds: number): string {
+  return duration(seconds).replace(/ 0+ \w+$/, "");
+}
+
 /** "just now", "12 s ago", "3 min ago", "2 h ago", "5 d ago". */
 export function ago(iso: string, now: number): string {
   const seconds = (now - Date.parse(iso)) / 1_000;

@@ -1,39 +1,28 @@
 /**
  * When a queued job is likely to start, in words. Pure; the tests are beside it.
  *
- * The service gives no estimate rather than a wrong one, and says of each job why it waits: why there is none follows from that.
+ * Not here: why a start is not known, which the service says (`getWhy`).
  */
 import type { QueuePlace } from "@/api/generated";
 
 export interface StartWords {
   /** "about 14:35", "not known". */
   when: string;
-  /** "in 25 min"; why it is not known; empty where there is nothing to add. */
+  /** "in 25 min"; empty where there is nothing to add. */
   more: string;
-  isKnown: boolean;
 }
 
-/** "about 14:35, in 25 min"; "not known: it waits behind a job of unknown length". */
-export function startSentence({ when, more, isKnown }: StartWords): string {
-  return more === "" ? when : `${when}${isKnown ? "," : ":"} ${more}`;
+/** "about 14:35, in 25 min". */
+export function startSentence({ when, more }: StartWords): string {
+  return more === "" ? when : `${when}, ${more}`;
 }
 
-/** The beginnings and marks of the service's reasons; one that fits none of them adds nothing. */
-const UNKNOWN: readonly [RegExp, string][] = [
-  [/^behind job /, "it waits behind a job of unknown length"],
-  [/^waits for /, "what holds its devices has no known end"],
-  [/^no (ready )?node|ready now/, "no node that is ready can run it"],
-];
-
-export function startWords({ reason, estimated_start: start }: QueuePlace, now: number): StartWords {
-  if (start == null) {
-    const why = UNKNOWN.find(([pattern]) => pattern.test(reason))?.[1] ?? "";
-    return { when: "not known", more: why, isKnown: false };
-  }
+export function startWords({ estimated_start: start }: QueuePlace, now: number): StartWords {
+  if (start == null) return { when: "not known", more: "" };
   const at = Date.parse(start);
-  if (at <= now) return { when: "any moment now", more: "", isKnown: true };
+  if (at <= now) return { when: "any moment now", more: "" };
   const when = `about ${clock(new Date(at), new Date(now))}`;
-  return { when, more: `in ${roughly((at - now) / 1_000)}`, isKnown: true };
+  return { when, more: `in ${roughly((at - now) / 1_000)}` };
 }
 
 /** 14:35; tomorrow 09:15; 2026-11-24 09:15: in the reader's time zone. */
@@ -46,7 +35,7 @@ function clock(at: Date, now: Date): string {
   return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${time}`;
 }
 
-/** No seconds: nobody knows a start that well. */
+/** No seconds: no start is known that well. */
 function roughly(seconds: number): string {
   const minutes = Math.round(seconds / 60);
   if (minutes < 1) return "less than a minute";

@@ -1,5 +1,5 @@
-/** A job as the service answers it, for tests: what a test does not care about is filled in. */
-import type { JobView } from "@/api/generated";
+/** A job and a share as the service answers them, for tests: what a test does not care about is filled in. */
+import type { JobView, ShareView } from "@/api/generated";
 
 export function aJob(part: Partial<JobView> = {}): JobView {
   return {
@@ -23,6 +23,22 @@ export function aJob(part: Partial<JobView> = {}): JobView {
     started_at: "2026-11-22T12:01:00Z",
     finished_at: null,
     version: 1,
+    ...part,
+  };
+}
+
+export function aShare(part: Partial<ShareView> = {}): ShareView {
+  return {
+    project: "default",
+    weight: 1,
+    entitled: 4,
+    in_use: 2,
+    average: 1.5,
+    queued: 3,
+    gpus_max: null,
+    budget_gpu_hours: null,
+    used_gpu_hours: null,
+    people: [],
     ...part,
   };
 }

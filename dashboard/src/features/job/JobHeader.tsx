@@ -6,12 +6,14 @@ import { StateBadge } from "@/components/StateBadge";
 import { useNow } from "@/components/useNow";
 import { ago, moment } from "@/lib/format";
 import { ownerOf } from "@/lib/owner";
+import { timeLimitWords } from "@/lib/time-limit";
 import { CommitId } from "./CommitId";
 import { JobActions } from "./JobActions";
 import classes from "./JobHeader.module.css";
 import { useCommit } from "./job-queries";
 import { ProgressPanel } from "./ProgressPanel";
 import { PromisePanel } from "./PromisePanel";
+import { WhyPanel } from "./WhyPanel";
 
 /** Ids begin with their time, so the end is what tells two apart. */
 export function shortId(id: string): string {
@@ -60,6 +62,12 @@ export function JobHeader({ job }: { job: JobView }) {
             )}
           </dd>
         </div>
+        {job.limit == null ? null : (
+          <div>
+            <dt>Limit</dt>
+            <dd>{timeLimitWords(job.limit)}</dd>
+          </div>
+        )}
         {code === null || code.commit === null ? null : (
           <div>
             <dt>Commit</dt>
@@ -102,7 +110,7 @@ export function JobHeader({ job }: { job: JobView }) {
       </dl>
       <div className={classes.panels}>
         <PromisePanel job={job} />
-        <ProgressPanel job={job} />
+        {job.state === "queued" ? <WhyPanel job={job} /> : <ProgressPanel job={job} />}
       </div>
     </header>
   );

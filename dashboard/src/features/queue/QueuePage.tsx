@@ -1,20 +1,23 @@
 /** Who goes next, what they wait for, and what is free: in the order and the words of the service. */
 import { Link, useSearch } from "@tanstack/react-router";
-import { type JobView, listNodes, listQueue } from "@/api/generated";
+import { useMemo } from "react";
+import { useCaller } from "@/api/caller";
+import { getShares, type JobView, listNodes, listQueue, type ShareView } from "@/api/generated";
 import { usePolled } from "@/api/polling";
-import { Clock, useClock } from "@/components/Clock";
+import { Clock } from "@/components/Clock";
 import { Empty } from "@/components/Empty";
 import { Failed } from "@/components/Failed";
 import { SkeletonRows } from "@/components/SkeletonRows";
 import { PageStale } from "@/components/Stale";
 import { usePageTitle } from "@/components/usePageTitle";
-import { WaitReason } from "@/components/WaitReason";
-import { duration, moment } from "@/lib/format";
-import { ownerOf } from "@/lib/owner";
-import { asksFor, freeSentence } from "@/lib/resources";
-import { startWords } from "@/lib/starting";
+import { freeSentence } from "@/lib/resources";
+import { ProjectSection } from "./ProjectSection";
 import classes from "./QueuePage.module.css";
-import { queueSentence, waitingSince } from "./words";
+import { QueueTable } from "./QueueTable";
+import { sectionsOf } from "./sections";
+import { queueSentence } from "./words";
+
+const NONE: readonly ShareView[] = [];
 
 export function QueuePage() {
   usePageTitle("Queue");
@@ -30,7 +33,16 @@ export function QueuePage() {
     fetch: (signal) => listNodes({ signal, throwOnError: true }),
     seconds: 5,
   });
-  const jobs = queue.data?.items;
+  const caller = useCaller();
+  const isTeam = caller.data?.is_alone === false;
+  const shares = usePolled({
+    key: ["shares"],
+    fetch: (signal) => getShares({ signal, throwOnError: true }),
+    seconds: 10,
+    enabled: isTeam,
+  });
+  const isAwaited = caller.isPending || (isTeam && shares.isPending);
+  const jobs = isAwaited ? undefined : queue.data?.items;
   return (
     <>
       <h1 className={classes.title}>Queue</h1>
@@ -64,90 +76,26 @@ export function QueuePage() {
       ) : null}
       {jobs === undefined || jobs.length === 0 ? null : (
         <Clock of={key}>
-          <QueueTable jobs={jobs} />
+          <Waiting jobs={jobs} shares={shares.data?.items ?? NONE} isWhole={project === undefined} />
         </Clock>
       )}
     </>
   );
 }
 
-function QueueTable({ jobs }: { jobs: readonly JobView[] }) {
-  const { now } = useClock();
-  const names = new Map(jobs.map((job) => [job.id, job.name]));
-  return (
-    <div className={classes.panel}>
-      <table className={classes.table}>
-        <caption className={classes.caption}>Jobs that wait, in the order in which they go</caption>
-        <thead>
-          <tr>
-            <th scope="col">Place</th>
-            <th scope="col">Job</th>
-            <th scope="col">Priority</th>
-            <th scope="col">Asks for</th>
-            <th scope="col">Why it waits</th>
-            <th scope="col">Estimated start</th>
-            <th scope="col">Waits for</th>
-          </tr>
-        </thead>
-        <tbody>
-          {jobs.map((job) => (
-            <tr key={job.id}>
-              <td className={classes.place}>{job.queue === null ? "–" : job.queue.position}</td>
-              <th scope="row">
-                <Link to="/jobs/$job" params={{ job: job.id }} className={classes.name}>
-                  {job.name}
-                </Link>
-                <Whose job={job} />
-              </th>
-              <td data-name="Priority">{job.priority}</td>
-              <td data-name="Asks for">{asksFor(job.spec)}</td>
-              <td className={classes.why}>
-                <WaitReason reason={job.queue?.reason ?? job.reason ?? ""} nameOf={(id) => names.get(id)} />
-              </td>
-              <td data-name="Estimated start">
-                <Start job={job} now={now} />
-              </td>
-              <td data-name="Waits for">
-                <time dateTime={waitingSince(job)} title={moment(waitingSince(job))}>
-                  {duration((now - Date.parse(waitingSince(job))) / 1_000)}
-                </time>
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
-  );
-}
-
-function Whose({ job }: { job: JobView }) {
-  const owner = ownerOf(job);
-  return (
-    <div className={classes.whose}>
-      <Link to="/jobs" search={{ project: job.project }} title={`Jobs of project ${job.project}`}>
-        {job.project}
-      </Link>
-      {owner === null ? null : (
-        <Link to="/jobs" search={{ owner }} title={`Jobs of ${owner}`}>
-          by {owner}
-        </Link>
-      )}
-    </div>
-  );
-}
-
-/** A job that the scheduler has not looked at yet has no place, and nothing is said of its start. */
-function Start({ job, now }: { job: JobView; now: number }) {
-  if (job.queue === null) return <span className={classes.second}>not known</span>;
-  const { when, more, isKnown } = startWords(job.queue, now);
-  return (
-    <>
-      <span className={isKnown ? undefined : classes.second}>{when}</span>
-      {more === "" ? null : (
-        <div className={classes.second} data-known={isKnown}>
-          {more}
-        </div>
-      )}
-    </>
-  );
+/** For each project where one reads several, and one table otherwise. */
+function Waiting({
+  jobs,
+  shares,
+  isWhole,
+}: {
+  jobs: readonly JobView[];
+  shares: readonly ShareView[];
+  isWhole: boolean;
+}) {
+  const names = useMemo(() => new Map(jobs.map((job) => [job.id, job.name])), [jobs]);
+  if (shares.length < 2) return <QueueTable jobs={jobs} names={names} />;
+  return sectionsOf(jobs, shares, isWhole).map((section) => (
+    <ProjectSection key={section.project} section={section} names={names} />
+  ));
 }

@@ -20,14 +20,24 @@ const SCRIPT: PlanView = {
   },
 };
 
-it("says after which ends a script is started again", () => {
-  const planned = { view: SCRIPT, isOld: false, error: null, problems: [] };
+function show(view: PlanView) {
+  const planned = { view, isOld: false, error: null, problems: [] };
   render(
     <QueryClientProvider client={new QueryClient()}>
       <PlanPanel planned={planned as never} spec={readText("kind: script")} />
     </QueryClientProvider>,
   );
+}
+
+it("says after which ends a script is started again", () => {
+  show(SCRIPT);
   expect(screen.getByText("Retries").nextSibling?.textContent).toBe(
     "started again: after killednot started again: after user_error",
   );
+});
+
+it("says the time limit with its origin, and the warnings", () => {
+  show({ ...SCRIPT, limit: { seconds: 86_400, source: "service" }, warnings: ["the budget is used"] });
+  expect(screen.getByText("Limit").nextSibling?.textContent).toBe("1 d, default of the service");
+  expect(screen.getByText("the budget is used")).toBeTruthy();
 });

@@ -4,6 +4,7 @@ import type { PlanView } from "@/api/generated";
 import { useNameIn } from "@/components/useNameIn";
 import { WaitReason } from "@/components/WaitReason";
 import { duration, moment, number } from "@/lib/format";
+import { timeLimitWords } from "@/lib/time-limit";
 import { type SpecText, valueAt } from "../text/read";
 import { batchOf, type Factor } from "./factors";
 import { memoryOf } from "./memory";
@@ -62,6 +63,7 @@ function Known({ view }: { view: PlanView }) {
             {memory.source === null ? null : <span className={classes.parts}>{memory.source}</span>}
           </Fact>
         )}
+        {view.limit == null ? null : <Fact name="Limit">{timeLimitWords(view.limit)}</Fact>}
         {view.retries == null ? null : (
           <Fact name="Retries">
             {view.retries.sentences.map((sentence) => (
