@@ -162,7 +162,7 @@ class Ours(Rule):
                 devices += [(str(node), index) for index in range(first, first + job.each)]
             end = world.end_of(number)
             latest = None if end == math.inf else end
-            running.append(Running(str(number), job.project, "u", tuple(devices), latest))
+            running.append(Running(str(number), job.project, job.project, tuple(devices), latest))
         return ClusterState(
             world.now,
             tuple(
@@ -171,11 +171,13 @@ class Ours(Rule):
             tuple(self._queued(job) for job in world.queue.values()),
             tuple(running),
             {name: Project(weight) for name, weight in WEIGHTS.items()},
-            {(name, "u"): world.usage[name] for name in WEIGHTS},
+            {(name, name): world.usage[name] for name in WEIGHTS},
         )
 
     def _queued(self, job: Job) -> JobRequest:
-        found = JobRequest(str(job.number), job.project, "u", 50, job.at, job.devices, job.nodes)
+        found = JobRequest(
+            str(job.number), job.project, job.project, 50, job.at, job.devices, job.nodes
+        )
         hold = self._holds.get(found.job_id)
         return replace(found, limit_seconds=job.limit, hold=hold)
 

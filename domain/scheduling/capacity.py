@@ -138,6 +138,10 @@ class DevicePool:
         """Return the number of free devices for a job, held ones included."""
         return sum(len(node.free) for _, node in self._offering(job))
 
+    def free_on(self, names: Iterable[str], job: JobRequest) -> int:
+        """Return the number of free devices on these nodes that a job could use."""
+        return sum(min(job.each, len(self._nodes[name].free)) for name in names)
+
     def largest(self, job: JobRequest) -> int:
         """Return the devices of the largest node for a job."""
         return max((node.count for _, node in self._offering(job)), default=0)

@@ -8,7 +8,8 @@ Rules, in order:
    nodes with the fewest devices left over, to keep large groups of devices free for large gangs.
 3. A gang that does not fit holds the nodes on which it can start earliest; four gangs at most hold
    nodes. Others may start there only if they end before, or leave enough devices: a hold never
-   moves later by a decision. A hold without a known start is for one gang, after a day.
+   moves later by a decision. A hold without a known start is for one gang, after a week; at once
+   where all jobs are of one person, who then has the order of priority and age.
 4. A job in backoff, and one beyond a limit or the budget of its project, neither starts nor holds.
 5. Nodes on which a job failed for the node's own reasons are tried last.
 6. A job starts and holds only on nodes that offer all that it needs.
@@ -44,9 +45,9 @@ HOLDS_MAX: Final = 4
 """Gangs that hold nodes at one time."""
 UNTIMED_HOLDS_MAX: Final = 1
 """Of them without a known start: no job without a time limit may start on their nodes."""
-UNTIMED_AFTER_SECONDS: Final = 24 * 3_600.0
-"""Wait of a gang before it holds nodes without a known start. Such a hold costs much, and without
-it, a stream of jobs without time limits could starve a gang."""
+UNTIMED_AFTER_SECONDS: Final = 7 * 24 * 3_600.0
+"""Wait of a gang before it holds nodes without a known start, beside jobs of other people. Such a
+hold costs much, and without it, a stream of jobs without time limits could starve a gang."""
 _DELAYING: Final = {WaitCode.HOLDS, WaitCode.BEHIND, WaitCode.FAIR_SHARE, WaitCode.FRAGMENTED}
 """Reasons of jobs that are in a line. Jobs of each other reason go behind them: they delay none."""
 
@@ -100,6 +101,8 @@ class _Decision:
         """Devices by project and user."""
         for job in snapshot.running:
             self._count(job.project, job.user, len(job.devices))
+        users = {job.user for job in snapshot.queued} | {job.user for job in snapshot.running}
+        self.is_alone = len(users) <= 1
         self.starts: list[Start] = []
         self.waits: dict[str, tuple[WaitReason, Hold | None]] = {}
         self._holding: dict[str, tuple[JobRequest, Hold]] = {}
@@ -207,7 +210,8 @@ class _Decision:
             # Up in each case: a latest time that is named must be the latest.
             start = -(-start // 60) * 60 if hold.is_sure else rounded(start, now=self.now)
         facts = {"nodes": list(hold.nodes), "starts_at": start, "is_sure": hold.is_sure}
-        reason = WaitReason(WaitCode.HOLDS, {"needs": job.devices, "type": pool.kind, **facts})
+        about = {"needs": job.devices, "type": pool.kind, "free": pool.free_on(hold.nodes, job)}
+        reason = WaitReason(WaitCode.HOLDS, {**about, **facts})
         self.waits[job.job_id] = reason, hold
         return True
 
@@ -215,7 +219,7 @@ class _Decision:
         others = [each for one, each in self._holding.values() if one.job_id != job.job_id]
         if len(others) >= HOLDS_MAX:
             return False
-        if hold.starts_at is not None:
+        if hold.starts_at is not None or self.is_alone:
             return True
         untimed = sum(each.starts_at is None for each in others)
         is_old = self.now - job.submitted_at >= UNTIMED_AFTER_SECONDS

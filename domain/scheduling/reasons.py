@@ -21,14 +21,16 @@ def sentence(reason: WaitReason) -> str:
 
 
 def _holds(facts: Facts) -> str:
-    where = listed(facts["nodes"])
-    start = facts["starts_at"]
-    when = "once enough devices are free; no time is known"
-    if start is not None:
-        moment = datetime.fromtimestamp(start, UTC)
-        about = "at the latest" if facts["is_sure"] else "about"
-        when = f"{about} {moment:%Y-%m-%d %H:%M} UTC"
-    return f"holds {where} for its {counted(facts['needs'], 'device')}, and starts there {when}"
+    where, needs, start = listed(facts["nodes"]), facts["needs"], facts["starts_at"]
+    if start is None:
+        missing = counted(needs - facts["free"], "more free device")
+        return f"holds {where} and waits for {missing} (needs {needs}, {facts['free']} free there)"
+    moment = datetime.fromtimestamp(start, UTC)
+    about = "at the latest" if facts["is_sure"] else "about"
+    return (
+        f"holds {where} for its {counted(needs, 'device')}, and starts there {about} "
+        f"{moment:%Y-%m-%d %H:%M} UTC"
+    )
 
 
 def _behind(facts: Facts) -> str:

@@ -127,8 +127,8 @@ def test_a_hold_stays_when_a_better_job_comes() -> None:
     assert plan.waits[0].hold == wait.hold
 
 
-def test_only_an_old_gang_holds_nodes_without_a_known_start() -> None:
-    busy, nodes = runs("r", "n", 0), [node("n", 1, of=2)]
+def test_only_an_old_gang_holds_nodes_of_others_without_a_known_start() -> None:
+    busy, nodes = runs("r", "n", 0, user="v"), [node("n", 1, of=2)]
     for age, holds in ((0.0, False), (UNTIMED_AFTER_SECONDS, True)):
         gang = job("gang", 2, submitted_at=-age)
         plan = decided([gang, job("s", submitted_at=1.0)], nodes, running=(busy,))
@@ -137,6 +137,17 @@ def test_only_an_old_gang_holds_nodes_without_a_known_start() -> None:
         # A job with a time limit does not keep the start unknown.
         plan = decided([gang, job("s", limit_seconds=5.0)], nodes, running=(busy,))
         assert "s" in started(plan)
+
+
+def test_a_person_alone_has_the_order_of_priority_and_age() -> None:
+    """The gang is older, and no end is known: it holds the node against a later job."""
+    busy, nodes = runs("r", "n", 0), [node("n", 1, of=2)]
+    plan = decided([job("gang", 2), job("s", submitted_at=1.0)], nodes, running=(busy,))
+    assert started(plan) == {}
+    assert why(plan) == {
+        "gang": "holds n and waits for 1 more free device (needs 2, 1 free there)",
+        "s": "behind job gang, which needs the same devices",
+    }
 
 
 def test_jobs_beyond_a_limit_and_in_backoff_delay_no_other() -> None:
@@ -331,7 +342,8 @@ def test_a_sentence_names_three_needs_and_counts_the_others() -> None:
 def test_a_reason_is_a_code_with_a_sentence(
     asked: dict[str, Any], nodes: list[ClusterNode], code: WaitCode, text: str
 ) -> None:
-    plan = decided([job("j", **asked)], nodes)
+    # Beside another person, a gang without a known start holds nothing.
+    plan = decided([job("j", **asked)], nodes, running=(runs("r", "n", user="v"),))
     assert (plan.waits[0].reason.code, why(plan)["j"]) == (code, text)
 
 
@@ -373,7 +385,7 @@ def test_a_forecast_follows_the_rules_from_end_to_end() -> None:
     snapshot = ClusterState(10.0, (node("n", 0, of=2),), tuple(jobs), running)
     # The gang has no limit, so the start of the last one is not known.
     assert starts(snapshot) == {"first": 20.0, "gang": 120.0}
-    assert starts(replace(snapshot, running=(running[0], runs("b", "n", 1)))) == {
+    assert starts(replace(snapshot, running=(running[0], runs("b", "n", 1, user="v")))) == {
         "first": 30.0,
         "last": 130.0,
     }

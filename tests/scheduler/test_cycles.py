@@ -50,8 +50,8 @@ def test_a_gang_that_does_not_fit_takes_no_device(world: World) -> None:
     assert waiting.state is JobState.QUEUED
     assert waiting.wait_position == 1
     assert (waiting.wait_code, waiting.wait_reason) == (
-        WaitCode.BEHIND,
-        "waits for 2 more free devices (needs 4, 2 free)",
+        WaitCode.HOLDS,
+        "holds n and waits for 2 more free devices (needs 4, 2 free there)",
     )
     assert len(world.held()) == 2
 
