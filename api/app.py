@@ -25,6 +25,7 @@ from lockstep.api.http.head import Head
 from lockstep.api.http.response_cache import ResponseCache
 from lockstep.api.jobs.estimates import Estimates
 from lockstep.api.jobs.forecasts import Compute, Forecasts
+from lockstep.api.jobs.sharing import Shares
 from lockstep.api.jobs.uploads import Uploads
 from lockstep.api.parts import AppState
 from lockstep.api.readiness import Readiness
@@ -56,6 +57,7 @@ from lockstep.broker.messages import Notifier
 from lockstep.domain.rights import ForbiddenError
 from lockstep.domain.version import VERSION
 from lockstep.storage.control import agreed_timings, scheduler_lease
+from lockstep.storage.control.averages import Averages
 from lockstep.storage.db import schema
 from lockstep.storage.db.database import Database
 from lockstep.storage.objects.blobs import BlobStore
@@ -140,7 +142,7 @@ def create_app(
             outage_seconds = agreed_timings.read(session).outage_seconds
             return scheduler_lease.silent_seconds(session), outage_seconds
 
-    following = ChangeStreams(database)
+    following, averages = ChangeStreams(database), Averages()
     telemetry = ApiMetrics(database, ServiceGauges(database), following)
     app.state.parts = AppState(
         database=database,
@@ -155,7 +157,7 @@ def create_app(
             broker_answers=lambda: probe.answers(settings.broker_url),
             cycle_seconds=cycle_seconds,
         ),
-        estimates=Estimates(database),
+        estimates=Estimates(database, averages),
         forecasts=Forecasts(database, compute_forecast),
         rendered=ResponseCache(),
         following=following,
@@ -164,6 +166,8 @@ def create_app(
         passwords=Passwords(),
         delays=Delays(),
         refusals=Refusals(database),
+        averages=averages,
+        shares=Shares(database, averages),
         limits=ServiceLimits(settings.timeout_default_seconds, settings.timeout_max_seconds),
     )
     app.add_middleware(Compression)

@@ -21,10 +21,12 @@ from lockstep.api.http.following import ChangeStreams
 from lockstep.api.http.response_cache import ResponseCache
 from lockstep.api.jobs.estimates import Estimates
 from lockstep.api.jobs.forecasts import Forecasts
+from lockstep.api.jobs.sharing import Shares
 from lockstep.api.jobs.uploads import Uploads
 from lockstep.api.readiness import Readiness
 from lockstep.api.telemetry import ApiMetrics
 from lockstep.broker.messages import Notifier
+from lockstep.storage.control.averages import Averages
 from lockstep.storage.db.database import Database
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.people.limits import ServiceLimits
@@ -50,6 +52,8 @@ class AppState:
     delays: Delays
     refusals: Refusals
     limits: ServiceLimits
+    averages: Averages
+    shares: Shares
 
 
 def parts_of(request: Request) -> AppState:

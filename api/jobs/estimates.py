@@ -17,6 +17,7 @@ from typing import Final
 from lockstep.domain.scheduling.decide import rounded
 from lockstep.domain.scheduling.forecast import starts
 from lockstep.storage.control import agreed_timings, snapshots
+from lockstep.storage.control.averages import Averages
 from lockstep.storage.db.database import Database
 
 REMEMBER_SECONDS: Final = 5.0
@@ -28,12 +29,19 @@ class Estimates:
     Parameters
     ----------
     database : Database
+    averages : Averages
     clock : callable
         Monotonic seconds.
     """
 
-    def __init__(self, database: Database, clock: Callable[[], float] = time.monotonic):
+    def __init__(
+        self,
+        database: Database,
+        averages: Averages,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._database = database
+        self._averages = averages
         self._clock = clock
         self._lock = threading.Lock()
         self._made_at: float | None = None
@@ -52,7 +60,8 @@ class Estimates:
 
     def _forecast(self) -> Mapping[str, float]:
         with self._database.read_jobs() as session:
-            rows = snapshots.read(session, agreed_timings.read(session))
+            timings = agreed_timings.read(session)
+            rows = snapshots.read(session, timings, average=self._averages.read)
         if not rows.queue:
             return {}
         found = starts(rows.state(snapshots.expected(self._database, rows)))

@@ -27,6 +27,7 @@ from lockstep.domain.training.plan import plan_of
 from lockstep.domain.views import PlanView, RetriesView
 from lockstep.storage.attempts import nodes
 from lockstep.storage.control import agreed_timings, snapshots
+from lockstep.storage.control.averages import Averages
 from lockstep.storage.db.database import Database
 from lockstep.storage.jobs.foreign import Mentions
 from lockstep.storage.people import limits, projects
@@ -43,6 +44,7 @@ def plan(
     actor: str,
     rights: Rights,
     service: limits.ServiceLimits,
+    averages: Averages,
     forecasts: Forecasts,
 ) -> PlanView:
     """Check a document like a submit, and return its plan and placement.
@@ -62,7 +64,9 @@ def plan(
         largest = nodes.largest_ever(session)
         lacking = nodes.lacking(session, spec.needs())
         owner = spec.project, actor
-        rows = snapshots.read(session, agreed_timings.read(session), planned_for=[owner])
+        rows = snapshots.read(
+            session, agreed_timings.read(session), planned_for=[owner], average=averages.read
+        )
     errors = (*check_capacity(spec, largest), *refused, *missing)
     if errors:
         raise invalid(errors)

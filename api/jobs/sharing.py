@@ -5,8 +5,10 @@ Not here: the decision (``domain.scheduling``), the list of the queue (``api.rou
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from lockstep.api.jobs.views import job_views, time_limit
@@ -17,7 +19,8 @@ from lockstep.domain.scheduling.entitlement import entitled
 from lockstep.domain.scheduling.reasons import unknown_start
 from lockstep.domain.scheduling.state import Project
 from lockstep.domain.views import JobView
-from lockstep.storage.control import agreed_timings, snapshots, usage
+from lockstep.storage.control import agreed_timings, snapshots
+from lockstep.storage.control.averages import Averages
 from lockstep.storage.control.snapshots import ClusterRows
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import JobRow
@@ -28,12 +31,49 @@ User = tuple[str, str]
 """Project and person."""
 
 
-def shares(database: Database, among: Within) -> SharesView:
-    """Return the shares of the projects that the caller may read."""
+REMEMBER_SECONDS: Final = 5.0
+
+
+class Shares:
+    """Shares of all projects, read from the rows at most once in a few seconds.
+
+    Parameters
+    ----------
+    database : Database
+    averages : Averages
+    clock : callable, optional
+        Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        averages: Averages,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._database, self._averages, self._clock = database, averages, clock
+        self._lock = threading.Lock()
+        self._read_at: float | None = None
+        self._found: SharesView | None = None
+
+    def among(self, among: Within) -> SharesView:
+        """Return the shares of the projects that a caller may read."""
+        with self._lock:
+            at = self._clock()
+            if self._read_at is None or at - self._read_at > REMEMBER_SECONDS:
+                self._found, self._read_at = _read(self._database, self._averages), at
+            assert self._found is not None
+            found = self._found
+        return found.model_copy(
+            update={"items": [item for item in found.items if item.project in among]}
+        )
+
+
+def _read(database: Database, averages: Averages) -> SharesView:
     with database.read_jobs() as session:
         timings = agreed_timings.read(session)
-        rows = snapshots.read(session, timings)
-        average = usage.average(session, rows.at, timings.half_life_seconds)
+        rows = snapshots.read(session, timings, average=averages.read)
+        average = averages.read(session, rows.at, timings.half_life_seconds)
     in_use: Counter[User] = Counter()
     for holder, held in rows.devices.items():
         in_use[holder.project, holder.actor] += len(held)
@@ -42,7 +82,7 @@ def shares(database: Database, among: Within) -> SharesView:
     devices = sum(len(node.devices) for node in rows.nodes if node.ready)
     weights = {name: project.weight for name, project in rows.projects.items()}
     parts = entitled(weights, active, devices)
-    names = sorted({name for name in (*rows.projects, *active) if name in among})
+    names = sorted({*rows.projects, *active})
     return SharesView(
         devices=devices,
         half_life_seconds=timings.half_life_seconds,

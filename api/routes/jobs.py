@@ -143,6 +143,7 @@ def plan(body: Document, app_state: AppStateDep, grant: Submits) -> PlanView:
         actor=grant.actor,
         rights=grant.caller.rights,
         service=app_state.limits,
+        averages=app_state.averages,
         forecasts=app_state.forecasts,
     )
 

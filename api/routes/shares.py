@@ -26,7 +26,7 @@ router = APIRouter(prefix="/v1", tags=["jobs"], dependencies=guarded)
     responses=documented(),
 )
 def get_shares(app_state: AppStateDep, grant: Reads) -> SharesView:
-    return sharing.shares(app_state.database, grant.readable)
+    return app_state.shares.among(grant.readable)
 
 
 @router.get(
