@@ -13,14 +13,14 @@ from typing import Final
 from lockstep.api.jobs.forecasts import Forecasts
 from lockstep.api.jobs.submitting import check_capacity, settle
 from lockstep.api.jobs.uploads import Uploads
-from lockstep.api.jobs.views import moment, no_node_offers, readable_facts, time_limit
+from lockstep.api.jobs.views import moment_or_none, no_node_offers, readable_facts, time_limit
 from lockstep.domain.life.retrying import retries_of_script
 from lockstep.domain.queue_views import QueuePlace
-from lockstep.domain.rights import Right, Rights
+from lockstep.domain.rights import Right, Rights, Within
 from lockstep.domain.scheduling.decide import decide, nodes_asked, over_budget, rounded
 from lockstep.domain.scheduling.forecast import starts
 from lockstep.domain.scheduling.reasons import sentence
-from lockstep.domain.scheduling.state import JobRequest, Project
+from lockstep.domain.scheduling.state import ClusterState, JobRequest, Project, Wait
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.reading import invalid, read_spec
 from lockstep.domain.training.plan import plan_of
@@ -77,20 +77,6 @@ def plan(
     decision = decide(state)
     wait = next((wait for wait in decision.waits if wait.job_id == _THIS), None)
     among, batch = rights.within(Right.JOB_READ), plan_of(spec)
-    turn = None
-    if wait is not None:
-        start = starts(state).get(_THIS)
-        about = None if start is None else moment(rounded(start, now=rows.at))
-        reason = sentence(wait.reason)
-        with database.read_jobs() as session:
-            mentions = Mentions(session, [reason], among=among)
-        turn = QueuePlace(
-            position=wait.position,
-            reason=mentions.text(reason),
-            code=wait.reason.code,
-            facts=readable_facts(wait.reason.facts, mentions),
-            estimated_start=about,
-        )
     placed = [
         name for start in decision.starts if start.job_id == _THIS for name, _ in start.devices
     ]
@@ -99,11 +85,27 @@ def plan(
         sentence=None if batch is None else batch.sentence(),
         spec=spec.model_dump(mode="json"),
         placement=placed,
-        queue=turn,
+        queue=None if wait is None else _place_of(wait, state, database, among),
         memory=forecasts.of(spec, nodes=placed, among=among),
         retries=None if spec.script is None else _retries(spec.retry.max),
         limit=time_limit(spec.timeout_seconds, source),
         warnings=_warnings(largest, lacking, spec.project, rows.projects.get(spec.project)),
+    )
+
+
+def _place_of(wait: Wait, state: ClusterState, database: Database, among: Within) -> QueuePlace:
+    start = wait.reason.facts.get("starts_at")
+    if start is None and (found := starts(state).get(_THIS)) is not None:
+        start = rounded(found, now=state.now)
+    reason = sentence(wait.reason)
+    with database.read_jobs() as session:
+        mentions = Mentions(session, [reason], among=among)
+    return QueuePlace(
+        position=wait.position,
+        reason=mentions.text(reason),
+        code=wait.reason.code,
+        facts=readable_facts(wait.reason.facts, mentions),
+        estimated_start=moment_or_none(start),
     )
 
 

@@ -10,6 +10,7 @@ Not here: the expected end of running jobs (``storage.control.scheduling``), the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from typing import Final
@@ -32,10 +33,7 @@ def starts(snapshot: ClusterState) -> dict[str, float]:
     waiting = {job.job_id: job for job in _front(snapshot)}
     running = {job.job_id: job for job in snapshot.running}
     nodes = {node.name: node for node in snapshot.nodes}
-    moments = [snapshot.now]
-    moments += [end for job in running.values() if (end := _end(job, snapshot.now)) is not None]
-    moments += [job.not_before for job in waiting.values() if job.not_before > snapshot.now]
-    heapify(moments)
+    moments = _moments(snapshot, waiting.values())
     found: dict[str, float] = {}
     for _ in range(MOMENTS_MAX):
         if not moments or not waiting:
@@ -64,6 +62,15 @@ def starts(snapshot: ClusterState) -> dict[str, float]:
         for wait in plan.waits:
             waiting[wait.job_id] = replace(waiting[wait.job_id], hold=wait.hold)
     return found
+
+
+def _moments(snapshot: ClusterState, waiting: Iterable[JobRequest]) -> list[float]:
+    """Return a heap of the times at which something may start: now, after ends and backoffs."""
+    ends = (_end(job, snapshot.now) for job in snapshot.running)
+    backoffs = (job.not_before for job in waiting if job.not_before > snapshot.now)
+    moments = [snapshot.now, *(end for end in ends if end is not None), *backoffs]
+    heapify(moments)
+    return moments
 
 
 def _front(snapshot: ClusterState) -> list[JobRequest]:

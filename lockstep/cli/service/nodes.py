@@ -90,7 +90,7 @@ def _print_table(found: Sequence[NodeView], *, wide: bool) -> None:
     """Print a line per node, or per device; with the nodes' reasons if there are any."""
     why = ["WHY"] if any(node.reason for node in found) else []
     now = datetime.now(UTC)
-    columns = ["NODE", "STATE", "DEVICES", "FREE", "JOBS", "HEARD", "VERSION", "OFFERS"]
+    columns = ["NODE", "STATE", "DEVICES", "FREE", "JOBS", "SEEN", "VERSION", "OFFERS"]
     right: tuple[str, ...] = ("FREE",)
     if wide:
         columns = ["NODE", "STATE", "DEVICE", "TYPE", "MEMORY", "JOB"]

@@ -237,9 +237,7 @@ def service_frame(
         [Word("lockstep", "bold"), Word(f"  {url}  {now.astimezone():%H:%M:%S}", "dim")],
         [Word(f"{busy} of {len(devices)} devices busy", "bold"), Word(f"  {counts}", "")],
         [Word("", "")],
-        *_table(
-            ["NODE", "STATE", "DEVICES", "", "HEARD"], [_node_row(node, now) for node in nodes]
-        ),
+        *_table(["NODE", "STATE", "DEVICES", "", "SEEN"], [_node_row(node, now) for node in nodes]),
         [Word("", "")],
     ]
     ordered = sorted(
