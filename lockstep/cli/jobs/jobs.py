@@ -84,6 +84,24 @@ def ps(
             label=wanted,
         )
         found, complete = _newest(listing, limit)
+    _print(found, form)
+    if form in {"table", "wide"}:
+        if found and not complete:
+            say(f"only the newest {limit} are shown: -n shows more")
+        if not found:
+            say(_none_of(mine) if states == LIVE else "no such job")
+    if mine is not None:
+        # Also to a script: a short list must not pass for a whole one.
+        say(f"only jobs of {mine}: --owner '*' lists those of all people")
+    return ExitCode.OK
+
+
+def _none_of(mine: str | None) -> str:
+    whose = "no job" if mine is None else f"no job of {mine}"
+    return f"{whose} is queued or running; lockstep ps -a also lists ended jobs"
+
+
+def _print(found: list[JobView], form: str) -> None:
     if form == "json":
         out.print_json(found)
     elif form == "name":
@@ -91,17 +109,6 @@ def ps(
             print(job.id)
     elif found:
         _print_table(found, wide=form == "wide")
-        if not complete:
-            say(f"only the newest {limit} are shown: -n shows more")
-    elif states == LIVE:
-        whose = "no job" if mine is None else f"no job of {mine}"
-        say(f"{whose} is queued or running; lockstep ps -a also lists ended jobs")
-    else:
-        say("no such job")
-    if mine is not None:
-        # Also to a script: a short list must not pass for a whole one.
-        say(f"only jobs of {mine}: --owner '*' lists those of all people")
-    return ExitCode.OK
 
 
 def _name_in_a_team(client: Client) -> str | None:
