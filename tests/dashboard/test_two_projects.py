@@ -131,8 +131,9 @@ def test_a_member_sees_the_own_jobs_alone(
         page.get_by_label("Name or id").fill("-waits")
         expect(names(visitor)).to_have_text([f"{own.project}-waits"])
         visitor.go("/queue", "Queue")
-        row = page.get_by_role("row").filter(has_text=f"{own.project}-waits")
-        expect(row).to_contain_text("devices" if mine else "behind a job of another project")
+        section = page.get_by_role("region", name=own.project, exact=True)
+        expect(section).to_contain_text(f"{own.project}-waits")
+        expect(section).to_contain_text("holds" if mine else "behind a job of another project")
         shows_none_of(visitor, other.words)
         visitor.go("/nodes", "Nodes")
         devices = page.get_by_role("list", name="Devices of").get_by_role("listitem")
@@ -140,6 +141,10 @@ def test_a_member_sees_the_own_jobs_alone(
         expect(devices.filter(has_text="a job of another project")).to_have_count(1 - mine)
         expect(devices.get_by_role("link", name=f"{own.project}-curve")).to_have_count(mine)
         shows_none_of(visitor, other.words)
+        visitor.go(f"/jobs/{own.waiting}", f"{own.project}-waits")
+        why = page.get_by_role("region", name="Why it waits")
+        expect(why).to_contain_text("Place in the queue")
+        expect(why.get_by_text("1 job is ahead of it.")).to_have_count(1 - mine)
         for address, heading in (
             *((f"/jobs/{own.shown}", f"{own.project}-curve"), ("/submit", "New job")),
             *(("/projects", "Projects"), ("/tokens", "Tokens"), ("/audit", "Audit")),
@@ -180,3 +185,39 @@ def test_the_next_person_in_a_tab_gets_nothing_of_the_last_one(
             visitor.sees_heading(name)
             rest(visitor)
             shows_none_of(visitor, zebra.words)
+
+
+def test_the_queue_of_a_team_has_a_section_for_each_project_and_each_reason_once(
+    visitor: Visitor, lockstep: Service, teams: tuple[Team, Team], work: Work
+) -> None:
+    page = visitor.page
+    names = [f"walrus-more-{number}" for number in range(6)]
+    more = [work.curve(name, gpus=4, project="walrus", priority=40) for name in names]
+    until(lambda: lockstep.job(more[-1])["queue"], 60, "a place in the queue")
+    try:
+        visitor.go("/queue", "Queue")
+        zebra = page.get_by_role("region", name="zebra", exact=True)
+        expect(zebra.get_by_role("rowheader")).to_have_text(re.compile("^zebra-waits"))
+        expect(zebra).to_contain_text("In use1 device")
+        walrus = page.get_by_role("region", name="walrus", exact=True)
+        expect(walrus).to_contain_text("Waiting7 jobs")
+        reason = walrus.get_by_role("row").filter(has_text="which needs the same devices")
+        expect(reason).to_have_text(re.compile("^2–87 jobs: behind job zebra-waits, "))
+        expect(walrus.get_by_role("rowheader")).to_have_count(0)
+        visitor.is_accessible()
+        walrus.get_by_role("button", name="7 jobs").click()
+        shown = [re.compile(f"^{name}by ") for name in ("walrus-waits", *names)]
+        expect(walrus.get_by_role("rowheader")).to_have_text(shown)
+        visitor.is_accessible()
+        walrus.get_by_role("link", name="walrus", exact=True).click()
+        expect(zebra).to_have_count(0)
+        walrus.get_by_role("button", name="7 jobs").click()
+        walrus.get_by_role("link", name=names[0]).click()
+        why = page.get_by_role("region", name="Why it waits")
+        expect(why).to_contain_text("Behind job zebra-waits, which needs the same devices")
+        expect(why.get_by_role("listitem")).to_have_text(
+            [re.compile("^1zebra-waits 4 devices, zebra"), re.compile("^2walrus-waits 4 devices")]
+        )
+        visitor.is_accessible()
+    finally:
+        work.cancel(*more)

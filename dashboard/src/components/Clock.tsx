@@ -17,11 +17,21 @@ export interface Time {
   silentSince: number | null;
 }
 
+/** Interval of a component that follows its `Clock` alone. */
+const NEVER = Number.MAX_SAFE_INTEGER;
+
 const Current = createContext<Time | null>(null);
 
-/** `of` is the key of the one answer that the times below are told of. */
-export function Clock({ of, children }: { of: QueryKey; children: ReactNode }) {
-  const now = useNow();
+interface ClockProps {
+  /** Key of the one answer that has the times below. */
+  of: QueryKey;
+  /** A second for each of some hundred rows is more than a reader needs, and a browser can do. */
+  everySeconds?: number;
+  children: ReactNode;
+}
+
+export function Clock({ of, everySeconds, children }: ClockProps) {
+  const now = useNow(everySeconds);
   const pace = usePace();
   const { lostSince } = useConnection();
   const query = useQueryClient().getQueryCache().find({ queryKey: of, exact: true });
@@ -33,6 +43,7 @@ export function Clock({ of, children }: { of: QueryKey; children: ReactNode }) {
 
 /** The time of the nearest `Clock`; without one, a clock that never stands. */
 export function useClock(): Time {
-  const now = useNow();
-  return useContext(Current) ?? { now, silentSince: null };
+  const time = useContext(Current);
+  const now = useNow(time === null ? 1 : NEVER);
+  return time ?? { now, silentSince: null };
 }

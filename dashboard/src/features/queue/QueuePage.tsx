@@ -75,7 +75,7 @@ export function QueuePage() {
         </Empty>
       ) : null}
       {jobs === undefined || jobs.length === 0 ? null : (
-        <Clock of={key}>
+        <Clock of={key} everySeconds={10}>
           <Waiting jobs={jobs} shares={shares.data?.items ?? NONE} isWhole={project === undefined} />
         </Clock>
       )}

@@ -47,7 +47,7 @@ export function Columns({ withReason = false }: { withReason?: boolean }) {
 }
 
 /**
- * Remembered: each second concerns two cells, which follow the time themselves. Without `names`, the project and the
+ * Remembered: the clock concerns two cells, which follow the time themselves. Without `names`, the project and the
  * reason are those of the rows around it.
  */
 export const QueueRow = memo(function QueueRow({ job, names }: { job: JobView; names?: Names }) {
