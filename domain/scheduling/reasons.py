@@ -44,8 +44,8 @@ def _behind(facts: Facts) -> str:
 
 def _fair_share(facts: Facts) -> str:
     return (
-        f"{_behind(facts)}; later jobs go first, because project {facts['project']} or its owner "
-        "has used more than its share"
+        f"{_behind(facts)}; later jobs go first, because they are of projects or people with fewer "
+        "devices for their share"
     )
 
 

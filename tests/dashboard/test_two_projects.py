@@ -54,9 +54,10 @@ def teams(lockstep: Service, work: Work) -> Iterator[tuple[Team, Team]]:
     for team, priority in ((zebra, 60), (walrus, 50)):
         lockstep.http.headers["Authorization"] = f"Bearer {team.pop()}"
         name = f"{team[0]}-waits"
-        team.append(work.curve(name, gpus=4, project=team[0], priority=priority))
+        team.append(waits := work.curve(name, gpus=4, project=team[0], priority=priority))
+        # One after the other: the first holds the node.
+        until(lambda: lockstep.job(waits)["queue"], 60, "a place in the queue")
     lockstep.http.headers["Authorization"] = admin
-    until(lambda: lockstep.job(walrus[3])["queue"], 60, "a place in the queue")
     yield Team(*walrus), Team(*zebra)
     work.cancel(walrus[3], zebra[3], zebra[2])
 

@@ -369,7 +369,7 @@ def test_who_has_used_more_reads_that_later_jobs_go_first() -> None:
     plan = decided(jobs, [node("n", 0, of=1)], usage={("p", "u"): 3.0})
     assert [wait.job_id for wait in plan.waits] == ["theirs", "mine"]
     assert plan.waits[1].reason.code is WaitCode.FAIR_SHARE
-    assert "has used more than its share" in why(plan)["mine"]
+    assert "of projects or people with fewer devices for their share" in why(plan)["mine"]
 
 
 def test_a_forecast_follows_the_rules_from_end_to_end() -> None:
