@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from lockstep.domain.scheduling.capacity import LATE_SECONDS, DevicePool, End, Fit
 from lockstep.domain.scheduling.offers import Offers
-from lockstep.domain.scheduling.shares import Standing, turns
+from lockstep.domain.scheduling.shares import Standing, line, turns
 from lockstep.domain.scheduling.state import (
     ClusterState,
     Hold,
@@ -303,10 +303,8 @@ def _in_order(decision: _Decision, snapshot: ClusterState) -> Iterable[Wait]:
     holding.sort(key=lambda job: (holds[job.job_id].since, job.submitted_at, job.job_id))
     last = [job for job in waiting if decision.waits[job.job_id][0].code not in _DELAYING]
     first = {job.job_id for job in (*holding, *last)}
-    order = list(holding)
-    for job in turns([job for job in waiting if job.job_id not in first], decision.standing):
-        order.append(job)
-        decision.standing.charge(job)
+    in_line = [job for job in waiting if job.job_id not in first]
+    order = [*holding, *line(in_line, decision.standing)]
     order += sorted(last, key=lambda job: (-job.priority, job.submitted_at, job.job_id))
     return _waits(order, decision)
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from lockstep.domain.scheduling.capacity import LATE_SECONDS
 from lockstep.domain.scheduling.decide import HOLDS_MAX, decide
 from lockstep.domain.scheduling.reasons import sentence
+from lockstep.domain.scheduling.shares import Standing, line, turns
 from lockstep.domain.scheduling.state import (
     ClusterNode,
     ClusterState,
@@ -262,6 +263,18 @@ def test_a_hold_never_moves_later(snapshot: ClusterState, dice: random.Random) -
         snapshot = replace(
             snapshot, now=now, nodes=nodes, running=running, queued=(*snapshot.queued, *more)
         )
+
+
+@given(snapshots())
+def test_the_line_is_the_order_of_turns_in_which_each_job_is_charged(
+    snapshot: ClusterState,
+) -> None:
+    standing, expected = Standing.of(snapshot), []
+    for job in turns(snapshot.queued, standing):
+        expected.append(job.job_id)
+        standing.charge(job)
+    found = line(snapshot.queued, Standing.of(snapshot))
+    assert [job.job_id for job in found] == expected
 
 
 @given(snapshots())
