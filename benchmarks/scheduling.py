@@ -6,7 +6,8 @@ The rules: *fifo* starts the oldest job or none; *before* is the rule until deci
 reserves devices for the oldest job that does not fit, and starts others that end before (Lifka, "The ANL/IBM
 SP scheduling system", 1995); *easy + share* is the same in the order of the projects' shares;
 *ours* is ``domain.scheduling.decide``. None of them knows how long a job really takes: they know
-its time limit, if it has one.
+its time limit, if it has one. *ours* also expects an end of a running job whose steps and speed are
+known (``--steps``), as the service does.
 
 The workload follows published figures of clusters for deep learning: sizes and durations as in
 Helios (Hu et al., SC 2021), where most jobs are short and small and few large ones use most of the
@@ -153,7 +154,7 @@ class Ours(Rule):
         kinds = dict.fromkeys(range(DEVICES), "A")
         taken: defaultdict[int, int] = defaultdict(int)
         running = []
-        for number, (job, nodes, _) in world.running.items():
+        for number, (job, nodes, began) in world.running.items():
             devices = []
             for node in nodes:
                 # Free ones are the first; which of the others a job has means nothing here.
@@ -162,7 +163,9 @@ class Ours(Rule):
                 devices += [(str(node), index) for index in range(first, first + job.each)]
             end = world.end_of(number)
             latest = None if end == math.inf else end
-            running.append(Running(str(number), job.project, job.project, tuple(devices), latest))
+            about = None if job.expected is None else began + job.expected
+            owner = job.project, job.project
+            running.append(Running(str(number), *owner, tuple(devices), latest, about))
         return ClusterState(
             world.now,
             tuple(
@@ -291,14 +294,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--limits", type=float, default=1.0, help="share of jobs with a time limit")
+    parser.add_argument("--steps", type=float, default=0.0, help="share of jobs with known steps")
     parser.add_argument("--rounds", type=int, default=21, help="of each decision's time")
     parser.add_argument("--json", type=Path, help="also write the numbers to this file")
     options = parser.parse_args()
-    print(f"{NODES} x {DEVICES} devices, {DAYS} days, load {LOAD}, limits on {options.limits:.0%}")
+    shares = f"limits on {options.limits:.0%}, steps in {options.steps:.0%}"
+    print(f"{NODES} x {DEVICES} devices, {DAYS} days, load {LOAD}, {shares}")
     print("minutes         seed   jobs      wait    median       p90  gang wait  completion  late")
     found = []
     for seed in range(1, options.seeds + 1):
-        jobs = workload(seed, options.limits)
+        jobs = workload(seed, options.limits, options.steps)
         for name, make in RULES.items():
             row = {"rule": name, "seed": seed, "jobs": len(jobs), **simulate(jobs, make())}
             found.append(row)

@@ -34,6 +34,8 @@ class Job:
     seconds: float
     limit: float | None
     project: str
+    expected: float | None = None
+    """Duration that its speed and its steps give; None for a job without steps."""
 
     @property
     def nodes(self) -> int:
@@ -46,7 +48,7 @@ class Job:
         return self.devices // self.nodes
 
 
-def workload(seed: int, limited: float) -> list[Job]:
+def workload(seed: int, limited: float, stepped: float = 0.0) -> list[Job]:
     """Return the jobs of two weeks at 90 % of the devices.
 
     Parameters
@@ -54,6 +56,8 @@ def workload(seed: int, limited: float) -> list[Job]:
     seed : int
     limited : float
         Share of the jobs that have a time limit.
+    stepped : float, optional
+        Share of the jobs that have steps, and so an expected end: within a tenth of the real one.
     """
     dice = random.Random(seed)
     jobs: list[tuple[float, int, float, float | None, str]] = []
@@ -69,7 +73,13 @@ def workload(seed: int, limited: float) -> list[Job]:
             jobs.append((at, size, seconds, limit if dice.random() < limited else None, project))
             budget -= size * seconds
     jobs.sort(key=lambda job: job[0])
-    return [Job(number, *job) for number, job in enumerate(jobs)]
+    # Of another source, so that the jobs are the same for each share.
+    speed = random.Random(seed + 1_000)
+    return [
+        Job(number, *job, expected=job[2] * speed.uniform(0.9, 1.1) if has_steps else None)
+        for number, job in enumerate(jobs)
+        for has_steps in [speed.random() < stepped]
+    ]
 
 
 def _moment(dice: random.Random) -> float:
