@@ -62,7 +62,10 @@ def test_one_limit_changes_and_the_others_stay(lockstep: CommandLine, server: Re
     server.on("PATCH", "/v1/projects/nlp", PROJECT)
     lockstep("project", "set", "nlp", "--limit", "priority_max=60", "--limit", "queued_max=")
     assert server.asked[-1].json()["limits"] == {"priority_max": 60, "queued_max": None}
-    assert lockstep("project", "set", "nlp", "--limit", "queued_max=many").code == 2
+    # The service knows which limits are words, and names a wrong one.
+    lockstep("project", "set", "nlp", "--weight", "2", "--limit", "budget_action=hold")
+    assert server.asked[-1].json() == {"weight": 2, "limits": {"budget_action": "hold"}}
+    assert lockstep("project", "set", "nlp", "--limit", "queued_max").code == 2
 
 
 def test_a_role_of_none_is_taken_away(lockstep: CommandLine, server: ReplayServer) -> None:
