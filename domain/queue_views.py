@@ -35,7 +35,7 @@ class QueuePlace(_QueueView):
     code: WaitCode | None = None
     """Kind of that reason; null from a scheduler of the version before."""
     facts: dict[str, Any] = {}
-    """What the sentence says, by code: numbers, names, and times in seconds since the epoch."""
+    """Parts of the sentence, by code: numbers, names, and times in seconds since the epoch."""
     estimated_start: datetime | None = None
 
 

@@ -84,9 +84,10 @@ class Cycle:
         sealed = self.seal_ended()
         self.place_queued(sealed)
         self.notify_again()
-        self.account()
         if self.expires:
             self.expire()
+        # Last: on a full disk it ends the cycle, and a deletion makes room.
+        self.account()
 
     def lose_expired(self) -> None:
         with self.database.read_jobs() as session:

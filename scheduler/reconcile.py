@@ -19,8 +19,8 @@
 7. Write reason and queue position of the waiting jobs. A job whose spec only a newer version can
    read waits.
 8. Notify nodes again about unclaimed assignments: the first notification may be lost.
-9. Add the use of released devices to the ledger.
-10. At intervals, delete points and lines beyond their retention.
+9. At intervals, delete points and lines beyond their retention.
+10. Add the use of released devices to the ledger.
 11. Release the scheduler lease.
 
 The scheduler lease is held for a limited time. A cycle may run twice, or on two schedulers at

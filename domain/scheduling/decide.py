@@ -265,7 +265,7 @@ def rounded(start: float, *, now: float) -> float:
     """Round an expected time up: the farther away, the more coarsely.
 
     Such a time is not more precise than that. A reader of a time that changed with each decision
-    would get each page anew.
+    would get each page again.
     """
     ahead = start - now
     to = next((to for less, to in _ROUNDING if ahead < less), 3_600.0)

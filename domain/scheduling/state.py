@@ -93,7 +93,7 @@ class Running:
 class Hold:
     """Nodes that are kept for a gang. It starts there once enough devices are free.
 
-    The next decision reads the first three fields only, and finds the start anew.
+    The next decision reads the first three fields only, and finds the start again.
     """
 
     since: float

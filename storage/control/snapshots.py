@@ -101,7 +101,7 @@ def stored_hold(hold: Hold) -> dict[str, Any]:
 
 
 def read_hold(stored: Mapping[str, Any]) -> Hold | None:
-    """Return a stored hold; None for one of another version, which is decided about anew."""
+    """Return a stored hold; None for one of another version: its job holds nothing yet."""
     try:
         return Hold(float(stored["since"]), str(stored["kind"]), tuple(stored["nodes"]))
     except (KeyError, TypeError, ValueError):

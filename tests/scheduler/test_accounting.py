@@ -8,7 +8,8 @@ from sqlalchemy import select
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.domain.training.metrics import StepValues
-from lockstep.storage.attempts import attempts
+from lockstep.scheduler.cycle import Cycle
+from lockstep.storage.attempts import attempts, ledger
 from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.db.people_tables import LedgerRow
 from lockstep.storage.series import series, streams
@@ -64,3 +65,23 @@ def test_a_cycle_adds_released_devices_once_with_the_repeated_steps(
     ran = second.productive + second.repeated
     assert second.repeated == pytest.approx(0.2 * ran)
     assert ran > 0
+
+
+def test_a_full_disk_that_stops_the_ledger_stops_no_deletion(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deletion makes the room that the ledger needs."""
+    world.node("n")
+    job = world.submit()
+    world.run_one()
+    _ends(world, world.claim(job), Reason.SUCCEEDED, range(1, 2))
+    done: list[str] = []
+
+    def full(*_args: object) -> None:
+        raise LockstepError(ErrorCode.STORAGE_FULL, "no room is left")
+
+    monkeypatch.setattr(Cycle, "expire", lambda _cycle: done.append("expired"))
+    monkeypatch.setattr(ledger, "add", full)
+    with pytest.raises(LockstepError, match="no room"):
+        world.run_one()
+    assert done == ["expired"]

@@ -1,4 +1,4 @@
-"""What nodes offer, and what jobs need of them."""
+"""Names that nodes offer, and that jobs need of them."""
 
 from __future__ import annotations
 

@@ -1382,7 +1382,7 @@ export type QueuePlace = {
     /**
      * Facts
      *
-     * What the sentence says, by code: numbers, names, and times in seconds since the epoch.
+     * Parts of the sentence, by code: numbers, names, and times in seconds since the epoch.
      */
     facts?: {
         [key: string]: unknown;
