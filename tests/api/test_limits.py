@@ -101,7 +101,8 @@ def test_a_team_has_a_default_time_limit_and_a_person_alone_has_none(api: Api) -
     assert job["limit"] == {"seconds": 60, "source": "service"}
 
 
-def test_many_submits_at_once_keep_the_limit_of_waiting_jobs(api: Api) -> None:
-    made(send(api, "POST", "/v1/projects", {"name": "nlp", "limits": {"queued_max": 3}}))
+@pytest.mark.parametrize("limit", ["queued_max", "queued_per_user_max"])
+def test_many_submits_at_once_keep_the_limit_of_waiting_jobs(api: Api, limit: str) -> None:
+    made(send(api, "POST", "/v1/projects", {"name": "nlp", "limits": {limit: 3}}))
     submits = [lambda: send(api, "POST", "/v1/jobs", {**SCRIPT, "project": "nlp"}).status_code] * 8
     assert sorted(at_once(*submits)) == [201] * 3 + [409] * 5
