@@ -9,9 +9,7 @@ Not here: the forecast (``domain.scheduling.forecast``), the remaining time of o
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from lockstep.domain.scheduling.decide import rounded
@@ -19,6 +17,7 @@ from lockstep.domain.scheduling.forecast import starts
 from lockstep.storage.control import agreed_timings, snapshots
 from lockstep.storage.control.averages import Averages
 from lockstep.storage.db.database import Database
+from lockstep.system.recent import Recent
 
 REMEMBER_SECONDS: Final = 5.0
 
@@ -30,33 +29,19 @@ class Estimates:
     ----------
     database : Database
     averages : Averages
-    clock : callable
-        Monotonic seconds.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        averages: Averages,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, database: Database, averages: Averages) -> None:
         self._database = database
         self._averages = averages
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._made_at: float | None = None
-        self._starts: Mapping[str, float] = {}
+        self._recent: Recent[Mapping[str, float]] = Recent()
 
     def starts(self) -> Mapping[str, float]:
         """Return the predicted start of queued jobs by job id, in seconds since the epoch.
 
         Starts in the past and jobs without a prediction are left out.
         """
-        with self._lock:
-            if self._made_at is None or self._clock() - self._made_at > REMEMBER_SECONDS:
-                self._starts = self._forecast()
-                self._made_at = self._clock()
-            return self._starts
+        return self._recent.get(self._forecast, seconds=REMEMBER_SECONDS)
 
     def _forecast(self) -> Mapping[str, float]:
         with self._database.read_jobs() as session:

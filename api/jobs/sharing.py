@@ -5,10 +5,9 @@ Not here: the decision (``domain.scheduling``), the list of the queue (``api.rou
 
 from __future__ import annotations
 
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from lockstep.api.jobs.views import job_views, time_limit
@@ -25,6 +24,7 @@ from lockstep.storage.control.snapshots import ClusterRows
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import JobRow
 from lockstep.storage.jobs import listing
+from lockstep.system.recent import Recent
 
 AHEAD_MAX: Final = 20
 User = tuple[str, str]
@@ -41,29 +41,15 @@ class Shares:
     ----------
     database : Database
     averages : Averages
-    clock : callable, optional
-        Monotonic seconds.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        averages: Averages,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._database, self._averages, self._clock = database, averages, clock
-        self._lock = threading.Lock()
-        self._read_at: float | None = None
-        self._found: SharesView | None = None
+    def __init__(self, database: Database, averages: Averages) -> None:
+        self._read = partial(_read, database, averages)
+        self._recent: Recent[SharesView] = Recent()
 
     def among(self, among: Within) -> SharesView:
         """Return the shares of the projects that a caller may read."""
-        with self._lock:
-            at = self._clock()
-            if self._read_at is None or at - self._read_at > REMEMBER_SECONDS:
-                self._found, self._read_at = _read(self._database, self._averages), at
-            assert self._found is not None
-            found = self._found
+        found = self._recent.get(self._read, seconds=REMEMBER_SECONDS)
         return found.model_copy(
             update={"items": [item for item in found.items if item.project in among]}
         )

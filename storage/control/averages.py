@@ -5,13 +5,14 @@ Not here: its statement (``storage.control.usage``).
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from sqlalchemy.orm import Session
 
 from lockstep.storage.control import usage
+from lockstep.system.recent import Recent
 
 AVERAGE_SECONDS: Final = 30.0
 """Age of an average that is read again. It has a half-life of days, and reads thousands of rows."""
@@ -20,19 +21,12 @@ AVERAGE_SECONDS: Final = 30.0
 class Averages:
     """The average use of devices, as :func:`lockstep.storage.control.usage.average` reads it."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._found: tuple[float, float, Mapping[tuple[str, str], float]] | None = None
+    def __init__(self) -> None:
+        self._recent: Recent[Mapping[tuple[str, str], float]] = Recent()
 
     def read(
         self, session: Session, now: float, half_life_seconds: float
     ) -> Mapping[tuple[str, str], float]:
         """Return the average of this moment, or of a short time before."""
-        at = self._clock()
-        if self._found is not None:
-            read_at, half_life, found = self._found
-            if half_life == half_life_seconds and at - read_at < AVERAGE_SECONDS:
-                return found
-        found = usage.average(session, now, half_life_seconds)
-        self._found = at, half_life_seconds, found
-        return found
+        read = partial(usage.average, session, now, half_life_seconds)
+        return self._recent.get(read, seconds=AVERAGE_SECONDS)
