@@ -227,6 +227,7 @@ def _print(found: Sequence[ProjectView], form: str) -> None:
         [
             project.name,
             project.visibility,
+            f"{project.weight:g}",
             project.role or "-",
             str(len(project.members)),
             "archived" if project.archived_at else "in use",
@@ -234,5 +235,5 @@ def _print(found: Sequence[ProjectView], form: str) -> None:
         ]
         for project in found
     ]
-    columns = ["PROJECT", "VISIBILITY", "YOUR ROLE", "MEMBERS", "STATE", "TITLE"]
-    out.print_table(columns, rows, right=("MEMBERS",))
+    columns = ["PROJECT", "VISIBILITY", "WEIGHT", "YOUR ROLE", "MEMBERS", "STATE", "TITLE"]
+    out.print_table(columns, rows, right=("WEIGHT", "MEMBERS"))
