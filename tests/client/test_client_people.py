@@ -34,7 +34,7 @@ USER, TOKEN, SECRET, PROJECT = (
             "project ls",
             "/v1/projects",
             Page[ProjectView](items=[PROJECT]),
-            "nlp      private     admin            1  in use  Language models",
+            "nlp      private          2  admin            1  in use  Language models",
         ),
     ],
 )
