@@ -37,6 +37,7 @@ from lockstep.storage.db.tables import AttemptRow, CheckpointRow, EventRow, JobR
 from lockstep.storage.jobs.foreign import Mentions
 from lockstep.storage.jobs.listing import PageMark
 from lockstep.storage.objects.blobs import BlobStore
+from lockstep.storage.people.limits import LimitSource
 from lockstep.storage.series import series
 from lockstep.storage.series.remaining import THROUGHPUT, seconds_left
 
@@ -183,7 +184,8 @@ def time_limit(seconds: float | None, source: str | None) -> TimeLimit | None:
     """Return the view of a job's time limit."""
     if seconds is None:
         return None
-    return TimeLimit.model_validate({"seconds": seconds, "source": source})
+    known = source if source in set(LimitSource) else None
+    return TimeLimit.model_validate({"seconds": seconds, "source": known})
 
 
 def readable_facts(facts: Mapping[str, Any], mentions: Mentions | None) -> dict[str, Any]:

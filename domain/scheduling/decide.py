@@ -54,7 +54,7 @@ _DELAYING: Final = {WaitCode.HOLDS, WaitCode.BEHIND, WaitCode.FAIR_SHARE, WaitCo
 _ROUNDING: Final = ((600.0, 60.0), (3_600.0, 300.0), (86_400.0, 900.0))
 """Pairs (upper limit of the distance, rounding), in seconds; beyond the last, whole hours."""
 
-Shape = tuple[int, int, str | None, int, frozenset[str]]
+Shape = tuple[bool, int, int, str | None, int, frozenset[str]]
 
 
 def nodes_asked(nodes: int | None) -> int:
@@ -129,7 +129,7 @@ class _Decision:
             end = self.now + limit + LATE_SECONDS
             # Many sets of names may be offered by the same nodes.
             nodes = self.offers.nodes(job.needs)
-            shape = (job.devices, job.nodes, job.device_type, nodes, job.avoid)
+            shape = (self._is_old(job), job.devices, job.nodes, job.device_type, nodes, job.avoid)
             refused = self._refused.get(shape)
             if refused is not None and end >= refused[0]:
                 self.waits[job.job_id] = _with_needs_of(job, refused[1]), None
@@ -222,8 +222,11 @@ class _Decision:
         if hold.starts_at is not None or self.is_alone:
             return True
         untimed = sum(each.starts_at is None for each in others)
-        is_old = self.now - job.submitted_at >= UNTIMED_AFTER_SECONDS
-        return is_old and untimed < UNTIMED_HOLDS_MAX
+        return self._is_old(job) and untimed < UNTIMED_HOLDS_MAX
+
+    def _is_old(self, job: JobRequest) -> bool:
+        """Return whether a job may hold nodes without a known start."""
+        return self.now - job.submitted_at >= UNTIMED_AFTER_SECONDS
 
     def _let_go(self, job: JobRequest) -> None:
         if self._holding.pop(job.job_id, None) is not None:

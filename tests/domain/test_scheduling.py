@@ -139,6 +139,14 @@ def test_only_an_old_gang_holds_nodes_of_others_without_a_known_start() -> None:
         assert "s" in started(plan)
 
 
+def test_an_old_gang_holds_nodes_behind_a_young_one_of_the_same_size() -> None:
+    busy, nodes = runs("r", "n", 0, user="v"), [node("n", 1, of=2)]
+    young = job("young", 2, project="q")
+    old = job("old", 2, submitted_at=-UNTIMED_AFTER_SECONDS)
+    plan = decided([young, old], nodes, running=(busy,), usage={("p", "u"): 9.0})
+    assert [wait.job_id for wait in plan.waits if wait.hold is not None] == ["old"]
+
+
 def test_a_person_alone_has_the_order_of_priority_and_age() -> None:
     """The gang is older, and no end is known: it holds the node against a later job."""
     busy, nodes = runs("r", "n", 0), [node("n", 1, of=2)]
