@@ -1,12 +1,13 @@
 """Two weeks of a simulated team under several rules of scheduling, and the time of one decision.
 
-Run ``python -m benchmarks.scheduling [--seeds 3] [--limits 1.0] [--json FILE]``. Prints two tables.
+Run ``python -m benchmarks.scheduling [--seeds 3] [--limits 1.0] [--default 24] [--json FILE]``. Prints two tables.
 
 The rules: *fifo* starts the oldest job or none; *before* is the rule until decision 31; *easy*
 reserves devices for the oldest job that does not fit, and starts others that end before (Lifka, "The ANL/IBM
 SP scheduling system", 1995); *easy + share* is the same in the order of the projects' shares;
 *ours* is ``domain.scheduling.decide``. None of them knows how long a job really takes: they know
-its time limit, if it has one. *ours* also expects an end of a running job whose steps and speed are
+its time limit, if it has one (``--limits``, and ``--default`` for the others: a service with
+projects gives 24 h). *ours* also expects an end of a running job whose steps and speed are
 known (``--steps``), as the service does.
 
 The workload follows published figures of clusters for deep learning: sizes and durations as in
@@ -294,16 +295,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--limits", type=float, default=1.0, help="share of jobs with a time limit")
+    parser.add_argument("--default", type=float, help="time limit of the other jobs, in hours")
     parser.add_argument("--steps", type=float, default=0.0, help="share of jobs with known steps")
     parser.add_argument("--rounds", type=int, default=21, help="of each decision's time")
     parser.add_argument("--json", type=Path, help="also write the numbers to this file")
     options = parser.parse_args()
-    shares = f"limits on {options.limits:.0%}, steps in {options.steps:.0%}"
+    default = None if options.default is None else options.default * HOUR
+    others = "none" if default is None else f"{options.default:g} h"
+    shares = f"limits on {options.limits:.0%} (others {others}), steps in {options.steps:.0%}"
     print(f"{NODES} x {DEVICES} devices, {DAYS} days, load {LOAD}, {shares}")
     print("minutes         seed   jobs      wait    median       p90  gang wait  completion  late")
     found = []
     for seed in range(1, options.seeds + 1):
-        jobs = workload(seed, options.limits, options.steps)
+        jobs = workload(seed, options.limits, options.steps, default)
         for name, make in RULES.items():
             row = {"rule": name, "seed": seed, "jobs": len(jobs), **simulate(jobs, make())}
             found.append(row)
@@ -313,6 +317,10 @@ def main() -> None:
                 f"{row['late_holds']:5.0f}",
                 flush=True,
             )
+    for name in RULES:
+        rows = [row for row in found if row["rule"] == name]
+        wait, gang = (statistics.fmean(row[key] for row in rows) for key in ("wait", "gang_wait"))
+        print(f"{name:14}  mean {'':6} {wait:9.0f} {'':9} {'':9} {gang:10.0f}")
     print("one decision    nodes  queued  free  median ms    p95 ms  started")
     times = decision_times(options.rounds)
     for row in times:

@@ -48,16 +48,21 @@ class Job:
         return self.devices // self.nodes
 
 
-def workload(seed: int, limited: float, stepped: float = 0.0) -> list[Job]:
+def workload(
+    seed: int, limited: float, stepped: float = 0.0, default: float | None = None
+) -> list[Job]:
     """Return the jobs of two weeks at 90 % of the devices.
 
     Parameters
     ----------
     seed : int
     limited : float
-        Share of the jobs that have a time limit.
+        Share of the jobs whose owner sets a time limit.
     stepped : float, optional
         Share of the jobs that have steps, and so an expected end: within a tenth of the real one.
+    default : float, optional
+        Time limit in seconds that the service gives the other jobs. The owner of a longer job sets
+        one.
     """
     dice = random.Random(seed)
     jobs: list[tuple[float, int, float, float | None, str]] = []
@@ -69,8 +74,10 @@ def workload(seed: int, limited: float, stepped: float = 0.0) -> list[Job]:
         for _ in range(dice.randint(10, 20) if dice.random() < SWEEPS else 1):
             seconds = min(LONGEST, dice.lognormvariate(math.log(MEDIANS[size]), SIGMA))
             asked = seconds * dice.uniform(1.1, 4.0)
-            limit = next(one for one in LIMITS if one >= min(asked, LIMITS[-1]))
-            jobs.append((at, size, seconds, limit if dice.random() < limited else None, project))
+            limit: float | None = next(one for one in LIMITS if one >= min(asked, LIMITS[-1]))
+            if dice.random() >= limited and (default is None or seconds <= default):
+                limit = default
+            jobs.append((at, size, seconds, limit, project))
             budget -= size * seconds
     jobs.sort(key=lambda job: job[0])
     # Of another source, so that the jobs are the same for each share.

@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from lockstep.domain.scheduling.capacity import LATE_SECONDS, DevicePool, End, Fit
 from lockstep.domain.scheduling.offers import Offers
-from lockstep.domain.scheduling.shares import Standing, line, turns
+from lockstep.domain.scheduling.shares import Standing, by_age, line, turns
 from lockstep.domain.scheduling.state import (
     ClusterState,
     Hold,
@@ -70,16 +70,18 @@ def decide(snapshot: ClusterState) -> Plan:
     """Decide about every queued job. The order of the input changes nothing."""
     standing = Standing.of(snapshot)
     decision = _Decision(snapshot, standing)
-    held = [job for job in snapshot.queued if job.hold is not None]
+    queued = by_age(snapshot.queued)
+    held = [job for job in queued if job.hold is not None]
     held.sort(key=lambda job: (job.hold.since if job.hold else 0.0, job.submitted_at, job.job_id))
     # All of them before the first is decided about: an older hold takes no node of a younger one.
     for job in held:
         decision.keep_hold(job)
     for job in held:
         decision.about(job)
-    for job in turns([job for job in snapshot.queued if job.hold is None], standing):
+    for job in turns([job for job in queued if job.hold is None], standing):
         decision.about(job)
-    return Plan(tuple(decision.starts), tuple(_in_order(decision, snapshot)))
+    waiting = [job for job in queued if job.job_id in decision.waits]
+    return Plan(tuple(decision.starts), tuple(_waits(_in_order(waiting, decision), decision)))
 
 
 class _Decision:
@@ -195,6 +197,8 @@ class _Decision:
             for pool in pools:
                 pool.expect(job)
             return False
+        if len(self._holding) >= HOLDS_MAX and job.job_id not in self._holding:
+            return False
         found = [earliest for pool in pools if (earliest := pool.earliest(job)) is not None]
         if not found:
             return False
@@ -298,30 +302,37 @@ def _ends(running: Iterable[Running], now: float) -> dict[tuple[str, int], End]:
     return found
 
 
-def _in_order(decision: _Decision, snapshot: ClusterState) -> Iterable[Wait]:
+def _in_order(waiting: list[JobRequest], decision: _Decision) -> Iterable[JobRequest]:
     """Return the waiting jobs in the order in which they would start, one after the other."""
-    waiting = [job for job in snapshot.queued if job.job_id in decision.waits]
-    holds = {job.job_id: hold for job in waiting if (hold := decision.waits[job.job_id][1])}
-    holding = [job for job in waiting if job.job_id in holds]
-    holding.sort(key=lambda job: (holds[job.job_id].since, job.submitted_at, job.job_id))
-    last = [job for job in waiting if decision.waits[job.job_id][0].code not in _DELAYING]
-    first = {job.job_id for job in (*holding, *last)}
-    in_line = [job for job in waiting if job.job_id not in first]
-    order = [*holding, *line(in_line, decision.standing)]
-    order += sorted(last, key=lambda job: (-job.priority, job.submitted_at, job.job_id))
-    return _waits(order, decision)
+    holding: list[tuple[float, float, str, JobRequest]] = []
+    in_line, last = [], []
+    for job in waiting:
+        reason, hold = decision.waits[job.job_id]
+        if hold is not None:
+            holding.append((hold.since, job.submitted_at, job.job_id, job))
+        elif reason.code in _DELAYING:
+            in_line.append(job)
+        else:
+            last.append(job)
+    return [*(job for *_, job in sorted(holding)), *line(in_line, decision.standing), *last]
 
 
-def _waits(order: list[JobRequest], decision: _Decision) -> Iterable[Wait]:
+def _waits(order: Iterable[JobRequest], decision: _Decision) -> Iterable[Wait]:
     newest, owner = -inf, ("", "")
     """Newest submission of the jobs before, and the user of that job."""
     other = -inf
     """Newest submission of another user than that."""
+    passed: dict[tuple[str, int], WaitReason] = {}
+    """Reasons of jobs behind later ones, by project and the reason of their shape."""
     for position, job in enumerate(order, start=1):
         reason, hold = decision.waits[job.job_id]
         at, user = job.submitted_at, (job.project, job.user)
         if reason.code is WaitCode.BEHIND and at < (other if user == owner else newest):
-            reason = WaitReason(WaitCode.FAIR_SHARE, {"project": job.project, **reason.facts})
+            key = job.project, id(reason)
+            if key not in passed:
+                facts = {"project": job.project, **reason.facts}
+                passed[key] = WaitReason(WaitCode.FAIR_SHARE, facts)
+            reason = passed[key]
         if user == owner:
             newest = max(newest, at)
         elif at > newest:

@@ -16,7 +16,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 from lockstep.domain.scheduling.decide import decide
-from lockstep.domain.scheduling.shares import Standing, turns
+from lockstep.domain.scheduling.shares import Standing, by_age, turns
 from lockstep.domain.scheduling.state import ClusterNode, ClusterState, JobRequest, Running, Start
 
 JOBS_MAX: Final = 200
@@ -76,7 +76,7 @@ def _moments(snapshot: ClusterState, waiting: Iterable[JobRequest]) -> list[floa
 def _front(snapshot: ClusterState) -> list[JobRequest]:
     standing = Standing.of(snapshot)
     front = [job for job in snapshot.queued if job.hold is not None]
-    for job in turns([job for job in snapshot.queued if job.hold is None], standing):
+    for job in turns([job for job in by_age(snapshot.queued) if job.hold is None], standing):
         standing.charge(job)
         front.append(job)
         if len(front) >= JOBS_MAX:

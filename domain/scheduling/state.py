@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ClusterNode:
     """A registered node."""
 
@@ -30,7 +30,7 @@ class ClusterNode:
     """Names of ``domain.kinds.offers``."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class JobRequest:
     """A job that waits for devices."""
 
@@ -74,7 +74,7 @@ class JobRequest:
         return self.devices > 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Running:
     """A job that has devices."""
 
@@ -89,7 +89,7 @@ class Running:
     """Expected end, by its speed."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Hold:
     """Nodes that are kept for a gang. It starts there once enough devices are free.
 
@@ -106,7 +106,7 @@ class Hold:
     """True if time limits give the start; False if the speed of jobs does."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Project:
     """Share and limits of one project."""
 
@@ -128,7 +128,7 @@ class Project:
         return self.budget_hours is not None and self.used_hours >= self.budget_hours
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ClusterState:
     """Everything that one decision depends on."""
 
@@ -207,7 +207,7 @@ class Wait(NamedTuple):
     hold: Hold | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Plan:
     """One decision about all queued jobs."""
 

@@ -14,7 +14,7 @@ from lockstep.domain.scheduling.decide import (
 )
 from lockstep.domain.scheduling.forecast import starts
 from lockstep.domain.scheduling.reasons import sentence
-from lockstep.domain.scheduling.shares import Standing, turns
+from lockstep.domain.scheduling.shares import Standing, by_age, turns
 from lockstep.domain.scheduling.state import (
     ClusterNode,
     ClusterState,
@@ -69,8 +69,14 @@ def test_the_order_is_share_then_priority_then_person_then_age() -> None:
     ]
     usage = {("big", "u"): 8.0, ("p", "v"): 1.0}
     standing = Standing(usage, {"big": Project(2.0)})
-    assert [each.job_id for each in turns(jobs, standing)] == ["old", "young", "has", "low", "used"]
-    assert next(each.job_id for each in turns(jobs, Standing({}, {}))) == "used"
+    assert [each.job_id for each in turns(by_age(jobs), standing)] == [
+        "old",
+        "young",
+        "has",
+        "low",
+        "used",
+    ]
+    assert next(each.job_id for each in turns(by_age(jobs), Standing({}, {}))) == "used"
 
 
 def test_what_starts_counts_for_the_next_turn() -> None:

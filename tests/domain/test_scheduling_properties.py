@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from lockstep.domain.scheduling.capacity import LATE_SECONDS
 from lockstep.domain.scheduling.decide import HOLDS_MAX, decide
 from lockstep.domain.scheduling.reasons import sentence
-from lockstep.domain.scheduling.shares import Standing, line, turns
+from lockstep.domain.scheduling.shares import Standing, by_age, line, turns
 from lockstep.domain.scheduling.state import (
     ClusterNode,
     ClusterState,
@@ -270,10 +270,10 @@ def test_the_line_is_the_order_of_turns_in_which_each_job_is_charged(
     snapshot: ClusterState,
 ) -> None:
     standing, expected = Standing.of(snapshot), []
-    for job in turns(snapshot.queued, standing):
+    for job in turns(by_age(snapshot.queued), standing):
         expected.append(job.job_id)
         standing.charge(job)
-    found = line(snapshot.queued, Standing.of(snapshot))
+    found = line(by_age(snapshot.queued), Standing.of(snapshot))
     assert [job.job_id for job in found] == expected
 
 
