@@ -22,7 +22,7 @@ from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.life.quarantine import NodeFailure
 from lockstep.storage.attempts import events
 from lockstep.storage.db.clock import db_now
-from lockstep.storage.db.dialects import changed, upsert, write
+from lockstep.storage.db.dialects import changed, run, table_of, upsert, write
 from lockstep.storage.db.tables import AssignmentRow, DeviceRow, NodeFailureRow, NodeRow
 
 ACTOR: Final = "lockstep"
@@ -31,7 +31,7 @@ FAILURES_SECONDS: Final = 86_400.0
 """A failure older than this counts no more."""
 FAILURES_MAX: Final = 1_000
 """Limit of failures that one query reads, the newest."""
-_EVER: Final = select(func.count()).select_from(DeviceRow)
+_EVER: Final = select(func.count()).select_from(table_of(DeviceRow))
 
 
 @dataclass(frozen=True)
@@ -284,7 +284,7 @@ def largest_ever(session: Session) -> int:
     A job that asks for more can never have been placed here; one that asks for less may wait for a
     node to come back.
     """
-    return session.execute(_EVER).scalar_one()
+    return int(run(session, _EVER, {}).scalar_one())
 
 
 def lacking(session: Session, needs: Collection[str]) -> str:

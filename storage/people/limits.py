@@ -18,12 +18,14 @@ from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.people_views import ProjectLimits
 from lockstep.domain.spec.job import JobSpec
+from lockstep.storage.db.dialects import run, table_of
 from lockstep.storage.db.people_tables import MembershipRow, ProjectRow
 from lockstep.storage.db.tables import JobRow
 
 TEAM_DEFAULT_SECONDS: Final = 24 * 3_600.0
 """Time limit of a job that gives none, once a project has members: without limits, no start of
 another job can be known."""
+_A_MEMBER: Final = select(table_of(MembershipRow).c.project).limit(1)
 _STEP: Final = "lower it, or ask an admin of the service for a higher limit"
 
 
@@ -67,7 +69,7 @@ def with_defaults(
 def _service_default(session: Session, service: ServiceLimits) -> float:
     if service.default_seconds is not None:
         return service.default_seconds
-    has_members = session.scalar(select(MembershipRow.project).limit(1)) is not None
+    has_members = run(session, _A_MEMBER, {}).first() is not None
     return TEAM_DEFAULT_SECONDS if has_members else 0.0
 
 

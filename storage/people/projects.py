@@ -6,8 +6,9 @@ Not here: limits of jobs (``storage.people.limits``), rights of a role (``domain
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
 from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
@@ -24,10 +25,19 @@ from lockstep.domain.rights import (
 )
 from lockstep.domain.spec.reading import invalid
 from lockstep.storage.db.clock import db_now, now
-from lockstep.storage.db.dialects import changed, has_row_locks, upsert, write
+from lockstep.storage.db.dialects import changed, has_row_locks, run, table_of, upsert, write
 from lockstep.storage.db.people_tables import MembershipRow, ProjectRow
 from lockstep.storage.db.tables import JobRow
 from lockstep.storage.people import users
+
+_PROJECTS: Final = table_of(ProjectRow)
+_HELD: Final = (
+    select(_PROJECTS).where(_PROJECTS.c.name == bindparam("project")).with_for_update(read=True)
+)
+_ONE_AFTER_THE_OTHER: Final = select(
+    func.pg_advisory_xact_lock(0x70726F6A, func.hashtext(bindparam("project")))
+)
+"""Keys of two numbers are apart from those of one, such as that of the migrations."""
 
 
 def ensure(session: Session, name: str, *, visibility: Visibility = Visibility.PRIVATE) -> None:
@@ -171,12 +181,17 @@ def get(session: Session, name: str) -> ProjectRow | None:
 def hold(session: Session, name: str) -> ProjectRow | None:
     """Return a project, and keep it as it is until the end of a transaction that adds a job to it.
 
-    Submits to a project with a limit of waiting jobs go one after the other.
+    Submits to a project with a limit of waiting jobs go one after the other. The row is apart from
+    the session.
     """
-    row = get(session, name)
-    if row is not None and has_row_locks(session):
-        is_counted = row.queued_max is not None or row.queued_per_user_max is not None
-        session.refresh(row, with_for_update={"read": not is_counted})
+    found = run(session, _HELD, {"project": name}).one_or_none()
+    if found is None:
+        return None
+    row = ProjectRow(**found._mapping)
+    is_counted = row.queued_max is not None or row.queued_per_user_max is not None
+    if is_counted and has_row_locks(session):
+        # Of two transactions that share the row's lock, none could make it an exclusive one.
+        run(session, _ONE_AFTER_THE_OTHER, {"project": name})
     return row
 
 
