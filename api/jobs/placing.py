@@ -21,7 +21,7 @@ from lockstep.domain.scheduling.decide import decide, nodes_asked, over_budget, 
 from lockstep.domain.scheduling.forecast import starts
 from lockstep.domain.scheduling.reasons import sentence
 from lockstep.domain.scheduling.state import ClusterState, JobRequest, Project, Wait
-from lockstep.domain.spec.job import JobSpec
+from lockstep.domain.spec.job import JobSpec, Retry
 from lockstep.domain.spec.reading import invalid, read_spec
 from lockstep.domain.training.plan import plan_of
 from lockstep.domain.views import PlanView, RetriesView
@@ -87,7 +87,7 @@ def plan(
         placement=placed,
         queue=None if wait is None else _place_of(wait, state, database, among),
         memory=forecasts.of(spec, nodes=placed, among=among),
-        retries=None if spec.script is None else _retries(spec.retry.max),
+        retries=None if spec.script is None else _retries(spec.retry),
         limit=time_limit(spec.timeout_seconds, source),
         warnings=_warnings(largest, lacking, spec.project, rows.projects.get(spec.project)),
     )
@@ -120,10 +120,10 @@ def _warnings(largest: int, lacking: str, name: str, project: Project | None) ->
     return found
 
 
-def _retries(retries_max: int) -> RetriesView:
-    found = retries_of_script(retries_max)
+def _retries(retry: Retry) -> RetriesView:
+    found = retries_of_script(retry)
     return RetriesView.model_validate(
-        {**found._asdict(), "max": retries_max, "sentences": found.sentences(retries_max)}
+        {**found._asdict(), "max": retry.max, "sentences": found.sentences(retry)}
     )
 
 

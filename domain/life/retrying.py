@@ -4,8 +4,9 @@
 (``AttemptHistory``). Nothing else decides about a retry:
 
 1. A success succeeds. A requested cancel wins over everything else.
-2. A class ``never`` fails. ``replan`` fails too if the micro-batch is one sample already or the
-   loop is the job's own.
+2. A class ``never`` fails, unless the job's own code failed and its spec asks for a retry then:
+   with an exit code of ``retry.on_exit``, or with ``retry.on_error``. ``replan`` fails too if the
+   micro-batch is one sample already or the loop is the job's own.
 3. A job that failed on ``STUCK_NODES_MAX`` nodes after the same step fails: the nodes are not the
    cause.
 4. A *counted* attempt uses one of ``retry.max``. **Progress** since the attempt before, whatever
@@ -17,7 +18,8 @@
 5. Attempts that are not counted end the job only if it loops: ``FRUITLESS_MAX`` in a row without
    progress, none of which ran for ``LONG_SECONDS``. User code that sends its own launcher SIGTERM
    looks like a service that restarts.
-6. No job has more than ``ATTEMPTS_MAX`` attempts, because a script can report any step.
+6. No job has more than ``retry.total`` attempts, nor more than ``ATTEMPTS_MAX``, because a script
+   can report any step.
 
 Not here: the wait before a retry (``domain.life.timings``), the next placement
 (``domain.scheduling.decide``).
@@ -29,6 +31,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from lockstep.domain.life.outcomes import RULES, Outcome, Reason, RetryClass
+from lockstep.domain.spec.job import Retry
 
 STUCK_NODES_MAX: Final = 3
 """Nodes on which a job may fail after the same step before it is held to be its own fault."""
@@ -73,8 +76,8 @@ class AttemptEnd:
     reached: int
     """Step from which the next attempt resumes: a train job's newest published checkpoint, a
     script's last step; 0 if none."""
-    retries_max: int
-    """``retry.max`` of the spec."""
+    retry: Retry
+    """Of the spec."""
     cancel_requested: bool = False
     """A user cancelled the job. That wins over any retry and any failure: nothing of the job runs,
     as requested. It does not undo a success."""
@@ -114,7 +117,8 @@ def judge(outcome: Outcome, before: AttemptHistory, ending: AttemptEnd) -> JobDe
         return JobDecision("succeed", charged=False, record=before)
     if ending.cancel_requested or rule.state == "cancelled":
         return JobDecision("cancel", charged=False, record=before)
-    if rule.retry is RetryClass.NEVER or (rule.retry is RetryClass.REPLAN and not ending.can_halve):
+    is_refused = rule.retry is RetryClass.NEVER and not _is_asked_for(outcome, ending.retry)
+    if is_refused or (rule.retry is RetryClass.REPLAN and not ending.can_halve):
         return JobDecision("fail", rule.charged, record=before)
     record = _recorded(outcome, before, ending, charged=rule.charged)
     verdict = JobDecision(
@@ -131,6 +135,12 @@ def judge(outcome: Outcome, before: AttemptHistory, ending: AttemptEnd) -> JobDe
     return replace(verdict, explanation=_which_retry(before, record, ending, charged=rule.charged))
 
 
+def _is_asked_for(outcome: Outcome, retry: Retry) -> bool:
+    """Return whether the spec asks for a retry after this failure of the job's own code."""
+    is_own = outcome.reason is Reason.USER_ERROR
+    return is_own and (retry.on_error or outcome.exit_code in retry.on_exit)
+
+
 class ScriptRetries(NamedTuple):
     """Reasons for the end of a script's attempt, by what follows."""
 
@@ -141,15 +151,17 @@ class ScriptRetries(NamedTuple):
     never: tuple[Reason, ...]
     """The job fails."""
 
-    def sentences(self, retries_max: int) -> list[str]:
+    def sentences(self, retry: Retry) -> list[str]:
         """Return the same as text."""
         again, not_counted, never = (", ".join(reasons) for reasons in self)
         limit = (
-            f"at most {_times(retries_max)} in a row without a later step in its "
-            f"metrics, after {again}; "
+            f"at most {_times(retry.max)} in a row without a later step in its "
+            f"metrics, after {again}{_asked_for(retry)}; "
             if again
             else "never after a failure, because retry.max is 0; "
         )
+        if retry.total is not None:
+            limit = f"at most {retry.total} attempts in all; {limit}"
         return [
             f"started again: {limit}not counted after {not_counted}",
             f"not started again: after {never}; user_error is an exception or an exit code other "
@@ -159,9 +171,16 @@ class ScriptRetries(NamedTuple):
         ]
 
 
-def retries_of_script(retries_max: int) -> ScriptRetries:
+def _asked_for(retry: Retry) -> str:
+    if retry.on_error or not retry.on_exit:
+        return ""
+    codes = ", ".join(map(str, retry.on_exit))
+    return f", and after exit code {codes}"
+
+
+def retries_of_script(retry: Retry) -> ScriptRetries:
     """Judge each reason as the end of a script's first attempt."""
-    end = AttemptEnd(number=1, ran_seconds=0, reached=0, retries_max=retries_max)
+    end = AttemptEnd(number=1, ran_seconds=0, reached=0, retry=retry)
     decisions = {
         reason: judge(Outcome.of(reason, ""), AttemptHistory(), end)
         for reason, rule in RULES.items()
@@ -187,7 +206,7 @@ def _which_retry(
 ) -> str:
     if not charged:
         return "not counted as a retry"
-    which = f"retry {record.charged} of {ending.retries_max}"
+    which = f"retry {record.charged} of {ending.retry.max}"
     if before.charged and record.step > before.step:
         return (
             f"{which}: the count is reset, because the job advanced from step {before.step} to "
@@ -196,6 +215,10 @@ def _which_retry(
     if record.charged > 1:
         return f"{which} without progress" + (f" since step {record.step}" if record.step else "")
     return which
+
+
+def _attempts(count: int) -> str:
+    return "one attempt" if count == 1 else f"{count} attempts"
 
 
 def _times(count: int) -> str:
@@ -234,10 +257,10 @@ def _why_not_again(record: AttemptHistory, ending: AttemptEnd, *, charged: bool)
             "the job itself is the cause",
             f"Check the job's code and the samples of the batch after step {record.stuck_step}.",
         )
-    if charged and record.charged > ending.retries_max:
+    if charged and record.charged > ending.retry.max:
         counted = "an attempt" if record.charged == 1 else f"{record.charged} attempts in a row"
         further = f"no further than step {record.step}" if record.step else "no further"
-        note = f"{counted} got {further}, and retry.max is {ending.retries_max}"
+        note = f"{counted} got {further}, and retry.max is {ending.retry.max}"
         if earlier := ending.number - record.charged:
             note += (
                 f"; {earlier} of the {ending.number} attempts {'is' if earlier == 1 else 'are'} "
@@ -251,6 +274,8 @@ def _why_not_again(record: AttemptHistory, ending: AttemptEnd, *, charged: bool)
             "Find the cause: the job's code may stop its launcher, or the service restarts too "
             "often.",
         )
+    if ending.retry.total is not None and ending.number >= ending.retry.total:
+        return f"it had {_attempts(ending.number)}, and retry.total is {ending.retry.total}", ""
     if ending.number >= ATTEMPTS_MAX:
         return f"it had {ending.number} attempts", ""
     return "", ""

@@ -167,13 +167,27 @@ class PathCode(Section):
     """Absolute path of the folder on every node."""
 
 
+RETRY_EXIT_CODES: Final = (75,)
+"""``EX_TEMPFAIL`` of sysexits.h. As above, a default is not written into stored specs."""
+
+
 class Retry(Section):
-    """Number of retries of a job after a failure that may pass."""
+    """Retries of a job after a failure that may pass, or that asks for one."""
 
     max: Annotated[int, Field(ge=0, le=100), NO_BOOL] = 3
     """Retries after the first attempt. Preemption and service restarts are not counted, and
     progress since the last failure (a newer checkpoint; of a script, a later step in its metrics)
     starts the count again. ``3`` ends a job when four attempts in a row got no further."""
+    total: Annotated[int, Field(ge=1, le=1_000), NO_BOOL] | None = Field(
+        default=None, exclude_if=lambda total: total is None
+    )
+    """Attempts in all, counted or not; null has no limit of its own."""
+    on_exit: Annotated[
+        tuple[Annotated[int, Field(ge=1, le=255), NO_BOOL], ...], Field(max_length=255)
+    ] = Field(default=RETRY_EXIT_CODES, exclude_if=lambda codes: codes == RETRY_EXIT_CODES)
+    """Exit codes by which a rank asks for a retry. It is counted like one after a failure."""
+    on_error: bool = Field(default=False, exclude_if=lambda on_error: not on_error)
+    """Retry after every exception and every exit code of the job's own code, too."""
 
 
 class Retention(Section):

@@ -232,7 +232,17 @@ def _first_failure(
         number = signal_in(exit_.code, wrapped=assignment.spec.kind == "script")
         silent = exit_.torn_down and number is not None and not found.explains
         failures.append(_Failure(exit_, found, lost_peer, lost_peer or silent, number))
+    asked = [each for each in failures if _asks_for_retry(each, assignment)]
+    if asked:
+        # The code is the wish of the job's own code, also where a shell counts from 128.
+        return asked[0]._replace(signal=None, lost_peer=False)
     return min(failures, key=lambda failure: (failure.secondary, failure.time))
+
+
+def _asks_for_retry(failure: _Failure, assignment: AssignmentFile) -> bool:
+    exit_, reason = failure.exit, failure.found.reason
+    is_own = reason in (None, Reason.USER_ERROR) and not exit_.torn_down
+    return is_own and exit_.code in assignment.spec.retry.on_exit
 
 
 def _failed(

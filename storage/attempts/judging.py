@@ -18,6 +18,7 @@ from lockstep.domain.life.lifecycle import Intent, JobState
 from lockstep.domain.life.outcomes import RULES, Outcome, RetryClass
 from lockstep.domain.life.retrying import AttemptEnd, AttemptHistory, judge
 from lockstep.domain.life.timings import Timings
+from lockstep.domain.spec.job import Retry
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.storage.attempts import checkpoints, events, transitions
 from lockstep.storage.db.clock import now
@@ -40,7 +41,7 @@ def move_job(
         number=attempt.number,
         ran_seconds=ran_seconds,
         reached=_reached(session, job, outcome),
-        retries_max=job.retries_max,
+        retry=Retry.model_validate(job.retry),
         cancel_requested=job.intent is Intent.CANCEL,
         can_halve=smaller is not None,
     )
@@ -148,9 +149,8 @@ def _report_halved(session: Session, attempt: AttemptRow, smaller: dict[str, Any
 
 _JUDGED: Final = (
     select(
-        *transitions.JOBS.c[
-            "id", "kind", "state", "intent", "retries_max", "running_seconds", "avoid_nodes"
-        ],
+        *transitions.JOBS.c["id", "kind", "state", "intent", "running_seconds", "avoid_nodes"],
+        transitions.JOBS.c.spec["retry"].label("retry"),
         *transitions.JOBS.c[
             "charged_attempts", "fruitless_attempts", "progress_step", "stuck_step", "stuck_nodes"
         ],

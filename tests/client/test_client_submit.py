@@ -15,6 +15,7 @@ from lockstep.cli.text.closing import time_shares
 from lockstep.domain.life.lifecycle import AttemptState, JobState
 from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.domain.life.retrying import retries_of_script
+from lockstep.domain.spec.job import Retry
 from lockstep.domain.views import JobView, PlanView, RetriesView, UploadView
 from tests.client import examples
 from tests.client.examples import YAML, job
@@ -333,7 +334,7 @@ def test_a_plan_of_a_script_lists_the_retried_reasons(
         not_counted=[Reason.PREEMPTED],
         never=[Reason.USER_ERROR],
         max=1,
-        sentences=retries_of_script(1).sentences(1),
+        sentences=retries_of_script(Retry(max=1)).sentences(Retry(max=1)),
     )
     server.on("POST", "/v1/jobs/plan", examples.plan_view().model_copy(update={"retries": retries}))
     out = lockstep("plan", str(spec)).out

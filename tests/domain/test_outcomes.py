@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from lockstep.domain.life.lifecycle import TERMINAL, TRANSITIONS, JobState
 from lockstep.domain.life.outcomes import RULES, Outcome, Reason, RetryClass
 from lockstep.domain.life.retrying import AttemptEnd, AttemptHistory, JobDecision, judge
-from lockstep.domain.spec.job import JobSpec
+from lockstep.domain.spec.job import JobSpec, Retry
 
 # The result of the first attempt with retries left, of the last with none left, and the charge.
 # Written by hand from the expectation of a user.
@@ -58,7 +58,7 @@ def verdict(
         "number": 1,
         "ran_seconds": 0.0,
         "reached": 0,
-        "retries_max": retries_max,
+        "retry": Retry(max=retries_max),
         **ending,
     }
     return judge(ended(name), before or AttemptHistory(), AttemptEnd(**known))

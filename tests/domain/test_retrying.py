@@ -19,6 +19,7 @@ from lockstep.domain.life.retrying import (
     JobDecision,
     judge,
 )
+from lockstep.domain.spec.job import Retry
 
 AGAIN = sorted(
     reason
@@ -35,8 +36,8 @@ class Job:
     Its attempts end one after the other, until there is no further retry.
     """
 
-    def __init__(self, retries_max: int = 3) -> None:
-        self.retries_max = retries_max
+    def __init__(self, retries_max: int = 3, **retry: Any) -> None:
+        self.retry = Retry(max=retries_max, **retry)
         self.record = AttemptHistory()
         self.attempts = 0
         self.last: JobDecision | None = None
@@ -51,9 +52,7 @@ class Job:
         **details: Any,
     ) -> JobDecision:
         self.attempts += 1
-        ending = AttemptEnd(
-            self.attempts, ran_seconds, reached, self.retries_max, can_halve=can_halve
-        )
+        ending = AttemptEnd(self.attempts, ran_seconds, reached, self.retry, can_halve=can_halve)
         self.last = judge(Outcome.of(reason, "it ended", **details), self.record, ending)
         self.record = self.last.record
         return self.last
@@ -64,6 +63,40 @@ class Job:
             if self.end(reason, **fields).transition != "requeue":
                 return count
         raise AssertionError("it goes on for ever")
+
+
+# -- asked for
+# --------------------------------------------------------------------------------------------------
+
+
+def test_an_exit_code_of_the_spec_asks_for_a_counted_retry() -> None:
+    job = Job(retries_max=1)
+    again = job.end(Reason.USER_ERROR, exit_code=75)
+    assert (again.transition, again.charged, again.explanation) == ("requeue", True, "retry 1 of 1")
+    assert job.end(Reason.USER_ERROR, exit_code=75).transition == "fail"
+
+
+def test_progress_resets_the_count_of_retries_that_were_asked_for() -> None:
+    job = Job(retries_max=1)
+    for step in range(1, 9):
+        assert job.end(Reason.USER_ERROR, exit_code=75, reached=step).transition == "requeue"
+
+
+def test_other_exit_codes_fail_unless_all_errors_are_retried() -> None:
+    assert Job().end(Reason.USER_ERROR, exit_code=1).transition == "fail"
+    assert Job(on_exit=()).end(Reason.USER_ERROR, exit_code=75).transition == "fail"
+    assert Job(on_exit=(3, 4)).end(Reason.USER_ERROR, exit_code=4).transition == "requeue"
+    for details in ({"exit_code": 1}, {"exception": "ValueError: label 12 of 10"}):
+        assert Job(on_error=True).end(Reason.USER_ERROR, **details).transition == "requeue"
+    assert Job(on_error=True).end(Reason.BAD_SPEC).transition == "fail"
+
+
+@pytest.mark.parametrize("reason", [Reason.SHUTDOWN, Reason.LOST, Reason.OUT_OF_MEMORY])
+def test_the_total_limits_attempts_of_each_kind(reason: Reason) -> None:
+    job = Job(retries_max=100, total=3)
+    ends = [job.end(reason, reached=10 * number, can_halve=True) for number in range(1, 4)]
+    assert [end.transition for end in ends] == ["requeue", "requeue", "fail"]
+    assert ends[-1].note == "it had 3 attempts, and retry.total is 3"
 
 
 # -- progress

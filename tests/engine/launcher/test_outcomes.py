@@ -20,7 +20,7 @@ import pytest
 from lockstep.domain import limits
 from lockstep.domain.life.outcomes import Reason
 from tests.harness.processes import alive, free_port, until
-from tests.harness.ranks import Attempt
+from tests.harness.ranks import Attempt, script_spec
 
 GLOO = textwrap.dedent(
     """
@@ -54,6 +54,14 @@ def test_an_exit_code_is_reported_with_its_rank(attempt: Attempt) -> None:
     assert outcome.reason is Reason.USER_ERROR
     assert (outcome.rank, outcome.exit_code) == (1, 3)
     assert outcome.message == "script exited with code 3 on rank 1"
+
+
+def test_an_exit_code_of_the_spec_is_no_signal(attempt: Attempt) -> None:
+    spec = script_spec(("bash", "-c", "exit 130"), ranks=1, env=None)
+    attempt.assign({**spec, "retry": {"on_exit": [130]}}, ranks=1)
+    outcome = attempt.start().outcome()
+    assert (outcome.reason, outcome.exit_code, outcome.signal) == (Reason.USER_ERROR, 130, None)
+    assert outcome.message == "script exited with code 130 on rank 0"
 
 
 def test_the_last_lines_of_either_stream_are_in_the_outcome_and_bounded(attempt: Attempt) -> None:

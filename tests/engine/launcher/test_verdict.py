@@ -82,6 +82,14 @@ def test_the_signal_of_the_shutdown_is_never_the_outcome() -> None:
     assert (outcome.rank, outcome.exit_code) == (1, 7)
 
 
+def test_an_exit_code_that_asks_for_a_retry_wins_over_other_failures() -> None:
+    exits = (_exit(0, 1, time=9.0), _exit(1, 75, time=10.0))
+    outcome = _decide(*exits, evidence={0: RAISED, 1: LOST_PEER})
+    assert (outcome.reason, outcome.rank, outcome.exit_code) == (Reason.USER_ERROR, 1, 75)
+    torn_down = _decide(exits[0], _exit(1, 75, torn_down=True), evidence={0: RAISED})
+    assert (torn_down.rank, torn_down.exit_code) == (0, 1)
+
+
 def test_of_two_exceptions_the_earlier_is_the_outcome() -> None:
     evidence = {
         0: Evidence(reason=Reason.USER_ERROR, exception="later", time=5.5),

@@ -2298,7 +2298,7 @@ export type Retention = {
 /**
  * Retry
  *
- * Number of retries of a job after a failure that may pass.
+ * Retries of a job after a failure that may pass, or that asks for one.
  */
 export type Retry = {
     /**
@@ -2309,6 +2309,24 @@ export type Retry = {
      * starts the count again. ``3`` ends a job when four attempts in a row got no further.
      */
     max?: number;
+    /**
+     * Total
+     *
+     * Attempts in all, counted or not; null has no limit of its own.
+     */
+    total?: number | null;
+    /**
+     * On Exit
+     *
+     * Exit codes by which a rank asks for a retry. It is counted like one after a failure.
+     */
+    on_exit?: Array<number>;
+    /**
+     * On Error
+     *
+     * Retry after every exception and every exit code of the job's own code, too.
+     */
+    on_error?: boolean;
 };
 
 /**
