@@ -52,6 +52,13 @@ OF_LOCKSTEP: Final = (
         only="`kind: script`",
     ),
     Variable(
+        "LOCKSTEP_STOP",
+        "File that exists once the job is asked to stop, before the [signal](spec.md): a JSON "
+        "object with `reason` (`cancelled`, `timed_out`, `shutdown`, `preempted`) and `deadline`, "
+        "the time of SIGKILL in seconds since the epoch.",
+        only="`kind: script`",
+    ),
+    Variable(
         "LOCKSTEP_STACKS",
         "File to which Python appends the stacks of its threads at the signal `SIGRTMIN+5`, which "
         "the launcher sends to a script that is [silent](logs.md#a-script-that-is-silent).",

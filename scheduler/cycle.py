@@ -174,6 +174,8 @@ class Cycle:
             job = jobs.get(session, job_id)
             limit = None if job is None else job.timeout_seconds
             message = f"it has run longer than its timeout of {limit or 0:g} s"
+            if job is not None and (seconds := job.spec.get("stop_grace_seconds")):
+                message = f"its timeout of {limit or 0:g} s ends in {seconds:g} s"
             asked = jobs.ask(
                 session,
                 job_id,

@@ -11,6 +11,7 @@ reader takes whole lines only.
 * ``launcher.json`` (launcher): its process (``LauncherFile``), so that a new agent can adopt it.
 * ``fence`` (agent): a deadline (``FenceFile``) after which the launcher kills its ranks by itself.
 * ``stop`` (agent): request for a graceful stop (``StopFile``).
+* ``stop.json`` (launcher): the same for a script (``StopNotice``), written before its signal.
 * ``result.json`` (launcher): the outcome (``ResultFile``); its presence means that no rank is left.
 * ``ranks.json`` (launcher): ``{"ranks": [{"rank": int, "pid": int}]}`` once all were started, for
   drills and operators.
@@ -62,6 +63,7 @@ ASSIGNMENT: Final = "assignment.json"
 LAUNCHER: Final = "launcher.json"
 FENCE: Final = "fence"
 STOP: Final = "stop"
+STOP_NOTICE: Final = "stop.json"
 RESULT: Final = "result.json"
 METRICS: Final = "spool/metrics.jsonl"
 EVENTS: Final = "spool/events.jsonl"
@@ -169,6 +171,14 @@ class StopFile(_Order):
 
     reason: StopReason
     grace_seconds: float
+
+
+class StopNotice(_File):
+    """Request to stop, for a script: it may read why, and until when it may save."""
+
+    reason: StopReason
+    deadline: float
+    """Seconds since the epoch. Its processes are killed then."""
 
 
 class ResultFile(_File):

@@ -4,6 +4,8 @@ Every stop uses :func:`grace_of`: cancel, timeout, preemption, the end of an age
 launcher. A train job needs it for its last checkpoint, and loses steps if it is too short. It is a
 limit: a stop whose checkpoint is durable earlier ends earlier.
 
+A script gets the time that its spec gives, or half a minute; a train job at least the former.
+
 Three times one save, because a stop may begin with a save under way, then waits for the step (half
 the grace at most), and then saves.
 
@@ -20,14 +22,17 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, Field
 
+from lockstep.domain import limits
 from lockstep.domain.life.lifecycle import Intent
 from lockstep.domain.life.timings import Timings
 
-GRACE_SECONDS_MAX: Final = 300.0
+GRACE_SECONDS_MAX: Final = float(limits.STOP_GRACE_SECONDS_MAX)
 """Limit of a train job's grace. A node must become free at some time."""
 AGENT_END_SECONDS_MAX: Final = 450.0
 """Limit of an agent's orderly end: the longest grace, the kill, and the upload of the last
 checkpoints. The programs that stop an agent wait for so long."""
+SCRIPT_SECONDS: Final = 30.0
+"""Grace of a script whose spec gives none: many save only after the signal."""
 LEAST_SECONDS: Final = Timings().stop_grace_seconds
 _SAVES: Final = 3
 _BYTES_PER_SECOND: Final = 100e6
@@ -82,15 +87,17 @@ class StoppedJob:
     save: SaveTime | None = None
     """None while no step can be lost, and for a script."""
     least_seconds: float = LEAST_SECONDS
+    given_seconds: float | None = None
+    """``stop_grace_seconds`` of its spec."""
 
 
 def grace_of(job: StoppedJob, cause: Cause) -> Grace:
     """Return the time that a job's processes have after a request to stop."""
     if cause == "now":
         return Grace(seconds=0.0, reason="it is killed without a checkpoint")
-    least = job.least_seconds
     if job.kind != "train":
-        return Grace(seconds=least, reason="the time of a script after SIGTERM")
+        return _of_script(job)
+    least = max(job.least_seconds, job.given_seconds or 0.0)
     if job.save is None:
         return Grace(seconds=least, reason="no step is complete, so there is nothing to save")
     wanted = float(math.ceil(_SAVES * job.save.seconds))
@@ -102,3 +109,10 @@ def grace_of(job: StoppedJob, cause: Cause) -> Grace:
             seconds=max(least, GRACE_SECONDS_MAX), reason=f"the limit, because {reason}, is more"
         )
     return Grace(seconds=wanted, reason=reason)
+
+
+def _of_script(job: StoppedJob) -> Grace:
+    if job.given_seconds is not None:
+        return Grace(seconds=job.given_seconds, reason="stop_grace_seconds of the job")
+    seconds = max(job.least_seconds, SCRIPT_SECONDS)
+    return Grace(seconds=seconds, reason="the time of a script that gives none")

@@ -168,7 +168,7 @@ class PathCode(Section):
 
 
 RETRY_EXIT_CODES: Final = (75,)
-"""``EX_TEMPFAIL`` of sysexits.h. As above, a default is not written into stored specs."""
+"""``EX_TEMPFAIL`` of sysexits.h. Not written into stored specs, as above."""
 
 
 class Retry(Section):
@@ -178,15 +178,16 @@ class Retry(Section):
     """Retries after the first attempt. Preemption and service restarts are not counted, and
     progress since the last failure (a newer checkpoint; of a script, a later step in its metrics)
     starts the count again. ``3`` ends a job when four attempts in a row got no further."""
-    total: Annotated[int, Field(ge=1, le=1_000), NO_BOOL] | None = Field(
-        default=None, exclude_if=lambda total: total is None
-    )
+    total: Annotated[int, Field(ge=1, le=1_000), NO_BOOL] | None = None
     """Attempts in all, counted or not; null has no limit of its own."""
     on_exit: Annotated[
-        tuple[Annotated[int, Field(ge=1, le=255), NO_BOOL], ...], Field(max_length=255)
-    ] = Field(default=RETRY_EXIT_CODES, exclude_if=lambda codes: codes == RETRY_EXIT_CODES)
+        list[Annotated[int, Field(ge=1, le=255), NO_BOOL]], Field(max_length=255)
+    ] = Field(
+        default_factory=lambda: [*RETRY_EXIT_CODES],
+        exclude_if=lambda codes: codes == [*RETRY_EXIT_CODES],
+    )
     """Exit codes by which a rank asks for a retry. It is counted like one after a failure."""
-    on_error: bool = Field(default=False, exclude_if=lambda on_error: not on_error)
+    on_error: bool = False
     """Retry after every exception and every exit code of the job's own code, too."""
 
 
@@ -237,6 +238,18 @@ class JobSpec(Section):
     timeout_seconds: Annotated[float, Field(gt=0, le=366 * 24 * 3600), NO_BOOL] | None = None
     """Seconds of running, over all attempts, after which the job is stopped and failed; null has no
     limit."""
+    stop_signal: Literal["TERM", "INT", "USR2", "HUP"] = Field(
+        default="TERM", exclude_if=lambda name: name == "TERM"
+    )
+    """Signal that asks the ranks of a script to end, also on cancel: each rank's session gets it,
+    and SIGKILL after the grace. ``$LOCKSTEP_STOP`` names the file with the reason. Not ``USR1``,
+    which NCCL catches. A train job is asked without a signal."""
+    stop_grace_seconds: (
+        Annotated[float, Field(ge=0, le=limits.STOP_GRACE_SECONDS_MAX), NO_BOOL] | None
+    ) = None
+    """Seconds from the request to stop to SIGKILL. Null gives a script 30 s, and a train job three
+    times its last save, which a number here does not shorten. With a number the request comes this
+    much before ``timeout_seconds``, and without one then."""
     priority: Annotated[int, Field(ge=0, le=100), NO_BOOL] = 50
     """Larger goes first; equal priorities go by age."""
     labels: Annotated[
@@ -269,6 +282,23 @@ class JobSpec(Section):
                 f"is required, because the task {self.train.task} is a file of the job's code",
                 "send the code folder: lockstep submit FILE --code DIR",
                 show=False,
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _stop_fits(self) -> Self:
+        if self.kind == "train" and self.stop_signal != "TERM":
+            raise at_field(
+                ("stop_signal",),
+                "not allowed, because kind is train: its ranks save and end without a signal",
+                "remove it",
+            )
+        seconds, limit = self.stop_grace_seconds, self.timeout_seconds
+        if seconds is not None and limit is not None and seconds >= limit:
+            raise at_field(
+                ("stop_grace_seconds",),
+                f"expected less than timeout_seconds ({limit:g}), before which it begins",
+                "lower it, or raise timeout_seconds",
             )
         return self
 

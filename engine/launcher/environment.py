@@ -90,16 +90,21 @@ def rank_environment(
         **kind.environment(assignment.devices),
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "LOCKSTEP_METRICS": str(folder / attempt.METRICS),
-        **(
-            {}
-            if assignment.spec.script is None
-            else {"LOCKSTEP_TENSORBOARD": str(folder / attempt.TENSORBOARD)}
-        ),
+        **_of_script(assignment.spec, folder),
         **_stacks(assignment.spec, folder, rank),
         "LOCKSTEP_JOB_ID": assignment.job_id,
         "LOCKSTEP_ATTEMPT": str(assignment.attempt_number),
         # Overrides torch elastic's value, which counts restarts within one attempt; there are none.
         "TORCHELASTIC_RESTART_COUNT": str(assignment.attempt_number - 1),
+    }
+
+
+def _of_script(spec: JobSpec, folder: Path) -> dict[str, str]:
+    if spec.script is None:
+        return {}
+    return {
+        "LOCKSTEP_TENSORBOARD": str(folder / attempt.TENSORBOARD),
+        "LOCKSTEP_STOP": str(folder / attempt.STOP_NOTICE),
     }
 
 

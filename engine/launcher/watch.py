@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from lockstep.domain.life import attempt
-from lockstep.domain.life.attempt import AssignmentFile, FenceFile, StopFile
+from lockstep.domain.life.attempt import AssignmentFile, FenceFile, StopFile, StopNotice
 from lockstep.domain.life.grace import SaveTime, StoppedJob, grace_of
 from lockstep.engine.launcher.bounds import Bounds
 from lockstep.engine.launcher.files import read_model
@@ -280,6 +280,8 @@ class GangWatch(threading.Thread):
                 f"{stop.grace_seconds:g} s."
             )
             self._end_by("stop", now + stop.grace_seconds)
+        if before is None or stop.grace_seconds != before.grace_seconds:
+            self._explain(stop)
         if (
             self.facts.cause == "stop"
             and self._assignment.spec.kind == "script"
@@ -294,6 +296,7 @@ class GangWatch(threading.Thread):
                 self._assignment.spec.kind,
                 read_model(self._folder / attempt.SAVE_TIME, SaveTime),
                 self._assignment.stop_grace_seconds,
+                self._assignment.spec.stop_grace_seconds,
             )
             stop = StopFile(reason="shutdown", grace_seconds=grace_of(job, "shutdown").seconds)
             with contextlib.suppress(
@@ -302,12 +305,19 @@ class GangWatch(threading.Thread):
                 write_atomically(self._folder / attempt.STOP, stop.model_dump_json())
         return stop
 
+    def _explain(self, stop: StopFile) -> None:
+        """Write the file that ``$LOCKSTEP_STOP`` names: a signal has no reason."""
+        notice = StopNotice(reason=stop.reason, deadline=time.time() + stop.grace_seconds)
+        with contextlib.suppress(OSError):  # a full disk: the signal is sent nevertheless
+            write_atomically(self._folder / attempt.STOP_NOTICE, notice.model_dump_json())
+
     def _terminate(self) -> None:
-        """Send SIGTERM to each rank's session, as torchrun would: once, and only with ranks."""
+        """Send the stop signal to each rank's session, as torchrun would: once, and with ranks."""
+        number = signal.Signals[f"SIG{self._assignment.spec.stop_signal}"]
         for rank in self.facts.running():
             self._terminated = True
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._processes[rank].pid, signal.SIGTERM)
+                os.killpg(self._processes[rank].pid, number)
 
     def _check_leavers(self, now: float) -> None:
         if not self.facts.exits or not self.facts.running():

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import and_, bindparam, select, tuple_, update
+from sqlalchemy import and_, bindparam, func, select, tuple_, update
 from sqlalchemy.orm import Session, selectinload
 
 from lockstep.domain.life.lifecycle import AssignmentState, AttemptState, Intent, JobState
@@ -280,7 +280,11 @@ def of_job(session: Session, job_id: str, *, limit: int) -> list[AttemptRow]:
 
 
 def overdue(session: Session) -> list[str]:
-    """Running jobs that have run longer than their ``timeout_seconds``, over all attempts."""
+    """Running jobs whose ``timeout_seconds`` are over, less the time of their stop if they give one.
+
+    Those of all attempts count.
+    """
+    stop_seconds = func.coalesce(JobRow.spec["stop_grace_seconds"].as_float(), 0.0)
     statement = (
         select(JobRow.id)
         .join(
@@ -290,7 +294,8 @@ def overdue(session: Session) -> list[str]:
         .where(
             JobRow.state == JobState.RUNNING,
             JobRow.intent.is_(None),
-            JobRow.timeout_seconds < JobRow.running_seconds + (db_now() - AttemptRow.running_at),
+            JobRow.timeout_seconds
+            < JobRow.running_seconds + (db_now() - AttemptRow.running_at) + stop_seconds,
         )
     )
     return list(session.scalars(statement))

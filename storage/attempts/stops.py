@@ -40,9 +40,11 @@ def grace_for(
 
     The second value is True if the request is to kill a job that has time left from another one.
     """
-    facts = select(JobRow.kind, JobRow.save_time, JobRow.stop_grace).where(JobRow.id == job_id)
-    kind, saved, stored = session.execute(facts).one_or_none() or ("script", None, None)
-    job = StoppedJob(kind, save_time(saved), least_seconds)
+    given = JobRow.spec["stop_grace_seconds"].as_float()
+    facts = select(JobRow.kind, JobRow.save_time, JobRow.stop_grace, given)
+    found = session.execute(facts.where(JobRow.id == job_id)).one_or_none()
+    kind, saved, stored, asked = found or ("script", None, None, None)
+    job = StoppedJob(kind, save_time(saved), least_seconds, asked)
     grace = grace_of(job, "now" if now else REASON_OF[intent])
     return grace, now and (stored or {}).get("seconds") != 0.0
 

@@ -86,6 +86,10 @@ def check(row: ProjectRow | None, spec: JobSpec, service: ServiceLimits) -> Iter
     seconds = spec.timeout_seconds
     if service.max_seconds is not None and (seconds is None or seconds > service.max_seconds):
         yield _too_long("the service", service.max_seconds, seconds)
+    stop = spec.stop_grace_seconds
+    if seconds is not None and stop is not None and stop >= seconds:
+        message = f"expected less than the job's time limit, {seconds:g} s, got {stop:g} s"
+        yield FieldError("/stop_grace_seconds", message, stop, "lower it, or set timeout_seconds")
     if row is None:
         return
     at_most = f"project {row.name} allows at most"

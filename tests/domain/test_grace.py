@@ -31,11 +31,12 @@ def train(seconds: float | None, *, measured: bool = True) -> StoppedJob:
         (train(0.2), "at most 5 s: the least, because 3 × the last checkpoint, 0.2 s, is less"),
         (train(None), "at most 5 s: no step is complete, so there is nothing to save"),
         (train(140), "at most 300 s: the limit, because 3 × the last checkpoint, 140 s, is more"),
-        (StoppedJob("script"), "at most 5 s: the time of a script after SIGTERM"),
+        (StoppedJob("script"), "at most 30 s: the time of a script that gives none"),
+        (StoppedJob("script", given_seconds=2), "at most 2 s: stop_grace_seconds of the job"),
         # A script can write the file of the engine.
         (
             StoppedJob("script", SaveTime(seconds=90, measured=True)),
-            "at most 5 s: the time of a script after SIGTERM",
+            "at most 30 s: the time of a script that gives none",
         ),
     ],
 )

@@ -172,6 +172,10 @@ BOUNDS: list[tuple[str, list[Any], list[Any]]] = [
     ),
     ("/secrets", [[], ["TOKEN"]], [["a b"], "TOKEN", None, ["X"] * 101]),
     ("/retry/max", [0, 100], [-1, 101, None, True]),
+    ("/retry/total", [None, 1, 1_000], [0, 1_001, 1.5, True]),
+    ("/retry/on_exit", [[], [1, 255]], [None, [0], [256], ["x"], 75]),
+    ("/retry/on_error", [True], [None, "x"]),
+    ("/stop_grace_seconds", [None, 0, 300], [-1, 301, True]),
     ("/timeout_seconds", [None, 0.1, 31_622_400], [0, -1, 31_622_401, float("nan"), True]),
     ("/priority", [0, 100], [-1, 101, 50.5, None]),
     (
@@ -303,6 +307,15 @@ def test_a_kind_has_its_own_section_and_no_other(kind: str, section: str) -> Non
         JobSpec.model_validate({**documents[section], "kind": kind})
 
 
+def test_a_stop_begins_before_the_timeout_and_a_train_job_gets_no_signal() -> None:
+    script = {**script_document(), "timeout_seconds": 60, "stop_grace_seconds": 60}
+    with pytest.raises(ValidationError, match=r"expected less than timeout_seconds \(60\)"):
+        JobSpec.model_validate(script)
+    assert JobSpec.model_validate({**script, "stop_grace_seconds": 59}).stop_signal == "TERM"
+    with pytest.raises(ValidationError, match="its ranks save and end without a signal"):
+        JobSpec.model_validate({**train_document(), "stop_signal": "USR2"})
+
+
 def test_a_persons_own_task_needs_code() -> None:
     document = changed(train_document(), "/train/task", "tasks/mine.py:Mine")
     with pytest.raises(ValidationError):
@@ -419,7 +432,9 @@ labels: {}
 def test_the_interfaces_own_example_is_accepted_and_is_all_there_is() -> None:
     document = YAML(typ="safe").load(INTERFACE_EXAMPLE)
     spec = read_spec(document)
-    assert set(document) | {"script", "retention"} == set(JobSpec.model_fields)
+    assert set(document) | {"script", "retention", "stop_signal", "stop_grace_seconds"} == set(
+        JobSpec.model_fields
+    )
     assert set(document["train"]) | {
         "epochs",
         "loader",

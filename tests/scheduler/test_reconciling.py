@@ -228,8 +228,26 @@ def test_a_job_that_exceeds_its_timeout_is_stopped_once(world: World) -> None:
             session.scalars(select(EventRow.message).where(EventRow.kind == "timeout_requested"))
         )
     assert told == [
-        "it has run longer than its timeout of 60 s; grace 5 s (the time of a script after SIGTERM)"
+        "it has run longer than its timeout of 60 s; grace 30 s (the time of a script that gives none)"
     ]
+
+
+def test_a_script_with_time_to_stop_is_asked_that_much_before_its_timeout(world: World) -> None:
+    world.node("n")
+    job = world.submit(timeout_seconds=60, stop_grace_seconds=20)
+    world.run_one()
+    world.claim(job)
+    with world.database.jobs() as session:
+        session.execute(update(AttemptRow).values(running_at=db_now() - 35))
+    assert world.run_one().overdue == 0
+    with world.database.jobs() as session:
+        session.execute(update(AttemptRow).values(running_at=db_now() - 41))
+    assert world.run_one().overdue == 1
+    with world.database.read_jobs() as session:
+        texts = select(EventRow.message).where(EventRow.kind == "timeout_requested")
+        assert session.scalars(texts).all() == [
+            "its timeout of 60 s ends in 20 s; grace 20 s (stop_grace_seconds of the job)"
+        ]
 
 
 def test_an_open_stream_is_sealed_before_its_job_is_placed_again(

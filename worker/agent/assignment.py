@@ -210,10 +210,13 @@ class Attempt:
             save = stored  # This node has only the forecast, or the attempt has not saved yet.
         # A script may write that file, too.
         assignment = self.folder.assignment()
-        kind = "script" if assignment is None else assignment.spec.kind
-        return grace_of(
-            StoppedJob(kind, save, self._context.timings.stop_grace_seconds), cause
-        ).seconds
+        kind, given = (
+            ("script", None)
+            if assignment is None
+            else (assignment.spec.kind, assignment.spec.stop_grace_seconds)
+        )
+        job = StoppedJob(kind, save, self._context.timings.stop_grace_seconds, given)
+        return grace_of(job, cause).seconds
 
     def wake(self) -> None:
         """Wake the thread up."""

@@ -18,7 +18,7 @@ import pytest
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.launcher.start import processes
 from tests.harness.processes import alive, until
-from tests.harness.ranks import Attempt
+from tests.harness.ranks import Attempt, script_spec
 
 WAIT = "import time\nprint('up', flush=True)\ntime.sleep(600)\n"
 
@@ -27,6 +27,21 @@ DEAF = textwrap.dedent(
     import signal, time
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     print("up", flush=True)
+    time.sleep(600)
+    """
+)
+
+SAVING = textwrap.dedent(
+    """
+    import json, os, signal, time
+    def save(number, frame):
+        with open(os.environ["LOCKSTEP_STOP"]) as file:
+            notice = json.load(file)
+        left = notice["deadline"] - time.time()
+        print("saved", signal.Signals(number).name, notice["reason"], round(left, -1), flush=True)
+        raise SystemExit(0)
+    signal.signal(signal.SIGUSR2, save)
+    print("up", os.path.exists(os.environ["LOCKSTEP_STOP"]), flush=True)
     time.sleep(600)
     """
 )
@@ -71,6 +86,17 @@ def test_a_daemon_that_ignores_sigterm_is_gone_after_a_stop(
     outcome = attempt.outcome()
     assert outcome.reason is Reason.CANCELLED
     assert not alive(pid)
+
+
+def test_a_script_reads_why_and_until_when_at_the_signal_of_its_choice(attempt: Attempt) -> None:
+    attempt.script(SAVING)
+    spec = {**script_spec(("train.py",), ranks=2, env=None), "stop_signal": "USR2"}
+    attempt.assign(spec, ranks=2).start()
+    until(lambda: all("up False" in attempt.lines(rank) for rank in (0, 1)), what="both are up")
+    attempt.stop("timed_out", grace_seconds=60)
+    assert attempt.outcome().reason is Reason.TIMED_OUT
+    for rank in (0, 1):
+        assert attempt.lines(rank)[-1] == "saved SIGUSR2 timed_out 60.0"
 
 
 def test_ranks_die_with_their_launcher(attempt: Attempt) -> None:

@@ -2,6 +2,7 @@
 export const CallerViewCredential = ["token", "session", "none"] as const;
 export const HealthStatus = ["ok", "degraded", "unavailable"] as const;
 export const JobSpecKind = ["train", "script"] as const;
+export const JobSpecStopSignal = ["TERM", "INT", "USR2", "HUP"] as const;
 export const JobViewKind = ["train", "script"] as const;
 export const LogLineStream = ["stdout", "stderr", "launcher"] as const;
 export const NodeViewState = ["ready", "draining", "quarantined", "leaving", "lost"] as const;

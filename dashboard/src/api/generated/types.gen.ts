@@ -2735,6 +2735,22 @@ export type JobSpec = {
      */
     timeout_seconds?: number | null;
     /**
+     * Stop Signal
+     *
+     * Signal that asks the ranks of a script to end, also on cancel: each rank's session gets it,
+     * and SIGKILL after the grace. ``$LOCKSTEP_STOP`` names the file with the reason. Not ``USR1``,
+     * which NCCL catches. A train job is asked without a signal.
+     */
+    stop_signal?: 'TERM' | 'INT' | 'USR2' | 'HUP';
+    /**
+     * Stop Grace Seconds
+     *
+     * Seconds from the request to stop to SIGKILL. Null gives a script 30 s, and a train job three
+     * times its last save, which a number here does not shorten. With a number the request comes this
+     * much before ``timeout_seconds``, and without one then.
+     */
+    stop_grace_seconds?: number | null;
+    /**
      * Priority
      *
      * Larger goes first; equal priorities go by age.

@@ -53,6 +53,7 @@ def test_the_environment_of_the_service_does_not_reach_a_rank(attempt: Attempt) 
     assert ours == {
         "LOCKSTEP_METRICS",
         "LOCKSTEP_TENSORBOARD",
+        "LOCKSTEP_STOP",
         "LOCKSTEP_STACKS",
         "LOCKSTEP_JOB_ID",
         "LOCKSTEP_ATTEMPT",
