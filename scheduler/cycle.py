@@ -25,7 +25,7 @@ from lockstep.storage.attempts import attempts, gangs, ledger, nodes
 from lockstep.storage.control import scheduler_lease, scheduling, snapshots
 from lockstep.storage.control.snapshots import QueuedJob
 from lockstep.storage.db.database import Database
-from lockstep.storage.jobs import jobs, retention
+from lockstep.storage.jobs import jobs, retention, stopping
 from lockstep.storage.jobs.waiting import Waiting, set_waiting
 from lockstep.storage.series import series, streams
 
@@ -176,7 +176,7 @@ class Cycle:
             message = f"it has run longer than its timeout of {limit or 0:g} s"
             if job is not None and (seconds := job.spec.get("stop_grace_seconds")):
                 message = f"its timeout of {limit or 0:g} s ends in {seconds:g} s"
-            asked = jobs.ask(
+            asked = stopping.ask(
                 session,
                 job_id,
                 Intent.TIMEOUT,

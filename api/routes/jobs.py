@@ -8,10 +8,12 @@ Not here: output of a job's processes (``api.routes.history``, ``api.routes.logs
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.routing import APIRoute
+from pydantic import Field
 from starlette.routing import Match
 from starlette.types import Scope
 
@@ -34,7 +36,7 @@ from lockstep.domain.views import JobPage, JobView, Page, PlanView
 from lockstep.storage.attempts import attempts, nodes
 from lockstep.storage.control import agreed_timings
 from lockstep.storage.db.tables import JobRow
-from lockstep.storage.jobs import change_feed, jobs, listing, removal
+from lockstep.storage.jobs import change_feed, jobs, listing, removal, stopping
 
 
 class _JobsRoute(APIRoute):
@@ -283,6 +285,11 @@ def get_job(
     return app_state.rendered.answer(request, tag, answer)
 
 
+Now = Annotated[
+    bool, Query(description="True kills the processes at once, without a last checkpoint.")
+]
+
+
 @router.post(
     "/jobs/{reference}/cancel",
     operation_id="cancelJob",
@@ -296,22 +303,75 @@ def cancel(
     reference: Reference,
     app_state: AppStateDep,
     grant: Controls,
-    now: Annotated[
-        bool,
-        Query(description="True kills the processes at once, without a last checkpoint."),
-    ] = False,
+    now: Now = False,
 ) -> JobView:
-    with changes.of(app_state.database, grant.sender, Action.JOB_CANCEL) as change:
+    return _stop(app_state, grant, reference, Action.JOB_CANCEL, partial(stopping.cancel, now=now))
+
+
+@router.post(
+    "/jobs/{reference}/pause",
+    operation_id="pauseJob",
+    summary="Pause a job until it is resumed",
+    status_code=202,
+    response_description="The job: paused if no process was running, else with `intent` `pause` "
+    "until all processes have ended. It keeps its age and its checkpoints, and uses no retry.",
+    responses=documented(403, 404, 409, 507),
+)
+def pause(
+    reference: Reference, app_state: AppStateDep, grant: Controls, now: Now = False
+) -> JobView:
+    return _stop(app_state, grant, reference, Action.JOB_PAUSE, partial(stopping.pause, now=now))
+
+
+@router.post(
+    "/jobs/{reference}/resume",
+    operation_id="resumeJob",
+    summary="Queue a paused job again",
+    response_description="The job, queued; one that is being paused is queued once its processes "
+    "have ended.",
+    responses=documented(403, 404, 409, 507),
+)
+def resume(reference: Reference, app_state: AppStateDep, grant: Controls) -> JobView:
+    return _stop(app_state, grant, reference, Action.JOB_RESUME, stopping.resume)
+
+
+@router.post(
+    "/jobs/{reference}/requeue",
+    operation_id="requeueJob",
+    summary="Stop a job and queue it again",
+    status_code=202,
+    response_description="The job, with `intent` `requeue` until all processes have ended. It uses "
+    "no retry.",
+    responses=documented(403, 404, 409, 422, 507),
+)
+def requeue(
+    reference: Reference,
+    app_state: AppStateDep,
+    grant: Controls,
+    avoid: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=255)]] | None,
+        Query(max_length=100, description="Names of nodes that it tries last from now on."),
+    ] = None,
+    now: Now = False,
+) -> JobView:
+    request = partial(stopping.requeue, avoid=tuple(avoid or ()), now=now)
+    return _stop(app_state, grant, reference, Action.JOB_REQUEUE, request)
+
+
+def _stop(
+    app_state: AppStateDep,
+    grant: Grant,
+    reference: str,
+    action: Action,
+    request: Callable[..., JobRow],
+) -> JobView:
+    """Carry out a request of a user about a job, and wake the nodes that run it."""
+    with changes.of(app_state.database, grant.sender, action) as change:
         found = jobs.find(change.session, reference, among=grant.readable)
         grant.require(found)
         change.of(found.id, found.project)
-        job = jobs.cancel(
-            change.session,
-            found.id,
-            grant.actor,
-            now=now,
-            least_seconds=agreed_timings.read(change.session).stop_grace_seconds,
-        )
+        least = agreed_timings.read(change.session).stop_grace_seconds
+        job = request(change.session, found.id, grant.actor, least_seconds=least)
         newest = attempts.newest(change.session, [job.id]).get(job.id)
         parts = newest.assignments if newest is not None else []
         stops = [

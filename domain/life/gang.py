@@ -20,11 +20,12 @@ Not here: the time limit of a consequence, and storing the result (``storage.att
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, get_args
 
+from lockstep.domain.life.grace import StopReason
 from lockstep.domain.life.outcomes import Outcome, Reason
 
-_STOPS: Final = frozenset({Reason.CANCELLED, Reason.TIMED_OUT, Reason.SHUTDOWN, Reason.PREEMPTED})
+_STOPS: Final = frozenset(map(Reason, get_args(StopReason)))
 
 
 class GangMember(NamedTuple):

@@ -38,12 +38,14 @@ _SAVES: Final = 3
 _BYTES_PER_SECOND: Final = 100e6
 """Rate of a slow disk or a network file system, for the forecast before the first save."""
 
-StopReason = Literal["cancelled", "timed_out", "shutdown", "preempted"]
+StopReason = Literal["cancelled", "timed_out", "paused", "requeued", "shutdown", "preempted"]
 Cause = StopReason | Literal["now"]
 """Cause of a stop. ``now`` is a request to kill without a checkpoint."""
 REASON_OF: Final[Mapping[Intent, StopReason]] = {
     Intent.CANCEL: "cancelled",
     Intent.TIMEOUT: "timed_out",
+    Intent.PAUSE: "paused",
+    Intent.REQUEUE: "requeued",
     Intent.SHUTDOWN: "shutdown",
 }
 

@@ -30,6 +30,9 @@ class JobState(StrEnum):
     RUNNING = "running"
     """All ranks have met; of a script: its processes have started. The attempt's outcome takes it
     out; if its node falls silent, the lease does."""
+    PAUSED = "paused"
+    """Stopped by a user until a user resumes it: no process of it exists, and it waits for nothing.
+    Its age stays."""
     SUCCEEDED = "succeeded"
     """Every rank ended well. Final."""
     FAILED = "failed"
@@ -72,6 +75,10 @@ class Intent(StrEnum):
     """Requested by a user: the job ends cancelled."""
     TIMEOUT = "timeout"
     """The job ran for longer than its ``timeout_seconds``: it ends failed."""
+    PAUSE = "pause"
+    """Requested by a user: the job saves, ends, and is paused."""
+    REQUEUE = "requeue"
+    """Requested by a user: the job saves, ends, and is queued again."""
     SHUTDOWN = "shutdown"
     """The service is being stopped: the job is queued again, uncharged, and continues at the next
     start."""
@@ -107,8 +114,14 @@ TRANSITIONS: Final[dict[str, Transition]] = {
     "requeue": Transition(
         _LIVE, JobState.QUEUED, "the attempt was lost, preempted, or failed with a retryable error"
     ),
-    "cancel": Transition(
+    "pause": Transition(
         frozenset({JobState.QUEUED}) | _LIVE,
+        JobState.PAUSED,
+        "a user paused it and none of its processes is running",
+    ),
+    "resume": Transition(frozenset({JobState.PAUSED}), JobState.QUEUED, "a user resumed it"),
+    "cancel": Transition(
+        frozenset({JobState.QUEUED, JobState.PAUSED}) | _LIVE,
         JobState.CANCELLED,
         "a user cancelled it and none of its processes is running",
     ),

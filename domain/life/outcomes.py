@@ -27,6 +27,8 @@ class RetryClass(StrEnum):
     """It may pass anywhere, the same node included."""
     RETRY_ELSEWHERE = "retry-elsewhere"
     """It may pass on another node; the same node is tried last."""
+    AS_ASKED = "as-asked"
+    """A user stopped the attempt, and has chosen what follows: a pause, or the queue."""
     REPLAN = "replan"
     """It may pass with a smaller micro-batch: the next attempt halves it, down to one sample, and
     the batch stays."""
@@ -41,6 +43,10 @@ class Reason(StrEnum):
     """Cancelled by a user."""
     TIMED_OUT = "timed_out"
     """The job ran for longer than its ``timeout_seconds``."""
+    PAUSED = "paused"
+    """Paused by a user."""
+    REQUEUED = "requeued"
+    """Stopped by a user, to start again."""
     SHUTDOWN = "shutdown"
     """The service was stopped; the job continues at the next start."""
     PREEMPTED = "preempted"
@@ -109,6 +115,15 @@ RULES: Final[dict[Reason, _Rule]] = {
     Reason.CANCELLED: _Rule(_NEVER, False, "cancelled", ""),
     Reason.TIMED_OUT: _Rule(
         _NEVER, True, "failed", "Raise timeout_seconds, or give the job fewer steps."
+    ),
+    Reason.PAUSED: _Rule(
+        RetryClass.AS_ASKED, False, "failed", "Continue it with: lockstep resume JOB."
+    ),
+    Reason.REQUEUED: _Rule(
+        RetryClass.AS_ASKED,
+        False,
+        "failed",
+        "The job resumes from its checkpoint when devices are free.",
     ),
     Reason.SHUTDOWN: _Rule(
         _RETRY, False, "failed", "The job resumes from its checkpoint when the service is up again."

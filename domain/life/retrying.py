@@ -3,7 +3,8 @@
 ``judge`` applies it to the job's earlier attempts
 (``AttemptHistory``). Nothing else decides about a retry:
 
-1. A success succeeds. A requested cancel wins over everything else.
+1. A success succeeds. A requested cancel wins over everything else, and a requested pause over
+   each retry. A stop by a user's pause or requeue uses nothing up.
 2. A class ``never`` fails, unless the job's own code failed and its spec asks for a retry then:
    with an exit code of ``retry.on_exit``, or with ``retry.on_error``. ``replan`` fails too if the
    micro-batch is one sample already or the loop is the job's own.
@@ -30,6 +31,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from lockstep.domain.life.lifecycle import Intent
 from lockstep.domain.life.outcomes import RULES, Outcome, Reason, RetryClass
 from lockstep.domain.spec.job import Retry
 
@@ -78,9 +80,9 @@ class AttemptEnd:
     script's last step; 0 if none."""
     retry: Retry
     """Of the spec."""
-    cancel_requested: bool = False
-    """A user cancelled the job. That wins over any retry and any failure: nothing of the job runs,
-    as requested. It does not undo a success."""
+    intent: Intent | None = None
+    """Request to the attempt. A cancel wins over any retry and any failure: nothing of the job
+    runs, as requested. It does not undo a success."""
     can_halve: bool = False
     """The plan's micro-batch holds more than one sample."""
 
@@ -115,14 +117,16 @@ def judge(outcome: Outcome, before: AttemptHistory, ending: AttemptEnd) -> JobDe
     rule = RULES[outcome.reason]
     if outcome.reason is Reason.SUCCEEDED:
         return JobDecision("succeed", charged=False, record=before)
-    if ending.cancel_requested or rule.state == "cancelled":
+    if ending.intent is Intent.CANCEL or rule.state == "cancelled":
         return JobDecision("cancel", charged=False, record=before)
     is_refused = rule.retry is RetryClass.NEVER and not _is_asked_for(outcome, ending.retry)
     if is_refused or (rule.retry is RetryClass.REPLAN and not ending.can_halve):
         return JobDecision("fail", rule.charged, record=before)
+    if rule.retry is RetryClass.AS_ASKED:
+        return JobDecision(_transition(outcome, ending), False, _kept(before, ending))
     record = _recorded(outcome, before, ending, charged=rule.charged)
     verdict = JobDecision(
-        "requeue",
+        _transition(outcome, ending),
         rule.charged,
         record,
         # The first attempt that is not counted does not wait: usually a service was restarted.
@@ -133,6 +137,20 @@ def judge(outcome: Outcome, before: AttemptHistory, ending: AttemptEnd) -> JobDe
     if note:
         return replace(verdict, transition="fail", halve=False, note=note, advice=advice)
     return replace(verdict, explanation=_which_retry(before, record, ending, charged=rule.charged))
+
+
+def _transition(outcome: Outcome, ending: AttemptEnd) -> str:
+    """Return what follows an attempt that does not end the job."""
+    # The request may have been replaced since, or lost with a restored database.
+    is_paused = outcome.reason is Reason.PAUSED and ending.intent is not Intent.REQUEUE
+    return "pause" if is_paused or ending.intent is Intent.PAUSE else "requeue"
+
+
+def _kept(before: AttemptHistory, ending: AttemptEnd) -> AttemptHistory:
+    """Return the record after a stop by a user, which only progress changes."""
+    if ending.reached <= before.step:
+        return before
+    return replace(before, charged=0, fruitless=0, step=ending.reached)
 
 
 def _is_asked_for(outcome: Outcome, retry: Retry) -> bool:

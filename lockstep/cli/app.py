@@ -57,7 +57,15 @@ COMMANDS: Final = (
         "Follow a job live: progress, speed, newest metrics, last log lines.",
         _JOBS,
     ),
-    ("cancel", "lockstep.cli.jobs.jobs:cancel", "Cancel jobs.", _JOBS),
+    ("cancel", "lockstep.cli.jobs.stopping:cancel", "Cancel jobs.", _JOBS),
+    ("pause", "lockstep.cli.jobs.stopping:pause", "Pause jobs until they are resumed.", _JOBS),
+    ("resume", "lockstep.cli.jobs.stopping:resume", "Queue paused jobs again.", _JOBS),
+    (
+        "requeue",
+        "lockstep.cli.jobs.stopping:requeue",
+        "Stop running jobs and queue them again.",
+        _JOBS,
+    ),
     (
         "rm",
         "lockstep.cli.jobs.rm:rm",

@@ -204,14 +204,32 @@ class Client(Account, PeopleMethods, WaitingMethods):
         ``now`` kills its processes without a checkpoint.
         """
         try:
-            params = [("now", "true")] if now else []
-            return self.transport.post(_job(reference, "/cancel"), JobView, params=params)
+            return self.transport.post(_job(reference, "/cancel"), JobView, params=_now(now))
         except RefusedError as refused:
             if refused.problem.code == ErrorCode.CONFLICT:
                 job = self.job(reference)
                 if job.state is JobState.CANCELLED:
                     return job
             raise
+
+    def pause(self, reference: str, *, now: bool = False) -> JobView:
+        """Pause a job: it saves, ends, and waits for :meth:`resume`. It keeps its age.
+
+        ``now`` kills its processes without a checkpoint.
+        """
+        return self.transport.post(_job(reference, "/pause"), JobView, params=_now(now))
+
+    def resume(self, reference: str) -> JobView:
+        """Queue a paused job again."""
+        return self.transport.post(_job(reference, "/resume"), JobView)
+
+    def requeue(self, reference: str, *, avoid: Sequence[str] = (), now: bool = False) -> JobView:
+        """Stop a job and queue it again; it tries the nodes ``avoid`` last.
+
+        ``now`` kills its processes without a checkpoint.
+        """
+        params = [*_now(now), *(("avoid", node) for node in avoid)]
+        return self.transport.post(_job(reference, "/requeue"), JobView, params=params)
 
     def delete(self, job_id: str) -> None:
         """Delete a job that has ended, with everything it left behind.
@@ -435,11 +453,11 @@ class Client(Account, PeopleMethods, WaitingMethods):
     def nodes(self) -> list[NodeView]:
         return list(self._pages("/v1/nodes", Page[NodeView]))
 
-    def drain(self, node: str) -> NodeView:
+    def drain_node(self, node: str) -> NodeView:
         """Drain a node: it gets no more work, and its running jobs continue."""
         return self.transport.post(f"/v1/nodes/{quote(node, safe='')}/drain", NodeView)
 
-    def resume(self, node: str) -> NodeView:
+    def resume_node(self, node: str) -> NodeView:
         """Give a node work again that was drained or quarantined."""
         return self.transport.post(f"/v1/nodes/{quote(node, safe='')}/resume", NodeView)
 
@@ -475,6 +493,10 @@ def _job(reference: str, rest: str = "") -> str:
         detail = f"there is no job {reference!r}"
         raise NotFoundError(Problem(title="Not found", status=404, detail=detail, code="not_found"))
     return f"/v1/jobs/{quote(reference, safe='')}{rest}"
+
+
+def _now(now: bool) -> list[tuple[str, str]]:
+    return [("now", "true")] if now else []
 
 
 def _given(**values: str | int | None) -> list[tuple[str, str]]:

@@ -280,9 +280,9 @@ def of_job(session: Session, job_id: str, *, limit: int) -> list[AttemptRow]:
 
 
 def overdue(session: Session) -> list[str]:
-    """Running jobs whose ``timeout_seconds`` are over, less the time of their stop if they give one.
+    """Running jobs whose ``timeout_seconds`` are over, all attempts together.
 
-    Those of all attempts count.
+    A job with ``stop_grace_seconds`` is stopped that much before.
     """
     stop_seconds = func.coalesce(JobRow.spec["stop_grace_seconds"].as_float(), 0.0)
     statement = (

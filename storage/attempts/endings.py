@@ -194,8 +194,8 @@ def lose(
     return True
 
 
-def end_unclaimed(session: Session, attempt: AttemptRow, *, message: str) -> bool:
-    """End a cancelled attempt (locked by the caller) at once, if no node has claimed it.
+def end_unclaimed(session: Session, attempt: AttemptRow, outcome: Outcome) -> bool:
+    """End an attempt (locked by the caller) that a user stops at once, if no node has claimed it.
 
     Returns
     -------
@@ -207,7 +207,6 @@ def end_unclaimed(session: Session, attempt: AttemptRow, *, message: str) -> boo
     )
     if any(state is not AssignmentState.ASSIGNED for state in states):
         return False
-    outcome = Outcome.of(Reason.CANCELLED, message)
     # No wait can follow from this outcome, so the timings do not matter.
     return end_attempt(session, attempt, outcome, timings=Timings())
 

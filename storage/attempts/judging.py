@@ -14,7 +14,7 @@ from typing import Any, Final
 from sqlalchemy import Row, bindparam, select
 from sqlalchemy.orm import Session
 
-from lockstep.domain.life.lifecycle import Intent, JobState
+from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.life.outcomes import RULES, Outcome, RetryClass
 from lockstep.domain.life.retrying import AttemptEnd, AttemptHistory, judge
 from lockstep.domain.life.timings import Timings
@@ -42,7 +42,7 @@ def move_job(
         ran_seconds=ran_seconds,
         reached=_reached(session, job, outcome),
         retry=Retry.model_validate(job.retry),
-        cancel_requested=job.intent is Intent.CANCEL,
+        intent=job.intent,
         can_halve=smaller is not None,
     )
     verdict = judge(outcome, _record(job), ending)
@@ -61,7 +61,7 @@ def move_job(
         "running_seconds": job.running_seconds + ran_seconds,
         **_columns(verdict.record),
     }
-    if verdict.transition == "requeue":
+    if verdict.transition in ("requeue", "pause"):
         wait = timings.backoff(verdict.failures, who=f"{job.id}/{attempt.number}")
         changes["not_before"] = max(at + wait, not_before)
         if RULES[outcome.reason].retry is RetryClass.RETRY_ELSEWHERE and outcome.node is not None:

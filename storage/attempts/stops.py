@@ -1,6 +1,6 @@
 """Facts about a job that decide the grace of its stop (``domain.life.grace``).
 
-Not here: the request to stop (``storage.jobs.jobs.ask``).
+Not here: the request to stop (``storage.jobs.stopping.ask``).
 """
 
 from __future__ import annotations

@@ -28,6 +28,8 @@ EVENT_KINDS: Final = {
     "succeed": "succeeded",
     "fail": "failed",
     "requeue": "requeued",
+    "pause": "paused",
+    "resume": "unpaused",
     "cancel": "cancelled",
 }
 """The event that each transition writes."""
@@ -104,7 +106,9 @@ def _taken(transition: str, *, guarded: bool) -> Update:
     if transition == "place":
         values |= {"attempt_count": JOBS.c.attempt_count + 1, **_NO_WAIT}
     if target in TERMINAL:
-        values |= {"finished_at": db_now(), **_NO_WAIT}
+        values["finished_at"] = db_now()
+    if target in TERMINAL or transition == "pause":
+        values |= _NO_WAIT
     if transition not in ("place", "run"):
         # They were meant for the attempt that is over.
         values |= {"intent": None, "stop_grace": null()}

@@ -6,23 +6,21 @@ Not here: lists (``storage.jobs.listing``), transitions (``storage.attempts.tran
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final
 
 import uuid_utils
-from sqlalchemy import Connection, Select, bindparam, insert, select, true, update
+from sqlalchemy import Connection, Select, bindparam, insert, select
 from sqlalchemy.orm import Session
 
 from lockstep.domain.errors import ErrorCode, LockstepError
-from lockstep.domain.life.grace import LEAST_SECONDS
-from lockstep.domain.life.lifecycle import TERMINAL, Intent, JobState
 from lockstep.domain.rights import Within
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.training.plan import BatchPlan
-from lockstep.storage.attempts import endings, events, stops, transitions
+from lockstep.storage.attempts import events, transitions
 from lockstep.storage.db.clock import db_now
-from lockstep.storage.db.dialects import for_each, run, table_of, write
+from lockstep.storage.db.dialects import for_each, run, table_of
 from lockstep.storage.db.tables import IdempotencyKeyRow, JobLabelRow, JobRow
 from lockstep.storage.jobs import listing, retention
 
@@ -240,129 +238,3 @@ def find_several(session: Session, references: Sequence[str], *, among: Within) 
         known.get(reference) or find(session, reference, among=among) for reference in references
     ]
     return list({job.id: job for job in found}.values())
-
-
-def cancel(
-    session: Session,
-    job_id: str,
-    actor: str,
-    *,
-    now: bool = False,
-    least_seconds: float = LEAST_SECONDS,
-) -> JobRow:
-    """Cancel a job: at once while nothing of it runs, otherwise by asking its nodes.
-
-    ``now`` leaves its processes no time for a checkpoint, also if a cancel is under way.
-
-    Raises
-    ------
-    LockstepError
-        ``NOT_FOUND``; ``CONFLICT`` when it has ended.
-    """
-    message = f"cancelled by {actor}"
-    # The attempt first: its end takes the same lock, so meanwhile the job cannot return to the
-    # queue between the two statements below. Where there is no attempt yet one may appear in
-    # between, and even end: hence the second round, and the bound, because nothing turns over twice
-    # in the time of two statements.
-    for _round in range(3):
-        attempt = endings.lock_live(session, job_id)
-        if transitions.take(
-            session, job_id, "cancel", attempt=None, reason=message, actor=actor, only_if=(_QUEUED,)
-        ):
-            break
-        if ask(
-            session,
-            job_id,
-            Intent.CANCEL,
-            actor=actor,
-            message=f"{actor} requested the cancellation",
-            now=now,
-            least_seconds=least_seconds,
-        ):
-            if attempt is not None:
-                endings.end_unclaimed(session, attempt, message=message)
-            break
-        if not _moved_on(session, job_id):
-            break
-    job = get(session, job_id)
-    assert job is not None
-    return job
-
-
-_QUEUED: Final = transitions.JOBS.c.state == JobState.QUEUED
-
-
-def _moved_on(session: Session, job_id: str) -> bool:
-    """Return whether a job that matched neither statement of :func:`cancel` was in transition.
-
-    False if a cancel is requested already.
-
-    Raises
-    ------
-    LockstepError
-        If there is no such job, or it has ended.
-    """
-    job = get(session, job_id)
-    if job is None:
-        raise LockstepError(ErrorCode.NOT_FOUND, f"there is no job {job_id!r}")
-    if job.state in TERMINAL:
-        raise LockstepError(
-            ErrorCode.CONFLICT,
-            f"job {job_id} has already {_ENDED_AS[job.state]}; an ended job cannot be changed",
-            next_step="None of its processes is running.",
-        )
-    return job.intent is not Intent.CANCEL
-
-
-_ENDED_AS: Final[Mapping[JobState, str]] = {
-    JobState.SUCCEEDED: "succeeded",
-    JobState.FAILED: "failed",
-    JobState.CANCELLED: "been cancelled",
-}
-
-
-def ask(
-    session: Session,
-    job_id: str,
-    intent: Intent,
-    *,
-    actor: str,
-    message: str,
-    now: bool = False,
-    least_seconds: float = LEAST_SECONDS,
-) -> bool:
-    """Store the intent for the job's live attempt; its nodes read it with their next renewal.
-
-    Return False, with nothing written, if the job is not live, or the same intent or a cancel is
-    stored already. A user's cancel replaces any other intent, and one with ``now`` one without.
-
-    The grace (``domain.life.grace``) is stored with it. ``least_seconds`` is its smallest value.
-    """
-    grace, shortens = stops.grace_for(session, job_id, intent, now=now, least_seconds=least_seconds)
-    weaker = (
-        JobRow.intent.is_(None)
-        if intent is not Intent.CANCEL
-        else true()
-        if shortens
-        else JobRow.intent.is_distinct_from(Intent.CANCEL)
-    )
-    statement = (
-        update(JobRow)
-        .where(JobRow.id == job_id, JobRow.state.in_((JobState.STARTING, JobState.RUNNING)), weaker)
-        .values(intent=intent, stop_grace=grace.model_dump(), version=JobRow.version + 1)
-        .returning(JobRow.attempt_count)
-    )
-    row = write(session, statement).one_or_none()
-    if row is None:
-        return False
-    kind = f"{intent.value}_requested"
-    events.add(
-        session,
-        job_id=job_id,
-        attempt=row.attempt_count,
-        kind=kind,
-        message=f"{message}; grace {grace.seconds:g} s ({grace.reason})",
-        actor=actor,
-        data={"grace_seconds": grace.seconds},
-    )
-    return True

@@ -43,6 +43,9 @@ TABLE: dict[str, tuple[str, str]] = {
     "GET /v1/queue": ("200 200 200 200 200 200 200 200", "200 200 200 200 200 200 200 200"),
     "GET /v1/jobs/{reference}": _READ,
     "POST /v1/jobs/{reference}/cancel": _CONTROL,
+    "POST /v1/jobs/{reference}/pause": _CONTROL,
+    "POST /v1/jobs/{reference}/resume": _CONTROL,
+    "POST /v1/jobs/{reference}/requeue": _CONTROL,
     "DELETE /v1/jobs/{reference}": _CONTROL,
     "POST /v1/jobs/{reference}/clone": (
         "403 403 201 201 403 201 403 403",

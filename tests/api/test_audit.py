@@ -26,6 +26,7 @@ from lockstep.storage.db.whole import METADATA
 from lockstep.storage.people import audit, projects, tokens, users
 from lockstep.storage.people.audit import Sender
 from tests.api.conftest import SCRIPT, Api, problem
+from tests.storage import scenes
 
 BOB = {"Authorization": "Bearer lockstep_a-token-of-bob-for-tests"}
 
@@ -57,6 +58,16 @@ def ended(api: Api) -> str:
 def node(api: Api) -> str:
     api.register("n1")
     return "n1"
+
+
+def paused(api: Api) -> str:
+    job_id = api.job_id()
+    assert api.http.post(f"/v1/jobs/{job_id}/pause").status_code == 202
+    return job_id
+
+
+def running(api: Api) -> str:
+    return scenes.run(api.database).job_id
 
 
 def user(api: Api) -> str:
@@ -99,6 +110,9 @@ REQUESTS: dict[str, tuple[Action, Callable[[Api], str], Any]] = {
     "POST /v1/jobs": (Action.JOB_SUBMIT, lambda _: "", SCRIPT),
     "POST /v1/jobs/{}/clone": (Action.JOB_CLONE, Api.job_id, {}),
     "POST /v1/jobs/{}/cancel": (Action.JOB_CANCEL, Api.job_id, None),
+    "POST /v1/jobs/{}/pause": (Action.JOB_PAUSE, Api.job_id, None),
+    "POST /v1/jobs/{}/resume": (Action.JOB_RESUME, paused, None),
+    "POST /v1/jobs/{}/requeue": (Action.JOB_REQUEUE, running, None),
     "DELETE /v1/jobs/{}": (Action.JOB_DELETE, ended, None),
     "POST /v1/nodes/{}/drain": (Action.NODE_DRAIN, node, None),
     "POST /v1/nodes/{}/resume": (Action.NODE_RESUME, node, None),

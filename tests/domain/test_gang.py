@@ -10,6 +10,7 @@ from lockstep.domain.life.gang import GangMember, decide, is_cause, is_consequen
 from lockstep.domain.life.outcomes import Outcome, Reason
 
 STOPS = {Reason.CANCELLED, Reason.TIMED_OUT, Reason.SHUTDOWN, Reason.PREEMPTED}
+STOPS |= {Reason.PAUSED, Reason.REQUEUED}
 WAITING = {Reason.SUCCEEDED, Reason.NETWORK, *STOPS}
 
 

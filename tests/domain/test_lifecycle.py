@@ -6,13 +6,14 @@ import pytest
 
 from lockstep.domain.life.lifecycle import TERMINAL, TRANSITIONS, JobState
 
-Q, S, R = JobState.QUEUED, JobState.STARTING, JobState.RUNNING
+Q, S, R, P = JobState.QUEUED, JobState.STARTING, JobState.RUNNING, JobState.PAUSED
 OK, BAD, OFF = JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED
 
 # Written by hand from the design: queued → starting → running → succeeded | failed | cancelled, and
-# back.
+# back; paused from each of the first three, and back to the queue.
 LEGAL = {
     (Q, S), (S, R), (R, OK), (S, BAD), (R, BAD), (S, Q), (R, Q), (Q, OFF), (S, OFF), (R, OFF),
+    (Q, P), (S, P), (R, P), (P, Q), (P, OFF),
 }  # fmt: skip
 
 

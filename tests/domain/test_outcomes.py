@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from lockstep.domain.life.lifecycle import TERMINAL, TRANSITIONS, JobState
+from lockstep.domain.life.lifecycle import TERMINAL, TRANSITIONS, Intent, JobState
 from lockstep.domain.life.outcomes import RULES, Outcome, Reason, RetryClass
 from lockstep.domain.life.retrying import AttemptEnd, AttemptHistory, JobDecision, judge
 from lockstep.domain.spec.job import JobSpec, Retry
@@ -19,6 +19,8 @@ TABLE: dict[str, tuple[str, str, bool]] = {
     "succeeded": ("succeed", "succeed", False),
     "cancelled": ("cancel", "cancel", False),
     "timed_out": ("fail", "fail", True),
+    "paused": ("pause", "pause", False),
+    "requeued": ("requeue", "requeue", False),
     "shutdown": ("requeue", "requeue", False),
     "preempted": ("requeue", "requeue", False),
     "user_error": ("fail", "fail", True),
@@ -80,12 +82,23 @@ def test_a_job_without_retries_left(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(TABLE) - {"succeeded"}))
 def test_a_requested_cancel_wins_over_every_end_but_success(name: str) -> None:
-    found = verdict(name, cancel_requested=True)
+    found = verdict(name, intent=Intent.CANCEL)
     assert (found.transition, found.charged) == ("cancel", False)
 
 
+@pytest.mark.parametrize("name", TABLE)
+def test_a_requested_pause_wins_over_each_retry_and_nothing_else(name: str) -> None:
+    step = TABLE[name][0]
+    found = verdict(name, intent=Intent.PAUSE).transition
+    assert found == ("pause" if step == "requeue" else step)
+
+
+def test_a_job_that_was_resumed_while_it_was_paused_is_queued_again() -> None:
+    assert verdict("paused", intent=Intent.REQUEUE).transition == "requeue"
+
+
 def test_a_cancel_does_not_undo_a_success() -> None:
-    assert verdict("succeeded", cancel_requested=True).transition == "succeed"
+    assert verdict("succeeded", intent=Intent.CANCEL).transition == "succeed"
 
 
 def test_retry_max_counts_retries_after_the_first_attempt() -> None:
@@ -102,7 +115,11 @@ def test_a_job_without_retries_survives_a_restart_of_the_service() -> None:
 def test_a_verdict_is_a_step_that_a_running_job_can_take(reason: Reason) -> None:
     for charged in (0, 99):
         for cancel in (False, True):
-            found = verdict(reason.value, AttemptHistory(charged=charged), cancel_requested=cancel)
+            found = verdict(
+                reason.value,
+                AttemptHistory(charged=charged),
+                intent=Intent.CANCEL if cancel else None,
+            )
             assert JobState.RUNNING in TRANSITIONS[found.transition].sources
 
 

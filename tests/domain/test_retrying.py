@@ -91,6 +91,17 @@ def test_other_exit_codes_fail_unless_all_errors_are_retried() -> None:
     assert Job(on_error=True).end(Reason.BAD_SPEC).transition == "fail"
 
 
+def test_stops_by_users_use_nothing_up() -> None:
+    job = Job(retries_max=1, total=3)
+    job.end(Reason.KILLED)
+    for _ in range(2 * FRUITLESS_MAX):
+        assert job.end(Reason.PAUSED).transition == "pause"
+        assert job.end(Reason.REQUEUED).transition == "requeue"
+    assert (job.record.charged, job.record.fruitless) == (1, 1)
+    job.end(Reason.PAUSED, reached=5)
+    assert (job.record.charged, job.record.step) == (0, 5)
+
+
 @pytest.mark.parametrize("reason", [Reason.SHUTDOWN, Reason.LOST, Reason.OUT_OF_MEMORY])
 def test_the_total_limits_attempts_of_each_kind(reason: Reason) -> None:
     job = Job(retries_max=100, total=3)

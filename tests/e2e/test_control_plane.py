@@ -58,6 +58,44 @@ def test_a_job_submitted_without_a_broker_starts(lockstep: Service) -> None:
     assert lockstep.ended(job["id"])["state"] == "succeeded"
 
 
+def test_a_paused_job_continues_where_it_stopped_despite_killed_programs(
+    lockstep: Service, tmp_path: Path
+) -> None:
+    enough = tmp_path / "enough"
+    args = {"pause": 0.01, "enough": str(enough)}
+    job = lockstep.submit(slow(lockstep, tmp_path, "paused", args=args, steps=STEPS))["id"]
+    lockstep.at_step(job, 5)
+    assert "running (pausing), at most" in lockstep.run("pause", job).stdout
+    for name in ("scheduler", "worker"):
+        kill(lockstep.program(name))
+    until(lambda: lockstep.job(job)["state"] == "paused", 90, "paused")
+    assert lockstep.processes_of(job) == []
+    assert lockstep.ended(lockstep.submit(script("beside", ["true"], gpus=4))["id"])["outcome"]
+    assert lockstep.job(job)["state"] == "paused"
+    kill(lockstep.program("scheduler"))
+    enough.touch()
+    assert lockstep.run("resume", job).stdout.split() == [job, "paused", "queued"]
+    ended = lockstep.ended(job)
+    assert (ended["state"], ended["attempt"]["number"]) == ("succeeded", 2), ended["outcome"]
+    kinds = [event["kind"] for event in lockstep.events(job)]
+    assert {"pause_requested", "paused", "unpaused", "resumed"} <= set(kinds)
+    assert sorted(lockstep.series(job)["train/loss"]) == list(range(1, STEPS + 1))
+
+
+def test_a_script_that_exits_with_75_is_started_again(lockstep: Service, tmp_path: Path) -> None:
+    (tmp_path / "count.sh").write_text(
+        f"echo >> {tmp_path}/runs\ntest $(wc -l < {tmp_path}/runs) = 3 || exit 75\n"
+    )
+    spec = script("again", ["bash", "count.sh"], upload=lockstep.upload(tmp_path))
+    ended = lockstep.ended(lockstep.submit(spec)["id"])
+    assert (ended["state"], ended["attempt"]["number"]) == ("succeeded", 3), ended["outcome"]
+    events = [e["message"] for e in lockstep.events(ended["id"]) if e["kind"] == "requeued"]
+    assert events == [
+        "script exited with code 75 on rank 0; retry 1 of 3",
+        "script exited with code 75 on rank 0; retry 2 of 3 without progress",
+    ]
+
+
 def test_down_stops_the_jobs_and_up_resumes_them(lockstep: Service, tmp_path: Path) -> None:
     enough = tmp_path / "enough"
     args = {"pause": 0.01, "enough": str(enough)}

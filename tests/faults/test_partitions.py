@@ -115,11 +115,11 @@ def _cut_and_heal(
     command = [str(plane.folder / "beats.py"), str(beats), str(enough)]
     with plane.client() as client:
         # It may have been quarantined for the time before, and the other must not get the job.
-        client.resume("cut")
-        client.drain(plane.node.name)
+        client.resume_node("cut")
+        client.drain_node(plane.node.name)
         job = client.submit({**script("", name=folder.name), "script": {"command": command}}).id
         until(lambda: len(_beats(beats)[1]) > 20, PATIENCE_SECONDS, "the job runs")
-        client.resume(plane.node.name)
+        client.resume_node(plane.node.name)
 
         for link in links:
             link.cut()
@@ -186,7 +186,7 @@ def test_a_wrong_clock_of_a_node_changes_nothing(
             stack.callback(nodes[name].close)
             nodes[name].start(LOCKSTEP_CPU_SLOTS="1", LD_PRELOAD=str(clock.library))
         with plane.client() as client:
-            client.drain(plane.node.name)
+            client.drain_node(plane.node.name)
             enough = tmp_path / "enough"
             source = COUNT_UNTIL_ENOUGH.format(enough=str(enough))
             jobs = {
@@ -238,10 +238,10 @@ def _ends_in_time(plane: Plane, drill: Drill) -> None:
 def _is_placed_elsewhere_in_time(plane: Plane, nodes: dict[str, Node], drill: Drill) -> None:
     """Check that the node with the fast clock is lost neither earlier nor later than any other."""
     with plane.client() as client:
-        client.drain("behind")
+        client.drain_node("behind")
         job = client.submit(script("ranks(); event('running'); until_told()")).id
         until(lambda: _running(plane) == {job}, PATIENCE_SECONDS, "the job runs")
-        client.resume("behind")
+        client.resume_node("behind")
         nodes["ahead"].close()
         died = boottime()
         drill.injected += 1

@@ -18,7 +18,7 @@ from lockstep.storage.attempts.nodes import DeviceInfo
 from lockstep.storage.control import agreed_timings
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import AssignmentRow, AttemptRow, JobRow
-from lockstep.storage.jobs import jobs
+from lockstep.storage.jobs import jobs, stopping
 from lockstep.storage.logs import log_pages
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import series_query
@@ -231,7 +231,7 @@ class Node:
 
     def cancel(self, job_id: str) -> None:
         with self.database.jobs() as session:
-            jobs.cancel(session, job_id, "test")
+            stopping.cancel(session, job_id, "test")
 
     def checkpoints(self, job_id: str) -> list[int]:
         """Return the steps of the published checkpoints, newest first."""

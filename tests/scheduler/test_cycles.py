@@ -22,7 +22,7 @@ from lockstep.storage.attempts import attempts, nodes
 from lockstep.storage.control import scheduler_lease
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import EventRow, JobRow
-from lockstep.storage.jobs import jobs, retention
+from lockstep.storage.jobs import retention, stopping
 from lockstep.storage.jobs.waiting import Waiting
 from tests.scheduler.world import Notifications, World
 
@@ -119,7 +119,7 @@ def test_a_job_cancelled_between_the_read_and_the_write_is_not_placed(
     def cancelled_meanwhile(snapshot: ClusterState) -> Plan:
         plan = decide(snapshot)
         with world.database.jobs() as session:
-            jobs.cancel(session, job, "a")
+            stopping.cancel(session, job, "a")
         return plan
 
     monkeypatch.setattr(cycle_module, "decide", cancelled_meanwhile)
@@ -327,7 +327,7 @@ def test_a_changed_position_is_written_late_and_a_new_one_at_once(
     first, second = world.submit(), world.submit()
     world.run_one()
     with world.database.jobs() as session:
-        jobs.cancel(session, first, "somebody")
+        stopping.cancel(session, first, "somebody")
     new = world.submit(priority=90)
     world.run_one(renumber=False)
     assert world.job(new).wait_position == 1
@@ -337,7 +337,7 @@ def test_a_changed_position_is_written_late_and_a_new_one_at_once(
     world.run_one(renumber=False)
     assert world.job(third).wait_position == 3
     with world.database.jobs() as session:
-        jobs.cancel(session, new, "somebody")
+        stopping.cancel(session, new, "somebody")
     world.run_one(renumber=False)
     assert [world.job(job).wait_position for job in (second, third)] == [2, 3], (
         "both have moved, no row was written"
@@ -361,7 +361,7 @@ def test_priority_goes_before_age(world: World) -> None:
 def _ended_long_ago(world: World, **retention: int) -> str:
     job = world.submit(retention=retention)
     with world.database.jobs() as session:
-        jobs.cancel(session, job, "ada")
+        stopping.cancel(session, job, "ada")
         session.execute(update(JobRow).where(JobRow.id == job).values(finished_at=0.0))
     return job
 

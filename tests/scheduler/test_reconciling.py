@@ -20,7 +20,7 @@ from lockstep.storage.db.tables import (
     NodeRow,
     SchedulerLeaseRow,
 )
-from lockstep.storage.jobs import jobs
+from lockstep.storage.jobs import jobs, stopping
 from lockstep.storage.series import streams
 from tests.scheduler.world import World
 
@@ -119,7 +119,7 @@ def test_a_cancel_is_not_lost_when_the_attempt_is(world: World) -> None:
     world.run_one()
     world.claim(job)
     with world.database.jobs() as session:
-        jobs.cancel(session, job, "a")
+        stopping.cancel(session, job, "a")
     world.silence("n", 61)
     world.run_one()
     assert world.state(job) is JobState.CANCELLED

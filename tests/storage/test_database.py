@@ -22,7 +22,7 @@ from lockstep.storage.db.database import Database
 from lockstep.storage.db.driver_errors import translated
 from lockstep.storage.db.settings import StorageSettings, default_series_url
 from lockstep.storage.db.tables import JobRow
-from lockstep.storage.jobs import jobs, listing
+from lockstep.storage.jobs import jobs, listing, stopping
 from tests.harness.databases import Urls
 from tests.storage import scenes
 
@@ -30,7 +30,7 @@ from tests.storage import scenes
 def test_an_exception_takes_back_everything_in_the_block(database: Database) -> None:
     job_id = scenes.submit(database)
     with pytest.raises(RuntimeError), database.jobs() as session:  # noqa: PT012 -- the block is tested
-        jobs.cancel(session, job_id, "ada")
+        stopping.cancel(session, job_id, "ada")
         raise RuntimeError("after the write")
     assert scenes.kinds(database, job_id) == ["submitted"]
 
@@ -52,7 +52,7 @@ def test_rows_stay_readable_after_the_session(database: Database) -> None:
 def test_reads_continue_during_a_write(database: Database) -> None:
     job_id = scenes.submit(database)
     with database.jobs() as session:
-        jobs.cancel(session, job_id, "ada")
+        stopping.cancel(session, job_id, "ada")
         assert scenes.kinds(database, job_id) == ["submitted"]
 
 
@@ -178,7 +178,7 @@ def test_each_statement_of_a_read_sees_current_rows(database: Database) -> None:
         scenes.submit(database)
         assert len(listing.page(session, among=EVERY, limit=10)[0]) == 1
     with pytest.raises(RuntimeError), database.jobs() as session:  # noqa: PT012 -- the block is tested
-        jobs.cancel(session, job_id, "ada")
+        stopping.cancel(session, job_id, "ada")
         raise RuntimeError("after the write")
     assert scenes.kinds(database, job_id) == ["submitted"]
 
@@ -299,7 +299,7 @@ def test_all_statements_of_a_reader_see_one_moment(database: Database) -> None:
     with database.read_jobs() as session:
         assert len(listing.queued(session, among=EVERY, limit=10)) == 1
         with database.jobs() as writer:
-            jobs.cancel(writer, job_id, "ada")
+            stopping.cancel(writer, job_id, "ada")
         assert len(listing.queued(session, among=EVERY, limit=10)) == 1
     assert scenes.kinds(database, job_id) == ["submitted", "cancelled"]
 

@@ -11,7 +11,7 @@ from lockstep.storage.attempts import attempts
 from lockstep.storage.db.clock import now
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import AssignmentRow
-from lockstep.storage.jobs import jobs
+from lockstep.storage.jobs import stopping
 from tests.storage import scenes
 
 
@@ -81,8 +81,8 @@ def test_a_requested_cancel_wins_over_a_retry_but_not_over_a_success(database: D
     killed = scenes.run(database)
     succeeded = scenes.start(database, scenes.submit(database), (2, 3))
     with database.jobs() as session:
-        jobs.cancel(session, killed.job_id, "ada")
-        jobs.cancel(session, succeeded.job_id, "ada")
+        stopping.cancel(session, killed.job_id, "ada")
+        stopping.cancel(session, succeeded.job_id, "ada")
     scenes.end(database, killed, Reason.KILLED)
     scenes.end(database, succeeded, Reason.SUCCEEDED)
     assert scenes.state_of(database, killed.job_id) is JobState.CANCELLED
@@ -192,7 +192,7 @@ def test_a_node_that_dies_before_its_first_heartbeat_is_lost(
 def test_a_lost_attempt_of_a_cancelled_job_ends_it(database: Database) -> None:
     claimed = scenes.run(database)
     with database.jobs() as session:
-        jobs.cancel(session, claimed.job_id, "ada")
+        stopping.cancel(session, claimed.job_id, "ada")
     scenes.expire(database, claimed.assignment_id)
     with database.jobs() as session:
         assert attempts.lose(session, claimed.assignment_id, claimed.token, timings=scenes.QUICK)

@@ -16,7 +16,7 @@ from lockstep.domain.training.plan import plan_of
 from lockstep.storage.attempts import events, transitions
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import JobRow
-from lockstep.storage.jobs import jobs, listing
+from lockstep.storage.jobs import jobs, listing, stopping
 from lockstep.storage.jobs.waiting import Waiting, set_waiting
 from tests.storage import scenes
 
@@ -113,7 +113,7 @@ def test_a_page_filters_by_state_name_project_and_label(database: Database) -> N
     plain = scenes.submit(database)
     other = scenes.submit(database, name="other", project="vision", labels={"team": "a", "x": "1"})
     with database.jobs() as session:
-        jobs.cancel(session, plain, "ada")
+        stopping.cancel(session, plain, "ada")
 
     def ids(**wanted: object) -> list[str]:
         with database.read_jobs() as session:
@@ -226,14 +226,14 @@ def test_a_step_of_an_earlier_attempt_is_refused(database: Database) -> None:
 def test_a_queued_job_is_cancelled_at_once(database: Database) -> None:
     job_id = scenes.submit(database)
     with database.jobs() as session:
-        assert jobs.cancel(session, job_id, "ada").state is JobState.CANCELLED
+        assert stopping.cancel(session, job_id, "ada").state is JobState.CANCELLED
     assert scenes.kinds(database, job_id) == ["submitted", "cancelled"]
 
 
 def test_a_running_job_is_cancelled_after_its_stop(database: Database) -> None:
     claimed = scenes.run(database)
     with database.jobs() as session:
-        job = jobs.cancel(session, claimed.job_id, "ada")
+        job = stopping.cancel(session, claimed.job_id, "ada")
         assert (job.state, job.intent) == (JobState.RUNNING, Intent.CANCEL)
     assert scenes.renew(database, claimed) == {claimed.assignment_id: Intent.CANCEL}
     assert scenes.end(database, claimed, Reason.CANCELLED)
@@ -246,7 +246,7 @@ def test_a_job_that_no_node_has_claimed_is_cancelled_at_once(database: Database)
     job_id = scenes.submit(database)
     placed = scenes.placed_on(database, job_id)
     with database.jobs() as session:
-        assert jobs.cancel(session, job_id, "ada").state is JobState.CANCELLED
+        assert stopping.cancel(session, job_id, "ada").state is JobState.CANCELLED
     assert scenes.free_devices(database) == [0, 1, 2, 3]
     assert scenes.claim(database, placed.assignments[0].assignment_id) is None
 
@@ -255,7 +255,7 @@ def test_a_second_cancel_changes_nothing(database: Database) -> None:
     claimed = scenes.run(database)
     for _ in range(2):
         with database.jobs() as session:
-            jobs.cancel(session, claimed.job_id, "ada")
+            stopping.cancel(session, claimed.job_id, "ada")
     assert scenes.kinds(database, claimed.job_id).count("cancel_requested") == 1
 
 
@@ -265,7 +265,7 @@ def test_a_job_that_has_ended_cannot_be_cancelled(database: Database, reason: Re
     scenes.end(database, claimed, reason)
     before = scenes.job_of(database, claimed.job_id)
     with pytest.raises(LockstepError) as refusal, database.jobs() as session:
-        jobs.cancel(session, claimed.job_id, "ada")
+        stopping.cancel(session, claimed.job_id, "ada")
     assert refusal.value.code is ErrorCode.CONFLICT
     after = scenes.job_of(database, claimed.job_id)
     assert (after.state, after.version) == (before.state, before.version)
@@ -276,11 +276,11 @@ def test_a_cancel_replaces_a_timeout_and_not_the_reverse(
 ) -> None:
     claimed = scenes.run(database)
     with database.jobs() as session:
-        assert jobs.ask(
+        assert stopping.ask(
             session, claimed.job_id, Intent.TIMEOUT, actor="lockstep", message="too long"
         )
-        assert jobs.ask(session, claimed.job_id, Intent.CANCEL, actor="ada", message="stop")
-        assert not jobs.ask(
+        assert stopping.ask(session, claimed.job_id, Intent.CANCEL, actor="ada", message="stop")
+        assert not stopping.ask(
             session, claimed.job_id, Intent.TIMEOUT, actor="lockstep", message="too long"
         )
     assert scenes.job_of(database, claimed.job_id).intent is Intent.CANCEL

@@ -15,7 +15,7 @@ from lockstep.storage.attempts import attempts
 from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.control import scheduler_lease
 from lockstep.storage.db.database import Database
-from lockstep.storage.jobs import jobs, listing
+from lockstep.storage.jobs import listing, stopping
 from tests.storage import scenes
 
 ENDS = {"succeeded", "failed", "cancelled"}
@@ -86,7 +86,7 @@ def test_a_cancel_that_races_the_end_leaves_one_terminal_event(
 def _cancel(database: Database, claimed: Claim) -> bool:
     try:
         with database.jobs() as session:
-            jobs.cancel(session, claimed.job_id, "ada")
+            stopping.cancel(session, claimed.job_id, "ada")
     except LockstepError as refusal:
         if refusal.code is not ErrorCode.CONFLICT:
             raise
@@ -103,7 +103,7 @@ def test_a_cancel_that_races_the_claim_is_never_forgotten(database: Database) ->
 
         def cancel(job_id: str = job_id) -> None:
             with database.jobs() as session:
-                jobs.cancel(session, job_id, "ada")
+                stopping.cancel(session, job_id, "ada")
 
         claimed, _none = scenes.at_once(lambda a=assignment_id: scenes.claim(database, a), cancel)
         if claimed is None:

@@ -16,7 +16,7 @@ from lockstep.storage.attempts import checkpoints
 from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.whole import METADATA
-from lockstep.storage.jobs import jobs, removal
+from lockstep.storage.jobs import jobs, removal, stopping
 from lockstep.storage.logs import logs
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import series, streams
@@ -135,7 +135,7 @@ def test_a_job_another_one_begins_from_is_not_deleted(
         scenes.remove(database, blobs, claim.job_id)
     assert blobs.exists(f"jobs/{claim.job_id}/1/step-00000005/weights")
     with database.jobs() as session:
-        jobs.cancel(session, heir, "ada")
+        stopping.cancel(session, heir, "ada")
     scenes.remove(database, blobs, claim.job_id)
 
 

@@ -10,7 +10,7 @@ from lockstep.domain.life.outcomes import Reason
 from lockstep.storage.attempts import stops
 from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.db.database import Database
-from lockstep.storage.jobs import jobs
+from lockstep.storage.jobs import stopping
 from tests.storage import scenes
 from tests.storage.test_checkpoints import again
 
@@ -33,7 +33,7 @@ def terms(database: Database, claimed: Claim) -> stops.StopTerms:
 
 def cancel(database: Database, claimed: Claim, *, now: bool = False) -> Grace:
     with database.jobs() as session:
-        job = jobs.cancel(session, claimed.job_id, "ada", now=now)
+        job = stopping.cancel(session, claimed.job_id, "ada", now=now)
         assert job.intent is Intent.CANCEL
         return Grace.model_validate(job.stop_grace)
 

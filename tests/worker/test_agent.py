@@ -13,7 +13,7 @@ import pytest
 
 from lockstep.domain.life.lifecycle import Intent
 from lockstep.storage.attempts import checkpoints, nodes
-from lockstep.storage.jobs import jobs
+from lockstep.storage.jobs import stopping
 from tests.harness.node import Node
 from tests.harness.processes import alive, until
 
@@ -148,7 +148,7 @@ def test_an_intent_becomes_a_stop_with_its_reason(node: Node) -> None:
     job_id = node.submit("ranks(); until_told()", retry={"max": 0})
     node.wait(job_id, "running")
     with node.database.jobs() as session:
-        assert jobs.ask(session, job_id, Intent.TIMEOUT, actor="test", message="too long")
+        assert stopping.ask(session, job_id, Intent.TIMEOUT, actor="test", message="too long")
     assert node.wait(job_id, "failed").outcome["reason"] == "timed_out"
 
 

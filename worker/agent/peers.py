@@ -13,7 +13,7 @@ from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.storage.attempts import gangs
 from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.db.database import Database
-from lockstep.storage.jobs import jobs
+from lockstep.storage.jobs import stopping
 from lockstep.worker.agent.addresses import interface_of, is_loopback
 from lockstep.worker.agent.context import AttemptContext
 from lockstep.worker.folders import Folder
@@ -83,7 +83,7 @@ class Peers:
             message = f"node {self._node_name} stops its assignment"
             actor = f"node:{self._node_name}"
             with self._database.jobs() as session:
-                jobs.ask(
+                stopping.ask(
                     session,
                     self._stream.job_id,
                     Intent.SHUTDOWN,

@@ -6,6 +6,7 @@ const SIGNS: Record<JobState, { icon: string; tone: "wait" | "busy" | "good" | "
   queued: { icon: "◷", tone: "wait" },
   starting: { icon: "◔", tone: "busy" },
   running: { icon: "▶", tone: "busy" },
+  paused: { icon: "‖", tone: "idle" },
   succeeded: { icon: "✓", tone: "good" },
   failed: { icon: "✕", tone: "bad" },
   cancelled: { icon: "⊘", tone: "idle" },

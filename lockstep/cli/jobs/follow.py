@@ -77,9 +77,10 @@ class Follower:
     def _changes(self, job: JobView) -> Iterator[str]:
         last = self._last
         yield from self._end_of_attempt(job)
-        if last is not None and last.intent is None and job.intent is Intent.CANCEL:
+        is_new = last is not None and last.intent is not job.intent
+        if is_new and job.intent in (Intent.CANCEL, Intent.PAUSE, Intent.REQUEUE):
             limit = f" ({job.stop_grace.sentence()})" if job.stop_grace is not None else ""
-            yield f"cancel requested; the ranks are being stopped{limit}"
+            yield f"{job.intent} requested; the ranks are being stopped{limit}"
         if last is None or last.state is not job.state or _number(last) != _number(job):
             yield from _new_state(job, last)
 
@@ -224,6 +225,8 @@ def _new_state(job: JobView, last: JobView | None) -> Iterator[str]:
         again = " again" if last is not None and last.state is not JobState.QUEUED else ""
         reason = job.queue.reason if job.queue is not None else job.reason
         yield f"queued{again}" + (f": {reason}" if reason else "")
+    elif job.state is JobState.PAUSED:
+        yield f"paused; continue it with: lockstep resume {job.id}"
     elif job.state is JobState.STARTING and attempt is not None:
         ranks = f"{attempt.world_size} rank{'s' if attempt.world_size != 1 else ''}"
         which = f" (attempt {attempt.number})" if attempt.number > 1 else ""

@@ -1,6 +1,7 @@
-"""``ps``, ``wait`` and ``cancel``.
+"""``ps`` and ``wait``.
 
-Not here: one job in full (``cli.jobs.show``), and deleting (``cli.jobs.rm``).
+Not here: one job in full (``cli.jobs.show``), stops (``cli.jobs.stopping``), and deleting
+(``cli.jobs.rm``).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from lockstep.domain.views import JobView, Page
 
 LIVE = tuple(state for state in JobState if state not in TERMINAL)
-WITH_REASON = (JobState.QUEUED, JobState.FAILED, JobState.CANCELLED)
+WITH_REASON = (JobState.QUEUED, JobState.PAUSED, JobState.FAILED, JobState.CANCELLED)
 """States whose reason ``ps`` shows. The reason of a running job is that of an earlier attempt."""
 
 
@@ -216,43 +217,3 @@ def wait(
     if ended.outcome is not None and ended.state is not JobState.SUCCEEDED:
         say(ended.outcome.message)
     return OF_STATE[ended.state]
-
-
-def cancel(
-    *jobs: str,
-    now: Flag = False,
-    wait: Flag = False,
-    output: Output = Output(),
-    connection: Connection = Connection(),
-) -> ExitCode:
-    """Ask for the end of jobs: one that waits is cancelled at once, one that runs is stopped first.
-
-    A train job has time for its last checkpoint. The answer has the limit.
-
-    Parameters
-    ----------
-    jobs
-        Each by its id, a unique beginning or end of that, its name, or last.
-    now
-        Kill their processes at once, without a checkpoint.
-    wait
-        Return when nothing of them runs any more.
-    """
-    if not jobs:
-        raise UsageError("cancel: which job?", next_step="lockstep ps lists them")
-    form = output.format
-    asked = []
-    with connection.client() as client:
-        for reference in jobs:
-            found = client.cancel(reference, now=now)
-            asked.append(client.wait(found.id) if wait else found)
-            state = out.state_of(asked[-1])
-            if form in ("table", "wide"):
-                grace = asked[-1].stop_grace
-                limit = f", {grace.sentence()}" if grace is not None else ""
-                print(f"{found.id}  {found.name}  {state}{limit}")
-            elif form == "name":
-                print(found.id)
-    if form == "json":
-        out.print_json(asked)
-    return ExitCode.OK

@@ -63,7 +63,7 @@ def drain(node: str, /, *, connection: Connection = Connection()) -> ExitCode:
         Its whole name.
     """
     with connection.client() as client:
-        found = client.drain(node)
+        found = client.drain_node(node)
     say(
         f"{found.name} is {found.state} and gets no new jobs; undo this with: lockstep nodes "
         f"resume {found.name}"
@@ -81,7 +81,7 @@ def resume(node: str, /, *, connection: Connection = Connection()) -> ExitCode:
         Its whole name.
     """
     with connection.client() as client:
-        found = client.resume(node)
+        found = client.resume_node(node)
     say(f"{found.name} is {found.state}")
     return ExitCode.OK
 

@@ -34,6 +34,7 @@ PIPE_WIDTH: Final = 100_000
 """Width for output that is no terminal: nothing is cut or wrapped."""
 STYLES: Final = {
     "queued": "yellow",
+    "paused": "blue",
     "starting": "cyan",
     "running": "cyan",
     "succeeded": "green",
@@ -212,15 +213,21 @@ def one_line_each(text: str) -> str:
     return text.translate(_LINE_ENDS)
 
 
+_ASKED: Final = {
+    Intent.CANCEL: "cancelling",
+    Intent.PAUSE: "pausing",
+    Intent.REQUEUE: "requeuing",
+}
+
+
 def styled(state: str) -> Word:
     return Word(state, STYLES.get(state.split(" ", maxsplit=1)[0], ""))
 
 
 def state_of(job: JobView) -> str:
     """Return the job's state, and a pending request to change it."""
-    if job.intent is Intent.CANCEL and job.finished_at is None:
-        return f"{job.state} (cancelling)"
-    return job.state.value
+    asked = None if job.intent is None else _ASKED.get(job.intent)
+    return job.state.value if asked is None else f"{job.state} ({asked})"
 
 
 def short_id(job_id: str) -> str:

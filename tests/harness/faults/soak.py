@@ -314,7 +314,7 @@ class Soak:
     def _resume_nodes(self) -> None:
         with self.client() as client:
             for name in self.nodes:
-                client.resume(name)
+                client.resume_node(name)
 
     def _launchers(self) -> list[int]:
         """Return the pids of running launchers."""

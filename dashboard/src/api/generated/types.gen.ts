@@ -479,7 +479,7 @@ export type Health = {
  *
  * Requested change to a live attempt. A column, read by the agent's heartbeat.
  */
-export type Intent = 'cancel' | 'timeout' | 'shutdown';
+export type Intent = 'cancel' | 'timeout' | 'pause' | 'requeue' | 'shutdown';
 
 /**
  * InvitationView
@@ -560,7 +560,7 @@ export type JobPage = {
  *
  * State of a job. The value is that of the database and the API.
  */
-export type JobState = 'queued' | 'starting' | 'running' | 'succeeded' | 'failed' | 'cancelled';
+export type JobState = 'queued' | 'starting' | 'running' | 'paused' | 'succeeded' | 'failed' | 'cancelled';
 
 /**
  * JobView
@@ -1398,7 +1398,7 @@ export type QueuePlace = {
  *
  * Reason for the end of an attempt.
  */
-export type Reason = 'succeeded' | 'cancelled' | 'timed_out' | 'shutdown' | 'preempted' | 'user_error' | 'bad_spec' | 'code_unavailable' | 'out_of_memory' | 'host_out_of_memory' | 'killed' | 'non_finite' | 'diverged' | 'stall' | 'exit_stall' | 'network' | 'port_in_use' | 'storage' | 'launch_failed' | 'lost' | 'cut_off' | 'unanswered' | 'version';
+export type Reason = 'succeeded' | 'cancelled' | 'timed_out' | 'paused' | 'requeued' | 'shutdown' | 'preempted' | 'user_error' | 'bad_spec' | 'code_unavailable' | 'out_of_memory' | 'host_out_of_memory' | 'killed' | 'non_finite' | 'diverged' | 'stall' | 'exit_stall' | 'network' | 'port_in_use' | 'storage' | 'launch_failed' | 'lost' | 'cut_off' | 'unanswered' | 'version';
 
 /**
  * RetriesView
@@ -3724,6 +3724,218 @@ export type CancelJobResponses = {
 };
 
 export type CancelJobResponse = CancelJobResponses[keyof CancelJobResponses];
+
+export type PauseJobData = {
+    body?: never;
+    path: {
+        /**
+         * Reference
+         *
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
+         */
+        reference: string;
+    };
+    query?: {
+        /**
+         * Now
+         *
+         * True kills the processes at once, without a last checkpoint.
+         */
+        now?: boolean;
+    };
+    url: '/v1/jobs/{reference}/pause';
+};
+
+export type PauseJobErrors = {
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
+    /**
+     * The job or upload does not exist.
+     */
+    404: Problem;
+    /**
+     * Conflict with the current state. Nothing was changed.
+     */
+    409: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+    /**
+     * The disk is full. Nothing was written; free space, then try again after `Retry-After` seconds.
+     */
+    507: Problem;
+};
+
+export type PauseJobError = PauseJobErrors[keyof PauseJobErrors];
+
+export type PauseJobResponses = {
+    /**
+     * The job: paused if no process was running, else with `intent` `pause` until all processes have ended. It keeps its age and its checkpoints, and uses no retry.
+     */
+    202: JobView;
+};
+
+export type PauseJobResponse = PauseJobResponses[keyof PauseJobResponses];
+
+export type ResumeJobData = {
+    body?: never;
+    path: {
+        /**
+         * Reference
+         *
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
+         */
+        reference: string;
+    };
+    query?: never;
+    url: '/v1/jobs/{reference}/resume';
+};
+
+export type ResumeJobErrors = {
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
+    /**
+     * The job or upload does not exist.
+     */
+    404: Problem;
+    /**
+     * Conflict with the current state. Nothing was changed.
+     */
+    409: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+    /**
+     * The disk is full. Nothing was written; free space, then try again after `Retry-After` seconds.
+     */
+    507: Problem;
+};
+
+export type ResumeJobError = ResumeJobErrors[keyof ResumeJobErrors];
+
+export type ResumeJobResponses = {
+    /**
+     * The job, queued; one that is being paused is queued once its processes have ended.
+     */
+    200: JobView;
+};
+
+export type ResumeJobResponse = ResumeJobResponses[keyof ResumeJobResponses];
+
+export type RequeueJobData = {
+    body?: never;
+    path: {
+        /**
+         * Reference
+         *
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
+         */
+        reference: string;
+    };
+    query?: {
+        /**
+         * Avoid
+         *
+         * Names of nodes that it tries last from now on.
+         */
+        avoid?: Array<string> | null;
+        /**
+         * Now
+         *
+         * True kills the processes at once, without a last checkpoint.
+         */
+        now?: boolean;
+    };
+    url: '/v1/jobs/{reference}/requeue';
+};
+
+export type RequeueJobErrors = {
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
+    /**
+     * The job or upload does not exist.
+     */
+    404: Problem;
+    /**
+     * Conflict with the current state. Nothing was changed.
+     */
+    409: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+    /**
+     * The disk is full. Nothing was written; free space, then try again after `Retry-After` seconds.
+     */
+    507: Problem;
+};
+
+export type RequeueJobError = RequeueJobErrors[keyof RequeueJobErrors];
+
+export type RequeueJobResponses = {
+    /**
+     * The job, with `intent` `requeue` until all processes have ended. It uses no retry.
+     */
+    202: JobView;
+};
+
+export type RequeueJobResponse = RequeueJobResponses[keyof RequeueJobResponses];
 
 export type CloneJobData = {
     /**

@@ -60,7 +60,16 @@ export interface Ending {
 }
 
 /** Ends that nobody is to blame for, and after which the job goes on by itself. */
-const PASSING = new Set<Outcome["reason"]>(["shutdown", "preempted", "lost", "cut_off", "unanswered", "version"]);
+const PASSING = new Set<Outcome["reason"]>([
+  "paused",
+  "requeued",
+  "shutdown",
+  "preempted",
+  "lost",
+  "cut_off",
+  "unanswered",
+  "version",
+]);
 
 export function endingOf({ state, outcome }: Pick<AttemptView, "state" | "outcome">): Ending {
   if (state === "starting") return { icon: "◔", tone: "busy", word: "starting" };

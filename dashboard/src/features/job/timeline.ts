@@ -22,7 +22,7 @@ export interface Entry {
   more: EventView[];
 }
 
-const ENDS = new Set(["requeued", "succeeded", "failed", "cancelled"]);
+const ENDS = new Set(["requeued", "paused", "succeeded", "failed", "cancelled"]);
 /** More than so many checkpoints that follow each other are one entry. */
 const ALIKE_MAX = 3;
 

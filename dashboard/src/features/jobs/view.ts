@@ -8,7 +8,15 @@ import type { JobState, ListJobsData } from "@/api/generated";
 import { boundedText, listed } from "@/lib/listed";
 import { readProject } from "@/lib/project";
 
-export const STATES: readonly JobState[] = ["queued", "starting", "running", "succeeded", "failed", "cancelled"];
+export const STATES: readonly JobState[] = [
+  "queued",
+  "starting",
+  "running",
+  "paused",
+  "succeeded",
+  "failed",
+  "cancelled",
+];
 export const PAGE_SIZE = 50;
 /** The service's own bounds for names of jobs and projects, for those of people and nodes, and for `key=value`. */
 export const NAME_CHARS_MAX = 63;

@@ -1,0 +1,130 @@
+"""``cancel``, ``pause``, ``resume`` and ``requeue``.
+
+Not here: the end of a job (``lockstep.cli.jobs.jobs.wait``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from lockstep.cli.common import Connection, Flag, Output
+from lockstep.cli.text import output as out
+from lockstep.client.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from lockstep.client.api import Client
+    from lockstep.domain.views import JobView
+
+
+def cancel(
+    *jobs: str,
+    now: Flag = False,
+    wait: Flag = False,
+    output: Output = Output(),
+    connection: Connection = Connection(),
+) -> ExitCode:
+    """Ask for the end of jobs: one that waits is cancelled at once, one that runs is stopped first.
+
+    A train job has time for its last checkpoint. The answer has the limit.
+
+    Parameters
+    ----------
+    jobs
+        Each by its id, a unique beginning or end of that, its name, or last.
+    now
+        Kill their processes at once, without a checkpoint.
+    wait
+        Return when nothing of them runs any more.
+    """
+
+    def request(client: Client, reference: str) -> JobView:
+        found = client.cancel(reference, now=now)
+        return client.wait(found.id) if wait else found
+
+    return _for_each("cancel", jobs, request, output, connection)
+
+
+def pause(
+    *jobs: str,
+    now: Flag = False,
+    output: Output = Output(),
+    connection: Connection = Connection(),
+) -> ExitCode:
+    """Pause jobs until they are resumed: one that runs saves and gives its devices back.
+
+    A paused job keeps its age and its checkpoints, and uses no retry.
+
+    Parameters
+    ----------
+    jobs
+        Each by its id, a unique beginning or end of that, its name, or last.
+    now
+        Kill their processes at once, without a checkpoint.
+    """
+    return _for_each("pause", jobs, lambda one, ref: one.pause(ref, now=now), output, connection)
+
+
+def resume(
+    *jobs: str, output: Output = Output(), connection: Connection = Connection()
+) -> ExitCode:
+    """Queue paused jobs again, with their age. A train job continues from its newest checkpoint.
+
+    Parameters
+    ----------
+    jobs
+        Each by its id, a unique beginning or end of that, its name, or last.
+    """
+    return _for_each("resume", jobs, lambda one, ref: one.resume(ref), output, connection)
+
+
+def requeue(
+    *jobs: str,
+    avoid: Annotated[list[str] | None, Parameter(negative=())] = None,
+    now: Flag = False,
+    output: Output = Output(),
+    connection: Connection = Connection(),
+) -> ExitCode:
+    """Stop running jobs and queue them again. That uses no retry.
+
+    Parameters
+    ----------
+    jobs
+        Each by its id, a unique beginning or end of that, its name, or last.
+    avoid
+        Name of a node that they try last from now on; may be repeated.
+    now
+        Kill their processes at once, without a checkpoint.
+    """
+
+    def request(client: Client, reference: str) -> JobView:
+        return client.requeue(reference, avoid=avoid or (), now=now)
+
+    return _for_each("requeue", jobs, request, output, connection)
+
+
+def _for_each(
+    name: str,
+    jobs: tuple[str, ...],
+    request: Callable[[Client, str], JobView],
+    output: Output,
+    connection: Connection,
+) -> ExitCode:
+    if not jobs:
+        raise UsageError(f"{name}: which job?", next_step="lockstep ps lists them")
+    form = output.format
+    answers = []
+    with connection.client() as client:
+        for reference in jobs:
+            job = request(client, reference)
+            answers.append(job)
+            if form in ("table", "wide"):
+                limit = f", {job.stop_grace.sentence()}" if job.stop_grace is not None else ""
+                print(f"{job.id}  {job.name}  {out.state_of(job)}{limit}")
+            elif form == "name":
+                print(job.id)
+    if form == "json":
+        out.print_json(answers)
+    return ExitCode.OK
