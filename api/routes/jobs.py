@@ -285,6 +285,8 @@ def get_job(
     return app_state.rendered.answer(request, tag, answer)
 
 
+_StopRequest = Callable[..., JobRow]
+"""Function of ``storage.jobs.stopping``."""
 Now = Annotated[
     bool, Query(description="True kills the processes at once, without a last checkpoint.")
 ]
@@ -359,11 +361,7 @@ def requeue(
 
 
 def _stop(
-    app_state: AppStateDep,
-    grant: Grant,
-    reference: str,
-    action: Action,
-    request: Callable[..., JobRow],
+    app_state: AppStateDep, grant: Grant, reference: str, action: Action, request: _StopRequest
 ) -> JobView:
     """Carry out a request of a user about a job, and wake the nodes that run it."""
     with changes.of(app_state.database, grant.sender, action) as change:

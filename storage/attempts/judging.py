@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from pydantic import ValidationError
 from sqlalchemy import Row, bindparam, select
 from sqlalchemy.orm import Session
 
@@ -19,6 +20,7 @@ from lockstep.domain.life.outcomes import RULES, Outcome, RetryClass
 from lockstep.domain.life.retrying import AttemptEnd, AttemptHistory, judge
 from lockstep.domain.life.timings import Timings
 from lockstep.domain.spec.job import Retry
+from lockstep.domain.spec.stored import read_tolerantly
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.storage.attempts import checkpoints, events, transitions
 from lockstep.storage.db.clock import now
@@ -41,7 +43,7 @@ def move_job(
         number=attempt.number,
         ran_seconds=ran_seconds,
         reached=_reached(session, job, outcome),
-        retry=Retry.model_validate(job.retry),
+        retry=_retry_of(job),
         intent=job.intent,
         can_halve=smaller is not None,
     )
@@ -86,6 +88,14 @@ def move_job(
     )
     if taken and verdict.halve and smaller is not None:
         _report_halved(session, attempt, smaller)
+
+
+def _retry_of(job: Row[Any]) -> Retry:
+    try:
+        return read_tolerantly(job.retry, Retry.model_validate)
+    except ValidationError:
+        # Another version stored a rule that this one lacks. The end is judged nevertheless.
+        return Retry(max=job.retries_max)
 
 
 def _record(job: Row[Any]) -> AttemptHistory:
@@ -149,7 +159,9 @@ def _report_halved(session: Session, attempt: AttemptRow, smaller: dict[str, Any
 
 _JUDGED: Final = (
     select(
-        *transitions.JOBS.c["id", "kind", "state", "intent", "running_seconds", "avoid_nodes"],
+        *transitions.JOBS.c[
+            "id", "kind", "state", "intent", "retries_max", "running_seconds", "avoid_nodes"
+        ],
         transitions.JOBS.c.spec["retry"].label("retry"),
         *transitions.JOBS.c[
             "charged_attempts", "fruitless_attempts", "progress_step", "stuck_step", "stuck_nodes"

@@ -102,7 +102,6 @@ class JobRow(JobsBase):
     stuck_step: Mapped[BigInt | None]
     stuck_nodes: Mapped[list[str]] = mapped_column(JSON, default=list, server_default="[]")
     retries_max: Mapped[int]
-    """``retry.max``, for a scheduler of the version before: the spec has all of ``retry``."""
     avoid_nodes: Mapped[list[str]] = mapped_column(JSON, default=list)
     """Nodes it failed on for the node's own reasons."""
     not_before: Mapped[float] = mapped_column(default=0.0)

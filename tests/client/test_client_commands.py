@@ -32,7 +32,7 @@ def test_ps_shows_live_jobs_and_all_on_demand(lockstep: CommandLine, server: Rep
     heading, row = said.out.splitlines()
     assert heading.split()[:3] == ["ID", "NAME", "STATE"]
     assert row.split()[:5] == [examples.ID[-8:], "tiny", "running", "50/200", "2.5000"]
-    assert server.asked[-1].query["state"] == ["queued", "starting", "running"]
+    assert server.asked[-1].query["state"] == ["queued", "starting", "running", "paused"]
     lockstep("ps", "-a")
     assert "state" not in server.asked[-1].query
     lockstep("ps", "--state", "failed", "--state", "cancelled")
