@@ -335,7 +335,15 @@ def test_a_password_is_limited_in_length_only_and_not_repeated(
 def test_a_wrong_body_is_refused_without_its_values(api: Api, body: Any) -> None:
     answer = api.http.post("/v1/session", json=body)
     assert "secret" not in answer.text
-    problem(answer, 422, "invalid")
+    # No route but those of jobs takes a spec.
+    assert "spec" not in problem(answer, 422, "invalid")["detail"]
+
+
+def test_a_body_that_is_too_large_is_not_called_a_spec(api: Api) -> None:
+    answer = api.http.post("/v1/session", json={"name": "bob", "password": "x" * 300_000})
+    said = problem(answer, 413, "too_large")
+    assert said["detail"].startswith("the body is at most 262144 bytes, got 3000")
+    assert said["next_step"] == "send a smaller body"
 
 
 class _Counting:
