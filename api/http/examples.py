@@ -20,7 +20,7 @@ from lockstep.domain.life.lifecycle import AttemptState, JobState
 from lockstep.domain.people_views import (
     InvitationView,
     MemberView,
-    ProjectLimits,
+    ProjectLimitsView,
     ProjectView,
     TokenSecretView,
     TokenView,
@@ -267,7 +267,7 @@ ANSWERS: Final[Mapping[str, BaseModel]] = {
             title="Language models",
             visibility=Visibility.PRIVATE,
             weight=2.0,
-            limits=ProjectLimits(queued_max=200),
+            limits=ProjectLimitsView(queued_max=200),
             role=ProjectRole.ADMIN,
             members=[MemberView(user="lea", role=ProjectRole.MEMBER)],
             created_at=_AT,

@@ -12,7 +12,7 @@ from lockstep.domain.errors import LockstepError
 from lockstep.domain.people_views import UserChange
 from lockstep.domain.rights import ServiceRole, UserState
 from lockstep.storage.db.clock import db_now
-from lockstep.storage.db.people_tables import TokenRow, UserRow
+from lockstep.storage.db.people_tables import ProjectRow, TokenRow, UserRow
 from lockstep.storage.people import credentials, tokens, users
 from tests.api.conftest import SCRIPT, Api, problem
 from tests.storage.scenes import at_once
@@ -291,3 +291,13 @@ def test_an_archived_project_has_no_job_that_was_submitted_at_once(api: Api) -> 
             lambda: send(api, "PATCH", f"/v1/projects/{name}", {"archived": True}).status_code,  # noqa: B023
         )
         assert (submitted, archived) in {(201, 409), (422, 200)}
+
+
+def test_a_consequence_of_a_newer_version_is_shown_as_it_is(api: Api) -> None:
+    made(send(api, "POST", "/v1/projects", {"name": "nlp", "limits": {"budget_gpu_hours": 10}}))
+    with api.database.jobs() as session:
+        session.execute(update(ProjectRow).values(budget_action="pause"))
+    shown = made(send(api, "PATCH", "/v1/projects/nlp", {"title": "x"}), 200)
+    assert shown["limits"]["budget_action"] == "pause"
+    wrong = send(api, "PATCH", "/v1/projects/nlp", {"limits": {"budget_action": "pause"}})
+    assert problem(wrong, 422, "invalid")["errors"][0]["pointer"] == "/limits/budget_action"
