@@ -2663,7 +2663,7 @@ export type JobSpec = {
     /**
      * Project
      *
-     * 1 to 63 lower-case letters, digits, '.', '_' and '-', with a letter or digit first and last.
+     * A job that gives none goes to `default` if you may submit there, else to your only project.
      */
     project?: string;
     /**
