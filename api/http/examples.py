@@ -253,6 +253,8 @@ ANSWERS: Final[Mapping[str, BaseModel]] = {
             credential="session",
             scopes=None,
             rights=[Right.JOB_READ, Right.JOB_SUBMIT],
+            rights_everywhere=[],
+            rights_in={"nlp": [Right.JOB_READ, Right.JOB_SUBMIT]},
             has_password=True,
             is_alone=False,
             expires_at=_AT + timedelta(days=30),

@@ -113,7 +113,13 @@ def test_the_account_names_the_rights_and_if_there_are_other_people(api: Api, bo
         *("job.read", "job.submit", "job.control_own", "checkpoint.read"),
         *("node.read", "user.read", "token.write"),
     ]
+    # Each person reads default.
+    in_projects = {"nlp": found["rights"][:4], "default": ["job.read"]}
+    assert (found["rights_everywhere"], found["rights_in"]) == ([], in_projects)
     assert {"audit.read", "user.write", "token.write"} < set(account()["rights"])
+    assert {"job.submit", "audit.read"} < set(account()["rights_everywhere"])
+    # A right that belongs to no project is in none.
+    assert "user.write" not in account()["rights_everywhere"]
     for change in ({"title": "Bob B.", "active": True}, {"active": False}):
         assert api.http.patch("/v1/users/bob", json=change).status_code == 200
         assert account()["is_alone"] is (change["active"] is False)

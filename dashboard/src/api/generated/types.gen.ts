@@ -200,6 +200,20 @@ export type CallerView = {
      */
     rights: Array<Right>;
     /**
+     * Rights Everywhere
+     *
+     * Rights in every project.
+     */
+    rights_everywhere: Array<Right>;
+    /**
+     * Rights In
+     *
+     * Other rights by project. ``job.control_own`` is the right to control the own jobs.
+     */
+    rights_in: {
+        [key: string]: Array<Right>;
+    };
+    /**
      * Has Password
      */
     has_password: boolean;

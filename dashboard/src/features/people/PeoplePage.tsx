@@ -3,6 +3,7 @@ import { Button, Checkbox, NativeSelect, TextInput } from "@mantine/core";
 import { type FormEvent, useState } from "react";
 import { addUser, changeUser, listUsers, type ServiceRole, type UserView } from "@/api/generated";
 import { usePolled } from "@/api/polling";
+import { useRights } from "@/api/rights";
 import { Failed } from "@/components/Failed";
 import { SkeletonRows } from "@/components/SkeletonRows";
 import { usePageTitle } from "@/components/usePageTitle";
@@ -17,6 +18,7 @@ const ROLES = [
 
 export function PeoplePage() {
   usePageTitle("People");
+  const changes = useRights().has("user.write");
   const { data, error, refetch } = usePolled({
     key: ["people", "users"],
     fetch: (signal) => listUsers({ signal, throwOnError: true }),
@@ -41,34 +43,44 @@ export function PeoplePage() {
                 <th scope="col">Kind</th>
                 <th scope="col">State</th>
                 <th scope="col">Role in the service</th>
-                <th scope="col">
-                  <span className={classes.caption}>Access</span>
-                </th>
+                {changes ? (
+                  <th scope="col">
+                    <span className={classes.caption}>Access</span>
+                  </th>
+                ) : null}
               </tr>
             </thead>
             <tbody>
               {data.items.map((user) => (
-                <Row key={user.name} user={user} />
+                <Row key={user.name} user={user} changes={changes} />
               ))}
             </tbody>
           </table>
         </div>
       )}
-      <NewUser />
+      {changes ? <NewUser /> : null}
     </>
   );
 }
 
-function Row({ user }: { user: UserView }) {
-  const change = useChange((body: { role?: ServiceRole | null; active?: boolean }) =>
-    changeUser({ path: { name: user.name }, body, throwOnError: true }),
-  );
+function Row({ user, changes }: { user: UserView; changes: boolean }) {
   return (
     <tr>
       <th scope="row">{user.name}</th>
       <td>{user.title || "–"}</td>
       <td>{user.service ? "program" : "person"}</td>
       <td>{user.state}</td>
+      {changes ? <Access user={user} /> : <td>{user.role ?? "no role"}</td>}
+    </tr>
+  );
+}
+
+function Access({ user }: { user: UserView }) {
+  const change = useChange((body: { role?: ServiceRole | null; active?: boolean }) =>
+    changeUser({ path: { name: user.name }, body, throwOnError: true }),
+  );
+  return (
+    <>
       <td>
         <NativeSelect
           size="xs"
@@ -91,7 +103,7 @@ function Row({ user }: { user: UserView }) {
           {user.state === "off" ? `Activate ${user.name}` : `Deactivate ${user.name}`}
         </Button>
       </td>
-    </tr>
+    </>
   );
 }
 
