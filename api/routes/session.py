@@ -353,11 +353,13 @@ def _check(
         ``too_many_requests`` during a delay.
     """
     attempt = name, address_of(request)
-    app_state.delays.begin(*attempt)
+    turn = app_state.delays.begin(*attempt)
     try:
         with app_state.database.read_jobs() as session:
             before = users.password_of(session, name)
-        is_right, new = app_state.passwords.check(password, before)
+            if sessions.was_started_from(session, *attempt):
+                turn = passwords.Turn.KNOWN
+        is_right, new = app_state.passwords.check(password, before, turn)
     except LockstepError:
         app_state.delays.unchecked(*attempt)
         raise
