@@ -69,7 +69,7 @@ export function NodePanel({ node, holders, measured, lit, light }: Props) {
           </span>
         ) : null}
         <span className={classes.fact} title={moment(node.seen_at)}>
-          heard {ago(node.seen_at, now)}
+          seen {ago(node.seen_at, now)}
         </span>
         {offers.length === 0 ? null : (
           <span className={classes.offers} title="resources.needs of a job can name these">

@@ -3,11 +3,11 @@ import { Button, Checkbox, NumberInput, TextInput } from "@mantine/core";
 import { type FormEvent, useState } from "react";
 import { createToken, type Right, type Scope } from "@/api/generated";
 import { useRights } from "@/api/rights";
-import { CopyButton } from "@/components/CopyButton";
 import { Failed } from "@/components/Failed";
 import { usePageTitle } from "@/components/usePageTitle";
 import { OwnTokens } from "./OwnTokens";
 import classes from "./PeoplePages.module.css";
+import { ShownOnce } from "./ShownOnce";
 import { useChange } from "./useChange";
 
 /** Each scope, with a right of it that its owner must have for it to be of use. */
@@ -71,11 +71,9 @@ function NewToken() {
       </form>
       {create.error === null ? null : <Failed error={create.error} />}
       {secret === null ? null : (
-        <div className={classes.note} role="status">
+        <ShownOnce secret={secret} what="secret">
           <strong>This secret is shown only now. Store it.</strong>
-          <code className={classes.secret}>{secret}</code>
-          <CopyButton text={secret} what="secret" label="Copy" />
-        </div>
+        </ShownOnce>
       )}
     </section>
   );
