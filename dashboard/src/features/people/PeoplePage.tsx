@@ -45,7 +45,7 @@ export function PeoplePage() {
       {data === undefined && error === null ? <SkeletonRows label="The people are loading" /> : null}
       {data === undefined ? null : (
         <div className={classes.panel}>
-          <table className={classes.table}>
+          <table className={classes.cards}>
             <caption className={classes.caption}>People and programs</caption>
             <thead>
               <tr>
@@ -90,10 +90,10 @@ function Row({ user, changes, onInvited }: { user: UserView; changes: boolean; o
   return (
     <tr>
       <th scope="row">{user.name}</th>
-      <td>{user.title || "–"}</td>
-      <td>{user.service ? "program" : "person"}</td>
-      <td>{user.state}</td>
-      {changes ? <Access user={user} onInvited={onInvited} /> : <td>{user.role ?? "no role"}</td>}
+      <td data-name="Full name">{user.title || "–"}</td>
+      <td data-name="Kind">{user.service ? "program" : "person"}</td>
+      <td data-name="State">{user.state}</td>
+      {changes ? <Access user={user} onInvited={onInvited} /> : <td data-name="Role">{user.role ?? "no role"}</td>}
     </tr>
   );
 }

@@ -65,7 +65,7 @@ function NewToken() {
           </div>
         </Checkbox.Group>
         <NumberInput label="Days until it expires" value={days} min={1} max={DAYS_MAX} onChange={setDays} />
-        <Button type="submit" loading={create.isPending} disabled={name === "" || scopes.length === 0}>
+        <Button type="submit" loading={create.isPending} disabled={name === "" || days === "" || scopes.length === 0}>
           Make the token
         </Button>
       </form>
