@@ -257,7 +257,7 @@ def _explain(line: Any, model: type[BaseModel], location: Location) -> tuple[str
     if kind == "at_field":
         near = _near(line, context.get("choices", ()))
         return context["message"], near or context.get("next_step") or "correct it"
-    if kind == "literal_error":
+    if kind in {"literal_error", "enum"}:
         choices = [
             choice.strip().strip("'")
             for choice in context["expected"].replace(" or ", ", ").split(",")

@@ -299,8 +299,11 @@ def test_a_consequence_of_a_newer_version_is_shown_as_it_is(api: Api) -> None:
         session.execute(update(ProjectRow).values(budget_action="pause"))
     shown = made(send(api, "PATCH", "/v1/projects/nlp", {"title": "x"}), 200)
     assert shown["limits"]["budget_action"] == "pause"
-    wrong = send(api, "PATCH", "/v1/projects/nlp", {"limits": {"budget_action": "pause"}})
-    assert problem(wrong, 422, "invalid")["errors"][0]["pointer"] == "/limits/budget_action"
+    wrong = send(api, "PATCH", "/v1/projects/nlp", {"limits": {"budget_action": "holds"}})
+    (error,) = problem(wrong, 422, "invalid")["errors"]
+    assert error["pointer"] == "/limits/budget_action"
+    assert error["message"] == "expected warn or hold, got 'holds'"
+    assert error["next_step"] == "did you mean hold?"
 
 
 def test_a_job_that_names_no_project_goes_to_the_only_one_of_its_sender(api: Api) -> None:
