@@ -202,8 +202,6 @@ class Transport:
 
         Raises
         ------
-        UsageError
-            If the document has a number that JSON has no word for.
         UnreachableError
             If no answer came within the patience.
         RefusedError
