@@ -138,8 +138,8 @@ Jobs = Annotated[int, Field(ge=1, le=1_000_000), NO_BOOL]
 Weight = Annotated[float, Field(ge=0.01, le=1_000), NO_BOOL]
 
 
-class ProjectLimits(_Body):
-    """Limits of the jobs of a project; null for none."""
+class _Limits(_PeopleView):
+    """Limits of a project that a change and a view have alike."""
 
     gpus_max: Devices | None = None
     """Devices that its jobs have at one time. More of them wait."""
@@ -158,8 +158,20 @@ class ProjectLimits(_Body):
     timeout_max_seconds: Annotated[float, Field(gt=0, le=366 * 24 * 3600), NO_BOOL] | None = None
     budget_gpu_hours: Annotated[float, Field(gt=0, le=1e9), NO_BOOL] | None = None
     """Device-hours of its jobs in 30 days."""
+
+
+class ProjectLimits(_Limits, extra="forbid"):
+    """Limits of the jobs of a project; null for none."""
+
     budget_action: BudgetAction | None = None
     """Consequence of more; null warns."""
+
+
+class ProjectLimitsView(_Limits):
+    """Limits of the jobs of a project; null for none."""
+
+    budget_action: str | None = None
+    """Consequence of more; null warns. One that only a newer version knows holds the jobs."""
 
 
 class ProjectView(_PeopleView):
@@ -170,7 +182,7 @@ class ProjectView(_PeopleView):
     visibility: Visibility
     weight: float
     """Its part of the devices, compared with the weights of the other projects."""
-    limits: ProjectLimits
+    limits: ProjectLimitsView
     role: ProjectRole | None
     """The caller's own role."""
     members: list[MemberView]

@@ -185,6 +185,18 @@ class Rights:
             if (self.may(right) if right in OF_SERVICE else not self.within(right).is_empty)
         ]
 
+    def by_project(self) -> tuple[list[Right], dict[str, list[Right]]]:
+        """Return the rights that the caller has in every project, and the others by project."""
+        everywhere: list[Right] = []
+        found: dict[str, list[Right]] = {}
+        for right in Right:
+            within = Within(frozenset()) if right in OF_SERVICE else self.within(right)
+            if within.projects is None:
+                everywhere.append(right)
+            for name in sorted(within.projects or ()):
+                found.setdefault(name, []).append(right)
+        return everywhere, found
+
     def _of_service(self) -> frozenset[Right]:
         return frozenset() if self.service is None else OF_SERVICE_ROLE[self.service]
 

@@ -342,6 +342,10 @@ class CallerView(_View):
     """Scopes of the token; null for all rights."""
     rights: list[Right]
     """Rights in the service, or in at least one project."""
+    rights_everywhere: list[Right]
+    """Rights in every project."""
+    rights_in: dict[str, list[Right]]
+    """Other rights by project. ``job.control_own`` is the right to control the own jobs."""
     has_password: bool
     is_alone: bool
     """True if no other person is active."""

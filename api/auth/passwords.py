@@ -2,6 +2,8 @@
 
 A password is hashed with argon2id: 19 MiB, two iterations, one lane. At most two are hashed at a
 time in a process; few others wait, and the rest is refused, since a waiting request holds a thread.
+Who waits is ordered by :class:`Turn`: guesses from many addresses keep no one out who signs in from
+a known one.
 
 A wrong password delays sign-ins of that name from that address: 1, 2, 4 … 60 s. An address has 20
 wrong ones a minute for all names. A refused request computes no hash. No one is locked out:
@@ -13,12 +15,15 @@ Not here: stored hashes (``storage.people.users``), the requests (``api.routes.s
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
 import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from enum import IntEnum
 from typing import Final, Protocol, TypeVar
 
 from pwdlib import PasswordHash
@@ -46,6 +51,16 @@ UNKNOWN: Final = (
 T = TypeVar("T")
 
 
+class Turn(IntEnum):
+    """Place of an attempt among those that wait for a hash: the lowest goes first."""
+
+    KNOWN = 0
+    """The person has signed in from this address, or the caller has a valid code or token."""
+    QUIET = 1
+    """The address has no wrong password or code in the last minute."""
+    FAILING = 2
+
+
 class Hasher(Protocol):
     """The used part of ``pwdlib.PasswordHash``."""
 
@@ -67,24 +82,33 @@ class Passwords:
         # Threads of their own: the allocator keeps the 19 MiB of a hash for each thread that had
         # one, and the api has 40 threads for requests.
         self._threads = ThreadPoolExecutor(HASHES_AT_ONCE, thread_name_prefix="password")
-        self._places = threading.Semaphore(HASHES_AT_ONCE + WAITING_MAX)
+        self._lock = threading.Lock()
+        self._hashing = 0
+        self._waiting: list[tuple[Turn, int, Future[bool]]] = []
+        """In order; the future is True once it is its turn, and False if it is refused."""
+        self._arrivals = itertools.count()
 
     def hash(self, password: str) -> str:
         """Return the stored form of a new password."""
-        return self._run(lambda: self._hasher.hash(password))
+        return self._run(lambda: self._hasher.hash(password), Turn.KNOWN)
 
-    def check(self, password: str, stored: str | None) -> tuple[bool, str | None]:
+    def check(self, password: str, stored: str | None, turn: Turn) -> tuple[bool, str | None]:
         """Compare a password with the stored hash, if there is one.
 
         Return whether it is right, and a new hash if the stored one has other parameters.
+
+        Raises
+        ------
+        LockstepError
+            ``unavailable`` if too many others go first.
         """
         is_right, new = self._run(
-            lambda: self._hasher.verify_and_update(password, stored or UNKNOWN)
+            lambda: self._hasher.verify_and_update(password, stored or UNKNOWN), turn
         )
         return is_right and stored is not None, new
 
-    def _run(self, work: Callable[[], T]) -> T:
-        if not self._places.acquire(blocking=False):
+    def _run(self, work: Callable[[], T], turn: Turn) -> T:
+        if not self._enter(turn).result():
             raise LockstepError(
                 ErrorCode.UNAVAILABLE,
                 "too many sign-ins at once; this one was not processed",
@@ -93,7 +117,30 @@ class Passwords:
         try:
             return self._threads.submit(work).result()
         finally:
-            self._places.release()
+            self._leave()
+
+    def _enter(self, turn: Turn) -> Future[bool]:
+        """Wait behind the others; the last one is refused if too many wait."""
+        mine: Future[bool] = Future()
+        with self._lock:
+            if self._hashing < HASHES_AT_ONCE:
+                self._hashing += 1
+                mine.set_result(True)
+                return mine
+            bisect.insort(self._waiting, (turn, next(self._arrivals), mine))
+            if len(self._waiting) > WAITING_MAX:
+                _, _, last = self._waiting.pop()
+                last.set_result(False)
+        return mine
+
+    def _leave(self) -> None:
+        """Pass the place on to the first one that waits."""
+        with self._lock:
+            if self._waiting:
+                _, _, first = self._waiting.pop(0)
+                first.set_result(True)
+            else:
+                self._hashing -= 1
 
 
 def require(password: str, pointer: str) -> None:
@@ -129,10 +176,11 @@ class Delays:
         self._of_address: OrderedDict[str, deque[float]] = OrderedDict()
         """Times of the newest wrong passwords."""
 
-    def begin(self, name: str | None, address: str) -> None:
+    def begin(self, name: str | None, address: str) -> Turn:
         """Note an attempt as wrong, before its password is checked.
 
-        ``name`` is None for a code: codes are random, and only the address has a limit.
+        ``name`` is None for a code: codes are random, and only the address has a limit. Return the
+        turn of the address, from which the person may be known.
 
         Raises
         ------
@@ -146,11 +194,13 @@ class Delays:
                 raise _too_many(times[0] + ADDRESS_SECONDS - at, "from this address")
             if name is not None:
                 self._delay(name, address, at)
+            is_quiet = not times or at >= times[-1] + ADDRESS_SECONDS
             times.append(at)
             self._of_address.move_to_end(address)
             for known in (self._wrong, self._of_address):
                 while len(known) > REMEMBERED_MAX:
                     known.popitem(last=False)
+        return Turn.QUIET if is_quiet else Turn.FAILING
 
     def _delay(self, name: str, address: str, at: float) -> None:
         count, until = self._wrong.get((name, address), (0, -math.inf))

@@ -32,6 +32,12 @@ _A_SPEC: Final = (
     '["/srv/train.py"]}}'
 )
 
+_SMALLER: Final = {
+    "a job spec": "move the data to files or to the code folder, and give their paths in the spec",
+    "a code archive": "remove data and environments from the code folder",
+}
+"""Advice for a body that is too large."""
+
 
 class JsonBody(NamedTuple):
     """Decoded document with a digest of its content."""
@@ -101,17 +107,20 @@ def _check_charset(request: Request) -> None:
         )
 
 
-async def read_json_bytes(request: Request) -> bytes:
-    """Read the body of a request that is JSON of at most the size of a spec."""
+async def read_json_bytes(request: Request, what: str = "the body") -> bytes:
+    """Read the body of a request that is JSON of at most the size of a spec.
+
+    ``what`` names it in errors.
+    """
     check_media_type(request, frozenset({"application/json"}))
     _check_charset(request)
-    chunks = [chunk async for chunk in read_bounded(request, limits.SPEC_BYTES_MAX, "a job spec")]
+    chunks = [chunk async for chunk in read_bounded(request, limits.SPEC_BYTES_MAX, what)]
     return b"".join(chunks)
 
 
 async def read_json(request: Request) -> JsonBody:
     """Read the JSON body of a request (a dependency)."""
-    document = decode(await read_json_bytes(request))
+    document = decode(await read_json_bytes(request, "a job spec"))
     return JsonBody(document, fingerprint(document))
 
 
@@ -274,9 +283,5 @@ def _too_large(what: str, bytes_max: int, got: str) -> LockstepError:
     return LockstepError(
         ErrorCode.TOO_LARGE,
         f"{what} is at most {bytes_max} bytes, got {got}; nothing was written",
-        next_step=(
-            "move the data to files or to the code folder, and give their paths in the spec"
-            if bytes_max == limits.SPEC_BYTES_MAX
-            else "remove data and environments from the code folder"
-        ),
+        next_step=_SMALLER.get(what, "send a smaller body"),
     )

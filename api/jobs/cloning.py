@@ -55,7 +55,8 @@ def cloned(source: JobRow, changes: Mapping[str, Any]) -> JsonBody:
     LockstepError
         With every change that cannot be applied to the document.
     """
-    document = copy.deepcopy(source.document)
+    # A document without a project would go to one of the sender.
+    document = {"project": source.project, **copy.deepcopy(source.document)}
     for section, name in _SETTLED:
         settled = (source.spec.get(section) or {}).get(name)
         if settled is not None:

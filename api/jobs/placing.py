@@ -57,8 +57,9 @@ def plan(
     spec = read_spec(document)
     spec, missing = settle(database, uploads, spec, rights)
     with database.read_jobs() as session:
+        spec = projects.settled(session, spec, rights)
         project = projects.get(session, spec.project)
-        projects.is_new(session, spec.project, project, actor, rights)
+        projects.is_new(session, spec, project, actor, rights)
         spec, source = limits.with_defaults(session, project, spec, service)
         refused = tuple(limits.check(project, spec, service))
         largest = nodes.largest_ever(session)

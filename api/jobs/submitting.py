@@ -77,6 +77,7 @@ def submit(
     action = Action.JOB_SUBMIT if origin is None else Action.JOB_CLONE
     with changes.of(database, sender, action) as change:
         session = change.session
+        spec = projects.settled(session, spec, rights)
         project = projects.hold(session, spec.project)
         spec, source = limits.with_defaults(session, project, spec, service)
         job, created = jobs.create(
@@ -92,7 +93,7 @@ def submit(
         change.repeated = not created
         largest = nodes.largest_ever(session)
         if created:
-            if projects.is_new(session, spec.project, project, sender.actor, rights):
+            if projects.is_new(session, spec, project, sender.actor, rights):
                 projects.ensure(session, spec.project)
             errors = (
                 *check_capacity(spec, largest),

@@ -202,6 +202,7 @@ def get_session(grant: ReadsOwnAccount, app_state: AppStateDep) -> CallerView:
     with app_state.database.read_jobs() as session:
         row = users.get(session, caller.name)
         is_alone = users.is_alone(session, caller.name)
+    rights_everywhere, rights_in = rights.by_project()
     return CallerView(
         name=caller.name,
         title="" if row is None else row.title,
@@ -214,6 +215,8 @@ def get_session(grant: ReadsOwnAccount, app_state: AppStateDep) -> CallerView:
         credential=caller.credential,
         scopes=None if rights.scopes is None else sorted(rights.scopes),
         rights=rights.held(),
+        rights_everywhere=rights_everywhere,
+        rights_in=rights_in,
         has_password=row is not None and row.password is not None,
         is_alone=is_alone,
         expires_at=None if caller.expires_at is None else _moment(caller.expires_at),
@@ -350,11 +353,13 @@ def _check(
         ``too_many_requests`` during a delay.
     """
     attempt = name, address_of(request)
-    app_state.delays.begin(*attempt)
+    turn = app_state.delays.begin(*attempt)
     try:
         with app_state.database.read_jobs() as session:
             before = users.password_of(session, name)
-        is_right, new = app_state.passwords.check(password, before)
+            if sessions.was_started_from(session, *attempt):
+                turn = passwords.Turn.KNOWN
+        is_right, new = app_state.passwords.check(password, before, turn)
     except LockstepError:
         app_state.delays.unchecked(*attempt)
         raise

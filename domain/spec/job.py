@@ -204,7 +204,13 @@ class JobSpec(Section):
     """A training job, as a user writes it."""
 
     name: Name
-    project: Name = "default"
+    project: Annotated[
+        Name,
+        Field(
+            description="A job that gives none goes to `default` if you may submit there, else to "
+            "your only project."
+        ),
+    ] = "default"
     kind: Literal["train", "script"]
     """``train``: the engine owns the loop and keeps the promise about the batch. ``script``: your
     own torchrun script."""

@@ -128,7 +128,9 @@ def field_errors(
 def _summary(fields: tuple[FieldError, ...]) -> str:
     first = fields[0]
     more = f" (and {len(fields) - 1} more)" if len(fields) > 1 else ""
-    return f"{first.pointer.lstrip('/').replace('/', '.') or 'spec'}: {first.message}{more}"
+    field = first.pointer.lstrip("/").replace("/", ".")
+    # An error about the whole document has no field: the same words serve a spec and a sign-in.
+    return f"{field}: {first.message}{more}" if field else f"{first.message}{more}"
 
 
 def _flat(lines: Iterable[Any], model: type[BaseModel], base: Location) -> Iterator[dict[str, Any]]:
@@ -255,7 +257,7 @@ def _explain(line: Any, model: type[BaseModel], location: Location) -> tuple[str
     if kind == "at_field":
         near = _near(line, context.get("choices", ()))
         return context["message"], near or context.get("next_step") or "correct it"
-    if kind == "literal_error":
+    if kind in {"literal_error", "enum"}:
         choices = [
             choice.strip().strip("'")
             for choice in context["expected"].replace(" or ", ", ").split(",")

@@ -10,6 +10,7 @@ Not here: the requests (``client.api``).
 
 from __future__ import annotations
 
+import json as encoding
 import random
 import time
 from collections import OrderedDict
@@ -206,6 +207,10 @@ class Transport:
         RefusedError
             If the answer is an error.
         """
+        try:
+            encoding.dumps(json, allow_nan=False)
+        except ValueError:
+            raise UsageError("expected finite numbers, got nan or inf; nothing was sent") from None
 
         def attempt() -> httpx2.Response:
             if body is None:

@@ -252,7 +252,8 @@ def _projects(session: Session, at: float) -> dict[str, Project]:
             gpus_max=row.gpus_max,
             gpus_per_user_max=row.gpus_per_user_max,
             budget_hours=row.budget_gpu_hours,
-            is_held=row.budget_action == BudgetAction.HOLD,
+            # A consequence of a newer version holds, too: the strictest one known.
+            is_held=row.budget_action not in {None, BudgetAction.WARN},
             used_hours=used.get(row.name, 0.0),
         )
         for row in rows

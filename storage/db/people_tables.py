@@ -72,7 +72,7 @@ class ProjectRow(JobsBase):
     budget_gpu_hours: Mapped[float | None]
     """Device-hours of its jobs in 30 days."""
     budget_action: Mapped[ShortWord | None]
-    """``BudgetAction``, the consequence of more; NULL warns."""
+    """``BudgetAction``, the consequence of more; NULL warns, a value of a newer version holds."""
     created_at: Mapped[float]
     archived_at: Mapped[float | None]
     """Since then it takes no new jobs."""

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
 from lockstep.domain.life.lifecycle import JobState
-from lockstep.domain.people_views import ProjectLimits
+from lockstep.domain.people_views import ProjectLimitsView
 from lockstep.domain.spec.job import JobSpec
 from lockstep.storage.db.dialects import run, table_of
 from lockstep.storage.db.people_tables import MembershipRow, ProjectRow
@@ -45,9 +45,10 @@ class ServiceLimits(NamedTuple):
     max_seconds: float | None = None
 
 
-def of_project(row: ProjectRow) -> ProjectLimits:
+def of_project(row: ProjectRow) -> ProjectLimitsView:
     """Return the limits of a project."""
-    return ProjectLimits(**{name: getattr(row, name) for name in ProjectLimits.model_fields})
+    names = ProjectLimitsView.model_fields
+    return ProjectLimitsView(**{name: getattr(row, name) for name in names})
 
 
 def with_defaults(

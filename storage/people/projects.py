@@ -23,6 +23,7 @@ from lockstep.domain.rights import (
     Within,
     forbidden,
 )
+from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.reading import invalid
 from lockstep.storage.db.clock import db_now, now
 from lockstep.storage.db.dialects import changed, has_row_locks, run, table_of, upsert, write
@@ -46,8 +47,23 @@ def ensure(session: Session, name: str, *, visibility: Visibility = Visibility.P
     write(session, row.on_conflict_do_nothing())
 
 
+def settled(session: Session, spec: JobSpec, rights: Rights) -> JobSpec:
+    """Return a spec with its project, for a sender with these rights.
+
+    A spec that gives none belongs to the default project if that takes jobs of the sender, else to
+    the only one that does. If there are several, the spec stays as it is, for :func:`is_new`.
+    """
+    if _is_given(spec):
+        return spec
+    row = get(session, spec.project)
+    if row is not None and row.archived_at is None and row.name in rights.within(Right.JOB_SUBMIT):
+        return spec
+    names = _taking(session, rights)
+    return spec.model_copy(update={"project": names[0]}) if len(names) == 1 else spec
+
+
 def is_new(
-    session: Session, project: str, row: ProjectRow | None, actor: str, rights: Rights
+    session: Session, spec: JobSpec, row: ProjectRow | None, actor: str, rights: Rights
 ) -> bool:
     """Return whether the project of a job is made with the job: that of the only person is.
 
@@ -56,10 +72,10 @@ def is_new(
     Parameters
     ----------
     session : Session
-    project : str
-        Its name.
+    spec : JobSpec
+        As :func:`settled` returns it.
     row : ProjectRow or None
-        None if it does not exist.
+        Its project; None if it does not exist.
     actor : str
     rights : Rights
         Rights of the actor.
@@ -69,16 +85,30 @@ def is_new(
     LockstepError
         ``invalid``, or ``forbidden`` in a project that the actor may read.
     """
+    project = spec.project
     if row is not None:
         if project in rights.within(Right.JOB_SUBMIT):
             return False
-        if project in rights.within(Right.JOB_READ):
+        if _is_given(spec) and project in rights.within(Right.JOB_READ):
             raise forbidden(actor, Right.JOB_SUBMIT, project)
     elif rights.service is ServiceRole.ADMIN and users.is_alone(session, actor):
         return True
-    own = rights.within(Right.JOB_SUBMIT).projects
-    step = f"your projects are {', '.join(sorted(own))}" if own else "ask an admin for a project"
+    names = ", ".join(_taking(session, rights))
+    if names and not _is_given(spec):
+        message, step = "no project is given, and you have several", f"write one of them: {names}"
+        raise invalid((FieldError("/project", message, None, step),))
+    step = f"your projects are {names}" if names else "ask an admin for a project"
     raise invalid((FieldError("/project", f"there is no project {project!r}", project, step),))
+
+
+def _is_given(spec: JobSpec) -> bool:
+    return "project" in spec.model_fields_set
+
+
+def _taking(session: Session, rights: Rights) -> list[str]:
+    """Return the projects that take jobs of a sender with these rights, by name."""
+    rows = all_projects(session, among=rights.within(Right.JOB_SUBMIT))
+    return [row.name for row in rows if row.archived_at is None]
 
 
 def find(session: Session, name: str, *, among: Within) -> ProjectRow:

@@ -79,6 +79,14 @@ def start(
     return token, at + LIFE_SECONDS
 
 
+def was_started_from(session: Session, user_name: str, address: str) -> bool:
+    """Return whether a stored session of a person, over or not, was started from an address."""
+    begun = select(SessionRow.sha256).where(
+        SessionRow.user_name == user_name, SessionRow.address == address[:ADDRESS_CHARS_MAX]
+    )
+    return session.scalars(begun.limit(1)).first() is not None
+
+
 def find(session: Session, token: str) -> SessionRow | None:
     """Return the valid session of a token, if there is one."""
     if not credentials.is_whole(token, credentials.SESSION):

@@ -29,7 +29,8 @@ def test_a_clone_is_a_new_job_with_the_same_document(api: Api) -> None:
     assert response.status_code == 201
     assert response.headers["location"] == f"/v1/jobs/{made['id']}"
     assert made["id"] != first
-    assert made["spec"] == api.http.get(f"/v1/jobs/{first}").json()["spec"]
+    spec = api.http.get(f"/v1/jobs/{first}").json()["spec"]
+    assert made["spec"] == {**spec, "project": "default"}
     assert made["labels"] == {"team": "a"}
     assert api.notifications.sent == [WakeScheduler()]
     events = api.http.get(f"/v1/jobs/{made['id']}/events").json()["items"]

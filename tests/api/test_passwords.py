@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 from pwdlib import PasswordHash
 from pwdlib.hashers.argon2 import Argon2Hasher
 
 from lockstep.api.auth import passwords
-from lockstep.api.auth.passwords import Delays, Passwords
+from lockstep.api.auth.passwords import Delays, Passwords, Turn
 from lockstep.domain.errors import ErrorCode, LockstepError
 from tests.harness.processes import until
 
@@ -21,18 +21,18 @@ def test_a_password_is_hashed_with_the_chosen_parameters() -> None:
     one = Passwords()
     stored = one.hash(RIGHT)
     assert stored.startswith("$argon2id$v=19$m=19456,t=2,p=1$")
-    assert one.check(RIGHT, stored) == (True, None)
-    assert one.check(RIGHT + " ", stored) == (False, None)
-    assert one.check(RIGHT, None) == (False, None)
+    assert one.check(RIGHT, stored, Turn.KNOWN) == (True, None)
+    assert one.check(RIGHT + " ", stored, Turn.KNOWN) == (False, None)
+    assert one.check(RIGHT, None, Turn.KNOWN) == (False, None)
     assert not Argon2Hasher(2, 19 * 1024, 1).check_needs_rehash(passwords.UNKNOWN)
 
 
 def test_a_hash_of_other_parameters_is_replaced() -> None:
     stored = PasswordHash((Argon2Hasher(1, 1024, 1),)).hash(RIGHT)
-    is_right, new = Passwords().check(RIGHT, stored)
+    is_right, new = Passwords().check(RIGHT, stored, Turn.KNOWN)
     assert is_right
     assert new is not None
-    assert Passwords().check(RIGHT, new) == (True, None)
+    assert Passwords().check(RIGHT, new, Turn.KNOWN) == (True, None)
 
 
 @pytest.mark.parametrize(
@@ -60,6 +60,7 @@ class _Counting:
     def __init__(self) -> None:
         self.now = self.most = 0
         self.threads: set[int] = set()
+        self.order: list[str] = []
         self.release = threading.Event()
         self.lock = threading.Lock()
 
@@ -68,6 +69,7 @@ class _Counting:
             self.now += 1
             self.most = max(self.most, self.now)
             self.threads.add(threading.get_ident())
+            self.order.append(password)
         assert self.release.wait(30)
         with self.lock:
             self.now -= 1
@@ -84,7 +86,7 @@ def test_two_passwords_are_hashed_at_a_time_and_few_wait() -> None:
 
     def check(_number: int) -> ErrorCode | None:
         try:
-            one.check(RIGHT, "stored")
+            one.check(RIGHT, "stored", Turn.FAILING)
         except LockstepError as error:
             refused.release()
             return error.code
@@ -103,6 +105,39 @@ def test_two_passwords_are_hashed_at_a_time_and_few_wait() -> None:
     assert len(hasher.threads) == passwords.HASHES_AT_ONCE
     assert codes.count(None) == passwords.HASHES_AT_ONCE + passwords.WAITING_MAX
     assert codes.count(ErrorCode.UNAVAILABLE) == 20
+
+
+def test_known_and_quiet_addresses_go_before_those_that_fail(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(passwords, "HASHES_AT_ONCE", 1)
+    hasher = _Counting()
+    one = Passwords(hasher)
+
+    def check(turn: Turn) -> bool:
+        try:
+            one.check(turn.name, "stored", turn)
+        except LockstepError:
+            return False
+        return True
+
+    def waiting(turn: Turn, count: int) -> list[Future[bool]]:
+        found = [pool.submit(check, turn) for _ in range(count)]
+        until(lambda: [each[0] for each in one._waiting].count(turn) == count, 30, "they wait")
+        return found
+
+    with ThreadPoolExecutor(30) as pool:
+        first = pool.submit(check, Turn.FAILING)
+        until(lambda: hasher.now == 1, 30, "a hash")
+        failing = waiting(Turn.FAILING, passwords.WAITING_MAX)
+        better = waiting(Turn.QUIET, 1) + waiting(Turn.KNOWN, 2)
+        # So many others were refused for them, while no hash ended; one more is refused at once.
+        until(lambda: sum(each.done() for each in failing) == 3, 30, "refusals")
+        assert not check(Turn.FAILING)
+        hasher.release.set()
+        assert all(each.result(30) for each in (first, *better))
+        assert [each.result(30) for each in failing].count(True) == passwords.WAITING_MAX - 3
+    assert hasher.order[:5] == ["FAILING", "KNOWN", "KNOWN", "QUIET", "FAILING"]
 
 
 def wait_of(delays: Delays, name: str = "ada", address: str = "10.0.0.1") -> int:

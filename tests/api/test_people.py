@@ -12,7 +12,7 @@ from lockstep.domain.errors import LockstepError
 from lockstep.domain.people_views import UserChange
 from lockstep.domain.rights import ServiceRole, UserState
 from lockstep.storage.db.clock import db_now
-from lockstep.storage.db.people_tables import TokenRow, UserRow
+from lockstep.storage.db.people_tables import ProjectRow, TokenRow, UserRow
 from lockstep.storage.people import credentials, tokens, users
 from tests.api.conftest import SCRIPT, Api, problem
 from tests.storage.scenes import at_once
@@ -291,3 +291,50 @@ def test_an_archived_project_has_no_job_that_was_submitted_at_once(api: Api) -> 
             lambda: send(api, "PATCH", f"/v1/projects/{name}", {"archived": True}).status_code,  # noqa: B023
         )
         assert (submitted, archived) in {(201, 409), (422, 200)}
+
+
+def test_a_consequence_of_a_newer_version_is_shown_as_it_is(api: Api) -> None:
+    made(send(api, "POST", "/v1/projects", {"name": "nlp", "limits": {"budget_gpu_hours": 10}}))
+    with api.database.jobs() as session:
+        session.execute(update(ProjectRow).values(budget_action="pause"))
+    shown = made(send(api, "PATCH", "/v1/projects/nlp", {"title": "x"}), 200)
+    assert shown["limits"]["budget_action"] == "pause"
+    wrong = send(api, "PATCH", "/v1/projects/nlp", {"limits": {"budget_action": "holds"}})
+    (error,) = problem(wrong, 422, "invalid")["errors"]
+    assert error["pointer"] == "/limits/budget_action"
+    assert error["message"] == "expected warn or hold, got 'holds'"
+    assert error["next_step"] == "did you mean hold?"
+
+
+def test_a_job_that_names_no_project_goes_to_the_only_one_of_its_sender(api: Api) -> None:
+    _, secret = program(api)
+
+    def member(project: str) -> None:
+        made(send(api, "POST", "/v1/projects", {"name": project, "visibility": "internal"}))
+        made(send(api, "PUT", f"/v1/projects/{project}/members/ci", {"role": "member"}), 200)
+
+    def project_of(path: str = "/v1/jobs", body: Any = SCRIPT, **headers: str) -> tuple[Any, ...]:
+        headers |= {"Authorization": f"Bearer {secret}"}
+        found = api.http.post(path, json=body, headers=headers).json()
+        if errors := found.get("errors"):
+            return errors[0]["pointer"], errors[0]["message"], errors[0]["next_step"]
+        return (found.get("project") or found["spec"]["project"],)
+
+    member("nlp")
+    same = {"Idempotency-Key": "one"}
+    assert project_of(**same) == project_of("/v1/jobs/plan") == ("nlp",)
+    # It is readable, and takes no jobs of this sender.
+    made(send(api, "PATCH", "/v1/projects/default", {"visibility": "internal"}), 200)
+    assert project_of() == ("nlp",)
+    member("vision")
+    which = (
+        "/project",
+        "no project is given, and you have several",
+        "write one of them: nlp, vision",
+    )
+    assert project_of() == project_of("/v1/jobs/plan") == which
+    assert project_of(**same) == project_of("/v1/jobs/last/clone", {}) == ("nlp",)
+    made(send(api, "PATCH", "/v1/projects/vision", {"archived": True}), 200)
+    assert project_of() == ("nlp",)
+    made(send(api, "PUT", "/v1/projects/default/members/ci", {"role": "member"}), 200)
+    assert project_of() == ("default",)

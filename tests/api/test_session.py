@@ -113,7 +113,13 @@ def test_the_account_names_the_rights_and_if_there_are_other_people(api: Api, bo
         *("job.read", "job.submit", "job.control_own", "checkpoint.read"),
         *("node.read", "user.read", "token.write"),
     ]
+    # Each person reads default.
+    in_projects = {"nlp": found["rights"][:4], "default": ["job.read"]}
+    assert (found["rights_everywhere"], found["rights_in"]) == ([], in_projects)
     assert {"audit.read", "user.write", "token.write"} < set(account()["rights"])
+    assert {"job.submit", "audit.read"} < set(account()["rights_everywhere"])
+    # A right that belongs to no project is in none.
+    assert "user.write" not in account()["rights_everywhere"]
     for change in ({"title": "Bob B.", "active": True}, {"active": False}):
         assert api.http.patch("/v1/users/bob", json=change).status_code == 200
         assert account()["is_alone"] is (change["active"] is False)
@@ -335,7 +341,15 @@ def test_a_password_is_limited_in_length_only_and_not_repeated(
 def test_a_wrong_body_is_refused_without_its_values(api: Api, body: Any) -> None:
     answer = api.http.post("/v1/session", json=body)
     assert "secret" not in answer.text
-    problem(answer, 422, "invalid")
+    # No route but those of jobs takes a spec.
+    assert "spec" not in problem(answer, 422, "invalid")["detail"]
+
+
+def test_a_body_that_is_too_large_is_not_called_a_spec(api: Api) -> None:
+    answer = api.http.post("/v1/session", json={"name": "bob", "password": "x" * 300_000})
+    said = problem(answer, 413, "too_large")
+    assert said["detail"].startswith("the body is at most 262144 bytes, got 3000")
+    assert said["next_step"] == "send a smaller body"
 
 
 class _Counting:

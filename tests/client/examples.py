@@ -215,6 +215,8 @@ def caller(**changes: Any) -> CallerView:
         "role": None,
         "projects": {},
         "rights": [],
+        "rights_everywhere": [],
+        "rights_in": {},
         "credential": "session",
         "scopes": None,
         "expires_at": None,

@@ -15,6 +15,7 @@ from lockstep.client.errors import ExitCode
 from lockstep.client.local.home import Home, RunFile
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.queue_views import QueuePlace
+from lockstep.domain.rights import ProjectRole
 from lockstep.domain.training.memory import MemoryForecast
 from lockstep.domain.views import EventView, JobView, LogLine, NodeView, Page
 from tests.client import examples
@@ -63,7 +64,8 @@ def test_ps_reads_as_many_pages_as_it_shows(lockstep: CommandLine, server: Repla
 def test_in_a_team_a_list_without_a_filter_has_the_own_jobs(
     lockstep: CommandLine, server: ReplayServer
 ) -> None:
-    server.on("GET", "/v1/session", examples.caller(is_alone=False))
+    member = {"nlp": ProjectRole.VIEWER, "vision": ProjectRole.MEMBER}
+    server.on("GET", "/v1/session", examples.caller(is_alone=False, projects=member))
     server.on("GET", "/v1/jobs", Page[JobView](items=[]))
     said = lockstep("ps")
     assert "no job of ada is queued or running" in said.err
@@ -73,6 +75,9 @@ def test_in_a_team_a_list_without_a_filter_has_the_own_jobs(
         assert "only jobs of" not in lockstep("ps", *options).err
     asked = server.requests("GET", "/v1/jobs")
     assert [each.query.get("owner") for each in asked] == [["ada"], ["ada"], ["*"], None, None]
+    viewer = {"nlp": ProjectRole.VIEWER}
+    server.on("GET", "/v1/session", examples.caller(is_alone=False, projects=viewer))
+    assert "only jobs of" not in lockstep("ps").err
 
 
 def test_json_is_the_apis_own_objects(lockstep: CommandLine, server: ReplayServer) -> None:

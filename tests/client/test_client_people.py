@@ -61,11 +61,22 @@ def test_a_secret_is_all_of_stdout(lockstep: CommandLine, server: ReplayServer) 
 def test_one_limit_changes_and_the_others_stay(lockstep: CommandLine, server: ReplayServer) -> None:
     server.on("PATCH", "/v1/projects/nlp", PROJECT)
     lockstep("project", "set", "nlp", "--limit", "priority_max=60", "--limit", "queued_max=")
-    assert server.asked[-1].json()["limits"] == {"priority_max": 60, "queued_max": None}
+    # 60 is no 60.0, which a refusal would repeat.
+    assert server.asked[-1].body == b'{"limits":{"priority_max":60,"queued_max":null}}'
     # The service knows which limits are words, and names a wrong one.
     lockstep("project", "set", "nlp", "--weight", "2", "--limit", "budget_action=hold")
     assert server.asked[-1].json() == {"weight": 2, "limits": {"budget_action": "hold"}}
     assert lockstep("project", "set", "nlp", "--limit", "queued_max").code == 2
+
+
+@pytest.mark.parametrize("given", [("--weight", "nan"), ("--limit", "budget_gpu_hours=inf")])
+def test_a_number_that_is_not_finite_is_no_defect(
+    lockstep: CommandLine, server: ReplayServer, given: tuple[str, str]
+) -> None:
+    said = lockstep("project", "set", "nlp", *given)
+    assert said.code == 2
+    assert "expected finite numbers" in said.err
+    assert server.asked == []
 
 
 def test_a_role_of_none_is_taken_away(lockstep: CommandLine, server: ReplayServer) -> None:

@@ -319,6 +319,11 @@ def test_a_plan_is_data_and_submits_nothing(
     assert said.code == 0
     assert "  batch  64 = 2 ranks × 8 samples × 4 accumulation steps\n" in said.out
     assert "  where  node-1, now\n" in said.out
+    assert "project" not in said.out
+    view = examples.plan_view()
+    elsewhere = view.model_copy(update={"spec": {**view.spec, "project": "nlp"}})
+    accepting.on("POST", "/v1/jobs/plan", elsewhere, view)
+    assert "  for    project nlp\n" in lockstep(words[0], str(spec), *words[1:]).out
     assert (
         PlanView.model_validate_json(lockstep(words[0], str(spec), *words[1:], "--json").out)
         == examples.plan_view()

@@ -44,7 +44,15 @@ def test_a_team_is_set_up_on_its_pages(visitor: Visitor, lockstep: Service) -> N
     visitor.button("Add").click()
     row = page.get_by_role("row").filter(has_text="program")
     expect(row).to_contain_text("active")
+    page.get_by_role("textbox", name="Name", exact=True).fill("kim")
+    visitor.button("Add").click()
+    status = page.get_by_role("status").filter(has_text="shown only now. kim signs in")
+    code = status.locator("code").inner_text()
     visitor.is_accessible()
+    visitor.button("Invite kim").click()
+    expect(status.locator("code")).not_to_have_text(code)
+    body = {"code": status.locator("code").inner_text(), "password": PASSWORD}
+    assert httpx2.post(f"{lockstep.url}/v1/invitation", json=body).is_success
 
     visitor.go("/projects", "Projects")
     page.get_by_role("region", name="New project").get_by_role("textbox", name="Name").fill("nlp")

@@ -51,8 +51,18 @@ def test_an_invited_person_signs_in_and_out_by_name(signed_out: Visitor, lockste
     signed_out.expects(UNAUTHENTICATED)
     page, secret = signed_out.go("/jobs").page, "correct horse battery staple"
     page.get_by_text("By invitation").click()
-    page.get_by_label(re.compile("^Invitation code")).fill(code)
-    page.get_by_label(re.compile("^New password")).fill(secret)
+    field = page.get_by_label(re.compile("^Invitation code"))
+    password = page.get_by_label(re.compile("^New password"))
+    signed_out.expects("status of 422")
+    field.fill("lsi_unknown")
+    for given, where, why in (
+        ("short", password, "expected a password of 12"),
+        (secret, field, "the invitation code is unknown"),
+    ):
+        password.fill(given)
+        signed_out.button("Sign in").click()
+        expect(where).to_have_accessible_description(re.compile(why))
+    field.fill(code)
     signed_out.is_accessible()
     signed_out.button("Sign in").click()
     signed_out.sees_heading("Jobs")

@@ -62,11 +62,12 @@ def teams(lockstep: Service, work: Work) -> Iterator[tuple[Team, Team]]:
     work.cancel(walrus[3], zebra[3], zebra[2])
 
 
-def _invited(lockstep: Service, project: str, person: str) -> str:
-    for path, body in (("/v1/projects", {"name": project}), ("/v1/users", {"name": person})):
-        assert lockstep.http.post(path, json=body).status_code == 201
+def _invited(lockstep: Service, project: str, person: str, role: str = "member") -> str:
+    if role == "member":
+        assert lockstep.http.post("/v1/projects", json={"name": project}).status_code == 201
+    assert lockstep.http.post("/v1/users", json={"name": person}).status_code == 201
     member = f"/v1/projects/{project}/members/{person}"
-    assert lockstep.http.put(member, json={"role": "member"}).is_success
+    assert lockstep.http.put(member, json={"role": role}).is_success
     code: str = lockstep.http.post(f"/v1/users/{person}/invite").json()["code"]
     return code
 
@@ -165,6 +166,50 @@ def test_a_member_sees_the_own_jobs_alone(
                 visitor.go(f"/jobs/{job}{tab}")
                 visitor.sees(re.compile("there is no job", re.IGNORECASE))
                 shows_none_of(visitor, other.words[:1])
+
+
+def test_a_new_job_begins_in_the_own_project(
+    browser: Browser, lockstep: Service, teams: tuple[Team, Team]
+) -> None:
+    walrus, zebra = teams
+    with signed_in(browser, lockstep, walrus, zebra) as visitor:
+        page = visitor.page
+        page.get_by_role("link", name="New job").click()
+        project = page.get_by_role("form", name="The job's settings").get_by_label("Project")
+        expect(project.get_by_role("option")).to_have_text(["walrus"])
+        for template in ("Digits", "GPT on text"):
+            visitor.button(template).click()
+            expect(project).to_have_value("walrus")
+            expect(page.get_by_label("YAML of the job")).to_contain_text("project: walrus")
+        visitor.is_accessible()
+        visitor.go(f"/submit?clone={walrus.waiting}", re.compile("Clone of"))
+        expect(project).to_have_value("walrus")
+        visitor.sees("None: the same job again.")
+
+
+def test_a_viewer_is_offered_nothing_that_is_refused(
+    browser: Browser, lockstep: Service, teams: tuple[Team, Team]
+) -> None:
+    walrus, zebra = teams
+    body = {"code": _invited(lockstep, zebra.project, "vera", "viewer"), "password": PASSWORD}
+    assert lockstep.http.post("/v1/invitation", json=body).is_success
+    viewer = Team(zebra.project, "vera", zebra.shown, zebra.waiting)
+    refused = "Cancel|Delete|Clone|New job|Drain|Resume|Archive|Remove|Give|Make the project"
+    with signed_in(browser, lockstep, viewer, walrus) as visitor:
+        page = visitor.page
+        # Viewers have no own jobs: the list begins with all.
+        expect(names(visitor)).to_contain_text(["zebra-waits", "zebra-curve"])
+        for address, heading in (
+            *((f"/jobs/{zebra.shown}", "zebra-curve"), (f"/jobs/{zebra.waiting}", "zebra-waits")),
+            *(("/queue", "Queue"), ("/nodes", "Nodes"), ("/projects", "Projects")),
+        ):
+            visitor.go(address, heading)
+            rest(visitor)
+            for role in ("button", "link", "combobox"):
+                offered = page.get_by_role(role, name=re.compile(f"^({refused}|Role)"))
+                expect(offered).to_have_count(0)
+        visitor.go("/submit", "You have no project that takes jobs")
+        visitor.is_accessible()
 
 
 def test_the_next_person_in_a_tab_gets_nothing_of_the_last_one(

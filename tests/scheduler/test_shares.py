@@ -106,9 +106,11 @@ def test_limits_and_budgets_of_a_project_apply(world: World) -> None:
     project(world, "narrow", gpus_max=3)
     project(world, "spent", budget_gpu_hours=10.0, budget_action="hold")
     project(world, "warned", budget_gpu_hours=10.0, budget_action="warn")
-    used(world, "spent", 10)
-    used(world, "warned", 10)
-    for name in ("narrow", "narrow", "spent", "warned"):
+    # A consequence that only a newer version knows is taken for the strictest.
+    project(world, "newer", budget_gpu_hours=10.0, budget_action="pause")
+    for name in ("spent", "warned", "newer"):
+        used(world, name, 10)
+    for name in ("narrow", "narrow", "spent", "warned", "newer"):
         world.submit(2, project=name)
     world.run_one()
     with world.database.read_jobs() as session:
@@ -119,5 +121,8 @@ def test_limits_and_budgets_of_a_project_apply(world: World) -> None:
             "limit",
             "project narrow has 2 of at most 3 devices in use, and the job needs 2",
         ),
-        "spent": ("budget", "project spent has used 10 of its 10 device-hours of 30 days"),
+        **{
+            name: ("budget", f"project {name} has used 10 of its 10 device-hours of 30 days")
+            for name in ("spent", "newer")
+        },
     }

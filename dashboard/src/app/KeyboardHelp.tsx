@@ -4,10 +4,12 @@ import { SHORTCUTS } from "./keys";
 import { usePages } from "./pages";
 
 export function KeyboardHelp({ opened, onClose }: { opened: boolean; onClose: () => void }) {
-  const pages = usePages().map(({ key, name }) => ({ keys: `g ${key}`, does: `go to ${name}` }));
+  const open = usePages();
+  const pages = open.flatMap(({ key, name }) => (key === undefined ? [] : { keys: `g ${key}`, does: `go to ${name}` }));
+  const shortcuts = SHORTCUTS.filter(({ of }) => of === undefined || open.some(({ to }) => to === of));
   return (
     <Modal opened={opened} onClose={onClose} title="Keyboard shortcuts" closeButtonProps={{ "aria-label": "Close" }}>
-      {[{ where: "Pages", shortcuts: pages }, ...SHORTCUTS].map(({ where, shortcuts }) => (
+      {[{ where: "Pages", shortcuts: pages }, ...shortcuts].map(({ where, shortcuts }) => (
         <section key={where}>
           <h3 className={classes.where}>{where}</h3>
           <dl className={classes.keys}>

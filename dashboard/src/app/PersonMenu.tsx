@@ -2,23 +2,14 @@
 import { Menu } from "@mantine/core";
 import { Link } from "@tanstack/react-router";
 import { useCaller } from "@/api/caller";
-import type { Right } from "@/api/generated";
 import { useSignOut } from "@/features/session/useSignOut";
+import { usePages } from "./pages";
 import classes from "./Shell.module.css";
-
-const ENTRIES: readonly { to: string; name: string; needs?: Right }[] = [
-  { to: "/account", name: "Account" },
-  { to: "/tokens", name: "Tokens" },
-  { to: "/projects", name: "Projects" },
-  { to: "/people", name: "People", needs: "user.write" },
-  { to: "/audit", name: "Audit", needs: "audit.read" },
-  { to: "/settings", name: "Settings" },
-];
 
 export function PersonMenu() {
   const { data: caller } = useCaller();
   const signOut = useSignOut();
-  const rights: readonly Right[] = caller?.rights ?? [];
+  const entries = usePages().filter(({ place }) => place === "menu");
   // Without Mantine's placeholder for the focus: a menu has no other children than its entries.
   return (
     <div className={classes.menu}>
@@ -35,7 +26,7 @@ export function PersonMenu() {
           </button>
         </Menu.Target>
         <Menu.Dropdown>
-          {ENTRIES.filter(({ needs }) => needs === undefined || rights.includes(needs)).map(({ to, name }) => (
+          {entries.map(({ to, name }) => (
             <Menu.Item key={to} component={Link} to={to}>
               {name}
             </Menu.Item>

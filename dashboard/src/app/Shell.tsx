@@ -18,7 +18,9 @@ export function Shell() {
   useGlobalKeys({ help: () => setHelpIsOpen((open) => !open) });
   const signedIn = useSignedIn();
   const { project } = useSearch({ strict: false });
-  const listed = usePages().filter(({ isListed }) => isListed);
+  const pages = usePages();
+  const listed = pages.filter(({ place }) => place === "head");
+  const buttons = pages.filter(({ place }) => place === "button");
   return (
     <div className={classes.shell}>
       <a href="#content" className={classes.skip}>
@@ -47,9 +49,11 @@ export function Shell() {
             <ProjectFilter />
             <div className={classes.side}>
               <Freshness />
-              <Link to="/submit" className={classes.submit}>
-                New job
-              </Link>
+              {buttons.map(({ to, name }) => (
+                <Link key={to} to={to} className={classes.submit}>
+                  {name}
+                </Link>
+              ))}
               <button
                 type="button"
                 className={classes.icon}

@@ -8,8 +8,11 @@ export interface Shortcut {
   does: string;
 }
 
-/** Shortcuts that `?` lists beside those that open a page. Pages list their own keys here, which keeps the help complete. */
-export const SHORTCUTS: { where: string; shortcuts: Shortcut[] }[] = [
+/**
+ * Shortcuts that `?` lists beside those that open a page. Pages list their own keys here, which keeps the help complete.
+ * `of` is the address of a page that not every caller can use.
+ */
+export const SHORTCUTS: { where: string; of?: string; shortcuts: Shortcut[] }[] = [
   {
     where: "Everywhere",
     shortcuts: [
@@ -37,7 +40,7 @@ export const SHORTCUTS: { where: string; shortcuts: Shortcut[] }[] = [
     ],
   },
   { where: "Logs", shortcuts: [{ keys: "f", does: "follow, or let go" }] },
-  { where: "New job", shortcuts: [{ keys: "Ctrl Enter", does: "submit" }] },
+  { where: "New job", of: "/submit", shortcuts: [{ keys: "Ctrl Enter", does: "submit" }] },
 ];
 
 const SECOND_KEY_MS = 1_000;
@@ -78,7 +81,7 @@ export function useGlobalKeys({ help }: { help: () => void }): void {
       event.preventDefault();
       field.focus();
     },
-    ...Object.fromEntries(pages.map(({ key }) => [key, go])),
+    ...Object.fromEntries(pages.flatMap(({ key }) => (key === undefined ? [] : [[key, go]]))),
   });
 }
 

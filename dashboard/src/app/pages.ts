@@ -1,12 +1,16 @@
 /** Links and keys of the pages, as their routes declare them. */
 import { useRouter } from "@tanstack/react-router";
+import type { Right } from "@/api/generated";
+import { useRights } from "@/api/rights";
 
 interface Page {
   name: string;
   /** Opens the page after `g`. */
-  key: string;
-  /** True if the frame of every page links to it by name. */
-  isListed: boolean;
+  key?: string;
+  /** Where the frame of every page links to it by name; `New job` is a button. */
+  place: "head" | "menu" | "button";
+  /** Right without which the page has nothing for the caller. */
+  needs?: Right;
   /** True if `project` in its address chooses the project. */
   isByProject?: boolean;
 }
@@ -17,11 +21,13 @@ declare module "@tanstack/react-router" {
   }
 }
 
-/** Return the pages that declare a name, in the order of the routes. */
+/** Return the pages that declare a name and are of use to the caller, in the order of the routes. */
 export function usePages(): (Page & { to: string })[] {
   const { routesById } = useRouter();
+  const rights = useRights();
   return Object.values(routesById).flatMap(({ fullPath, options }) => {
     const page = options.staticData?.page;
-    return page === undefined ? [] : [{ ...page, to: fullPath }];
+    const isOfUse = page !== undefined && (page.needs === undefined || rights.has(page.needs));
+    return isOfUse ? [{ ...page, to: fullPath }] : [];
   });
 }

@@ -4,6 +4,7 @@ import { createMemoryHistory, RouterProvider } from "@tanstack/react-router";
 import { act, render, screen } from "@testing-library/react";
 import { expect, it } from "vitest";
 import { queryClient } from "@/api/polling";
+import { ADMIN, VIEWER } from "@/testing/caller";
 import { serve } from "@/testing/pages";
 import { makeRouter } from "./router";
 
@@ -64,14 +65,29 @@ it("shows the list in place of a failed page, and names what it leaves out of a 
 });
 
 it("keeps a page that was chosen while the list learns whose jobs it shows", async () => {
-  const caller = { name: "ada", rights: [], is_alone: true };
-  serve(({ path }) => ({ body: path === "/v1/session" ? caller : { items: [], next_cursor: null, jobs: [] } }));
+  serve(() => ({ body: { items: [], next_cursor: null, jobs: [] } }));
   const router = at("/jobs");
   show(router);
   await screen.findByText("No jobs yet");
   await act(async () => {
     void router.navigate({ to: "/submit" });
-    queryClient.setQueriesData({ queryKey: ["people", "caller"] }, { ...caller, is_alone: false });
+    queryClient.setQueriesData({ queryKey: ["people", "caller"] }, { ...ADMIN, is_alone: false });
   });
   expect(await screen.findByRole("heading", { name: "New job" })).toBeTruthy();
+});
+
+it("links a viewer to no page that is of no use, and lists no key of one", async () => {
+  queryClient.clear();
+  serve(({ path }) => ({ body: path === "/v1/session" ? VIEWER : { items: [], next_cursor: null, jobs: [] } }));
+  show(at("/jobs"));
+  (await screen.findByRole("button", { name: /vera/ })).click();
+  const entries = await screen.findAllByRole("menuitem");
+  expect(entries.map((entry) => entry.textContent)).toEqual(["Account", "Tokens", "Projects", "Settings"]);
+  expect(screen.queryByRole("link", { name: "New job" })).toBeNull();
+  screen.getByRole("button", { name: "Keyboard shortcuts" }).click();
+  const help = await screen.findByRole("dialog", { name: "Keyboard shortcuts" });
+  expect(help.textContent).toContain("go to Tokens");
+  for (const words of ["go to New job", "go to People", "go to Audit", "submit"]) {
+    expect(help.textContent).not.toContain(words);
+  }
 });

@@ -34,7 +34,7 @@ const home = createRoute({
 const jobs = createRoute({
   getParentRoute: () => root,
   path: "/jobs",
-  staticData: { page: { name: "Jobs", key: "j", isListed: true, isByProject: true } },
+  staticData: { page: { name: "Jobs", key: "j", place: "head", isByProject: true } },
   validateSearch: only(readJobsView),
   component: lazyRouteComponent(() => import("@/features/jobs/JobsPage"), "JobsPage"),
 });
@@ -47,68 +47,69 @@ const job = createRoute({
 const compare = createRoute({
   getParentRoute: () => root,
   path: "/compare",
-  staticData: { page: { name: "Compare", key: "c", isListed: true } },
+  staticData: { page: { name: "Compare", key: "c", place: "head" } },
   validateSearch: only(readComparison),
   component: lazyRouteComponent(() => import("@/features/compare/ComparePage"), "ComparePage"),
 });
 const submit = createRoute({
   getParentRoute: () => root,
   path: "/submit",
-  staticData: { page: { name: "New job", key: "s", isListed: false } },
+  staticData: { page: { name: "New job", key: "s", place: "button", needs: "job.submit" } },
   validateSearch: only(readSubmitStart),
   component: lazyRouteComponent(() => import("@/features/submit/SubmitPage"), "SubmitPage"),
 });
 const nodes = createRoute({
   getParentRoute: () => root,
   path: "/nodes",
-  staticData: { page: { name: "Nodes", key: "n", isListed: true } },
+  staticData: { page: { name: "Nodes", key: "n", place: "head" } },
   component: lazyRouteComponent(() => import("@/features/nodes/NodesPage"), "NodesPage"),
 });
 const queue = createRoute({
   getParentRoute: () => root,
   path: "/queue",
-  staticData: { page: { name: "Queue", key: "q", isListed: true, isByProject: true } },
+  staticData: { page: { name: "Queue", key: "q", place: "head", isByProject: true } },
   validateSearch: only(readProject),
   component: lazyRouteComponent(() => import("@/features/queue/QueuePage"), "QueuePage"),
 });
 const settings = createRoute({
   getParentRoute: () => root,
   path: "/settings",
+  staticData: { page: { name: "Settings", place: "menu" } },
   component: lazyRouteComponent(() => import("@/features/session/SettingsPage"), "SettingsPage"),
 });
 const account = createRoute({
   getParentRoute: () => root,
   path: "/account",
-  staticData: { page: { name: "Account", key: "m", isListed: false } },
+  staticData: { page: { name: "Account", key: "m", place: "menu" } },
   component: lazyRouteComponent(() => import("@/features/people/AccountPage"), "AccountPage"),
 });
 const people = createRoute({
   getParentRoute: () => root,
   path: "/people",
-  staticData: { page: { name: "People", key: "p", isListed: false } },
+  staticData: { page: { name: "People", key: "p", place: "menu", needs: "user.write" } },
   component: lazyRouteComponent(() => import("@/features/people/PeoplePage"), "PeoplePage"),
 });
 const projects = createRoute({
   getParentRoute: () => root,
   path: "/projects",
-  staticData: { page: { name: "Projects", key: "r", isListed: false } },
+  staticData: { page: { name: "Projects", key: "r", place: "menu" } },
   component: lazyRouteComponent(() => import("@/features/people/ProjectsPage"), "ProjectsPage"),
 });
 const tokens = createRoute({
   getParentRoute: () => root,
   path: "/tokens",
-  staticData: { page: { name: "Tokens", key: "t", isListed: false } },
+  staticData: { page: { name: "Tokens", key: "t", place: "menu", needs: "token.write" } },
   component: lazyRouteComponent(() => import("@/features/people/TokensPage"), "TokensPage"),
 });
 const audit = createRoute({
   getParentRoute: () => root,
   path: "/audit",
-  staticData: { page: { name: "Audit", key: "a", isListed: false } },
+  staticData: { page: { name: "Audit", key: "a", place: "menu", needs: "audit.read" } },
   component: lazyRouteComponent(() => import("@/features/people/AuditPage"), "AuditPage"),
 });
 
 const work = [home, jobs, job, queue, nodes, compare, submit] as const;
-const team = [settings, account, people, projects, tokens, audit] as const;
+const team = [account, tokens, projects, people, audit, settings] as const;
 const routeTree = root.addChildren([...work, ...team]);
 
 export const router = makeRouter();

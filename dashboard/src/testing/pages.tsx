@@ -13,6 +13,7 @@ import { render } from "@testing-library/react";
 import type { ReactNode } from "react";
 import { vi } from "vitest";
 import { setUpClient } from "@/api/client";
+import { ADMIN } from "./caller";
 
 export interface Asked {
   method: string;
@@ -20,7 +21,7 @@ export interface Asked {
   query: URLSearchParams;
 }
 
-/** What the service answers: a document, or a refusal with its status. */
+/** What the service answers: a document, or a refusal with its status. The caller is `ADMIN` where it says nothing else. */
 export type Service = (asked: Asked) => { status?: number; body: unknown };
 
 // Once: what it registers stays with the client, and a second time would be told what the first one made of an error.
@@ -35,7 +36,8 @@ export function serve(service: Service): Asked[] {
     const url = new URL(request.url);
     const asked = { method: request.method, path: url.pathname, query: url.searchParams };
     requests.push(asked);
-    const { status = 200, body } = service(asked);
+    const { status = 200, body: given } = service(asked);
+    const body = status === 200 && asked.path === "/v1/session" ? { ...ADMIN, ...(given as object) } : given;
     // An answer without a document has no body at all: a 204 may have none.
     return new Response(body === null ? null : JSON.stringify(body), {
       status,

@@ -113,9 +113,14 @@ def _print(found: list[JobView], form: str) -> None:
 
 
 def _name_in_a_team(client: Client) -> str | None:
-    """Return the own name; None for a person who is alone."""
+    """Return the own name; None for a person who is alone, and for a viewer, who has no jobs."""
+    from lockstep.domain.rights import ProjectRole, ServiceRole
+
     caller = client.whoami()
-    return None if caller.is_alone else caller.name
+    submits = caller.role is ServiceRole.ADMIN or any(
+        role is not ProjectRole.VIEWER for role in caller.projects.values()
+    )
+    return caller.name if submits and not caller.is_alone else None
 
 
 def _newest(listing: Callable[..., Page[JobView]], limit: int) -> tuple[list[JobView], bool]:

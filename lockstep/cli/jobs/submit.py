@@ -245,6 +245,9 @@ def plan_lines(answer: PlanView, source: str) -> Iterator[str]:
     """The plan in words."""
     spec = answer.spec
     yield f"{source}: {spec.get('name', '')}, {out.activity(spec)}"
+    # A spec without a project goes to the only one of its sender.
+    if (project := spec.get("project", "default")) != "default":
+        yield f"  for    project {project}"
     if answer.sentence:
         yield f"  batch  {answer.sentence}"
     if answer.placement:

@@ -5,6 +5,7 @@ Not here: jobs of a project (``lockstep ps --project``).
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
@@ -206,13 +207,18 @@ def _limits(words: Sequence[str]) -> dict[str, float | str | None]:
     found: dict[str, float | str | None] = {}
     for word in words:
         name, given, value = word.partition("=")
-        try:
-            found[name] = float(value) if value else None
-        except ValueError:
-            found[name] = value
         if not given:
             raise UsageError(f"--limit {word!r} is not NAME=VALUE, such as queued_max=100")
+        found[name] = _number(value) if value else None
     return found
+
+
+def _number(text: str) -> float | str:
+    """Return the number that a text is; another text as it is."""
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
 
 
 def _print(found: Sequence[ProjectView], form: str) -> None:

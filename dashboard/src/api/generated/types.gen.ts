@@ -154,13 +154,6 @@ export type BatchPlan = {
 };
 
 /**
- * BudgetAction
- *
- * Consequence of more device-hours than the budget of a project.
- */
-export type BudgetAction = 'warn' | 'hold';
-
-/**
  * CallerView
  *
  * Caller of a request, with the present roles.
@@ -206,6 +199,20 @@ export type CallerView = {
      * Rights in the service, or in at least one project.
      */
     rights: Array<Right>;
+    /**
+     * Rights Everywhere
+     *
+     * Rights in every project.
+     */
+    rights_everywhere: Array<Right>;
+    /**
+     * Rights In
+     *
+     * Other rights by project. ``job.control_own`` is the right to control the own jobs.
+     */
+    rights_in: {
+        [key: string]: Array<Right>;
+    };
     /**
      * Has Password
      */
@@ -1253,11 +1260,11 @@ export type Progress = {
 };
 
 /**
- * ProjectLimits
+ * ProjectLimitsView
  *
  * Limits of the jobs of a project; null for none.
  */
-export type ProjectLimits = {
+export type ProjectLimitsView = {
     /**
      * Gpus Max
      *
@@ -1307,9 +1314,11 @@ export type ProjectLimits = {
      */
     budget_gpu_hours?: number | null;
     /**
-     * Consequence of more; null warns.
+     * Budget Action
+     *
+     * Consequence of more; null warns. One that only a newer version knows holds the jobs.
      */
-    budget_action?: BudgetAction | null;
+    budget_action?: string | null;
 };
 
 /**
@@ -1340,7 +1349,7 @@ export type ProjectView = {
      * Its part of the devices, compared with the weights of the other projects.
      */
     weight: number;
-    limits: ProjectLimits;
+    limits: ProjectLimitsView;
     /**
      * The caller's own role.
      */
@@ -2686,7 +2695,7 @@ export type JobSpec = {
     /**
      * Project
      *
-     * 1 to 63 lower-case letters, digits, '.', '_' and '-', with a letter or digit first and last.
+     * A job that gives none goes to `default` if you may submit there, else to your only project.
      */
     project?: string;
     /**
@@ -2866,6 +2875,73 @@ export type TokenRotation = {
  */
 export type MemberSet = {
     role: ProjectRole;
+};
+
+/**
+ * BudgetAction
+ *
+ * Consequence of more device-hours than the budget of a project.
+ */
+export type BudgetAction = 'warn' | 'hold';
+
+/**
+ * ProjectLimits
+ *
+ * Limits of the jobs of a project; null for none.
+ */
+export type ProjectLimits = {
+    /**
+     * Gpus Max
+     *
+     * Devices that its jobs have at one time. More of them wait.
+     */
+    gpus_max?: number | null;
+    /**
+     * Gpus Per User Max
+     *
+     * The same for the jobs of one person in the project.
+     */
+    gpus_per_user_max?: number | null;
+    /**
+     * Gpus Per Job Max
+     */
+    gpus_per_job_max?: number | null;
+    /**
+     * Queued Max
+     *
+     * Jobs that wait at the same time. One more is refused with status 409.
+     */
+    queued_max?: number | null;
+    /**
+     * Queued Per User Max
+     *
+     * The same for the jobs of one person in the project.
+     */
+    queued_per_user_max?: number | null;
+    /**
+     * Priority Max
+     */
+    priority_max?: number | null;
+    /**
+     * Timeout Default Seconds
+     *
+     * ``timeout_seconds`` of a job that gives none.
+     */
+    timeout_default_seconds?: number | null;
+    /**
+     * Timeout Max Seconds
+     */
+    timeout_max_seconds?: number | null;
+    /**
+     * Budget Gpu Hours
+     *
+     * Device-hours of its jobs in 30 days.
+     */
+    budget_gpu_hours?: number | null;
+    /**
+     * Consequence of more; null warns.
+     */
+    budget_action?: BudgetAction | null;
 };
 
 /**

@@ -16,7 +16,7 @@ interface Which {
   attempt: number;
 }
 
-export function CheckpointFiles({ jobId, step, attempt }: Which) {
+export function CheckpointFiles({ jobId, step, attempt, fetches }: Which & { fetches: boolean }) {
   const { data, error } = useQuery({
     queryKey: ["job", jobId, "checkpoints", "files", attempt, step],
     queryFn: async ({ signal }) => {
@@ -46,9 +46,7 @@ export function CheckpointFiles({ jobId, step, attempt }: Which) {
               <td>
                 <code title={file.sha256}>{file.sha256.slice(0, 12)}</code>
               </td>
-              <td>
-                <Download file={file} jobId={jobId} step={step} attempt={attempt} />
-              </td>
+              <td>{fetches ? <Download file={file} jobId={jobId} step={step} attempt={attempt} /> : null}</td>
             </tr>
           ))}
         </tbody>

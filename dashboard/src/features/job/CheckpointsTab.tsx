@@ -2,6 +2,7 @@
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import type { CheckpointView, JobView } from "@/api/generated";
+import { useRights } from "@/api/rights";
 import { CopyButton } from "@/components/CopyButton";
 import { Empty } from "@/components/Empty";
 import { Failed } from "@/components/Failed";
@@ -18,6 +19,7 @@ import { useCheckpoints } from "./job-queries";
 export function CheckpointsTab({ job }: { job: JobView }) {
   const { data: checkpoints, error, refetch } = useCheckpoints(job);
   const [opened, setOpened] = useState<string | null>(null);
+  const fetches = useRights().has("checkpoint.read", job.project);
   if (job.kind === "script") return <ScriptsKeepTheirOwn />;
   if (checkpoints === undefined) {
     return error === null ? <div aria-busy="true" /> : <Failed error={error} retry={() => void refetch()} />;
@@ -26,7 +28,7 @@ export function CheckpointsTab({ job }: { job: JobView }) {
   const measured = checkpoints.some(({ value }) => value != null);
   return (
     <Panel className={classes.panel} title="Checkpoints">
-      <Command what="the newest" command={`lockstep ckpt get ${shortId(job.id)} --last`} />
+      {fetches ? <Command what="the newest" command={`lockstep ckpt get ${shortId(job.id)} --last`} /> : null}
       <div className={classes.scroll}>
         <table className={classes.table}>
           <thead>
@@ -53,6 +55,7 @@ export function CheckpointsTab({ job }: { job: JobView }) {
                   checkpoint={checkpoint}
                   isNewest={index === 0}
                   measured={measured}
+                  fetches={fetches}
                   isOpen={opened === id}
                   onToggle={() => setOpened(opened === id ? null : id)}
                 />
@@ -70,11 +73,14 @@ interface RowProps {
   checkpoint: CheckpointView;
   isNewest: boolean;
   measured: boolean;
+  /** The caller may download it, and start a job from it. */
+  fetches: boolean;
   isOpen: boolean;
   onToggle: () => void;
 }
 
-function Row({ job, checkpoint, isNewest, measured, isOpen, onToggle }: RowProps) {
+function Row({ job, checkpoint, isNewest, measured, fetches, isOpen, onToggle }: RowProps) {
+  const submits = useRights().has("job.submit");
   const { step, attempt, value, best, final, created_at, sha256 } = checkpoint;
   const marks = [best ? "best" : "", isNewest ? "last" : "", final ? "final" : ""].filter((mark) => mark !== "");
   return (
@@ -101,17 +107,21 @@ function Row({ job, checkpoint, isNewest, measured, isOpen, onToggle }: RowProps
             <button type="button" className={buttons.button} aria-expanded={isOpen} onClick={onToggle}>
               Files
             </button>
-            <Link to="/submit" search={cloneStart(job.id, step)} className={buttons.button}>
-              New job from it
-            </Link>
+            {fetches && submits ? (
+              <Link to="/submit" search={cloneStart(job.id, step)} className={buttons.button}>
+                New job from it
+              </Link>
+            ) : null}
           </div>
         </td>
       </tr>
       {isOpen ? (
         <tr>
           <td colSpan={measured ? 8 : 7} className={classes.files}>
-            <Command what={`step ${step}`} command={`lockstep ckpt get ${shortId(job.id)} --step ${step}`} />
-            <CheckpointFiles jobId={job.id} step={step} attempt={attempt} />
+            {fetches ? (
+              <Command what={`step ${step}`} command={`lockstep ckpt get ${shortId(job.id)} --step ${step}`} />
+            ) : null}
+            <CheckpointFiles jobId={job.id} step={step} attempt={attempt} fetches={fetches} />
           </td>
         </tr>
       ) : null}

@@ -3,6 +3,7 @@ import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import { cancelJob, type JobView } from "@/api/generated";
+import { useRights } from "@/api/rights";
 import { Dialog, DialogAnswer, DialogFoot } from "@/components/Dialog";
 import { Failed } from "@/components/Failed";
 import { hasEnded } from "@/lib/ended";
@@ -31,14 +32,17 @@ export function JobActions({ job }: { job: JobView }) {
       ]);
     },
   });
-  const newest = checkpoints?.[0];
+  const rights = useRights();
+  const controls = rights.controls(job);
+  const submits = rights.has("job.submit");
+  const newest = submits && rights.has("checkpoint.read", job.project) ? checkpoints?.[0] : undefined;
   const close = () => {
     setAsks(false);
     cancel.reset();
   };
   return (
     <div className={classes.actions}>
-      {hasEnded(job) ? null : (
+      {!controls || hasEnded(job) ? null : (
         <button
           type="button"
           className={buttons.danger}
@@ -59,10 +63,17 @@ export function JobActions({ job }: { job: JobView }) {
           New job from step {newest.step}
         </Link>
       )}
-      <Link to="/submit" search={cloneStart(job.id)} className={buttons.button} title="A new job with this one's spec">
-        Clone
-      </Link>
-      {hasEnded(job) ? <DeleteJob job={job} /> : null}
+      {submits ? (
+        <Link
+          to="/submit"
+          search={cloneStart(job.id)}
+          className={buttons.button}
+          title="A new job with this one's spec"
+        >
+          Clone
+        </Link>
+      ) : null}
+      {controls && hasEnded(job) ? <DeleteJob job={job} /> : null}
       {asks ? (
         <Dialog title={`Cancel ${job.name}?`} close={close}>
           <p className={classes.says}>{whatCancellingDoes(job)}</p>

@@ -1,6 +1,6 @@
 import { MantineProvider } from "@mantine/core";
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { fireEvent, render, screen, waitFor } from "@testing-library/react";
+import { act, fireEvent, render, screen, waitFor } from "@testing-library/react";
 import type { ReactNode } from "react";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { Failure } from "@/api/client";
@@ -9,9 +9,11 @@ import {
   cancelJob,
   getJobMetrics,
   getJobSpec,
+  getSession,
   type JobView,
   listJobCheckpoints,
 } from "@/api/generated";
+import { ADMIN, VIEWER } from "@/testing/caller";
 import { JobActions } from "./JobActions";
 import { JobHeader } from "./JobHeader";
 import { OutcomePanel } from "./OutcomePanel";
@@ -24,6 +26,7 @@ vi.mock("@/api/generated", () => ({
   deleteJob: vi.fn(),
   getJobMetrics: vi.fn(),
   getJobSpec: vi.fn(),
+  getSession: vi.fn(),
   listJobAttempts: vi.fn(),
   listJobCheckpoints: vi.fn(),
   listJobEvents: vi.fn(),
@@ -71,6 +74,8 @@ afterEach(() => vi.useRealTimers());
 
 beforeEach(() => {
   vi.mocked(listJobCheckpoints).mockResolvedValue({ data: { items: [] } } as never);
+  vi.mocked(getSession).mockReset();
+  vi.mocked(getSession).mockResolvedValue({ data: ADMIN } as never);
   vi.mocked(cancelJob).mockReset();
 });
 
@@ -139,7 +144,7 @@ describe("cancelling", () => {
   it("says what it does, and is done only when confirmed", async () => {
     vi.mocked(cancelJob).mockResolvedValue({ data: JOB } as never);
     show(<JobActions job={JOB} />);
-    fireEvent.click(screen.getByRole("button", { name: "Cancel" }));
+    fireEvent.click(await screen.findByRole("button", { name: "Cancel" }));
     expect(await screen.findByText(/saves a checkpoint, and stops/)).toBeTruthy();
     expect(cancelJob).not.toHaveBeenCalled();
     fireEvent.click(screen.getByRole("button", { name: "Cancel the job" }));
@@ -157,22 +162,38 @@ describe("cancelling", () => {
     };
     vi.mocked(cancelJob).mockRejectedValue(Failure.answered(409, problem));
     show(<JobActions job={JOB} />);
-    fireEvent.click(screen.getByRole("button", { name: "Cancel" }));
+    fireEvent.click(await screen.findByRole("button", { name: "Cancel" }));
     fireEvent.click(await screen.findByRole("button", { name: "Cancel the job" }));
     expect((await screen.findByRole("alert")).textContent).toContain("it has already succeeded");
   });
 
-  it("is not offered for a job that has ended, and not twice", () => {
+  it("is not offered for a job that has ended, and not twice", async () => {
     show(<JobActions job={{ ...JOB, state: "failed" }} />);
+    await screen.findByRole("button", { name: "Delete" });
     expect(screen.queryByRole("button", { name: "Cancel" })).toBeNull();
     show(<JobActions job={{ ...JOB, intent: "cancel" }} />);
-    expect((screen.getByRole("button", { name: "Cancelling…" }) as HTMLButtonElement).disabled).toBe(true);
+    expect((await screen.findByRole<HTMLButtonElement>("button", { name: "Cancelling…" })).disabled).toBe(true);
   });
 
-  it("shows the limit of a stop under way, and its reason", () => {
+  it("is offered to a member for the own jobs, and to a viewer for none", async () => {
+    const member = { ...VIEWER, rights_in: { default: ["job.read", "job.control_own"] } };
+    vi.mocked(getSession).mockResolvedValue({ data: { ...member, rights: ["job.submit"] } } as never);
+    const actions = show(["ben", "vera"].map((owner) => <JobActions key={owner} job={{ ...JOB, owner }} />));
+    await waitFor(() => expect(screen.getAllByRole("link", { name: "Clone" })).toHaveLength(2));
+    expect(screen.getAllByRole("button", { name: "Cancel" })).toHaveLength(1);
+    actions.unmount();
+    vi.mocked(getSession).mockResolvedValue({ data: VIEWER } as never);
+    vi.mocked(listJobCheckpoints).mockResolvedValue({ data: { items: [{ step: 100 }] } } as never);
+    const { container } = show(<JobActions job={{ ...JOB, state: "failed", owner: "vera" }} />);
+    await waitFor(() => expect(getSession).toHaveBeenCalledTimes(2));
+    await act(async () => {});
+    expect(container.querySelector("a, button")).toBeNull();
+  });
+
+  it("shows the limit of a stop under way, and its reason", async () => {
     const grace = { seconds: 42, reason: "3 × the last checkpoint, 13.7 s" };
     show(<JobActions job={{ ...JOB, intent: "cancel", stop_grace: grace }} />);
-    expect(screen.getByRole("button", { name: "Cancelling… at most 42 s" }).title).toBe(grace.reason);
+    expect((await screen.findByRole("button", { name: "Cancelling… at most 42 s" })).title).toBe(grace.reason);
   });
 });
 

@@ -2,6 +2,7 @@
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import type { JobView } from "@/api/generated";
+import { useRights } from "@/api/rights";
 import { CopyButton } from "@/components/CopyButton";
 import { counted } from "@/lib/resources";
 import classes from "./ChosenBar.module.css";
@@ -18,7 +19,9 @@ interface ChosenBarProps {
 
 export function ChosenBar({ chosen, clear }: ChosenBarProps) {
   /** The jobs as they were when the dialog was opened: it goes on telling of them after they were cancelled or deleted. */
-  const [asking, setAsking] = useState<{ deed: Deed; jobs: readonly JobView[]; others: number } | null>(null);
+  const [asking, setAsking] = useState<{ deed: Deed; jobs: readonly JobView[]; left: string } | null>(null);
+  const rights = useRights();
+  const controlled = chosen.filter(rights.controls);
   const only = chosen.length === 1 ? chosen[0] : undefined;
   return (
     <>
@@ -26,14 +29,18 @@ export function ChosenBar({ chosen, clear }: ChosenBarProps) {
         <section className={classes.bar} aria-label="Selected jobs">
           <strong>{counted(chosen.length, "job")} selected</strong>
           {[CANCEL, DELETE].map((deed) => {
-            const jobs = chosen.filter(deed.isFor);
-            const others = chosen.length - jobs.length;
+            const jobs = controlled.filter(deed.isFor);
+            const others = controlled.length - jobs.length;
+            const left = [
+              others === 0 ? "" : deed.ofOthers(others),
+              controlled.length === chosen.length ? "" : notYours(chosen.length - controlled.length),
+            ].join(" ");
             return jobs.length === 0 ? null : (
               <button
                 key={deed.verb}
                 type="button"
                 className={classes.danger}
-                onClick={() => setAsking({ deed, jobs, others })}
+                onClick={() => setAsking({ deed, jobs, left })}
               >
                 {deed.verb} {counted(jobs.length, "job")}
               </button>
@@ -47,7 +54,7 @@ export function ChosenBar({ chosen, clear }: ChosenBarProps) {
           {chosen.length > COMPARED_MAX ? (
             <span className={classes.hint}>At most {COMPARED_MAX} can be compared</span>
           ) : null}
-          {only === undefined ? null : (
+          {only === undefined || !rights.has("job.submit") ? null : (
             <Link to="/submit" search={{ clone: only.id }}>
               Clone
             </Link>
@@ -73,4 +80,8 @@ export function ChosenBar({ chosen, clear }: ChosenBarProps) {
       )}
     </>
   );
+}
+
+function notYours(count: number): string {
+  return `${count} more of the selected ${count === 1 ? "belongs to another person and stays" : "belong to other people and stay"}.`;
 }

@@ -10,12 +10,12 @@ import classes from "./EachDialog.module.css";
 interface EachDialogProps {
   deed: Deed;
   jobs: readonly JobView[];
-  /** How many others are chosen, to which this cannot be done. */
-  others: number;
+  /** Sentences about the other jobs that are chosen, to which this is not done. */
+  left: string;
   close: (wereAsked: boolean) => void;
 }
 
-export function EachDialog({ deed, jobs, others, close }: EachDialogProps) {
+export function EachDialog({ deed, jobs, left, close }: EachDialogProps) {
   const queries = useQueryClient();
   const [answers, setAnswers] = useState<readonly Answer[] | null>(null);
   const isDone = answers?.length === jobs.length;
@@ -34,8 +34,7 @@ export function EachDialog({ deed, jobs, others, close }: EachDialogProps) {
   return (
     <Dialog title={`${deed.verb} ${counted(jobs.length, "job")}`} close={() => close(answers !== null)}>
       <p className={classes.says}>
-        {deed.warning}
-        {others === 0 ? null : ` ${deed.ofOthers(others)}`}
+        {deed.warning} {left}
       </p>
       <ul className={classes.jobs}>
         {jobs.map((job, place) => {

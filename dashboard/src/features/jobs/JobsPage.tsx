@@ -3,11 +3,13 @@ import { Link, useNavigate, useRouter, useSearch } from "@tanstack/react-router"
 import { useEffect } from "react";
 import { useCaller } from "@/api/caller";
 import type { JobView } from "@/api/generated";
+import { useRights } from "@/api/rights";
 import { Empty } from "@/components/Empty";
 import { Failed } from "@/components/Failed";
 import { SkeletonRows } from "@/components/SkeletonRows";
 import { PageStale } from "@/components/Stale";
 import { usePageTitle } from "@/components/usePageTitle";
+import { ownerToStartWith } from "@/lib/owner";
 import { ChosenBar } from "./ChosenBar";
 import { Filters } from "./Filters";
 import classes from "./JobsPage.module.css";
@@ -19,6 +21,7 @@ import { useSuggestions } from "./useSuggestions";
 import { ALL, filtersSet, isFiltered, type JobsView, settled } from "./view";
 
 const NONE: readonly JobView[] = [];
+const SUBMIT = "lockstep submit examples/gpt.yaml";
 /** What may be an id, and is too short to be looked for as one. */
 const SHORT_ID = /^[0-9a-f-]{1,3}$/i;
 
@@ -26,7 +29,7 @@ export function JobsPage() {
   usePageTitle("Jobs");
   const asked = useSearch({ from: "/jobs" });
   const { data: caller, isPending } = useCaller();
-  const me = caller?.is_alone === false ? caller.name : null;
+  const me = caller === undefined ? null : ownerToStartWith(caller);
   const view = settled(asked, me);
   const router = useRouter();
   const navigate = useNavigate();
@@ -63,15 +66,18 @@ export function JobsPage() {
 }
 
 function NoJobsYet() {
+  const submits = useRights().has("job.submit");
   return (
-    <Empty title="No jobs yet" command="lockstep submit examples/gpt.yaml">
+    <Empty title="No jobs yet" command={submits ? SUBMIT : undefined}>
       <p>
         Lockstep trains models on your GPUs. You say how large a batch is, and it stays that large on any number of
         them: the effective batch is a promise.
       </p>
-      <p>
-        <Link to="/submit">Write the first job here</Link>, or submit one from a terminal:
-      </p>
+      {submits ? (
+        <p>
+          <Link to="/submit">Write the first job here</Link>, or submit one from a terminal:
+        </p>
+      ) : null}
     </Empty>
   );
 }
@@ -92,7 +98,7 @@ function NoneOfThese({ view, me }: { view: JobsView; me: string | null }) {
   }
   if (view.owner === me && filters.length === 1) {
     return (
-      <Empty title="You have no jobs yet" command="lockstep submit examples/gpt.yaml">
+      <Empty title="You have no jobs yet" command={SUBMIT}>
         <p>
           <Link to="/submit">Write the first one here</Link>, submit one from a terminal, or see{" "}
           <Link to="/jobs" search={{ owner: ALL }}>

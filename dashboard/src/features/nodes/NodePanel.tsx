@@ -3,6 +3,7 @@ import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import { drainNode, type JobView, type NodeView, resumeNode, type SeriesView } from "@/api/generated";
+import { useRights } from "@/api/rights";
 import { useClock } from "@/components/Clock";
 import { Dialog, DialogAnswer, DialogFoot } from "@/components/Dialog";
 import { Failed } from "@/components/Failed";
@@ -40,6 +41,7 @@ export function NodePanel({ node, holders, measured, lit, light }: Props) {
       void queries.invalidateQueries({ queryKey: ["queue"] });
     },
   });
+  const drains = useRights().has("node.write");
   const offers = node.offers ?? [];
   const sign = SIGNS[node.state];
   const said = meaning(node);
@@ -67,7 +69,7 @@ export function NodePanel({ node, holders, measured, lit, light }: Props) {
           </span>
         ) : null}
         <span className={classes.fact} title={moment(node.seen_at)}>
-          heard {ago(node.seen_at, now)}
+          seen {ago(node.seen_at, now)}
         </span>
         {offers.length === 0 ? null : (
           <span className={classes.offers} title="resources.needs of a job can name these">
@@ -78,12 +80,12 @@ export function NodePanel({ node, holders, measured, lit, light }: Props) {
           Jobs on this node
         </Link>
         <span className={classes.act}>
-          {node.state === "ready" ? (
+          {drains && node.state === "ready" ? (
             <button type="button" onClick={() => setIsDraining(true)}>
               Drain
             </button>
           ) : null}
-          {node.state === "draining" || node.state === "quarantined" ? (
+          {drains && (node.state === "draining" || node.state === "quarantined") ? (
             <button type="button" disabled={resume.isPending} onClick={() => resume.mutate()}>
               Resume
             </button>

@@ -1,6 +1,7 @@
 import { fireEvent, screen, waitFor, within } from "@testing-library/react";
 import { afterEach, expect, it, vi } from "vitest";
 import type { NodeView } from "@/api/generated";
+import { VIEWER } from "@/testing/caller";
 import { aJob } from "@/testing/jobs";
 import { type Asked, open, serve } from "@/testing/pages";
 import { NodesPage } from "./NodesPage";
@@ -83,7 +84,7 @@ it("shows each device at its place, with its holder and what is used of it", asy
   ).toBe("/jobs/a");
   expect(found[1]?.textContent).toContain("free");
   expect(found[2]?.textContent).toContain("2 % GPU");
-  expect(requests.map((asked) => asked.path).sort()).toEqual(["/v1/jobs", "/v1/nodes", "/v1/series"]);
+  expect(requests.map((asked) => asked.path).sort()).toEqual(["/v1/jobs", "/v1/nodes", "/v1/series", "/v1/session"]);
 });
 
 it("leads to the jobs that were placed on a node", async () => {
@@ -116,11 +117,23 @@ it("drains a node only after a question, and shows what the service refuses", as
   ]);
 });
 
+it("offers no change to who may make none", async () => {
+  const asked: string[] = [];
+  serve((request) => {
+    asked.push(request.path);
+    return request.path === "/v1/session" ? { body: VIEWER } : answer([node("ready")])(request);
+  });
+  open("/nodes", NodesPage);
+  await screen.findByRole("link", { name: "Jobs on this node" });
+  await waitFor(() => expect(asked).toContain("/v1/session"));
+  expect(screen.queryByRole("button", { name: "Drain" })).toBeNull();
+});
+
 it("resumes a quarantined node, whose reason it shows", async () => {
   const requests = serve(answer([node("quarantined", "it failed 2 jobs for its own reasons")]));
   open("/nodes", NodesPage);
   expect(await screen.findByText(/it failed 2 jobs for its own reasons/)).toBeTruthy();
-  fireEvent.click(screen.getByRole("button", { name: "Resume" }));
+  fireEvent.click(await screen.findByRole("button", { name: "Resume" }));
   expect(await screen.findByText("there is no node 'gpu-a'")).toBeTruthy();
   expect(requests.filter((asked) => asked.method === "POST").map((asked) => asked.path)).toEqual([
     "/v1/nodes/gpu-a/resume",

@@ -2,6 +2,7 @@
 import { Link } from "@tanstack/react-router";
 import { useCaller } from "@/api/caller";
 import type { CallerView } from "@/api/generated";
+import { useRights } from "@/api/rights";
 import { Failed } from "@/components/Failed";
 import { SkeletonRows } from "@/components/SkeletonRows";
 import { usePageTitle } from "@/components/usePageTitle";
@@ -14,6 +15,7 @@ import classes from "./PeoplePages.module.css";
 export function AccountPage() {
   usePageTitle("Account");
   const { data: caller, error, refetch } = useCaller();
+  const rights = useRights();
   return (
     <>
       <h1 className={classes.title}>Account</h1>
@@ -23,7 +25,7 @@ export function AccountPage() {
         <>
           <p className={classes.summary}>{accessWords(caller)}</p>
           <Person caller={caller} />
-          {caller.rights.includes("token.write") ? <Credentials caller={caller} /> : null}
+          {rights.has("token.write") ? <Credentials caller={caller} /> : null}
         </>
       )}
     </>

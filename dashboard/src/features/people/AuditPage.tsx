@@ -26,16 +26,20 @@ export function AuditPage() {
       {data === undefined && error !== null ? <Failed error={error} retry={() => void refetch()} /> : null}
       {data === undefined && error === null ? <SkeletonRows label="The audit is loading" /> : null}
       {data === undefined ? null : <AuditTable rows={data.items} />}
-      <Button variant="default" disabled={cursors.length === 0} onClick={() => setCursors(cursors.slice(0, -1))}>
-        Newer
-      </Button>{" "}
-      <Button
-        variant="default"
-        disabled={!data?.next_cursor}
-        onClick={() => setCursors([...cursors, data?.next_cursor ?? ""])}
-      >
-        Older
-      </Button>
+      {data === undefined && cursors.length === 0 ? null : (
+        <>
+          <Button variant="default" disabled={cursors.length === 0} onClick={() => setCursors(cursors.slice(0, -1))}>
+            Newer
+          </Button>{" "}
+          <Button
+            variant="default"
+            disabled={!data?.next_cursor}
+            onClick={() => setCursors([...cursors, data?.next_cursor ?? ""])}
+          >
+            Older
+          </Button>
+        </>
+      )}
     </>
   );
 }
@@ -43,7 +47,7 @@ export function AuditPage() {
 function AuditTable({ rows }: { rows: readonly AuditView[] }) {
   return (
     <div className={classes.panel}>
-      <table className={classes.table}>
+      <table className={classes.cards}>
         <caption className={classes.caption}>Changes and refused requests</caption>
         <thead>
           <tr>
@@ -60,10 +64,10 @@ function AuditTable({ rows }: { rows: readonly AuditView[] }) {
             <tr key={row.id}>
               <td className={classes.time}>{moment(row.at)}</td>
               <th scope="row">{row.actor}</th>
-              <td>{row.action}</td>
-              <td>{row.target}</td>
-              <td>{row.project ?? "–"}</td>
-              <td>{row.outcome === "ok" ? "done" : "refused"}</td>
+              <td data-name="Action">{row.action}</td>
+              <td data-name="Object">{row.target}</td>
+              <td data-name="Project">{row.project ?? "–"}</td>
+              <td data-name="Outcome">{row.outcome === "ok" ? "done" : "refused"}</td>
             </tr>
           ))}
         </tbody>

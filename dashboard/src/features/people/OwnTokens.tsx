@@ -17,6 +17,7 @@ export function OwnTokens() {
   });
   if (data === undefined && error !== null) return <Failed error={error} retry={() => void refetch()} />;
   if (data === undefined) return <SkeletonRows label="The tokens are loading" />;
+  if (data.items.length === 0) return <p className={classes.summary}>You have no tokens.</p>;
   return (
     <Clock of={["people", "tokens"]}>
       <TokenTable tokens={data.items} />

@@ -1,12 +1,23 @@
 /** People and programs of the service: add one, change a role, deactivate. */
 import { Button, Checkbox, NativeSelect, TextInput } from "@mantine/core";
 import { type FormEvent, useState } from "react";
-import { addUser, changeUser, listUsers, type ServiceRole, type UserView } from "@/api/generated";
+import {
+  addUser,
+  changeUser,
+  type InvitationView,
+  inviteUser,
+  listUsers,
+  type ServiceRole,
+  type UserView,
+} from "@/api/generated";
 import { usePolled } from "@/api/polling";
+import { useRights } from "@/api/rights";
 import { Failed } from "@/components/Failed";
 import { SkeletonRows } from "@/components/SkeletonRows";
 import { usePageTitle } from "@/components/usePageTitle";
+import { moment } from "@/lib/format";
 import classes from "./PeoplePages.module.css";
+import { ShownOnce } from "./ShownOnce";
 import { useChange } from "./useChange";
 
 const ROLES = [
@@ -17,6 +28,8 @@ const ROLES = [
 
 export function PeoplePage() {
   usePageTitle("People");
+  const changes = useRights().has("user.write");
+  const [invitation, setInvitation] = useState<InvitationView | null>(null);
   const { data, error, refetch } = usePolled({
     key: ["people", "users"],
     fetch: (signal) => listUsers({ signal, throwOnError: true }),
@@ -32,7 +45,7 @@ export function PeoplePage() {
       {data === undefined && error === null ? <SkeletonRows label="The people are loading" /> : null}
       {data === undefined ? null : (
         <div className={classes.panel}>
-          <table className={classes.table}>
+          <table className={classes.cards}>
             <caption className={classes.caption}>People and programs</caption>
             <thead>
               <tr>
@@ -41,34 +54,58 @@ export function PeoplePage() {
                 <th scope="col">Kind</th>
                 <th scope="col">State</th>
                 <th scope="col">Role in the service</th>
-                <th scope="col">
-                  <span className={classes.caption}>Access</span>
-                </th>
+                {changes ? (
+                  <th scope="col">
+                    <span className={classes.caption}>Access</span>
+                  </th>
+                ) : null}
               </tr>
             </thead>
             <tbody>
               {data.items.map((user) => (
-                <Row key={user.name} user={user} />
+                <Row key={user.name} user={user} changes={changes} onInvited={setInvitation} />
               ))}
             </tbody>
           </table>
         </div>
       )}
-      <NewUser />
+      {invitation === null ? null : (
+        <ShownOnce secret={invitation.code} what="code">
+          <strong>This invitation code is shown only now.</strong> {invitation.name} signs in with it by invitation,
+          once, until {moment(invitation.expires_at)}.
+        </ShownOnce>
+      )}
+      {changes ? <NewUser onInvited={setInvitation} /> : null}
     </>
   );
 }
 
-function Row({ user }: { user: UserView }) {
-  const change = useChange((body: { role?: ServiceRole | null; active?: boolean }) =>
-    changeUser({ path: { name: user.name }, body, throwOnError: true }),
-  );
+type OnInvited = (invitation: InvitationView) => void;
+
+async function invite(name: string): Promise<InvitationView> {
+  return (await inviteUser({ path: { name }, throwOnError: true })).data;
+}
+
+function Row({ user, changes, onInvited }: { user: UserView; changes: boolean; onInvited: OnInvited }) {
   return (
     <tr>
       <th scope="row">{user.name}</th>
-      <td>{user.title || "–"}</td>
-      <td>{user.service ? "program" : "person"}</td>
-      <td>{user.state}</td>
+      <td data-name="Full name">{user.title || "–"}</td>
+      <td data-name="Kind">{user.service ? "program" : "person"}</td>
+      <td data-name="State">{user.state}</td>
+      {changes ? <Access user={user} onInvited={onInvited} /> : <td data-name="Role">{user.role ?? "no role"}</td>}
+    </tr>
+  );
+}
+
+function Access({ user, onInvited }: { user: UserView; onInvited: OnInvited }) {
+  const change = useChange((body: { role?: ServiceRole | null; active?: boolean }) =>
+    changeUser({ path: { name: user.name }, body, throwOnError: true }),
+  );
+  const invites = useChange(() => invite(user.name), onInvited);
+  const error = change.error ?? invites.error;
+  return (
+    <>
       <td>
         <NativeSelect
           size="xs"
@@ -79,11 +116,23 @@ function Row({ user }: { user: UserView }) {
           disabled={change.isPending}
           onChange={(event) => change.mutate({ role: (event.currentTarget.value || null) as ServiceRole | null })}
         />
-        {change.error === null ? null : <Failed error={change.error} />}
+        {error === null ? null : <Failed error={error} />}
       </td>
       <td>
+        {user.service || user.state === "off" ? null : (
+          <Button
+            size="compact-sm"
+            variant="default"
+            className={classes.first}
+            title="A code with which the person sets a new password"
+            loading={invites.isPending}
+            onClick={() => invites.mutate(undefined)}
+          >
+            Invite {user.name}
+          </Button>
+        )}
         <Button
-          size="compact-xs"
+          size="compact-sm"
           variant="default"
           loading={change.isPending}
           onClick={() => change.mutate({ active: user.state === "off" })}
@@ -91,16 +140,19 @@ function Row({ user }: { user: UserView }) {
           {user.state === "off" ? `Activate ${user.name}` : `Deactivate ${user.name}`}
         </Button>
       </td>
-    </tr>
+    </>
   );
 }
 
-function NewUser() {
+function NewUser({ onInvited }: { onInvited: OnInvited }) {
   const [name, setName] = useState("");
   const [title, setTitle] = useState("");
   const [service, setService] = useState(false);
   const add = useChange(
-    () => addUser({ body: { name, title, service }, throwOnError: true }),
+    async () => {
+      await addUser({ body: { name, title, service }, throwOnError: true });
+      if (!service) onInvited(await invite(name));
+    },
     () => {
       setName("");
       setTitle("");

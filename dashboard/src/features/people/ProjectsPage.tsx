@@ -14,6 +14,7 @@ import {
   type Visibility,
 } from "@/api/generated";
 import { usePolled } from "@/api/polling";
+import { useRights } from "@/api/rights";
 import { Failed } from "@/components/Failed";
 import { SkeletonRows } from "@/components/SkeletonRows";
 import { usePageTitle } from "@/components/usePageTitle";
@@ -25,6 +26,7 @@ const ROLES = ["viewer", "member", "admin"];
 
 export function ProjectsPage() {
   usePageTitle("Projects");
+  const rights = useRights();
   const { data, error, refetch } = usePolled({
     key: ["people", "projects"],
     fetch: (signal) => listProjects({ signal, throwOnError: true }),
@@ -41,13 +43,15 @@ export function ProjectsPage() {
       {data?.items.map((project) => (
         <ProjectPanel key={project.name} project={project} />
       ))}
-      <NewProject />
+      {rights.has("project.create") ? <NewProject /> : null}
     </>
   );
 }
 
 function ProjectPanel({ project }: { project: ProjectView }) {
   const archived = project.archived_at !== null;
+  const rights = useRights();
+  const givesRoles = rights.has("member.write", project.name);
   const archive = useChange(() =>
     changeProject({ path: { project: project.name }, body: { archived: !archived }, throwOnError: true }),
   );
@@ -63,15 +67,17 @@ function ProjectPanel({ project }: { project: ProjectView }) {
         <Link to="/jobs" search={{ project: project.name }}>
           Jobs
         </Link>
-        <Button
-          className={classes.end}
-          size="compact-xs"
-          variant="default"
-          loading={archive.isPending}
-          onClick={() => archive.mutate(undefined)}
-        >
-          {archived ? `Restore ${project.name}` : `Archive ${project.name}`}
-        </Button>
+        {rights.has("project.write", project.name) ? (
+          <Button
+            className={classes.end}
+            size="compact-xs"
+            variant="default"
+            loading={archive.isPending}
+            onClick={() => archive.mutate(undefined)}
+          >
+            {archived ? `Restore ${project.name}` : `Archive ${project.name}`}
+          </Button>
+        ) : null}
       </div>
       {archive.error === null ? null : <Failed error={archive.error} />}
       {project.members.length === 0 ? (
@@ -83,19 +89,28 @@ function ProjectPanel({ project }: { project: ProjectView }) {
             <tr>
               <th scope="col">Name</th>
               <th scope="col">Role</th>
-              <th scope="col">
-                <span className={classes.caption}>Removal</span>
-              </th>
+              {givesRoles ? (
+                <th scope="col">
+                  <span className={classes.caption}>Removal</span>
+                </th>
+              ) : null}
             </tr>
           </thead>
           <tbody>
-            {project.members.map((member) => (
-              <Member key={member.user} project={project.name} member={member} />
-            ))}
+            {project.members.map((member) =>
+              givesRoles ? (
+                <Member key={member.user} project={project.name} member={member} />
+              ) : (
+                <tr key={member.user}>
+                  <th scope="row">{member.user}</th>
+                  <td>{member.role}</td>
+                </tr>
+              ),
+            )}
           </tbody>
         </table>
       )}
-      <NewMember project={project.name} />
+      {givesRoles ? <NewMember project={project.name} /> : null}
     </section>
   );
 }

@@ -14,4 +14,5 @@ it("names each limit that a project has", () => {
   );
   expect(limitWords({ budget_gpu_hours: 20_000 })).toBe("20,000 device-hours of 30 days, then a warning");
   expect(limitWords({ budget_gpu_hours: 20_000, budget_action: "hold" })).toMatch(/, then no job starts$/);
+  expect(limitWords({ budget_gpu_hours: 20_000, budget_action: "pause" })).toMatch(/, then no job starts \(pause\)$/);
 });

@@ -1,9 +1,9 @@
 /** Limits of a project in words. */
-import type { ProjectLimits } from "@/api/generated";
+import type { ProjectLimitsView } from "@/api/generated";
 import { number, span } from "@/lib/format";
 import { counted } from "@/lib/resources";
 
-export function limitWords(limits: ProjectLimits): string {
+export function limitWords(limits: ProjectLimitsView): string {
   const said = [
     limits.gpus_max == null ? "" : `at most ${counted(limits.gpus_max, "device")}`,
     limits.gpus_per_user_max == null ? "" : `at most ${counted(limits.gpus_per_user_max, "device")} per person`,
@@ -17,7 +17,13 @@ export function limitWords(limits: ProjectLimits): string {
     limits.timeout_default_seconds == null ? "" : `${span(limits.timeout_default_seconds)} if a job gives no time`,
     limits.budget_gpu_hours == null
       ? ""
-      : `${number(limits.budget_gpu_hours)} device-hours of 30 days, then ${limits.budget_action === "hold" ? "no job starts" : "a warning"}`,
+      : `${number(limits.budget_gpu_hours)} device-hours of 30 days, then ${consequence(limits.budget_action)}`,
   ];
   return said.filter((words) => words !== "").join(", ");
+}
+
+function consequence(action: string | null | undefined): string {
+  if (action == null || action === "warn") return "a warning";
+  // Another one is of a newer version.
+  return action === "hold" ? "no job starts" : `no job starts (${action})`;
 }

@@ -4,6 +4,7 @@ import { useMemo } from "react";
 import { useCaller } from "@/api/caller";
 import { getShares, type JobView, listNodes, listQueue, type ShareView } from "@/api/generated";
 import { usePolled } from "@/api/polling";
+import { useRights } from "@/api/rights";
 import { Clock } from "@/components/Clock";
 import { Empty } from "@/components/Empty";
 import { Failed } from "@/components/Failed";
@@ -34,6 +35,7 @@ export function QueuePage() {
     seconds: 5,
   });
   const caller = useCaller();
+  const submits = useRights().has("job.submit");
   const isTeam = caller.data?.is_alone === false;
   const shares = usePolled({
     key: ["shares"],
@@ -67,10 +69,14 @@ export function QueuePage() {
         </Empty>
       ) : null}
       {jobs?.length === 0 && project === undefined ? (
-        <Empty title="Nothing waits" command="lockstep submit examples/gpt.yaml">
+        <Empty title="Nothing waits" command={submits ? "lockstep submit examples/gpt.yaml" : undefined}>
           <p>
-            A job that is submitted now starts as soon as its devices are free. <Link to="/submit">Write one here</Link>
-            , or submit one from a terminal:
+            A job that is submitted now starts as soon as its devices are free.{" "}
+            {submits ? (
+              <>
+                <Link to="/submit">Write one here</Link>, or submit one from a terminal:
+              </>
+            ) : null}
           </p>
         </Empty>
       ) : null}

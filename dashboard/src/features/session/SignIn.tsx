@@ -16,6 +16,20 @@ interface Given {
   password: string;
 }
 
+/** A refusal, under the field that it is about. */
+interface Refused {
+  at: "secret" | "password";
+  why: string;
+}
+
+function refusedField(way: Way, error: Error): Refused {
+  const isUnknown = error instanceof Failure && error.status === 401;
+  if (way === "token") return { at: "secret", why: isUnknown ? refusalOf(error.problem) : error.message };
+  const [wrong] = error instanceof Failure ? (error.problem.errors ?? []) : [];
+  const isOfCode = way === "invitation" && (isUnknown || wrong?.pointer === "/code");
+  return { at: isOfCode ? "secret" : "password", why: wrong?.message ?? error.message };
+}
+
 /** Return the token that the service accepts from now on. */
 async function tokenFor(way: Way, { name, secret, password }: Given): Promise<string> {
   if (way === "password") {
@@ -39,7 +53,10 @@ export function SignIn() {
   const [secret, setSecret] = useState("");
   const [password, setPassword] = useState("");
   const [remember, setRemember] = useState(false);
-  const [refused, setRefused] = useState(readRefusal);
+  const [refused, setRefused] = useState<Refused | null>(() => {
+    const why = readRefusal();
+    return why === null ? null : { at: "secret", why };
+  });
   const [asking, setAsking] = useState(false);
   const given = [way === "password" ? name : secret, way === "token" ? "given" : password];
 
@@ -52,8 +69,7 @@ export function SignIn() {
       queries.clear();
       keepToken(token, remember);
     } catch (error) {
-      const isRefused = error instanceof Failure && error.status === 401;
-      setRefused(isRefused && way === "token" ? refusalOf(error.problem) : (error as Error).message);
+      setRefused(refusedField(way, error as Error));
       setAsking(false);
     }
   }
@@ -92,7 +108,7 @@ export function SignIn() {
           }
           value={secret}
           onChange={(event) => setSecret(event.currentTarget.value)}
-          error={way === "token" ? refused : null}
+          error={refused?.at === "secret" ? refused.why : null}
           autoComplete={way === "token" ? "current-password" : "one-time-code"}
           required
           data-autofocus
@@ -104,7 +120,7 @@ export function SignIn() {
           description={way === "password" ? undefined : "12 to 1,024 characters."}
           value={password}
           onChange={(event) => setPassword(event.currentTarget.value)}
-          error={refused}
+          error={refused?.at === "password" ? refused.why : null}
           autoComplete={way === "password" ? "current-password" : "new-password"}
           required
         />

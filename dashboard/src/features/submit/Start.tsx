@@ -1,19 +1,20 @@
 /** Where the text came from: the templates to start from, or the job that is cloned; and the way back from a replacement. */
 
 import classes from "./Start.module.css";
-import { TEMPLATES } from "./templates";
+import type { Template } from "./templates";
 import type { Draft } from "./useDraft";
 import type { Original } from "./useSubmission";
 
 interface Props {
   draft: Draft;
   initial: string;
+  templates: readonly Template[];
   original: Original | null;
   /** `train.init_from` of the text. */
   source: unknown;
 }
 
-export function Start({ draft, initial, original, source }: Props) {
+export function Start({ draft, initial, templates, original, source }: Props) {
   const { text, replaced, isKept } = draft;
   return (
     <div className={classes.start}>
@@ -21,7 +22,7 @@ export function Start({ draft, initial, original, source }: Props) {
         <div className={classes.templates}>
           <span id="templates">Start from</span>
           <ul aria-labelledby="templates">
-            {TEMPLATES.map(({ name, text: template }) => (
+            {templates.map(({ name, text: template }) => (
               <li key={name}>
                 <button type="button" aria-pressed={text === template} onClick={() => draft.replace(template, name)}>
                   {name}

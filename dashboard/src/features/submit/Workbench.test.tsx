@@ -46,7 +46,7 @@ function show(original: Parameters<typeof Workbench>[0]["original"] = null, init
   const queries = new QueryClient({ defaultOptions: { queries: { retry: false } } });
   return render(
     <QueryClientProvider client={queries}>
-      <Workbench id={original === null ? "new" : "a"} initial={initial} original={original} />
+      <Workbench id={original === null ? "new" : "a"} initial={initial} templates={[]} original={original} />
     </QueryClientProvider>,
   );
 }

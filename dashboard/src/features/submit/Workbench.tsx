@@ -11,6 +11,7 @@ import { PlanPanel } from "./plan/PlanPanel";
 import { Problems } from "./plan/Problems";
 import { usePlan } from "./plan/usePlan";
 import { Start } from "./Start";
+import type { Template } from "./templates";
 import { placeOf } from "./text/pointer";
 import { readText, valueAt } from "./text/read";
 import { useDraft } from "./useDraft";
@@ -23,10 +24,12 @@ interface Props {
   /** Tells drafts apart. */
   id: string;
   initial: string;
+  /** Texts to start from, of a new job. */
+  templates: readonly Template[];
   original: Original | null;
 }
 
-export function Workbench({ id, initial, original }: Props) {
+export function Workbench({ id, initial, templates, original }: Props) {
   usePageTitle(original === null ? "New job" : `Clone of ${original.job.name}`);
   const draft = useDraft(id, initial);
   const { text } = draft;
@@ -84,6 +87,7 @@ export function Workbench({ id, initial, original }: Props) {
         <Start
           draft={draft}
           initial={initial}
+          templates={templates}
           original={original}
           source={valueAt(spec.value, ["train", "init_from"])}
         />

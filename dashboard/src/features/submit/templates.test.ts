@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { TEMPLATES } from "./templates";
+import { TEMPLATES, templatesIn } from "./templates";
 import { readText } from "./text/read";
 
 it.each(TEMPLATES.map(({ name, text }) => [name, text]))(
@@ -12,3 +12,9 @@ it.each(TEMPLATES.map(({ name, text }) => [name, text]))(
     expect(spec[String(spec.kind)]).toBeTypeOf("object");
   },
 );
+
+it("names the project of the caller behind the job", () => {
+  const [first] = templatesIn("nlp");
+  expect(first?.text).toMatch(/^name: .*\nproject: nlp\n/m);
+  expect(templatesIn(null)).toBe(TEMPLATES);
+});

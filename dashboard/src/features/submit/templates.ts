@@ -2,6 +2,7 @@
 import digits from "./templates/digits.yaml?raw";
 import gpt from "./templates/gpt.yaml?raw";
 import torchrun from "./templates/torchrun.yaml?raw";
+import { inProject } from "./text/edit";
 
 export interface Template {
   name: string;
@@ -13,3 +14,8 @@ export const TEMPLATES: readonly Template[] = [
   { name: "Digits", text: digits },
   { name: "torchrun script", text: torchrun },
 ];
+
+/** The templates for a job in this project; without one, the service chooses it. */
+export function templatesIn(project: string | null): readonly Template[] {
+  return project === null ? TEMPLATES : TEMPLATES.map(({ name, text }) => ({ name, text: inProject(text, project) }));
+}

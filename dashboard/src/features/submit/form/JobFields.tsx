@@ -3,6 +3,7 @@ import type { JobSpec } from "@/api/generated";
 import { JobSpecKind } from "@/api/generated/choices.gen";
 import { removeAt, setAt } from "../text/edit";
 import { valueAt } from "../text/read";
+import { useProjects } from "../useProjects";
 import { useField, useForm } from "./context";
 import { Frame, TextField } from "./Field";
 import classes from "./Field.module.css";
@@ -37,7 +38,7 @@ export function JobFields({ replace }: { replace: (text: string, by: string) => 
   return (
     <Section title="Job" says={says}>
       <TextField needed label="Name" path={["name"]} as="text" />
-      <TextField label="Project" path={["project"]} as="text" hint="default" />
+      <ProjectField />
       <Frame label="Kind" path={["kind"]} problems={kind.problems}>
         {(control) => (
           <select
@@ -58,6 +59,30 @@ export function JobFields({ replace }: { replace: (text: string, by: string) => 
       <GpuFields />
       <PairsField legend="Labels" noun="label" path={["labels"]} as="text" />
     </Section>
+  );
+}
+
+/** In a team a choice among the projects that take jobs of the caller. */
+function ProjectField() {
+  const path = ["project"];
+  const names = useProjects()?.names ?? [];
+  const { value, set, problems } = useField(path);
+  if (names.length === 0) return <TextField label="Project" path={path} as="text" hint="default" />;
+  const chosen = value === undefined || value === null ? "" : String(value);
+  return (
+    <Frame label="Project" path={path} problems={problems}>
+      {(control) => (
+        <select {...control} className={classes.input} value={chosen} onChange={({ target }) => set(target.value)}>
+          {/* What is written and not among them stays to be seen; the service says what is wrong with it. */}
+          {names.includes(chosen) ? null : <option value={chosen}>{chosen || "choose"}</option>}
+          {names.map((name) => (
+            <option key={name} value={name}>
+              {name}
+            </option>
+          ))}
+        </select>
+      )}
+    </Frame>
   );
 }
 

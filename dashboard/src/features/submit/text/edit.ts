@@ -35,6 +35,11 @@ export function setAt(text: string, path: Path, value: unknown, order: readonly 
   });
 }
 
+/** The text of a job in this project, named behind the job. */
+export function inProject(text: string, project: string): string {
+  return setAt(text, ["project"], project, ["name", "project"]);
+}
+
 /** Of these, being empty says something that not being there does not. */
 const SECTIONS = new Set(["train", "script"]);
 
