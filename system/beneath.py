@@ -12,13 +12,40 @@ import ctypes
 import errno
 import os
 import stat
-from typing import Final
+from typing import Final, Literal
+
+Why = Literal["link", "not_regular", "too_large", "too_many", "too_deep", "unreadable"]
 
 _OPENAT2: Final = 437
 """The number of the system call, equal on all machines."""
 _BENEATH_WITHOUT_LINKS: Final = 0x08 | 0x04 | 0x02
 """``RESOLVE_BENEATH``, ``RESOLVE_NO_SYMLINKS`` and ``RESOLVE_NO_MAGICLINKS``."""
+_TEXTS: Final[dict[Why, str]] = {
+    "link": "is a symbolic link, or lies behind one",
+    "not_regular": "is not a regular file",
+    "too_large": "is larger than it may be",
+    "too_many": "has more entries than it may have",
+    "too_deep": "has a name that is too long",
+    "unreadable": "cannot be read by this user",
+}
+_REFUSALS: Final[dict[int, Why]] = {
+    errno.ELOOP: "link",
+    errno.ENXIO: "not_regular",  # a socket, or a pipe without a reader
+    errno.ENODEV: "not_regular",
+    errno.EISDIR: "not_regular",
+    errno.EACCES: "unreadable",
+    errno.ENAMETOOLONG: "too_deep",
+}
 _libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+class UnsafeFileError(OSError):
+    """A name below the folder that is refused."""
+
+    def __init__(self, name: str, why: Why):
+        super().__init__(f"{name} {_TEXTS[why]}")
+        self.name = name
+        self.why = why
 
 
 class _OpenHow(ctypes.Structure):
@@ -41,10 +68,20 @@ def opened(top: int, name: str, flags: int) -> int:
 
     Raises
     ------
+    UnsafeFileError
+        If a part of the name is a symbolic link, or the name may not be opened with these flags.
     OSError
-        With ``ELOOP`` if a part of the name is a symbolic link; else as the kernel's ``open``.
+        As the kernel's ``open``.
     """
-    name = checked(name) if name else "."
+    try:
+        return _opened(top, checked(name) if name else ".", flags)
+    except OSError as error:
+        if error.errno in _REFUSALS:
+            raise UnsafeFileError(name, _REFUSALS[error.errno]) from None
+        raise
+
+
+def _opened(top: int, name: str, flags: int) -> int:
     if KernelCalls.has_openat2:
         mode = 0o600 if flags & os.O_CREAT else 0
         how = _OpenHow(flags, mode, _BENEATH_WITHOUT_LINKS)

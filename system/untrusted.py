@@ -11,7 +11,6 @@ Not here: atomic writes to folders of the service (``system.files``), removal of
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import hashlib
 import os
@@ -22,8 +21,8 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from lockstep.system import beneath, trees
+from lockstep.system.beneath import UnsafeFileError
 
-Why = Literal["link", "not_regular", "too_large", "too_many", "too_deep", "unreadable"]
 Kind = Literal["file", "folder", "link", "other"]
 
 MODEL_BYTES_MAX: Final = 1024 * 1024
@@ -31,33 +30,8 @@ MODEL_BYTES_MAX: Final = 1024 * 1024
 FOLDERS_DEEP_MAX: Final = 32
 """Of a walk. Each level is resolved again from the top."""
 _PIECE_BYTES: Final = 1024 * 1024
-_TEXTS: Final[dict[Why, str]] = {
-    "link": "is a symbolic link, or lies behind one",
-    "not_regular": "is not a regular file",
-    "too_large": "is larger than it may be",
-    "too_many": "has more entries than it may have",
-    "too_deep": "has a name that is too long",
-    "unreadable": "cannot be read by this user",
-}
-_REFUSALS: Final[dict[int, Why]] = {
-    errno.ELOOP: "link",
-    errno.ENXIO: "not_regular",  # a socket, or a pipe without a reader
-    errno.ENODEV: "not_regular",
-    errno.EISDIR: "not_regular",
-    errno.EACCES: "unreadable",
-    errno.ENAMETOOLONG: "too_deep",
-}
 _QUIET: Final = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _FICLONE: Final = 0x40049409
-
-
-class UnsafeFileError(OSError):
-    """A name below the folder that is refused."""
-
-    def __init__(self, name: str, why: Why):
-        super().__init__(f"{name} {_TEXTS[why]}")
-        self.name = name
-        self.why = why
 
 
 class _Document(Protocol):
@@ -126,7 +100,9 @@ class Untrusted:
             raise UnsafeFileError(name, "too_large")
         return found
 
-    def model(self, name: str, kind: type[Document]) -> Document | None:
+    def model(
+        self, name: str, kind: type[Document], *, most: int = MODEL_BYTES_MAX
+    ) -> Document | None:
         """Return a file as a model; None if it does not exist.
 
         The parser bounds the nesting.
@@ -137,7 +113,7 @@ class Untrusted:
             If its contents are damaged.
         UnsafeFileError
         """
-        text = self.read(name, most=MODEL_BYTES_MAX)
+        text = self.read(name, most=most)
         return None if text is None else kind.model_validate_json(text)
 
     def tail(self, name: str, *, most: int) -> bytes:
@@ -169,6 +145,11 @@ class Untrusted:
     def exists(self, name: str) -> bool:
         """Return whether something has the name, whatever it is."""
         return self.status(name) is not None
+
+    def is_file(self, name: str) -> bool:
+        """Return whether a regular file has the name."""
+        found = self.status(name)
+        return found is not None and stat.S_ISREG(found.st_mode)
 
     def size(self, name: str) -> int:
         """Return the bytes of a regular file; 0 if it is none."""
@@ -293,6 +274,15 @@ class Untrusted:
                     _write(copied.fileno(), piece)
         return size, digest.hexdigest()
 
+    def signal(self, name: str, content: bytes) -> bool:
+        """Write to a pipe if it has a reader and space; return whether it was written."""
+        descriptor = self._open(name, os.O_WRONLY | _QUIET)
+        try:
+            is_pipe = stat.S_ISFIFO(os.fstat(descriptor).st_mode)
+            return is_pipe and os.write(descriptor, content) > 0
+        finally:
+            os.close(descriptor)
+
     def remove(self, name: str, *, seconds: float) -> bool:
         """Remove a file or a whole folder. Return False if more is left after this time.
 
@@ -335,10 +325,6 @@ class Untrusted:
         top = os.open(self.path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             return beneath.opened(top, name, flags)
-        except OSError as error:
-            if error.errno in _REFUSALS:
-                raise UnsafeFileError(name, _REFUSALS[error.errno]) from None
-            raise
         finally:
             os.close(top)
 

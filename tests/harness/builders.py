@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from lockstep.system.untrusted import Untrusted
+
 
 def digits(name: str = "digits", *, steps: int = 12, **train: Any) -> dict[str, Any]:
     """Return handwritten digits on two ranks with four accumulation steps."""
@@ -331,3 +333,8 @@ def write(folder: Path, values: list[tuple[int, float, Any]]) -> Path:
     writer.close()
     (path,) = set(folder.glob("*tfevents*")) - before
     return path
+
+
+def as_untrusted(path: Path) -> tuple[Untrusted, str]:
+    """Return a file as the readers of jobs' files take it: its folder and its name."""
+    return Untrusted(path.parent), path.name

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from lockstep.system.beneath import KernelCalls
-from lockstep.system.untrusted import FolderEntry, UnsafeFileError, Untrusted
+from lockstep.system.beneath import KernelCalls, UnsafeFileError
+from lockstep.system.untrusted import FolderEntry, Untrusted
 
 
 class Model(BaseModel):

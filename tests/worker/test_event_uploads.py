@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lockstep.domain import limits
 from lockstep.domain.spec.reading import read_spec
 from lockstep.storage.attempts import attempts, checkpoints, events, nodes
 from lockstep.storage.db.database import Database
@@ -285,3 +286,22 @@ def test_the_measured_memory_is_reported_with_the_forecast(
     _say(folder, "memory", measured_bytes=measured, measure=measure, forecast_bytes=forecast)
     reporter.step(False)
     assert says in _messages(database, stream)
+
+
+def test_events_beyond_their_limits_are_dropped(
+    database: Database,
+    folder: Folder,
+    stream: Stream,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "EVENTS_PER_ATTEMPT_MAX", 2)
+    empty = len(json.dumps({"kind": "warning", "time": 1.0, "data": {"message": ""}}))
+    room = limits.EVENT_LINE_BYTES_MAX - empty
+    for letter, size in (("a", room), ("b", room + 1), ("c", 1), ("d", 1)):
+        _say(folder, "warning", message=letter * size)
+    reporter = _reporter(database, BlobStore(str(tmp_path / "store")), folder, stream)
+    while reporter.step(True):
+        pass
+    found = [message[0] for message in _messages(database, stream) if message[0] in "abcd"]
+    assert sorted(found) == ["a", "c"]

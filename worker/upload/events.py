@@ -22,7 +22,6 @@ Not here: metrics and logs (``worker.upload.file_uploader``), and the verificati
 from __future__ import annotations
 
 import hashlib
-import shutil
 import time
 from collections import deque
 from collections.abc import Callable
@@ -31,6 +30,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
+from lockstep.domain import limits
 from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import EngineEvent
 from lockstep.domain.life.grace import SaveTime
@@ -99,6 +99,8 @@ class EventUploader:
         self._origin: str | None = None
         """Of the line of the spool that is carried out."""
         self._failing_since: float | None = None
+        self._added = 0
+        """Events for the job's history, with those beyond the limit."""
         self.resumed_step: int | None = None
         """Step of the checkpoint from which the attempt resumed."""
         self._save_time: SaveTime | None = None
@@ -138,14 +140,14 @@ class EventUploader:
         if (
             self._is_script
             and not self._marked_running
-            and self._folder.file(attempt.RANKS).exists()
+            and self._folder.files.exists(attempt.RANKS)
         ):
             self._mark_running()
         if self._offset is None and not self._refused:
             self._offset = self._read_offset()
         if self._refused or self._offset is None:
             return False
-        found = whole_lines(self._folder.file(attempt.EVENTS), self._offset, last=last)
+        found = whole_lines(self._folder.files, attempt.EVENTS, self._offset, last=last)
         if found.offset == self._offset:
             self._agree_with_the_store(last)
             return last and self._has_moved(self._offset)
@@ -223,6 +225,8 @@ class EventUploader:
         """Apply an event, unless it is damaged: user code can write to the spool as well."""
         self._origin = f"{self._stream.assignment_id}:{line.end}"
         try:
+            if len(line.text) > limits.EVENT_LINE_BYTES_MAX:
+                raise ValueError(f"it has {len(line.text)} bytes")
             self._apply(EngineEvent.model_validate_json(line.text))
         except Exception as error:
             if not is_poison(error):
@@ -329,6 +333,14 @@ class EventUploader:
                 raise
 
     def _add(self, kind: str, message: str, data: dict[str, Any]) -> None:
+        self._added += 1
+        if self._added > limits.EVENTS_PER_ATTEMPT_MAX:
+            log.warning(
+                "an event beyond the limit is dropped",
+                assignment=self._stream.assignment_id,
+                dropped=self._added - limits.EVENTS_PER_ATTEMPT_MAX,
+            )
+            return
         with self._database.jobs() as session:
             events.add(
                 session,
@@ -344,7 +356,7 @@ class EventUploader:
 
     def _checkpoint(self, data: dict[str, Any]) -> None:
         name = Path(str(data["folder"])).name
-        folder = self._folder.file(attempt.CHECKPOINTS) / name
+        folder = f"{attempt.CHECKPOINTS}/{name}"
         key = f"jobs/{self._stream.job_id}/{self._stream.attempt_number}/{name}"
         note = Note(
             attempt=self._stream.attempt_number,
@@ -354,8 +366,8 @@ class EventUploader:
             final=bool(data["final"]),
             value=_value(data.get("metric")),
         )
-        if (folder / attempt.MANIFEST).is_file():
-            if not self._store(folder, key):
+        if self._folder.files.is_file(f"{folder}/{attempt.MANIFEST}"):
+            if not self._store(self._folder.file(folder), key):
                 self.final_checkpoint_lost = note.final
                 return
         elif not self._is_stored(key, note.sha256):
@@ -374,7 +386,8 @@ class EventUploader:
             log.warning("a checkpoint was rejected: this attempt no longer holds the job", key=key)
             return
         self._note(key, note)
-        shutil.rmtree(folder, ignore_errors=True)
+        while not self._folder.files.remove(folder, seconds=1.0):
+            log.info("a checkpoint has very many entries: its removal goes on", key=key)
         with self._database.jobs() as session:
             dropped = checkpoints.prune(session, self._stream.job_id, self._keep_last)
         for location in dropped:
