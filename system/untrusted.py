@@ -253,7 +253,8 @@ class Untrusted:
     def copy(self, name: str, target: Path, *, most: int) -> tuple[int, str]:
         """Clone or copy a file to a new file; return the bytes and the SHA-256 of the new one.
 
-        The new file is read by its owner only, and does not change with the old one.
+        The new file is read by its owner only, does not change with the old one, and is synced to
+        the disk.
 
         Raises
         ------
@@ -272,6 +273,7 @@ class Untrusted:
                 digest.update(piece)
                 if not cloned:
                     _write(copied.fileno(), piece)
+            os.fsync(copied.fileno())
         return size, digest.hexdigest()
 
     def signal(self, name: str, content: bytes) -> bool:

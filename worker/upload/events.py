@@ -25,7 +25,7 @@ import hashlib
 import time
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 import structlog
@@ -41,6 +41,7 @@ from lockstep.storage.attempts import attempts, checkpoints, events, stops
 from lockstep.storage.db.database import Database
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.objects.published import Note, write_note
+from lockstep.storage.objects.unpublished import UnsafeCheckpointError
 from lockstep.storage.series import series, streams
 from lockstep.worker.folders import Folder
 from lockstep.worker.upload.file_uploader import is_poison
@@ -355,7 +356,7 @@ class EventUploader:
             )
 
     def _checkpoint(self, data: dict[str, Any]) -> None:
-        name = Path(str(data["folder"])).name
+        name = PurePosixPath(str(data["folder"])).name
         folder = f"{attempt.CHECKPOINTS}/{name}"
         key = f"jobs/{self._stream.job_id}/{self._stream.attempt_number}/{name}"
         note = Note(
@@ -367,7 +368,7 @@ class EventUploader:
             value=_value(data.get("metric")),
         )
         if self._folder.files.is_file(f"{folder}/{attempt.MANIFEST}"):
-            if not self._store(self._folder.file(folder), key):
+            if not self._store(folder, key, note):
                 self.final_checkpoint_lost = note.final
                 return
         elif not self._is_stored(key, note.sha256):
@@ -386,12 +387,15 @@ class EventUploader:
             log.warning("a checkpoint was rejected: this attempt no longer holds the job", key=key)
             return
         self._note(key, note)
-        while not self._folder.files.remove(folder, seconds=1.0):
-            log.info("a checkpoint has very many entries: its removal goes on", key=key)
+        self._remove(folder)
         with self._database.jobs() as session:
             dropped = checkpoints.prune(session, self._stream.job_id, self._keep_last)
         for location in dropped:
             self._blobs.delete_tree(location)
+
+    def _remove(self, folder: str) -> None:
+        while not self._folder.files.remove(folder, seconds=1.0):
+            log.info("a checkpoint has very many entries: its removal goes on", folder=folder)
 
     def _note(self, key: str, note: Note) -> None:
         try:
@@ -414,13 +418,22 @@ class EventUploader:
             return False
         return hashlib.sha256(manifest).hexdigest() == manifest_sha256
 
-    def _store(self, folder: Path, key: str) -> bool:
+    def _store(self, folder: str, key: str, note: Note) -> bool:
         """Put a checkpoint into the store.
 
-        Return False, with a warning, once that has failed for too long.
+        Return False, with an event, if it may not be kept, or once that has failed for too long.
         """
+        name = PurePosixPath(folder).name
         try:
-            self._blobs.put_tree(folder, key)
+            self._blobs.put_checkpoint(self._folder.files, folder, key, note.sha256)
+        except UnsafeCheckpointError as error:
+            self._add(
+                "checkpoint_skipped",
+                f"The checkpoint of step {note.step} is not kept: {error}.",
+                {"folder": name, "why": str(error)},
+            )
+            self._remove(folder)
+            return False
         except (
             Exception
         ) as error:  # a remote store raises its library's exceptions, not only OSError
@@ -430,7 +443,7 @@ class EventUploader:
             self._failing_since = self._failing_since or now
             if now - self._failing_since < PUBLISH_PATIENCE_SECONDS:
                 raise
-            self.warn(f"checkpoint {folder.name} could not be stored and is skipped: {error}")
+            self.warn(f"checkpoint {name} could not be stored and is skipped: {error}")
             self._failing_since = None
             return False
         self._failing_since = None
