@@ -56,6 +56,7 @@ EXCEPTIONS: dict[str, str] = {
                 "code.py:bring",
                 "code.py:_bring_upload",
                 "code.py:unpack",
+                "code.py:_unpack_member",
                 "code.py:_sha256",
                 "preparing.py:prepare",
                 "resuming.py:bring",
