@@ -1,7 +1,8 @@
 """Names and kinds of a code archive's members: all must stay inside its own tree.
 
-Files, folders and symbolic links are accepted, each name once. Links are followed part by part instead of by normalizing their text: with ``d/up -> ..`` in the
-archive, the text ``d/up/x`` looks harmless and is not. No path may lead *through* a link.
+Files, folders and symbolic links are accepted, each name once. Links are followed part by part
+instead of by normalizing their text: with ``d/up -> ..`` in the archive, the text ``d/up/x`` looks
+harmless and is not. No path may lead *through* a link.
 
 Not here: reading an archive (``api.jobs.archives`` before it is stored, ``worker.launch.code``
 before it is used), writing one (``client.archive``).

@@ -46,7 +46,7 @@ from lockstep.engine.launcher.start.gang import Gang, Launcher, PeersUnreachable
 from lockstep.engine.launcher.start.one_node import OneNodeLauncher
 from lockstep.engine.launcher.watch import Facts, GangWatch
 from lockstep.engine.runtime import heartbeat
-from lockstep.system.processes import become_subreaper
+from lockstep.system.processes import become_subreaper, keep_files_private
 from lockstep.system.redaction import Redactor, secrets_of
 from lockstep.system.untrusted import MODEL_BYTES_MAX, Untrusted
 
@@ -71,6 +71,7 @@ def run_attempt(folder: Path, bounds: Bounds, launcher: Launcher | None = None) 
 
     The default of ``launcher`` depends on the number of nodes.
     """
+    mask = keep_files_private()
     files = Untrusted(folder)
     files.write(attempt.LAUNCHER, processes.identity().model_dump_json().encode())
     logging.basicConfig(
@@ -78,6 +79,7 @@ def run_attempt(folder: Path, bounds: Bounds, launcher: Launcher | None = None) 
     )
     processes.enter_group(os.environ.get(attempt.GROUP_VARIABLE))
     become_subreaper()
+    mask = int(os.environ.get(attempt.UMASK_VARIABLE, f"{mask:o}"), 8)
     environment.scrub(os.environ)
     try:
         text = files.read(attempt.ASSIGNMENT, most=MODEL_BYTES_MAX)
@@ -88,7 +90,9 @@ def run_attempt(folder: Path, bounds: Bounds, launcher: Launcher | None = None) 
             Outcome.of(Reason.LAUNCH_FAILED, f"{attempt.ASSIGNMENT} cannot be read: {error}"),
         )
     forked = forking.nursery_for(assignment, folder) if launcher is None else []
-    _Attempt(assignment, folder, bounds).run(launcher or _launcher_for(assignment, bounds, forked))
+    _Attempt(assignment, folder, bounds, mask).run(
+        launcher or _launcher_for(assignment, bounds, forked)
+    )
 
 
 def _launcher_for(
@@ -106,7 +110,8 @@ def _launcher_for(
 class _Attempt:
     """The parts of one attempt, and the order in which they begin and end."""
 
-    def __init__(self, assignment: AssignmentFile, folder: Path, bounds: Bounds):
+    def __init__(self, assignment: AssignmentFile, folder: Path, bounds: Bounds, mask: int):
+        self._mask = mask
         self._assignment = assignment
         self._folder = folder
         self._bounds = bounds
@@ -172,6 +177,7 @@ class _Attempt:
             "script": command.script,
             "cwd": str(environment.working_folder(folder)),
             "errors": str(folder / attempt.ERRORS),
+            "umask": self._mask,
         }
         self._files.write(f"{attempt.LAUNCH}/command.json", json.dumps(launch).encode())
         if self._watch.must_not_start():

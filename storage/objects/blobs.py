@@ -12,6 +12,7 @@ Not here: packing and unpacking of archives, and verification of digests (``api`
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -191,11 +192,11 @@ class BlobStore:
         Exception
             From the store's library, if the store does not answer.
         """
+        stored = self._manifest_of(key)
+        if stored is not None and hashlib.sha256(stored).hexdigest() == sha256:
+            return
         text, manifest = manifest_in(files, folder, sha256)
-        if self.exists(key):
-            if self._manifest_of(key) == text:
-                return
-            self.delete_tree(key)
+        self.delete_tree(key)
         if not self._local:
             self._send_checkpoint(files, folder, key, manifest)
             self._files.pipe_file(f"{self._path(key)}/{MANIFEST}", text)

@@ -1,7 +1,7 @@
 """Checkpoint in a job's folder, read while it is copied into the store.
 
-The manifest decides: the folder must have exactly its files, all of them regular, and each must have
-the digest that the manifest gives, in the copy. A copy is read-only from its first byte on.
+The manifest decides: the folder must have exactly its files, all of them regular, and the copy of
+each must have the digest that the manifest gives. A copy is read-only from its first byte on.
 
 Not here: the store (``storage.objects.blobs``), and reads of a job's files (``system.untrusted``).
 """

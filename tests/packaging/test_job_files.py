@@ -1,4 +1,4 @@
-"""Rule for files that jobs write: the agent and the launcher open them by ``system.untrusted`` only.
+"""Rule for files of jobs: the agent and the launcher open them by ``system.untrusted`` only.
 
 In the modules below no other call may open, list, change or remove a file, and none may ask for its
 type or size. A call is allowed on a value named ``files`` or ``blobs``: an ``Untrusted`` or the

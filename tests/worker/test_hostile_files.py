@@ -108,11 +108,11 @@ HOSTILE_RANK = (
     + """
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 folder = Path(os.environ["LOCKSTEP_METRICS"]).parents[1]
-for name in ("errors/rank0.json", "errors/elastic0.json", "heartbeats/rank0", "heartbeats/rank0.ask",
-             "stacks/rank0.txt", "stacks/rank0.json", "logs/uploaded", "logs/000001.jsonl", "stop",
-             "save_time.json", "spool/metrics.jsonl", "spool/events.jsonl", "result.json", "fence"):
-    if name != "result.json":
-        hostile("fifo", folder / name)
+for name in ("errors/rank0.json", "errors/elastic0.json", "heartbeats/rank0",
+             "heartbeats/rank0.ask", "stacks/rank0.txt", "stacks/rank0.json", "logs/uploaded",
+             "logs/000001.jsonl", "stop", "save_time.json", "spool/metrics.jsonl",
+             "spool/events.jsonl", "fence"):
+    hostile("fifo", folder / name)
 for number in range(30000):
     print(number, "x" * 60)
 print("ready", flush=True)
