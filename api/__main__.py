@@ -12,6 +12,8 @@ from __future__ import annotations
 import sys
 
 from lockstep.api import server
+from lockstep.system.processes import keep_files_private
 
 if __name__ == "__main__":
+    keep_files_private()
     sys.exit(server.main(sys.argv[1:]))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from lockstep.broker.server import check_socket, command, find_server
 from lockstep.domain.errors import LockstepError
+from lockstep.system.processes import keep_files_private
 
 
 def main() -> None:
@@ -34,6 +35,7 @@ def main() -> None:
         server = find_server()
     except LockstepError as error:
         sys.exit(f"broker: {error.message}" + (f"\n{error.next_step}" if error.next_step else ""))
+    keep_files_private()
     for folder in (arguments.dir, arguments.socket.parent):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     argv = command(server, socket=arguments.socket, folder=arguments.dir.absolute())

@@ -1,7 +1,8 @@
-"""Names and symbolic links of a code archive: all must stay inside its own tree.
+"""Names and kinds of a code archive's members: all must stay inside its own tree.
 
-Links are followed part by part instead of by normalizing their text: with ``d/up -> ..`` in the
-archive, the text ``d/up/x`` looks harmless and is not. No path may lead *through* a link.
+Files, folders and symbolic links are accepted, each name once. Links are followed part by part
+instead of by normalizing their text: with ``d/up -> ..`` in the archive, the text ``d/up/x`` looks
+harmless and is not. No path may lead *through* a link.
 
 Not here: reading an archive (``api.jobs.archives`` before it is stored, ``worker.launch.code``
 before it is used), writing one (``client.archive``).
@@ -9,6 +10,7 @@ before it is used), writing one (``client.archive``).
 
 from __future__ import annotations
 
+import tarfile
 from collections.abc import Collection
 from typing import Final
 
@@ -26,21 +28,25 @@ class UnsafeMemberError(Exception):
 class ArchiveTree:
     """Paths of an archive, added as its members are read.
 
-    A member behind an earlier link is refused at once, so a reader may unpack each member after
-    adding it. Rules that depend on later members are checked by :meth:`check`.
+    A member that contradicts an earlier one is refused at once, so a reader may unpack each member
+    after adding it, into a new folder. Rules that depend on later members are checked by
+    :meth:`check`.
     """
 
     def __init__(self) -> None:
         self.paths: set[tuple[str, ...]] = set()
         self._links: dict[tuple[str, ...], str] = {}
+        self._files: set[tuple[str, ...]] = set()
+        self._folders: set[tuple[str, ...]] = set()
+        """Also those that only have members."""
 
     @property
     def links(self) -> Collection[tuple[str, ...]]:
         """Paths of the symbolic links."""
         return self._links.keys()
 
-    def add(self, name: str, link_target: str | None = None) -> tuple[str, ...]:
-        """Note a member, and the target if it is a symbolic link; returns the parts of its name.
+    def add(self, member: tarfile.TarInfo) -> tuple[str, ...]:
+        """Note a member; returns the parts of its name, none for the archive's own folder.
 
         Raises
         ------
@@ -48,37 +54,51 @@ class ArchiveTree:
         UnicodeEncodeError
             If the name is not UTF-8.
         """
-        parts = parts_of(name)
-        self._check_behind(parts)
-        if parts in self._links:
-            # A file of that name would be written to the link's target.
+        name, parts = member.name, parts_of(member.name)
+        if not (member.isreg() or member.isdir() or member.issym()):
             raise UnsafeMemberError(
-                f"member {name!r} follows a symbolic link of the same name", name
+                f"member {name!r} is a {_kind_of(member)}; only files, folders and symbolic links "
+                f"are accepted",
+                name,
             )
+        if not parts and not member.isdir():
+            raise UnsafeMemberError("a member of the archive has no name", name)
+        if not parts:
+            return parts
+        self._check_place(name, parts, is_folder=member.isdir())
         self.paths.add(parts)
-        if link_target is not None:
-            self._check_target(parts, link_target)
-            self._links[parts] = link_target
+        self._folders.update(parts[:end] for end in range(1, len(parts)))
+        if member.isdir():
+            self._folders.add(parts)
+        elif member.issym():
+            self._check_target(parts, member.linkname)
+            self._links[parts] = member.linkname
+        else:
+            self._files.add(parts)
         return parts
 
     def check(self) -> None:
-        """Check after all members that none lies behind a link, and that no target passes a link.
+        """Check after all members that no target of a link passes another link.
 
         Raises
         ------
         UnsafeMemberError
         """
-        for parts in self.paths:
-            self._check_behind(parts)
         for parts, target in self._links.items():
             self._check_target(parts, target)
             self._check_loop(parts)
 
-    def _check_behind(self, parts: tuple[str, ...]) -> None:
-        if any(parts[:end] in self._links for end in range(1, len(parts))):
-            name = "/".join(parts)
+    def _check_place(self, name: str, parts: tuple[str, ...], *, is_folder: bool) -> None:
+        if parts in self.paths:
+            raise UnsafeMemberError(f"member {name!r} is twice in the archive", name)
+        above = [parts[:end] for end in range(1, len(parts))]
+        if not self._links.keys().isdisjoint(above):
             raise UnsafeMemberError(
                 f"member {name!r} has a symbolic link of the archive in its path", name
+            )
+        if not self._files.isdisjoint(above) or (not is_folder and parts in self._folders):
+            raise UnsafeMemberError(
+                f"member {name!r} makes the same name a folder and something else", name
             )
 
     def _check_loop(self, link: tuple[str, ...]) -> None:
@@ -146,3 +166,11 @@ def parts_of(name: str) -> tuple[str, ...]:
     if ".." in parts:
         raise UnsafeMemberError(f"member {name!r} is outside the archive's folder", name)
     return parts
+
+
+def _kind_of(member: tarfile.TarInfo) -> str:
+    if member.islnk():
+        return "hard link"
+    if member.isfifo():
+        return "named pipe"
+    return "device" if member.isdev() else "member of an unknown type"

@@ -42,6 +42,23 @@ LOG_BYTES_PER_ATTEMPT_MAX: Final = 1024 * 1024 * 1024
 """Log text that is kept of one attempt, before compression (about a tenth of it afterwards): a
 quarter of it from the head of the log, the rest from its end. Without it one job that writes at the
 rate above would fill a disk within days."""
+LOG_SEGMENTS_MAX: Final = 10_000
+"""Entries in the folder of an attempt's log: an attempt that has more of them is not listed."""
+RESULT_BYTES_MAX: Final = 256 * 1024
+"""The launcher's result, with its traceback and excerpt."""
+EVIDENCE_BYTES_MAX: Final = 1024 * 1024
+"""One file of a rank about its failure: its error, its stacks, its collectives."""
+MANIFEST_BYTES_MAX: Final = 1024 * 1024
+CHECKPOINT_FILES_MAX: Final = 4_096
+EVENT_LINE_BYTES_MAX: Final = 32 * 1024
+"""One event of a rank or the launcher. The longest has stacks of ``TRACEBACK_CHARS_MAX``."""
+EVENTS_PER_ATTEMPT_MAX: Final = 1_000
+"""Events of one attempt in the job's history. Further ones are counted."""
+SPOOL_LENGTH_MAX: Final = 2**36
+"""Offset in a spool up to which the service appends to it. What is stored is released from the
+disk, and the offsets go on."""
+METRIC_LINE_BYTES_MAX: Final = 64 * 1024
+"""A line of a job's metrics: 1,000 names of 40 characters with their values."""
 METRIC_NAME_CHARS_MAX: Final = 200
 METRIC_NAMES_PER_JOB_MAX: Final = 1_000
 SYSTEM_NAMES_PER_JOB_MAX: Final = 2_000

@@ -14,6 +14,7 @@ from lockstep.scheduler.service import run
 from lockstep.scheduler.settings import SchedulerSettings
 from lockstep.storage.control import settings_list
 from lockstep.system import logs
+from lockstep.system.processes import keep_files_private
 
 
 def main() -> None:
@@ -28,6 +29,7 @@ def main() -> None:
     logs.configure(
         settings.log_format, "stdout", quiet=("celery.worker.strategy", "celery.app.trace")
     )
+    keep_files_private()
     try:
         run(settings)
     except LockstepError as error:

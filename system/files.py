@@ -33,36 +33,3 @@ def write_atomically(path: Path, contents: str | bytes) -> None:
     """Write a small file through :func:`replacing`."""
     with replacing(path) as temporary:
         temporary.write_bytes(contents.encode() if isinstance(contents, str) else contents)
-
-
-def rewrite_atomically(path: Path, contents: bytes) -> None:
-    """Replace a small file again and again, also while the disk is full.
-
-    A spare file beside it keeps its block: the contents go there, and the two change their names.
-    Only the first call for a path needs space. Calls for one path must not overlap.
-
-    Raises
-    ------
-    OSError
-        If the disk is full at the first call, or is broken. ``path`` has its former contents then.
-    """
-    spare, former = (path.with_name(f".{path.name}.{kind}") for kind in ("spare", "former"))
-    _overwrite(spare, contents)
-    former.unlink(missing_ok=True)
-    with contextlib.suppress(FileNotFoundError):
-        former.hardlink_to(path)
-    spare.replace(path)
-    if former.exists():
-        former.replace(spare)
-    else:
-        _overwrite(spare, contents)
-
-
-def _overwrite(path: Path, contents: bytes) -> None:
-    """Write from the beginning and cut the rest, so that the first block stays allocated."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        os.pwrite(descriptor, contents, 0)
-        os.ftruncate(descriptor, len(contents))
-    finally:
-        os.close(descriptor)

@@ -51,6 +51,11 @@ def boot_id() -> str:
     return (PROC / "sys/kernel/random/boot_id").read_text().strip()
 
 
+def keep_files_private() -> int:
+    """Let this process and its children make files for their user alone; return the former mask."""
+    return os.umask(0o077)
+
+
 def boottime() -> float:
     """Return seconds on the clock of ``fence``: it includes sleep and cannot be set."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -4,19 +4,20 @@ Every file is written to a temporary name beside it and renamed. Nothing is sync
 files protect against the death of a process, and after a power cut no process of the attempt reads
 them.
 
-Not here: spools and logs in it (``worker.upload.files.lines``), and its deletion
+Ranks write to the folder, too, so everything in it is read, written and removed through
+``system.untrusted``.
+
+Not here: spools and logs in it (``worker.upload.files.lines``), and the time of its deletion
 (``worker.agent.assignment``).
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import structlog
 from pydantic import BaseModel, ValidationError
@@ -36,7 +37,8 @@ from lockstep.domain.life.attempt import (
     UploadedFile,
 )
 from lockstep.domain.life.grace import SaveTime
-from lockstep.system.files import rewrite_atomically, write_atomically
+from lockstep.system.beneath import UnsafeFileError
+from lockstep.system.untrusted import MODEL_BYTES_MAX, Untrusted
 
 log = structlog.get_logger(__name__)
 
@@ -46,6 +48,8 @@ _TRASH = ".trash-"
 _KEPT = ".kept-"
 _TAIL_BYTES = 256 * 1024
 """Of a log segment: enough for the last lines, unless they are very long."""
+_REMOVAL_SECONDS: Final = 1.0
+"""Slice of a removal."""
 
 
 class DamagedFileError(Exception):
@@ -57,6 +61,8 @@ class Folder:
 
     def __init__(self, path: Path):
         self.path = path
+        self.files = Untrusted(path)
+        """Everything in it."""
 
     @property
     def assignment_id(self) -> str:
@@ -72,7 +78,7 @@ class Folder:
         """
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name in ("spool", attempt.LOGS, attempt.CHECKPOINTS, attempt.TENSORBOARD):
-            (self.path / name).mkdir(exist_ok=True)
+            self.files.make_folder(name)
 
     def file(self, name: str) -> Path:
         return self.path / name
@@ -83,7 +89,7 @@ class Folder:
     def write_fence(self, deadline_boottime: float) -> None:
         """Write the deadline, also on a full disk: without it the ranks would be killed."""
         content = FenceFile(deadline_boottime=deadline_boottime).model_dump_json()
-        rewrite_atomically(self.file(attempt.FENCE), content.encode())
+        self.files.rewrite(attempt.FENCE, content.encode())
 
     def write_stop(self, file: StopFile) -> None:
         self._write(attempt.STOP, file)
@@ -142,24 +148,35 @@ class Folder:
         DamagedFileError
             If the file exists and is invalid.
         """
-        return self._read(attempt.RESULT, ResultFile)
+        return self._read(attempt.RESULT, ResultFile, most=limits.RESULT_BYTES_MAX)
 
     def was_launched(self) -> bool:
         """Return whether a launcher ever ran.
 
         It writes its own file first, or the reason of an earlier failure.
         """
-        log = self.file(attempt.LAUNCHER_LOG)
-        return self.file(attempt.LAUNCHER).exists() or (log.exists() and log.stat().st_size > 0)
+        return self.files.exists(attempt.LAUNCHER) or self.files.size(attempt.LAUNCHER_LOG) > 0
 
     def launcher_log_tail(self) -> str:
         """Return the end of the launcher's own output."""
-        log = self.file(attempt.LAUNCHER_LOG)
-        if not log.exists():
+        try:
+            found = self.files.tail(attempt.LAUNCHER_LOG, most=limits.TRACEBACK_CHARS_MAX)
+        except UnsafeFileError:
             return ""
-        with log.open("rb") as opened:
-            opened.seek(max(0, log.stat().st_size - limits.TRACEBACK_CHARS_MAX))
-            return opened.read().decode(errors="replace")
+        return found.decode(errors="replace")
+
+    def log_segments(self) -> list[int]:
+        """Return the numbers of the log's segments; none if user code has filled the folder."""
+        try:
+            entries = self.files.names(attempt.LOGS, most=limits.LOG_SEGMENTS_MAX)
+        except UnsafeFileError:
+            return []
+        return sorted(
+            number
+            for entry in entries
+            if (stem := entry.name.removesuffix(".jsonl")).isdecimal()
+            and attempt.segment_name(number := int(stem)) == entry.name
+        )
 
     def last_log_lines(self) -> str:
         """The last lines of all ranks as far as they are still here, each with its rank.
@@ -167,21 +184,20 @@ class Folder:
         For an attempt whose launcher died.
         """
         lines: list[str] = []
-        for path in sorted(self.file(attempt.LOGS).glob("[0-9]*.jsonl"), reverse=True):
+        for number in reversed(self.log_segments()):
             wanted = limits.EXCERPT_LINES_MAX - len(lines)
             if wanted <= 0:
                 break
             try:
-                with path.open("rb") as opened:
-                    opened.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-                    records = opened.read().split(b"\n")
+                name = f"{attempt.LOGS}/{attempt.segment_name(number)}"
+                records = self.files.tail(name, most=_TAIL_BYTES).split(b"\n")
             except OSError:
-                continue  # uploaded and deleted meanwhile, or something that user code put there
+                continue  # something that user code put there
             lines = [line for record in records[-wanted - 1 :] if (line := _marked(record))] + lines
         return "\n".join(lines[-limits.EXCERPT_LINES_MAX :])[-limits.EXCERPT_CHARS_MAX :]
 
     def delete(self) -> None:
-        """Remove it whole, as seen by others.
+        """Remove it whole, as seen by others. May take long if user code has filled it.
 
         It is renamed first, and ``folders_in`` does not list the remains.
 
@@ -191,10 +207,10 @@ class Folder:
             return
         trash = self.path.with_name(f"{_TRASH}{self.path.name}-{secrets.token_hex(4)}")
         self.path.rename(trash)
-        shutil.rmtree(trash, ignore_errors=True)
+        _remove(trash)
 
     def _write(self, name: str, file: BaseModel) -> None:
-        write_atomically(self.file(name), file.model_dump_json())
+        self.files.write(name, file.model_dump_json().encode())
 
     def _readable(self, name: str, kind: type[File]) -> File | None:
         """The file, or None where it is missing or damaged.
@@ -207,15 +223,11 @@ class Folder:
             log.warning("a file is treated as missing", error=str(error))
             return None
 
-    def _read(self, name: str, kind: type[File]) -> File | None:
+    def _read(self, name: str, kind: type[File], *, most: int = MODEL_BYTES_MAX) -> File | None:
         try:
-            text = self.file(name).read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except (IsADirectoryError, PermissionError) as error:
-            raise DamagedFileError(f"{self.file(name)} cannot be read: {error.strerror}") from None
-        try:
-            return kind.model_validate_json(text)
+            return self.files.model(name, kind, most=most)
+        except UnsafeFileError as error:
+            raise DamagedFileError(f"{self.file(name)} cannot be read: {error}") from None
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
@@ -235,19 +247,27 @@ def _marked(record: bytes) -> str:
 
 
 def folders_in(node_dir: Path) -> list[Folder]:
-    """Return every attempt's folder on this node, oldest first.
+    """Return every attempt's folder on this node, oldest first."""
+    return [
+        Folder(path)
+        for path in sorted(node_dir.iterdir())
+        if not path.name.startswith(".") and path.is_dir() and not path.is_symlink()
+    ]
 
-    Rests of deleted ones are removed.
-    """
-    found: list[Folder] = []
-    for entry in sorted(os.scandir(node_dir), key=lambda entry: entry.name):
-        if not entry.is_dir(follow_symlinks=False):
-            continue
-        if entry.name.startswith(_TRASH):
-            shutil.rmtree(entry.path, ignore_errors=True)
-        elif not entry.name.startswith("."):
-            found.append(Folder(Path(entry.path)))
-    return found
+
+def empty_trash(node_dir: Path) -> None:
+    """Remove the rests of deleted folders. May take long."""
+    for path in node_dir.glob(f"{_TRASH}*"):
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
+    files = Untrusted(path.parent.resolve())
+    try:
+        while not files.remove(path.name, seconds=_REMOVAL_SECONDS):
+            log.info("a folder has very many entries: its removal goes on", folder=path.name)
+    except OSError as error:
+        log.warning("a folder cannot be removed", folder=path.name, error=repr(error))
 
 
 def retire(folder: Folder, *, keep: int) -> None:

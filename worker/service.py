@@ -23,10 +23,12 @@ from lockstep.broker.consumer import consume
 from lockstep.broker.messages import StartAssignment, StopAssignment, WakeScheduler
 from lockstep.broker.publisher import Publisher
 from lockstep.broker.queues import node_queue
+from lockstep.domain.life import attempt
 from lockstep.domain.version import VERSION
 from lockstep.storage.db import schema
 from lockstep.storage.db.database import Database
 from lockstep.storage.objects.blobs import BlobStore
+from lockstep.system.processes import keep_files_private
 from lockstep.system.watchdog import Watchdog
 from lockstep.worker.agent.supervisor import Supervisor, WakeUp
 from lockstep.worker.devices import inventory
@@ -61,7 +63,10 @@ def run(
     """
     if warm_command is None and launcher_command == launching.LAUNCHER_COMMAND:
         warm_command = WARM_COMMAND
-    environment = launching.environment_of(os.environ)
+    environment = {
+        **launching.environment_of(os.environ),
+        attempt.UMASK_VARIABLE: f"{keep_files_private():03o}",
+    }
     with _alone(settings.node_dir), _databases(settings) as (heartbeats, uploads):
         schema.require_once_up(
             heartbeats,

@@ -1,7 +1,7 @@
 """Safety check of code archives, member by member, before an archive is stored.
 
-It rejects names and links that leave the archive's own tree, members other than files, folders and
-links, and archives that unpack to more than the limits.
+It rejects names and links that leave the archive's own tree, repeated names, members other than
+files, folders and symbolic links, and archives that unpack to more than the limits.
 
 The archive is never unpacked here. Decompressed bytes are counted while they are read, and the size
 of a header is limited. A decompression bomb costs at most the time to read up to the limit and a
@@ -22,7 +22,7 @@ from typing import IO, Final
 from pydantic import BaseModel
 
 from lockstep.domain import limits
-from lockstep.domain.archive_tree import ArchiveTree, UnsafeMemberError, parts_of
+from lockstep.domain.archive_tree import ArchiveTree, UnsafeMemberError
 from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
 
 HEADER_BYTES_MAX: Final = 1024 * 1024
@@ -105,8 +105,6 @@ class _Tree:
         self.files = 0
         self.unpacked_bytes = 0
         self._tree = ArchiveTree()
-        self._regular: set[tuple[str, ...]] = set()
-        self._hard_links: list[tarfile.TarInfo] = []
         self._count = 0
 
     @property
@@ -117,27 +115,14 @@ class _Tree:
         self._count += 1
         if self._count > limits.UPLOAD_FILES_MAX:
             raise _too_large(f"the archive has more than {limits.UPLOAD_FILES_MAX} members")
-        if not parts_of(member.name):
-            if member.isdir():
-                return  # "./", the folder itself
-            raise _refused("a member of the archive has no name", member.name)
-        parts = self._tree.add(member.name, member.linkname if member.issym() else None)
-        if member.islnk():
-            self._hard_links.append(member)
-        elif member.isreg():
-            self._regular.add(parts)
+        self._tree.add(member)
+        if member.isreg():
             self.files += 1
             self.unpacked_bytes += member.size
             if self.unpacked_bytes > limits.UPLOAD_UNPACKED_BYTES_MAX:
                 raise _too_large(
                     f"the archive unpacks to more than {_mib(limits.UPLOAD_UNPACKED_BYTES_MAX)}"
                 )
-        elif not (member.isdir() or member.issym()):
-            raise _refused(
-                f"member {member.name!r} is a {_kind_of(member)}; only files, folders and links "
-                f"are accepted",
-                member.name,
-            )
 
     def code_files(self) -> list[str] | None:
         """Return the paths that a job may start with; None if there are too many."""
@@ -150,17 +135,10 @@ class _Tree:
         return found if sum(map(len, found)) <= CODE_FILE_CHARS_MAX else None
 
     def check_links(self) -> None:
-        """Check link targets and paths through links, once all members are known."""
+        """Check link targets, once all members are known."""
         if not self.files:
             raise _refused("the archive contains no file", None)
         self._tree.check()
-        for member in self._hard_links:
-            if parts_of(member.linkname) not in self._regular:
-                raise _refused(
-                    f"member {member.name!r} is a hard link to {member.linkname!r}, which is not "
-                    f"a file of the archive",
-                    member.name,
-                )
 
 
 def _reader(plain: gzip.GzipFile) -> IO[bytes]:
@@ -197,12 +175,6 @@ class _Counted:
             raise _too_large(
                 f"the archive unpacks to more than {_mib(limits.UPLOAD_UNPACKED_BYTES_MAX)}"
             )
-
-
-def _kind_of(member: tarfile.TarInfo) -> str:
-    if member.isfifo():
-        return "named pipe"
-    return "device" if member.isdev() else "member of an unknown type"
 
 
 def _mib(size: int) -> str:

@@ -8,6 +8,7 @@ Not here: retention (``domain.life.retention``), writing checkpoints (``engine``
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -202,6 +203,8 @@ def _find(
 def _manifest(app_state: AppState, row: CheckpointRow) -> tuple[bytes, Manifest]:
     try:
         text = app_state.blobs.read(f"{row.location}/{MANIFEST}")
+        if hashlib.sha256(text).hexdigest() != row.sha256:
+            raise _damaged(row, f"its {MANIFEST} differs from the published one")
         return text, read_manifest(text)
     except FileNotFoundError:
         raise _gone(row, MANIFEST) from None

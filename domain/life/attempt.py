@@ -91,6 +91,9 @@ MARK_VARIABLE: Final = "LOCKSTEP_ATTEMPT_FOLDER"
 GROUP_VARIABLE: Final = "LOCKSTEP_CGROUP"
 """In the launcher's environment: the folder of the control group that it enters first, if the agent
 could make one."""
+UMASK_VARIABLE: Final = "LOCKSTEP_UMASK"
+"""In the launcher's environment: the file mode mask of its ranks, in octal digits. The service's
+files are for its user alone, and a script's files are as its node would make them."""
 
 
 def segment_name(number: int) -> str:

@@ -10,7 +10,6 @@ Not here: the choice between the ranks' evidence (``engine.launcher.outcome``).
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
@@ -20,6 +19,7 @@ from lockstep.domain.life import attempt
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.launcher.files import read_model, read_object
 from lockstep.engine.launcher.signals import signal_of_child
+from lockstep.system.untrusted import Untrusted
 
 _TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(
@@ -104,22 +104,22 @@ def disagreement(exception: str | None) -> str | None:
     return "the ranks disagree: " + ", ".join(sides_in_words)
 
 
-def error_file(folder: Path, rank: int) -> Path:
-    """Return the path of the error file of the engine and the stub."""
-    return folder / attempt.ERRORS / f"rank{rank}.json"
+def error_file(rank: int) -> str:
+    """Return the name of the error file of the engine and the stub."""
+    return f"{attempt.ERRORS}/rank{rank}.json"
 
 
-def elastic_error_file(folder: Path, rank: int) -> Path:
-    """Return the path of the error file of torch's ``record`` decorator."""
-    return folder / attempt.ERRORS / f"elastic{rank}.json"
+def elastic_error_file(rank: int) -> str:
+    """Return the name of the error file of torch's ``record`` decorator."""
+    return f"{attempt.ERRORS}/elastic{rank}.json"
 
 
-def gather(folder: Path, rank: int, stderr_tail: str) -> Evidence:
+def gather(files: Untrusted, rank: int, stderr_tail: str) -> Evidence:
     """Return the best available evidence of one rank's failure."""
-    own = _own(error_file(folder, rank))
+    own = _own(files, error_file(rank))
     if own is not None:
         return own
-    recorded = _recorded(elastic_error_file(folder, rank))
+    recorded = _recorded(files, elastic_error_file(rank))
     if recorded is not None:
         return recorded
     tail = stderr_tail.strip()
@@ -143,15 +143,15 @@ def exception_in(text: str) -> str | None:
     return None
 
 
-def _own(path: Path) -> Evidence | None:
-    file = read_model(path, RankErrorFile)
+def _own(files: Untrusted, name: str) -> Evidence | None:
+    file = read_model(files, name, RankErrorFile)
     if file is None:
         return None
     return Evidence(file.reason, _head(file.exception), _tail(file.traceback), file.step, file.time)
 
 
-def _recorded(path: Path) -> Evidence | None:
-    document = read_object(path)
+def _recorded(files: Untrusted, name: str) -> Evidence | None:
+    document = read_object(files, name)
     message = None if document is None else document.get("message")
     if not isinstance(message, dict):
         return None

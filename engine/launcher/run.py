@@ -22,14 +22,13 @@ import contextlib
 import json
 import logging
 import os
-import shutil
 import signal
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
 from lockstep.domain import limits
@@ -47,10 +46,12 @@ from lockstep.engine.launcher.start.gang import Gang, Launcher, PeersUnreachable
 from lockstep.engine.launcher.start.one_node import OneNodeLauncher
 from lockstep.engine.launcher.watch import Facts, GangWatch
 from lockstep.engine.runtime import heartbeat
-from lockstep.system.files import write_atomically
-from lockstep.system.processes import become_subreaper
+from lockstep.system.processes import become_subreaper, keep_files_private
 from lockstep.system.redaction import Redactor, secrets_of
+from lockstep.system.untrusted import MODEL_BYTES_MAX, Untrusted
 
+_REMOVAL_SECONDS = 0.5
+"""For each folder of the launcher at its end: ranks may have filled it."""
 STUB = Path(__file__).parent / "start" / "stub.py"
 
 
@@ -70,22 +71,28 @@ def run_attempt(folder: Path, bounds: Bounds, launcher: Launcher | None = None) 
 
     The default of ``launcher`` depends on the number of nodes.
     """
-    write_atomically(folder / attempt.LAUNCHER, processes.identity().model_dump_json())
+    mask = keep_files_private()
+    files = Untrusted(folder)
+    files.write(attempt.LAUNCHER, processes.identity().model_dump_json().encode())
     logging.basicConfig(
         level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     processes.enter_group(os.environ.get(attempt.GROUP_VARIABLE))
     become_subreaper()
+    mask = int(os.environ.get(attempt.UMASK_VARIABLE, f"{mask:o}"), 8)
     environment.scrub(os.environ)
     try:
-        assignment = AssignmentFile.model_validate_json((folder / attempt.ASSIGNMENT).read_bytes())
+        text = files.read(attempt.ASSIGNMENT, most=MODEL_BYTES_MAX)
+        assignment = AssignmentFile.model_validate_json(text or b"")
     except (OSError, ValueError) as error:
         _exit_with(
-            folder,
+            files,
             Outcome.of(Reason.LAUNCH_FAILED, f"{attempt.ASSIGNMENT} cannot be read: {error}"),
         )
     forked = forking.nursery_for(assignment, folder) if launcher is None else []
-    _Attempt(assignment, folder, bounds).run(launcher or _launcher_for(assignment, bounds, forked))
+    _Attempt(assignment, folder, bounds, mask).run(
+        launcher or _launcher_for(assignment, bounds, forked)
+    )
 
 
 def _launcher_for(
@@ -103,10 +110,12 @@ def _launcher_for(
 class _Attempt:
     """The parts of one attempt, and the order in which they begin and end."""
 
-    def __init__(self, assignment: AssignmentFile, folder: Path, bounds: Bounds):
+    def __init__(self, assignment: AssignmentFile, folder: Path, bounds: Bounds, mask: int):
+        self._mask = mask
         self._assignment = assignment
         self._folder = folder
         self._bounds = bounds
+        self._files = Untrusted(folder)
         self._launch_folder = folder / attempt.LAUNCH
         self._memory_kills_before = processes.out_of_memory_kills()
         self._concluding = threading.Lock()
@@ -114,9 +123,9 @@ class _Attempt:
             attempt.LAUNCH,
             attempt.ERRORS,
             attempt.STACKS,
-            Path(attempt.METRICS).parent,
+            str(PurePosixPath(attempt.METRICS).parent),
         ):
-            (folder / name).mkdir(parents=True, exist_ok=True)
+            self._files.make_folder(name)
         self._segments = Segments(folder, bounds)
         # The node's variables for every job are included, such as a proxy's address with its
         # password.
@@ -168,8 +177,9 @@ class _Attempt:
             "script": command.script,
             "cwd": str(environment.working_folder(folder)),
             "errors": str(folder / attempt.ERRORS),
+            "umask": self._mask,
         }
-        write_atomically(self._launch_folder / "command.json", json.dumps(launch))
+        self._files.write(f"{attempt.LAUNCH}/command.json", json.dumps(launch).encode())
         if self._watch.must_not_start():
             return
         launcher.run(
@@ -183,7 +193,7 @@ class _Attempt:
                 argv=(sys.executable, "-I", "-S", str(STUB), str(self._launch_folder)),
                 launch_folder=self._launch_folder,
                 prepare=self._prepare_rank,
-                error_file=lambda rank: evidence.elastic_error_file(folder, rank),
+                error_file=lambda rank: folder / evidence.elastic_error_file(rank),
                 ended=lambda: self._watch.facts.cause is not None,
                 log_line=self._segments.log_line,
                 stopping=lambda: self._watch.facts.cause == "stop",
@@ -202,7 +212,7 @@ class _Attempt:
         document = {
             "ranks": [{"rank": rank, "pid": process.pid} for rank, process in sorted(ranks.items())]
         }
-        write_atomically(self._folder / attempt.RANKS, json.dumps(document))
+        self._files.write(attempt.RANKS, json.dumps(document).encode())
 
     def _warn(self, message: str) -> None:
         self._segments.log_line(f"Warning: {message}.")
@@ -216,11 +226,9 @@ class _Attempt:
 
     def _add_event(self, event: EngineEvent) -> None:
         """Append one whole line to the spool that rank 0 writes too."""
-        with (
-            contextlib.suppress(OSError),
-            (self._folder / attempt.EVENTS).open("ab", buffering=0) as spool,
-        ):
-            spool.write(event.model_dump_json().encode() + b"\n")
+        with contextlib.suppress(OSError):
+            line = event.model_dump_json().encode() + b"\n"
+            self._files.append(attempt.EVENTS, line, most=limits.SPOOL_LENGTH_MAX)
 
     def _conclude(self, failed: Outcome | None = None) -> NoReturn:
         """End remaining processes, decide, write the result, exit.
@@ -252,12 +260,14 @@ class _Attempt:
         if outcome.reason is not Reason.SUCCEEDED:
             self._segments.log_line(f"Ended: {outcome.reason}: {outcome.message}")
         self._segments.close()
-        temporaries = [self._launch_folder, self._folder / attempt.HEARTBEATS]
+        temporaries = [attempt.LAUNCH, attempt.HEARTBEATS]
         if self._assignment.spec.kind == "script":  # the log has them
-            temporaries.append(self._folder / attempt.STACKS)
+            temporaries.append(attempt.STACKS)
         for temporary in temporaries:
-            shutil.rmtree(temporary, ignore_errors=True)
-        _exit_with(self._folder, outcome)
+            # The agent removes the rest with the folder.
+            with contextlib.suppress(OSError):
+                self._files.remove(temporary, seconds=_REMOVAL_SECONDS)
+        _exit_with(self._files, outcome)
 
     def _outcome(self, facts: Facts) -> Outcome:
         try:
@@ -272,9 +282,9 @@ class _Attempt:
 
     def _decide(self, facts: Facts) -> Outcome:
         if facts.stop is None:
-            facts.stop = read_model(self._folder / attempt.STOP, StopFile)
+            facts.stop = read_model(self._files, attempt.STOP, StopFile)
         found = {
-            exit_.rank: evidence.gather(self._folder, exit_.rank, self._streams.tail(exit_.rank))
+            exit_.rank: evidence.gather(self._files, exit_.rank, self._streams.tail(exit_.rank))
             for exit_ in facts.exits
             if exit_.code != 0
         }
@@ -301,8 +311,7 @@ def _last_step(folder: Path, ranks: tuple[int, ...]) -> int | None:
         if reading is not None
     ]
     return (
-        max([*(reading.step for reading in mark_count), last_step(folder / attempt.METRICS) or 0])
-        or None
+        max([*(reading.step for reading in mark_count), last_step(Untrusted(folder)) or 0]) or None
     )
 
 
@@ -318,11 +327,10 @@ def _steps(assignment: AssignmentFile, folder: Path, ranks: tuple[int, ...]) -> 
     )
 
 
-def _exit_with(folder: Path, outcome: Outcome) -> NoReturn:
+def _exit_with(files: Untrusted, outcome: Outcome) -> NoReturn:
     """Write the result and exit at once, without torch's threads and destructors."""
-    write_atomically(
-        folder / attempt.RESULT, ResultFile(outcome=outcome, ended_at=time.time()).model_dump_json()
-    )
+    result = ResultFile(outcome=outcome, ended_at=time.time())
+    files.write(attempt.RESULT, result.model_dump_json().encode())
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

@@ -51,8 +51,8 @@ from lockstep.engine.launcher.stall.stragglers import Stragglers
 from lockstep.engine.launcher.start import processes
 from lockstep.engine.launcher.start.gang import RankProcess
 from lockstep.engine.runtime import heartbeat
-from lockstep.system.files import write_atomically
 from lockstep.system.processes import boottime
+from lockstep.system.untrusted import Untrusted
 
 Cause = Literal["fence", "stop", "exit_stall", "stall", "failure"]
 
@@ -126,6 +126,7 @@ class GangWatch(threading.Thread):
         self.facts = Facts()
         self._assignment = assignment
         self._folder = folder
+        self._files = Untrusted(folder)
         self._bounds = bounds
         self._log_line = log_line
         self._warn = warn
@@ -260,7 +261,7 @@ class GangWatch(threading.Thread):
         return reading is None or reading.phase != "done"
 
     def _check_fence(self, now: float) -> None:
-        fence = read_model(self._folder / attempt.FENCE, FenceFile)
+        fence = read_model(self._files, attempt.FENCE, FenceFile)
         if fence is None or self.facts.cause == "fence" or boottime() < fence.deadline_boottime:
             return
         self._log_line("The node's lease was not renewed in time: killing the ranks.")
@@ -290,11 +291,11 @@ class GangWatch(threading.Thread):
             self._terminate()
 
     def _wanted_stop(self) -> StopFile | None:
-        stop = read_model(self._folder / attempt.STOP, StopFile) or self.facts.stop
+        stop = read_model(self._files, attempt.STOP, StopFile) or self.facts.stop
         if stop is None and self._sigterm.is_set():
             job = StoppedJob(
                 self._assignment.spec.kind,
-                read_model(self._folder / attempt.SAVE_TIME, SaveTime),
+                read_model(self._files, attempt.SAVE_TIME, SaveTime),
                 self._assignment.stop_grace_seconds,
                 self._assignment.spec.stop_grace_seconds,
             )
@@ -302,7 +303,7 @@ class GangWatch(threading.Thread):
             with contextlib.suppress(
                 OSError
             ):  # a full disk: the ranks are then killed without a request
-                write_atomically(self._folder / attempt.STOP, stop.model_dump_json())
+                self._files.write(attempt.STOP, stop.model_dump_json().encode())
         return stop
 
     def _explain(self, stop: StopFile) -> None:

@@ -35,6 +35,7 @@ from typing import Any, Final, NamedTuple
 
 from lockstep.domain.life import attempt
 from lockstep.system.files import write_atomically
+from lockstep.system.untrusted import Untrusted
 
 PHASES: Final = (
     "setup",
@@ -138,7 +139,7 @@ class Heartbeat:
         OSError
             If the folder cannot be written to.
         """
-        path = file_of(folder, rank)
+        path = folder / heartbeat_name(rank)
         path.parent.mkdir(exist_ok=True)
         stacks_of(folder, rank).parent.mkdir(exist_ok=True)
         with path.open("w+b") as file:
@@ -154,39 +155,43 @@ class Heartbeat:
             stacks_of(folder, rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
         )
         faulthandler.register(STACKS_SIGNAL, file=stacks, all_threads=True, chain=False)
-        ask = ask_of(folder, rank)
+        ask = folder / ask_name(rank)
         ask.unlink(missing_ok=True)
         os.mkfifo(ask, 0o600)
-        trace = trace_of(folder, rank)
+        trace = folder / trace_name(rank)
         threading.Thread(target=_answer, args=(ask, trace), name="heartbeat", daemon=True).start()
         return heartbeat
 
 
-def file_of(folder: Path, rank: int) -> Path:
-    """Return the path of a rank's heartbeat."""
-    return folder / attempt.HEARTBEATS / f"rank{rank}"
+def heartbeat_name(rank: int) -> str:
+    """Return the name of a rank's heartbeat in the attempt's folder."""
+    return f"{attempt.HEARTBEATS}/rank{rank}"
 
 
-def ask_of(folder: Path, rank: int) -> Path:
-    """The pipe that asks a rank for its collectives."""
-    return folder / attempt.HEARTBEATS / f"rank{rank}.ask"
+def ask_name(rank: int) -> str:
+    """Return the name of the pipe that asks a rank for its collectives."""
+    return f"{attempt.HEARTBEATS}/rank{rank}.ask"
 
 
 def stacks_of(folder: Path, rank: int) -> Path:
     """Return the path of a rank's stacks."""
-    return folder / attempt.STACKS / f"rank{rank}.txt"
+    return folder / stacks_name(rank)
 
 
-def trace_of(folder: Path, rank: int) -> Path:
-    """Return the path of a rank's last collectives."""
-    return folder / attempt.STACKS / f"rank{rank}.json"
+def stacks_name(rank: int) -> str:
+    """Return the name of a rank's stacks in the attempt's folder."""
+    return f"{attempt.STACKS}/rank{rank}.txt"
+
+
+def trace_name(rank: int) -> str:
+    """Return the name of a rank's last collectives."""
+    return f"{attempt.STACKS}/rank{rank}.json"
 
 
 def read(folder: Path, rank: int) -> HeartbeatReading | None:
     """A rank's newest heartbeat; None before its first."""
-    path = file_of(folder, rank)
     try:
-        with path.open("rb", buffering=0) as file:
+        with Untrusted(folder).open(heartbeat_name(rank)) as file:
             record = b""
             # The rank may be in the middle of writing: two equal readings hold no half of another.
             for _ in range(10):
@@ -205,7 +210,7 @@ def read(folder: Path, rank: int) -> HeartbeatReading | None:
         HeartbeatReading(
             since, not_compared_seconds, step, PHASES[phase], mark_count, thread, first_step, steps
         )
-        if mark_count
+        if mark_count and 0 <= phase < len(PHASES)
         else None
     )
 

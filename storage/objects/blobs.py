@@ -1,9 +1,9 @@
 """Blob store: code archives and checkpoints, in a folder or behind an fsspec URL.
 
 A blob is whole or absent: it is written under a temporary name beside its target and then renamed.
-A local folder on the same file system is filled with hard links, so publishing a checkpoint of many
-gigabytes takes milliseconds; a fetched blob is always a copy, because a job may write to it.
-Elsewhere a tree's ``manifest.json`` is sent last, and a tree without it counts as absent.
+A checkpoint is a copy of a job's files, and a fetched blob is a copy again, because a job may write
+to both. Behind a URL a tree's ``manifest.json`` is sent last, and a tree without it counts as
+absent.
 
 A stored blob without a row is not published: rows are in ``storage.attempts.checkpoints``.
 
@@ -12,6 +12,7 @@ Not here: packing and unpacking of archives, and verification of digests (``api`
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -25,7 +26,17 @@ from fsspec.registry import known_implementations
 
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.attempt import MANIFEST
+from lockstep.domain.life.manifest import Manifest
+from lockstep.storage.objects.unpublished import (
+    UnsafeCheckpointError,
+    copy_checked,
+    manifest_in,
+    send_checked,
+    sync_folder,
+    write_published,
+)
 from lockstep.system.files import replacing, write_atomically
+from lockstep.system.untrusted import Untrusted
 
 _KEY: Final = re.compile(r"^[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*$")
 """Parts of letters and digits that do not begin with a dot: no key can lead out of the store."""
@@ -159,29 +170,60 @@ class BlobStore:
         opened: AbstractContextManager[BinaryIO] = self._files.open(self._path(key), "rb")
         return opened
 
-    def put_tree(self, folder: Path, key: str) -> None:
-        """Store a folder.
+    def put_checkpoint(self, files: Untrusted, folder: str, key: str, sha256: str) -> None:
+        """Store a checkpoint from a folder that a job writes, as its manifest describes it.
 
-        The same whole tree that is there already under this key is left as it is.
-
-        Another one is replaced. It is there when the database was set back and a number of an
+        Each file is cloned or copied and hashed in one pass, so the stored one does not change with
+        the job's. The same whole checkpoint that is there already under this key is left as it is.
+        Another one is replaced: it is there when the database was set back and a number of an
         attempt is used again.
+
+        Parameters
+        ----------
+        files : Untrusted
+        folder, key : str
+        sha256 : str
+            Of the manifest, as it was reported.
+
+        Raises
+        ------
+        UnsafeCheckpointError
+            If the folder has something else than the files of the manifest.
+        Exception
+            From the store's library, if the store does not answer.
         """
-        if self.exists(key):
-            if self._manifest_of(key) == _manifest_in(folder):
-                return
-            self.delete_tree(key)
-        target = self._path(key)
+        stored = self._manifest_of(key)
+        if stored is not None and hashlib.sha256(stored).hexdigest() == sha256:
+            return
+        text, manifest = manifest_in(files, folder, sha256)
+        self.delete_tree(key)
         if not self._local:
-            for file in _manifest_last(folder):
-                self._files.put_file(str(file), f"{target}/{file.relative_to(folder).as_posix()}")
+            self._send_checkpoint(files, folder, key, manifest)
+            self._files.pipe_file(f"{self._path(key)}/{MANIFEST}", text)
             return
         try:
-            with replacing(_in_a_folder(target)) as temporary:
-                shutil.copytree(folder, temporary, copy_function=_link_or_copy)
+            with replacing(_in_a_folder(self._path(key))) as temporary:
+                temporary.mkdir()
+                for name, expected in manifest.files.items():
+                    copy_checked(files, f"{folder}/{name}", temporary / name, expected)
+                write_published(temporary / MANIFEST, text)
+                sync_folder(temporary)
+            sync_folder(Path(self._path(key)).parent)
+        except UnsafeCheckpointError:
+            raise
         except OSError:
-            # Of two that store the same tree at once one moves it; the other finds it there.
+            # Of two that store the same checkpoint at once one moves it; the other finds it there.
             if not self.exists(key):
+                raise
+
+    def _send_checkpoint(self, files: Untrusted, folder: str, key: str, manifest: Manifest) -> None:
+        for name, expected in manifest.files.items():
+            target = f"{self._path(key)}/{name}"
+            try:
+                with self._files.open(target, "wb") as sink:
+                    send_checked(files, f"{folder}/{name}", sink, expected)
+            except UnsafeCheckpointError:
+                self.delete_tree(key)
                 raise
 
     def get_tree(self, key: str, folder: Path) -> None:
@@ -242,16 +284,6 @@ def _link_or_copy(source: str | Path, target: str | Path) -> None:
         os.link(source, target)
     except OSError:
         shutil.copyfile(source, target)
-
-
-def _manifest_in(folder: Path) -> bytes | None:
-    manifest = folder / MANIFEST
-    return manifest.read_bytes() if manifest.is_file() else None
-
-
-def _manifest_last(folder: Path) -> list[Path]:
-    files = [file for file in folder.rglob("*") if file.is_file()]
-    return sorted(files, key=lambda file: (file.name == MANIFEST, str(file)))
 
 
 def _opened(url: str) -> tuple[Any, str]:

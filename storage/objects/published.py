@@ -19,10 +19,10 @@ from pydantic import AfterValidator, BaseModel, ValidationError
 
 from lockstep.domain.life.attempt import MANIFEST
 from lockstep.storage.objects.blobs import BlobStore
+from lockstep.storage.objects.unpublished import NOTE
 
 log = structlog.get_logger(__name__)
 
-NOTE: Final = "published.json"
 _TREE: Final = re.compile(r"jobs/[^/]+/[0-9]+/[^/]+")
 
 

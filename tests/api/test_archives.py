@@ -39,13 +39,12 @@ def test_an_honest_folder_with_links_inside_it_is_accepted(tmp_path: Path) -> No
         member("pkg/deep/data.txt", b""),
         link("pkg/deep/up.py", "../../train.py"),
         link("latest", "pkg"),
-        link("copy.py", "train.py", tarfile.LNKTYPE),
     )
     found = examine(tmp_path, archive)
     assert found.files == 3
     assert found.unpacked_bytes == 15
     assert found.bytes == len(archive)
-    assert found.top_level == ["copy.py", "latest", "pkg", "train.py"]
+    assert found.top_level == ["latest", "pkg", "train.py"]
 
 
 @pytest.mark.parametrize(
@@ -57,12 +56,10 @@ def test_an_honest_folder_with_links_inside_it_is_accepted(tmp_path: Path) -> No
         (link("evil", "/etc"), "'evil' links to '/etc', outside the archive's folder"),
         (link("a/evil", "../../x"), "'a/evil' links to '../../x', outside the archive's folder"),
         (link("evil", "a/../../x"), "'evil' links to 'a/../../x', outside the archive's folder"),
-        (link("evil", "/etc/passwd", tarfile.LNKTYPE), "has an absolute path"),
-        (link("evil", "../passwd", tarfile.LNKTYPE), "is outside the archive's folder"),
-        (
-            link("evil", "nowhere", tarfile.LNKTYPE),
-            "hard link to 'nowhere', which is not a file of the archive",
-        ),
+        (link("evil", "/etc/passwd", tarfile.LNKTYPE), "'evil' is a hard link"),
+        (link("copy.py", "train.py", tarfile.LNKTYPE), "'copy.py' is a hard link"),
+        (member("./train.py"), "'./train.py' is twice in the archive"),
+        (member("train.py/x"), "'train.py/x' makes the same name a folder and something else"),
         (member("disk", b"", type=tarfile.BLKTYPE), "'disk' is a device"),
         (member("tty", b"", type=tarfile.CHRTYPE), "'tty' is a device"),
         (member("pipe", b"", type=tarfile.FIFOTYPE), "'pipe' is a named pipe"),
@@ -90,7 +87,9 @@ def test_a_member_behind_a_link_is_refused_in_any_order(tmp_path: Path) -> None:
         (link("d", "elsewhere"), member("d/f.py"), member("elsewhere/g.py")),
         (member("elsewhere/g.py"), member("d/f.py"), link("d", "elsewhere")),
     ):
-        assert "'d/f.py' has a symbolic link" in refusal(tmp_path, packed(*members)).message
+        assert refusal(tmp_path, packed(*members)).message.startswith(
+            ("member 'd/f.py' has a symbolic link", "member 'd' makes the same name")
+        )
 
 
 def test_an_accepted_archive_unpacks_only_inside_its_folder(tmp_path: Path) -> None:

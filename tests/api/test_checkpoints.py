@@ -15,6 +15,7 @@ from lockstep.storage.attempts.attempts import Claim
 from lockstep.storage.db.database import Database
 from lockstep.storage.objects.blobs import BlobStore
 from tests.api.conftest import TRAIN, Api, problem
+from tests.harness.builders import put_tree
 from tests.storage import scenes
 
 CONTENT = bytes(range(256)) * 9_000
@@ -45,7 +46,7 @@ def publish(
     manifest = Manifest(step=step, files=described).model_dump_json().encode()
     (made / "manifest.json").write_bytes(manifest)
     key = f"jobs/{claim.job_id}/{claim.attempt_number}/step-{step:08d}"
-    blobs.put_tree(made, key)
+    put_tree(blobs, made, key)
     with database.jobs() as session:
         assert checkpoints.publish(
             session,
@@ -200,7 +201,10 @@ def test_missing_and_damaged_files_of_the_store_are_reported(api: Api, claim: Cl
     assert "state.pt of the checkpoint of step 10 is no longer in the store" in found["detail"]
     (stored / "step-00000020/manifest.json").write_text("{")
     found = problem(api.http.get(f"{address}/20"), 404, "not_found")
-    assert "is damaged in the store: its manifest.json cannot be read" in found["detail"]
+    assert (
+        "is damaged in the store: its manifest.json differs from the published one"
+        in found["detail"]
+    )
 
 
 @pytest.mark.parametrize("stored", [CONTENT[:1_000_000], CONTENT + b"10 and more", b""])

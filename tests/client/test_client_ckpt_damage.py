@@ -17,7 +17,10 @@ from tests.storage import scenes
 SIZE = len(CONTENT) + 2
 TORN = f"its state.pt has 1000000 bytes; the manifest has {SIZE}"
 GONE = "state.pt of the checkpoint of step 20 is no longer in the store"
-NO_MANIFEST = "the checkpoint of step 30 is damaged in the store: its manifest.json cannot be read"
+NO_MANIFEST = (
+    "the checkpoint of step 30 is damaged in the store: its manifest.json differs from the "
+    "published one"
+)
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from lockstep.domain.errors import LockstepError
 from lockstep.domain.spec.reading import read_spec
 from lockstep.domain.spec.stored import read_stored_spec
 from lockstep.engine.launcher.environment import command_of
+from tests.harness.builders import link
 from tests.harness.ranks import assignment_of
 
 
@@ -47,7 +48,7 @@ def test_a_module_is_run_as_after_torchrun() -> None:
 
 def test_a_loop_of_links_in_an_archive_is_refused_by_name() -> None:
     tree = ArchiveTree()
-    tree.add("a", "b")
-    tree.add("b", "a")
+    for name, target in ("ab", "ba"):
+        tree.add(link(name, target)[0])
     with pytest.raises(UnsafeMemberError, match="member 'a' links to 'b', in a loop of links"):
         tree.check()

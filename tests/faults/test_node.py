@@ -36,6 +36,7 @@ from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import series, streams
 from lockstep.worker.folders import Folder
 from lockstep.worker.launch import resuming
+from tests.harness.builders import put_tree
 from tests.harness.databases import Urls
 from tests.harness.drills import Drill, long
 from tests.harness.node import Node, node_on
@@ -351,8 +352,8 @@ def saved(made: Path, blobs: BlobStore, step: int) -> Published:
     """Save a checkpoint in the store, as its row names it."""
     location = f"jobs/1/1/{checkpoint.folder_name(step)}"
     done = checkpoint.save(made, step, {"model": {"weight": torch.full((64, 64), float(step))}})
-    blobs.put_tree(done.folder, location)
-    shutil.rmtree(made)  # The store's files are hard links of these.
+    put_tree(blobs, done.folder, location)
+    shutil.rmtree(made)
     return Published(step, location, done.sha256)
 
 

@@ -15,6 +15,10 @@ from typing import Any
 
 import pytest
 
+from lockstep.domain.life.attempt import MANIFEST
+from lockstep.storage.objects.blobs import BlobStore
+from lockstep.system.untrusted import Untrusted
+
 
 def digits(name: str = "digits", *, steps: int = 12, **train: Any) -> dict[str, Any]:
     """Return handwritten digits on two ranks with four accumulation steps."""
@@ -331,3 +335,15 @@ def write(folder: Path, values: list[tuple[int, float, Any]]) -> Path:
     writer.close()
     (path,) = set(folder.glob("*tfevents*")) - before
     return path
+
+
+def as_untrusted(path: Path) -> tuple[Untrusted, str]:
+    """Return a file as the readers of jobs' files take it: its folder and its name."""
+    return Untrusted(path.parent), path.name
+
+
+def put_tree(blobs: BlobStore, folder: Path, key: str) -> None:
+    """Store any folder as a published tree, without the checks of a checkpoint."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    for path in sorted(files, key=lambda path: path.name == MANIFEST):
+        blobs.write(f"{key}/{path.relative_to(folder).as_posix()}", path.read_bytes())

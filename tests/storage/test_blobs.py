@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import hashlib
+import json
 import uuid
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from lockstep.storage.objects import blobs
 from lockstep.storage.objects.blobs import BlobStore
+from lockstep.system.untrusted import Untrusted
 
 
 @pytest.fixture(params=["folder", "memory"])
@@ -22,11 +24,24 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
     folder = tmp_path / "step-00000050"
-    (folder / "ranks").mkdir(parents=True)
-    (folder / "ranks" / "0.pt").write_bytes(b"weights")
-    (folder / "empty").write_bytes(b"")
-    (folder / "manifest.json").write_text("{}")
+    folder.mkdir()
+    return _written(folder, {"0.pt": b"weights", "empty": b""})
+
+
+def _written(folder: Path, files: dict[str, bytes]) -> Path:
+    listed = {
+        name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        for name, content in files.items()
+    }
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    (folder / "manifest.json").write_text(json.dumps({"format": 1, "step": 50, "files": listed}))
     return folder
+
+
+def _publish(store: BlobStore, folder: Path, key: str) -> None:
+    sha256 = hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest()
+    store.put_checkpoint(Untrusted(folder.parent), folder.name, key, sha256)
 
 
 def _contents(folder: Path) -> dict[str, bytes]:
@@ -51,7 +66,7 @@ def test_a_file_comes_back_as_it_was(store: BlobStore, tmp_path: Path) -> None:
 def test_a_tree_comes_back_as_it_was(store: BlobStore, checkpoint: Path, tmp_path: Path) -> None:
     key = "jobs/0198/1/step-00000050"
     for _ in range(2):
-        store.put_tree(checkpoint, key)
+        _publish(store, checkpoint, key)
     assert store.exists(key)
     store.get_tree(key, tmp_path / "resume")
     assert _contents(tmp_path / "resume") == _contents(checkpoint)
@@ -66,56 +81,33 @@ def test_a_missing_blob_is_not_found_and_leaves_no_file(store: BlobStore, tmp_pa
 
 
 def test_a_deleted_tree_may_be_deleted_again(store: BlobStore, checkpoint: Path) -> None:
-    store.put_tree(checkpoint, "jobs/1/step-1")
-    store.put_tree(checkpoint, "jobs/1/step-2")
+    _publish(store, checkpoint, "jobs/1/step-1")
+    _publish(store, checkpoint, "jobs/1/step-2")
     for _ in range(2):
         store.delete_tree("jobs/1/step-1")
     assert not store.exists("jobs/1/step-1")
     assert store.exists("jobs/1/step-2")
 
 
-def test_a_local_tree_is_linked_when_put_and_copied_when_fetched(
-    checkpoint: Path, tmp_path: Path
-) -> None:
-    store = BlobStore(str(tmp_path / "store"))
-    store.put_tree(checkpoint, "jobs/1/step-1")
-    store.get_tree("jobs/1/step-1", tmp_path / "resume")
-    source = checkpoint / "ranks" / "0.pt"
-    assert (tmp_path / "store/jobs/1/step-1/ranks/0.pt").samefile(source)
-    assert not (tmp_path / "resume/ranks/0.pt").samefile(source)
-
-
-def test_where_links_are_impossible_files_are_copied(
+def test_a_checkpoint_that_cannot_be_written_whole_is_absent(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_source: object, _target: object) -> None:
-        raise OSError("Invalid cross-device link")
-
-    monkeypatch.setattr(os, "link", refuse)
-    store = BlobStore(str(tmp_path / "store"))
-    store.put_tree(checkpoint, "jobs/1/step-1")
-    assert _contents(tmp_path / "store/jobs/1/step-1") == _contents(checkpoint)
-
-
-def test_a_tree_that_cannot_be_written_whole_is_absent(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(_source: object, _target: object) -> None:
+    def fail(_path: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(blobs, "_link_or_copy", fail)
+    monkeypatch.setattr(blobs, "sync_folder", fail)
     store = BlobStore(str(tmp_path / "store"))
     with pytest.raises(OSError, match="No space left"):
-        store.put_tree(checkpoint, "jobs/1/step-1")
+        _publish(store, checkpoint, "jobs/1/step-1")
     assert not store.exists("jobs/1/step-1")
     assert _contents(tmp_path / "store") == {}
 
 
 def test_a_remote_tree_without_its_manifest_is_absent(checkpoint: Path) -> None:
     store = BlobStore(f"memory://{uuid.uuid4().hex}")
-    store.put_file(checkpoint / "ranks" / "0.pt", "jobs/1/step-1/ranks/0.pt")
+    store.put_file(checkpoint / "0.pt", "jobs/1/step-1/0.pt")
     assert not store.exists("jobs/1/step-1")
-    store.put_tree(checkpoint, "jobs/1/step-1")
+    _publish(store, checkpoint, "jobs/1/step-1")
     assert store.exists("jobs/1/step-1")
 
 
@@ -124,23 +116,22 @@ def test_another_tree_under_the_same_key_is_replaced(
 ) -> None:
     """After a restore of the database, the number of an attempt is used again."""
     key = "jobs/0198/1/step-00000050"
-    store.put_tree(checkpoint, key)
+    _publish(store, checkpoint, key)
     other = tmp_path / "other"
     other.mkdir()
-    (other / "weights").write_bytes(b"others")
-    (other / "manifest.json").write_text('{"of": "another attempt"}')
-    store.put_tree(other, key)
+    _written(other, {"weights": b"others"})
+    _publish(store, other, key)
     store.get_tree(key, tmp_path / "resume")
     assert _contents(tmp_path / "resume") == _contents(other)
 
 
 def test_files_are_found_below_a_key(store: BlobStore, checkpoint: Path) -> None:
     assert store.find("jobs/1") == []
-    store.put_tree(checkpoint, "jobs/1/1/step-1")
-    store.put_tree(checkpoint, "jobs/10/1/step-1")
+    _publish(store, checkpoint, "jobs/1/1/step-1")
+    _publish(store, checkpoint, "jobs/10/1/step-1")
     for content in (b"first", b"second"):
         store.write("jobs/1/1/step-1/note.json", content)
-    names = ("empty", "manifest.json", "note.json", "ranks/0.pt")
+    names = ("0.pt", "empty", "manifest.json", "note.json")
     assert store.find("jobs/1") == [f"jobs/1/1/step-1/{name}" for name in names]
     assert store.read("jobs/1/1/step-1/note.json") == b"second"
 

@@ -20,6 +20,7 @@ from lockstep.storage.jobs import jobs, removal, stopping
 from lockstep.storage.logs import logs
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import series, streams
+from tests.harness.builders import put_tree
 from tests.storage import scenes
 
 
@@ -57,7 +58,7 @@ def lived(database: Database, blobs: BlobStore, folder: Path, **changes: object)
     checkpoint.mkdir()
     (checkpoint / "weights").write_text("w")
     key = f"jobs/{claim.job_id}/1/{checkpoint.name}"
-    blobs.put_tree(checkpoint, key)
+    put_tree(blobs, checkpoint, key)
     with database.jobs() as session:
         assert checkpoints.publish(
             session,

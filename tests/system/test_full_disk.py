@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.system.files import rewrite_atomically
 from lockstep.system.log_stream import LINE_BYTES_MAX, LogStream
+from lockstep.system.untrusted import Untrusted
 
 
 def test_a_line_that_cannot_be_written_is_counted_and_reported_later(tmp_path: Path) -> None:
@@ -102,22 +102,22 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_file_is_rewritten_on_a_full_disk(small_disk: Path) -> None:
-    fence = small_disk / "fence"
-    rewrite_atomically(fence, b"first, and longer")
+    fence, files = small_disk / "fence", Untrusted(small_disk)
+    files.rewrite("fence", b"first, and longer")
     with pytest.raises(OSError, match="No space left"):
         (small_disk / "filler").write_bytes(bytes(2**20))
     for number in range(3):
-        rewrite_atomically(fence, b"%d" % number)
+        files.rewrite("fence", b"%d" % number)
         assert fence.read_bytes() == b"%d" % number
     with pytest.raises(OSError, match="No space left"):
-        rewrite_atomically(small_disk / "another", b"x")
+        files.rewrite("another", b"x")
 
 
 def test_a_rewrite_that_was_killed_is_completed_by_the_next(tmp_path: Path) -> None:
-    fence = tmp_path / "fence"
-    rewrite_atomically(fence, b"one")
+    fence, files = tmp_path / "fence", Untrusted(tmp_path)
+    files.rewrite("fence", b"one")
     (tmp_path / ".fence.former").hardlink_to(fence)
     (tmp_path / ".fence.spare").unlink()
-    rewrite_atomically(fence, b"two")
+    files.rewrite("fence", b"two")
     assert fence.read_bytes() == b"two"
     assert (tmp_path / ".fence.spare").exists()

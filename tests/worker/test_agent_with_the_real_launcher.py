@@ -5,6 +5,7 @@ These properties cannot be tested with the fake launcher.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -126,3 +127,29 @@ def test_a_silent_script_gets_one_event_despite_an_agent_restart(
     assert len(more) <= len(told("output_again"))
     assert "rank 0 is at train.py line 3 in wait. The log has the stacks." in message
     assert any("in wait" in line.text for line in node.logs(job_id))
+
+
+MASK = """
+import os, sys, time
+mask = os.umask(0)
+print(f"mask {mask:03o}", flush=True)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.01)
+"""
+
+
+def test_the_services_files_are_for_its_user_and_a_rank_has_its_own_mask(
+    node: Node, tmp_path: Path
+) -> None:
+    (tmp_path / "mask.py").write_text(MASK)
+    job_id = node.submit_command(["mask.py", str(tmp_path / "enough")], tmp_path)
+    until(lambda: node.logs(job_id), 60)
+    made = {path: path.lstat().st_mode for path in node.dir.rglob("*") if not path.is_symlink()}
+    (tmp_path / "enough").touch()
+    node.wait(job_id, "succeeded", seconds=60)
+    mask = os.umask(0o022)
+    os.umask(mask)
+    assert f"mask {mask:03o}" in [line.text for line in node.logs(job_id)]
+    assert {"fence", "launcher.log", "000000.jsonl", ".lock"} <= {path.name for path in made}
+    others = [path for path, mode in made.items() if mode & 0o077]
+    assert [path.name for path in others] == ["rank0.txt"], "the rank makes the file of its stacks"

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import stat
 from pathlib import Path
 
 import pytest
 
+from lockstep.domain import limits
 from lockstep.domain.spec.reading import read_spec
 from lockstep.storage.attempts import attempts, checkpoints, events, nodes
 from lockstep.storage.db.database import Database
 from lockstep.storage.jobs import jobs
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import streams
+from lockstep.system.untrusted import Untrusted
 from lockstep.worker.folders import Folder
 from lockstep.worker.upload import events as event_upload
 from lockstep.worker.upload.events import EventUploader
@@ -30,7 +35,7 @@ class RefusingStore(BlobStore):
         super().__init__(url)
         self._error = error
 
-    def put_tree(self, folder: Path, key: str) -> None:
+    def put_checkpoint(self, files: Untrusted, folder: str, key: str, sha256: str) -> None:
         raise self._error
 
 
@@ -78,14 +83,17 @@ def _say(to: Folder, kind: str, /, **data: object) -> None:
 def _save(folder: Folder, step: int, *, final: bool = False, **more: object) -> None:
     target = folder.file("checkpoints") / f"step-{step:08d}"
     target.mkdir()
-    (target / "manifest.json").write_text("{}")
+    (target / "weights").write_text("content")
+    files = {"weights": {"bytes": 7, "sha256": hashlib.sha256(b"content").hexdigest()}}
+    manifest = json.dumps({"format": 1, "step": step, "files": files})
+    (target / "manifest.json").write_text(manifest)
     _say(
         folder,
         "checkpoint",
         step=step,
         folder=target.name,
         bytes=2,
-        sha256="0" * 64,
+        sha256=hashlib.sha256(manifest.encode()).hexdigest(),
         final=final,
         **more,
     )
@@ -285,3 +293,104 @@ def test_the_measured_memory_is_reported_with_the_forecast(
     _say(folder, "memory", measured_bytes=measured, measure=measure, forecast_bytes=forecast)
     reporter.step(False)
     assert says in _messages(database, stream)
+
+
+def test_events_beyond_their_limits_are_dropped(
+    database: Database,
+    folder: Folder,
+    stream: Stream,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "EVENTS_PER_ATTEMPT_MAX", 2)
+    empty = len(json.dumps({"kind": "warning", "time": 1.0, "data": {"message": ""}}))
+    room = limits.EVENT_LINE_BYTES_MAX - empty
+    for letter, size in (("a", room), ("b", room + 1), ("c", 1), ("d", 1)):
+        _say(folder, "warning", message=letter * size)
+    reporter = _reporter(database, BlobStore(str(tmp_path / "store")), folder, stream)
+    while reporter.step(True):
+        pass
+    found = [message[0] for message in _messages(database, stream) if message[0] in "abcd"]
+    assert sorted(found) == ["a", "c"]
+
+
+def _replace(folder: Path, kind: str) -> None:
+    weights = folder / "weights"
+    match kind:
+        case "link":
+            weights.unlink()
+            (folder.parent / "outside").write_text("content")
+            weights.symlink_to("../outside")
+        case "pipe":
+            weights.unlink()
+            os.mkfifo(weights)
+        case "unlisted":
+            (folder / "more").write_text("x")
+        case "missing":
+            weights.unlink()
+        case "longer":
+            weights.write_text("content and more")
+        case "changed":
+            weights.write_text("CONTENT")
+        case "manifest":
+            (folder / "manifest.json").write_text("{}")
+        case "deep":
+            (folder / "manifest.json").write_text("[" * 100_000)
+
+
+@pytest.mark.parametrize("remote", [False, True], ids=["folder", "url"])
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("link", "weights is a symbolic link, or lies behind one; save a regular file"),
+        ("pipe", "weights is not a regular file; save a regular file"),
+        ("unlisted", "more is not in manifest.json"),
+        ("missing", "weights is missing"),
+        ("longer", "weights "),
+        ("changed", "weights was changed after it was written: its SHA-256 differs"),
+        ("manifest", "manifest.json differs from the reported one"),
+        ("deep", "manifest.json differs from the reported one"),
+    ],
+)
+def test_an_unsafe_checkpoint_is_skipped_and_the_next_is_published(
+    database: Database,
+    folder: Folder,
+    stream: Stream,
+    tmp_path: Path,
+    *,
+    kind: str,
+    why: str,
+    remote: bool,
+) -> None:
+    store = BlobStore(f"memory://{tmp_path.name}" if remote else str(tmp_path / "store"))
+    _save(folder, 1)
+    _replace(folder.file("checkpoints/step-00000001"), kind)
+    _save(folder, 2)
+    reporter = _reporter(database, store, folder, stream)
+    while reporter.step(True):
+        pass
+    assert _steps(database, stream) == [2]
+    (message,) = [text for text in _messages(database, stream) if "not kept" in text]
+    assert message.startswith(f"The checkpoint of step 1 is not kept: {why}")
+    location = f"jobs/{stream.job_id}/{stream.attempt_number}/step-0000000"
+    assert [key.removeprefix(location) for key in store.find(f"jobs/{stream.job_id}")] == [
+        "2/manifest.json",
+        "2/published.json",
+        "2/weights",
+    ]
+    assert not folder.file("checkpoints/step-00000001").exists()
+
+
+def test_a_checkpoint_that_is_changed_later_stays_as_it_was_published(
+    database: Database, folder: Folder, stream: Stream, tmp_path: Path
+) -> None:
+    store = BlobStore(str(tmp_path / "store"))
+    _save(folder, 1)
+    with folder.file("checkpoints/step-00000001/weights").open("r+") as held:
+        assert _reporter(database, store, folder, stream).step(True)
+        held.write("CHANGED")
+    stored = tmp_path / "store/jobs" / stream.job_id / str(stream.attempt_number) / "step-00000001"
+    assert (stored / "weights").read_text() == "content"
+    assert {
+        stat.S_IMODE((stored / name).stat().st_mode) for name in ("weights", "manifest.json")
+    } == {0o400}

@@ -19,7 +19,7 @@ from lockstep.worker.folders import Folder
 from lockstep.worker.launch import preparing
 from lockstep.worker.launch.preparing import InitUnavailableError, is_disk_failure, prepare
 from lockstep.worker.launch.resuming import NoIntactCheckpointError
-from tests.harness.builders import Repository
+from tests.harness.builders import Repository, put_tree
 from tests.harness.node import Node
 
 TRAIN: dict[str, Any] = {
@@ -61,7 +61,7 @@ def blobs(tmp_path: Path) -> BlobStore:
     folder = tmp_path / "made" / SOURCE
     folder.mkdir(parents=True)
     (folder / "manifest.json").write_text(SOURCE)
-    found.put_tree(folder, SOURCE)
+    put_tree(found, folder, SOURCE)
     return found
 
 
@@ -75,8 +75,8 @@ def publish(blobs: BlobStore, made: Path, step: int) -> Published:
     text = json.dumps({"format": 1, "step": step, "files": {"weights": file}})
     (folder / "manifest.json").write_text(text)
     location = f"jobs/second/1/{folder.name}"
-    blobs.put_tree(folder, location)
-    shutil.rmtree(folder)  # The store's files are hard links of these.
+    put_tree(blobs, folder, location)
+    shutil.rmtree(folder)
     return Published(step, location, hashlib.sha256(text.encode()).hexdigest())
 
 

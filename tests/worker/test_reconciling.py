@@ -15,9 +15,11 @@ from lockstep.storage.attempts import checkpoints
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.tables import CheckpointRow
 from lockstep.storage.objects.blobs import BlobStore
-from lockstep.storage.objects.published import NOTE, Note, write_note
+from lockstep.storage.objects.published import Note, write_note
+from lockstep.storage.objects.unpublished import NOTE
 from lockstep.worker.upload.reconciling import reconcile
 from lockstep.worker.upload.stream import Stream
+from tests.harness.builders import put_tree
 from tests.harness.databases import Backup
 from tests.harness.node import Node
 from tests.harness.processes import until
@@ -48,7 +50,7 @@ class World:
         (folder / "manifest.json").write_text(text)
         number = self.claim.attempt_number
         location = f"jobs/{self.claim.job_id}/{number}/step-{step:08d}"
-        self.blobs.put_tree(folder, location)
+        put_tree(self.blobs, folder, location)
         shutil.rmtree(folder)
         sha256 = hashlib.sha256(text.encode()).hexdigest()
         return location, Note(

@@ -26,6 +26,7 @@ from lockstep.worker.upload.files import sparse_files
 from lockstep.worker.upload.files.lines import whole_lines
 from lockstep.worker.upload.metrics import MetricsUploader
 from lockstep.worker.upload.stream import Stream
+from tests.harness.builders import as_untrusted
 from tests.harness.databases import full
 from tests.harness.drills import Drill
 
@@ -214,7 +215,7 @@ def test_stored_bytes_of_a_spool_are_freed_on_disk(
     for _ in range(20):
         job.write(2_000)
         job.upload()
-        taken = max(taken, sparse_files.taken_bytes(job.path))
+        taken = max(taken, sparse_files.taken_bytes(*as_untrusted(job.path)))
     size = job.path.stat().st_size
     assert size > 1_000_000
     assert taken < 350_000
@@ -222,7 +223,10 @@ def test_stored_bytes_of_a_spool_are_freed_on_disk(
     job.write(10)
     job.upload()
     assert job.stored() == list(range(1, job.steps + 1))
-    assert whole_lines(job.path, size).lines[-1].text == (LINE % job.steps).strip().encode()
+    assert (
+        whole_lines(*as_untrusted(job.path), size).lines[-1].text
+        == (LINE % job.steps).strip().encode()
+    )
 
 
 @pytest.mark.parametrize("beyond", [0, 1])
@@ -231,7 +235,7 @@ def test_a_spool_that_cannot_be_stored_keeps_its_head_and_its_end(
 ) -> None:
     job.write(20_000)
     os.sync()
-    taken = sparse_files.taken_bytes(job.path)
+    taken = sparse_files.taken_bytes(*as_untrusted(job.path))
     monkeypatch.setattr(limits, "METRIC_SPOOL_BYTES_MAX", taken - beyond)
 
     def away(*_arguments: object, **_more: object) -> None:
@@ -245,7 +249,7 @@ def test_a_spool_that_cannot_be_stored_keeps_its_head_and_its_end(
     if not beyond:
         assert job.said == []
         return
-    assert sparse_files.taken_bytes(job.path) <= taken * 0.76
+    assert sparse_files.taken_bytes(*as_untrusted(job.path)) <= taken * 0.76
     assert [text.partition(" wait")[0] for text in job.said] == [
         f"metrics limited: more than {in_words(taken - 1)}"
     ]
@@ -283,12 +287,12 @@ def test_a_hole_is_skipped_with_any_bytes_around_it(tmp_path: Path) -> None:
     path.write_bytes(b"\n".join(lines) + b"\n" + b'{"step": 20')
     size = path.stat().st_size
     for start in range(4096, 12_288, 4096):
-        assert sparse_files.punch(path, start, start + 4096)
-    assert not sparse_files.punch(path, 100, 4000)
-    assert not sparse_files.punch(tmp_path / "none", 0, 8192)
+        assert sparse_files.punch(*as_untrusted(path), start, start + 4096)
+    assert not sparse_files.punch(*as_untrusted(path), 100, 4000)
+    assert not sparse_files.punch(*as_untrusted(tmp_path / "none"), 0, 8192)
     found, offset = [], 0
     while True:
-        piece = whole_lines(path, offset, batch_bytes=1000)
+        piece = whole_lines(*as_untrusted(path), offset, batch_bytes=1000)
         if piece.offset == offset:
             break
         assert piece.too_long is None
@@ -304,11 +308,13 @@ def test_a_hole_is_skipped_with_any_bytes_around_it(tmp_path: Path) -> None:
 def test_a_hole_at_the_end_waits_for_the_line_behind_it(tmp_path: Path) -> None:
     path = tmp_path / "spool"
     path.write_bytes(b"a\n" * 4096 + b"b" * 10)
-    sparse_files.punch(path, 0, 8192)
-    piece = whole_lines(path, 0)
+    sparse_files.punch(*as_untrusted(path), 0, 8192)
+    piece = whole_lines(*as_untrusted(path), 0)
     assert piece.lines == []
-    assert whole_lines(path, piece.offset).offset == piece.offset
+    assert whole_lines(*as_untrusted(path), piece.offset).offset == piece.offset
     with path.open("ab") as file:
         file.write(b"\nwhole\n")
-    behind = whole_lines(path, piece.offset)
-    assert [line.text for line in whole_lines(path, behind.offset).lines] == [b"whole"]
+    behind = whole_lines(*as_untrusted(path), piece.offset)
+    assert [line.text for line in whole_lines(*as_untrusted(path), behind.offset).lines] == [
+        b"whole"
+    ]

@@ -177,7 +177,7 @@ class Attempt:
 
     def renewed(self, fence_deadline: float) -> None:
         """The lease was renewed: the ranks may live until this moment (boottime)."""
-        if self.folder.file(contract.ASSIGNMENT).exists():
+        if self.folder.files.exists(contract.ASSIGNMENT):
             self.folder.write_fence(fence_deadline)
         # Last: after a failed write the ranks live until the old deadline.
         self._fence_deadline = fence_deadline
@@ -339,7 +339,7 @@ class Attempt:
             self._wake_at_its_end()
         alive = self._launcher_is_alive()
         # In this order: a launcher writes its result and then ends, and neither is missed.
-        if self.folder.file(contract.RESULT).exists():
+        if self.folder.files.exists(contract.RESULT):
             return Phase.DRAIN
         if not alive:
             self._outcome = self._outcome_of_a_dead_launcher()

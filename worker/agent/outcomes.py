@@ -64,7 +64,7 @@ def of_a_dead_launcher(folder: Folder, status: int | None) -> Outcome:
     )
     # It had started its ranks, so the node can launch: it was killed, possibly by the job's own
     # code.
-    killed = (status is None or status < 0) and folder.file(attempt.RANKS).exists()
+    killed = (status is None or status < 0) and folder.files.exists(attempt.RANKS)
     message = f"the launcher {how} without writing a result, and its ranks were killed"
     details = {
         "traceback": folder.launcher_log_tail() or None,

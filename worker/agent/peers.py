@@ -79,7 +79,7 @@ class Peers:
         All nodes receive a cancel or a timeout; only one receives the end of its agent, or a signal
         to its launcher.
         """
-        if self.node_count > 1 and not self._stop_passed_on and folder.file(attempt.STOP).exists():
+        if self.node_count > 1 and not self._stop_passed_on and folder.files.exists(attempt.STOP):
             message = f"node {self._node_name} stops its assignment"
             actor = f"node:{self._node_name}"
             with self._database.jobs() as session:

@@ -53,7 +53,7 @@ from lockstep.worker.agent.assignment import KILL_MARGIN_SECONDS, Attempt
 from lockstep.worker.agent.context import AttemptContext
 from lockstep.worker.agent.restores import Restores, may_live
 from lockstep.worker.devices.inventory import offers
-from lockstep.worker.folders import Folder, folders_in, retire
+from lockstep.worker.folders import Folder, empty_trash, folders_in, retire
 from lockstep.worker.health import HealthFile
 from lockstep.worker.launch import launching
 from lockstep.worker.launch.fork_client import ForkServer
@@ -300,6 +300,7 @@ class Supervisor:
                     "no lease exists for this attempt: removing it", assignment=folder.assignment_id
                 )
                 threading.Thread(target=_remove, args=(folder,), daemon=True).start()
+        threading.Thread(target=empty_trash, args=(self._settings.node_dir,), daemon=True).start()
         self._registered = True
         log.info("registered", node=name, devices=len(self._devices), held=len(held))
 

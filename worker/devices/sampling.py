@@ -22,17 +22,18 @@ Not here: schedule and storage of samples (``worker.upload.system``), and the in
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import psutil
+import pydantic_core
 
 from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import AssignmentFile
 from lockstep.domain.training.metrics import SYSTEM
 from lockstep.system.processes import ProcessKey, ProcessSnapshot
+from lockstep.system.untrusted import MODEL_BYTES_MAX
 from lockstep.worker.devices.drivers import DRIVERS
 from lockstep.worker.folders import Folder
 
@@ -141,7 +142,8 @@ class Sampler:
 def ranks_in(folder: Folder) -> dict[int, int]:
     """The pids of the ranks on this node, by global rank; nothing before they were started."""
     try:
-        document = json.loads(folder.file(attempt.RANKS).read_bytes())
+        text = folder.files.read(attempt.RANKS, most=MODEL_BYTES_MAX)
+        document = pydantic_core.from_json(text or b"")
         return {int(each["rank"]): int(each["pid"]) for each in document["ranks"]}
     except (OSError, ValueError, TypeError, LookupError):
         return {}  # not there yet, or something that user code put there

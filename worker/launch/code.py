@@ -1,9 +1,8 @@
 """Transfer of a job's code to the node.
 
-``upload``: the archive is fetched from the store, its digest is verified, and it is unpacked. Names
-and links must stay inside (``domain.archive_tree``, the api's rules); tarfile's ``data`` filter
-refuses devices and checks the rest again. The api checked the archive at the upload; it is checked
-again because other programs can write to the store.
+``upload``: the archive is fetched from the store, its digest is verified, and it is unpacked in one
+pass, file by file, by the rules of ``domain.archive_tree``. The api checked the archive by the same
+rules at the upload; it is checked again because other programs can write to the store.
 
 ``path``: the folder is on the node already and is used in place through a symbolic link. A copy was
 rejected: such folders are on a shared mount and often hold the data set, too; and a user who names
@@ -17,7 +16,7 @@ Not here: git itself (``storage.objects.repositories``).
 from __future__ import annotations
 
 import hashlib
-import os
+import shutil
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,25 +106,30 @@ def unpack(archive: Path, target: Path) -> None:
         with tarfile.open(archive, "r:gz") as opened:
             # Members are read one by one: the headers of a bomb exceed the limit before its bytes
             # are written.
-            if hasattr(tarfile, "data_filter"):
-                opened.extractall(target, members=_bounded(opened), filter="data")
-            else:  # Python before 3.11.4, which some systems still have
-                opened.extractall(target, members=map(_plain, _bounded(opened)))  # noqa: S202 -- _plain is the check
+            for parts, member in _bounded(opened):
+                _unpack_member(opened, member, target.joinpath(*parts))
     except (tarfile.TarError, EOFError, UnsafeMemberError, UnicodeEncodeError) as error:
         raise CodeUnavailableError(f"the uploaded code cannot be unpacked: {error}") from None
 
 
-def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """A member as ``tarfile.data_filter`` passes it, stricter: hard links are refused."""
-    if not (member.isreg() or member.isdir() or member.issym()):
-        raise tarfile.TarError(f"{member.name!r} is not a file, folder or symbolic link")
-    member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
-    member.uid, member.gid, member.uname, member.gname = os.getuid(), os.getgid(), "", ""
-    return member
+def _unpack_member(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+    """Write a member that the archive's tree has accepted. Owners and set-id bits are ignored."""
+    if member.isdir():
+        path.mkdir(parents=True, exist_ok=True)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if member.issym():
+        path.symlink_to(member.linkname)
+        return
+    source = archive.extractfile(member)
+    assert source is not None, "a regular file has contents"
+    with source, path.open("xb") as file:
+        shutil.copyfileobj(source, file)
+    path.chmod(0o700 if member.mode & 0o100 else 0o600)
 
 
-def _bounded(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """The members, each checked before it is unpacked."""
+def _bounded(archive: tarfile.TarFile) -> Iterator[tuple[tuple[str, ...], tarfile.TarInfo]]:
+    """The members and the parts of their names, each checked before it is unpacked."""
     total_bytes = 0
     tree = ArchiveTree()
     for files, member in enumerate(archive, start=1):
@@ -139,8 +143,7 @@ def _bounded(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
                 f"the uploaded code is larger than {limits.UPLOAD_UNPACKED_BYTES_MAX} bytes "
                 f"unpacked"
             )
-        tree.add(member.name, member.linkname if member.issym() else None)
-        yield member
+        yield tree.add(member), member
     tree.check()
 
 

@@ -73,11 +73,7 @@ def launch(
     group = ControlGroup(folder.assignment_id).create()
     if group is not None:
         own[attempt.GROUP_VARIABLE] = str(group)
-    log = os.open(
-        folder.file(attempt.LAUNCHER_LOG),
-        os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC,
-        0o600,
-    )
+    log = folder.files.descriptor(attempt.LAUNCHER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     how: dict[str, Any] = {"cwd": folder.path, "environment": {**environment, **own}, "output": log}
     try:
         pid = children.fork(fork_server, **how) if fork_server is not None else None

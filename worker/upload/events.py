@@ -22,15 +22,15 @@ Not here: metrics and logs (``worker.upload.file_uploader``), and the verificati
 from __future__ import annotations
 
 import hashlib
-import shutil
 import time
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 import structlog
 
+from lockstep.domain import limits
 from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import EngineEvent
 from lockstep.domain.life.grace import SaveTime
@@ -41,6 +41,7 @@ from lockstep.storage.attempts import attempts, checkpoints, events, stops
 from lockstep.storage.db.database import Database
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.objects.published import Note, write_note
+from lockstep.storage.objects.unpublished import UnsafeCheckpointError
 from lockstep.storage.series import series, streams
 from lockstep.worker.folders import Folder
 from lockstep.worker.upload.file_uploader import is_poison
@@ -99,6 +100,8 @@ class EventUploader:
         self._origin: str | None = None
         """Of the line of the spool that is carried out."""
         self._failing_since: float | None = None
+        self._added = 0
+        """Events for the job's history, with those beyond the limit."""
         self.resumed_step: int | None = None
         """Step of the checkpoint from which the attempt resumed."""
         self._save_time: SaveTime | None = None
@@ -138,14 +141,14 @@ class EventUploader:
         if (
             self._is_script
             and not self._marked_running
-            and self._folder.file(attempt.RANKS).exists()
+            and self._folder.files.exists(attempt.RANKS)
         ):
             self._mark_running()
         if self._offset is None and not self._refused:
             self._offset = self._read_offset()
         if self._refused or self._offset is None:
             return False
-        found = whole_lines(self._folder.file(attempt.EVENTS), self._offset, last=last)
+        found = whole_lines(self._folder.files, attempt.EVENTS, self._offset, last=last)
         if found.offset == self._offset:
             self._agree_with_the_store(last)
             return last and self._has_moved(self._offset)
@@ -223,6 +226,8 @@ class EventUploader:
         """Apply an event, unless it is damaged: user code can write to the spool as well."""
         self._origin = f"{self._stream.assignment_id}:{line.end}"
         try:
+            if len(line.text) > limits.EVENT_LINE_BYTES_MAX:
+                raise ValueError(f"it has {len(line.text)} bytes")
             self._apply(EngineEvent.model_validate_json(line.text))
         except Exception as error:
             if not is_poison(error):
@@ -329,6 +334,14 @@ class EventUploader:
                 raise
 
     def _add(self, kind: str, message: str, data: dict[str, Any]) -> None:
+        self._added += 1
+        if self._added > limits.EVENTS_PER_ATTEMPT_MAX:
+            log.warning(
+                "an event beyond the limit is dropped",
+                assignment=self._stream.assignment_id,
+                dropped=self._added - limits.EVENTS_PER_ATTEMPT_MAX,
+            )
+            return
         with self._database.jobs() as session:
             events.add(
                 session,
@@ -343,8 +356,8 @@ class EventUploader:
             )
 
     def _checkpoint(self, data: dict[str, Any]) -> None:
-        name = Path(str(data["folder"])).name
-        folder = self._folder.file(attempt.CHECKPOINTS) / name
+        name = PurePosixPath(str(data["folder"])).name
+        folder = f"{attempt.CHECKPOINTS}/{name}"
         key = f"jobs/{self._stream.job_id}/{self._stream.attempt_number}/{name}"
         note = Note(
             attempt=self._stream.attempt_number,
@@ -354,8 +367,8 @@ class EventUploader:
             final=bool(data["final"]),
             value=_value(data.get("metric")),
         )
-        if (folder / attempt.MANIFEST).is_file():
-            if not self._store(folder, key):
+        if self._folder.files.is_file(f"{folder}/{attempt.MANIFEST}"):
+            if not self._store(folder, key, note):
                 self.final_checkpoint_lost = note.final
                 return
         elif not self._is_stored(key, note.sha256):
@@ -374,11 +387,15 @@ class EventUploader:
             log.warning("a checkpoint was rejected: this attempt no longer holds the job", key=key)
             return
         self._note(key, note)
-        shutil.rmtree(folder, ignore_errors=True)
+        self._remove(folder)
         with self._database.jobs() as session:
             dropped = checkpoints.prune(session, self._stream.job_id, self._keep_last)
         for location in dropped:
             self._blobs.delete_tree(location)
+
+    def _remove(self, folder: str) -> None:
+        while not self._folder.files.remove(folder, seconds=1.0):
+            log.info("a checkpoint has very many entries: its removal goes on", folder=folder)
 
     def _note(self, key: str, note: Note) -> None:
         try:
@@ -401,13 +418,22 @@ class EventUploader:
             return False
         return hashlib.sha256(manifest).hexdigest() == manifest_sha256
 
-    def _store(self, folder: Path, key: str) -> bool:
+    def _store(self, folder: str, key: str, note: Note) -> bool:
         """Put a checkpoint into the store.
 
-        Return False, with a warning, once that has failed for too long.
+        Return False, with an event, if it may not be kept, or once that has failed for too long.
         """
+        name = PurePosixPath(folder).name
         try:
-            self._blobs.put_tree(folder, key)
+            self._blobs.put_checkpoint(self._folder.files, folder, key, note.sha256)
+        except UnsafeCheckpointError as error:
+            self._add(
+                "checkpoint_skipped",
+                f"The checkpoint of step {note.step} is not kept: {error}.",
+                {"folder": name, "why": str(error)},
+            )
+            self._remove(folder)
+            return False
         except (
             Exception
         ) as error:  # a remote store raises its library's exceptions, not only OSError
@@ -417,7 +443,7 @@ class EventUploader:
             self._failing_since = self._failing_since or now
             if now - self._failing_since < PUBLISH_PATIENCE_SECONDS:
                 raise
-            self.warn(f"checkpoint {folder.name} could not be stored and is skipped: {error}")
+            self.warn(f"checkpoint {name} could not be stored and is skipped: {error}")
             self._failing_since = None
             return False
         self._failing_since = None

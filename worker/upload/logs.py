@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 import structlog
@@ -25,6 +24,7 @@ from lockstep.domain.training.memory import in_words
 from lockstep.storage.db.database import Database
 from lockstep.storage.logs import logs
 from lockstep.storage.series import streams
+from lockstep.system.beneath import UnsafeFileError
 from lockstep.worker.folders import Folder
 from lockstep.worker.upload.file_uploader import Chunk, FileUploader
 from lockstep.worker.upload.files.lines import Line, next_segment_exists, whole_lines
@@ -59,18 +59,27 @@ class LogUploader(FileUploader[logs.LogOffset, LogRecord]):
         return at < stored
 
     def _read(self, at: logs.LogOffset, last: bool) -> Chunk[logs.LogOffset, LogRecord] | None:
-        folder = self._folder.file(attempt.LOGS)
-        complete = next_segment_exists(folder, at.segment)
-        path = folder / segment_name(at.segment)
-        if not path.exists() and (
-            following := [number for number in _segments(folder) if number > at.segment]
+        files = self._folder.files
+        complete = next_segment_exists(files, at.segment)
+        name = _name(at.segment)
+        if not files.exists(name) and (
+            following := [number for number in self._folder.log_segments() if number > at.segment]
         ):
             return self._without(at, min(following))
-        found = whole_lines(path, at.offset, last=last or complete, batch_bytes=LOG_BATCH_BYTES)
+        found = whole_lines(
+            files, name, at.offset, last=last or complete, batch_bytes=LOG_BATCH_BYTES
+        )
         if found.offset == at.offset:
-            return Chunk(at, logs.LogOffset(at.segment + 1, 0), []) if complete else None
+            return Chunk(at, logs.LogOffset(self._next(at.segment), 0), []) if complete else None
         records = [record for line in found.lines if (record := _log_record(line)) is not None]
         return Chunk(at, logs.LogOffset(at.segment, found.offset), records)
+
+    def _next(self, segment: int) -> int:
+        """Return the segment to read after a complete one, behind empty ones of user code."""
+        files, following = self._folder.files, segment + 1
+        while next_segment_exists(files, following) and not files.size(_name(following)):
+            following += 1
+        return following
 
     def _append(self, batch: Chunk[logs.LogOffset, LogRecord]) -> bool:
         with self._database.series() as session:
@@ -100,24 +109,26 @@ class LogUploader(FileUploader[logs.LogOffset, LogRecord]):
                 self._delete_stored(at.segment, limits.LOG_STORED_BYTES)
                 self._kept_from = at.segment
             self._folder.write_uploaded(at.segment, at.offset)
+        except (UnsafeFileError, FileNotFoundError, NotADirectoryError) as error:
+            # User code has replaced the folder. Its launcher is limited by the last offset.
+            log.warning("the offset of the log cannot be noted", error=str(error))
         except OSError:
             # On a full disk the file can be written only once they are gone.
             self._delete_stored(at.segment, 0)
             self._folder.write_uploaded(at.segment, at.offset)
 
     def _delete_stored(self, segment: int, kept_bytes: int) -> None:
-        folder = self._folder.file(attempt.LOGS)
-        for number in sorted(
-            (number for number in _segments(folder) if number < segment), reverse=True
-        ):
-            path = folder / segment_name(number)
-            kept_bytes -= path.stat().st_size
+        for number in reversed(self._folder.log_segments()):
+            if number >= segment:
+                continue
+            name = _name(number)
+            kept_bytes -= self._folder.files.size(name)
             if kept_bytes <= 0:
-                path.unlink(missing_ok=True)
+                self._folder.files.remove(name, seconds=1.0)
 
 
-def _segments(folder: Path) -> list[int]:
-    return [int(path.stem) for path in folder.glob("[0-9]*.jsonl") if path.stem.isdecimal()]
+def _name(segment: int) -> str:
+    return f"{attempt.LOGS}/{segment_name(segment)}"
 
 
 def _log_record(line: Line) -> LogRecord | None:

@@ -75,9 +75,9 @@ class MetricsUploader(PointsUploader[int]):
 
         See ``worker.upload.upload_loop``.
         """
-        path = self._folder.file(attempt.METRICS)
-        if path.is_file():
-            self._decimator.note_size(self._file.base + path.stat().st_size)
+        files = self._folder.files
+        if files.is_file(attempt.METRICS):
+            self._decimator.note_size(self._file.base + files.size(attempt.METRICS))
             self._free_disk()
         return super().step(last)
 
@@ -169,6 +169,9 @@ class MetricsUploader(PointsUploader[int]):
         return records
 
     def _decode(self, line: Line) -> metrics.StepValues | None:
+        if len(line.text) > limits.METRIC_LINE_BYTES_MAX:
+            self._bad(line, f"it is longer than {in_words(limits.METRIC_LINE_BYTES_MAX)}")
+            return None
         try:
             record = metrics.decode(
                 line.text, now=time.time(), default_step=(self.last_step or 0) + 1
@@ -196,11 +199,11 @@ class MetricsUploader(PointsUploader[int]):
     def _report_missing(self) -> None:
         if self._reported:
             return
-        path = self._folder.file(attempt.METRICS)
+        files = self._folder.files
         self._file.close()
         self._reported = True
         self._decimator.ended()
-        if path.exists() and not path.is_file():
+        if files.exists(attempt.METRICS) and not files.is_file(attempt.METRICS):
             self._warn(f"{METRICS_FILE} is not a regular file; expected a file of JSON lines")
         self._line_warnings.ended()
 
@@ -209,7 +212,7 @@ class MetricsUploader(PointsUploader[int]):
         if self._file.spool.freed:
             return f"the line at byte {offset}"
         newlines = 0
-        with self._folder.file(attempt.METRICS).open("rb") as file:
+        with self._folder.files.open(attempt.METRICS) as file:
             while offset > 0 and (block := file.read(min(offset, 1 << 20))):
                 newlines += block.count(b"\n")
                 offset -= len(block)

@@ -15,6 +15,7 @@ Not here: the measurements (``worker.devices.sampling``).
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Final
@@ -28,6 +29,7 @@ from lockstep.domain.life.manifest import ManifestError, read_manifest
 from lockstep.domain.training import metrics
 from lockstep.storage.db.database import Database
 from lockstep.storage.series import series, streams
+from lockstep.system.beneath import UnsafeFileError
 from lockstep.worker.folders import Folder
 from lockstep.worker.upload.file_uploader import Chunk
 from lockstep.worker.upload.files.lines import whole_lines
@@ -60,7 +62,7 @@ class SystemUploader(PointsUploader[int]):
         self._clock = clock
         self._next_at = clock()
         self._step: int | None = None
-        self._spool = Spool(folder.file(attempt.SYSTEM), piece_bytes=PIECE_BYTES)
+        self._spool = Spool(folder.files, attempt.SYSTEM, piece_bytes=PIECE_BYTES)
 
     def _log(self, message: str) -> None:
         log.warning("system metrics", assignment=self._stream.assignment_id, message=message)
@@ -75,10 +77,14 @@ class SystemUploader(PointsUploader[int]):
         return super().step(last)
 
     def _write(self, record: metrics.StepValues) -> None:
-        path = self._folder.file(attempt.SYSTEM)
         self._spool.shrink_to(limits.SYSTEM_SPOOL_BYTES_MAX)
-        with path.open("ab", buffering=0) as file:
-            file.write(metrics.encode(record).encode() + b"\n")
+        # The job that puts something else there has no samples.
+        with contextlib.suppress(UnsafeFileError):
+            self._folder.files.append(
+                attempt.SYSTEM,
+                metrics.encode(record).encode() + b"\n",
+                most=limits.SPOOL_LENGTH_MAX,
+            )
 
     def _step_now(self) -> int:
         """Return the job's last stored step; the attempt's first step until it has reported one."""
@@ -99,7 +105,7 @@ class SystemUploader(PointsUploader[int]):
         return state.offsets.get(streams.SYSTEM_SOURCE, 0)
 
     def _read(self, offset: int, last: bool) -> Chunk[int, metrics.StepValues] | None:
-        found = whole_lines(self._folder.file(attempt.SYSTEM), offset, last=last)
+        found = whole_lines(self._folder.files, attempt.SYSTEM, offset, last=last)
         if found.offset == offset:
             return None
         records = [record for line in found.lines if (record := _record(line.text)) is not None]
@@ -120,7 +126,8 @@ class SystemUploader(PointsUploader[int]):
 def resumed_step(folder: Folder) -> int:
     """Return the step of the checkpoint that an attempt resumes from; 0 without one."""
     try:
-        return read_manifest((folder.file(attempt.RESUME) / attempt.MANIFEST).read_bytes()).step
+        name = f"{attempt.RESUME}/{attempt.MANIFEST}"
+        return read_manifest(folder.files.read(name, most=limits.MANIFEST_BYTES_MAX) or b"").step
     except (OSError, ManifestError):
         return 0
 

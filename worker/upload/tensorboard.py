@@ -14,10 +14,9 @@ Not here: the format (``domain.training.event_files``).
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
 from lockstep.domain import limits
@@ -25,6 +24,7 @@ from lockstep.domain.life import attempt
 from lockstep.domain.training import event_files, metrics
 from lockstep.storage.db.database import Database
 from lockstep.storage.series import streams
+from lockstep.system.untrusted import Untrusted
 from lockstep.worker.folders import Folder
 from lockstep.worker.upload.decimation import Decimator
 from lockstep.worker.upload.file_uploader import Chunk
@@ -72,7 +72,6 @@ class EventFilesUploader(PointsUploader[Offsets]):
         clock: Callable[[], float] = time.monotonic,
     ):
         super().__init__(database, folder, stream, warn, repeats=repeats)
-        self._root = folder.file(attempt.TENSORBOARD)
         self._decimator = Decimator(warn, clock=clock)
         self._clock = clock
         self._search_at = -math.inf
@@ -118,7 +117,7 @@ class EventFilesUploader(PointsUploader[Offsets]):
         now = self._clock()
         if last or now >= self._search_at:
             self._search_at = now + SEARCH_SECONDS
-            found = sorted(_event_files(self._root))
+            found = sorted(_event_files(self._folder.files))
             names = [name for name in found if len(name) <= PATH_CHARS_MAX and name.isprintable()]
             if len(names) < len(found):
                 self._warn_once(
@@ -138,7 +137,7 @@ class EventFilesUploader(PointsUploader[Offsets]):
                 )
             self._files = names[: limits.TENSORBOARD_FILES_MAX]
         waiting = sum(
-            max(0, _size(self._root / name) - at)
+            max(0, self._folder.files.size(_below(name)) - at)
             for name in self._files
             if (at := offsets.get(SOURCE + name, 0)) >= 0
         )
@@ -149,14 +148,14 @@ class EventFilesUploader(PointsUploader[Offsets]):
 
     def _piece(self, name: str, at: int) -> _Piece | None:
         """Return the next piece of a file; None while there is no whole record."""
-        path = self._root / name
-        data = _bytes_at(path, at)
-        if not data and path.is_file() and (size := _size(path)) < at:
+        files, path = self._folder.files, _below(name)
+        data = _bytes_at(files, path, at)
+        if not data and files.is_file(path) and (size := files.size(path)) < at:
             return _Piece([], at, f"it was rewritten, and has {size} bytes now")
         found = event_files.split(data)
         if found.beyond is not None and found.end == 0:
             end = at + found.beyond
-            return _Piece([], end) if _size(path) >= end else None
+            return _Piece([], end) if files.size(path) >= end else None
         scalars: list[event_files.Scalar] = []
         end, damage = at, found.damage
         for payload in found.payloads:
@@ -174,7 +173,9 @@ class EventFilesUploader(PointsUploader[Offsets]):
         self._decimator.measured(end - at, len(scalars))
         at_end = len(data) < READ_BYTES and not damage
         return _Piece(
-            self._records(Path(name).parent.as_posix(), scalars, at_end=at_end), end, damage
+            self._records(PurePosixPath(name).parent.as_posix(), scalars, at_end=at_end),
+            end,
+            damage,
         )
 
     def _records(
@@ -247,38 +248,25 @@ def _bytes_of(offset: int) -> int:
     return offset if offset >= 0 else -1 - offset
 
 
-def _event_files(root: Path) -> Iterator[str]:
-    """Paths of regular event files below ``root``.
-
-    Links are not followed: they may lead anywhere.
-    """
-    left = ENTRIES_MAX
-    for folder, folders, files in os.walk(root):
-        left -= len(folders) + len(files)
-        if left < 0:
-            return
-        for name in files:
-            path = Path(folder) / name
-            if "tfevents" in name and not path.is_symlink() and path.is_file():
-                yield path.relative_to(root).as_posix()
+def _below(name: str) -> str:
+    """Return the name of an event file in the attempt's folder."""
+    return f"{attempt.TENSORBOARD}/{name}"
 
 
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
+def _event_files(files: Untrusted) -> Iterator[str]:
+    """Names of regular event files. Links are not followed: they may lead anywhere."""
+    for entry in files.walk(attempt.TENSORBOARD, most=ENTRIES_MAX):
+        if entry.kind == "file" and "tfevents" in PurePosixPath(entry.name).name:
+            yield entry.name
 
 
-def _bytes_at(path: Path, offset: int) -> bytes:
+def _bytes_at(files: Untrusted, path: str, offset: int) -> bytes:
     """The next bytes of a file.
 
     None where it cannot be read, or something else is in its place now.
     """
     try:
-        if not path.is_file():
-            return b""
-        with path.open("rb", buffering=0) as file:
+        with files.open(path) as file:
             file.seek(offset)
             return file.read(READ_BYTES)
     except OSError:

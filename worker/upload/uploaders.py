@@ -90,7 +90,7 @@ class Uploaders:
         logs = LogUploader(database, folder, stream, self._reporter.warn)
         self._file_loops = [self._loop("logs", logs)]
         self._numbers = self._loop("metrics", self._metrics)
-        self._spool = folder.file(attempt.METRICS)
+        self._attempt_files = folder.files
         if assignment.node_rank == 0:
             # Metrics come from rank 0. Those of a script on another node would be a second curve of
             # the same name.
@@ -193,7 +193,7 @@ class Uploaders:
 
         Only briefly, because the checkpoint is more important.
         """
-        wanted = self._spool.stat().st_size if self._spool.is_file() else 0
+        wanted = self._attempt_files.size(attempt.METRICS)
         until = time.monotonic() + NUMBERS_PATIENCE_SECONDS
         while (
             self._metrics.stored_bytes < wanted

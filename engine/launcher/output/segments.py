@@ -19,10 +19,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from lockstep.domain import limits
 from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import UploadedFile
 from lockstep.engine.launcher.bounds import Bounds
 from lockstep.engine.launcher.files import read_model
+from lockstep.system.untrusted import Untrusted
 
 
 class LogFields(NamedTuple):
@@ -41,14 +43,15 @@ class Segments:
     """Appends lines; any thread may. Starts behind segments that are there already."""
 
     def __init__(self, folder: Path, bounds: Bounds):
-        self._logs = folder / attempt.LOGS
-        self._logs.mkdir(parents=True, exist_ok=True)
-        self._uploaded = folder / attempt.UPLOADED
+        self._files = Untrusted(folder)
+        self._files.make_folder(attempt.LOGS)
         self._bounds = bounds
         self._lock = threading.Lock()
         self._stored = UploadedFile(segment=0, offset=0)
         self._sizes = {
-            int(path.stem): path.stat().st_size for path in self._logs.glob("[0-9]*.jsonl")
+            int(stem): entry.bytes
+            for entry in self._files.names(attempt.LOGS, most=limits.LOG_SEGMENTS_MAX)
+            if (stem := entry.name.removesuffix(".jsonl")).isdecimal()
         }
         self._number = max(self._sizes, default=-1) + 1
         self._file = self._open()
@@ -96,7 +99,7 @@ class Segments:
         with self._lock:
             if self._unstored_bytes() <= self._bounds.backlog_bytes_max:
                 return False
-            self._stored = read_model(self._uploaded, UploadedFile) or self._stored
+            self._stored = read_model(self._files, attempt.UPLOADED, UploadedFile) or self._stored
             # Sizes of uploaded segments are not needed again, except for the one that is being
             # written.
             for number in [
@@ -116,8 +119,10 @@ class Segments:
 
     def _open(self) -> int:
         self._sizes[self._number] = 0
-        path = self._logs / attempt.segment_name(self._number)
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        name = f"{attempt.LOGS}/{attempt.segment_name(self._number)}"
+        # A rank may have put something else there.
+        self._files.remove(name, seconds=1.0)
+        return self._files.descriptor(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_EXCL)
 
     def _append(self, records: list[bytes]) -> None:
         rest = memoryview(b"".join(records))

@@ -14,6 +14,7 @@ rate limits (``engine.launcher.output.rate_limit``).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import threading
@@ -29,6 +30,7 @@ from lockstep.engine.launcher.output.lines import LineCutter
 from lockstep.engine.launcher.output.rate_limit import RateLimit, RateLimits, TimedLine
 from lockstep.engine.launcher.output.segments import LogFields, Segments
 from lockstep.system.redaction import Redactor
+from lockstep.system.untrusted import Untrusted
 
 Stream = Literal["stdout", "stderr"]
 
@@ -58,6 +60,7 @@ class Streams:
         redactor: Redactor,
     ):
         self._folder = folder
+        self._files = Untrusted(folder)
         self._rate_limits = RateLimits(bounds, warn, clock=time.monotonic)
         self._segments = segments
         self._redactor = redactor
@@ -172,7 +175,8 @@ class Streams:
         self._write(pipe, self._rate_limits.release(pipe.flow))
         os.close(pipe.descriptor)
         self._pipes.remove(pipe)
-        pipe.path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._files.remove(pipe.path.name, seconds=1.0)
 
     def _keep(self, pipe: _Pipe, texts: list[str]) -> None:
         if not texts:

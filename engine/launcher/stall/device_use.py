@@ -21,6 +21,7 @@ from lockstep.domain.life import attempt
 from lockstep.domain.training import metrics
 from lockstep.engine.launcher.files import last_lines
 from lockstep.system.processes import ProcessKey, ProcessSnapshot, stat_fields
+from lockstep.system.untrusted import Untrusted
 
 _IDLE_CORE: Final = 0.05
 """Part of a core up to which a process is idle: one that only polls a file or a socket."""
@@ -36,7 +37,7 @@ class DeviceUse:
     """Answers whether the devices are in use. Called by one thread."""
 
     def __init__(self, folder: Path, *, device_kind: str):
-        self._samples = None if named(device_kind).is_slot else folder / attempt.SYSTEM
+        self._samples = None if named(device_kind).is_slot else Untrusted(folder)
         self._checked_at = time.time()
         self._spent = _cpu_seconds()
 
@@ -64,10 +65,10 @@ def _cpu_seconds() -> dict[ProcessKey, float]:
     return spent
 
 
-def _gpu_percent(samples: Path, since: float) -> float | None:
+def _gpu_percent(samples: Untrusted, since: float) -> float | None:
     """Return the largest use of a GPU in the samples since then, or None without any."""
     largest = None
-    for line in reversed(last_lines(samples)):
+    for line in reversed(last_lines(samples, attempt.SYSTEM)):
         try:
             record = metrics.decode(line, now=0.0, default_step=0)
         except ValueError:  # the first line may be cut

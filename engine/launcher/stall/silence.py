@@ -21,7 +21,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -29,6 +28,7 @@ from lockstep.domain import limits
 from lockstep.domain.life import attempt
 from lockstep.engine.launcher.stall.stacks import StackDump, StackRequest, Thread
 from lockstep.engine.launcher.stall.stalls import FRAMES_MAX, GAP_SECONDS_MAX
+from lockstep.system.untrusted import Untrusted
 
 _CHECKS: Final = 10
 _CHECK_SECONDS_MAX: Final = 30.0
@@ -82,6 +82,7 @@ class SilenceDetector:
         poll_seconds: float,
     ):
         self._folder, self._limit_seconds, self._node = folder, silence_seconds, node
+        self._files = Untrusted(folder)
         self._output_bytes, self._is_busy = output_bytes, is_busy
         self._poll_seconds = poll_seconds
         self._check_seconds = min(_CHECK_SECONDS_MAX, silence_seconds / _CHECKS)
@@ -118,7 +119,7 @@ class SilenceDetector:
     def _has_written(self) -> bool:
         before = self._written
         with contextlib.suppress(OSError):  # a folder was removed while it was listed
-            self._written = (self._output_bytes(), *_files(self._folder))
+            self._written = (self._output_bytes(), *_states(self._files))
         return self._written != before
 
     def _has_worked(self, now: float) -> bool:
@@ -168,13 +169,12 @@ class SilenceDetector:
         }
 
 
-def _files(folder: Path) -> Iterator[tuple[str, int, int]]:
-    """Return name, size and time of each file to which a script writes metrics."""
-    found = islice((folder / attempt.TENSORBOARD).rglob("*"), limits.TENSORBOARD_FILES_MAX)
-    for path in chain([folder / attempt.METRICS], found):
-        with contextlib.suppress(OSError):  # it is not there
-            status = path.stat()
-            yield str(path), status.st_size, status.st_mtime_ns
+def _states(files: Untrusted) -> Iterator[tuple[str, int, int]]:
+    """Yield name, size and time of each file to which a script writes metrics."""
+    if (spool := files.status(attempt.METRICS)) is not None:
+        yield attempt.METRICS, spool.st_size, spool.st_mtime_ns
+    for entry in files.walk(attempt.TENSORBOARD, most=limits.TENSORBOARD_FILES_MAX):
+        yield entry.name, entry.bytes, entry.modified_ns
 
 
 def _main(dump: StackDump) -> Thread | None:

@@ -23,9 +23,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lockstep.domain import limits
 from lockstep.engine.launcher.files import read_object
 from lockstep.engine.launcher.start import processes
 from lockstep.engine.runtime import heartbeat
+from lockstep.system.untrusted import Untrusted
 
 WORKERS_MAX = 4
 """Loader workers asked per rank. All workers are usually stuck in the same place."""
@@ -129,8 +131,9 @@ def gather(folder: Path, pids: Mapping[int, int]) -> dict[int, StackDump]:
     pids : mapping of int to int
         Process ids of the ranks to ask, by rank.
     """
-    sizes = {rank: _size_of(heartbeat.stacks_of(folder, rank)) for rank in pids}
-    traced = [rank for rank in pids if _ask_for_trace(folder, rank)]
+    files = Untrusted(folder)
+    sizes = {rank: files.size(heartbeat.stacks_name(rank)) for rank in pids}
+    traced = [rank for rank in pids if _ask_for_trace(files, rank)]
     askers = [
         threading.Thread(target=_ask_for_stacks, args=(folder, rank, pid))
         for rank, pid in pids.items()
@@ -141,11 +144,11 @@ def gather(folder: Path, pids: Mapping[int, int]) -> dict[int, StackDump]:
         asker.join()
     deadline = time.monotonic() + _TRACE_SECONDS
     while (
-        not all(heartbeat.trace_of(folder, rank).exists() for rank in traced)
+        not all(files.exists(heartbeat.trace_name(rank)) for rank in traced)
         and time.monotonic() < deadline
     ):
         time.sleep(_POLL_SECONDS)
-    return {rank: _answer_of(folder, rank, pid, sizes[rank]) for rank, pid in pids.items()}
+    return {rank: _answer_of(files, rank, pid, sizes[rank]) for rank, pid in pids.items()}
 
 
 class StackRequest(threading.Thread):
@@ -182,20 +185,16 @@ def parse(text: str, pid: int) -> tuple[Thread, ...]:
     return tuple(Thread(speaker, identity, tuple(frames)) for speaker, identity, frames in threads)
 
 
-def _ask_for_trace(folder: Path, rank: int) -> bool:
+def _ask_for_trace(files: Untrusted, rank: int) -> bool:
     """Return whether the rank was asked. A script's ranks have no pipe."""
-    heartbeat.trace_of(folder, rank).unlink(missing_ok=True)
-    # Without O_NONBLOCK, open would wait for a reader, and a frozen rank does not read.
     with contextlib.suppress(OSError):
-        pipe = os.open(heartbeat.ask_of(folder, rank), os.O_WRONLY | os.O_NONBLOCK)
-        try:
-            return os.write(pipe, b"?") > 0
-        finally:
-            os.close(pipe)
+        files.remove(heartbeat.trace_name(rank), seconds=_TRACE_SECONDS)
+        return files.signal(heartbeat.ask_name(rank), b"?")
     return False
 
 
 def _ask_for_stacks(folder: Path, rank: int, pid: int) -> None:
+    files, name = Untrusted(folder), heartbeat.stacks_name(rank)
     file = heartbeat.stacks_of(folder, rank)
     children = [
         child for child in processes.living_descendants(pid) if heartbeat.serves(child, file)
@@ -204,48 +203,40 @@ def _ask_for_stacks(folder: Path, rank: int, pid: int) -> None:
         if not heartbeat.serves(process, file):
             continue
         with contextlib.suppress(OSError):
-            with file.open("ab") as answer:
-                answer.write(
-                    f"--- process {process}{'' if process == pid else ', below the rank'}\n".encode()
-                )
-            asked_size = file.stat().st_size
+            below = "" if process == pid else ", below the rank"
+            header = f"--- process {process}{below}\n".encode()
+            files.append(name, header, most=limits.SPOOL_LENGTH_MAX)
+            asked_size = files.size(name)
             os.kill(process, heartbeat.STACKS_SIGNAL)
-            _wait_until_written(file, asked_size)
+            _wait_until_written(files, name, asked_size)
 
 
-def _wait_until_written(file: Path, size: int) -> None:
+def _wait_until_written(files: Untrusted, name: str, size: int) -> None:
     """Wait until the file has grown and then has not changed for a moment."""
     asked_size, grew_at = size, time.monotonic()
     deadline = grew_at + _STACKS_SECONDS
     while time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
-        previous, size = size, file.stat().st_size
+        previous, size = size, files.size(name)
         if size != previous:
             grew_at = time.monotonic()
         elif size > asked_size and time.monotonic() - grew_at >= _STILL_SECONDS:
             return
 
 
-def _size_of(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except OSError:
-        return 0
-
-
-def _answer_of(folder: Path, rank: int, pid: int, asked_size: int) -> StackDump:
+def _answer_of(files: Untrusted, rank: int, pid: int, asked_size: int) -> StackDump:
     """Return the answer. Stacks before ``asked_size`` are those of an earlier request."""
     try:
-        with heartbeat.stacks_of(folder, rank).open("rb") as file:
-            file.seek(asked_size)
-            text = file.read().decode(errors="replace")
+        most = limits.EVIDENCE_BYTES_MAX
+        answer = files.read(heartbeat.stacks_name(rank), most=most, start=asked_size)
+        text = (answer or b"").decode(errors="replace")
     except OSError:
         text = ""
     return StackDump(
         pid,
         processes.state_of(pid),
         parse(text, pid),
-        _entered(read_object(heartbeat.trace_of(folder, rank))),
+        _entered(read_object(files, heartbeat.trace_name(rank))),
     )
 
 

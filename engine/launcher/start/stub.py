@@ -63,6 +63,7 @@ def become_rank(folder: str) -> Any:
     _redirect(os.open(os.devnull, os.O_RDONLY), 0)
     _redirect(os.open(f"{folder}/{rank}.stdout", os.O_WRONLY), 1)
     _redirect(os.open(f"{folder}/{rank}.stderr", os.O_WRONLY), 2)
+    os.umask(command["umask"])
     try:
         os.chdir(command["cwd"])
         if command["script"] is not None and not os.path.isfile(command["script"]):  # noqa: PTH113 - pathlib is slow to import

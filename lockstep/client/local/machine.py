@@ -22,6 +22,7 @@ from lockstep.client.local.home import Home, RunFile
 from lockstep.domain.life.attempt import ASSIGNMENT, LAUNCHER, RANKS, LauncherFile
 from lockstep.system import processes
 from lockstep.system.processes import ProcessSnapshot, ProcessStat
+from lockstep.system.untrusted import MODEL_BYTES_MAX, Untrusted
 
 JOB: Final = "LOCKSTEP_JOB_ID"
 """Variable in the environment of each rank and its children."""
@@ -145,7 +146,7 @@ class Machine:
     def launcher(self, job_id: str) -> ProcessStat | None:
         """The launcher of a job's newest attempt here, if it runs."""
         folder = self._folder(job_id)
-        document = None if folder is None else _read(folder / LAUNCHER)
+        document = None if folder is None else _read(folder, LAUNCHER)
         if document is None:
             return None
         file = LauncherFile.model_validate(document)
@@ -155,7 +156,7 @@ class Machine:
     def ranks(self, job_id: str) -> dict[int, ProcessStat]:
         """The running ranks of a job's newest attempt here."""
         folder = self._folder(job_id)
-        document = None if folder is None else _read(folder / RANKS)
+        document = None if folder is None else _read(folder, RANKS)
         found = {one["rank"]: living(one["pid"]) for one in (document or {"ranks": []})["ranks"]}
         return {
             rank: process
@@ -172,7 +173,7 @@ class Machine:
         """Of the job's newest attempt on this machine's node."""
         found = []
         for path in self._node_folder().glob(f"*/{ASSIGNMENT}"):
-            document = _read(path)
+            document = _read(path.parent, ASSIGNMENT)
             if document is not None and document["job_id"] == job_id:
                 found.append((document["attempt_number"], path.parent))
         return max(found)[1] if found else None
@@ -192,10 +193,11 @@ def _ended(process: ProcessStat) -> ClientError:
     )
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(folder: Path, name: str) -> dict[str, Any] | None:
     """A file of an attempt's folder, which the agent may be writing or removing."""
     try:
-        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        text = Untrusted(folder).read(name, most=MODEL_BYTES_MAX)
+        document: dict[str, Any] | None = None if text is None else json.loads(text)
+    except (OSError, ValueError, RecursionError):
         return None
     return document

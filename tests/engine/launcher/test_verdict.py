@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.domain import limits
-from lockstep.domain.life.attempt import StopFile
+from lockstep.domain.life.attempt import METRICS, StopFile
 from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.domain.spec.reading import read_spec
 from lockstep.engine.launcher.evidence import (
@@ -31,6 +31,7 @@ from lockstep.engine.launcher.stall.stalls import RankProgress, StallReport
 from lockstep.engine.launcher.watch import Cause, Exit, Facts
 from lockstep.engine.runtime.errors import EngineError, write_error
 from lockstep.engine.runtime.heartbeat import HeartbeatReading
+from lockstep.system.untrusted import Untrusted
 from tests.harness.ranks import assignment_of
 
 LOST_PEER = Evidence(
@@ -272,18 +273,18 @@ def test_error_files_have_precedence_over_stderr(
 ) -> None:
     (tmp_path / "errors").mkdir()
     stderr = "Traceback (most recent call last):\n  File\nKeyError: 'a'\n"
-    assert gather(tmp_path, 0, stderr).exception == "KeyError: 'a'"
+    assert gather(Untrusted(tmp_path), 0, stderr).exception == "KeyError: 'a'"
     recorded = {
         "message": {
             "message": "OSError: b",
             "extraInfo": {"py_callstack": "stack", "timestamp": "1"},
         }
     }
-    elastic_error_file(tmp_path, 0).write_text(json.dumps(recorded))
-    assert gather(tmp_path, 0, stderr)[:3] == (None, "OSError: b", "stack")
+    (tmp_path / elastic_error_file(0)).write_text(json.dumps(recorded))
+    assert gather(Untrusted(tmp_path), 0, stderr)[:3] == (None, "OSError: b", "stack")
     own = {"reason": "stall", "exception": "c", "traceback": "t", "step": 3, "time": 5.0}
-    error_file(tmp_path, 0).write_text(json.dumps(own))
-    assert gather(tmp_path, 0, stderr) == Evidence(Reason.STALL, "c", "t", 3, 5.0)
+    (tmp_path / error_file(0)).write_text(json.dumps(own))
+    assert gather(Untrusted(tmp_path), 0, stderr) == Evidence(Reason.STALL, "c", "t", 3, 5.0)
 
 
 @pytest.mark.parametrize(
@@ -291,8 +292,8 @@ def test_error_files_have_precedence_over_stderr(
 )
 def test_a_damaged_error_file_is_ignored(tmp_path: Path, content: str) -> None:
     (tmp_path / "errors").mkdir()
-    error_file(tmp_path, 0).write_text(content, encoding="latin-1")
-    assert gather(tmp_path, 0, "").reason is None
+    (tmp_path / error_file(0)).write_text(content, encoding="latin-1")
+    assert gather(Untrusted(tmp_path), 0, "").reason is None
 
 
 @pytest.mark.parametrize(
@@ -310,25 +311,26 @@ def test_the_last_exception_on_stderr_is_found(text: str, exception: str | None)
 
 
 def test_the_last_step_is_found_after_lines_without_metrics(tmp_path: Path) -> None:
-    spool = tmp_path / "metrics.jsonl"
-    assert last_step(spool) is None
+    spool, files = tmp_path / METRICS, Untrusted(tmp_path)
+    assert last_step(files) is None
+    spool.parent.mkdir()
     spool.write_text(
         '{"step": 6, "loss": 1.0}\n{"step": 7, "loss": NaN}\nhello\n{"loss": 3}\n{"step": 8, "lo'
     )
-    assert last_step(spool) == 7
+    assert last_step(files) == 7
 
 
 def test_half_a_surrogate_pair_in_an_exception_does_not_hide_it(tmp_path: Path) -> None:
-    path = elastic_error_file(tmp_path, 0)
+    path = tmp_path / elastic_error_file(0)
     path.parent.mkdir()
     error = ValueError(b"no such image: caf\xe9.png".decode("utf-8", "surrogateescape"))
     path.write_text(json.dumps({"message": {"message": str(error)}}))
-    found = gather(tmp_path, 0, "")
+    found = gather(Untrusted(tmp_path), 0, "")
     assert Outcome.of(Reason.USER_ERROR, "it raised", exception=found.exception).exception == (
         "no such image: caf\\udce9.png"
     )
     write_error(tmp_path, 0, error, step=3)
-    found = gather(tmp_path, 0, "")
+    found = gather(Untrusted(tmp_path), 0, "")
     assert (found.reason, found.step) == (Reason.USER_ERROR, 3)
     assert found.exception == "ValueError: no such image: caf\\udce9.png"
 
@@ -338,7 +340,7 @@ def test_long_exceptions_keep_their_start_and_tracebacks_their_end(
 ) -> None:
     long = "cannot run\n" + "x" * 20_000
     write_error(tmp_path, 0, NotImplementedError(long), step=0)
-    found = gather(tmp_path, 0, "")
+    found = gather(Untrusted(tmp_path), 0, "")
     assert found.exception is not None
     assert found.traceback is not None
     assert found.exception.startswith("NotImplementedError: cannot run\n")
@@ -349,9 +351,9 @@ def test_long_exceptions_keep_their_start_and_tracebacks_their_end(
         == "rank 0 failed: NotImplementedError: cannot run"
     )
     message = {"message": long, "extraInfo": {"py_callstack": long}}
-    error_file(tmp_path, 0).unlink()
-    elastic_error_file(tmp_path, 0).write_text(json.dumps({"message": message}))
-    recorded = gather(tmp_path, 0, "")
+    (tmp_path / error_file(0)).unlink()
+    (tmp_path / elastic_error_file(0)).write_text(json.dumps({"message": message}))
+    recorded = gather(Untrusted(tmp_path), 0, "")
     assert (recorded.exception or "").startswith("cannot run")
     assert (recorded.traceback or "").startswith("xxx")
 
@@ -360,7 +362,7 @@ def test_a_syntax_error_is_reported_with_its_place(tmp_path: Path) -> None:
     with pytest.raises(SyntaxError) as caught:
         compile("class T(T:\n  pass\n", "/code/my_task.py", "exec")
     write_error(tmp_path, 0, caught.value, step=0)
-    outcome = _decide(_exit(0, 1), evidence={0: gather(tmp_path, 0, "")})
+    outcome = _decide(_exit(0, 1), evidence={0: gather(Untrusted(tmp_path), 0, "")})
     assert outcome.message == "rank 0 failed: SyntaxError: invalid syntax (my_task.py, line 1)"
     assert "class T(T:" in (outcome.traceback or "")
 
@@ -369,7 +371,7 @@ def test_a_failure_of_the_engine_is_reported_without_its_class(
     tmp_path: Path,
 ) -> None:
     write_error(tmp_path, 0, EngineError(Reason.BAD_SPEC, "toy: weight() returned nan"), step=0)
-    outcome = _decide(_exit(0, 1), evidence={0: gather(tmp_path, 0, "")})
+    outcome = _decide(_exit(0, 1), evidence={0: gather(Untrusted(tmp_path), 0, "")})
     assert (outcome.reason, outcome.message) == (
         Reason.BAD_SPEC,
         "rank 0 failed: toy: weight() returned nan",

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import os
 from io import FileIO
-from pathlib import Path
 from typing import NamedTuple
 
-from lockstep.domain.life.attempt import segment_name
+from lockstep.domain.life.attempt import LOGS, segment_name
+from lockstep.system.beneath import UnsafeFileError
+from lockstep.system.untrusted import Untrusted
 
 BATCH_BYTES_MAX = 256 * 1024
 """Read at once. Also the longest line that is understood: a longer one is skipped."""
@@ -53,29 +54,30 @@ class Lines(NamedTuple):
 
 
 def whole_lines(
-    path: Path, offset: int, *, last: bool = False, batch_bytes: int = BATCH_BYTES_MAX
+    files: Untrusted,
+    name: str,
+    offset: int,
+    *,
+    last: bool = False,
+    batch_bytes: int = BATCH_BYTES_MAX,
 ) -> Lines:
     """Return whole lines from ``offset`` on, at most a batch.
 
-    None if the file does not exist or is shorter.
-
-    None, too, if the path is no regular file: user code has the name, and a job that creates a
-    folder or a pipe there must not block the end of its own attempt.
+    None if the file does not exist, is no regular file or is shorter.
 
     Parameters
     ----------
-    path : Path
+    files : Untrusted
+    name : str
     offset : int
     last : bool
         True once the writer is gone: the text after the last newline is a line, too.
     batch_bytes : int
     """
-    if not path.is_file():
-        return Lines([], offset)
     try:
-        with path.open("rb", buffering=0) as file:
+        with files.open(name) as file:
             return lines_in(file, offset, last=last, batch_bytes=batch_bytes)
-    except (FileNotFoundError, PermissionError):
+    except (FileNotFoundError, NotADirectoryError, UnsafeFileError):
         return Lines([], offset)
 
 
@@ -138,9 +140,9 @@ def _next_data(file: FileIO, offset: int) -> int:
         return os.lseek(file.fileno(), 0, os.SEEK_END)
 
 
-def next_segment_exists(logs: Path, segment: int) -> bool:
+def next_segment_exists(files: Untrusted, segment: int) -> bool:
     """Return whether the launcher writes to the next segment, so this one is complete.
 
     Call it *before* this one is read to its end: otherwise lines written in between would be lost.
     """
-    return (logs / segment_name(segment + 1)).exists()
+    return files.exists(f"{LOGS}/{segment_name(segment + 1)}")

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -62,7 +61,7 @@ class RewritableFile:
 
     def __init__(self, folder: Folder, name: str, on_rewritten: Callable[[], None]):
         self._folder = folder
-        self._path = folder.file(name)
+        self._name = name
         self._on_rewritten = on_rewritten
         self._file: FileIO | None = None
         self._lines = array("q")
@@ -72,12 +71,12 @@ class RewritableFile:
         """Size of the content whose lines the present content may repeat."""
         self.base = 0
         """Offset of the first byte of the present content."""
-        self.spool = Spool(self._path)
+        self.spool = Spool(self._folder.files, self._name)
 
     def close(self) -> None:
         """Close the file. A later read opens it again."""
         if self._file is not None:
-            os.close(self._file.fileno())
+            self._file.close()
             self._file = None
 
     def read(self, offset: int, *, last: bool) -> Lines:
@@ -174,7 +173,7 @@ class RewritableFile:
         self.close()
         self._known_bytes = max(self._known_bytes, offset - self.base)
         self.base = offset
-        self.spool = Spool(self._path)
+        self.spool = Spool(self._folder.files, self._name)
         self._stored = _Cursor(offset)
         self._next = _Cursor(offset)
         self._note()
@@ -230,9 +229,8 @@ class RewritableFile:
         """Return whether another file has the name now."""
         if self._file is None:
             return False
-        try:
-            behind_name = self._path.stat()
-        except OSError:
+        behind_name = self._folder.files.status(self._name)
+        if behind_name is None:
             return False
         opened = os.fstat(self._file.fileno())
         return (behind_name.st_dev, behind_name.st_ino) != (opened.st_dev, opened.st_ino)
@@ -253,16 +251,9 @@ class RewritableFile:
         """
         if self._file is not None:
             return True
-        try:
-            # Never waits: user code may have put a pipe there.
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError:
-            return False
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            return False
-        self._file = FileIO(descriptor, "rb", closefd=False)
-        return True
+        with contextlib.suppress(OSError):
+            self._file = self._folder.files.open(self._name)
+        return self._file is not None
 
     def _note(self) -> None:
         """Write ``followed.json``. A full disk only leaves a later agent with an earlier one."""

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-from pathlib import Path
+import stat
 from typing import Final
+
+from lockstep.system.untrusted import Untrusted
 
 _KEEP_SIZE: Final = 0x01
 _PUNCH_HOLE: Final = 0x02
@@ -22,7 +24,7 @@ BLOCK_BYTES: Final = 4096
 frees nothing."""
 
 
-def punch(path: Path, start: int, end: int) -> bool:
+def punch(files: Untrusted, name: str, start: int, end: int) -> bool:
     """Free the whole blocks between two offsets of a file; they read as zeros from then on.
 
     Returns
@@ -36,7 +38,7 @@ def punch(path: Path, start: int, end: int) -> bool:
     if length <= 0:
         return False
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = files.descriptor(name, os.O_WRONLY)
     except OSError:
         return False
     try:
@@ -51,7 +53,7 @@ def punch(path: Path, start: int, end: int) -> bool:
         os.close(descriptor)
 
 
-def shrink_to(path: Path, bytes_max: int) -> int:
+def shrink_to(files: Untrusted, name: str, bytes_max: int) -> int:
     """Free the middle of a file that takes more of the disk than it may.
 
     Half of ``bytes_max`` stays at its head, and a quarter at its end.
@@ -61,22 +63,23 @@ def shrink_to(path: Path, bytes_max: int) -> int:
     int
         Bytes that were freed; 0 if it takes no more than it may.
     """
-    taken = taken_bytes(path)
+    taken = taken_bytes(files, name)
     if taken <= bytes_max:
         return 0
-    head = _first_data(path) + bytes_max // 2
+    head = _first_data(files, name) + bytes_max // 2
     return (
-        max(0, taken - taken_bytes(path))
-        if punch(path, head, path.stat().st_size - bytes_max // 4)
+        max(0, taken - taken_bytes(files, name))
+        if punch(files, name, head, files.size(name) - bytes_max // 4)
         else 0
     )
 
 
-def taken_bytes(path: Path) -> int:
+def taken_bytes(files: Untrusted, name: str) -> int:
     """Return a file's bytes on the disk, without holes; 0 if it is no file."""
-    return path.stat().st_blocks * 512 if path.is_file() else 0
+    found = files.status(name)
+    return found.st_blocks * 512 if found is not None and stat.S_ISREG(found.st_mode) else 0
 
 
-def _first_data(path: Path) -> int:
-    with path.open("rb") as file:
+def _first_data(files: Untrusted, name: str) -> int:
+    with files.open(name) as file:
         return os.lseek(file.fileno(), 0, os.SEEK_DATA)

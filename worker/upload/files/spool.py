@@ -8,9 +8,9 @@ Not here: release of disk blocks (``worker.upload.files.sparse_files``), and rea
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
+from lockstep.system.untrusted import Untrusted
 from lockstep.worker.upload.files import sparse_files
 
 PIECE_BYTES: Final = 8 * 1024 * 1024
@@ -22,8 +22,8 @@ END_BYTES: Final = 1024 * 1024
 class Spool:
     """One file that another process appends to."""
 
-    def __init__(self, path: Path, *, piece_bytes: int = PIECE_BYTES) -> None:
-        self._path = path
+    def __init__(self, files: Untrusted, name: str, *, piece_bytes: int = PIECE_BYTES) -> None:
+        self._files, self._name = files, name
         self._piece_bytes = piece_bytes
         self._offset = 0
         self.freed = 0
@@ -44,11 +44,11 @@ class Spool:
         int
             Freed bytes of unstored data.
         """
-        if sparse_files.taken_bytes(self._path) > bytes_max:
+        if sparse_files.taken_bytes(self._files, self._name) > bytes_max:
             self._free(self._offset - END_BYTES, 1)
-        return sparse_files.shrink_to(self._path, bytes_max)
+        return sparse_files.shrink_to(self._files, self._name, bytes_max)
 
     def _free(self, end: int, at_least: int) -> None:
         if end - self.freed >= at_least:
-            sparse_files.punch(self._path, self.freed, end)
+            sparse_files.punch(self._files, self._name, self.freed, end)
             self.freed = end

@@ -78,7 +78,7 @@ class Rank:
         self._memory = bytearray(4096)
         self._heartbeat = Heartbeat(self._memory)
         self.train_from = self._heartbeat.train_from
-        self._file = heartbeat.file_of(folder, rank)
+        self._file = folder / heartbeat.heartbeat_name(rank)
         self._file.parent.mkdir(exist_ok=True)
         self.mark(phase)
 
