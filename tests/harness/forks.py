@@ -41,8 +41,14 @@ class Server:
     """The forking process. It ends with this process, which has the other end of its channel."""
 
     def __init__(self, modules: Sequence[str]) -> None:
-        # OpenBLAS starts threads while it is imported, and a fork would not have them.
-        self.environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        # OpenBLAS starts threads while it is imported, and a fork would not have them. A fork shows
+        # its environment in the memory of the first one, which needs room.
+        self.environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            "ROOM": "x" * 4096,
+        }
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             words = [sys.executable, "-c", _MAIN, str(theirs.fileno()), *modules]
