@@ -10,6 +10,7 @@ Not here: the forks of launchers and ranks (``engine.launcher``).
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import json
@@ -21,6 +22,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -35,6 +37,7 @@ SERVICE = ("lockstep.api.server", "lockstep.scheduler.service", "lockstep.worker
 _READ_EARLY = re.compile("(PYTHON|LD_|LC_|OMP_|KMP_|MKL_|OPENBLAS_|TORCH|MALLOC_|GLIBC_).*|LANG|TZ")
 _MAIN = "import sys; from tests.harness import forks; forks.serve(int(sys.argv[1]), sys.argv[2:])"
 _BYTES_MAX = 200_000
+_ONE_AT_A_TIME = threading.Lock()
 
 
 class Server:
@@ -55,13 +58,27 @@ class Server:
             self.process = subprocess.Popen(
                 words, env=self.environment, cwd=ROOT, pass_fds=[theirs.fileno()]
             )
+        atexit.register(self.close)
 
     def fork(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> int:
-        socket.send_fds(self._channel, [json.dumps(request).encode()], descriptors)
-        return int(self._channel.recv(64))
+        with _ONE_AT_A_TIME:  # Programs are started in threads, too.
+            socket.send_fds(self._channel, [json.dumps(request).encode()], descriptors)
+            return int(self._channel.recv(64))
+
+    def close(self) -> None:
+        self._channel.close()
+        self.process.wait()
 
 
-server = cache(Server)
+@cache
+def _started(modules: tuple[str, ...]) -> Server:
+    return Server(modules)
+
+
+def server(modules: tuple[str, ...]) -> Server:
+    """Return the process that has imported ``modules``; start it if it is the first request."""
+    with _ONE_AT_A_TIME:
+        return _started(modules)
 
 
 class Forked(subprocess.Popen[Any]):
