@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.dependencies.models import Dependant
-from fastapi.routing import APIRoute, iter_route_contexts
+from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
 from lockstep.api.auth.bearer import Caller, token_key
@@ -271,11 +271,10 @@ def check(app: FastAPI) -> None:
 
 def routes(app: FastAPI) -> Iterator[tuple[str, Dependant]]:
     """Yield each route under ``/v1``, as ``METHOD /path``, with its dependencies."""
-    for route in iter_route_contexts(app.routes):
-        path, original = route.path or "", route.original_route
-        if path.startswith("/v1") and isinstance(original, APIRoute):
+    for route in app.routes:
+        if isinstance(route, APIRoute) and route.path.startswith("/v1"):
             for method in sorted(route.methods or ()):
-                yield f"{method} {path}", original.dependant
+                yield f"{method} {route.path}", route.dependant
 
 
 def _declared(dependant: Dependant) -> Iterator[Right | None]:

@@ -111,12 +111,11 @@ def routed() -> FastAPI:
         audit,
         health,
     )
-    routers = [module.router for module in modules]
-    for router in routers:
-        app.include_router(router)
+    # `include_router` would build every route a second time, for each application.
+    app.router.routes += [route for module in modules for route in module.router.routes]
     app.router.routes.append(pages.route)
     app.state.dashboard = Dashboard()
-    problems.install(app, [route for router in routers for route in router.routes])
+    problems.install(app)
     app.add_exception_handler(ForbiddenError, access.refused)
     access.check(app)
     app.openapi = lambda: openapi.describe(app)  # type: ignore[method-assign]  # documented by FastAPI

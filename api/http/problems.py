@@ -9,14 +9,14 @@ Not here: catching unhandled exceptions (``api.request_middleware``), driver exc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.routing import BaseRoute, Match
+from starlette.routing import Match
 
 from lockstep.domain.errors import ErrorCode, FieldError, LockstepError, pointer_of
 from lockstep.domain.training.metrics import jsonable
@@ -89,12 +89,8 @@ def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
-    """Register the handlers that answer errors with problem documents.
-
-    ``routes`` are all routes of the API. The response to an unsupported method lists those allowed.
-    """
-    app.state.routes = routes
+def install(app: FastAPI) -> None:
+    """Register the handlers that answer errors with problem documents."""
     app.add_exception_handler(LockstepError, _lockstep_error)
     app.add_exception_handler(RequestValidationError, _parameters)
     app.add_exception_handler(HTTPException, _routing)
@@ -245,7 +241,7 @@ def _methods(request: Request) -> set[str]:
     The router lists only those of the first route. ``api.http.head`` adds HEAD to GET.
     """
     found: set[str] = set()
-    for route in (*request.app.state.routes, *request.app.routes):
+    for route in request.app.routes:
         match, _ = route.matches(request.scope)
         if match is not Match.NONE:
             found |= getattr(route, "methods", None) or set()

@@ -38,7 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
         if engine.missing():
             sys.stderr.write(f"{engine.name}: left out, {engine.missing()}\n")
     there = [engine for engine in engines if not engine.missing()]
-    gang = RankPool(options.seconds, modules=[engine.needs for engine in there if engine.needs])
+    needed = {module for each in there for module in (each.needs, type(each).__module__) if module}
+    gang = RankPool(options.seconds, modules=needed)
     items = [item for item in ITEMS if item.number in options.items] if options.items else ITEMS
     columns = {}
     for engine in there:

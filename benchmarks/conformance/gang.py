@@ -13,6 +13,7 @@ Not here: the work of a rank (``benchmarks.conformance.engines``).
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import pickle
@@ -38,6 +39,8 @@ _HEAVY: Final = (
     "torch.nn.parallel",
     "torch.profiler",
     "lockstep.engine.loop.trainer",
+    "benchmarks.conformance.engines",
+    "benchmarks.conformance.runs",
 )
 """Modules that are imported once, before any rank is forked. Engines may add their own."""
 
@@ -162,6 +165,7 @@ def _rank(end: Connection, work: Work, place: RankIdentity, store: str, seconds:
     import torch
     import torch.distributed as dist
 
+    gc.freeze()  # A garbage collection would copy every page of the imported modules.
     log = os.open(place.folder / f"rank{place.rank}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for descriptor in (1, 2):
         os.dup2(log, descriptor)

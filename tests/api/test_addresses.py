@@ -69,7 +69,7 @@ def test_head_of_an_endless_stream_is_answered_at_once_and_frees_it(program: Pro
 
 def test_allow_lists_the_methods_that_an_address_has_and_no_other(unchanged_api: Api) -> None:
     app = unchanged_api.http.app
-    paths = {route.path for route in app.state.routes if isinstance(route, APIRoute)}  # type: ignore[attr-defined]
+    paths = {route.path for route in app.routes if isinstance(route, APIRoute)}  # type: ignore[attr-defined]
     every = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
     for path in sorted(paths | {"/", "/docs", "/openapi.json"}):
         address = path.replace("{reference}", "none").replace("{sha256}", "0" * 64)

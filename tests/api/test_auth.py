@@ -168,5 +168,6 @@ def test_every_route_is_an_api_route_with_a_name_of_its_own(api: Api) -> None:
         for route in app.routes
         if isinstance(route, APIRoute) and route.include_in_schema
     ]  # type: ignore[attr-defined]
+    assert names
     assert all(names)
     assert len(names) == len(set(names))

@@ -14,7 +14,7 @@ SAVE_SECONDS = 7.0
 TASK = Path(__file__).with_name("slow_state.py")
 
 
-def submitted(lockstep: Service, folder: Path) -> str:
+def submitted(lockstep: Service, folder: Path, every_steps: int) -> str:
     shutil.copy(TASK, folder / "task.py")
     train = {
         "task": "task.py:Slow",
@@ -22,7 +22,7 @@ def submitted(lockstep: Service, folder: Path) -> str:
         "batch": {"size": 16, "micro_size": 4},
         "steps": 5_000,
         "optimizer": {"name": "sgd", "lr": 0.01},
-        "checkpoint": {"every_steps": 10},
+        "checkpoint": {"every_steps": every_steps},
     }
     spec = {"name": "slow-state", "kind": "train", "resources": {"gpus": 2}, "train": train}
     code = {"upload": lockstep.upload(folder)}
@@ -63,7 +63,7 @@ def resumed(lockstep: Service, job_id: str, attempt: int) -> dict[str, Any]:
 
 
 def test_a_stop_with_a_slow_checkpoint_loses_no_step(lockstep: Service, tmp_path: Path) -> None:
-    job_id = submitted(lockstep, tmp_path)
+    job_id = submitted(lockstep, tmp_path, 10)
     until(lambda: newest(lockstep, job_id) >= 10, 180, "the first checkpoint")
 
     (node,) = (one["name"] for one in lockstep.http.get("/v1/nodes").json()["items"])
@@ -88,7 +88,8 @@ def test_a_stop_with_a_slow_checkpoint_loses_no_step(lockstep: Service, tmp_path
     assert lockstep.ended(job_id)["stop_grace"] is None
     assert newest(lockstep, job_id) == last_step(lockstep, job_id)
 
-    job_id = submitted(lockstep, tmp_path)
+    # Without a save before the first stop, however late it comes.
+    job_id = submitted(lockstep, tmp_path, 5_000)
     lockstep.at_step(job_id, 5, 120)
     assert "at most 5 s" in lockstep.run("cancel", job_id).stdout
     assert "at once" in lockstep.run("cancel", "--now", job_id).stdout

@@ -48,7 +48,8 @@ def test_ctrl_c_deletes_the_running_job(lockstep: Service, tmp_path: Path) -> No
     with subprocess.Popen(
         command, env=lockstep.environment, stderr=subprocess.PIPE, text=True
     ) as process:
-        until(lambda: jobs(lockstep) or None, 60, "a job of the verification")
+        # Before the first job, the service computes a plan for each layout.
+        until(lambda: jobs(lockstep) or process.poll() is not None, 240, "a job")
         process.send_signal(signal.SIGINT)
         assert process.wait(120) == 130
     assert jobs(lockstep) == []

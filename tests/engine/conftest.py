@@ -6,11 +6,16 @@ import os
 from collections.abc import Generator, Iterator
 
 import pytest
+import torch
 
 from lockstep.worker.launch.fork_client import ForkServer
 from tests.engine import contract
 from tests.harness.processes import until
 from tests.harness.ranks import Pool
+
+# As the ranks of CPU slots. On a busy machine, the threads of a small operation wait for each other
+# in a loop that takes three times the operation's time.
+torch.set_num_threads(1)
 
 
 @pytest.hookimpl(wrapper=True)

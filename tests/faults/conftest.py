@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from lockstep.storage.db.migrate import upgrade
-from tests.harness.databases import Urls
+from tests.harness.databases import Urls, copied
 from tests.harness.life.in_process import Service
 
 
@@ -38,9 +37,6 @@ def sqlite_service(sqlite_urls: Urls, tmp_path: Path) -> Iterator[Service]:
 
 
 @pytest.fixture(scope="module")
-def migrated_urls(tmp_path_factory: pytest.TempPathFactory) -> Urls:
+def migrated_urls(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Urls:
     """Return a migrated pair of SQLite files for a whole module."""
-    folder = tmp_path_factory.mktemp("databases")
-    urls = (f"sqlite:///{folder}/jobs.db", f"sqlite:///{folder}/series.db")
-    upgrade(*urls)
-    return urls
+    return copied(sqlite_template, tmp_path_factory.mktemp("databases"))

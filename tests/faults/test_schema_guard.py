@@ -6,7 +6,6 @@ One sentence names the side to upgrade.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Final
@@ -15,6 +14,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from lockstep.storage.db.schema import VERSION_TABLES, head
+from tests.harness import forks
 from tests.harness.databases import Urls
 from tests.harness.processes import ROOT, START_SECONDS
 
@@ -45,15 +45,7 @@ def refusal(name: str, urls: Urls, folder: Path) -> str:
         **more,
     }
     command = [sys.executable, "-m", *words]
-    ended = subprocess.run(
-        command,
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=START_SECONDS,
-        check=False,
-    )
+    ended = forks.run(command, forks.SERVICE, cwd=ROOT, env=environment, timeout=START_SECONDS)
     assert ended.returncode == 2, ended.stderr
     (line,) = ended.stderr.splitlines()
     return line

@@ -47,18 +47,24 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(scope="session")
-def _sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a migrated pair of SQLite files, which tests copy."""
     folder = tmp_path_factory.mktemp("sqlite-template")
     upgrade(*_sqlite_urls_in(folder))
     return folder
 
 
 @pytest.fixture
-def sqlite_urls(_sqlite_template: Path, tmp_path: Path) -> Urls:
+def sqlite_urls(sqlite_template: Path, tmp_path: Path) -> Urls:
     """Return a migrated pair of SQLite files."""
+    return copied(sqlite_template, tmp_path)
+
+
+def copied(template: Path, folder: Path) -> Urls:
+    """Copy the migrated pair of SQLite files into a folder."""
     for name in ("jobs.db", "series.db"):
-        shutil.copyfile(_sqlite_template / name, tmp_path / name)
-    return _sqlite_urls_in(tmp_path)
+        shutil.copyfile(template / name, folder / name)
+    return _sqlite_urls_in(folder)
 
 
 @pytest.fixture
@@ -87,9 +93,8 @@ def module_urls(
     A database takes a second to create.
     """
     if request.param == "sqlite":
-        urls = _sqlite_urls_in(tmp_path_factory.mktemp("databases"))
-        upgrade(*urls)
-        yield urls
+        template: Path = request.getfixturevalue("sqlite_template")
+        yield copied(template, tmp_path_factory.mktemp("databases"))
         return
     server: PostgresServer = request.getfixturevalue("postgres_server")
     name = server.migrated()

@@ -27,6 +27,7 @@ from lockstep.system.processes import ProcessSnapshot
 from lockstep.worker.agent.supervisor import Supervisor
 from lockstep.worker.launch.identity import started_in
 from lockstep.worker.settings import AgentSettings
+from tests.harness import forks
 from tests.harness.databases import Urls
 from tests.harness.processes import ROOT, START_SECONDS, inherited, until
 
@@ -132,8 +133,9 @@ class Node:
             **settings,
         }
         with self.log.open("ab") as log:
-            return subprocess.Popen(
+            return forks.Forked(
                 [sys.executable, "-m", module, *launcher],
+                forks.SERVICE,
                 env=environment,
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,

@@ -26,7 +26,9 @@ import pytest
 from redis import Redis
 from redis.exceptions import RedisError
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.harness import forks
+
+ROOT = forks.ROOT
 LOCKSTEP = Path(sys.executable).with_name("lockstep")
 START_SECONDS = 180.0
 """Deadline for a program that starts on a busy machine."""
@@ -140,28 +142,26 @@ class Program:
             "LOCKSTEP_PORT": "0",
             **environment,
         }
-        self.python, self.cwd = sys.executable, ROOT
         self.process: subprocess.Popen[str] | None = None
         self.lines: list[dict[str, object]] = []
         self.url = ""
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run the program until it ends by itself."""
-        return subprocess.run(
-            [self.python, "-m", "lockstep.api", *arguments],
-            cwd=self.cwd,
+        return forks.run(
+            [sys.executable, "-m", "lockstep.api", *arguments],
+            forks.SERVICE,
+            cwd=ROOT,
             env=self.environment,
-            capture_output=True,
-            text=True,
             timeout=START_SECONDS,
-            check=False,
         )
 
     def start(self) -> None:
         """Start it, and wait until it reports its address."""
-        self.process = subprocess.Popen(
-            [self.python, "-m", *self.module],
-            cwd=self.cwd,
+        self.process = forks.Forked(
+            [sys.executable, "-m", *self.module],
+            forks.SERVICE,
+            cwd=ROOT,
             env=self.environment,
             stderr=subprocess.PIPE,
             text=True,
@@ -230,8 +230,9 @@ class Scheduler:
             **settings,
         }
         with self.log.open("wb") as out:
-            self.process = subprocess.Popen(
+            self.process = forks.Forked(
                 [sys.executable, "-m", "lockstep.scheduler"],
+                forks.SERVICE,
                 env=environment,
                 stdout=out,
                 stderr=subprocess.STDOUT,

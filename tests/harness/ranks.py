@@ -31,6 +31,7 @@ from lockstep.domain.life.attempt import AssignmentFile, FenceFile, LogRecord, R
 from lockstep.domain.life.outcomes import Outcome
 from lockstep.domain.spec.job import JobSpec
 from lockstep.worker.launch.fork_client import ForkServer
+from tests.harness import forks
 from tests.harness.processes import free_port, until
 
 SIZE = 4
@@ -294,8 +295,9 @@ class Attempt:
                 assert pid is not None
                 self.process = Forked(pid)
                 return self
-            self.process = subprocess.Popen(
-                [sys.executable, *command, str(self.folder)],
+            self.process = forks.Forked(
+                [sys.executable, *command, self.folder],
+                forks.ENGINE,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.storage.attempts import nodes
-from lockstep.storage.db.migrate import upgrade
+from tests.harness.databases import copied
 from tests.harness.node import Node, node_on
 from tests.harness.processes import alive, until
 
@@ -45,11 +45,9 @@ print(f"{rank} last", flush=True)
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+def node(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     folder = tmp_path_factory.mktemp("node")
-    urls = (f"sqlite:///{folder}/jobs.db", f"sqlite:///{folder}/series.db")
-    upgrade(*urls)
-    with node_on(folder, urls, scale=1.0) as made:
+    with node_on(folder, copied(sqlite_template, folder), scale=1.0) as made:
         made.start(launcher=[])
         yield made
 

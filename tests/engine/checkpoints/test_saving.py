@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import threading
@@ -30,9 +29,9 @@ from tests.engine.checkpoints.saves import (
 )
 from tests.engine.spool import events
 from tests.engine.toy import Toy
+from tests.harness import forks
 from tests.harness.ranks import Pool
 
-ROOT = Path(__file__).parents[3]
 OPTIONS: dict[str, Any] = {
     "batch": {"size": 6, "micro_size": 2},
     "optimizer": {"name": "adamw", "lr": 1e-2},
@@ -55,14 +54,8 @@ def quick_folder(tmp_path: Path) -> Iterator[Path]:
 
 def kills(how: str, folder: Path) -> list[dict[str, Any]]:
     """Return one row per kill; raise the output of the process if a checkpoint was incomplete."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.engine.checkpoints.killed", how, str(folder)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    words = [sys.executable, "-m", "tests.engine.checkpoints.killed", how, folder]
+    done = forks.run(words, forks.ENGINE, timeout=120, cwd=forks.ROOT)
     if done.returncode:
         raise AssertionError(done.stderr)
     return [json.loads(line) for line in done.stdout.splitlines()]

@@ -9,6 +9,7 @@ from unittest import mock
 
 import torch
 
+from lockstep.engine.loop.trainer import Trainer
 from lockstep.engine.runtime.ranks import Ranks
 from tests.engine import cases
 from tests.engine.cases import Seen
@@ -18,16 +19,26 @@ from tests.engine.toy import Items, Toy
 
 def fails_to_fetch(ranks: Ranks, toy: Toy, settings: dict[str, Any], folder: Path) -> None:
     """Train with items of the third batch that do not fit into memory on any rank."""
-    fetch, seen = Items.__getitem__, 0
+    fetch, train = Items.__getitem__, Trainer._train
+    room = None  # The checks before the loop fetch as many items as they have time for.
+
+    def train_with_room_for_two_batches(self: Trainer) -> bool:
+        nonlocal room
+        room = 2 * 12 // ranks.world_size
+        return train(self)
 
     def short(self: Items, index: int) -> Any:
-        nonlocal seen
-        seen += 1
-        if seen > 2 * 12 // ranks.world_size + 63:
-            raise torch.OutOfMemoryError("no room for an item")
+        nonlocal room
+        if room is not None:
+            room -= 1
+            if room < 0:
+                raise torch.OutOfMemoryError("no room for an item")
         return fetch(self, index)
 
-    with mock.patch.object(Items, "__getitem__", short):
+    with (
+        mock.patch.object(Trainer, "_train", train_with_room_for_two_batches),
+        mock.patch.object(Items, "__getitem__", short),
+    ):
         cases.train(ranks, toy, settings, folder)
 
 

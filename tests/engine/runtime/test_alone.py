@@ -21,6 +21,7 @@ from lockstep.domain.life.attempt import AssignmentFile
 from lockstep.domain.spec.reading import read_spec
 from lockstep.domain.training.plan import plan_of
 from tests.engine.spool import events, records
+from tests.harness import forks
 from tests.harness.processes import until
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -92,25 +93,14 @@ def job(folder: Path, *, args: dict[str, Any] | None = None, **train: Any) -> Pa
 def engine(
     *arguments: str | Path, ranks: int = 1, cwd: Path = ROOT
 ) -> subprocess.CompletedProcess[str]:
-    start = [sys.executable, "-m", "lockstep.engine"]
-    if ranks > 1:
-        start = [
-            str(TORCHRUN),
-            "--standalone",
-            "--nproc-per-node",
-            str(ranks),
-            "-m",
-            "lockstep.engine",
-        ]
-    return subprocess.run(
-        [*start, *map(str, arguments)],
-        check=False,
-        env=ENVIRONMENT,
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    words = [*command(ranks), *arguments]
+    return forks.run(words, forks.ENGINE, timeout=120, env=ENVIRONMENT, cwd=cwd)
+
+
+def command(ranks: int) -> list[str]:
+    """Return the start of the engine's command line, under torchrun for several ranks."""
+    under = [str(TORCHRUN), "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
+    return [sys.executable, *under, "-m", "lockstep.engine"]
 
 
 def test_a_run_stopped_and_resumed_under_torchrun_ends_bitwise_equal(
@@ -180,8 +170,9 @@ def attempt(folder: Path, *, world_size: int, **more: Any) -> Path:
 
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[psutil.Process]:
-    with subprocess.Popen(
-        [sys.executable, "-m", "lockstep.engine", "--attempt", str(folder)],
+    with forks.Forked(
+        [*command(1), "--attempt", folder],
+        forks.ENGINE,
         env=ENVIRONMENT,
         cwd=ROOT,
         stdout=subprocess.DEVNULL,

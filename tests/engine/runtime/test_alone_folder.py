@@ -22,8 +22,9 @@ from torch import nn
 
 from lockstep.engine.checkpoints import checkpoint
 from lockstep.engine.runtime import folder_lock, torchrun
-from tests.engine.runtime.test_alone import ENVIRONMENT, ROOT, TORCHRUN, engine, job, until
+from tests.engine.runtime.test_alone import ENVIRONMENT, ROOT, command, engine, job, until
 from tests.engine.spool import events, records
+from tests.harness import forks
 
 DEADLINE_SECONDS = 120
 
@@ -31,21 +32,12 @@ DEADLINE_SECONDS = 120
 @contextlib.contextmanager
 def started(file: Path, out: Path, *, ranks: int = 1) -> Iterator[subprocess.Popen[str]]:
     """Yield a run after its first step; end it with all its processes."""
-    command = [sys.executable, "-m", "lockstep.engine"]
-    if ranks > 1:
-        command = [
-            str(TORCHRUN),
-            "--standalone",
-            "--nproc-per-node",
-            str(ranks),
-            "-m",
-            "lockstep.engine",
-        ]
     out.mkdir(parents=True, exist_ok=True)
     with (
         (out.parent / "console.txt").open("w") as console,
-        subprocess.Popen(
-            [*command, str(file), "--out", str(out)],
+        forks.Forked(
+            [*command(ranks), file, "--out", out],
+            forks.ENGINE,
             env=ENVIRONMENT,
             cwd=ROOT,
             stdout=console,

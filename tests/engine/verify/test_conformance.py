@@ -20,11 +20,20 @@ from benchmarks.conformance.checks import ITEMS
 from benchmarks.conformance.engines import ENGINES, engine_named
 from benchmarks.conformance.engines.base import Engine
 from benchmarks.conformance.engines.lockstep import Lockstep
-from benchmarks.conformance.gang import DeadRankError, Failed, HangError, RankIdentity, RankPool
+from benchmarks.conformance.gang import (
+    DeadRankError,
+    Failed,
+    HangError,
+    RankIdentity,
+    RankPool,
+    Work,
+)
 from benchmarks.conformance.observer import Observer
 from benchmarks.conformance.runs import Runs
 from benchmarks.conformance.table import findings
+from lockstep.engine.runtime.ranks import Ranks
 from tests.engine import mutants
+from tests.harness.ranks import Pool
 
 HERE = "tests.engine.verify.test_conformance"
 """Name of this module for the command; pytest may use another one."""
@@ -46,6 +55,22 @@ def kit(folder: Path, *arguments: str) -> tuple[dict[str, list[dict[str, Any]]],
     )
     assert file.exists(), done.stderr
     return json.loads(file.read_text())["engines"], done.stdout, done.returncode
+
+
+class Resident(RankPool):
+    """Runs the work of engines without state and collectives on the ranks of the other tests."""
+
+    def __init__(self, pool: Pool):
+        self.pool = pool
+
+    def run(self, work: Work, world_size: int, folder: Path) -> list[Any]:
+        folder.mkdir(parents=True, exist_ok=True)
+        return self.pool.run(answer, work, folder, world_size=world_size)
+
+
+def answer(ranks: Ranks, work: Work, folder: Path) -> Any:
+    found = work(RankIdentity(ranks.rank, ranks.world_size, folder))
+    return found.answer if isinstance(found, Failed) else found
 
 
 def of(findings: list[dict[str, Any]], number: str, title: str = "") -> dict[str, Any]:
@@ -320,8 +345,10 @@ class Broken(Idle):
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_an_engine_without_an_observed_update_passes_no_row(engine: Engine, note: str) -> None:
-    found = findings(engine, RankPool(SECONDS), (1, 2), ITEMS)
+def test_an_engine_without_an_observed_update_passes_no_row(
+    pool: Pool, engine: Engine, note: str
+) -> None:
+    found = findings(engine, Resident(pool), (1, 2), ITEMS)
     assert [(one.verdict, one.note) for one in found] == [("fail", note)] * len(ITEMS)
 
 
@@ -335,10 +362,10 @@ class Careful(Once):
         super().train(case, place, observer)
 
 
-def test_an_engine_that_refuses_some_runs_is_observed_by_others() -> None:
+def test_an_engine_that_refuses_some_runs_is_observed_by_others(pool: Pool) -> None:
     found = findings(
         Careful(),
-        RankPool(SECONDS),
+        Resident(pool),
         (1, 2),
         [item for item in ITEMS if item.number in {"C11", "C17"}],
     )
