@@ -310,7 +310,7 @@ class GangWatch(threading.Thread):
         """Write the file that ``$LOCKSTEP_STOP`` names: a signal has no reason."""
         notice = StopNotice(reason=stop.reason, deadline=time.time() + stop.grace_seconds)
         with contextlib.suppress(OSError):  # a full disk: the signal is sent nevertheless
-            write_atomically(self._folder / attempt.STOP_NOTICE, notice.model_dump_json())
+            self._files.write(attempt.STOP_NOTICE, notice.model_dump_json().encode())
 
     def _terminate(self) -> None:
         """Send the stop signal to each rank's session, as torchrun would: once, and with ranks."""
