@@ -210,6 +210,32 @@ def test_a_folder_in_place_of_the_metrics_file_gives_a_warning(
     assert warnings == ["$LOCKSTEP_METRICS is not a regular file; expected a file of JSON lines"]
 
 
+def test_a_line_of_the_limit_is_stored_and_a_longer_one_is_named(
+    faulty: Faulty, folder: Folder
+) -> None:
+    warnings: list[str] = []
+    lines = []
+    for step, size in ((1, limits.METRIC_LINE_BYTES_MAX), (2, limits.METRIC_LINE_BYTES_MAX + 1)):
+        line = json.dumps({"step": step, "loss": 1.0, "": ""})
+        lines.append(line.replace('"": ""', '"note": "' + "x" * (size - len(line) - 4) + '"'))
+        assert len(lines[-1]) == size
+    folder.file("spool/metrics.jsonl").write_text("\n".join(lines) + "\n")
+    _run(MetricsUploader(faulty, folder, STREAM, warnings.append))
+    assert _steps(faulty) == [1]
+    assert any("it is longer than 64.0 KiB" in warning for warning in warnings), warnings
+
+
+def test_log_segments_that_user_code_made_are_passed_over_together(
+    faulty: Faulty, folder: Folder
+) -> None:
+    _write_logs(folder, 0, ["first"])
+    for number in range(1, 300):
+        (folder.file("logs") / segment_name(number)).touch()
+    _write_logs(folder, 300, ["last"])
+    _run(LogUploader(faulty, folder, STREAM, _ignore))
+    assert _texts(faulty) == ["first", "last"]
+
+
 def test_a_bad_value_is_named_once_and_the_others_are_stored(
     faulty: Faulty, folder: Folder
 ) -> None:

@@ -5,6 +5,7 @@ Numbers are stored before the checkpoint that follows them.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 import time
@@ -106,11 +107,15 @@ class Spools:
         name = f"step-{steps:08d}"
         saved = self._folder.file(attempt.CHECKPOINTS) / name
         saved.mkdir(parents=True)
-        (saved / attempt.MANIFEST).write_text("{}")
+        (saved / "weights").touch()
+        files = {"weights": {"bytes": 0, "sha256": hashlib.sha256().hexdigest()}}
+        manifest = json.dumps({"format": 1, "step": steps, "files": files}).encode()
+        (saved / attempt.MANIFEST).write_bytes(manifest)
         with self._folder.file(attempt.METRICS).open("a") as spool:
             for step in range(1, steps + 1):
                 spool.write(json.dumps({"step": step, "train/loss": 1.0}) + "\n")
-        data = {"step": steps, "folder": name, "bytes": 2, "sha256": "0" * 64, "final": False}
+        digest = hashlib.sha256(manifest).hexdigest()
+        data = {"step": steps, "folder": name, "bytes": 2, "sha256": digest, "final": False}
         with self._folder.file(attempt.EVENTS).open("a") as spool:
             spool.write(json.dumps({"kind": "checkpoint", "time": 1.0, "data": data}) + "\n")
 
