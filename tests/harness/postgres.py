@@ -29,6 +29,8 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import NullPool
 
 START_SECONDS = 60.0
+ROOM_BYTES = 4 * 2**30
+"""Of a server's databases and its log, several times."""
 OPTIONS = {
     "listen_addresses": "",
     "fsync": "off",
@@ -125,7 +127,7 @@ def own_cluster(**options: str) -> Iterator[Cluster | None]:
         return
     # Not pytest's own temporary folder: another user may not enter it, and socket paths are limited
     # to 107 bytes.
-    folder = Path(tempfile.mkdtemp(prefix="lockstep-pg-"))
+    folder = Path(tempfile.mkdtemp(prefix="lockstep-pg-", dir=_memory()))
     try:
         cluster = Cluster(programs, folder, **options)
         try:
@@ -135,6 +137,16 @@ def own_cluster(**options: str) -> Iterator[Cluster | None]:
             cluster.close()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _memory() -> Path | None:
+    """Return a file system in memory with enough room, or None.
+
+    Creating a database there takes 7 ms of a core, and 90 ms on a disk: a thousand small files.
+    """
+    found = Path("/dev/shm")
+    enough = found.is_dir() and os.access(found, os.W_OK)
+    return found if enough and shutil.disk_usage(found).free > ROOM_BYTES else None
 
 
 def _use(url: str) -> Iterator[PostgresServer]:
