@@ -14,7 +14,10 @@ from lockstep.engine.launcher.evidence import Evidence, gather
 from lockstep.engine.launcher.outcome import decide
 from lockstep.engine.launcher.signals import signal_in
 from lockstep.engine.launcher.watch import Exit, Facts
+from lockstep.system.untrusted import Untrusted
 from tests.harness.ranks import Attempt, assignment_of
+
+NOTHING = Untrusted(Path("/nonexistent"))
 
 WRAPPER = "import os, signal, sys\nos.kill(os.getpid(), int(sys.argv[1]))"
 
@@ -65,9 +68,7 @@ def test_a_memory_kill_behind_a_wrapper_is_the_nodes_memory() -> None:
     ],
 )
 def test_a_child_that_was_killed_counts_behind_its_parents_exception(exception_text: str) -> None:
-    found = gather(
-        Path("/nonexistent"), 0, f"Traceback (most recent call last):\n  File\n{exception_text}"
-    )
+    found = gather(NOTHING, 0, f"Traceback (most recent call last):\n  File\n{exception_text}")
     assert _decide(_code(1), found=found, kills=1).reason is Reason.HOST_OUT_OF_MEMORY
     assert _decide(_code(1), found=found).reason is Reason.KILLED
     crashed = found._replace(
@@ -131,7 +132,7 @@ def test_a_port_in_use_that_the_program_handled_is_not_the_cause() -> None:
         "port 80: Address already in use; taking another\n"
         "Traceback (most recent call last):\n  File ...\nValueError: lr"
     )
-    assert gather(Path("/nonexistent"), 0, text).reason is None
+    assert gather(NOTHING, 0, text).reason is None
 
 
 @pytest.mark.parametrize(
