@@ -27,7 +27,7 @@ LATE_SECONDS: Final = 60.0
 """Time that a job may have its devices beyond its limit: the start of its ranks, and its stop."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class End:
     """Time at which a device becomes free."""
 
@@ -37,7 +37,7 @@ class End:
     """False for a time that comes from the speed of a job."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Fit:
     """Nodes of one pool on which a job may start."""
 

@@ -9,7 +9,7 @@ const USUAL: Readonly<Record<string, string>> = {
   axis: "step",
   smoothing: "0",
   tab: "overview",
-  state: "queued,starting,running,succeeded,failed,cancelled",
+  state: "queued,starting,running,paused,succeeded,failed,cancelled",
 };
 
 /**

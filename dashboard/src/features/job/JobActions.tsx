@@ -1,4 +1,4 @@
-/** What can be done with a job: cancel it, submit it again, go on from what it has saved, delete it. */
+/** What can be done with a job: pause it, cancel it, submit it again, go on from what it has saved, delete it. */
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
@@ -11,6 +11,7 @@ import buttons from "./buttons.module.css";
 import { DeleteJob } from "./DeleteJob";
 import classes from "./JobActions.module.css";
 import { useCheckpoints } from "./job-queries";
+import { PauseJob } from "./PauseJob";
 
 /** What the page for a new job is given: the spec of this one, and a checkpoint of it (`init_from`) to start from. */
 export function cloneStart(id: string, checkpoint?: number): { clone: string; from?: string } {
@@ -42,6 +43,7 @@ export function JobActions({ job }: { job: JobView }) {
   };
   return (
     <div className={classes.actions}>
+      {!controls || hasEnded(job) ? null : <PauseJob job={job} />}
       {!controls || hasEnded(job) ? null : (
         <button
           type="button"
@@ -99,8 +101,9 @@ function limitOf({ stop_grace: grace }: JobView): string {
 
 function whatCancellingDoes({ state, kind }: JobView): string {
   if (state === "queued") return "Nothing of it runs. It leaves the queue at once.";
+  if (state === "paused") return "Nothing of it runs. It cannot be resumed any more.";
   if (kind === "train") {
     return "It is asked to stop: it ends its step, saves a checkpoint, and stops. Its checkpoints stay, and a new job can start from them.";
   }
-  return "Its processes are asked to stop (SIGTERM) and have a few seconds to save what they want to keep. Its logs and numbers stay.";
+  return "Its processes are asked to stop and have time to save: 30 s unless the spec gives another. Its logs and numbers stay.";
 }

@@ -30,6 +30,8 @@ vi.mock("@/api/generated", () => ({
   listJobAttempts: vi.fn(),
   listJobCheckpoints: vi.fn(),
   listJobEvents: vi.fn(),
+  pauseJob: vi.fn(),
+  resumeJob: vi.fn(),
 }));
 vi.mock("@tanstack/react-router", () => ({
   useNavigate: () => vi.fn(),
