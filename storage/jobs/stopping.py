@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from sqlalchemy import or_, update
+from sqlalchemy import or_, select, update
 from sqlalchemy.orm import Session
 
 from lockstep.domain.errors import ErrorCode, LockstepError
@@ -20,7 +20,7 @@ from lockstep.domain.life.lifecycle import TERMINAL, Intent, JobState
 from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.storage.attempts import endings, events, stops, transitions
 from lockstep.storage.db.dialects import write
-from lockstep.storage.db.tables import JobRow
+from lockstep.storage.db.tables import JobRow, NodeRow
 from lockstep.storage.jobs.jobs import get
 
 _STATE: Final = transitions.JOBS.c.state
@@ -128,8 +128,16 @@ def requeue(
     Raises
     ------
     LockstepError
-        ``NOT_FOUND``; ``CONFLICT`` when it is not live, or is asked to end.
+        ``NOT_FOUND``; ``INVALID`` for an unknown node; ``CONFLICT`` when the job is not live, or is
+        asked to end.
     """
+    known = set(session.scalars(select(NodeRow.name).where(NodeRow.name.in_(avoid))))
+    if unknown := sorted({*avoid} - known):
+        raise LockstepError(
+            ErrorCode.INVALID,
+            f"there is no node {', '.join(map(repr, unknown))}",
+            next_step="List the nodes with: lockstep nodes",
+        )
     job = _request(session, job_id, _REQUEUE, actor, now=now, least_seconds=least_seconds)
     if avoid:
         nodes = sorted({*job.avoid_nodes, *avoid})

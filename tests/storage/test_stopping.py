@@ -88,6 +88,9 @@ def test_a_cancel_replaces_a_pause_and_ends_a_paused_job(database: Database) -> 
 
 def test_a_requeued_job_avoids_the_named_nodes_and_waits_for_nothing(database: Database) -> None:
     claimed = scenes.run(database)
+    scenes.add_node(database, "n9")
+    with pytest.raises(LockstepError, match="there is no node 'n8'"), database.jobs() as session:
+        stopping.requeue(session, claimed.job_id, "ada", avoid=("n1", "n8"))
     with database.jobs() as session:
         stopping.requeue(session, claimed.job_id, "ada", avoid=("n1", "n9"))
     scenes.end(database, claimed, Reason.REQUEUED)
