@@ -93,7 +93,7 @@ def test_a_running_job_is_seen_running_and_is_cancelled_from_its_page(
     expect(step).not_to_have_text(before)
     visitor.button("Cancel").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("SIGTERM")
+    expect(dialog).to_contain_text("30 s unless the spec gives another")
     visitor.is_accessible()
     dialog.get_by_role("button", name="Cancel the job").click()
     expect(page.locator("[data-state=cancelled]").first).to_be_visible()

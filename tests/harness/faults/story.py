@@ -340,9 +340,12 @@ def _write_the_run(folder: Folder, *, plan: dict[str, Any] | None) -> None:
         events.append(EngineEvent(kind="plan", time=1.0, data={**plan, "parameters": 10}))
         checkpoint = folder.file(contract.CHECKPOINTS) / f"step-{POINTS:08d}"
         checkpoint.mkdir(exist_ok=True)
-        (checkpoint / contract.MANIFEST).write_text("{}")
+        (checkpoint / "weights").touch()
+        files = {"weights": {"bytes": 0, "sha256": hashlib.sha256().hexdigest()}}
+        manifest = json.dumps({"format": 1, "step": POINTS, "files": files}).encode()
+        (checkpoint / contract.MANIFEST).write_bytes(manifest)
         saved = {"step": POINTS, "folder": checkpoint.name, "bytes": 2, "final": True}
-        digest = hashlib.sha256(b"{}").hexdigest()
+        digest = hashlib.sha256(manifest).hexdigest()
         events.append(EngineEvent(kind="checkpoint", time=1.0, data={**saved, "sha256": digest}))
     folder.file(contract.EVENTS).write_text(
         "".join(event.model_dump_json() + "\n" for event in events)
