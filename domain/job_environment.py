@@ -53,8 +53,8 @@ OF_LOCKSTEP: Final = (
     ),
     Variable(
         "LOCKSTEP_STOP",
-        "File that exists once the job is asked to stop, before the [signal](spec.md): a JSON "
-        "object with `reason` (`cancelled`, `timed_out`, `shutdown`, `preempted`) and `deadline`, "
+        "File that exists once the job is asked to stop, before the [signal](scripts.md): a JSON "
+        "object with `reason` (`cancelled`, `paused`, …) and `deadline`, "
         "the time of SIGKILL in seconds since the epoch.",
         only="`kind: script`",
     ),
