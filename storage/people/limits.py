@@ -87,10 +87,7 @@ def check(row: ProjectRow | None, spec: JobSpec, service: ServiceLimits) -> Iter
     seconds = spec.timeout_seconds
     if service.max_seconds is not None and (seconds is None or seconds > service.max_seconds):
         yield _too_long("the service", service.max_seconds, seconds)
-    stop = spec.stop_grace_seconds
-    if seconds is not None and stop is not None and stop >= seconds:
-        message = f"expected less than the job's time limit, {seconds:g} s, got {stop:g} s"
-        yield FieldError("/stop_grace_seconds", message, stop, "lower it, or set timeout_seconds")
+    yield from _stop_in_time(spec)
     if row is None:
         return
     at_most = f"project {row.name} allows at most"
@@ -116,6 +113,13 @@ def check(row: ProjectRow | None, spec: JobSpec, service: ServiceLimits) -> Iter
     longest = row.timeout_max_seconds
     if longest is not None and (seconds is None or seconds > longest):
         yield _too_long(f"project {row.name}", longest, seconds)
+
+
+def _stop_in_time(spec: JobSpec) -> Iterator[FieldError]:
+    stop, seconds = spec.stop_grace_seconds, spec.timeout_seconds
+    if seconds is not None and stop is not None and stop >= seconds:
+        message = f"expected less than the job's time limit, {seconds:g} s, got {stop:g} s"
+        yield FieldError("/stop_grace_seconds", message, stop, "lower it, or set timeout_seconds")
 
 
 def _too_long(who: str, most: float, seconds: float | None) -> FieldError:

@@ -30,6 +30,11 @@ def test_limits_of_a_project_point_into_the_spec(api: Api) -> None:
     assert spec["timeout_seconds"] == 30
     shown = send(api, "GET", f"/v1/jobs/{job['id']}").json()
     assert shown["limit"] == {"seconds": 30, "source": "project"}
+    late = {**SCRIPT, "project": "nlp", "stop_grace_seconds": 30}
+    for path in ("/v1/jobs", "/v1/jobs/plan"):
+        (error,) = problem(send(api, "POST", path, late), 422, "invalid")["errors"]
+        assert error["pointer"] == "/stop_grace_seconds"
+        assert error["message"] == "expected less than the job's time limit, 30 s, got 30 s"
     for path in ("/v1/jobs", "/v1/jobs/plan"):
         full = problem(send(api, "POST", path, {**SCRIPT, "project": "nlp"}), 409, "conflict")
         assert full["detail"] == "1 jobs of project nlp wait, and the limit is 1"
