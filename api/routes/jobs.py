@@ -351,12 +351,12 @@ def requeue(
     app_state: AppStateDep,
     grant: Controls,
     avoid: Annotated[
-        list[Annotated[str, Field(min_length=1, max_length=255)]] | None,
+        list[Annotated[str, Field(min_length=1, max_length=255)]],
         Query(max_length=100, description="Names of nodes that it tries last from now on."),
-    ] = None,
+    ] = [],  # noqa: B006 - FastAPI copies it
     now: Now = False,
 ) -> JobView:
-    request = partial(stopping.requeue, avoid=tuple(avoid or ()), now=now)
+    request = partial(stopping.requeue, avoid=tuple(avoid), now=now)
     return _stop(app_state, grant, reference, Action.JOB_REQUEUE, request)
 
 

@@ -56,3 +56,23 @@ def test_a_job_that_has_ended_is_deleted_and_is_no_more(api: Api) -> None:
         problem(api.http.get(f"/v1/jobs/{job_id}{address}"), 404, "not_found")
     problem(api.http.delete(f"/v1/jobs/{job_id}"), 404, "not_found")
     assert [job["id"] for job in api.http.get("/v1/jobs").json()["items"]] == [other]
+
+
+def test_a_job_is_paused_resumed_and_requeued_away_from_nodes(api: Api) -> None:
+    claim = scenes.run(api.database)
+    for name in ("n2", "n3"):
+        scenes.add_node(api.database, name)
+    address = f"/v1/jobs/{claim.job_id}"
+    paused = api.http.post(f"{address}/pause", params={"now": True})
+    assert (paused.status_code, paused.json()["intent"]) == (202, "pause")
+    assert paused.json()["stop_grace"]["seconds"] == 0
+    resumed = api.http.post(f"{address}/resume")
+    assert (resumed.status_code, resumed.json()["intent"]) == (200, "requeue")
+    scenes.end(api.database, claim, Reason.PAUSED)
+    assert api.http.get(address).json()["state"] == "queued"
+    again = scenes.start(api.database, scenes.submit(api.database), (2, 3))
+    requeue = f"/v1/jobs/{again.job_id}/requeue"
+    unknown = problem(api.http.post(requeue, params={"avoid": "n4"}), 422, "invalid")
+    assert unknown["detail"] == "there is no node 'n4'"
+    assert api.http.post(requeue, params={"avoid": ["n2", "n3"]}).status_code == 202
+    assert scenes.job_of(api.database, again.job_id).avoid_nodes == ["n2", "n3"]

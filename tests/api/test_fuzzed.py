@@ -25,7 +25,10 @@ from tests.api.conftest import TOKEN, Api
 from tests.api.test_reading import record, upload_logs, upload_metrics
 from tests.storage import scenes
 
-BEYOND_A_SCHEMA = ("submitJob", "planJob", "putUpload", "getJobLogs", "followJobLogs", "getSeries")
+BEYOND_A_SCHEMA = (
+    *("submitJob", "planJob", "requeueJob"),
+    *("putUpload", "getJobLogs", "followJobLogs", "getSeries"),
+)
 """Operations with rules between values, or about the content of a file, which a description cannot
 state.
 

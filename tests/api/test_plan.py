@@ -41,7 +41,7 @@ def test_a_plan_of_a_script_lists_the_retried_reasons(api: Api) -> None:
     assert retries["sentences"][0].startswith("started again: at most 3 times in a row ")
     named = [*retries["again"], *retries["not_counted"], *retries["never"]]
     assert sorted(named) == sorted(
-        {*Reason} - {"succeeded", "cancelled", "stall", "diverged", "non_finite"}
+        {*Reason} - {"succeeded", "cancelled", "paused", "stall", "diverged", "non_finite"}
     )
     none = api.http.post("/v1/jobs/plan", json={**SCRIPT, "retry": {"max": 0}}).json()["retries"]
     assert none["again"] == []

@@ -105,7 +105,7 @@ def test_a_broken_rule_of_the_schema_is_not_disguised(database: Database) -> Non
 def test_a_state_that_is_no_word_of_the_life_cycle_is_refused(database: Database) -> None:
     scenes.submit(database)
     with pytest.raises(IntegrityError), database.jobs() as session:
-        session.execute(text("UPDATE jobs SET state = 'paused'"))
+        session.execute(text("UPDATE jobs SET state = 'halted'"))
 
 
 @pytest.mark.parametrize(

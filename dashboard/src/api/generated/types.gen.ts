@@ -3952,7 +3952,7 @@ export type RequeueJobData = {
          *
          * Names of nodes that it tries last from now on.
          */
-        avoid?: Array<string> | null;
+        avoid?: Array<string>;
         /**
          * Now
          *
