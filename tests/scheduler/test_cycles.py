@@ -327,7 +327,7 @@ def test_a_changed_position_is_written_late_and_a_new_one_at_once(
     first, second = world.submit(), world.submit()
     world.run_one()
     with world.database.jobs() as session:
-        stopping.cancel(session, first, "somebody")
+        stopping.cancel(session, first, "bob")
     new = world.submit(priority=90)
     world.run_one(renumber=False)
     assert world.job(new).wait_position == 1
@@ -337,7 +337,7 @@ def test_a_changed_position_is_written_late_and_a_new_one_at_once(
     world.run_one(renumber=False)
     assert world.job(third).wait_position == 3
     with world.database.jobs() as session:
-        stopping.cancel(session, new, "somebody")
+        stopping.cancel(session, new, "bob")
     world.run_one(renumber=False)
     assert [world.job(job).wait_position for job in (second, third)] == [2, 3], (
         "both have moved, no row was written"
