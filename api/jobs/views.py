@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
+from lockstep.domain.kinds.offers import PAUSES
 from lockstep.domain.life.grace import Grace
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.life.outcomes import Outcome
@@ -304,7 +305,7 @@ def node_view(node: NodeRow, mentions: Mentions, *, now: float, lease_seconds: f
         ],
         devices_free=sum(device.free for device in devices),
         version=node.version,
-        offers=node.offers,
+        offers=[name for name in node.offers if name != PAUSES],
     )
 
 

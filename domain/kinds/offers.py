@@ -19,8 +19,11 @@ EXPECTED: Final = (
 CHARS_MAX: Final = 128
 OFFERS_MAX: Final = 64
 """Names of one job, and of one node beside those that its agent finds itself."""
-FOUND: Final = ("kind", "python")
-"""Keys of the names that an agent finds itself: of its devices and of its interpreter."""
+FOUND: Final = ("kind", "python", "request")
+"""Keys of the names that an agent finds itself: of its devices, its interpreter and its program."""
+PAUSES: Final = "request:pause"
+"""Of an agent that knows the intents to pause and to requeue. One that does not fails to read them,
+and loses the leases of all jobs of its node. No job needs it, so the views leave it out."""
 CUDA: Final = "kind:cuda"
 NAMED_MAX: Final = 3
 """Names in one sentence; the others are counted."""

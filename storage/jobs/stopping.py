@@ -15,12 +15,13 @@ from sqlalchemy import or_, select, update
 from sqlalchemy.orm import Session
 
 from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.kinds.offers import PAUSES
 from lockstep.domain.life.grace import LEAST_SECONDS, REASON_OF
 from lockstep.domain.life.lifecycle import TERMINAL, Intent, JobState
 from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.storage.attempts import endings, events, stops, transitions
 from lockstep.storage.db.dialects import write
-from lockstep.storage.db.tables import JobRow, NodeRow
+from lockstep.storage.db.tables import AssignmentRow, AttemptRow, JobRow, NodeRow
 from lockstep.storage.jobs.jobs import get
 
 _STATE: Final = transitions.JOBS.c.state
@@ -196,6 +197,8 @@ def _request(
             for state, transition in request.idle.items()
         ):
             break
+        if attempt is not None and request.intent is not Intent.CANCEL:
+            _require_new_agents(session, attempt)
         if ask(
             session,
             job_id,
@@ -217,6 +220,19 @@ def _request(
         if job.intent is not None and job.intent not in _REPLACED[request.intent]:
             raise _refusal(job_id, job, {}, otherwise="is being stopped")
     return _found(session, job_id)
+
+
+def _require_new_agents(session: Session, attempt: AttemptRow) -> None:
+    nodes = select(NodeRow.name, NodeRow.offers).join(
+        AssignmentRow, AssignmentRow.node_name == NodeRow.name
+    )
+    found = session.execute(nodes.where(AssignmentRow.attempt_id == attempt.id))
+    if old := sorted(name for name, offers in found if PAUSES not in offers):
+        raise LockstepError(
+            ErrorCode.CONFLICT,
+            f"the agent of {', '.join(old)} is of a version that cannot carry this out",
+            next_step="Upgrade Lockstep on the node, or cancel the job.",
+        )
 
 
 def _found(session: Session, job_id: str) -> JobRow:

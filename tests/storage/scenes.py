@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from sqlalchemy import update
 
+from lockstep.domain.kinds.offers import PAUSES
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.domain.life.timings import Timings
@@ -61,10 +62,14 @@ def submit(
         return job.id
 
 
-def add_node(database: Database, name: str = "n1", devices: int = 4) -> None:
+def add_node(
+    database: Database, name: str = "n1", devices: int = 4, offers: Sequence[str] = ()
+) -> None:
     with database.jobs() as session:
         found = [nodes.DeviceInfo(index, "cpu", "cpu") for index in range(devices)]
-        nodes.register(session, name, found, version="0.1.0", boot_id="boot")
+        nodes.register(
+            session, name, found, version="0.1.0", boot_id="boot", offers=offers or [PAUSES]
+        )
 
 
 def place(

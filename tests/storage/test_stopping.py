@@ -99,6 +99,18 @@ def test_a_requeued_job_avoids_the_named_nodes_and_waits_for_nothing(database: D
     assert job.charged_attempts == 0
 
 
+def test_an_agent_that_cannot_read_the_request_does_not_get_it(database: Database) -> None:
+    claimed = scenes.run(database)
+    scenes.add_node(database, offers=["kind:cpu"])
+    for action in (stopping.pause, stopping.requeue):
+        refused = pytest.raises(LockstepError, match="the agent of n1 is of a version")
+        with refused, database.jobs() as session:
+            action(session, claimed.job_id, "ada")
+    assert scenes.job_of(database, claimed.job_id).intent is None
+    with database.jobs() as session:
+        assert stopping.cancel(session, claimed.job_id, "ada").intent is Intent.CANCEL
+
+
 @pytest.mark.parametrize(
     ("state", "action", "why"),
     [

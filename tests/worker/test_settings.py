@@ -9,6 +9,7 @@ import pynvml
 import pytest
 from pydantic import ValidationError
 
+from lockstep.domain.kinds.offers import PAUSES
 from lockstep.storage.attempts.nodes import DeviceInfo
 from lockstep.storage.control.settings_list import refusals
 from lockstep.worker.devices import inventory
@@ -60,8 +61,8 @@ def test_what_a_node_offers_is_checked_with_the_name_of_its_setting(
 def test_a_node_offers_its_interpreter_and_the_kinds_of_its_devices_too() -> None:
     found = [DeviceInfo(0, "cuda", "NVIDIA H200"), DeviceInfo(1, "cuda", "NVIDIA A100")]
     python = "python:" + ".".join(platform.python_version_tuple()[:2])
-    assert inventory.offers(["rack:a"], found) == ["kind:cuda", python, "rack:a"]
-    assert inventory.offers((), []) == [python]
+    assert inventory.offers(["rack:a"], found) == ["kind:cuda", python, "rack:a", PAUSES]
+    assert inventory.offers((), []) == [python, PAUSES]
 
 
 @pytest.mark.parametrize(("cores", "slots"), [(1, 2), (16, 16)])

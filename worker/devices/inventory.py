@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from lockstep.domain.kinds.offers import normal
+from lockstep.domain.kinds.offers import PAUSES, normal
 from lockstep.storage.attempts.nodes import DeviceInfo
 from lockstep.worker.devices.drivers import DRIVERS
 
@@ -45,9 +45,9 @@ def devices(cpu_slots: int | None) -> list[DeviceInfo]:
 
 
 def offers(own: Iterable[str], found: Iterable[DeviceInfo]) -> list[str]:
-    """Return what this node offers: its own names, its interpreter and its kinds of devices."""
+    """Return what this node offers: its own names, and those that its agent finds."""
     python = f"python:{sys.version_info.major}.{sys.version_info.minor}"
-    return normal([*own, python, *(f"kind:{device.kind}" for device in found)])
+    return normal([*own, python, PAUSES, *(f"kind:{device.kind}" for device in found)])
 
 
 def host_bytes(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
