@@ -63,13 +63,11 @@ def submit(
 
 
 def add_node(
-    database: Database, name: str = "n1", devices: int = 4, offers: Sequence[str] = ()
+    database: Database, name: str = "n1", devices: int = 4, offers: Sequence[str] = (PAUSES,)
 ) -> None:
     with database.jobs() as session:
         found = [nodes.DeviceInfo(index, "cpu", "cpu") for index in range(devices)]
-        nodes.register(
-            session, name, found, version="0.1.0", boot_id="boot", offers=offers or [PAUSES]
-        )
+        nodes.register(session, name, found, version="0.1.0", boot_id="boot", offers=offers)
 
 
 def place(
