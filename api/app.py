@@ -34,6 +34,7 @@ from lockstep.api.routes import (
     audit,
     checkpoints,
     clones,
+    files,
     health,
     history,
     jobs,
@@ -65,7 +66,7 @@ from lockstep.storage.people.limits import ServiceLimits
 
 TAGS: Final = [
     {"name": "jobs", "description": "Submit, plan, list, read and cancel."},
-    {"name": "history", "description": "Metrics, events and checkpoints of a job."},
+    {"name": "history", "description": "Metrics, events, checkpoints and files of a job."},
     {"name": "logs", "description": "Log lines of a job's processes."},
     {"name": "uploads", "description": "Code archives."},
     {"name": "nodes", "description": "Nodes and their devices."},
@@ -98,6 +99,7 @@ def routed() -> FastAPI:
         history,
         series,
         checkpoints,
+        files,
         logs,
         log_streams,
         uploads,

@@ -18,6 +18,7 @@ class Action(StrEnum):
     JOB_RESUME = "job.resume"
     JOB_REQUEUE = "job.requeue"
     JOB_DELETE = "job.delete"
+    JOB_FILES_DELETE = "job.files_delete"
     NODE_DRAIN = "node.drain"
     NODE_RESUME = "node.resume"
     USER_ADD = "user.add"

@@ -47,6 +47,12 @@ OF_LOCKSTEP: Final = (
         "File to which rank 0 appends metrics as JSON lines ([metrics.md](metrics.md)).",
     ),
     Variable(
+        "LOCKSTEP_OUTPUT",
+        "Folder for files to keep: `output` in the working folder, or beside it with "
+        "`code: {path}`. What is written elsewhere in the working folder is kept, too "
+        "([scripts.md](scripts.md#files)).",
+    ),
+    Variable(
         "LOCKSTEP_TENSORBOARD",
         "Folder whose TensorBoard event files become series.",
         only="`kind: script`",

@@ -50,6 +50,11 @@ EVIDENCE_BYTES_MAX: Final = 1024 * 1024
 """One file of a rank about its failure: its error, its stacks, its collectives."""
 MANIFEST_BYTES_MAX: Final = 1024 * 1024
 CHECKPOINT_FILES_MAX: Final = 4_096
+KEPT_FILES_MAX: Final = 10_000
+"""Files that a job keeps."""
+KEPT_PATH_CHARS_MAX: Final = 400
+KEPT_GB_MAX: Final = 100_000
+KEPT_PATTERNS_MAX: Final = 100
 EVENT_LINE_BYTES_MAX: Final = 32 * 1024
 """One event of a rank or the launcher. The longest has stacks of ``TRACEBACK_CHARS_MAX``."""
 EVENTS_PER_ATTEMPT_MAX: Final = 1_000

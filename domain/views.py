@@ -35,18 +35,18 @@ Value = Annotated[
 "-Infinity"."""
 
 
-class _View(Described, BaseModel, frozen=True, defer_build=True):
+class View(Described, BaseModel, frozen=True, defer_build=True):
     """A response or a part of one."""
 
 
-class Page(_View, Generic[T]):
+class Page(View, Generic[T]):
     """One page of a list. ``next_cursor`` is null on the last page."""
 
     items: list[T]
     next_cursor: str | None = None
 
 
-class Progress(_View):
+class Progress(View):
     step: int
     """Optimizer steps completed."""
     steps: int | None
@@ -58,7 +58,7 @@ class Progress(_View):
     """The newest value of each series."""
 
 
-class AttemptView(_View):
+class AttemptView(View):
     number: int
     """Counted from 1."""
     state: AttemptState
@@ -72,7 +72,7 @@ class AttemptView(_View):
     ended_at: datetime | None
 
 
-class JobView(_View):
+class JobView(View):
     id: str
     name: str
     project: str
@@ -112,13 +112,13 @@ class JobPage(Page[JobView]):
     """Jobs on all pages, counted up to 10,000."""
 
 
-class SpecView(_View):
+class SpecView(View):
     job_id: str
     spec: dict[str, Any]
     """The submitted document with every default filled in."""
 
 
-class RetriesView(_View):
+class RetriesView(View):
     """Reasons for the end of a script's attempt, by what follows."""
 
     again: list[Reason]
@@ -133,7 +133,7 @@ class RetriesView(_View):
     """The same as text."""
 
 
-class PlanView(_View):
+class PlanView(View):
     """Answer of ``POST /v1/jobs/plan``. Nothing was written."""
 
     plan: BatchPlan | None
@@ -152,7 +152,7 @@ class PlanView(_View):
     warnings: list[str] = []
 
 
-class EventView(_View):
+class EventView(View):
     id: int
     at: datetime
     kind: str
@@ -162,7 +162,7 @@ class EventView(_View):
     data: dict[str, Any] = {}
 
 
-class SeriesView(_View):
+class SeriesView(View):
     """Points of one series of one attempt, or buckets if there are more than ``max_points``.
 
     ``step``, ``time`` and ``value`` hold the last point of each bucket; ``min`` and ``max`` its
@@ -184,7 +184,7 @@ class SeriesView(_View):
     max: list[Value]
 
 
-class JobSeriesView(_View):
+class JobSeriesView(View):
     job_id: str
     series: list[SeriesView]
 
@@ -197,12 +197,12 @@ class MetricsView(JobSeriesView):
     data since the given cursor."""
 
 
-class SeveralMetricsView(_View):
+class SeveralMetricsView(View):
     jobs: list[MetricsView]
     """In the order in which they were named, each once."""
 
 
-class LogLine(_View):
+class LogLine(View):
     line: int
     """Counted from 0 over all ranks of one attempt."""
     attempt: int
@@ -213,7 +213,7 @@ class LogLine(_View):
     text: str
 
 
-class LogPage(_View):
+class LogPage(View):
     lines: list[LogLine]
     next_cursor: str
     """Cursor of the next page; pass it again later for new lines."""
@@ -223,7 +223,7 @@ class LogPage(_View):
     """True when the job has ended and every line up to here has been read."""
 
 
-class LogEnd(_View):
+class LogEnd(View):
     """The last event of a log that is followed."""
 
     state: JobState
@@ -231,7 +231,7 @@ class LogEnd(_View):
     next_cursor: str
 
 
-class DeviceView(_View):
+class DeviceView(View):
     index: int
     kind: str
     """``cuda`` or ``cpu``; a newer agent may know others."""
@@ -243,7 +243,7 @@ class DeviceView(_View):
     """True if a job holds it."""
 
 
-class NodeView(_View):
+class NodeView(View):
     name: str
     state: Literal["ready", "draining", "quarantined", "leaving", "lost"]
     """``leaving``: its agent was stopped in order, and no other is there yet."""
@@ -258,7 +258,7 @@ class NodeView(_View):
     """Names that jobs can need (``resources.needs``)."""
 
 
-class CheckpointView(_View):
+class CheckpointView(View):
     step: int
     attempt: int
     bytes: int
@@ -273,7 +273,7 @@ class CheckpointView(_View):
     location: str
 
 
-class CheckpointFile(_View):
+class CheckpointFile(View):
     name: str
     bytes: int
     sha256: str
@@ -285,7 +285,7 @@ class CheckpointDetail(CheckpointView):
     files: list[CheckpointFile]
 
 
-class UploadView(_View):
+class UploadView(View):
     sha256: str
     bytes: int
     files: int
@@ -293,7 +293,7 @@ class UploadView(_View):
     """False when the same archive was already there."""
 
 
-class SignedIn(_View):
+class SignedIn(View):
     """Answer to a sign-in. No other answer contains the token."""
 
     token: str
@@ -303,14 +303,14 @@ class SignedIn(_View):
     """The session ends earlier after 12 hours without a request."""
 
 
-class SignInCode(_View):
+class SignInCode(View):
     """Code that starts one session, for a browser on another way than a command line."""
 
     code: str
     expires_at: datetime
 
 
-class SessionView(_View):
+class SessionView(View):
     """A session of the caller that is not over."""
 
     id: str
@@ -326,7 +326,7 @@ class SessionView(_View):
     """True for the session of this request."""
 
 
-class CallerView(_View):
+class CallerView(View):
     """Caller of a request, with the present roles."""
 
     name: str
@@ -352,7 +352,7 @@ class CallerView(_View):
     expires_at: datetime | None
 
 
-class AuditView(_View):
+class AuditView(View):
     id: int
     at: datetime
     actor: str
@@ -372,21 +372,21 @@ class AuditView(_View):
     """``before`` and ``after``, where they exist, and other facts."""
 
 
-class Health(_View):
+class Health(View):
     status: Literal["ok", "degraded", "unavailable"]
     checks: dict[str, str] = {}
     version: str | None = None
     """Version of the server, in ``/livez``."""
 
 
-class FieldProblem(_View):
+class FieldProblem(View):
     pointer: str
     message: str
     value: Any = None
     next_step: str = ""
 
 
-class Problem(_View):
+class Problem(View):
     """RFC 9457 problem document, media type ``application/problem+json``."""
 
     type: str = "about:blank"

@@ -20,6 +20,7 @@ from lockstep.broker.consumer import consume
 from lockstep.broker.messages import WakeScheduler
 from lockstep.broker.publisher import Publisher
 from lockstep.broker.queues import CONTROL
+from lockstep.scheduler.kept_files import KeptFilesRetention
 from lockstep.scheduler.loop import ReconcileLoop
 from lockstep.scheduler.reconcile import run_cycle
 from lockstep.scheduler.remembered import Remembered
@@ -27,6 +28,7 @@ from lockstep.scheduler.report import CycleReport
 from lockstep.scheduler.settings import SchedulerSettings
 from lockstep.storage.db import schema
 from lockstep.storage.db.database import Database
+from lockstep.storage.objects.blobs import BlobStore
 from lockstep.system.watchdog import Watchdog
 
 log = structlog.get_logger("scheduler")
@@ -96,6 +98,8 @@ def run(settings: SchedulerSettings) -> None:
 
     watchdog = Watchdog("reconcile loop")
     loop = ReconcileLoop(run_one, cycle_seconds=timings.cycle_seconds, report=watchdog.report)
+    files = KeptFilesRetention(database, BlobStore(settings.store), every_seconds=EXPIRES_SECONDS)
+    files.start()
     app = make_app(settings.broker_url, queue=CONTROL)
     app.task(name=WakeScheduler.task)(loop.notify)
     try:
@@ -107,5 +111,6 @@ def run(settings: SchedulerSettings) -> None:
             watchdog=watchdog,
         )
     finally:
+        files.stop()
         publisher.close()
         database.close()

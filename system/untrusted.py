@@ -18,12 +18,11 @@ import stat
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, Protocol, Self, TypeVar
+from typing import BinaryIO, Final, Protocol, Self, TypeVar
 
 from lockstep.system import beneath, trees
 from lockstep.system.beneath import UnsafeFileError
-
-Kind = Literal["file", "folder", "link", "other"]
+from lockstep.system.entries import FolderEntry, entry_of
 
 MODEL_BYTES_MAX: Final = 1024 * 1024
 """One document of JSON."""
@@ -42,16 +41,6 @@ class _Document(Protocol):
 
 
 Document = TypeVar("Document", bound=_Document)
-
-
-class FolderEntry(NamedTuple):
-    """Something in a folder."""
-
-    name: str
-    """Below the folder that was listed."""
-    kind: Kind
-    bytes: int
-    modified_ns: int
 
 
 class Untrusted:
@@ -250,31 +239,34 @@ class Untrusted:
             except FileNotFoundError:
                 _put(folder, spare, content)
 
-    def copy(self, name: str, target: Path, *, most: int) -> tuple[int, str]:
+    def copy(
+        self, name: str, target: Path, *, most: int, cut: bool = False, sync: bool = True
+    ) -> tuple[int, str]:
         """Clone or copy a file to a new file; return the bytes and the SHA-256 of the new one.
 
-        The new file is read by its owner only, does not change with the old one, and is synced to
-        the disk.
+        The new file is read by its owner only and does not change with the old one. It is synced to
+        the disk if ``sync``.
 
         Raises
         ------
         UnsafeFileError
-            Also if there are more than ``most`` bytes.
+            Also if there are more than ``most`` bytes, unless the rest is to be ``cut``.
         FileNotFoundError
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        with self.open(name) as source, FileIO(os.open(target, flags, 0o400), "r+b") as copied:
-            cloned = os.fstat(source.fileno()).st_size <= most and _clone(source, copied)
-            digest, size = hashlib.sha256(), 0
-            while piece := (copied if cloned else source).read(_PIECE_BYTES):
-                size += len(piece)
-                if size > most:
-                    raise UnsafeFileError(name, "too_large")
-                digest.update(piece)
-                if not cloned:
-                    _write(copied.fileno(), piece)
-            os.fsync(copied.fileno())
-        return size, digest.hexdigest()
+        with self.open(name) as source, FileIO(os.open(target, flags, 0o400), "r+b") as copy:
+            if os.fstat(source.fileno()).st_size <= most and _clone(source, copy):
+                found = _digest(copy, most=most)
+            else:
+                found = copied(source, copy, name, most=most, cut=cut)
+            if sync:
+                os.fsync(copy.fileno())
+        return found
+
+    def digest(self, name: str, *, most: int) -> str:
+        """SHA-256 of the first bytes of a file. Raises as :meth:`descriptor`."""
+        with self.open(name) as file:
+            return _digest(file, most=most)[1]
 
     def signal(self, name: str, content: bytes) -> bool:
         """Write to a pipe if it has a reader and space; return whether it was written."""
@@ -308,7 +300,7 @@ class Untrusted:
             with os.scandir(descriptor) as entries:
                 for entry in entries:
                     with contextlib.suppress(FileNotFoundError):
-                        yield _entry(entry)
+                        yield entry_of(entry.name, entry.stat(follow_symlinks=False))
         finally:
             os.close(descriptor)
 
@@ -331,16 +323,30 @@ class Untrusted:
             os.close(top)
 
 
-def _entry(entry: os.DirEntry[str]) -> FolderEntry:
-    status = entry.stat(follow_symlinks=False)
-    kind: Kind = "other"
-    if stat.S_ISREG(status.st_mode):
-        kind = "file"
-    elif stat.S_ISDIR(status.st_mode):
-        kind = "folder"
-    elif stat.S_ISLNK(status.st_mode):
-        kind = "link"
-    return FolderEntry(entry.name, kind, status.st_size, status.st_mtime_ns)
+def copied(
+    source: FileIO, sink: BinaryIO, name: str, *, most: int, cut: bool = False
+) -> tuple[int, str]:
+    """Copy a file to its end; return the bytes and the SHA-256 of the copy.
+
+    Raises
+    ------
+    UnsafeFileError
+        If there are more than ``most`` bytes, unless the rest is to be ``cut``.
+    """
+    digest, size = hashlib.sha256(), 0
+    while piece := source.read(_PIECE_BYTES):
+        if size + len(piece) > most:
+            if not cut:
+                raise UnsafeFileError(name, "too_large")
+            piece = piece[: most - size]
+        size += len(piece)
+        digest.update(piece)
+        rest = memoryview(piece)
+        while rest:
+            rest = rest[sink.write(rest) :]
+        if size == most and cut:
+            break
+    return size, digest.hexdigest()
 
 
 def _filled(file: FileIO, most: int) -> bytes:
@@ -373,6 +379,15 @@ def _write(descriptor: int, content: bytes) -> None:
 def _unlink(folder: int, name: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(name, dir_fd=folder)
+
+
+def _digest(file: FileIO, *, most: int) -> tuple[int, str]:
+    """Return the length and the SHA-256 of a file, or of its first bytes."""
+    digest, size = hashlib.sha256(), 0
+    while piece := file.read(min(_PIECE_BYTES, most - size)):
+        size += len(piece)
+        digest.update(piece)
+    return size, digest.hexdigest()
 
 
 def _clone(source: FileIO, target: FileIO) -> bool:

@@ -28,6 +28,7 @@ from lockstep.domain.life.attempt import (
     AssignmentFile,
     FenceFile,
     FollowedFile,
+    KeptMemory,
     LauncherFile,
     LogRecord,
     MemoryFile,
@@ -48,6 +49,8 @@ _TRASH = ".trash-"
 _KEPT = ".kept-"
 _TAIL_BYTES = 256 * 1024
 """Of a log segment: enough for the last lines, unless they are very long."""
+KEPT_MEMORY_BYTES_MAX: Final = 64 * 1024 * 1024
+"""About 60,000 names of 400 characters and more."""
 _REMOVAL_SECONDS: Final = 1.0
 """Slice of a removal."""
 
@@ -113,6 +116,12 @@ class Folder:
         with contextlib.suppress(OSError):
             self._write(attempt.REPORTED, ReportedFile(keys=[*keys, key]))
         return True
+
+    def write_kept_memory(self, file: KeptMemory) -> None:
+        self._write(attempt.KEPT, file)
+
+    def kept_memory(self) -> KeptMemory | None:
+        return self._readable(attempt.KEPT, KeptMemory, most=KEPT_MEMORY_BYTES_MAX)
 
     def write_memory_before(self, used_bytes: Mapping[int, int]) -> None:
         self._write(attempt.MEMORY_BEFORE, MemoryFile(used_bytes=dict(used_bytes)))
@@ -212,13 +221,13 @@ class Folder:
     def _write(self, name: str, file: BaseModel) -> None:
         self.files.write(name, file.model_dump_json().encode())
 
-    def _readable(self, name: str, kind: type[File]) -> File | None:
+    def _readable(self, name: str, kind: type[File], *, most: int = MODEL_BYTES_MAX) -> File | None:
         """The file, or None where it is missing or damaged.
 
         User code can write here, and nothing may hang on it.
         """
         try:
-            return self._read(name, kind)
+            return self._read(name, kind, most=most)
         except DamagedFileError as error:
             log.warning("a file is treated as missing", error=str(error))
             return None

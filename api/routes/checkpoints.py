@@ -1,26 +1,21 @@
 """Checkpoints of a job: the list, the content of one, and its files.
 
-A file is sent as it is stored. Its entity tag is its SHA-256: clients can verify a download, and
-resume it after a broken connection (``Range: bytes=N-`` with ``If-Range``).
-
-Not here: retention (``domain.life.retention``), writing checkpoints (``engine``, ``worker``).
+Not here: files as responses (``api.http.stored_files``), retention (``domain.life.retention``),
+writing checkpoints (``engine``, ``worker``).
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Iterator
-from contextlib import ExitStack
-from os import SEEK_END
-from typing import Annotated, BinaryIO, Final, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from lockstep.api.access import Grant, Reads, ReadsCheckpoints, guarded
-from lockstep.api.http import conditional
-from lockstep.api.http.problems import documented, problem_response, request_id_of
+from lockstep.api.http import conditional, stored_files
+from lockstep.api.http.problems import documented
+from lockstep.api.http.stored_files import OpenFile, StoredFile
 from lockstep.api.jobs.views import checkpoint_view
 from lockstep.api.parts import AppState, AppStateDep
 from lockstep.api.routes.jobs import Reference
@@ -35,10 +30,6 @@ from lockstep.storage.jobs import jobs
 router = APIRouter(
     prefix="/v1/jobs/{reference}/checkpoints", tags=["history"], dependencies=guarded
 )
-
-_CHUNK_BYTES: Final = 1 << 20
-_FROM: Final = re.compile(r"^bytes=(\d{1,18})-$")
-_BINARY: Final = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 
 Which = Annotated[
     str,
@@ -113,15 +104,7 @@ def get_checkpoint(
     operation_id="getJobCheckpointFile",
     summary="Download a file of a checkpoint",
     response_class=StreamingResponse,
-    responses={
-        200: {"content": _BINARY, "description": "The whole file. `ETag` is its SHA-256."},
-        206: {
-            "content": _BINARY,
-            "description": "The rest of the file, from the first byte of `Range`.",
-        },
-        304: {"description": "Not modified: the caller has this file."},
-        **documented(403, 404, 416),
-    },
+    responses=stored_files.described(403, 404, 416),
 )
 def get_checkpoint_file(
     reference: Reference,
@@ -143,32 +126,8 @@ def get_checkpoint_file(
             next_step=f"it has {', '.join([*manifest.files, MANIFEST])}",
         )
     size, sha256 = (len(text), row.sha256) if file is None else (file.bytes, file.sha256)
-    tag = f'"{sha256}"'
-    if (same := conditional.unchanged(request, tag)) is not None:
-        return same
-    start = _first_byte(request, tag)
-    headers = {"ETag": tag, "Accept-Ranges": "bytes", "Cache-Control": "no-cache"}
-    if start is not None and start >= size:
-        refused = LockstepError(
-            ErrorCode.RANGE,
-            f"{name} has {size} bytes; the requested range starts at byte {start}",
-            next_step=(
-                "send the request without Range: the local part is not a prefix of this file, or "
-                "is complete"
-            ),
-        )
-        unsatisfied = {**headers, "Content-Range": f"bytes */{size}"}
-        return problem_response(refused, instance=request_id_of(request), headers=unsatisfied)
-    headers["Content-Length"] = str(size - (start or 0))
-    headers["Content-Disposition"] = f'attachment; filename="{name}"'
-    if start is not None:
-        headers["Content-Range"] = f"bytes {start}-{size - 1}/{size}"
-    return StreamingResponse(
-        _chunks(*_opened(app_state, row, name, size), start or 0, size),
-        status_code=200 if start is None else 206,
-        media_type="application/octet-stream",
-        headers=headers,
-    )
+    stored = StoredFile(name, size, sha256)
+    return stored_files.response(request, stored, lambda: _opened(app_state, row, name, size))
 
 
 def _find(
@@ -212,25 +171,15 @@ def _manifest(app_state: AppState, row: CheckpointRow) -> tuple[bytes, Manifest]
         raise _damaged(row, f"its {MANIFEST} {error}") from None
 
 
-def _opened(
-    app_state: AppState, row: CheckpointRow, name: str, size: int
-) -> tuple[ExitStack, BinaryIO]:
-    """Open a file of the store; return its resources to close and the file.
-
-    A file whose size differs from the manifest is rejected before its first byte: once the response
-    has started, a file that is too short could only break the connection, which the client would
-    take for an outage of the service.
-    """
-    closing = ExitStack()
+def _opened(app_state: AppState, row: CheckpointRow, name: str, size: int) -> OpenFile:
     try:
-        file = closing.enter_context(app_state.blobs.open(f"{row.location}/{name}"))
+        file = stored_files.opened(app_state.blobs, f"{row.location}/{name}")
     except FileNotFoundError:
         raise _gone(row, name) from None
-    stored = file.seek(0, SEEK_END)
-    if stored != size:
-        closing.close()
-        raise _damaged(row, f"its {name} has {stored} bytes; the manifest has {size}")
-    return closing, file
+    if file.bytes != size:
+        file.closing.close()
+        raise _damaged(row, f"its {name} has {file.bytes} bytes; the manifest has {size}")
+    return file
 
 
 def _damaged(row: CheckpointRow, why: str) -> LockstepError:
@@ -247,27 +196,3 @@ def _gone(row: CheckpointRow, name: str) -> LockstepError:
         f"{name} of the checkpoint of step {row.step} is no longer in the store",
         next_step="it may have been pruned; lockstep ckpt ls lists the checkpoints",
     )
-
-
-def _first_byte(request: Request, tag: str) -> int | None:
-    """Return the first byte of the range, if the client holds the beginning of this same file.
-
-    None for any other range: the response is then the whole file, as RFC 9110 allows.
-    """
-    found = _FROM.fullmatch(request.headers.get("range", ""))
-    if found is None or request.headers.get("if-range", tag) != tag:
-        return None
-    return int(found[1])
-
-
-def _chunks(closing: ExitStack, file: BinaryIO, start: int, size: int) -> Iterator[bytes]:
-    """Yield at most the announced number of bytes of a file.
-
-    A file that grows meanwhile is damaged; the client detects that by the digest.
-    """
-    left = size - start
-    with closing:
-        file.seek(start)
-        while left and (chunk := file.read(min(_CHUNK_BYTES, left))):
-            left -= len(chunk)
-            yield chunk

@@ -39,6 +39,9 @@ reader takes whole lines only.
 * ``init/`` (agent): another job's checkpoint with the initial weights, if ``train.init_from`` names
   one.
 * ``code/`` (agent): the job's code, unpacked, or nothing; the ranks' working directory.
+* ``output/`` (ranks): ``$LOCKSTEP_OUTPUT`` of a job whose code is used in place; of others it is in
+  ``code/``.
+* ``kept.json`` (agent): ``KeptMemory``, the code as it was unpacked and the files that are stored.
 * ``launcher.log`` (agent): the launcher's own output.
 * ``memory_before.json`` (agent): ``MemoryFile``, device memory to return to before the devices are
   released.
@@ -78,6 +81,8 @@ SAVE_TIME: Final = "save_time.json"
 RESUME: Final = "resume"
 INIT: Final = "init"
 CODE: Final = "code"
+OUTPUT: Final = "output"
+KEPT: Final = "kept.json"
 LAUNCHER_LOG: Final = "launcher.log"
 MANIFEST: Final = "manifest.json"
 RANKS: Final = "ranks.json"
@@ -237,6 +242,19 @@ class MemoryFile(_File):
 
     used_bytes: dict[int, int]
     """By the device's index."""
+
+
+FileStamp = tuple[int, int, int, int]
+"""Bytes, time of the contents, time of the last change (both in ns), and inode of a file."""
+
+
+class KeptMemory(_File):
+    """What is known of the job's files. A file with the same stamp is not read again."""
+
+    code: dict[str, FileStamp] = {}
+    """Names of the job's own code, by path in its working folder."""
+    sent: dict[str, tuple[FileStamp | None, str]] = {}
+    """Stored files, with the SHA-256 of what is stored. No stamp: the contents were lost."""
 
 
 class EngineEvent(_File):

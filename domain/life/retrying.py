@@ -184,8 +184,8 @@ class ScriptRetries(NamedTuple):
             f"started again: {limit}not counted after {not_counted}",
             f"not started again: after {never}; user_error is an exception or an exit code other "
             "than 0",
-            "a script that is started again begins with its command, in a new folder: it must "
-            "resume from its own files elsewhere",
+            "a script that is started again begins with its command, in a new folder with the "
+            "files that it kept: it must resume from them",
         ]
 
 

@@ -54,6 +54,8 @@ class Timings:
     """Interval at which an agent checks its launchers, spools and stop requests."""
     sample_seconds: Annotated[float, Field(ge=1, le=3_600)] = 10.0
     """Interval at which the agent measures an attempt's use of the machine."""
+    files_seconds: Annotated[float, Field(ge=1, le=3_600)] = 60.0
+    """Interval at which an agent stores the files that a job has written."""
     stop_grace_seconds: Annotated[float, Field(ge=1, le=300)] = 5.0
     """From the graceful stop to SIGKILL, at least."""
     backoff_seconds: Annotated[float, Field(ge=0.1, le=3_600)] = 1.0

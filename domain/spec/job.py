@@ -43,6 +43,7 @@ from lockstep.domain.spec.fields import (
 )
 from lockstep.domain.spec.optimizer import Optimizer as Optimizer  # noqa: PLC0414 - the same
 from lockstep.domain.spec.optimizer import Schedule as Schedule  # noqa: PLC0414 - the same
+from lockstep.domain.spec.outputs import Outputs
 from lockstep.domain.spec.strategy import Strategy as Strategy  # noqa: PLC0414 - so that spec.Strategy is a name for others, too
 from lockstep.domain.spec.train import Train
 
@@ -198,6 +199,8 @@ class Retention(Section):
     """Days until the points of its series are deleted. The last value of each series stays."""
     logs_days: Annotated[int, Field(ge=1, le=limits.RETENTION_DAYS_MAX), NO_BOOL] | None = None
     """Days until the lines of its log are deleted."""
+    files_days: Annotated[int, Field(ge=1, le=limits.RETENTION_DAYS_MAX), NO_BOOL] | None = None
+    """Days until the files that it kept are deleted."""
 
 
 class JobSpec(Section):
@@ -241,6 +244,10 @@ class JobSpec(Section):
     """Names of stored secrets that the ranks get as environment variables."""
     retry: Retry = Retry()
     retention: Retention = Retention()
+    outputs: Outputs = Field(
+        default_factory=Outputs, exclude_if=lambda outputs: outputs == Outputs()
+    )
+    """Files that are kept. Not written into stored specs by default, as above."""
     timeout_seconds: Annotated[float, Field(gt=0, le=366 * 24 * 3600), NO_BOOL] | None = None
     """Seconds of running, over all attempts, after which the job is stopped and failed; null has no
     limit."""

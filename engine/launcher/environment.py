@@ -27,7 +27,7 @@ from lockstep.domain.kinds.devices import HIDDEN, ORDER, named
 from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import AssignmentFile
 from lockstep.domain.spec import launchers
-from lockstep.domain.spec.job import JobSpec
+from lockstep.domain.spec.job import JobSpec, PathCode
 from lockstep.engine.runtime import heartbeat
 
 SITE = Path(__file__).parent / "start" / "site"
@@ -90,6 +90,7 @@ def rank_environment(
         **kind.environment(assignment.devices),
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "LOCKSTEP_METRICS": str(folder / attempt.METRICS),
+        "LOCKSTEP_OUTPUT": str(_output(assignment.spec, folder)),
         **_of_script(assignment.spec, folder),
         **_stacks(assignment.spec, folder, rank),
         "LOCKSTEP_JOB_ID": assignment.job_id,
@@ -97,6 +98,13 @@ def rank_environment(
         # Overrides torch elastic's value, which counts restarts within one attempt; there are none.
         "TORCHELASTIC_RESTART_COUNT": str(assignment.attempt_number - 1),
     }
+
+
+def _output(spec: JobSpec, folder: Path) -> Path:
+    """Return the folder whose files are kept, as the agent has made it."""
+    inside = working_folder(folder) / attempt.OUTPUT
+    beside = isinstance(spec.code, PathCode) or inside.is_symlink() or not inside.is_dir()
+    return folder / attempt.OUTPUT if beside else inside
 
 
 def _of_script(spec: JobSpec, folder: Path) -> dict[str, str]:

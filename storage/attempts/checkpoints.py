@@ -55,7 +55,7 @@ def publish(
     bool
         False, and nothing written, when the token is not valid any more.
     """
-    attempt = _fenced(session, assignment_id, token)
+    attempt = fenced(session, assignment_id, token)
     if attempt is None:
         return False
     note = Note(
@@ -98,7 +98,7 @@ def reconcile(
     bool
         False, and nothing written, when the token is not valid any more.
     """
-    attempt = _fenced(session, assignment_id, token)
+    attempt = fenced(session, assignment_id, token)
     if attempt is None:
         return False
     added = [note.step for location, note in found if _add(session, attempt.job_id, location, note)]
@@ -130,14 +130,14 @@ def _steps(steps: Sequence[int]) -> str:
     return f"step{'s' if len(steps) > 1 else ''} {', '.join(map(str, sorted(steps)))}"
 
 
-def _fenced(session: Session, assignment_id: str, token: str) -> Row[str, int] | None:
-    """Return job and number of the attempt whose token this is, locked.
+def fenced(session: Session, assignment_id: str, token: str) -> Row[str, int, int] | None:
+    """Return job and number of the attempt whose token this is, and its node rank, locked.
 
     None if the token is not valid any more.
     """
     # The lock keeps the attempt from ending between the check and the insert.
     fence = (
-        select(AttemptRow.job_id, AttemptRow.number)
+        select(AttemptRow.job_id, AttemptRow.number, AssignmentRow.node_rank)
         .join(AssignmentRow, AssignmentRow.attempt_id == AttemptRow.id)
         .where(
             AssignmentRow.id == assignment_id,

@@ -9,7 +9,7 @@ JSON columns are ``JSON``, not ``JSONB``: no statement searches in them, and JSO
 the submitted document and refuse the escape ``\u0000`` in it.
 
 Not here: points and lines (``storage.db.series_tables``), people, projects and the ledger
-(``storage.db.people_tables``), and the statements that change rows (one module per noun).
+(``storage.db.people_tables``), files (``storage.db.file_tables``), statements (a module per noun).
 """
 
 from __future__ import annotations

@@ -29,10 +29,11 @@ from sqlalchemy import (
 )
 
 from lockstep.domain.errors import ErrorCode, LockstepError
-from lockstep.storage.db import people_tables
+from lockstep.storage.db import file_tables, people_tables
 from lockstep.storage.db.series_tables import SeriesBase
 
-METADATA: Final = {"jobs": people_tables.UserRow.metadata, "series": SeriesBase.metadata}
+_MODULES: Final = (people_tables.UserRow, file_tables.KeptFileRow)
+METADATA: Final = {"jobs": _MODULES[0].metadata, "series": SeriesBase.metadata}
 """All tables of each database: each module that defines some is imported above."""
 _KEYS: Final = (PrimaryKeyConstraint, UniqueConstraint, ForeignKeyConstraint)
 _FOUND: Final = text(

@@ -32,7 +32,7 @@ from lockstep.storage.db.series_tables import (
     StreamRow,
 )
 from lockstep.storage.db.tables import AssignmentRow, IdempotencyKeyRow, JobRow
-from lockstep.storage.objects.blobs import BlobStore
+from lockstep.storage.objects.blobs import FILES, BlobStore
 
 CHUNKS_AT_ONCE: Final = 500
 """In one transaction: the points of jobs that run must get in between."""
@@ -52,7 +52,8 @@ def remove_output(database: Database, blobs: BlobStore, job_id: str, *, among: W
     """
     with database.read_jobs() as session:
         check(session, job_id, among=among)
-    blobs.delete_tree(f"jobs/{job_id}")
+    for folder in ("jobs", FILES):
+        blobs.delete_tree(f"{folder}/{job_id}")
     _remove_series(database, job_id)
 
 

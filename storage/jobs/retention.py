@@ -1,4 +1,4 @@
-"""Retention of points and lines for some days after a job's end, where the spec requests it.
+"""Retention of points, lines and kept files for some days after a job's end, if requested.
 
 A job without such a request has no row, and its data is kept until the job is deleted. A row is
 deleted after its data, with an event in the same transaction; an interrupted deletion continues in
@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from lockstep.domain.life.lifecycle import TERMINAL
 from lockstep.domain.spec.job import Retention
-from lockstep.storage.attempts import events
+from lockstep.storage.attempts import events, kept_files
 from lockstep.storage.db import clock
 from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.database import Database
@@ -27,13 +27,14 @@ from lockstep.storage.db.series_tables import LogChunkRow, SeriesChunkRow, Serie
 from lockstep.storage.db.tables import JobRow, RetentionRow
 from lockstep.storage.jobs.removal import delete_chunks
 from lockstep.storage.logs import logs
+from lockstep.storage.objects.blobs import FILES, BlobStore
 from lockstep.storage.series import series
 
-What = Literal["metrics", "logs"]
+What = Literal["metrics", "logs", "files"]
 DAY_SECONDS: Final = 86_400.0
 DUE_MAX: Final = 100
 """Limit of one query; the others are due at the next."""
-_NOUN: Final[dict[What, str]] = {"metrics": "points", "logs": "lines"}
+_NOUN: Final[dict[What, str]] = {"metrics": "points", "logs": "lines", "files": "kept files"}
 
 
 class DueDeletion(NamedTuple):
@@ -52,7 +53,11 @@ class DueDeletion(NamedTuple):
 
 def note(session: Session, job_id: str, retention: Retention) -> None:
     """Store the retention of a new job."""
-    asked = {"metrics": retention.metrics_days, "logs": retention.logs_days}
+    asked = {
+        "metrics": retention.metrics_days,
+        "logs": retention.logs_days,
+        "files": retention.files_days,
+    }
     rows = [
         {"job_id": job_id, "what": what, "days": days}
         for what, days in asked.items()
@@ -62,8 +67,8 @@ def note(session: Session, job_id: str, retention: Retention) -> None:
         session.execute(insert(RetentionRow), rows)
 
 
-def due(session: Session) -> list[DueDeletion]:
-    """Return data with expired retention.
+def due(session: Session, *whats: What) -> list[DueDeletion]:
+    """Return data of these kinds with expired retention.
 
     The streams are sealed: a lost node cannot append to them.
     """
@@ -71,6 +76,7 @@ def due(session: Session) -> list[DueDeletion]:
         select(RetentionRow.job_id, RetentionRow.what, RetentionRow.days)
         .join(JobRow, JobRow.id == RetentionRow.job_id)
         .where(
+            RetentionRow.what.in_(whats),
             JobRow.state.in_(TERMINAL),
             JobRow.finished_at + RetentionRow.days * DAY_SECONDS <= db_now(),
         )
@@ -84,7 +90,7 @@ def due(session: Session) -> list[DueDeletion]:
 
 
 def expire(database: Database, due: DueDeletion, go_on: Callable[[], bool] = lambda: True) -> bool:
-    """Delete it and add the job's event.
+    """Delete points or lines, and add the job's event.
 
     Parameters
     ----------
@@ -110,16 +116,36 @@ def expire(database: Database, due: DueDeletion, go_on: Callable[[], bool] = lam
             write(session, update(SeriesLatestRow).where(mine).values(point_count=0))
         series.bump(session, due.job_id)
     with database.jobs() as session:
-        done = RetentionRow.job_id == due.job_id, RetentionRow.what == due.what
-        if changed(session, delete(RetentionRow).where(*done)) == 0:
-            return False
-        events.add(
-            session,
-            job_id=due.job_id,
-            attempt=None,
-            kind="expired",
-            message=f"its {_NOUN[due.what]} were deleted: {due.why}",
-            actor="lockstep",
-            data={"what": due.what, "days": due.days},
-        )
+        return _note_deletion(session, due)
+
+
+def expire_files(database: Database, blobs: BlobStore, due: DueDeletion) -> bool:
+    """Delete kept files, and add the job's event. Return as :func:`expire`.
+
+    May wait for the store.
+
+    Raises
+    ------
+    Exception
+        From the store's library, if the store does not answer.
+    """
+    blobs.delete_tree(f"{FILES}/{due.job_id}")
+    with database.jobs() as session:
+        kept_files.remove_all(session, due.job_id)
+        return _note_deletion(session, due)
+
+
+def _note_deletion(session: Session, due: DueDeletion) -> bool:
+    done = RetentionRow.job_id == due.job_id, RetentionRow.what == due.what
+    if changed(session, delete(RetentionRow).where(*done)) == 0:
+        return False
+    events.add(
+        session,
+        job_id=due.job_id,
+        attempt=None,
+        kind="expired",
+        message=f"its {_NOUN[due.what]} were deleted: {due.why}",
+        actor="lockstep",
+        data={"what": due.what, "days": due.days},
+    )
     return True

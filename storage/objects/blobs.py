@@ -17,6 +17,7 @@ import os
 import re
 import shutil
 import uuid
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -32,14 +33,17 @@ from lockstep.storage.objects.unpublished import (
     copy_checked,
     manifest_in,
     send_checked,
-    sync_folder,
+    synced,
     write_published,
 )
 from lockstep.system.files import replacing, write_atomically
-from lockstep.system.untrusted import Untrusted
+from lockstep.system.untrusted import Untrusted, copied
 
 _KEY: Final = re.compile(r"^[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*$")
 """Parts of letters and digits that do not begin with a dot: no key can lead out of the store."""
+
+FILES: Final = "files"
+"""Folder of the contents of kept files: ``files/<job id>/<assignment id>/<name>``."""
 
 
 class BlobStore:
@@ -207,8 +211,8 @@ class BlobStore:
                 for name, expected in manifest.files.items():
                     copy_checked(files, f"{folder}/{name}", temporary / name, expected)
                 write_published(temporary / MANIFEST, text)
-                sync_folder(temporary)
-            sync_folder(Path(self._path(key)).parent)
+                synced(temporary)
+            synced(Path(self._path(key)).parent)
         except UnsafeCheckpointError:
             raise
         except OSError:
@@ -225,6 +229,46 @@ class BlobStore:
             except UnsafeCheckpointError:
                 self.delete_tree(key)
                 raise
+
+    def put_copy(
+        self, files: Untrusted, name: str, key: str, *, most: int, cut: bool = False
+    ) -> tuple[int, str]:
+        """Store a file that a job may change meanwhile; return the bytes and SHA-256 of the copy.
+
+        The key must be new, and counts only once a row names it. The copy survives a power cut
+        after :meth:`sync`.
+
+        Raises
+        ------
+        UnsafeFileError
+            Also if there are more than ``most`` bytes, unless the rest is to be ``cut``.
+        FileNotFoundError
+        Exception
+            From the store's library, if the store does not answer.
+        """
+        target = self._path(key)
+        try:
+            if self._local:
+                return files.copy(name, _in_a_folder(target), most=most, cut=cut, sync=False)
+            with files.open(name) as source, self._files.open(target, "wb") as sink:
+                return copied(source, sink, name, most=most, cut=cut)
+        except BaseException:
+            with suppress(Exception):
+                self.delete_files([key])
+            raise
+
+    def sync(self, keys: Iterable[str]) -> None:
+        """Sync stored files and their folders to the disk. A remote store has done it."""
+        if self._local:
+            paths = [Path(self._path(key)) for key in keys]
+            for path in [*paths, *sorted({path.parent for path in paths})]:
+                synced(path)
+
+    def delete_files(self, keys: Iterable[str]) -> None:
+        """Delete files; one that is not there is deleted already."""
+        for key in keys:
+            with suppress(FileNotFoundError):
+                self._files.rm_file(self._path(key))
 
     def get_tree(self, key: str, folder: Path) -> None:
         """Fetch a folder; ``folder`` must not exist yet, and exists only once it is whole.

@@ -95,9 +95,9 @@ def write_published(path: Path, text: bytes) -> None:
         os.fsync(descriptor)
 
 
-def sync_folder(path: Path) -> None:
-    """Sync the names in a folder to the disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def synced(path: Path) -> None:
+    """Sync a file, or the names in a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

@@ -61,6 +61,12 @@ TABLE: dict[str, tuple[str, str]] = {
     # No checkpoint is there: who may read one gets 404.
     "GET /v1/jobs/{reference}/checkpoints/{which}": ("404 " * 8, "404 " * 8),
     "GET /v1/jobs/{reference}/checkpoints/{which}/files/{name}": _OF_CHECKPOINT,
+    "GET /v1/jobs/{reference}/files": _READ,
+    "GET /v1/jobs/{reference}/files/{path:path}": _OF_CHECKPOINT,
+    "DELETE /v1/jobs/{reference}/files": (
+        "404 403 403 200 200 200 403 404",
+        "404 404 404 404 200 200 404 404",
+    ),
     "GET /v1/jobs/{reference}/logs": _READ,
     "GET /v1/jobs/{reference}/logs/download": _READ,
     "GET /v1/jobs/{reference}/logs/stream": _READ,
@@ -188,10 +194,13 @@ class Team:
             more["json"] = {**SCRIPT, "project": project}
         if path in BODIES and method in {"POST", "PATCH", "PUT"}:
             more["json"] = BODIES[path] | ({"name": project} if path == "/v1/projects" else {})
+        if route.startswith("DELETE") and path.endswith("/files"):
+            more["params"] = {"match": "*.pt"}
         if path == "/v1/series":
             more["params"] = {"jobs": reference, "names": "loss"}
         if "sha256" in path and method == "PUT":
             more |= {"content": b"x", "headers": {"Content-Type": "application/gzip"}}
+        path = path.replace("{path:path}", "out/model.pt")
         return self.ask(caller, method, path.format(**values), **more)
 
     def seen(self, caller: str, path: str) -> set[str]:

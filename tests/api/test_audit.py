@@ -114,6 +114,7 @@ REQUESTS: dict[str, tuple[Action, Callable[[Api], str], Any]] = {
     "POST /v1/jobs/{}/resume": (Action.JOB_RESUME, paused, None),
     "POST /v1/jobs/{}/requeue": (Action.JOB_REQUEUE, running, None),
     "DELETE /v1/jobs/{}": (Action.JOB_DELETE, ended, None),
+    "DELETE /v1/jobs/{}/files": (Action.JOB_FILES_DELETE, ended, None),
     "POST /v1/nodes/{}/drain": (Action.NODE_DRAIN, node, None),
     "POST /v1/nodes/{}/resume": (Action.NODE_RESUME, node, None),
     "POST /v1/users": (Action.USER_ADD, lambda _: "lea", {"name": "lea"}),
@@ -135,7 +136,10 @@ NO_CHANGE = {"POST /v1/jobs/plan", "PUT /v1/uploads/{}"}
 def send(api: Api, route: str, target: str) -> httpx2.Response:
     method, path = route.split()
     headers = {"X-Request-Id": "a-request"}
-    return api.http.request(method, path.format(target), json=REQUESTS[route][2], headers=headers)
+    params = {"match": "out/"} if path.endswith("/files") else None
+    return api.http.request(
+        method, path.format(target), json=REQUESTS[route][2], headers=headers, params=params
+    )
 
 
 def test_each_route_that_changes_something_is_tested_here() -> None:

@@ -44,6 +44,7 @@ OPERATIONS = {
         "getJobCheckpoint",
         "getJobCheckpointFile",
     ),
+    *("listJobFiles", "getJobFile", "deleteJobFiles"),
     *("getJobLogs", "downloadJobLogs", "followJobLogs", "putUpload", "getUpload"),
     *("listNodes", "drainNode", "resumeNode", "livez", "readyz", "scrapeMetrics"),
     *("signIn", "signOut", "getSession", "listSessions", "endSession"),
@@ -107,7 +108,12 @@ def test_every_answer_names_the_headers_that_it_carries(
         if "get" not in methods:
             continue
         address = path.format(
-            reference="none", sha256="0" * 64, which="last", name="manifest.json", project="none"
+            reference="none",
+            sha256="0" * 64,
+            which="last",
+            name="manifest.json",
+            project="none",
+            path="out/model.pt",
         )
         for token in ({}, {"Authorization": "Bearer not-a-token-of-anybody"}):
             answer = api.http.get(address, headers=token)

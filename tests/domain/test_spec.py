@@ -432,9 +432,13 @@ labels: {}
 def test_the_interfaces_own_example_is_accepted_and_is_all_there_is() -> None:
     document = YAML(typ="safe").load(INTERFACE_EXAMPLE)
     spec = read_spec(document)
-    assert set(document) | {"script", "retention", "stop_signal", "stop_grace_seconds"} == set(
-        JobSpec.model_fields
-    )
+    assert set(document) | {
+        "script",
+        "retention",
+        "outputs",
+        "stop_signal",
+        "stop_grace_seconds",
+    } == set(JobSpec.model_fields)
     assert set(document["train"]) | {
         "epochs",
         "loader",

@@ -170,10 +170,12 @@ def fields(model: type[BaseModel], prefix: str = "") -> list[tuple[str, Any]]:
     """Return names and defaults of all optional fields that are not sections."""
     found: list[tuple[str, Any]] = []
     for name, field in model.model_fields.items():
+        if field.exclude_if is not None:
+            continue
         sections = models(field.annotation)
         for section in sections:
             found += fields(section, f"{prefix}{name}.")
-        if not sections and not field.is_required() and field.exclude_if is None:
+        if not sections and not field.is_required():
             found.append((prefix + name, field.get_default(call_default_factory=True)))
     return found
 

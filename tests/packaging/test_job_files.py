@@ -67,6 +67,8 @@ EXCEPTIONS: dict[str, str] = {
         ),
         BEFORE,
     ),
+    "worker/upload/kept/restoring.py:_fetch": BEFORE,
+    "worker/upload/kept/restoring.py:_made_way": BEFORE,
     **dict.fromkeys(
         (
             f"worker/launch/groups.py:{name}"
@@ -76,6 +78,7 @@ EXCEPTIONS: dict[str, str] = {
     ),
     "worker/launch/sweeping.py:kill": NO_FILE,
     "engine/launcher/environment.py:working_folder": BEFORE,
+    "engine/launcher/environment.py:_output": BEFORE,
     "engine/launcher/fork_server.py:_become_launcher": KERNEL,
     "engine/launcher/output/streams.py:__init__": PIPE,
     "engine/launcher/output/streams.py:_end": NO_FILE,

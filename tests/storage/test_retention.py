@@ -73,7 +73,7 @@ def age(database: Database, claim: Claim, days: float) -> None:
 
 def due(database: Database) -> list[DueDeletion]:
     with database.read_jobs() as session:
-        return retention.due(session)
+        return retention.due(session, "metrics", "logs", "files")
 
 
 def points(database: Database, claim: Claim) -> dict[str, int]:

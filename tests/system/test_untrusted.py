@@ -17,7 +17,8 @@ import pytest
 from pydantic import BaseModel
 
 from lockstep.system.beneath import KernelCalls, UnsafeFileError
-from lockstep.system.untrusted import FolderEntry, Untrusted
+from lockstep.system.entries import entry_of
+from lockstep.system.untrusted import Untrusted
 
 
 class Model(BaseModel):
@@ -255,7 +256,5 @@ def test_nothing_stays_open(files: Untrusted) -> None:
             act(name)
         with contextlib.suppress(UnsafeFileError):
             files.read(name, most=1)
-    assert files.names("a", most=9) == [
-        FolderEntry("file", "file", 7, (files.path / "a/file").stat().st_mtime_ns)
-    ]
+    assert files.names("a", most=9) == [entry_of("file", (files.path / "a/file").stat())]
     assert len([*Path("/proc/self/fd").iterdir()]) == before

@@ -32,6 +32,7 @@ from lockstep.domain.life.attempt import AssignmentFile, StopFile
 from lockstep.domain.life.grace import Cause, StoppedJob, StopReason, grace_of
 from lockstep.domain.life.lifecycle import AssignmentState
 from lockstep.domain.life.outcomes import Outcome, Reason
+from lockstep.domain.spec.stored import read_stored_spec
 from lockstep.storage.attempts import attempts
 from lockstep.storage.attempts.attempts import Claim, HeldAssignment
 from lockstep.storage.attempts.stops import StopTerms
@@ -54,6 +55,7 @@ from lockstep.worker.launch import launching
 from lockstep.worker.launch.identity import launcher_key, started_in
 from lockstep.worker.launch.preparing import is_disk_failure, prepare
 from lockstep.worker.launch.sweeping import ProcessTree
+from lockstep.worker.upload.kept import restoring
 from lockstep.worker.upload.reconciling import reconciled
 from lockstep.worker.upload.stream import Stream
 from lockstep.worker.upload.uploaders import Uploaders
@@ -292,6 +294,9 @@ class Attempt:
                 interface=interface,
                 others=others,
             )
+            restoring.bring(
+                self.folder, claim, read_stored_spec(claim.spec), context.database, context.blobs
+            )
             # After a long preparation the lease may be nearly over, or lost: ranks are not started
             # to be killed.
             if self._lost or self._detached or processes.boottime() >= self._fence_deadline:
@@ -369,6 +374,8 @@ class Attempt:
             grace_seconds = self.grace_seconds(self._stop_wanted)
             self._stop_seconds = grace_seconds
             self._kill_at = time.monotonic() + grace_seconds + KILL_MARGIN_SECONDS
+            if self._uploaders is not None:
+                self._uploaders.hurry_files()
             self.folder.write_stop(StopFile(reason=self._stop_wanted, grace_seconds=grace_seconds))
         elif time.monotonic() >= self._kill_at:
             self._log.warning(
@@ -485,6 +492,7 @@ class Attempt:
             assignment,
             pause_seconds=self._context.timings.watch_seconds,
             sample_seconds=self._context.timings.sample_seconds,
+            files_seconds=self._context.timings.files_seconds,
         )
         uploaders.start()
         return uploaders

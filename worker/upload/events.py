@@ -110,7 +110,11 @@ class EventUploader:
 
     def warn(self, message: str) -> None:
         """Queue a warning for the job's owner. From any thread; sent by the next step."""
-        self._waiting.append(_WaitingEvent("warning", message[:WARNING_CHARS_MAX], {}))
+        self.report("warning", message, {})
+
+    def report(self, kind: str, message: str, data: dict[str, Any]) -> None:
+        """Queue an event. From any thread; sent by the next step."""
+        self._waiting.append(_WaitingEvent(kind, message[:WARNING_CHARS_MAX], data))
 
     def set_back(self, what: str) -> None:
         """Restart at the offset of the database, which was restored from a backup. From any thread.

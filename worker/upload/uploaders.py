@@ -1,6 +1,6 @@
 """Uploaders of one attempt.
 
-Metrics, logs, events, samples and event files, each with its own thread.
+Metrics, logs, events, samples, event files and kept files, each with its own thread.
 
 Not here: the data and exactly-once delivery (``worker.upload.file_uploader``,
 ``worker.upload.events``).
@@ -21,6 +21,7 @@ from lockstep.storage.series import streams
 from lockstep.worker.devices.sampling import Sampler
 from lockstep.worker.folders import Folder
 from lockstep.worker.upload.events import EventUploader
+from lockstep.worker.upload.kept.rounds import KeptFilesUploader
 from lockstep.worker.upload.logs import LogUploader
 from lockstep.worker.upload.metric_warnings import Repeats
 from lockstep.worker.upload.metrics import MetricsUploader
@@ -60,6 +61,7 @@ class Uploaders:
         *,
         pause_seconds: float,
         sample_seconds: float,
+        files_seconds: float,
     ):
         self._database = database
         self._stream = stream
@@ -97,6 +99,17 @@ class Uploaders:
             self._file_loops.append(self._numbers)
             if train is None:
                 self._file_loops.append(self._loop("tensorboard", self._event_files))
+        self._kept_files = KeptFilesUploader(
+            database,
+            blobs,
+            folder,
+            stream,
+            assignment,
+            report=self._reporter.report,
+            every_seconds=files_seconds,
+        )
+        self._keeping = self._loop("files", self._kept_files)
+        self._file_loops.append(self._keeping)
         sampler = Sampler(folder, assignment)
         system = SystemUploader(
             database, folder, stream, sampler.sample, every_seconds=sample_seconds
@@ -168,6 +181,11 @@ class Uploaders:
     def start(self) -> None:
         for upload_loop in self._loops:
             upload_loop.start()
+
+    def hurry_files(self) -> None:
+        """Store the job's files now: it is about to end."""
+        self._kept_files.hurry()
+        self._keeping.hurry()
 
     def finish(self, patience_seconds: float) -> bool:
         """Send the rest after the writers' end, and wait this long for it.

@@ -663,6 +663,74 @@ export type JobView = {
 };
 
 /**
+ * KeptFileView
+ */
+export type KeptFileView = {
+    /**
+     * Path
+     *
+     * Below the job's working folder; of further nodes below ``node<N>/``.
+     */
+    path: string;
+    /**
+     * Bytes
+     */
+    bytes: number;
+    /**
+     * Sha256
+     */
+    sha256: string;
+    /**
+     * Modified At
+     *
+     * By the clock of the node.
+     */
+    modified_at: string;
+    /**
+     * Executable
+     */
+    executable: boolean;
+    /**
+     * Attempt
+     *
+     * The one that wrote it.
+     */
+    attempt: number;
+};
+
+/**
+ * KeptFilesPage
+ *
+ * One page of a job's files, by path.
+ */
+export type KeptFilesPage = {
+    /**
+     * Items
+     */
+    items: Array<KeptFileView>;
+    /**
+     * Next Cursor
+     */
+    next_cursor?: string | null;
+    /**
+     * Total
+     *
+     * Files of all pages.
+     */
+    total: number;
+    /**
+     * Total Bytes
+     */
+    total_bytes: number;
+    /**
+     * As Of
+     *
+     * Time of the last round in which a node stored its files; null before the first.
+     */
+    as_of: string | null;
+};
+
+/**
  * LogLine
  */
 export type LogLine = {
@@ -1408,6 +1476,22 @@ export type QueuePlace = {
  * Reason for the end of an attempt.
  */
 export type Reason = 'succeeded' | 'cancelled' | 'timed_out' | 'paused' | 'requeued' | 'shutdown' | 'preempted' | 'user_error' | 'bad_spec' | 'code_unavailable' | 'out_of_memory' | 'host_out_of_memory' | 'killed' | 'non_finite' | 'diverged' | 'stall' | 'exit_stall' | 'network' | 'port_in_use' | 'storage' | 'launch_failed' | 'lost' | 'cut_off' | 'unanswered' | 'version';
+
+/**
+ * RemovedFiles
+ *
+ * Deleted files.
+ */
+export type RemovedFiles = {
+    /**
+     * Files
+     */
+    files: number;
+    /**
+     * Bytes
+     */
+    bytes: number;
+};
 
 /**
  * RetriesView
@@ -2234,6 +2318,36 @@ export type OptimizerClass = {
 };
 
 /**
+ * Outputs
+ *
+ * Files that the job's own code writes, which are kept while it runs and after its end.
+ */
+export type Outputs = {
+    /**
+     * Keep
+     *
+     * Patterns as in ``.gitignore`` of what is kept of the working folder: ``[out/, "*.pt"]``, or
+     * ``["**", "!data/"]``. An empty list keeps nothing. Never kept: ``__pycache__``, ``.git``,
+     * ``.cache``, links, and files of the code that are unchanged. With ``code: {path: …}`` only
+     * ``$LOCKSTEP_OUTPUT`` is kept.
+     */
+    keep?: Array<string>;
+    /**
+     * Restore
+     *
+     * Give the files to the next attempt, before it starts.
+     */
+    restore?: boolean;
+    /**
+     * Max Gb
+     *
+     * Size of all kept files in GB. Files beyond it are named in an event and not kept; the job
+     * continues.
+     */
+    max_gb?: number;
+};
+
+/**
  * PathCode
  *
  * A folder that is already on the nodes.
@@ -2302,6 +2416,12 @@ export type Retention = {
      * Days until the lines of its log are deleted.
      */
     logs_days?: number | null;
+    /**
+     * Files Days
+     *
+     * Days until the files that it kept are deleted.
+     */
+    files_days?: number | null;
 };
 
 /**
@@ -2736,6 +2856,10 @@ export type JobSpec = {
     secrets?: Array<string>;
     retry?: Retry;
     retention?: Retention;
+    /**
+     * Files that are kept. Not written into stored specs by default, as above.
+     */
+    outputs?: Outputs;
     /**
      * Timeout Seconds
      *
@@ -4731,6 +4855,216 @@ export type GetJobCheckpointFileResponses = {
 };
 
 export type GetJobCheckpointFileResponse = GetJobCheckpointFileResponses[keyof GetJobCheckpointFileResponses];
+
+export type DeleteJobFilesData = {
+    body?: never;
+    path: {
+        /**
+         * Reference
+         *
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
+         */
+        reference: string;
+    };
+    query: {
+        /**
+         * Match
+         *
+         * Paths, or patterns as in `.gitignore`, of the files; none means all.
+         */
+        match: Array<string>;
+    };
+    url: '/v1/jobs/{reference}/files';
+};
+
+export type DeleteJobFilesErrors = {
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
+    /**
+     * The job or upload does not exist.
+     */
+    404: Problem;
+    /**
+     * Conflict with the current state. Nothing was changed.
+     */
+    409: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+    /**
+     * The disk is full. Nothing was written; free space, then try again after `Retry-After` seconds.
+     */
+    507: Problem;
+};
+
+export type DeleteJobFilesError = DeleteJobFilesErrors[keyof DeleteJobFilesErrors];
+
+export type DeleteJobFilesResponses = {
+    /**
+     * Successful Response
+     */
+    200: RemovedFiles;
+};
+
+export type DeleteJobFilesResponse = DeleteJobFilesResponses[keyof DeleteJobFilesResponses];
+
+export type ListJobFilesData = {
+    body?: never;
+    path: {
+        /**
+         * Reference
+         *
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
+         */
+        reference: string;
+    };
+    query?: {
+        /**
+         * Match
+         *
+         * Paths, or patterns as in `.gitignore`, of the files; none means all.
+         */
+        match?: Array<string>;
+        /**
+         * Limit
+         */
+        limit?: number;
+        /**
+         * Cursor
+         *
+         * `next_cursor` of the page before.
+         */
+        cursor?: string | null;
+    };
+    url: '/v1/jobs/{reference}/files';
+};
+
+export type ListJobFilesErrors = {
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * The job or upload does not exist.
+     */
+    404: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+};
+
+export type ListJobFilesError = ListJobFilesErrors[keyof ListJobFilesErrors];
+
+export type ListJobFilesResponses = {
+    /**
+     * Successful Response
+     */
+    200: KeptFilesPage;
+};
+
+export type ListJobFilesResponse = ListJobFilesResponses[keyof ListJobFilesResponses];
+
+export type GetJobFileData = {
+    body?: never;
+    path: {
+        /**
+         * Reference
+         *
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
+         */
+        reference: string;
+        /**
+         * Path
+         *
+         * Path from the list.
+         */
+        path: string;
+    };
+    query?: never;
+    url: '/v1/jobs/{reference}/files/{path}';
+};
+
+export type GetJobFileErrors = {
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * The right that `detail` names is missing. Nothing was written.
+     */
+    403: Problem;
+    /**
+     * The job or upload does not exist.
+     */
+    404: Problem;
+    /**
+     * The file ends before the first byte that `Range` asks for; `Content-Range` says where.
+     */
+    416: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+};
+
+export type GetJobFileError = GetJobFileErrors[keyof GetJobFileErrors];
+
+export type GetJobFileResponses = {
+    /**
+     * The whole file. `ETag` is its SHA-256.
+     */
+    200: Blob | File;
+    /**
+     * The rest of the file, from the first byte of `Range`.
+     */
+    206: Blob | File;
+};
+
+export type GetJobFileResponse = GetJobFileResponses[keyof GetJobFileResponses];
 
 export type GetJobLogsData = {
     body?: never;

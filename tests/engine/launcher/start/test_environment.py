@@ -52,6 +52,7 @@ def test_the_environment_of_the_service_does_not_reach_a_rank(attempt: Attempt) 
     ours = {name for name in environ if name.startswith("LOCKSTEP_")}
     assert ours == {
         "LOCKSTEP_METRICS",
+        "LOCKSTEP_OUTPUT",
         "LOCKSTEP_TENSORBOARD",
         "LOCKSTEP_STOP",
         "LOCKSTEP_STACKS",

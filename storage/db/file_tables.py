@@ -1,0 +1,50 @@
+"""Tables of the files that jobs keep, in the jobs database.
+
+Not here: their contents (``storage.objects.blobs``), and the statements
+(``storage.attempts.kept_files``).
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Index, String
+from sqlalchemy.orm import Mapped, mapped_column
+
+from lockstep.domain.limits import KEPT_PATH_CHARS_MAX
+from lockstep.storage.db.columns import BigInt, LongText, Word
+from lockstep.storage.db.tables import JobId, JobsBase
+
+
+class KeptFileRow(JobsBase):
+    """A file that a job wrote, as it was stored last."""
+
+    __tablename__ = "kept_files"
+    __table_args__ = (Index("ix_kept_files_job_id_path", "job_id", "path"),)
+
+    job_id: Mapped[JobId] = mapped_column(primary_key=True)
+    node_rank: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    path: Mapped[str] = mapped_column(String(KEPT_PATH_CHARS_MAX), primary_key=True)
+    """Below the working folder of its node."""
+    sha256: Mapped[Word]
+    bytes: Mapped[BigInt]
+    modified_at: Mapped[float]
+    executable: Mapped[bool]
+    attempt: Mapped[int]
+    """The one that wrote it."""
+    location: Mapped[LongText]
+    """Key of its contents in the blob store. It is never used again for others."""
+
+
+class KeptRoundRow(JobsBase):
+    """How far the files of one node rank are stored."""
+
+    __tablename__ = "kept_rounds"
+
+    job_id: Mapped[JobId] = mapped_column(primary_key=True)
+    node_rank: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    revision: Mapped[BigInt]
+    """Counts the changes of its rows in ``kept_files``."""
+    attempt: Mapped[int]
+    complete: Mapped[bool]
+    """True if this was the round after the end of the attempt's processes."""
+    as_of: Mapped[float]
+    """Beginning of the last round, on the database's clock."""

@@ -1,0 +1,166 @@
+"""Kept files of earlier attempts, brought to a node before the next attempt starts.
+
+Its last act is ``kept.json``: with it all is done, without it all is done again.
+
+Not here: storing them (``worker.upload.kept.rounds``).
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import structlog
+
+from lockstep.domain.life.attempt import FileStamp, KeptMemory
+from lockstep.domain.spec.job import JobSpec
+from lockstep.domain.training.memory import in_words
+from lockstep.storage.attempts import events, kept_files
+from lockstep.storage.attempts.attempts import Claim
+from lockstep.storage.attempts.kept_files import KeptFile, KeptSet
+from lockstep.storage.db.database import Database
+from lockstep.storage.objects.blobs import FILES, BlobStore
+from lockstep.system.entries import entry_of
+from lockstep.worker.folders import Folder
+from lockstep.worker.upload.kept import scanning
+
+log = structlog.get_logger(__name__)
+
+DISK_FREE_BYTES_MIN: Final = 64 * 2**20
+"""Left on the node's disk by the files that are brought."""
+NAMED_MAX: Final = 5
+
+
+class _Brought(NamedTuple):
+    files: dict[str, tuple[FileStamp | None, str]]
+    """As in ``KeptMemory.sent``."""
+    missing: list[str]
+
+
+def bring(
+    folder: Folder, claim: Claim, spec: JobSpec, database: Database, blobs: BlobStore
+) -> None:
+    """Put the files of earlier attempts into the folder, and note what is there. Repeatable.
+
+    Raises
+    ------
+    OSError
+        If the disk has no room, or fails.
+    Exception
+        From the store's library, if the store does not answer.
+    """
+    if folder.kept_memory() is not None:
+        return
+    code = scanning.stamps(scanning.scan(folder.files, spec).names)
+    scanning.make_output(folder.files, spec)
+    sent: dict[str, tuple[FileStamp | None, str]] = {}
+    if claim.attempt_number > 1:
+        with database.read_jobs() as session:
+            kept = kept_files.read(session, claim.job_id, claim.node_rank)
+        _tidy(claim, database, blobs)
+        if spec.outputs.restore and kept.files:
+            brought = _fetch_all(folder, spec, kept, blobs)
+            _report(claim, kept, brought.missing, database)
+            sent = brought.files
+    folder.write_kept_memory(KeptMemory(code=code, sent=sent))
+
+
+def _fetch_all(folder: Folder, spec: JobSpec, kept: KeptSet, blobs: BlobStore) -> _Brought:
+    total = sum(file.bytes for file in kept.files.values())
+    free = shutil.disk_usage(folder.path).free
+    if free < total + DISK_FREE_BYTES_MIN:
+        raise OSError(
+            errno.ENOSPC,
+            f"the disk has {in_words(free)} free; the kept files of earlier attempts have "
+            f"{in_words(total)}",
+            str(folder.path),
+        )
+    brought = _Brought({}, [])
+    for path, file in kept.files.items():
+        target = folder.file(scanning.source_of(folder.files, spec, path))
+        stamp = _fetch(file, _made_way(folder.path, target), blobs)
+        brought.files[path] = stamp, file.sha256
+        if stamp is None:
+            brought.missing.append(path)
+    return brought
+
+
+def _made_way(top: Path, target: Path) -> Path:
+    """Return the path. Files and links of the code that are in its way are removed."""
+    way = top
+    for part in target.relative_to(top).parts[:-1]:
+        way /= part
+        if way.is_symlink() or (way.exists() and not way.is_dir()):
+            way.unlink()
+        way.mkdir(exist_ok=True)
+    if target.is_dir() and not target.is_symlink():
+        shutil.rmtree(target)
+    return target
+
+
+def _fetch(file: KeptFile, target: Path, blobs: BlobStore) -> FileStamp | None:
+    """Fetch one file; None if its contents are missing or damaged."""
+    try:
+        blobs.get_file(file.location, target)
+    except FileNotFoundError:
+        return None
+    with target.open("rb") as opened:
+        if hashlib.file_digest(opened, "sha256").hexdigest() != file.sha256:
+            target.unlink()
+            return None
+    target.chmod(0o700 if file.executable else 0o600)
+    os.utime(target, (file.modified_at, file.modified_at))
+    found = entry_of(target.name, target.lstat())
+    return found.bytes, found.modified_ns, found.changed_ns, found.inode
+
+
+def _report(claim: Claim, kept: KeptSet, missing: list[str], database: Database) -> None:
+    count = len(kept.files) - len(missing)
+    total = sum(file.bytes for path, file in kept.files.items() if path not in missing)
+    message = f"Restored {_files(count)} ({in_words(total)})"
+    last = kept.last
+    if last is not None and not last.complete and last.ended_at is not None:
+        age = max(0.0, last.ended_at - last.as_of)
+        message += (
+            f" as they were {age:,.0f} s before the end of attempt {last.attempt}; what it wrote "
+            "later was not stored"
+        )
+    if missing:
+        named = ", ".join(missing[:NAMED_MAX])
+        message += f". The store no longer has {_files(len(missing))}: {named}"
+    with database.jobs() as session:
+        events.add(
+            session,
+            job_id=claim.job_id,
+            attempt=claim.attempt_number,
+            kind="files_restored",
+            message=f"{message}.",
+            actor=f"node:{claim.node_name}",
+            data={"files": count, "bytes": total, "missing": missing[:NAMED_MAX]},
+            origin=f"{claim.assignment_id}:files_restored",
+        )
+
+
+def _tidy(claim: Claim, database: Database, blobs: BlobStore) -> None:
+    """Delete contents of ended attempts that no row names: those nodes died before their commit."""
+    if claim.node_rank > 0:
+        return
+    try:
+        found = blobs.find(f"{FILES}/{claim.job_id}")
+        with database.read_jobs() as session:
+            named = {each.file.location for each in kept_files.of_job(session, claim.job_id)}
+        blobs.delete_files(
+            key
+            for key in found
+            if key not in named and int(key.split("/")[2]) < claim.attempt_number
+        )
+    except Exception as error:  # noqa: BLE001 - they take space only, and go with the job
+        log.warning("contents without a row stay in the store", error=repr(error))
+
+
+def _files(count: int) -> str:
+    return "1 file" if count == 1 else f"{count:,} files"

@@ -1,0 +1,342 @@
+"""Rounds in which an agent stores the files that a job has written, while it runs and at its end.
+
+A round lists the names, copies what is new into the store, and writes all rows in one transaction.
+A file is new if its stamp is neither that of the unpacked code nor that of the stored one. It is
+copied once it was still for ``STILL_SECONDS``, in the order of the last changes; one that is not
+holds back those that were changed after it. So a file is stored before a file that names it. One
+that has not been still for ``UNSENT_SECONDS`` is copied all the same, if two reads agree.
+
+What was deleted on the node is deleted in the list, as on a shared disk. After the end of all
+processes a last round stores everything.
+
+Not here: the names (``worker.upload.kept.scanning``), rows (``storage.attempts.kept_files``).
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import structlog
+
+from lockstep.domain import limits
+from lockstep.domain.life.attempt import AssignmentFile, KeptMemory
+from lockstep.domain.training.memory import in_words
+from lockstep.storage.attempts import kept_files
+from lockstep.storage.attempts.kept_files import KeptFile, KeptSet, Round, RoundResult
+from lockstep.storage.db.database import Database
+from lockstep.storage.objects.blobs import FILES, BlobStore
+from lockstep.storage.series import streams
+from lockstep.system.beneath import UnsafeFileError
+from lockstep.system.patterns import Patterns
+from lockstep.worker.folders import Folder
+from lockstep.worker.upload.kept.scanning import Scan, SeenFile, scan
+from lockstep.worker.upload.stream import Stream
+
+log = structlog.get_logger(__name__)
+
+STILL_SECONDS: Final = 2.0
+UNSENT_SECONDS: Final = 600.0
+PATIENCE_SECONDS: Final = 300.0
+"""The end of an attempt waits so long for a store or a database that refuses its files."""
+NAMED_MAX: Final = 5
+"""Files in one event."""
+_LATEST_SECONDS: Final = 253_402_300_000.0
+"""Year 9999: a job may set any time."""
+
+Report = Callable[[str, str, dict[str, Any]], None]
+"""Add an event: kind, message, data."""
+
+
+class KeptFilesUploader:
+    """Files of one assignment. See ``worker.upload.upload_loop`` for :meth:`step`."""
+
+    def __init__(
+        self,
+        database: Database,
+        blobs: BlobStore,
+        folder: Folder,
+        stream: Stream,
+        assignment: AssignmentFile,
+        *,
+        report: Report,
+        every_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._database = database
+        self._blobs = blobs
+        self._folder = folder
+        self._stream = stream
+        self._spec = assignment.spec
+        self._node_rank = assignment.node_rank
+        self._report = report
+        self._every_seconds = every_seconds
+        self._clock = clock
+        self._patterns = Patterns(self._spec.outputs.keep)
+        self._bytes_max = self._spec.outputs.bytes_max
+        self._due_at = clock() + every_seconds
+        self._memory: KeptMemory | None = None
+        self._kept: KeptSet | None = None
+        self._lost: set[str] = set()
+        """Paths of rows without contents, after a restore of the database."""
+        self._copied: dict[str, tuple[SeenFile, KeptFile]] = {}
+        """Copies in the store that no row names yet, by path."""
+        self._locations: set[str] = set()
+        """Of all such copies, also those that are not wanted any more."""
+        self._waiting_since: dict[str, float] = {}
+        """Files that are not still, by path."""
+        self._reported: set[tuple[str, str]] = set()
+        self._refused: dict[str, str] = {}
+        self._failing_since: float | None = None
+        self._over = False
+
+    def begin(self, state: streams.StreamState | None) -> None:
+        """Do nothing: it has no offset."""
+
+    def hurry(self) -> None:
+        """Make the next step a round, before the job ends. From any thread."""
+        self._due_at = self._clock()
+
+    def step(self, last: bool) -> bool:
+        """Make a round, if one is due. Return True if another one must follow at once."""
+        if self._over or not (last or self._clock() >= self._due_at):
+            return False
+        try:
+            agrees = self._round(last)
+        except Exception as error:
+            now = self._clock()
+            self._failing_since = self._failing_since or now
+            if not last or now - self._failing_since < PATIENCE_SECONDS:
+                raise
+            self._report("files_lost", f"The last files are not stored: {error}.", {})
+            self._over = True
+            return False
+        self._failing_since = None
+        self._due_at = self._clock() + self._every_seconds
+        self._over = last and agrees
+        return not agrees
+
+    def _round(self, last: bool) -> bool:
+        """Store what is new. Return False if others have changed the rows meanwhile."""
+        began = self._clock()
+        memory = self._remembered()
+        found = scan(self._folder.files, self._spec)
+        names = self._selected(found, memory)
+        if self._kept is None:
+            if not names and not memory.sent:
+                return True
+            self._kept = self._read()
+        kept, self._refused = self._kept, dict(found.unread)
+        gone = self._gone(found)
+        new = {path: seen for path, seen in names.items() if self._is_new(path, seen)}
+        put = dict(self._stored(new, gone, last))
+        self._blobs.sync({file.location for _, file in put.values()})
+        changes = Round(
+            kept.revision,
+            [file for _, file in put.values()],
+            sorted(gone),
+            complete=last,
+            age_seconds=self._clock() - began,
+        )
+        with self._database.jobs() as session:
+            stored = kept_files.publish(
+                session, self._stream.assignment_id, self._stream.token, changes
+            )
+        if stored is RoundResult.OTHER_REVISION:
+            self._kept = self._read(check=True)
+            return False
+        self._over = stored is RoundResult.REFUSED
+        if stored is RoundResult.YES:
+            self._take_over(changes, put)
+        self._report_refused()
+        return True
+
+    def _remembered(self) -> KeptMemory:
+        if self._memory is None:
+            self._memory = self._folder.kept_memory() or KeptMemory()
+        return self._memory
+
+    def _read(self, *, check: bool = False) -> KeptSet:
+        with self._database.read_jobs() as session:
+            found = kept_files.read(session, self._stream.job_id, self._node_rank)
+        if check:
+            self._lost = {
+                path for path, file in found.files.items() if not self._blobs.exists(file.location)
+            }
+        return found
+
+    def _selected(self, found: Scan, memory: KeptMemory) -> dict[str, SeenFile]:
+        """Return the files that are neither unchanged code nor left out by the spec."""
+        changed = {
+            path: seen for path, seen in found.names.items() if memory.code.get(path) != seen.stamp
+        }
+        selected = self._patterns.select(changed)
+        return {path: seen for path, seen in changed.items() if path in selected}
+
+    def _gone(self, found: Scan) -> set[str]:
+        """Return the paths of rows whose files were there and are no longer."""
+        assert self._kept is not None, "the rows are read first"
+        sent = self._remembered().sent
+        return {
+            path
+            for path in self._kept.files
+            if (path in sent or path in self._lost)
+            and path not in found.names
+            and not _is_below(path, found)
+        }
+
+    def _is_new(self, path: str, seen: SeenFile) -> bool:
+        assert self._kept is not None, "the rows are read first"
+        if seen.refused:
+            self._refused[path] = seen.refused
+            return False
+        row, sent = self._kept.files.get(path), self._remembered().sent.get(path)
+        same = row is not None and sent == (seen.stamp, row.sha256)
+        return not same or path in self._lost
+
+    def _stored(
+        self, new: dict[str, SeenFile], gone: set[str], last: bool
+    ) -> Iterator[tuple[str, tuple[SeenFile, KeptFile]]]:
+        """Copy files into the store, in the order in which they were changed."""
+        assert self._kept is not None, "the rows are read first"
+        rows = {path: file for path, file in self._kept.files.items() if path not in gone}
+        count = self._kept.other_files + len(rows)
+        total = self._kept.other_bytes + sum(file.bytes for file in rows.values())
+        known = {(file.sha256, file.bytes): file.location for file in rows.values()}
+        is_held = False
+        for path, seen in sorted(new.items(), key=lambda item: (item[1].changed_ns, item[0])):
+            is_overdue = last or self._is_overdue(path)
+            is_held = is_held or not _is_still(seen)
+            if is_held and not is_overdue:
+                self._waiting_since.setdefault(path, self._clock())
+                continue
+            former = rows[path].bytes if path in rows else 0
+            if path not in rows and count == limits.KEPT_FILES_MAX:
+                self._refused[path] = f"beyond {limits.KEPT_FILES_MAX:,} files"
+                continue
+            if total - former + seen.bytes > self._bytes_max:
+                self._refused[path] = f"{in_words(seen.bytes)}, beyond outputs.max_gb"
+                continue
+            file = self._copy(path, seen, known, cut=is_overdue)
+            if file is None:
+                is_held = True
+                continue
+            count += path not in rows
+            total += file.bytes - former
+            known[file.sha256, file.bytes] = file.location
+            yield path, (seen, file)
+
+    def _is_overdue(self, path: str) -> bool:
+        since = self._waiting_since.get(path)
+        return since is not None and self._clock() - since >= UNSENT_SECONDS
+
+    def _copy(
+        self, path: str, seen: SeenFile, known: dict[tuple[str, int], str], *, cut: bool
+    ) -> KeptFile | None:
+        """Copy one file; None if it changes meanwhile, is gone, or is refused.
+
+        Of one that changes all the time, the first bytes are kept if they can be read twice.
+        """
+        before, done = self._copied.get(path, (None, None))
+        if before == seen:
+            return done
+        stream = self._stream
+        location = (
+            f"{FILES}/{stream.job_id}/{stream.attempt_number}/{stream.assignment_id}/"
+            f"{secrets.token_hex(8)}"
+        )
+        files = self._folder.files
+        self._locations.add(location)
+        try:
+            size, sha256 = self._blobs.put_copy(
+                files, seen.source, location, most=seen.bytes, cut=cut
+            )
+            after = files.status(seen.source)
+            same = after is not None and seen.stamp == (
+                after.st_size,
+                after.st_mtime_ns,
+                after.st_ctime_ns,
+                after.st_ino,
+            )
+            is_whole = same or (cut and files.digest(seen.source, most=size) == sha256)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except UnsafeFileError as error:
+            if error.why == "unreadable":
+                self._refused[path] = "not readable"
+            return None
+        if not is_whole:
+            return None
+        modified_at = min(max(seen.stamp[1] / 1e9, 0.0), _LATEST_SECONDS)
+        file = KeptFile(
+            path,
+            sha256,
+            size,
+            modified_at,
+            seen.executable,
+            stream.attempt_number,
+            known.get((sha256, size), location),
+        )
+        self._copied[path] = seen, file
+        return file
+
+    def _take_over(self, changes: Round, put: dict[str, tuple[SeenFile, KeptFile]]) -> None:
+        """Remember a round that is stored, and delete what no row names any more."""
+        assert self._kept is not None, "the rows are read first"
+        before = self._kept.files
+        after = {path: file for path, file in before.items() if path not in set(changes.gone)}
+        after |= {path: file for path, (_, file) in put.items()}
+        self._kept = self._kept._replace(revision=changes.next_revision, files=after)
+        self._lost -= put.keys() | set(changes.gone)
+        memory = self._remembered()
+        sent = {path: each for path, each in memory.sent.items() if path in after}
+        sent |= {path: (seen.stamp, file.sha256) for path, (seen, file) in put.items()}
+        self._memory = KeptMemory(code=memory.code, sent=sent)
+        for path in put:
+            self._waiting_since.pop(path, None)
+        unnamed = self._locations | {file.location for file in before.values()}
+        unnamed -= {file.location for file in after.values()}
+        self._copied.clear()
+        try:
+            self._blobs.delete_files(sorted(unnamed))
+            self._locations.clear()
+            if put or changes.gone:
+                self._folder.write_kept_memory(self._memory)
+        except Exception as error:  # noqa: BLE001 - a remote store raises its library's exceptions
+            # They take space, and a new agent reads more files than it must.
+            log.warning(
+                "a round is stored and not tidied up",
+                assignment=self._stream.assignment_id,
+                error=repr(error),
+            )
+
+    def _report_refused(self) -> None:
+        """Add an event with the files that are not kept, once for each reason of a file."""
+        new = sorted(set(self._refused.items()) - self._reported)
+        if not new:
+            return
+        self._reported.update(new)
+        named = [f"{_readable(path)} ({why})" for path, why in new[:NAMED_MAX]]
+        more = f" and {len(new) - NAMED_MAX:,} more" if len(new) > NAMED_MAX else ""
+        noun = "1 name is" if len(new) == 1 else f"{len(new):,} names are"
+        self._report(
+            "files_skipped",
+            f"{noun} not kept: {', '.join(named)}{more}.",
+            {"files": {_readable(path): why for path, why in new[:NAMED_MAX]}},
+        )
+
+
+def _is_still(seen: SeenFile) -> bool:
+    return time.time_ns() - seen.changed_ns >= STILL_SECONDS * 1e9
+
+
+def _is_below(path: str, found: Scan) -> bool:
+    """Return whether a path lies in a folder that was not read."""
+    return any(folder == "." or path.startswith(f"{folder}/") for folder in found.unread)
+
+
+def _readable(path: str) -> str:
+    """Return a name for a message."""
+    return path.encode(errors="replace").decode()
