@@ -63,13 +63,15 @@ def bring(
             kept = kept_files.read(session, claim.job_id, claim.node_rank)
         _tidy(claim, database, blobs)
         if spec.outputs.restore and kept.files:
-            brought = _fetch_all(folder, spec, kept, blobs)
+            brought = _fetch_all(folder, claim.job_id, spec, kept, blobs)
             _report(claim, kept, brought.missing, database)
             sent = brought.files
     folder.write_kept_memory(KeptMemory(code=code, sent=sent))
 
 
-def _fetch_all(folder: Folder, spec: JobSpec, kept: KeptSet, blobs: BlobStore) -> _Brought:
+def _fetch_all(
+    folder: Folder, job_id: str, spec: JobSpec, kept: KeptSet, blobs: BlobStore
+) -> _Brought:
     total = sum(file.bytes for file in kept.files.values())
     free = shutil.disk_usage(folder.path).free
     if free < total + DISK_FREE_BYTES_MIN:
@@ -86,6 +88,11 @@ def _fetch_all(folder: Folder, spec: JobSpec, kept: KeptSet, blobs: BlobStore) -
         brought.files[path] = stamp, file.sha256
         if stamp is None:
             brought.missing.append(path)
+    if len(brought.missing) == len(kept.files) and not blobs.find(f"{FILES}/{job_id}"):
+        raise FileNotFoundError(
+            f"the store has none of the job's {_files(len(kept.files))}; it may not be mounted. "
+            f"To go on without them: lockstep files rm {job_id} '**'"
+        )
     return brought
 
 

@@ -69,6 +69,10 @@ class KeptFilesUploader:
         self._blobs = blobs
         self._folder = folder
         self._stream = stream
+        self._place = "/".join(
+            (FILES, stream.job_id, str(stream.attempt_number), stream.assignment_id)
+        )
+        """Folder in the store, in which no other writes."""
         self._spec = assignment.spec
         self._node_rank = assignment.node_rank
         self._report = report
@@ -114,8 +118,9 @@ class KeptFilesUploader:
             self._over = True
             return False
         self._failing_since = None
-        self._due_at = self._clock() + self._every_seconds
-        self._over = last and agrees
+        if agrees:
+            self._due_at = self._clock() + self._every_seconds
+            self._over = self._over or last
         return not agrees
 
     def _round(self, last: bool) -> bool:
@@ -145,7 +150,7 @@ class KeptFilesUploader:
                 session, self._stream.assignment_id, self._stream.token, changes
             )
         if stored is RoundResult.OTHER_REVISION:
-            self._kept = self._read(check=True)
+            self._kept = self._read()
             return False
         self._over = stored is RoundResult.REFUSED
         if stored is RoundResult.YES:
@@ -158,13 +163,17 @@ class KeptFilesUploader:
             self._memory = self._folder.kept_memory() or KeptMemory()
         return self._memory
 
-    def _read(self, *, check: bool = False) -> KeptSet:
+    def _read(self) -> KeptSet:
         with self._database.read_jobs() as session:
             found = kept_files.read(session, self._stream.job_id, self._node_rank)
-        if check:
+        if found.files:
+            stored = set(self._blobs.find(f"{FILES}/{self._stream.job_id}"))
+            # A store that is not mounted looks empty.
             self._lost = {
-                path for path, file in found.files.items() if not self._blobs.exists(file.location)
+                path for path, file in found.files.items() if stored and file.location not in stored
             }
+            # Copies of an agent before this one, which died, or of before a restore.
+            self._locations |= {key for key in stored if key.startswith(f"{self._place}/")}
         return found
 
     def _selected(self, found: Scan, memory: KeptMemory) -> dict[str, SeenFile]:
@@ -204,7 +213,11 @@ class KeptFilesUploader:
         rows = {path: file for path, file in self._kept.files.items() if path not in gone}
         count = self._kept.other_files + len(rows)
         total = self._kept.other_bytes + sum(file.bytes for file in rows.values())
-        known = {(file.sha256, file.bytes): file.location for file in rows.values()}
+        known = {
+            (file.sha256, file.bytes): file.location
+            for path, file in rows.items()
+            if path not in self._lost
+        }
         is_held = False
         for path, seen in sorted(new.items(), key=lambda item: (item[1].changed_ns, item[0])):
             is_overdue = last or self._is_overdue(path)
@@ -219,7 +232,7 @@ class KeptFilesUploader:
             if total - former + seen.bytes > self._bytes_max:
                 self._refused[path] = f"{in_words(seen.bytes)}, beyond outputs.max_gb"
                 continue
-            file = self._copy(path, seen, known, cut=is_overdue)
+            file = self._copy(path, seen, known, is_still=last or _is_still(seen))
             if file is None:
                 is_held = True
                 continue
@@ -233,25 +246,22 @@ class KeptFilesUploader:
         return since is not None and self._clock() - since >= UNSENT_SECONDS
 
     def _copy(
-        self, path: str, seen: SeenFile, known: dict[tuple[str, int], str], *, cut: bool
+        self, path: str, seen: SeenFile, known: dict[tuple[str, int], str], *, is_still: bool
     ) -> KeptFile | None:
         """Copy one file; None if it changes meanwhile, is gone, or is refused.
 
-        Of one that changes all the time, the first bytes are kept if they can be read twice.
+        Of one that is not still, the first bytes are kept if they can be read twice: two changes
+        may have the same time.
         """
         before, done = self._copied.get(path, (None, None))
         if before == seen:
             return done
-        stream = self._stream
-        location = (
-            f"{FILES}/{stream.job_id}/{stream.attempt_number}/{stream.assignment_id}/"
-            f"{secrets.token_hex(8)}"
-        )
+        location = f"{self._place}/{secrets.token_hex(8)}"
         files = self._folder.files
         self._locations.add(location)
         try:
             size, sha256 = self._blobs.put_copy(
-                files, seen.source, location, most=seen.bytes, cut=cut
+                files, seen.source, location, most=seen.bytes, cut=not is_still
             )
             after = files.status(seen.source)
             same = after is not None and seen.stamp == (
@@ -260,7 +270,7 @@ class KeptFilesUploader:
                 after.st_ctime_ns,
                 after.st_ino,
             )
-            is_whole = same or (cut and files.digest(seen.source, most=size) == sha256)
+            is_whole = same if is_still else files.digest(seen.source, most=size) == sha256
         except (FileNotFoundError, NotADirectoryError):
             return None
         except UnsafeFileError as error:
@@ -276,7 +286,7 @@ class KeptFilesUploader:
             size,
             modified_at,
             seen.executable,
-            stream.attempt_number,
+            self._stream.attempt_number,
             known.get((sha256, size), location),
         )
         self._copied[path] = seen, file
@@ -338,5 +348,8 @@ def _is_below(path: str, found: Scan) -> bool:
 
 
 def _readable(path: str) -> str:
-    """Return a name for a message."""
-    return path.encode(errors="replace").decode()
+    """Return a name for a message, with escapes for what cannot be printed."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in path
+    )
