@@ -131,11 +131,14 @@ class Round(NamedTuple):
     """Whether all processes of the attempt have ended."""
     age_seconds: float
     """Time since its beginning."""
+    above: int = 0
+    """A revision that was there before a restore of the database; the new one is larger."""
 
     @property
     def next_revision(self) -> int:
         """The revision after it. The first round makes one in any case."""
-        return self.revision + bool(self.put or self.gone or not self.revision)
+        changes = bool(self.put or self.gone or not self.revision)
+        return max(self.revision, self.above) + changes
 
 
 def read(session: Session, job_id: str, node_rank: int) -> KeptSet:

@@ -125,7 +125,9 @@ class Job:
 
     @property
     def stored(self) -> list[str]:
-        return self.blobs.find(f"files/{self.job_id}")
+        """Keys of contents in the store."""
+        found = self.blobs.find(f"files/{self.job_id}")
+        return [key for key in found if not key.endswith("/index.json")]
 
 
 @pytest.fixture
@@ -435,6 +437,40 @@ def test_a_new_agent_and_a_restored_database_agree_with_the_folder(job: Job) -> 
     job.round(last=True)
     assert job.kept == now
     assert len(job.stored) == 1
+
+
+def test_rows_of_an_old_backup_are_restored_from_the_store(job: Job) -> None:
+    """The job has ended since the backup, and nothing of its node is left."""
+    job.write("a", "1")
+    job.round()
+    with job.database.read_jobs() as session:
+        backup = kept_files.read(session, job.job_id, 0)
+    job.write("a", "2")
+    job.write("b", "2")
+    job.round()
+    job.round(last=True)
+    job.set_back(backup)
+    job.end()
+    job.begin()
+    assert [(job.work / name).read_text() for name in ("a", "b")] == ["2", "2"]
+    job.write("b", "3")
+    job.round(last=True)
+    assert job.kept == {"a": b"2", "b": b"3"}
+    job.end()
+    job.begin()
+    assert (job.work / "b").read_text() == "3"
+
+
+def test_an_attempt_needs_a_store_that_has_its_files(job: Job) -> None:
+    job.write("a")
+    job.round(last=True)
+    job.end()
+    (job.top / "store").rename(job.top / "not-mounted")
+    with pytest.raises(FileNotFoundError, match="the store has none of the job's 1 file"):
+        job.begin()
+    (job.top / "not-mounted").rename(job.top / "store")
+    job.bring()
+    assert (job.work / "a").read_text() == "x"
 
 
 def test_contents_that_the_store_lost_are_named_and_leave_the_list(job: Job) -> None:

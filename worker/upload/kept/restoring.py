@@ -11,6 +11,7 @@ import errno
 import hashlib
 import os
 import shutil
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -21,12 +22,12 @@ from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.training.memory import in_words
 from lockstep.storage.attempts import events, kept_files
 from lockstep.storage.attempts.attempts import Claim
-from lockstep.storage.attempts.kept_files import KeptFile, KeptSet
+from lockstep.storage.attempts.kept_files import KeptFile, KeptSet, Round
 from lockstep.storage.db.database import Database
 from lockstep.storage.objects.blobs import FILES, BlobStore
 from lockstep.system.entries import entry_of
 from lockstep.worker.folders import Folder
-from lockstep.worker.upload.kept import scanning
+from lockstep.worker.upload.kept import indexes, scanning
 
 log = structlog.get_logger(__name__)
 
@@ -49,7 +50,7 @@ def bring(
     Raises
     ------
     OSError
-        If the disk has no room, or fails.
+        If the disk has no room, or fails, or if the store is empty.
     Exception
         From the store's library, if the store does not answer.
     """
@@ -59,19 +60,42 @@ def bring(
     scanning.make_output(folder.files, spec)
     sent: dict[str, tuple[FileStamp | None, str]] = {}
     if claim.attempt_number > 1:
-        with database.read_jobs() as session:
-            kept = kept_files.read(session, claim.job_id, claim.node_rank)
-        _tidy(claim, database, blobs)
+        stored = blobs.find(f"{FILES}/{claim.job_id}")
+        kept = _agreed(claim, stored, database, blobs)
         if spec.outputs.restore and kept.files:
-            brought = _fetch_all(folder, claim.job_id, spec, kept, blobs)
+            brought = _fetch_all(folder, spec, kept, blobs)
             _report(claim, kept, brought.missing, database)
             sent = brought.files
+        _tidy(claim, stored, database, blobs)
     folder.write_kept_memory(KeptMemory(code=code, sent=sent))
 
 
-def _fetch_all(
-    folder: Folder, job_id: str, spec: JobSpec, kept: KeptSet, blobs: BlobStore
-) -> _Brought:
+def _agreed(claim: Claim, stored: Collection[str], database: Database, blobs: BlobStore) -> KeptSet:
+    """Return the rows, after they agree with a newer index in the store."""
+    with database.read_jobs() as session:
+        kept = kept_files.read(session, claim.job_id, claim.node_rank)
+    index = indexes.newer(blobs, stored, claim.node_rank, kept)
+    if index is not None:
+        put = {file.path: file for file in index.files}
+        gone = [path for path in kept.files if path not in put]
+        changes = Round(
+            kept.revision, index.files, gone, complete=True, age_seconds=0.0, above=index.revision
+        )
+        with database.jobs() as session:
+            kept_files.publish(session, claim.assignment_id, claim.token, changes)
+            kept = kept_files.read(session, claim.job_id, claim.node_rank)
+    if kept.files:
+        if not stored:
+            raise FileNotFoundError(
+                f"the store has none of the job's {_files(len(kept.files))}; it may not be "
+                f"mounted. To go on without them: lockstep files rm {claim.job_id} '**'"
+            )
+        folder = indexes.folder_of(claim.job_id, claim.attempt_number, claim.assignment_id)
+        indexes.write(blobs, folder, claim.node_rank, kept)
+    return kept
+
+
+def _fetch_all(folder: Folder, spec: JobSpec, kept: KeptSet, blobs: BlobStore) -> _Brought:
     total = sum(file.bytes for file in kept.files.values())
     free = shutil.disk_usage(folder.path).free
     if free < total + DISK_FREE_BYTES_MIN:
@@ -88,11 +112,6 @@ def _fetch_all(
         brought.files[path] = stamp, file.sha256
         if stamp is None:
             brought.missing.append(path)
-    if len(brought.missing) == len(kept.files) and not blobs.find(f"{FILES}/{job_id}"):
-        raise FileNotFoundError(
-            f"the store has none of the job's {_files(len(kept.files))}; it may not be mounted. "
-            f"To go on without them: lockstep files rm {job_id} '**'"
-        )
     return brought
 
 
@@ -152,19 +171,20 @@ def _report(claim: Claim, kept: KeptSet, missing: list[str], database: Database)
         )
 
 
-def _tidy(claim: Claim, database: Database, blobs: BlobStore) -> None:
+def _tidy(claim: Claim, stored: Sequence[str], database: Database, blobs: BlobStore) -> None:
     """Delete contents of ended attempts that no row names: those nodes died before their commit."""
     if claim.node_rank > 0:
         return
+    with database.read_jobs() as session:
+        named = {each.file.location for each in kept_files.of_job(session, claim.job_id)}
+    # The other nodes may not have read the indexes of the attempt before.
+    former = [
+        key
+        for key in stored
+        if int(key.split("/")[2]) < claim.attempt_number - key.endswith(f"/{indexes.NAME}")
+    ]
     try:
-        found = blobs.find(f"{FILES}/{claim.job_id}")
-        with database.read_jobs() as session:
-            named = {each.file.location for each in kept_files.of_job(session, claim.job_id)}
-        blobs.delete_files(
-            key
-            for key in found
-            if key not in named and int(key.split("/")[2]) < claim.attempt_number
-        )
+        blobs.delete_files(key for key in former if key not in named)
     except Exception as error:  # noqa: BLE001 - they take space only, and go with the job
         log.warning("contents without a row stay in the store", error=repr(error))
 

@@ -32,6 +32,7 @@ from lockstep.storage.series import streams
 from lockstep.system.beneath import UnsafeFileError
 from lockstep.system.patterns import Patterns
 from lockstep.worker.folders import Folder
+from lockstep.worker.upload.kept import indexes
 from lockstep.worker.upload.kept.scanning import Scan, SeenFile, scan
 from lockstep.worker.upload.stream import Stream
 
@@ -69,10 +70,7 @@ class KeptFilesUploader:
         self._blobs = blobs
         self._folder = folder
         self._stream = stream
-        self._place = "/".join(
-            (FILES, stream.job_id, str(stream.attempt_number), stream.assignment_id)
-        )
-        """Folder in the store, in which no other writes."""
+        self._place = indexes.folder_of(stream.job_id, stream.attempt_number, stream.assignment_id)
         self._spec = assignment.spec
         self._node_rank = assignment.node_rank
         self._report = report
@@ -173,7 +171,8 @@ class KeptFilesUploader:
                 path for path, file in found.files.items() if stored and file.location not in stored
             }
             # Copies of an agent before this one, which died, or of before a restore.
-            self._locations |= {key for key in stored if key.startswith(f"{self._place}/")}
+            mine = {key for key in stored if key.startswith(f"{self._place}/")}
+            self._locations |= mine - {f"{self._place}/{indexes.NAME}"}
         return found
 
     def _selected(self, found: Scan, memory: KeptMemory) -> dict[str, SeenFile]:
@@ -306,6 +305,8 @@ class KeptFilesUploader:
         self._memory = KeptMemory(code=memory.code, sent=sent)
         for path in put:
             self._waiting_since.pop(path, None)
+        if put or changes.gone:
+            indexes.write(self._blobs, self._place, self._node_rank, self._kept)
         unnamed = self._locations | {file.location for file in before.values()}
         unnamed -= {file.location for file in after.values()}
         self._copied.clear()
