@@ -9,11 +9,12 @@ Not here: whose turn it is (``domain.scheduling.shares``).
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from math import inf
-from typing import Final
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 from lockstep.domain.scheduling.state import ClusterNode, Hold, JobRequest
 
@@ -27,8 +28,7 @@ LATE_SECONDS: Final = 60.0
 """Time that a job may have its devices beyond its limit: the start of its ranks, and its stop."""
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(NamedTuple):
     """Time at which a device becomes free."""
 
     at: float
@@ -37,8 +37,10 @@ class End:
     """False for a time that comes from the speed of a job."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+_UNKNOWN: Final = End(inf)
+
+
+class Fit(NamedTuple):
     """Nodes of one pool on which a job may start."""
 
     pool: DevicePool
@@ -64,7 +66,7 @@ class _NodeDevices:
         self.count = count
         self.offers = offers
         self.free = free
-        self.ends = sorted(ends, key=lambda end: end.at)
+        self.ends = sorted(ends, key=attrgetter("at"))
         """Of the devices that are not free."""
         self.times = [end.at for end in self.ends]
         self.hold: tuple[JobRequest, float] | None = None
@@ -90,14 +92,14 @@ class _NodeDevices:
         """Give free devices away until ``end``, lowest indices first."""
         taken = tuple(self.free[:count])
         del self.free[:count]
-        for _ in taken:
-            insort(self.ends, End(end), key=lambda each: each.at)
-            insort(self.times, end)
+        after = bisect_right(self.times, end)
+        self.ends[after:after] = [End(end)] * count
+        self.times[after:after] = [end] * count
         return taken
 
 
 class DevicePool:
-    """Devices of one type on the ready nodes."""
+    """Devices of one type on the ready nodes that have such devices."""
 
     def __init__(
         self,
@@ -110,16 +112,16 @@ class DevicePool:
         self._now = now
         self._nodes: dict[str, _NodeDevices] = {}
         for node in ready:
-            mine = sorted(index for index, type_ in node.devices.items() if type_ == kind)
-            if not mine:
-                continue
+            mine = sorted([index for index, type_ in node.devices.items() if type_ == kind])
             free = [index for index in mine if index in node.free]
             busy = [
-                ends.get((node.name, index), End(inf)) for index in mine if index not in node.free
+                ends.get((node.name, index), _UNKNOWN) for index in mine if index not in node.free
             ]
             self._nodes[node.name] = _NodeDevices(len(mine), free, busy, node.offers)
-        most = max(node.count for node in self._nodes.values())
-        self._by_free: list[list[str]] = [[] for _ in range(most + 1)]
+        self._sizes = Counter([node.count for node in self._nodes.values()])
+        """Number of nodes by their number of devices."""
+        self._free = sum([len(node.free) for node in self._nodes.values()])
+        self._by_free: list[list[str]] = [[] for _ in range(max(self._sizes) + 1)]
         """Sorted names of the nodes that are not held, by their number of free devices. A search
         passes as many lists as a node has devices, however many nodes there are."""
         for name in sorted(self._nodes):
@@ -136,6 +138,8 @@ class DevicePool:
 
     def free(self, job: JobRequest) -> int:
         """Return the number of free devices for a job, held ones included."""
+        if not job.needs:
+            return self._free
         return sum(len(node.free) for _, node in self._offering(job))
 
     def free_on(self, names: Iterable[str], job: JobRequest) -> int:
@@ -154,8 +158,10 @@ class DevicePool:
 
     def capable(self, job: JobRequest) -> int:
         """Return the number of nodes with enough devices for a job, busy or held ones included."""
-        each = job.each
-        return sum(1 for _, node in self._offering(job) if node.count >= each)
+        sizes = self._sizes
+        if job.needs:
+            sizes = Counter([node.count for _, node in self._offering(job)])
+        return sum(number for size, number in sizes.items() if size >= job.each)
 
     # -- starting
 
@@ -173,17 +179,17 @@ class DevicePool:
         names = _first(job.nodes, chain(self._open(job), self._lent(job, end)), job.avoid)
         if names is None:
             return None
-        held = {name for name in names if self._nodes[name].hold is not None}
+        nodes = [self._nodes[name] for name in names]
         return Fit(
             self,
             tuple(sorted(names)),
-            avoided=sum(name in job.avoid for name in names),
-            held=len(held),
-            left=sum(len(self._nodes[name].free) for name in names) - job.devices,
+            avoided=len(job.avoid.intersection(names)),
+            held=sum([node.hold is not None for node in nodes]),
+            left=sum([len(node.free) for node in nodes]) - job.devices,
         )
 
     def _open(self, job: JobRequest) -> Iterator[str]:
-        names = (name for names in self._by_free[job.each :] for name in names)
+        names = chain.from_iterable(self._by_free[job.each :])
         if not job.needs:
             return names
         return (name for name in names if job.needs <= self._nodes[name].offers)
@@ -205,6 +211,7 @@ class DevicePool:
             self._leave(name)
             found.append((name, node.take(job.each, end)))
             self._enter(name)
+        self._free -= job.devices
         return tuple(found)
 
     # -- waiting
@@ -307,6 +314,9 @@ def _free_at(times: list[_Time]) -> tuple[float, int]:
 
 def _first(count: int, names: Iterable[str], avoid: frozenset[str]) -> list[str] | None:
     """Return the first names, those to avoid last; None if there are fewer than ``count``."""
+    if not avoid:
+        found = list(islice(names, count))
+        return found if len(found) == count else None
     chosen: list[str] = []
     last: list[str] = []
     for name in names:

@@ -27,10 +27,12 @@ from contextlib import contextmanager
 from math import inf
 from typing import Any, Final
 
-from lockstep.domain.scheduling.capacity import LATE_SECONDS, DevicePool, End, Fit
+from lockstep.domain.scheduling.capacity import DevicePool, End, Fit
 from lockstep.domain.scheduling.offers import Offers
+from lockstep.domain.scheduling.shapes import asked
 from lockstep.domain.scheduling.shares import Standing, by_age, line, turns
 from lockstep.domain.scheduling.state import (
+    ClusterNode,
     ClusterState,
     Hold,
     JobRequest,
@@ -50,13 +52,11 @@ UNTIMED_HOLDS_MAX: Final = 1
 UNTIMED_AFTER_SECONDS: Final = 7 * 24 * 3_600.0
 """Wait of a gang before it holds nodes without a known start, beside jobs of other people. Such a
 hold costs much, and without it, a stream of jobs without time limits could starve a gang."""
-_DELAYING: Final = {WaitCode.HOLDS, WaitCode.BEHIND, WaitCode.FAIR_SHARE, WaitCode.FRAGMENTED}
+_DELAYING: Final = (WaitCode.HOLDS, WaitCode.BEHIND, WaitCode.FAIR_SHARE, WaitCode.FRAGMENTED)
 """Reasons of jobs that are in a line. Jobs of each other reason go behind them: they delay none."""
 
 _ROUNDING: Final = ((600.0, 60.0), (3_600.0, 300.0), (86_400.0, 900.0))
 """Pairs (upper limit of the distance, rounding), in seconds; beyond the last, whole hours."""
-
-Shape = tuple[bool, int, int, str | None, int, frozenset[str]]
 
 
 def nodes_asked(nodes: int | None) -> int:
@@ -102,7 +102,14 @@ def _decided(snapshot: ClusterState) -> Plan:
         decision.about(job)
     for job in turns([job for job in queued if job.hold is None], standing):
         decision.about(job)
-    waiting = [job for job in queued if job.job_id in decision.waits]
+        if not decision.open:
+            break
+    # No other job starts or holds nodes: the order of their answers means nothing.
+    started = {start.job_id for start in decision.starts}
+    waiting = [job for job in queued if job.job_id not in started]
+    for job in waiting:
+        if job.job_id not in decision.waits:
+            decision.about(job)
     return Plan(tuple(decision.starts), tuple(_waits(_in_order(waiting, decision), decision)))
 
 
@@ -111,29 +118,30 @@ class _Decision:
 
     def __init__(self, snapshot: ClusterState, standing: Standing) -> None:
         self.now = snapshot.now
+        self.old_at = snapshot.now - UNTIMED_AFTER_SECONDS
+        """A gang that was submitted before may hold nodes without a known start."""
         self.standing = standing
         self.projects = snapshot.projects
         self.nodes = snapshot.nodes
         ready = [node for node in snapshot.nodes if node.ready]
         ends = _ends(snapshot.running, self.now)
-        kinds = sorted({kind for node in ready for kind in node.devices.values()})
-        self.pools = [DevicePool(kind, ready, ends, self.now) for kind in kinds]
+        having: defaultdict[str, list[ClusterNode]] = defaultdict(list)
+        for node in ready:
+            for kind in set(node.devices.values()):
+                having[kind].append(node)
+        self.pools = [DevicePool(kind, having[kind], ends, self.now) for kind in sorted(having)]
         self.offers = Offers(ready)
-        self.in_use: defaultdict[str, int] = defaultdict(int)
-        """Devices by project."""
-        self.in_use_by: defaultdict[tuple[str, str], int] = defaultdict(int)
-        """Devices by project and user."""
-        for job in snapshot.running:
-            self._count(job.project, job.user, len(job.devices))
-        users = {job.user for job in snapshot.queued} | {job.user for job in snapshot.running}
+        users = {job.user for job in snapshot.queued} | {user for _, user in standing.in_use_by}
         self.is_alone = len(users) <= 1
         self.starts: list[Start] = []
-        self.waits: dict[str, tuple[WaitReason, Hold | None]] = {}
+        self.waits: dict[str, WaitReason] = {}
+        self.holds: dict[str, Hold] = {}
+        """Holds of jobs that wait, for the plan."""
         self._holding: dict[str, tuple[JobRequest, Hold]] = {}
         """Jobs that hold nodes, by their ids."""
-        self._refused: dict[Shape, tuple[float, WaitReason]] = {}
-        """Earliest end with which a shape of job was refused, and why. A long queue costs one
-        search for each shape, and not for each job."""
+        self._asked = asked(snapshot.queued, self.offers, self.now, self.old_at)
+        self.open = {shape for shape, _ in self._asked.values()}
+        """Shapes of which a job may still start or hold nodes."""
 
     def keep_hold(self, job: JobRequest) -> None:
         """Keep the nodes of a job's former hold, as far as they are ready."""
@@ -147,25 +155,19 @@ class _Decision:
 
     def about(self, job: JobRequest) -> None:
         """Start a job, let it hold nodes, or note why it waits."""
-        reason = self._excluded(job)
+        shape, end = self._asked[job.job_id]
+        refused, reason = shape.begin(end), self._excluded(job)
+        if reason is None and refused is not None:
+            reason = _with_needs_of(job, refused)
         if reason is None:
-            limit = inf if job.limit_seconds is None else job.limit_seconds
-            end = self.now + limit + LATE_SECONDS
-            # Many sets of names may be offered by the same nodes.
-            nodes = self.offers.nodes(job.needs)
-            shape = (self._is_old(job), job.devices, job.nodes, job.device_type, nodes, job.avoid)
-            refused = self._refused.get(shape)
-            if refused is not None and end >= refused[0]:
-                self.waits[job.job_id] = _with_needs_of(job, refused[1]), None
-                return
             pools = [pool for pool in self.pools if job.device_type in (None, pool.kind)]
-            if self._start(job, pools, end):
-                return
-            if self._hold(job, pools):
-                return
-            reason = self._why(job, pools)
-            self._refused[shape] = end, reason
-        self.waits[job.job_id] = reason, None
+            if not self._start(job, pools, end) and not self._hold(job, pools):
+                reason = self._why(job, pools)
+                shape.refuse(end, reason)
+        if reason is not None:
+            self.waits[job.job_id] = reason
+        if shape.is_settled:
+            self.open.discard(shape)
 
     def _excluded(self, job: JobRequest) -> WaitReason | None:
         if job.blocked is not None:
@@ -187,10 +189,10 @@ class _Decision:
         # Devices for which others of the project hold nodes count: no hold ends by a start.
         held = [one for one, _ in self._holding.values() if one.project == job.project]
         held = [one for one in held if one.job_id != job.job_id]
-        own = [one for one in held if one.user == job.user]
+        own, standing = [one for one in held if one.user == job.user], self.standing
         for user, in_use, holders, most in (
-            (None, self.in_use[job.project], held, project.gpus_max),
-            (job.user, self.in_use_by[job.project, job.user], own, project.gpus_per_user_max),
+            (None, standing.in_use[job.project], held, project.gpus_max),
+            (job.user, standing.in_use_by[job.project, job.user], own, project.gpus_per_user_max),
         ):
             reserved = sum(one.devices for one in holders)
             if most is not None and in_use + reserved + job.devices > most:
@@ -198,10 +200,6 @@ class _Decision:
                 now = {"in_use": in_use, "held": reserved, "gpus_max": most}
                 return WaitReason(WaitCode.LIMIT, {**about, **now})
         return None
-
-    def _count(self, project: str, user: str, devices: int) -> None:
-        self.in_use[project] += devices
-        self.in_use_by[project, user] += devices
 
     def _start(self, job: JobRequest, pools: list[DevicePool], end: float) -> bool:
         fits = [choice for pool in pools if (choice := pool.fit(job, end)) is not None]
@@ -211,7 +209,6 @@ class _Decision:
         self._let_go(job)
         self.starts.append(Start(job.job_id, best.pool.take(best, job, end)))
         self.standing.charge(job)
-        self._count(job.project, job.user, job.devices)
         return True
 
     def _hold(self, job: JobRequest, pools: list[DevicePool]) -> bool:
@@ -238,7 +235,7 @@ class _Decision:
         facts = {"nodes": list(hold.nodes), "starts_at": start, "is_sure": hold.is_sure}
         about = {"needs": job.devices, "type": pool.kind, "free": pool.free_on(hold.nodes, job)}
         reason = WaitReason(WaitCode.HOLDS, {**about, **facts})
-        self.waits[job.job_id] = reason, hold
+        self.waits[job.job_id], self.holds[job.job_id] = reason, hold
         return True
 
     def _may_hold(self, job: JobRequest, hold: Hold) -> bool:
@@ -248,11 +245,7 @@ class _Decision:
         if hold.starts_at is not None or self.is_alone:
             return True
         untimed = sum(each.starts_at is None for each in others)
-        return self._is_old(job) and untimed < UNTIMED_HOLDS_MAX
-
-    def _is_old(self, job: JobRequest) -> bool:
-        """Return whether a job may hold nodes without a known start."""
-        return self.now - job.submitted_at >= UNTIMED_AFTER_SECONDS
+        return job.submitted_at <= self.old_at and untimed < UNTIMED_HOLDS_MAX
 
     def _let_go(self, job: JobRequest) -> None:
         if self._holding.pop(job.job_id, None) is not None:
@@ -329,10 +322,11 @@ def _in_order(waiting: list[JobRequest], decision: _Decision) -> Iterable[JobReq
     holding: list[tuple[float, float, str, JobRequest]] = []
     in_line, last = [], []
     for job in waiting:
-        reason, hold = decision.waits[job.job_id]
-        if hold is not None:
-            holding.append((hold.since, job.submitted_at, job.job_id, job))
-        elif reason.code in _DELAYING:
+        code = decision.waits[job.job_id].code
+        if code is WaitCode.HOLDS:
+            since = decision.holds[job.job_id].since
+            holding.append((since, job.submitted_at, job.job_id, job))
+        elif code in _DELAYING:
             in_line.append(job)
         else:
             last.append(job)
@@ -346,19 +340,24 @@ def _waits(order: Iterable[JobRequest], decision: _Decision) -> Iterable[Wait]:
     """Newest submission of another user than that."""
     passed: dict[tuple[str, int], WaitReason] = {}
     """Reasons of jobs behind later ones, by project and the reason of their shape."""
+    waits, holds = decision.waits, decision.holds
     for position, job in enumerate(order, start=1):
-        reason, hold = decision.waits[job.job_id]
-        at, user = job.submitted_at, (job.project, job.user)
-        if reason.code is WaitCode.BEHIND and at < (other if user == owner else newest):
+        reason, at = waits[job.job_id], job.submitted_at
+        is_passed = at < other
+        if at >= other:
+            user = job.project, job.user
+            is_passed = at < newest and user != owner
+            if user == owner:
+                newest = max(newest, at)
+            elif at > newest:
+                newest, owner, other = at, user, newest
+            else:
+                other = at
+        if is_passed and reason.code is WaitCode.BEHIND:
             key = job.project, id(reason)
-            if key not in passed:
+            fair = passed.get(key)
+            if fair is None:
                 facts = {"project": job.project, **reason.facts}
-                passed[key] = WaitReason(WaitCode.FAIR_SHARE, facts)
-            reason = passed[key]
-        if user == owner:
-            newest = max(newest, at)
-        elif at > newest:
-            newest, owner, other = at, user, newest
-        else:
-            other = max(other, at)
-        yield Wait(job.job_id, position, reason, hold)
+                passed[key] = fair = WaitReason(WaitCode.FAIR_SHARE, facts)
+            reason = fair
+        yield Wait(job.job_id, position, reason, holds.get(job.job_id))

@@ -14,7 +14,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heapreplace
 from itertools import groupby
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 from lockstep.domain.scheduling.state import ClusterState, JobRequest, Project
 
@@ -23,27 +23,46 @@ Key = tuple[str, str]
 
 
 class Standing:
-    """Devices of each user in each project: in use, and used on average."""
+    """Devices of each user in each project: in use, and used on average.
 
-    def __init__(self, devices: Mapping[Key, float], projects: Mapping[str, Project]) -> None:
-        self._of_user = defaultdict(float, devices)
+    Parameters
+    ----------
+    usage : mapping of Key to float
+        Devices in use on average.
+    projects : mapping of str to Project
+    """
+
+    def __init__(self, usage: Mapping[Key, float], projects: Mapping[str, Project]) -> None:
         self._projects = projects
+        self._of_user: defaultdict[Key, float] = defaultdict(float, usage)
         self._of_project: defaultdict[str, float] = defaultdict(float)
-        for (project, _), count in devices.items():
+        for (project, _), count in usage.items():
             self._of_project[project] += count
+        self.in_use_by: defaultdict[Key, int] = defaultdict(int)
+        """Devices in use, by project and user."""
+        self.in_use: defaultdict[str, int] = defaultdict(int)
+        """Devices in use, by project."""
 
     @classmethod
     def of(cls, snapshot: ClusterState) -> Standing:
         """Return the standing before a decision."""
-        devices = defaultdict(float, snapshot.usage)
+        standing = cls(snapshot.usage, snapshot.projects)
+        running: defaultdict[Key, int] = defaultdict(int)
         for job in snapshot.running:
-            devices[job.project, job.user] += len(job.devices)
-        return cls(devices, snapshot.projects)
+            running[job.project, job.user] += len(job.devices)
+        for user, devices in running.items():
+            standing._count(user, devices)
+        return standing
 
     def charge(self, job: JobRequest) -> None:
         """Count the devices of a job that starts."""
-        self._of_user[job.project, job.user] += job.devices
-        self._of_project[job.project] += job.devices
+        self._count((job.project, job.user), job.devices)
+
+    def _count(self, user: Key, devices: int) -> None:
+        self.in_use_by[user] += devices
+        self.in_use[user[0]] += devices
+        self._of_user[user] += devices
+        self._of_project[user[0]] += devices
 
     def devices_of(self, project: str) -> tuple[float, float]:
         """Return the devices of a project, and its weight."""
@@ -114,7 +133,11 @@ def _turns_of_users(jobs: list[JobRequest], standing: Standing) -> Iterator[JobR
 
 def by_age(jobs: Iterable[JobRequest]) -> list[JobRequest]:
     """Return jobs in the order of priority and age."""
-    return sorted(jobs, key=lambda job: (-job.priority, job.submitted_at, job.job_id))
+    # Three sorts by one field each take half of the time of one sort by three.
+    found = sorted(jobs, key=attrgetter("job_id"))
+    found.sort(key=attrgetter("submitted_at"))
+    found.sort(key=attrgetter("priority"), reverse=True)
+    return found
 
 
 def line(jobs: Iterable[JobRequest], standing: Standing) -> list[JobRequest]:
@@ -129,23 +152,34 @@ def line(jobs: Iterable[JobRequest], standing: Standing) -> list[JobRequest]:
         In the order of :func:`by_age`.
     standing : Standing
     """
-    has: dict[Key, float] = {}
-    of_project: defaultdict[str, list[tuple[int, float, float, str, JobRequest]]]
-    of_project = defaultdict(list)
+    of_project: defaultdict[str, list[JobRequest]] = defaultdict(list)
     for job in jobs:
-        user = (job.project, job.user)
-        before = has.get(user)
-        if before is None:
-            before = standing.of_user(*user)
-        has[user] = before + job.devices
-        turn = (-job.priority, before, job.submitted_at, job.job_id, job)
-        of_project[job.project].append(turn)
+        of_project[job.project].append(job)
     found: list[tuple[float, float, str, JobRequest]] = []
     for project, members in of_project.items():
-        members.sort()
         devices, weight = standing.devices_of(project)
-        for *_, submitted_at, job_id, job in members:
-            found.append((devices / weight, submitted_at, job_id, job))
+        for job in _turns_if_charged(project, members, standing):
+            found.append((devices / weight, job.submitted_at, job.job_id, job))
             devices += job.devices
     found.sort()
     return [job for *_, job in found]
+
+
+def _turns_if_charged(
+    project: str, jobs: list[JobRequest], standing: Standing
+) -> Iterator[JobRequest]:
+    """Yield the jobs of one project in the order of :func:`_turns_of_users`, each charged."""
+    has: dict[str, float] = {}
+    """Devices of each user before the next of the own jobs."""
+    levels: defaultdict[int, list[tuple[float, JobRequest]]] = defaultdict(list)
+    """By priority."""
+    for job in jobs:
+        before = has.get(job.user)
+        if before is None:
+            before = standing.of_user(project, job.user)
+        has[job.user] = before + job.devices
+        levels[job.priority].append((before, job))
+    for level in levels.values():
+        level.sort(key=itemgetter(0))  # leaves equal ones in the order of their age
+        for _, job in level:
+            yield job

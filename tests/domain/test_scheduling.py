@@ -122,6 +122,18 @@ def test_a_job_starts_on_held_devices_if_it_ends_before_or_leaves_enough(
     assert ("s" in started(plan)) is starts_now
 
 
+def test_after_a_long_job_was_refused_a_short_one_starts_in_its_turn() -> None:
+    jobs = [
+        job("gang", 2, priority=100),
+        job("long", limit_seconds=2_000.0, submitted_at=1.0),
+        job("used", limit_seconds=100.0, submitted_at=2.0, user="v"),
+        job("less", limit_seconds=100.0, submitted_at=3.0),
+    ]
+    busy = runs("r", "n", 0, ends_at=1_000.0)
+    plan = decided(jobs, [node("n", 1, of=2)], running=(busy,), usage={("p", "v"): 5.0})
+    assert started(plan) == {"less": (("n", (1,)),)}
+
+
 def test_a_hold_stays_when_a_better_job_comes() -> None:
     busy = runs("r", "n", 0, ends_at=1_000.0)
     first = decided([job("gang", 2)], [node("n", 1, of=2)], running=(busy,))
