@@ -114,20 +114,19 @@ OF_THE_MACHINE: Final = (
     Variable("PYTHONUNBUFFERED", "`1`: lines arrive as they are printed.", can_be_replaced=True),
     Variable(
         "PYTHONPATH",
-        "A folder whose one module, `sitecustomize`, sets up `LOCKSTEP_STACKS` and removes the "
-        "folder from `sys.path`; then the value of the job's `env`.",
+        "A folder whose one module, `sitecustomize`, sets up `LOCKSTEP_STACKS`, lets torch's store "
+        "listen on loopback alone where its address is a loopback one, and removes the folder from "
+        "`sys.path`; then the value of the job's `env`.",
         only="`kind: script`",
     ),
     Variable(
         "GLOO_SOCKET_IFNAME",
-        "Interface of the node's address.",
-        only="several nodes",
+        "`lo`; on several nodes the interface of the node's address.",
         can_be_replaced=True,
     ),
     Variable(
         "NCCL_SOCKET_IFNAME",
         "The same, with the prefix `=`.",
-        only="several nodes",
         can_be_replaced=True,
     ),
 )

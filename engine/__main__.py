@@ -75,6 +75,8 @@ class RunOptions:
     folder: Path | None
     """Folder of the attempt. None without both the service and ``--out``: rank 0 then names one."""
     devices: list[int] | None = None
+    private: Path | None = None
+    """Folder of the ranks and their launcher, if all ranks are on this node."""
     alone: bool = False
     """True without the service. The run then resumes from its own folder's checkpoints and obeys
     SIGTERM."""
@@ -164,7 +166,13 @@ def _rank(run: RunOptions, environment: RankEnvironment) -> int:
     if run.train.debug or compares_collectives():
         compare_collectives()
     allow_files()
-    ranks = connect(environment, kind=run.device_kind, patience=run.patience, devices=run.devices)
+    ranks = connect(
+        environment,
+        kind=run.device_kind,
+        patience=run.patience,
+        devices=run.devices,
+        private=run.private,
+    )
     folder = run.folder
     if folder is None:
         folder = ranks.from_first(
@@ -247,6 +255,7 @@ def _attempt(folder: Path, environment: RankEnvironment) -> RunOptions:
         device_kind=assignment.device_kind,
         folder=folder,
         devices=assignment.devices,
+        private=folder / attempt.LAUNCH if assignment.node_count == 1 else None,
         order=_order(os.environ),
         heartbeat=Heartbeat.begin(folder, environment.rank),
     )

@@ -17,7 +17,8 @@ reader takes whole lines only.
   drills and operators.
 * ``errors/rank<R>.json`` (rank R): its failure: ``{"reason": Reason, "exception": str, "traceback":
   str, "step": int, "time": float}``. ``errors/elastic<R>.json`` is torch's ``record``, for scripts.
-* ``launch/`` (launcher): the ranks' pipes and command; removed before the result is written.
+* ``launch/`` (launcher): the ranks' pipes, their command, and the store of a train job on one node;
+  removed before the result is written.
 * ``heartbeats/`` (rank R): ``rank<R>``, its heartbeat (``engine.runtime.heartbeat``); removed as
   well.
 * ``stacks/`` (rank R): ``rank<R>.txt`` and ``rank<R>.json``, stacks and last collectives of a run

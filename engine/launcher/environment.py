@@ -32,6 +32,7 @@ from lockstep.engine.runtime import heartbeat
 
 SITE = Path(__file__).parent / "start" / "site"
 THREADS_PER_RANK_MAX = 8
+_LOOPBACK = "lo"
 
 _KEPT = re.compile("|".join(kept.pattern for kept in job_environment.KEPT))
 
@@ -110,37 +111,34 @@ def _output(spec: JobSpec, folder: Path) -> Path:
 def _of_script(spec: JobSpec, folder: Path) -> dict[str, str]:
     if spec.script is None:
         return {}
+    own = spec.env.get("PYTHONPATH")
     return {
         "LOCKSTEP_TENSORBOARD": str(folder / attempt.TENSORBOARD),
         "LOCKSTEP_STOP": str(folder / attempt.STOP_NOTICE),
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(SITE), own))),
     }
 
 
 def _stacks(spec: JobSpec, folder: Path, rank: int) -> dict[str, str]:
-    """Return the variables by which a script's Python serves its stacks.
+    """Return the variable by which a script's Python serves its stacks.
 
     None for a train job, whose ranks serve them themselves, and for a script whose silence is not
     reported.
     """
     if spec.script is None or spec.script.silence_seconds is None:
         return {}
-    own = spec.env.get("PYTHONPATH")
-    return {
-        "LOCKSTEP_STACKS": str(heartbeat.stacks_of(folder, rank)),
-        "PYTHONPATH": os.pathsep.join(filter(None, (str(SITE), own))),
-    }
+    return {"LOCKSTEP_STACKS": str(heartbeat.stacks_of(folder, rank))}
 
 
 def _interface(assignment: AssignmentFile) -> dict[str, str]:
-    """Return the network interface for ranks of several nodes, unless the environment sets it.
+    """Return the network interface for the ranks, unless the environment sets it.
 
     By default, Gloo takes the address of the host's own name, which on many systems is the
-    loopback, and NCCL the first interface that is up, such as a container bridge.
+    loopback, and NCCL the first interface that is up, such as a container bridge. Ranks of one node
+    need no other machine.
     """
-    if assignment.node_count == 1 or assignment.interface is None:
+    interface = _LOOPBACK if assignment.node_count == 1 else assignment.interface
+    if interface is None:
         return {}
-    names = {
-        "GLOO_SOCKET_IFNAME": assignment.interface,
-        "NCCL_SOCKET_IFNAME": f"={assignment.interface}",
-    }
+    names = {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": f"={interface}"}
     return {name: value for name, value in names.items() if name not in os.environ}

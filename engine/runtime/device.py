@@ -33,12 +33,14 @@ class DeviceTraits:
     """True if torch's ``SyncBatchNorm`` runs on it with several ranks."""
     environment: tuple[tuple[str, str], ...] = ()
     """Environment variables of a deterministic run, read at the first use of the device."""
+    store_in_file: bool = False
+    """True if ranks of one node exchange their addresses in a file. For NCCL this is not tested."""
     in_one_process: bool = False
     """True if ``nn.DataParallel`` can drive several from one process."""
 
 
 TRAITS: Final[dict[str, DeviceTraits]] = {
-    "cpu": DeviceTraits(backend="gloo", roundings=8, check_flops_max=1e12),
+    "cpu": DeviceTraits(backend="gloo", roundings=8, check_flops_max=1e12, store_in_file=True),
     "cuda": DeviceTraits(
         backend="nccl",
         roundings=1024,

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -24,6 +25,7 @@ from torch._C._distributed_c10d import DebugLevel, Logger, get_debug_level, set_
 
 from lockstep.domain.kinds.devices import HIDDEN
 from lockstep.engine.runtime.device import is_accelerator, module_of, traits_of
+from lockstep.engine.runtime.rendezvous import store_in, store_on_loopback
 
 T = TypeVar("T")
 
@@ -43,6 +45,8 @@ class RankEnvironment:
     """``OMP_NUM_THREADS``, if it is set."""
     visible_devices: bool = False
     """True if the process already sees this job's devices only."""
+    port: int = 0
+    """``MASTER_PORT``; 0 without it."""
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> RankEnvironment:
@@ -54,6 +58,7 @@ class RankEnvironment:
             local_world_size=int(environ.get("LOCAL_WORLD_SIZE", "1")),
             threads=int(threads) if threads.isdigit() and int(threads) > 0 else None,
             visible_devices=any(environ.get(name) for name in HIDDEN),
+            port=int(environ.get("MASTER_PORT", "0")),
         )
 
 
@@ -167,6 +172,7 @@ def connect(
     kind: str,
     patience: timedelta,
     devices: list[int] | None = None,
+    private: Path | None = None,
 ) -> Ranks:
     """Connect to the other ranks. All ranks must call this.
 
@@ -180,6 +186,9 @@ def connect(
         are detected by ``engine.launcher.stall.stalls``, and this timeout must be longer.
     devices : list of int, optional
         The node's devices that the attempt holds, in rank order; used if no variable selects them.
+    private : Path, optional
+        Folder that the ranks of one node share with their launcher alone. Without one torch makes
+        the store, as the environment says.
     """
     device = torch.device(kind)
     traits, on_host = traits_of(device), not is_accelerator(device)
@@ -188,8 +197,17 @@ def connect(
         module_of(device).set_device(device)
     host_group = device_group = None
     if environment.world_size > 1:
+        by_store: dict[str, Any] = {}
+        if private is not None:
+            rank, count = environment.rank, environment.world_size
+            store = (
+                store_in(private, count)
+                if traits.store_in_file
+                else store_on_loopback(environment.port, rank, count, patience)
+            )
+            by_store = {"store": store, "rank": rank, "world_size": count}
         dist.init_process_group(
-            traits.backend, timeout=patience, device_id=None if on_host else device
+            traits.backend, timeout=patience, device_id=None if on_host else device, **by_store
         )
         device_group = dist.group.WORLD
         host_group = device_group if on_host else dist.new_group(backend="gloo", timeout=patience)

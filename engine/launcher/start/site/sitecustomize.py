@@ -1,17 +1,24 @@
-"""First import of every Python process of a script: serves its stacks, as ranks of train jobs do.
+"""First import of every Python process of a script: its stacks, and its store on loopback.
+
+Ranks of train jobs have both by themselves.
 
 Python imports the module ``sitecustomize`` of the first folder on its path that has one. The
 launcher puts this folder first into ``PYTHONPATH``. In this order:
 
 1. remove the folder from ``sys.path``, so that the script's imports are as without Lockstep;
 2. append the stacks of all threads to ``$LOCKSTEP_STACKS`` at each ``heartbeat.STACKS_SIGNAL``;
-3. run the ``sitecustomize`` that this one hides, if there is one.
+3. once torch is imported, let a store that rank 0 opens for a loopback address listen there alone:
+torch's own listens on every interface, whatever the address;
+4. run the ``sitecustomize`` that this one hides, if there is one.
 
-The Python may be any version with any packages: only built-in modules are imported, and a failure
-leaves the script without stacks.
+The Python may be any version with any packages: only built-in modules are imported at its start,
+and a failure leaves the script without stacks, or with torch's own store.
 
-Not here: the request (``engine.launcher.stall.stacks``).
+Not here: the request of stacks (``engine.launcher.stall.stacks``), the store of a train job
+(``engine.runtime.rendezvous``).
 """
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call", no-check-untyped-defs
 
 import os
 import sys
@@ -30,6 +37,56 @@ try:
     faulthandler.register(_signal.SIGRTMIN + 5, file=_stacks, all_threads=True, chain=False)
 except Exception:  # noqa: BLE001, S110 - a script must not fail for want of stacks
     pass
+
+
+class _LoopbackStores:
+    """Finder that changes one module of torch right after its import."""
+
+    def find_spec(self, name, path=None, target=None):  # noqa: ARG002
+        if name != "torch.distributed.rendezvous":
+            return None
+        from importlib.util import find_spec
+
+        sys.meta_path.remove(self)
+        spec = find_spec(name)
+        run = spec.loader.exec_module
+
+        def run_and_change(module):
+            run(module)
+            if hasattr(module, "_create_c10d_store"):
+                module._create_c10d_store = _on_loopback(module, module._create_c10d_store)
+
+        spec.loader.exec_module = run_and_change
+        return spec
+
+
+def _on_loopback(module, create):
+    """Return torch's function behind ``env://`` and ``tcp://``, changed for rank 0.
+
+    The listening socket is made here. If that fails, torch's own function is called: it finds a
+    store of the same process, or raises.
+    """
+
+    def create_store(hostname, port, rank, world_size, timeout, *more, **named):
+        import socket
+
+        agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+        if rank == 0 and not agents and hostname in ("127.0.0.1", "localhost"):
+            try:
+                listener = socket.create_server(("127.0.0.1", port), backlog=2048).detach()
+            except (OSError, AttributeError):  # a Python without this function
+                return create(hostname, port, rank, world_size, timeout, *more, **named)
+            own = {"multi_tenant": True, "master_listen_fd": listener}
+            try:
+                return module.TCPStore(hostname, port, world_size, True, timeout, **own)
+            except TypeError:  # a torch without these names
+                os.close(listener)
+        return create(hostname, port, rank, world_size, timeout, *more, **named)
+
+    return create_store
+
+
+sys.meta_path.insert(0, _LoopbackStores())
 
 _own = sys.modules.pop(__name__)
 try:
