@@ -1,12 +1,16 @@
-"""Atomic writes: a reader sees the former contents or the new ones, never a part."""
+"""Atomic writes: a reader sees the former contents or the new ones, never a part. Also syncs."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
+
+_libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 @contextlib.contextmanager
@@ -33,3 +37,20 @@ def write_atomically(path: Path, contents: str | bytes) -> None:
     """Write a small file through :func:`replacing`."""
     with replacing(path) as temporary:
         temporary.write_bytes(contents.encode() if isinstance(contents, str) else contents)
+
+
+def sync_file_system(path: Path) -> None:
+    """Sync everything on the file system of a path to the disk.
+
+    Raises
+    ------
+    OSError
+        If the disk fails.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if _libc.syncfs(descriptor) != 0:
+            error = ctypes.get_errno()
+            raise OSError(error, os.strerror(error), str(path))
+    finally:
+        os.close(descriptor)

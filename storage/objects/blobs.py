@@ -36,12 +36,14 @@ from lockstep.storage.objects.unpublished import (
     synced,
     write_published,
 )
-from lockstep.system.files import replacing, write_atomically
+from lockstep.system.files import replacing, sync_file_system, write_atomically
 from lockstep.system.untrusted import Untrusted, copied
 
 _KEY: Final = re.compile(r"^[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*$")
 """Parts of letters and digits that do not begin with a dot: no key can lead out of the store."""
 
+SYNCED_SINGLY_MAX: Final = 64
+"""More files are synced with all others of the disk at once: each of them costs milliseconds."""
 FILES: Final = "files"
 """Folder of the contents of kept files: ``files/<job id>/<assignment id>/<name>``."""
 
@@ -259,10 +261,12 @@ class BlobStore:
 
     def sync(self, keys: Iterable[str]) -> None:
         """Sync stored files and their folders to the disk. A remote store has done it."""
-        if self._local:
-            paths = [Path(self._path(key)) for key in keys]
-            for path in [*paths, *sorted({path.parent for path in paths})]:
-                synced(path)
+        paths = [Path(self._path(key)) for key in keys] if self._local else []
+        if len(paths) > SYNCED_SINGLY_MAX:
+            sync_file_system(Path(self._root))
+            return
+        for path in [*paths, *sorted({path.parent for path in paths})]:
+            synced(path)
 
     def delete_files(self, keys: Iterable[str]) -> None:
         """Delete files; one that is not there is deleted already."""
