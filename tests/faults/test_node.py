@@ -69,7 +69,12 @@ STEPS = 300
 def lockstep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """Run the service and its own node, with short leases."""
     home = tmp_path_factory.mktemp("lockstep")
-    yield from service(home, LOCKSTEP_NODE_NAME="first", LOCKSTEP_TIMINGS_SCALE=str(SCALE))
+    yield from service(
+        home,
+        LOCKSTEP_NODE_NAME="first",
+        LOCKSTEP_TIMINGS_SCALE=str(SCALE),
+        LOCKSTEP_FILES_SECONDS="5",
+    )
 
 
 class Second:
@@ -98,12 +103,17 @@ class Second:
         self.agent.wait()
 
     def gang(self, job_id: str) -> Gang:
-        """Return the processes that run the job here."""
+        """Return the processes that run the job here, of its newest attempt."""
 
         def ask() -> Path | None:
-            found = (path.parent for path in self.folder.glob("*/ranks.json"))
+            found = sorted(path.parent for path in self.folder.glob("*/ranks.json"))
             return next(
-                (one for one in found if job_id in (one / attempt.ASSIGNMENT).read_text()), None
+                (
+                    one
+                    for one in reversed(found)
+                    if job_id in (one / attempt.ASSIGNMENT).read_text()
+                ),
+                None,
             )
 
         return gang_in(until(ask, 60, "the second node's ranks"))
@@ -126,8 +136,8 @@ def _node(lockstep: Service, name: str) -> dict[str, Any] | None:
     )
 
 
-def on_the_second(lockstep: Service, name: str) -> str:
-    """Return a job that runs on the second node and may resume on any."""
+def on_the_second(lockstep: Service, spec: dict[str, Any]) -> str:
+    """Submit a job that runs on the second node and may resume on any; return its id."""
     until(
         lambda: (_node(lockstep, "second") or {}).get("devices_free") == 2,
         60,
@@ -136,7 +146,7 @@ def on_the_second(lockstep: Service, name: str) -> str:
     # It has lost jobs before, for which it is quarantined.
     assert lockstep.http.post("/v1/nodes/second/resume").status_code == 200
     assert lockstep.http.post("/v1/nodes/first/drain").status_code == 200
-    job_id = lockstep.submit(train(lockstep, name, STEPS))["id"]
+    job_id = lockstep.submit(spec)["id"]
     _, placed = event_at(lockstep, job_id, "placed", None)
     assert "second" in placed["message"], placed
     assert lockstep.http.post("/v1/nodes/first/resume").status_code == 200
@@ -220,7 +230,7 @@ def test_a_job_whose_node_is_lost_resumes_elsewhere(
     drill.begin("F4", "the whole node gone", recovery=70.0 * SCALE + 5.0)
     undisturbed(lockstep, STEPS)
     for number in range(times):
-        job_id = on_the_second(lockstep, f"gone-{number}")
+        job_id = on_the_second(lockstep, train(lockstep, f"gone-{number}", STEPS))
         wait_for_checkpoint(lockstep, job_id, 1)
         gang = second.gang(job_id)
         killed = signalled([psutil.Process(second.agent.pid), *gang.members], signal.SIGKILL)
@@ -252,7 +262,7 @@ def test_a_node_frozen_past_its_lease_writes_nothing_afterwards(
     drill.begin("F16", "agent, launcher and ranks frozen past the lease", seed=SEED, detection=5.0)
     undisturbed(lockstep, STEPS)
     for number in range(3):
-        job_id = on_the_second(lockstep, f"frozen-{number}")
+        job_id = on_the_second(lockstep, train(lockstep, f"frozen-{number}", STEPS))
         wait_for_checkpoint(lockstep, job_id, 1)
         gang = second.gang(job_id)
         processes = [psutil.Process(second.agent.pid), *gang.members]
@@ -364,7 +374,7 @@ def test_a_job_with_a_damaged_checkpoint_resumes_from_the_previous(
     chance = drill.begin("F20", "the same, under a running job", seed=SEED)
     undisturbed(lockstep, STEPS)
     for number, way in enumerate(WAYS):
-        job_id = on_the_second(lockstep, f"damaged-{number}")
+        job_id = on_the_second(lockstep, train(lockstep, f"damaged-{number}", STEPS))
         until(lambda job_id=job_id: len(_published(lockstep, job_id)) > 1, 60, "two checkpoints")
         gang = second.gang(job_id)
         signalled(gang.ranks, signal.SIGSTOP)

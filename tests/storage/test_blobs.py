@@ -95,7 +95,7 @@ def test_a_checkpoint_that_cannot_be_written_whole_is_absent(
     def fail(_path: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(blobs, "sync_folder", fail)
+    monkeypatch.setattr(blobs, "synced", fail)
     store = BlobStore(str(tmp_path / "store"))
     with pytest.raises(OSError, match="No space left"):
         _publish(store, checkpoint, "jobs/1/step-1")

@@ -59,7 +59,14 @@ def upload_loops_of(
     )
     blobs = BlobStore(str(home / "store"))
     return Uploaders(
-        database, blobs, folder, stream, assignment, pause_seconds=0.01, sample_seconds=0.01
+        database,
+        blobs,
+        folder,
+        stream,
+        assignment,
+        pause_seconds=0.01,
+        sample_seconds=0.01,
+        files_seconds=60.0,
     )
 
 

@@ -234,18 +234,19 @@ def test_a_file_that_moves_waits_and_holds_back_those_changed_after_it(
     assert [*job.kept] == ["first", "later", "moving"]
 
 
-def test_a_file_that_never_rests_is_stored_after_ten_minutes(
-    job: Job, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("megabytes", "minutes"), [(0, 1), (11, 2), (23, 4), (70, 10)])
+def test_a_file_that_never_rests_waits_longer_if_it_is_large(
+    job: Job, monkeypatch: pytest.MonkeyPatch, megabytes: int, minutes: int
 ) -> None:
     monkeypatch.setattr(rounds, "STILL_SECONDS", 1e9)
-    job.write("log", "line 1\n")
-    for _ in range(10):
+    os.truncate(job.write("log"), megabytes * 10**6)
+    for _ in range(minutes):
         job.round()
         assert job.kept == {}
-        with job.write("log", "line 1\n").open("a") as file:
-            file.write("line 2\n")
+        with (job.work / "log").open("ab") as file:
+            file.write(b"end")
     job.round()
-    assert job.kept == {"log": b"line 1\nline 2\n"}
+    assert len(job.kept["log"]) == megabytes * 10**6 + 3 * minutes
 
 
 def test_a_file_that_is_overwritten_during_a_round_is_never_torn(

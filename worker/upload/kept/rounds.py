@@ -4,7 +4,8 @@ A round lists the names, copies what is new into the store, and writes all rows 
 A file is new if its stamp is neither that of the unpacked code nor that of the stored one. It is
 copied once it was still for ``STILL_SECONDS``, in the order of the last changes; one that is not
 holds back those that were changed after it. So a file is stored before a file that names it. One
-that has not been still for ``UNSENT_SECONDS`` is copied all the same, if two reads agree.
+that never rests is copied all the same, if two reads agree: a small one in every second round, a
+large one less often.
 
 What was deleted on the node is deleted in the list, as on a shared disk. After the end of all
 processes a last round stores everything.
@@ -40,6 +41,9 @@ log = structlog.get_logger(__name__)
 
 STILL_SECONDS: Final = 2.0
 UNSENT_SECONDS: Final = 600.0
+"""Longest wait of a file that never rests."""
+RESTLESS_BYTES_PER_SECOND: Final = 100_000
+"""Average that is copied of such a file."""
 PATIENCE_SECONDS: Final = 300.0
 """The end of an attempt waits so long for a store or a database that refuses its files."""
 NAMED_MAX: Final = 5
@@ -219,7 +223,7 @@ class KeptFilesUploader:
         }
         is_held = False
         for path, seen in sorted(new.items(), key=lambda item: (item[1].changed_ns, item[0])):
-            is_overdue = last or self._is_overdue(path)
+            is_overdue = last or self._is_overdue(path, seen)
             is_held = is_held or not _is_still(seen)
             if is_held and not is_overdue:
                 self._waiting_since.setdefault(path, self._clock())
@@ -240,9 +244,10 @@ class KeptFilesUploader:
             known[file.sha256, file.bytes] = file.location
             yield path, (seen, file)
 
-    def _is_overdue(self, path: str) -> bool:
+    def _is_overdue(self, path: str, seen: SeenFile) -> bool:
         since = self._waiting_since.get(path)
-        return since is not None and self._clock() - since >= UNSENT_SECONDS
+        wait = min(UNSENT_SECONDS, seen.bytes / RESTLESS_BYTES_PER_SECOND)
+        return since is not None and self._clock() - since >= wait
 
     def _copy(
         self, path: str, seen: SeenFile, known: dict[tuple[str, int], str], *, is_still: bool
