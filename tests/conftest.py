@@ -73,6 +73,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fast", action="store_true", help="only tests that start no other process")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | None:
+    """Return the distribution of ``--dist loadfile``."""
+    from tests.harness.sharing import OneServicePerFolder
+
+    return OneServicePerFolder(config, log) if config.getoption("dist") == "loadfile" else None
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip tests that need a CUDA device, by name, where there is none."""
     if item.get_closest_marker("gpu") is not None:

@@ -1,4 +1,4 @@
-"""One browser for all of these tests, one running service per module, one new tab per test."""
+"""One browser for all of these tests, a new tab for each, and a service per module or shared."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, sync_playwright
 from tests.dashboard.browser import FLAGS, Visitor, chromium, visiting
 from tests.dashboard.work import Work
 from tests.harness.processes import ROOT
-from tests.harness.service import Service, service
+from tests.harness.service import Service, own_or_shared, service
 
 
 @pytest.fixture(scope="session")
@@ -39,15 +39,18 @@ def browser() -> Iterator[Browser]:
         started.close()
 
 
+@pytest.fixture(scope="package")
+def shared_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    yield from service(tmp_path_factory.mktemp("shared"))
+
+
 @pytest.fixture(scope="module")
-def lockstep(
-    pages: None, browser: Browser, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Service]:
+def lockstep(pages: None, browser: Browser, request: pytest.FixtureRequest) -> Iterator[Service]:
     """Start the service on its embedded defaults.
 
     It depends on the browser, so that no service starts without one.
     """
-    yield from service(tmp_path_factory.mktemp("lockstep"))
+    yield from own_or_shared(request)
 
 
 @pytest.fixture(scope="module")

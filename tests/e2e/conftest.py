@@ -1,4 +1,4 @@
-"""One running service per test module: a start takes seconds, and jobs are independent."""
+"""One running service per module, or one for all modules that share one."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.harness.service import Service, service
+from tests.harness.service import Service, own_or_shared, service
+
+
+@pytest.fixture(scope="package")
+def shared_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """Start the service on its embedded defaults: SQLite, bundled broker, four CPU slots."""
+    yield from service(tmp_path_factory.mktemp("shared"))
 
 
 @pytest.fixture(scope="module")
-def lockstep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """Start the service on its embedded defaults: SQLite, bundled broker, four CPU slots."""
-    yield from service(tmp_path_factory.mktemp("lockstep"))
+def lockstep(request: pytest.FixtureRequest) -> Iterator[Service]:
+    yield from own_or_shared(request)

@@ -18,9 +18,11 @@ from typing import Any
 
 import httpx2
 import psutil
+import pytest
 
 from tests.harness.builders import digest, member, packed, slow
 from tests.harness.processes import LOCKSTEP, ROOT, free_port, inherited, until
+from tests.harness.sharing import SHARING
 
 ENDED = {"succeeded", "failed", "cancelled"}
 
@@ -219,6 +221,14 @@ def service(home: Path, **environment: str) -> Iterator[Service]:
         yield running
     finally:
         running.close()
+
+
+def own_or_shared(request: pytest.FixtureRequest) -> Iterator[Service]:
+    """Body of a fixture of a module: a service of its own, or that of the modules that share."""
+    if str(request.path.relative_to(ROOT)) in SHARING:
+        yield request.getfixturevalue("shared_service")
+    else:
+        yield from service(request.getfixturevalue("tmp_path_factory").mktemp("lockstep"))
 
 
 def weights(service: Service, job_id: str) -> dict[str, Any]:

@@ -1,4 +1,8 @@
-"""Nodes for tests: one per module, on both databases, and others for a single test."""
+"""Nodes for tests: one per module, and others for a single test.
+
+An agent's statements are tested in ``tests.storage`` on both databases, and whole agents on
+PostgreSQL in ``tests.faults``. Here files and processes are the subject, on SQLite.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,10 @@ from tests.harness.node import SLOW, Node, node_on
 
 
 @pytest.fixture(scope="module")
-def node(module_urls: Urls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+def node(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     """Return a running agent without a broker, because a start takes longer than most tests."""
     folder = tmp_path_factory.mktemp("node")
-    with node_on(folder, module_urls) as made:
+    with node_on(folder, copied(sqlite_template, folder)) as made:
         made.start()
         yield made
 
