@@ -59,6 +59,12 @@ EVENT_LINE_BYTES_MAX: Final = 32 * 1024
 """One event of a rank or the launcher. The longest has stacks of ``TRACEBACK_CHARS_MAX``."""
 EVENTS_PER_ATTEMPT_MAX: Final = 1_000
 """Events of one attempt in the job's history. Further ones are counted."""
+EVENTS_PER_MINUTE_MAX: Final = 50
+"""Of them, those that ranks and launcher write. Further ones are dropped and counted. Checkpoints
+have a limit of their own."""
+CHECKPOINTS_WAITING_MAX: Final = 8
+"""Checkpoints of one attempt that wait on the node for the store; ``keep_last`` and the best one
+if these are more. Of more, the oldest are skipped."""
 SPOOL_LENGTH_MAX: Final = 2**36
 """Offset in a spool up to which the service appends to it. What is stored is released from the
 disk, and the offsets go on."""
@@ -102,6 +108,8 @@ WORLD_SIZE_MAX: Final = 4_096
 STEPS_MAX: Final = 10**9
 ACCUMULATION_STEPS_MAX: Final = 1_000_000
 """Accumulation steps of one rank in one optimizer step."""
+OUTCOME_TEXT_BYTES_MAX: Final = 2 * 1024
+"""One text of an outcome: its message, its exception. A longer one is cut."""
 TRACEBACK_CHARS_MAX: Final = 8_000
 EXCERPT_LINES_MAX: Final = 20
 """Lines of the failing rank's log in an outcome. The rest is in the log."""

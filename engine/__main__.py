@@ -175,9 +175,8 @@ def _rank(run: RunOptions, environment: RankEnvironment) -> int:
     )
     folder = run.folder
     if folder is None:
-        folder = ranks.from_first(
-            Path("runs") / f"{run.spec.name}-{time.strftime('%Y%m%d-%H%M%S')}"
-        )
+        name = f"{run.spec.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+        folder = Path("runs") / ranks.from_first(name)
     folder = folder.absolute()  # The task's code may change the working directory.
     if run.alone:
         _occupy(folder, ranks)

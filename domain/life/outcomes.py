@@ -11,11 +11,13 @@ Not here: the decision about a retry (``domain.life.retrying``), quarantine of n
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel
+
+from lockstep.domain import limits
 
 
 class RetryClass(StrEnum):
@@ -233,27 +235,43 @@ RULES: Final[dict[Reason, _Rule]] = {
 """Meaning of each reason. Every reason has exactly one line."""
 
 
+def _cut(text: str) -> str:
+    content = text.encode()
+    if len(content) <= limits.OUTCOME_TEXT_BYTES_MAX:
+        return text
+    kept = limits.OUTCOME_TEXT_BYTES_MAX - len("…".encode())
+    return content[:kept].decode(errors="ignore") + "…"
+
+
+def _end_of(chars: int) -> Callable[[str], str]:
+    return lambda text: text[-chars:]
+
+
+Text = Annotated[str, AfterValidator(_cut)]
+"""Text of an outcome: a rank may have written it, and it goes into a row and onto pages."""
+
+
 class Outcome(BaseModel, frozen=True):
-    """Outcome of an attempt, for the user."""
+    """Outcome of an attempt, for the user. Texts beyond their limits are cut."""
 
     reason: Reason
-    message: str
+    message: Text
     """Description in one sentence."""
     rank: int | None = None
     """The first rank that failed."""
-    node: str | None = None
+    node: Text | None = None
     exit_code: int | None = None
-    signal: str | None = None
+    signal: Text | None = None
     """Name of the signal that ended the rank, such as SIGKILL."""
-    exception: str | None = None
+    exception: Text | None = None
     """Type and message of the exception that ended the rank."""
-    traceback: str | None = None
+    traceback: Annotated[str, AfterValidator(_end_of(limits.TRACEBACK_CHARS_MAX))] | None = None
     """The end of its traceback."""
-    log_excerpt: str | None = None
+    log_excerpt: Annotated[str, AfterValidator(_end_of(limits.EXCERPT_CHARS_MAX))] | None = None
     """The last lines that the rank wrote."""
     last_step: int | None = None
     """The last optimizer step that was completed, counted from 1."""
-    advice: str = ""
+    advice: Text = ""
 
     @classmethod
     def stored(cls, document: Mapping[str, Any]) -> Outcome:

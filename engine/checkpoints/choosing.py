@@ -62,14 +62,15 @@ def chosen(
     found = _Found(None, "")
     if ranks.first:
         found, state = _find(folder, telemetry, source, resumes=resumes)
-    found = ranks.from_first(found)
-    if found.refused:
-        raise EngineError(Reason.STORAGE, found.refused)
-    if found.folder is None:
+    name = None if found.folder is None else found.folder.as_posix()
+    name, refused = ranks.from_first((name, found.refused))
+    if refused:
+        raise EngineError(Reason.STORAGE, refused)
+    if name is None:
         return None
-    path = folder / found.folder
+    path = folder / name
     _require_whole_copies(path, ranks)
-    return Chosen(found.folder.as_posix(), path, state or checkpoint.load(path))
+    return Chosen(name, path, state or checkpoint.load(path))
 
 
 def _find(

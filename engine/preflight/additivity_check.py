@@ -136,8 +136,8 @@ def check(
 
         wanted = chosen_samples.number_of_samples(batch.size, batch.micro_size)
         # The free memory of ranks differs.
-        bounds: CheckSize = ranks.from_first(
-            size_of_check(task, model, scanned[0].sample, wanted, seed=seed)
+        bounds = CheckSize(
+            *ranks.from_first(size_of_check(task, model, scanned[0].sample, wanted, seed=seed))
         )
         found = Checked()
         if not task.batch_dependent:

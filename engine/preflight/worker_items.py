@@ -96,8 +96,7 @@ def require_same_in_workers(
     found = WorkerItems()
     if ranks.local_rank == 0:
         found = compared(dataset, known if compares else {}, collate, seed=seed)
-    everywhere = ranks.gather(found)
-    refusal = next((each.refusal for each in everywhere if each.refusal), "")
+    refusal = next(filter(None, ranks.gather(found.refusal)), "")
     if refusal:
         raise BadSpecError(refusal)
     return [found.warning] if found.warning else []

@@ -5,11 +5,15 @@ and Gloo carries the values that the host decides on (flags, weights), so that a
 never waits for the device. On the CPU one Gloo group does both. A single rank has no group, which
 halves its start-up time.
 
+Ranks exchange values as JSON, or as tensors that are read without running code, never as pickles.
+
 Not here: the messages (``engine.runtime.control``, ``engine.strategies``).
 """
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import resource
 from collections.abc import Mapping
@@ -27,7 +31,10 @@ from lockstep.domain.kinds.devices import HIDDEN
 from lockstep.engine.runtime.device import is_accelerator, module_of, traits_of
 from lockstep.engine.runtime.rendezvous import store_in, store_on_loopback
 
-T = TypeVar("T")
+P = TypeVar(
+    "P", bound=bool | int | float | str | list[Any] | tuple[Any, ...] | dict[str, Any] | None
+)
+"""Value that JSON keeps, floats to the last bit, except that tuples become lists."""
 
 
 @dataclass(frozen=True)
@@ -91,37 +98,71 @@ class Ranks:
         if self.device_group is not None:
             dist.all_reduce(vector, group=self.device_group)
 
-    def from_first(self, value: T) -> T:
-        """Rank 0's value, on every rank. All ranks must call this."""
+    def from_first(self, value: P) -> P:
+        """Rank 0's value, on every rank. All ranks must call this.
+
+        Tuples arrive as lists.
+        """
         if self.host_group is None:
             return value
-        holder: list[Any] = [value]
-        dist.broadcast_object_list(holder, group=self.host_group, group_src=0)
-        received: T = holder[0]
+        content = _bytes_of(value)
+        size = torch.tensor([len(content)])
+        dist.broadcast(size, group=self.host_group, group_src=0)
+        if not self.first:
+            content = torch.empty(int(size), dtype=torch.uint8)
+        dist.broadcast(content, group=self.host_group, group_src=0)
+        received: P = json.loads(content.numpy().tobytes())
         return received
 
-    def gather(self, value: T) -> list[T]:
-        """Every rank's value, in rank order, on every rank. All ranks must call this."""
-        if self.host_group is None:
-            return [value]
-        values: list[Any] = [None] * self.world_size
-        dist.all_gather_object(values, value, group=self.host_group)
-        return values
+    def gather(self, value: P) -> list[P]:
+        """Every rank's value, in rank order, on every rank. All ranks must call this.
 
-    def to_first(self, value: T) -> list[T]:
-        """Every rank's value, in rank order, on rank 0 alone; the others get nothing.
-
-        All ranks must call this.
+        Tuples arrive as lists.
         """
         if self.host_group is None:
             return [value]
-        values: list[Any] | None = [None] * self.world_size if self.first else None
-        dist.gather_object(value, values, group=self.host_group, group_dst=0)
-        return values or []
+        padded, sizes = self._padded(_bytes_of(value))
+        received = [torch.empty_like(padded) for _ in sizes]
+        dist.all_gather(received, padded, group=self.host_group)
+        return [json.loads(each) for each in _cut(received, sizes)]
+
+    def to_first(self, value: dict[str, Any]) -> list[dict[str, Any]]:
+        """Every rank's tensors and plain values, in rank order, on rank 0's host alone.
+
+        The others get nothing. All ranks must call this.
+        """
+        if self.host_group is None:
+            return [value]
+        content = io.BytesIO()
+        torch.save(value, content)
+        padded, sizes = self._padded(torch.frombuffer(content.getbuffer(), dtype=torch.uint8))
+        received = [torch.empty_like(padded) for _ in sizes] if self.first else None
+        dist.gather(padded, received, group=self.host_group, group_dst=0)
+        return [
+            torch.load(io.BytesIO(each), map_location="cpu", weights_only=True)
+            for each in _cut(received or [], sizes)
+        ]
+
+    def _padded(self, content: torch.Tensor) -> tuple[torch.Tensor, list[int]]:
+        """Return the bytes, as long as those of the rank with the most, and each rank's size."""
+        every = [torch.empty(1, dtype=torch.int64) for _ in range(self.world_size)]
+        dist.all_gather(every, torch.tensor([len(content)]), group=self.host_group)
+        sizes = [int(size) for size in every]
+        padded = torch.empty(max(sizes), dtype=torch.uint8)
+        padded[: len(content)] = content
+        return padded, sizes
 
     def barrier(self) -> None:
         """Wait until every rank is here. All ranks must call this."""
         self.sum_on_host(torch.zeros(1))
+
+
+def _bytes_of(value: object) -> torch.Tensor:
+    return torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+
+
+def _cut(received: list[torch.Tensor], sizes: list[int]) -> list[bytes]:
+    return [each[:size].numpy().tobytes() for each, size in zip(received, sizes, strict=False)]
 
 
 def use_threads(environment: RankEnvironment) -> None:

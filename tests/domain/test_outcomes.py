@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from lockstep.domain import limits
 from lockstep.domain.life.lifecycle import TERMINAL, TRANSITIONS, Intent, JobState
 from lockstep.domain.life.outcomes import RULES, Outcome, Reason, RetryClass
 from lockstep.domain.life.retrying import AttemptEnd, AttemptHistory, JobDecision, judge
@@ -179,3 +180,24 @@ def test_possible_faults_of_the_node_are_retried_elsewhere() -> None:
     assert all(RULES[reason].retry is RetryClass.RETRY_ELSEWHERE for reason in blamed)
     # A node of an older version works well otherwise.
     assert RULES[Reason.VERSION].retry is RetryClass.RETRY_ELSEWHERE
+
+
+def test_a_text_of_an_outcome_beyond_its_limit_is_cut() -> None:
+    most = limits.OUTCOME_TEXT_BYTES_MAX
+    whole = "é" * (most // 2)
+    texts = dict.fromkeys(("message", "exception", "node", "signal", "advice"), whole)
+    kept = Outcome.model_validate({"reason": "killed", **texts})
+    assert all(getattr(kept, name) == whole for name in texts)
+    cut = Outcome.model_validate({"reason": "killed", **dict.fromkeys(texts, f"{whole}!")})
+    assert all(getattr(cut, name) == "é" * (most // 2 - 2) + "…" for name in texts)
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("traceback", limits.TRACEBACK_CHARS_MAX), ("log_excerpt", limits.EXCERPT_CHARS_MAX)],
+)
+def test_the_end_of_a_traceback_and_an_excerpt_is_kept(name: str, most: int) -> None:
+    found = Outcome.model_validate({"reason": "killed", "message": "", name: "a" + "b" * most})
+    assert getattr(found, name) == "b" * most
+    whole = Outcome.model_validate({"reason": "killed", "message": "", name: "a" * most})
+    assert getattr(whole, name) == "a" * most

@@ -19,6 +19,7 @@ from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.series import streams
 from lockstep.system.untrusted import Untrusted
 from lockstep.worker.folders import Folder
+from lockstep.worker.upload import event_limits
 from lockstep.worker.upload import events as event_upload
 from lockstep.worker.upload.events import EventUploader
 from lockstep.worker.upload.stream import Stream
@@ -312,6 +313,54 @@ def test_events_beyond_their_limits_are_dropped(
         pass
     found = [message[0] for message in _messages(database, stream) if message[0] in "abcd"]
     assert sorted(found) == ["a", "c"]
+
+
+def test_events_beyond_the_number_of_a_minute_are_dropped(
+    database: Database,
+    folder: Folder,
+    stream: Stream,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(event_limits.time, "monotonic", lambda: now)
+    reporter = _reporter(database, BlobStore(str(tmp_path / "store")), folder, stream)
+
+    def written(numbers: range) -> list[str]:
+        before = len(_messages(database, stream))
+        for number in numbers:
+            _say(folder, "warning", message=str(number))
+        while reporter.step(True):
+            pass
+        reporter.step(True)  # its own warning
+        return _messages(database, stream)[before:]
+
+    most = limits.EVENTS_PER_MINUTE_MAX
+    assert written(range(most)) == [str(number) for number in range(most)]
+    now = 59.9
+    (notice,) = written(range(most, most + 2))
+    assert "more than 50 events in a minute" in notice
+    now = 60.0
+    assert written(range(99, 100)) == ["99"]
+
+
+@pytest.mark.parametrize(("keep_last", "most"), [(3, 8), (9, 10)])
+def test_only_the_newest_checkpoints_wait_for_the_store(
+    database: Database, folder: Folder, stream: Stream, tmp_path: Path, keep_last: int, most: int
+) -> None:
+    store = BlobStore(str(tmp_path / "store"))
+    reporter = EventUploader(
+        database, store, folder, stream, node_name="n", is_script=False, keep_last=keep_last
+    )
+    for steps in (range(1, most + 1), range(most + 1, 2 * most + 2)):
+        for step in steps:
+            _save(folder, step, final=step == steps[-1])
+        while reporter.step(True):
+            pass
+    assert max(_steps(database, stream)) == 2 * most + 1
+    (message,) = [text for text in _messages(database, stream) if "not kept" in text]
+    assert message.startswith(f"The checkpoint of step {most + 1} is not kept: too many newer")
+    assert not list(folder.file("checkpoints").iterdir())
 
 
 def _replace(folder: Path, kind: str) -> None:

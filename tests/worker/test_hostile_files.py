@@ -79,6 +79,22 @@ def test_no_kind_of_file_keeps_an_attempt_from_its_end(node: Node, kind: str) ->
     node.wait(other, "cancelled")  # its lease was renewed all the time
 
 
+FORGED = """
+import signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+ranks()
+_write("result.json", {"outcome": {"reason": "succeeded", "message": "done"}, "ended_at": 1})
+while True:
+    metric('{"loss": 1.0}\\n' * 1000)
+"""
+
+
+def test_a_forged_result_ends_the_processes_of_its_job(node: Node) -> None:
+    job_id = node.submit(FORGED)
+    node.released(job_id)
+    assert node.wait(job_id, "succeeded").outcome["message"] == "done"
+
+
 NESTED = """
 os.chdir(folder / "spool")
 for _ in range(1500):

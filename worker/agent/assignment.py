@@ -5,7 +5,7 @@ phase      work                                                               th
 =========  =======================================================================================================
 PREPARE    folder, code, checkpoint, ``assignment.json``, fence, launcher     WATCH; or DRAIN with an outcome
 WATCH      check for the result, for the launcher's death, for a stop          DRAIN
-DRAIN      kill the rest of a dead launcher; upload everything                 END
+DRAIN      kill what is left of the attempt; upload everything                 END
 END        write the outcome to the jobs database, guarded by the token       CLEAR
 ABANDON    the lease was lost: kill at once, write nothing                    CLEAR
 CLEAR      sweep processes, seal the stream, release the devices, delete      OVER
@@ -406,8 +406,11 @@ class Attempt:
         return Phase.DRAIN
 
     def _drain(self) -> Phase:
-        """End all writers of the folder, and upload the rest of it."""
-        if self._outcome is not None and not self._tree.kill():
+        """End all writers of the folder, and upload the rest of it.
+
+        A launcher has none left when it writes its result, but a rank may have written that.
+        """
+        if not self._tree.kill():
             return Phase.DRAIN
         self._peers.report(self._final_outcome())
         sent = self._uploaders is None or self._uploaders.finish(

@@ -44,6 +44,8 @@ from lockstep.storage.objects.published import Note, write_note
 from lockstep.storage.objects.unpublished import UnsafeCheckpointError
 from lockstep.storage.series import series, streams
 from lockstep.worker.folders import Folder
+from lockstep.worker.upload import event_limits
+from lockstep.worker.upload.event_limits import EventRate
 from lockstep.worker.upload.file_uploader import is_poison
 from lockstep.worker.upload.files.lines import Line, whole_lines
 from lockstep.worker.upload.reconciling import reconcile
@@ -100,6 +102,7 @@ class EventUploader:
         self._origin: str | None = None
         """Of the line of the spool that is carried out."""
         self._failing_since: float | None = None
+        self._rate = EventRate()
         self._added = 0
         """Events for the job's history, with those beyond the limit."""
         self.resumed_step: int | None = None
@@ -159,9 +162,14 @@ class EventUploader:
         # An event that a later step repeats would be twice in the job's history.
         if self._has_moved(self._offset):
             return True
-        for line in found.lines:
-            self._carry_out(line)
-            if not self._advance(line.end):
+        read = [event_limits.read(line, self._stream.assignment_id) for line in found.lines]
+        overtaken = event_limits.overtaken(read, self._keep_last)
+        for at, (line, event) in enumerate(zip(found.lines, read, strict=True)):
+            if event is None:
+                continue
+            if self._carry_out(line, event, overtaken=at in overtaken) and not self._advance(
+                line.end
+            ):
                 return True
         self._advance(found.offset)
         return True
@@ -226,13 +234,17 @@ class EventUploader:
         self._offset = offset
         return True
 
-    def _carry_out(self, line: Line) -> None:
-        """Apply an event, unless it is damaged: user code can write to the spool as well."""
+    def _carry_out(self, line: Line, event: EngineEvent, *, overtaken: bool) -> bool:
+        """Apply an event, unless its data are damaged. Return whether it may have had an effect."""
+        if event.kind == "running" and self._marked_running:
+            return False
+        if event.kind not in {"running", "checkpoint"} and not self._takes_one_more():
+            return False
         self._origin = f"{self._stream.assignment_id}:{line.end}"
         try:
-            if len(line.text) > limits.EVENT_LINE_BYTES_MAX:
-                raise ValueError(f"it has {len(line.text)} bytes")
-            self._apply(EngineEvent.model_validate_json(line.text))
+            if overtaken:
+                return self._skip_overtaken(event.data)
+            self._apply(event)
         except Exception as error:
             if not is_poison(error):
                 raise
@@ -241,6 +253,36 @@ class EventUploader:
             )
         finally:
             self._origin = None
+        return True
+
+    def _takes_one_more(self) -> bool:
+        """Return whether the job's history gets one more event of the ranks in this minute."""
+        if self._rate.takes():
+            return True
+        if self._rate.dropped == 1:
+            limit = limits.EVENTS_PER_MINUTE_MAX
+            self.warn(f"The job writes more than {limit} events in a minute: the others are lost.")
+        return False
+
+    def _skip_overtaken(self, data: dict[str, Any]) -> bool:
+        """Remove a checkpoint that waits while too many newer ones do. Return whether it was there.
+
+        The engine has removed it already where the store is slow.
+        """
+        folder = _folder_of(data)
+        if not self._folder.files.is_file(f"{folder}/{attempt.MANIFEST}"):
+            return False
+        self._give_up(folder, int(data["step"]), "too many newer ones wait for the store")
+        return True
+
+    def _give_up(self, folder: str, step: int, why: str) -> None:
+        if self._takes_one_more():
+            self._add(
+                "checkpoint_skipped",
+                f"The checkpoint of step {step} is not kept: {why}.",
+                {"folder": PurePosixPath(folder).name, "why": why},
+            )
+        self._remove(folder)
 
     def _apply(self, event: EngineEvent) -> None:
         match event.kind:
@@ -360,8 +402,8 @@ class EventUploader:
             )
 
     def _checkpoint(self, data: dict[str, Any]) -> None:
-        name = PurePosixPath(str(data["folder"])).name
-        folder = f"{attempt.CHECKPOINTS}/{name}"
+        folder = _folder_of(data)
+        name = PurePosixPath(folder).name
         key = f"jobs/{self._stream.job_id}/{self._stream.attempt_number}/{name}"
         note = Note(
             attempt=self._stream.attempt_number,
@@ -431,12 +473,7 @@ class EventUploader:
         try:
             self._blobs.put_checkpoint(self._folder.files, folder, key, note.sha256)
         except UnsafeCheckpointError as error:
-            self._add(
-                "checkpoint_skipped",
-                f"The checkpoint of step {note.step} is not kept: {error}.",
-                {"folder": name, "why": str(error)},
-            )
-            self._remove(folder)
+            self._give_up(folder, note.step, str(error))
             return False
         except (
             Exception
@@ -452,6 +489,11 @@ class EventUploader:
             return False
         self._failing_since = None
         return True
+
+
+def _folder_of(data: dict[str, Any]) -> str:
+    """Return the folder of a checkpoint's event, relative to the attempt's."""
+    return f"{attempt.CHECKPOINTS}/{PurePosixPath(str(data['folder'])).name}"
 
 
 def _value(metric: Any) -> float | None:

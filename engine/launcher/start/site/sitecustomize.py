@@ -42,7 +42,7 @@ except Exception:  # noqa: BLE001, S110 - a script must not fail for want of sta
 class _LoopbackStores:
     """Finder that changes one module of torch right after its import."""
 
-    def find_spec(self, name, path=None, target=None):  # noqa: ARG002
+    def find_spec(self, name, path=None, target=None):  # noqa: ARG002 - the names are the protocol of finders
         if name != "torch.distributed.rendezvous":
             return None
         from importlib.util import find_spec
