@@ -32,7 +32,7 @@ SEND_SECONDS_MAX: Final = 1.0
 TRIES: Final = 2
 """The first may find a connection that broke while it was idle."""
 CLOSE_SECONDS: Final = 1.0
-REST_SECONDS: Final = 0.02
+REST_SECONDS: Final = 0.05
 """Minimum interval between two equal notifications: hundreds of submits a second cause one, and
 reconcile cycles are farther apart than this."""
 
@@ -77,6 +77,7 @@ class Publisher:
         with self._changed:
             if self._closed:
                 return
+            is_new = message not in self._waiting
             self._waiting[message] = None
             if len(self._waiting) > self._waiting_max:
                 self._waiting.popitem(last=False)
@@ -84,7 +85,8 @@ class Publisher:
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
                 self._thread.start()
-            self._changed.notify()
+            if is_new:  # else the thread waits for the end of its rest
+                self._changed.notify()
 
     def close(self) -> None:
         """Send the queued messages within at most a second, and end."""

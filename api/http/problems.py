@@ -19,8 +19,12 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from lockstep.domain.errors import ErrorCode, FieldError, LockstepError, pointer_of
+from lockstep.domain.spec.fields import PATTERNS
+from lockstep.domain.spec.reading import explained
 from lockstep.domain.training.metrics import jsonable
 from lockstep.domain.views import FieldProblem, Problem
+from lockstep.storage.logs import log_pages
+from lockstep.storage.series import tails
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_SECONDS: Final[Mapping[ErrorCode, int]] = {
@@ -48,6 +52,20 @@ PROBLEMS: Final[Mapping[ErrorCode, tuple[int, str]]] = {
     ErrorCode.INTERNAL: (500, "Internal error"),
 }
 """HTTP status and title of each code."""
+
+_CURSOR: Final = "a cursor of an earlier answer"
+FORMS: Final = {
+    **PATTERNS,
+    r"^[!-~]+$": "visible ASCII characters",
+    r"^[^=]+=": "key=value",
+    r"^[0-9a-f]{16}$": "an id of 16 lower-case hexadecimal digits, as the list has it",
+    r"^[0-9a-f]{64}$": "a SHA-256 as 64 lower-case hexadecimal digits",
+    r"^([0-9]{1,10}|best|last)$": "a step, best or last",
+    r"^[0-9a-f-]{36}$": _CURSOR,
+    log_pages.CURSOR: _CURSOR,
+    tails.CURSOR: _CURSOR,
+}
+"""Description of each pattern of a parameter."""
 
 _DESCRIPTIONS: Final[Mapping[int, str]] = {
     400: "The body is not valid JSON.",
@@ -199,14 +217,21 @@ def _parameter_error(line: Mapping[str, Any]) -> FieldError:
             line["input"],
             "remove it; /docs lists the parameters",
         )
-    message = str(line["msg"]).removeprefix("Value error, ")
-    message = message[:1].lower() + message[1:]
-    return FieldError(
-        pointer_of(location),
-        f"{message}, got {line['input']!r}",
-        line["input"],
+    if line["type"] == "missing":
+        step = "add it; /docs lists the parameters"
+        return FieldError(pointer_of(location), "is required", None, step)
+    message, step = explained(line, FORMS) or (
+        _own_words(line),
         "see /docs for the expected values",
     )
+    return FieldError(
+        pointer_of(location), f"{message}, got {line['input']!r}", line["input"], step
+    )
+
+
+def _own_words(line: Mapping[str, Any]) -> str:
+    message = str(line["msg"]).removeprefix("Value error, ")
+    return message[:1].lower() + message[1:]
 
 
 async def _routing(request: Request, error: Exception) -> Response:

@@ -57,12 +57,11 @@ def plan(
     spec = read_spec(document)
     spec, missing = settle(database, uploads, spec, rights)
     with database.read_jobs() as session:
-        spec = projects.settled(session, spec, rights)
-        project = projects.get(session, spec.project)
+        spec, project = projects.settled(session, spec, rights, projects.get)
         projects.is_new(session, spec, project, actor, rights)
-        spec, source = limits.with_defaults(session, project, spec, service)
+        has_members, largest = limits.installation(session)
+        spec, source = limits.with_defaults(project, spec, service, has_members=has_members)
         refused = tuple(limits.check(project, spec, service))
-        largest = nodes.largest_ever(session)
         lacking = nodes.lacking(session, spec.needs())
         owner = spec.project, actor
         rows = snapshots.read(

@@ -77,9 +77,9 @@ def submit(
     action = Action.JOB_SUBMIT if origin is None else Action.JOB_CLONE
     with changes.of(database, sender, action) as change:
         session = change.session
-        spec = projects.settled(session, spec, rights)
-        project = projects.hold(session, spec.project)
-        spec, source = limits.with_defaults(session, project, spec, service)
+        spec, project = projects.settled(session, spec, rights, projects.hold)
+        has_members, largest = limits.installation(session)
+        spec, source = limits.with_defaults(project, spec, service, has_members=has_members)
         job, created = jobs.create(
             session,
             document=body.document,
@@ -91,7 +91,6 @@ def submit(
         )
         change.of(job.id, spec.project, name=spec.name)
         change.repeated = not created
-        largest = nodes.largest_ever(session)
         if created:
             if projects.is_new(session, spec, project, sender.actor, rights):
                 projects.ensure(session, spec.project)

@@ -67,6 +67,7 @@ async def read_changes(request: Request) -> dict[str, Any]:
         "code archive."
     ),
     status_code=201,
+    response_model=JobView,
     response_description="The new job, queued.",
     responses={
         200: {
@@ -83,9 +84,8 @@ def clone(
     changes: Annotated[dict[str, Any], Depends(read_changes)],
     app_state: AppStateDep,
     grant: Submits,
-    response: Response,
     idempotency_key: IdempotencyKey = None,
-) -> JobView:
+) -> Response:
     with app_state.database.read_jobs() as session:
         source = jobs.find(session, reference, among=grant.readable)
     submitted = submitting.submit(
@@ -98,4 +98,4 @@ def clone(
         idempotency_key=idempotency_key,
         origin=cloning.sentence(source, changes),
     )
-    return answer_submit(submitted, app_state, response, grant)
+    return answer_submit(submitted, app_state, grant)

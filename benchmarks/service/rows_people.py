@@ -19,7 +19,7 @@ from uuid_utils import uuid7
 from benchmarks.service.compare import Bench, Contestant, Figure, Sample, Target
 from benchmarks.service.context import Context
 from benchmarks.service.load import closed_loop, failed, per_second
-from benchmarks.service.ours import api_alone, older_api, wire_to
+from benchmarks.service.ours import api_alone, cpu_seconds, older_api, wire_to
 from benchmarks.service.planting import SPEC
 from benchmarks.service.rows_api import CONNECTIONS
 from benchmarks.service.wire import Answer, Wire, median_ms, sender
@@ -57,6 +57,7 @@ def beside_the_older(context: Context, stack: ExitStack) -> Bench:
                 (Target("≥", 300),),
                 older,
             ),
+            Figure("cpu", "processor time of the api for each", "ms", (), older),
         ),
         contestants=[],
     )
@@ -79,6 +80,8 @@ def _polling(api: Program, context: Context) -> Callable[[], Sample]:
     wire = wire_to(api)
     ids = [_submit(wire, number).document()["id"] for number in range(LISTED_JOBS)]
     connect = sender(lambda: wire_to(api), _submit)
+    assert api.process is not None
+    pid = api.process.pid
 
     def reading(path: str, **headers: str) -> float:
         status = 304 if headers else 200
@@ -95,8 +98,11 @@ def _polling(api: Program, context: Context) -> Callable[[], Sample]:
             "list": reading(jobs),
             "list_same": reading(jobs, If_None_Match=tags[1]),
         }
+        before = cpu_seconds(pid)
         sent = closed_loop(connect, seconds=context.sizes.load_seconds, connections=CONNECTIONS)
-        return {**found, "accepted": per_second(sent, 201), "refused": failed(sent, 201)}
+        refused = failed(sent, 201)
+        cpu = 1e3 * (cpu_seconds(pid) - before) / (len(sent) - refused)
+        return {**found, "accepted": per_second(sent, 201), "refused": refused, "cpu": cpu}
 
     return measure
 

@@ -238,31 +238,45 @@ _EXPECTED: Final[dict[str, _Explanation]] = {
         f"expected at most {_count(c['max_length'], 'entry', 'entries')}",
         "remove some",
     ),
-    "string_pattern_mismatch": lambda c: (
-        f"expected {PATTERNS[c['pattern']]}",
-        "use only these characters",
-    ),
 }
 """Expectation and next step for each kind of pydantic error that a spec can meet."""
+
+
+def explained(
+    line: Mapping[str, Any], patterns: Mapping[str, str] = PATTERNS
+) -> tuple[str, str] | None:
+    """Return the expectation and the next step for one of pydantic's errors about a single value.
+
+    None for an error that needs more than its value, or that says both itself.
+
+    Parameters
+    ----------
+    line : mapping
+        One of ``ValidationError.errors()``.
+    patterns : mapping
+        Description of each pattern.
+    """
+    context, kind = line.get("ctx", {}), line["type"]
+    if kind in {"literal_error", "enum"}:
+        words = context["expected"].replace(" or ", ", ").split(",")
+        choices = [word.strip().strip("'") for word in words]
+        return f"expected {_either(choices)}", _near(line, choices) or f"use {_either(choices)}"
+    if kind == "string_pattern_mismatch" and context["pattern"] in patterns:
+        return f"expected {patterns[context['pattern']]}", "use only these characters"
+    explain = _EXPECTED.get(kind)
+    return None if explain is None else explain(context)
 
 
 def _explain(line: Any, model: type[BaseModel], location: Location) -> tuple[str, str]:
     """Return the expectation and the next step for one line of :func:`_flat`."""
     context, kind = line["ctx"], line["type"]
-    explain = _EXPECTED.get(kind)
-    if explain is not None:
-        return explain(context)
+    if (words := explained(line)) is not None:
+        return words
     if kind == "extra_forbidden":
         return _no_such_field(location[len(line["base"]) :], model)
     if kind == "at_field":
         near = _near(line, context.get("choices", ()))
         return context["message"], near or context.get("next_step") or "correct it"
-    if kind in {"literal_error", "enum"}:
-        choices = [
-            choice.strip().strip("'")
-            for choice in context["expected"].replace(" or ", ", ").split(",")
-        ]
-        return f"expected {_either(choices)}", _near(line, choices) or f"use {_either(choices)}"
     if kind == "union_tag_invalid":
         named = difflib.get_close_matches(str(context["tag"]), NAMES, n=1)
         expected = _either([*NAMES, PATTERNS[DOTTED_PATH]])

@@ -12,7 +12,7 @@ from sqlalchemy import Select, bindparam, insert, select
 from sqlalchemy.orm import Session
 
 from lockstep.storage.db.clock import db_now
-from lockstep.storage.db.dialects import run, table_of
+from lockstep.storage.db.dialects import has_row_locks, run, table_of
 from lockstep.storage.db.tables import EventRow, JobRow
 
 Order = Literal["oldest", "newest"]
@@ -38,14 +38,16 @@ def add(
     actor: str,
     data: dict[str, Any] | None = None,
     origin: str | None = None,
+    is_new: bool = False,
 ) -> None:
     """Note that something happened to a job, in the transaction in which it happened.
 
-    An event with an ``origin`` that is there already is not added again.
+    An event with an ``origin`` that is there already is not added again. ``is_new`` says that this
+    transaction has added the job: no other one can add an event.
     """
     if origin is not None and run(session, _THERE, {"of_origin": origin}).first() is not None:
         return
-    if session.connection().dialect.name != "sqlite":  # which has one writer at a time
+    if not is_new and has_row_locks(session):
         run(session, _LOCKED, {"of_job": job_id}).one()
     event = {
         "job_id": job_id,

@@ -31,7 +31,8 @@ FAILURES_SECONDS: Final = 86_400.0
 """A failure older than this counts no more."""
 FAILURES_MAX: Final = 1_000
 """Limit of failures that one query reads, the newest."""
-_EVER: Final = select(func.count()).select_from(table_of(DeviceRow))
+EVER: Final = select(func.count()).select_from(table_of(DeviceRow))
+"""Number of all devices that were ever registered."""
 
 
 @dataclass(frozen=True)
@@ -284,7 +285,7 @@ def largest_ever(session: Session) -> int:
     A job that asks for more can never have been placed here; one that asks for less may wait for a
     node to come back.
     """
-    return int(run(session, _EVER, {}).scalar_one())
+    return int(run(session, EVER, {}).scalar_one())
 
 
 def lacking(session: Session, needs: Collection[str]) -> str:
@@ -297,4 +298,4 @@ def lacking(session: Session, needs: Collection[str]) -> str:
 
 def any_ever(connection: Connection) -> bool:
     """Return whether a node with devices was ever registered."""
-    return connection.execute(_EVER).scalar_one() > 0
+    return connection.execute(EVER).scalar_one() > 0

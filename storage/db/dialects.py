@@ -6,7 +6,7 @@ Not here: opening them (``storage.db.database``), and the clock (``storage.db.cl
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from sqlalchemy import CursorResult, Double, Executable, Table
 from sqlalchemy.dialects import postgresql, sqlite
@@ -16,6 +16,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement, GenericFunction
 
 DAY_SECONDS = 86_400.0
+R = TypeVar("R", bound=DeclarativeBase)
 
 
 class least(GenericFunction[float]):  # noqa: N801 -- reads as the SQL function it is
@@ -104,6 +105,16 @@ def changed(
 def table_of(row: type[DeclarativeBase]) -> Table:
     """Return the table of a row's class: statements on it bypass the session's objects."""
     return cast("Table", row.__table__)
+
+
+def apart(row: type[R], values: Mapping[str, Any]) -> R:
+    """Return a row with the values of all its columns that no session knows, for reading.
+
+    Its constructor would note each value as a change, which takes as long as some statements.
+    """
+    found = row()
+    vars(found).update(values)
+    return found
 
 
 def for_each(

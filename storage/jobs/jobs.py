@@ -20,7 +20,7 @@ from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.storage.attempts import events, transitions
 from lockstep.storage.db.clock import db_now
-from lockstep.storage.db.dialects import for_each, run, table_of
+from lockstep.storage.db.dialects import apart, for_each, run, table_of
 from lockstep.storage.db.tables import IdempotencyKeyRow, JobLabelRow, JobRow
 from lockstep.storage.jobs import listing, retention
 
@@ -106,15 +106,22 @@ def create(
         "actor": actor,
     }
     settled = run(session, _WRITTEN, given).one()._mapping
-    job = JobRow(**given, **settled)
+    job = apart(JobRow, {**given, **settled})
     if spec.labels:
         labels = [
             {"job_id": job_id, "key": key, "value": value} for key, value in spec.labels.items()
         ]
         run(session, _LABELLED, labels)
     retention.note(session, job_id, spec.retention)
-    message = f"submitted by {actor}"
-    events.add(session, job_id=job_id, attempt=None, kind="submitted", message=message, actor=actor)
+    events.add(
+        session,
+        job_id=job_id,
+        attempt=None,
+        kind="submitted",
+        message=f"submitted by {actor}",
+        actor=actor,
+        is_new=True,
+    )
     return job, True
 
 

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from sqlalchemy import func, select
+from sqlalchemy import exists, func, select
 from sqlalchemy.orm import Session
 
 from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.people_views import ProjectLimitsView
 from lockstep.domain.spec.job import JobSpec
+from lockstep.storage.attempts import nodes
 from lockstep.storage.db.dialects import run, table_of
 from lockstep.storage.db.people_tables import MembershipRow, ProjectRow
 from lockstep.storage.db.tables import JobRow
@@ -25,7 +26,9 @@ from lockstep.storage.db.tables import JobRow
 TEAM_DEFAULT_SECONDS: Final = 24 * 3_600.0
 """Time limit of a job that gives none, once a project has members: without limits, no start of
 another job can be known."""
-_A_MEMBER: Final = select(table_of(MembershipRow).c.project).limit(1)
+_INSTALLATION: Final = select(
+    exists(select(table_of(MembershipRow).c.project)), nodes.EVER.scalar_subquery()
+)
 _STEP: Final = "lower it, or ask an admin of the service for a higher limit"
 
 
@@ -45,6 +48,21 @@ class ServiceLimits(NamedTuple):
     max_seconds: float | None = None
 
 
+class Installation(NamedTuple):
+    """State of the whole installation that a submit depends on."""
+
+    has_members: bool
+    """True if any project has members."""
+    devices: int
+    """As ``storage.attempts.nodes.largest_ever``."""
+
+
+def installation(session: Session) -> Installation:
+    """Return both in one statement."""
+    has_members, devices = run(session, _INSTALLATION, {}).one()
+    return Installation(bool(has_members), devices)
+
+
 def of_project(row: ProjectRow) -> ProjectLimitsView:
     """Return the limits of a project."""
     names = ProjectLimitsView.model_fields
@@ -52,14 +70,14 @@ def of_project(row: ProjectRow) -> ProjectLimitsView:
 
 
 def with_defaults(
-    session: Session, row: ProjectRow | None, spec: JobSpec, service: ServiceLimits
+    row: ProjectRow | None, spec: JobSpec, service: ServiceLimits, *, has_members: bool
 ) -> tuple[JobSpec, LimitSource | None]:
     """Return a spec with a time limit, if there is a default, and the origin of the limit."""
     if spec.timeout_seconds is not None:
         return spec, LimitSource.JOB
     if row is not None and row.timeout_default_seconds is not None:
         seconds, source = row.timeout_default_seconds, LimitSource.PROJECT
-    elif default := _service_default(session, service):
+    elif default := _service_default(service, has_members=has_members):
         maxima = service.max_seconds, None if row is None else row.timeout_max_seconds
         seconds, source = min([default, *(most for most in maxima if most)]), LimitSource.SERVICE
     else:
@@ -67,10 +85,9 @@ def with_defaults(
     return spec.model_copy(update={"timeout_seconds": seconds}), source
 
 
-def _service_default(session: Session, service: ServiceLimits) -> float:
+def _service_default(service: ServiceLimits, *, has_members: bool) -> float:
     if service.default_seconds is not None:
         return service.default_seconds
-    has_members = run(session, _A_MEMBER, {}).first() is not None
     return TEAM_DEFAULT_SECONDS if has_members else 0.0
 
 

@@ -5,7 +5,7 @@ Not here: limits of jobs (``storage.people.limits``), rights of a role (``domain
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final
 
 from sqlalchemy import bindparam, func, select
@@ -26,7 +26,7 @@ from lockstep.domain.rights import (
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.reading import invalid
 from lockstep.storage.db.clock import db_now, now
-from lockstep.storage.db.dialects import changed, has_row_locks, run, table_of, upsert, write
+from lockstep.storage.db.dialects import apart, changed, has_row_locks, run, table_of, upsert, write
 from lockstep.storage.db.people_tables import MembershipRow, ProjectRow
 from lockstep.storage.db.tables import JobRow
 from lockstep.storage.people import users
@@ -47,19 +47,34 @@ def ensure(session: Session, name: str, *, visibility: Visibility = Visibility.P
     write(session, row.on_conflict_do_nothing())
 
 
-def settled(session: Session, spec: JobSpec, rights: Rights) -> JobSpec:
-    """Return a spec with its project, for a sender with these rights.
+def settled(
+    session: Session,
+    spec: JobSpec,
+    rights: Rights,
+    read: Callable[[Session, str], ProjectRow | None],
+) -> tuple[JobSpec, ProjectRow | None]:
+    """Return a spec with its project, for a sender with these rights, and the row of the project.
 
     A spec that gives none belongs to the default project if that takes jobs of the sender, else to
     the only one that does. If there are several, the spec stays as it is, for :func:`is_new`.
+
+    Parameters
+    ----------
+    session : Session
+    spec : JobSpec
+    rights : Rights
+    read : callable
+        :func:`get` or :func:`hold`.
     """
+    row = read(session, spec.project)
     if _is_given(spec):
-        return spec
-    row = get(session, spec.project)
+        return spec, row
     if row is not None and row.archived_at is None and row.name in rights.within(Right.JOB_SUBMIT):
-        return spec
+        return spec, row
     names = _taking(session, rights)
-    return spec.model_copy(update={"project": names[0]}) if len(names) == 1 else spec
+    if len(names) != 1:
+        return spec, row
+    return spec.model_copy(update={"project": names[0]}), read(session, names[0])
 
 
 def is_new(
@@ -217,7 +232,7 @@ def hold(session: Session, name: str) -> ProjectRow | None:
     found = run(session, _HELD, {"project": name}).one_or_none()
     if found is None:
         return None
-    row = ProjectRow(**found._mapping)
+    row = apart(ProjectRow, found._asdict())
     is_counted = row.queued_max is not None or row.queued_per_user_max is not None
     if is_counted and has_row_locks(session):
         # Of two transactions that share the row's lock, none could make it an exclusive one.

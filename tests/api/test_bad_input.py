@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from lockstep.api.http.problems import FORMS
 from lockstep.domain import limits
 from tests.api.conftest import SCRIPT, TRAIN, Api, problem
 from tests.harness.builders import code, digest, link, member, packed
@@ -262,16 +265,16 @@ def test_a_digest_that_is_none_is_refused(api: Api) -> None:
 @pytest.mark.parametrize(
     ("address", "pointer", "says"),
     [
-        ("/v1/jobs?limit=501", "/query/limit", "less than or equal to 500, got '501'"),
-        ("/v1/jobs?limit=many", "/query/limit", "got 'many'"),
+        ("/v1/jobs?limit=501", "/query/limit", "expected at most 500, got '501'"),
+        ("/v1/jobs?limit=many", "/query/limit", "expected a whole number, got 'many'"),
         ("/v1/jobs?sate=running", "/query/sate", "unknown parameter"),
-        ("/v1/jobs?state=sleeping", "/query/state/0", "'queued', 'starting', 'running'"),
-        ("/v1/jobs?label=team", "/query/label", "got 'team'"),
+        ("/v1/jobs?state=sleeping", "/query/state/0", "expected queued, starting, running"),
+        ("/v1/jobs?label=team", "/query/label", "expected key=value, got 'team'"),
         ("/v1/jobs/last/logs?tail=5&cursor=x", "/query", "give only one of them"),
         (
             "/v1/jobs/last/metrics?max_points=0",
             "/query/max_points",
-            "greater than or equal to 1, got '0'",
+            "expected at least 1, got '0'",
         ),
     ],
 )
@@ -279,7 +282,16 @@ def test_a_wrong_parameter_is_named(api: Api, address: str, pointer: str, says: 
     found = problem(api.http.get(address), 422, "invalid")
     assert found["errors"][0]["pointer"] == pointer
     assert says in found["errors"][0]["message"]
-    assert "/docs" in found["next_step"]
+    assert found["next_step"]
+
+
+def test_each_pattern_of_a_parameter_has_a_description(api: Api) -> None:
+    paths = api.http.get("/openapi.json").json()["paths"]
+    parameters = [
+        operation.get("parameters", []) for path in paths.values() for operation in path.values()
+    ]
+    patterns = set(re.findall(r'"pattern": "(.*?)"[,}]', json.dumps(parameters)))
+    assert {json.loads(f'"{pattern}"') for pattern in patterns} <= FORMS.keys()
 
 
 def test_an_unknown_address_or_method_is_a_problem_too(api: Api) -> None:

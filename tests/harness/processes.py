@@ -158,14 +158,7 @@ class Program:
 
     def start(self) -> None:
         """Start it, and wait until it reports its address."""
-        self.process = forks.Forked(
-            [sys.executable, "-m", *self.module],
-            forks.SERVICE,
-            cwd=ROOT,
-            env=self.environment,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        self.process = self.begun()
         listening = threading.Event()
 
         def read(process: subprocess.Popen[str]) -> None:
@@ -182,6 +175,17 @@ class Program:
         self.reader.start()
         assert listening.wait(START_SECONDS)
         assert self.process.poll() is None, self.lines
+
+    def begun(self) -> subprocess.Popen[str]:
+        """Start the process, with a pipe for its log."""
+        return forks.Forked(
+            [sys.executable, "-m", *self.module],
+            forks.SERVICE,
+            cwd=ROOT,
+            env=self.environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
     def end(self, number: int = signal.SIGTERM) -> float:
         """Send a signal and wait for the end; return the seconds that it took."""

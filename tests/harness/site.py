@@ -6,12 +6,16 @@ the foreign project runs, and all others wait.
 
 from __future__ import annotations
 
+import base64
+import json
 import sqlite3
 import ssl
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any, Final
+from urllib.parse import quote
 from uuid import uuid4
 
 import httpx2
@@ -157,3 +161,33 @@ class _Clients(dict[str, httpx2.Client]):
 
 def _is_text(found: dict[str, Any], key: str) -> bool:
     return isinstance(found.get(key), str)
+
+
+def filled(operation: str, job: str, project: str) -> tuple[str, str]:
+    """Return the method and the address of an operation about this job and this project."""
+    method, path = operation.split()
+    values = {"{reference}": job, "{project}": project, "{sha256}": "0" * 64, "{id}": "0" * 16}
+    values |= {"{name}": "n", "{which}": "last", "{token_id}": str(uuid4())}
+    for name, value in values.items():
+        path = path.replace(name, value)
+    return method.upper(), path
+
+
+def words_of(answer: httpx2.Response, *names: str) -> tuple[int, str]:
+    found = answer.json()
+    del found["instance"]
+    text = json.dumps(found)
+    for name in names:
+        text = text.replace(name, "NAME")
+    return answer.status_code, text
+
+
+def forms(secret: str) -> Iterator[bytes]:
+    """Yield a secret as it is, in JSON, in a URL, and in base64 at each offset."""
+    yield secret.encode()
+    yield json.dumps(secret)[1:-1].encode()
+    yield quote(secret).encode()
+    yield quote(secret, safe="").encode()
+    for offset, first in enumerate((0, 2, 3)):
+        text = b"\0" * offset + secret.encode()
+        yield base64.b64encode(text)[first : len(text) * 8 // 6]

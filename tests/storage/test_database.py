@@ -235,6 +235,24 @@ def test_writers_of_two_programs_wait_for_each_other_and_all_get_in(sqlite_urls:
         database.close()
 
 
+def test_a_write_that_fails_gives_its_turn_to_the_next(
+    sqlite_urls: Urls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database, other = (Database(*sqlite_urls) for _program in range(2))
+    waits: list[float] = []
+    with pytest.raises(RuntimeError), database.jobs():
+        raise RuntimeError("inside the transaction")
+    with monkeypatch.context() as hurried, other.jobs():
+        hurried.setattr(engines, "BUSY_SECONDS", 0.05)
+        with pytest.raises(LockstepError):
+            scenes.submit(database)
+    database.tell_waits(lambda _database, _transaction, seconds: waits.append(seconds))
+    scenes.submit(database)
+    assert max(waits) < engines.BUSY_SECONDS / 2
+    database.close()
+    other.close()
+
+
 def _jobs(database: Database) -> int:
     with database.read_jobs() as session:
         return int(session.scalar(text("SELECT count(*) FROM jobs")) or 0)

@@ -1,11 +1,12 @@
 /** Frame of every page: navigation, freshness, connection, shortcuts. */
-import { Link, Outlet, useSearch } from "@tanstack/react-router";
+import { Link, useSearch } from "@tanstack/react-router";
 import { useState } from "react";
 import { SignIn } from "@/features/session/SignIn";
 import { useSignedIn } from "@/features/session/useSignedIn";
 import { AddressNote } from "./AddressNote";
 import { ConnectionBanner } from "./ConnectionBanner";
 import { Freshness } from "./Freshness";
+import { GuardedOutlet } from "./GuardedOutlet";
 import { KeyboardHelp } from "./KeyboardHelp";
 import { useGlobalKeys } from "./keys";
 import { PersonMenu } from "./PersonMenu";
@@ -75,7 +76,7 @@ export function Shell() {
         ) : (
           <>
             <AddressNote />
-            <Outlet />
+            <GuardedOutlet />
           </>
         )}
       </main>

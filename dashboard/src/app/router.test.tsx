@@ -91,3 +91,11 @@ it("links a viewer to no page that is of no use, and lists no key of one", async
     expect(help.textContent).not.toContain(words);
   }
 });
+
+it("asks nothing for a page whose right the caller does not have, and names the right", async () => {
+  queryClient.clear();
+  const requests = serve(({ path }) => ({ body: path === "/v1/session" ? VIEWER : { items: [], next_cursor: null } }));
+  show(at("/audit"));
+  expect(await screen.findByText(/needs the right audit.read/)).toBeTruthy();
+  expect(requests.filter(({ path }) => path === "/v1/audit")).toEqual([]);
+});

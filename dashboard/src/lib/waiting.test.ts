@@ -1,4 +1,4 @@
-import { expect, it } from "vitest";
+import { expect, it, vi } from "vitest";
 import { waitParts } from "./waiting";
 
 const ID = "01a201d6-041d-7787-80c4-00a52f02a2d6";
@@ -17,4 +17,11 @@ it("loses no word, whatever the reason is", () => {
     const parts = waitParts(reason, () => undefined);
     expect(parts.map((part) => (typeof part === "string" ? part : part.job)).join("")).toBe(reason);
   }
+});
+
+it("shows a time in the zone of the reader", () => {
+  vi.stubEnv("TZ", "Asia/Kolkata");
+  const parts = waitParts("holds a, and starts there about 2026-11-26 20:00 UTC", () => undefined);
+  vi.unstubAllEnvs();
+  expect(parts).toEqual(["holds a, and starts there about 2026-11-27 01:30 UTC+5:30"]);
 });

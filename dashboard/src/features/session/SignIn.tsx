@@ -22,6 +22,14 @@ interface Refused {
   why: string;
 }
 
+const KEY = "lockstep.way";
+
+/** The way of the last sign-in in this browser. Before the first: the token is at hand where the service runs. */
+function firstWay(): Way {
+  const isOwnMachine = ["localhost", "127.0.0.1", "[::1]"].includes(window.location.hostname);
+  return (localStorage.getItem(KEY) ?? (isOwnMachine ? "token" : "password")) === "token" ? "token" : "password";
+}
+
 function refusedField(way: Way, error: Error): Refused {
   const isUnknown = error instanceof Failure && error.status === 401;
   if (way === "token") return { at: "secret", why: isUnknown ? refusalOf(error.problem) : error.message };
@@ -48,14 +56,14 @@ async function tokenFor(way: Way, { name, secret, password }: Given): Promise<st
 export function SignIn() {
   usePageTitle("Sign in");
   const queries = useQueryClient();
-  const [way, setWay] = useState<Way>("token");
+  const [way, setWay] = useState<Way>(firstWay);
   const [name, setName] = useState("");
   const [secret, setSecret] = useState("");
   const [password, setPassword] = useState("");
   const [remember, setRemember] = useState(false);
   const [refused, setRefused] = useState<Refused | null>(() => {
     const why = readRefusal();
-    return why === null ? null : { at: "secret", why };
+    return why === null ? null : { at: way === "password" ? "password" : "secret", why };
   });
   const [asking, setAsking] = useState(false);
   const given = [way === "password" ? name : secret, way === "token" ? "given" : password];
@@ -67,6 +75,7 @@ export function SignIn() {
     try {
       const token = await tokenFor(way, { name, secret, password });
       queries.clear();
+      localStorage.setItem(KEY, way);
       keepToken(token, remember);
     } catch (error) {
       setRefused(refusedField(way, error as Error));
