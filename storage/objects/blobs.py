@@ -42,6 +42,8 @@ from lockstep.system.untrusted import Untrusted, copied
 _KEY: Final = re.compile(r"^[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*$")
 """Parts of letters and digits that do not begin with a dot: no key can lead out of the store."""
 
+FREE_BYTES_MIN: Final = 512 * 1024 * 1024
+"""Left on the disk of a local store by files of jobs: checkpoints and databases may be there."""
 SYNCED_SINGLY_MAX: Final = 64
 """More files are synced with all others of the disk at once: each of them costs milliseconds."""
 FILES: Final = "files"
@@ -231,6 +233,10 @@ class BlobStore:
             except UnsafeCheckpointError:
                 self.delete_tree(key)
                 raise
+
+    def has_room(self, bytes: int) -> bool:  # noqa: A002 -- the name it has everywhere else
+        """Return whether a local store's disk has space for so much and for the service."""
+        return not self._local or shutil.disk_usage(self._root).free >= bytes + FREE_BYTES_MIN
 
     def put_copy(
         self, files: Untrusted, name: str, key: str, *, most: int, cut: bool = False

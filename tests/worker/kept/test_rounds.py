@@ -1,149 +1,23 @@
-"""Rounds of kept files with real databases, a real store and a real folder; no agent."""
+"""Rounds of kept files: what is stored, when, and what is named instead."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from lockstep.domain.life.attempt import AssignmentFile
-from lockstep.domain.life.outcomes import Reason
-from lockstep.domain.spec.reading import read_spec
-from lockstep.storage.attempts import events, kept_files
-from lockstep.storage.attempts.attempts import Claim
-from lockstep.storage.attempts.kept_files import KeptSet, Round
+from lockstep.storage.attempts import kept_files
 from lockstep.storage.db.database import Database
+from lockstep.storage.objects import blobs
 from lockstep.storage.objects.blobs import BlobStore
-from lockstep.worker.folders import Folder
-from lockstep.worker.upload.kept import restoring, rounds, scanning
-from lockstep.worker.upload.kept.rounds import KeptFilesUploader
-from lockstep.worker.upload.stream import Stream
-from tests.harness.databases import Urls
-from tests.storage import scenes
-
-SCRIPT = {
-    "kind": "script",
-    "script": {"command": ["true"]},
-    "train": None,
-    "resources": {"gpus": 1},
-}
-
-
-class Job:
-    """A running job with its folder, as an agent has it."""
-
-    def __init__(self, database: Database, blobs: BlobStore, folder: Path, **spec: Any) -> None:
-        self.database, self.blobs, self.top = database, blobs, folder
-        self.document = {**SCRIPT, **spec}
-        scenes.add_node(database)
-        self.job_id = scenes.submit(database, **self.document)
-        self.events: list[tuple[str, str]] = []
-        self.now = 0.0
-        self.monkeypatch = pytest.MonkeyPatch()
-        self.begin()
-
-    def begin(self, code: Callable[[Path], None] = lambda _code: None) -> None:
-        """Start an attempt; ``code`` writes the unpacked code."""
-        self.claim: Claim = scenes.start(self.database, self.job_id)
-        self.folder = Folder(self.top / self.claim.assignment_id)
-        self.folder.create()
-        self.work = self.folder.file("code")
-        self.work.mkdir()
-        code(self.work)
-        self.bring()
-        self.restart()
-
-    def bring(self) -> None:
-        spec = read_spec(scenes.document(**self.document))
-        restoring.bring(self.folder, self.claim, spec, self.database, self.blobs)
-
-    def restart(self) -> None:
-        """Begin as a new agent does."""
-        claim = self.claim
-        assignment = AssignmentFile.model_construct(
-            spec=read_spec(scenes.document(**self.document)), node_rank=claim.node_rank
-        )
-        stream = Stream(claim.assignment_id, claim.job_id, claim.attempt_number, claim.token)
-        self.files = KeptFilesUploader(
-            self.database,
-            self.blobs,
-            self.folder,
-            stream,
-            assignment,
-            report=lambda kind, message, _data: self.events.append((kind, message)),
-            every_seconds=60,
-            clock=lambda: self.now,
-        )
-
-    def end(self, reason: Reason = Reason.LOST) -> None:
-        scenes.end(self.database, self.claim, reason)
-        scenes.release(self.database, self.claim)
-
-    def write(self, path: str, content: str | bytes = "x", *, age_seconds: float = 0.0) -> Path:
-        target = self.work / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content.encode() if isinstance(content, str) else content)
-        return target
-
-    def round(self, *, last: bool = False) -> None:
-        self.now += 60
-        while self.files.step(last):
-            pass
-
-    def rest(self) -> None:
-        """Let all files be still. A change's time cannot be set."""
-        self.monkeypatch.setattr(rounds, "STILL_SECONDS", 0.0)
-
-    @property
-    def kept(self) -> dict[str, bytes]:
-        """Path and contents of what is kept."""
-        with self.database.read_jobs() as session:
-            found = kept_files.of_job(session, self.job_id)
-        return {each.name: self.blobs.read(each.file.location) for each in found}
-
-    @property
-    def restored(self) -> str:
-        """Message of the event of the last restore."""
-        with self.database.read_jobs() as session:
-            found = events.page(session, self.job_id, order="newest", limit=9)
-        return next(each.message for each in found if each.kind == "files_restored")
-
-    def set_back(self, backup: KeptSet) -> None:
-        """Set the rows back, as a restore of the database does."""
-        with self.database.jobs() as session:
-            kept_files.remove_all(session, self.job_id)
-            claim = self.claim
-            changes = Round(0, [*backup.files.values()], [], complete=False, age_seconds=0.0)
-            kept_files.publish(session, claim.assignment_id, claim.token, changes)
-
-    @property
-    def stored(self) -> list[str]:
-        """Keys of contents in the store."""
-        found = self.blobs.find(f"files/{self.job_id}")
-        return [key for key in found if not key.endswith("/index.json")]
-
-
-@pytest.fixture
-def database(sqlite_urls: Urls) -> Iterator[Database]:
-    """SQLite alone: tests/storage/test_kept_files.py has the rows on both databases."""
-    opened = Database(*sqlite_urls)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def job(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
-    made = Job(database, BlobStore(str(tmp_path / "store")), tmp_path)
-    made.monkeypatch = monkeypatch
-    made.rest()
-    return made
+from lockstep.worker.upload.kept import rounds, scanning
+from tests.worker.kept.job import Job
 
 
 def test_what_is_new_or_changed_is_kept_and_the_code_is_not(job: Job) -> None:
@@ -179,44 +53,6 @@ def test_a_job_that_writes_nothing_asks_the_database_nothing(
         monkeypatch.setattr(job.database, name, refuse)
     job.round()
     job.round(last=True)
-
-
-def test_the_next_attempt_has_the_files_with_their_times_and_modes(job: Job) -> None:
-    job.write("out/ckpt.pt", "weights")
-    os.utime(job.write("run.sh", "#!/bin/sh"), (1_000, 2_000))
-    (job.work / "run.sh").chmod(0o755)
-    job.round(last=True)
-    job.end()
-    job.begin(lambda work: (work / "run.sh").write_text("of the code"))
-    assert (job.work / "out/ckpt.pt").read_text() == "weights"
-    found = job.work / "run.sh"
-    assert (found.read_text(), found.stat().st_mtime) == ("#!/bin/sh", 2_000)
-    assert os.access(found, os.X_OK)
-    before = job.stored
-    job.round()
-    assert job.stored == before, "nothing is new"
-    with job.database.read_jobs() as session:
-        attempts = {each.name: each.file.attempt for each in kept_files.of_job(session, job.job_id)}
-    assert attempts == {"out/ckpt.pt": 1, "run.sh": 1}
-    (job.work / "out/ckpt.pt").unlink()
-    job.round()
-    assert [*job.kept] == ["run.sh"], "as on a shared disk"
-    assert len(job.stored) == 1
-
-
-def test_without_restore_the_files_of_before_stay_in_the_list(
-    database: Database, tmp_path: Path
-) -> None:
-    job = Job(database, BlobStore(str(tmp_path / "store")), tmp_path, outputs={"restore": False})
-    job.write("a", "1")
-    job.write("b", "1")
-    job.round(last=True)
-    job.end()
-    job.begin()
-    assert [path.name for path in job.work.iterdir()] == ["output"]
-    job.write("b", "2")
-    job.round(last=True)
-    assert job.kept == {"a": b"1", "b": b"2"}
 
 
 def test_a_file_that_moves_waits_and_holds_back_those_changed_after_it(
@@ -327,6 +163,21 @@ def test_beyond_the_number_of_files_the_oldest_stay(
     assert [*job.kept] == ["f1", "f2", "f3"]
 
 
+def test_files_leave_the_disk_of_the_store_its_reserve(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.write("a", b"a" * 1000)
+    free = shutil.disk_usage(job.top).free
+    monkeypatch.setattr(blobs, "FREE_BYTES_MIN", 2 * free)
+    job.round()
+    assert job.kept == {}
+    message = "1 name is not kept: a (the disk of the store is nearly full)."
+    assert job.events == [("files_skipped", message)]
+    monkeypatch.setattr(blobs, "FREE_BYTES_MIN", 0)
+    job.round()
+    assert [*job.kept] == ["a"]
+
+
 def test_a_folder_that_cannot_be_read_loses_nothing(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -369,33 +220,6 @@ def test_code_in_place_keeps_the_output_folder_alone(database: Database, tmp_pat
     assert [*job.kept] == ["output/of-1", "output/of-2"]
 
 
-def test_a_death_before_the_commit_leaves_the_round_before(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job.write("a", "old")
-    job.round()
-    job.write("a", "new")
-    job.write("b", "new")
-
-    class KilledError(Exception):
-        pass
-
-    def die(*_: object) -> None:
-        raise KilledError
-
-    monkeypatch.setattr(kept_files, "publish", die)
-    with suppress(KilledError):
-        job.round()
-    assert job.kept == {"a": b"old"}
-    assert len(job.stored) == 3, "copies without a row"
-    monkeypatch.undo()
-    job.rest()
-    job.end()
-    job.begin()
-    assert (job.work / "a").read_text() == "old"
-    assert len(job.stored) == 1, "the next attempt has deleted them"
-
-
 def test_an_outage_copies_a_file_once(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     job.write("a", "content")
     publish = kept_files.publish
@@ -412,91 +236,3 @@ def test_an_outage_copies_a_file_once(job: Job, monkeypatch: pytest.MonkeyPatch)
     job.round()
     assert job.stored == [before]
     assert job.kept == {"a": b"content"}
-
-
-def test_a_new_agent_and_a_restored_database_agree_with_the_folder(job: Job) -> None:
-    job.write("a", "1")
-    job.write("b", "1")
-    job.round()
-    with job.database.read_jobs() as session:
-        backup = kept_files.read(session, job.job_id, 0)
-    job.write("a", "2")
-    (job.work / "b").unlink()
-    job.write("c", "2")
-    job.round()
-    now = job.kept
-    assert now == {"a": b"2", "c": b"2"}
-    stored = job.stored
-    job.restart()
-    job.round()
-    assert (job.kept, job.stored) == (now, stored), "a new agent reads its notes"
-    job.set_back(backup)
-    job.round()
-    assert job.kept == now
-    job.restart()
-    job.set_back(backup)
-    job.round(last=True)
-    assert job.kept == now
-    assert len(job.stored) == 1
-
-
-def test_rows_of_an_old_backup_are_restored_from_the_store(job: Job) -> None:
-    """The job has ended since the backup, and nothing of its node is left."""
-    job.write("a", "1")
-    job.round()
-    with job.database.read_jobs() as session:
-        backup = kept_files.read(session, job.job_id, 0)
-    job.write("a", "2")
-    job.write("b", "2")
-    job.round()
-    job.round(last=True)
-    job.set_back(backup)
-    job.end()
-    job.begin()
-    assert [(job.work / name).read_text() for name in ("a", "b")] == ["2", "2"]
-    job.write("b", "3")
-    job.round(last=True)
-    assert job.kept == {"a": b"2", "b": b"3"}
-    job.end()
-    job.begin()
-    assert (job.work / "b").read_text() == "3"
-
-
-def test_an_attempt_needs_a_store_that_has_its_files(job: Job) -> None:
-    job.write("a")
-    job.round(last=True)
-    job.end()
-    (job.top / "store").rename(job.top / "not-mounted")
-    with pytest.raises(FileNotFoundError, match="the store has none of the job's 1 file"):
-        job.begin()
-    (job.top / "not-mounted").rename(job.top / "store")
-    job.bring()
-    assert (job.work / "a").read_text() == "x"
-
-
-def test_contents_that_the_store_lost_are_named_and_leave_the_list(job: Job) -> None:
-    for name in ("a", "b", "c"):
-        job.write(name, name)
-    job.round(last=True)
-    with job.database.read_jobs() as session:
-        rows = {each.name: each.file for each in kept_files.of_job(session, job.job_id)}
-    job.blobs.delete_files([rows["a"].location])
-    (job.top / "store" / rows["b"].location).chmod(0o600)
-    (job.top / "store" / rows["b"].location).write_text("?")
-    job.end()
-    job.begin()
-    assert sorted(path.name for path in job.work.iterdir()) == ["c", "output"]
-    job.round()
-    assert job.kept == {"c": b"c"}
-    assert job.restored == "Restored 1 file (1.0 B). The store no longer has 2 files: a, b."
-
-
-def test_the_event_says_how_old_the_files_of_a_lost_node_are(job: Job) -> None:
-    job.write("a", b"x" * 2048)
-    job.round()
-    job.end()
-    job.begin()
-    assert job.restored == (
-        "Restored 1 file (2.0 KiB) as they were 0 s before the end of attempt 1; what it wrote "
-        "later was not stored."
-    )

@@ -235,6 +235,9 @@ class KeptFilesUploader:
             if total - former + seen.bytes > self._bytes_max:
                 self._refused[path] = f"{in_words(seen.bytes)}, beyond outputs.max_gb"
                 continue
+            if not self._blobs.has_room(seen.bytes):
+                self._refused[path] = "the disk of the store is nearly full"
+                continue
             file = self._copy(path, seen, known, is_still=last or _is_still(seen))
             if file is None:
                 is_held = True
