@@ -11,6 +11,7 @@ import structlog
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
+from starlette.convertors import PathConvertor, register_url_convertor
 
 from lockstep.api import changes
 from lockstep.api.access import Controls, Reads, ReadsCheckpoints, guarded
@@ -29,6 +30,14 @@ from lockstep.storage.attempts.kept_files import ListedFile
 from lockstep.storage.jobs import jobs
 from lockstep.system.patterns import PatternError, Patterns
 
+
+class _FilePathConvertor(PathConvertor):
+    """A path whose names may have line breaks."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("file", _FilePathConvertor())
 router = APIRouter(prefix="/v1/jobs/{reference}/files", tags=["history"], dependencies=guarded)
 
 log = structlog.get_logger(__name__)
@@ -87,7 +96,7 @@ def list_files(
 
 
 @router.get(
-    "/{path:path}",
+    "/{path:file}",
     operation_id="getJobFile",
     summary="Download a file that a job keeps",
     response_class=StreamingResponse,

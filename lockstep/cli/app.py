@@ -44,6 +44,12 @@ COMMANDS: Final = (
         _JOBS,
     ),
     ("ckpt", "lockstep.cli.jobs.ckpt:app", "List, fetch and check a job's checkpoints.", _JOBS),
+    (
+        "files",
+        "lockstep.cli.jobs.files:app",
+        "List, download, print and delete the files that a job keeps.",
+        _JOBS,
+    ),
     ("events", "lockstep.cli.jobs.show:events", "Show the events of a job, oldest first.", _JOBS),
     (
         "wait",

@@ -130,6 +130,20 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+def require_terminal(command: str) -> None:
+    """Refuse a deletion that cannot be confirmed.
+
+    Raises
+    ------
+    UsageError
+    """
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(
+            f"{command}: stdin is not a terminal, so the deletion cannot be confirmed",
+            next_step="pass --yes to delete without a prompt",
+        )
+
+
 def confirmed(question: str, *, otherwise: bool) -> bool:
     """Ask the user at the terminal; ``otherwise`` is the meaning of an empty line."""
     print(f"{question} [{'Y/n' if otherwise else 'y/N'}] ", end="", file=sys.stderr, flush=True)

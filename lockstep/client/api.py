@@ -28,6 +28,7 @@ from urllib.parse import quote
 
 from lockstep.client.account import Account
 from lockstep.client.errors import NotFoundError, RefusedError, TimedOutError
+from lockstep.client.job_files import FilesMethods
 from lockstep.client.people import PeopleMethods
 from lockstep.client.transport import Params, Transport
 from lockstep.client.waiting import WaitingMethods
@@ -66,7 +67,7 @@ def _to_stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-class Client(Account, PeopleMethods, WaitingMethods):
+class Client(Account, FilesMethods, PeopleMethods, WaitingMethods):
     """Connection to one Lockstep server.
 
     Parameters

@@ -65,6 +65,10 @@ class UnreachableError(ClientError):
     exit_code = ExitCode.UNREACHABLE
 
 
+class ChangedError(UnreachableError):
+    """Another file is at the address than the requested one."""
+
+
 class TimedOutError(ClientError):
     """A wait reached its time limit."""
 

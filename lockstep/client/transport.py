@@ -23,7 +23,7 @@ from pydantic import BaseModel, ValidationError
 
 from lockstep.client import silence
 from lockstep.client.answers import CachedResponse, no_address, problem_of, refused, why_of
-from lockstep.client.errors import UnreachableError, UsageError, refusal
+from lockstep.client.errors import ChangedError, UnreachableError, UsageError, refusal
 from lockstep.client.expiry import ExpiryWarning
 from lockstep.client.tls import tls_error, verification
 
@@ -99,9 +99,8 @@ class Transport:
             headers["Authorization"] = f"Bearer {token}"
         try:
             # trust_env=False: a proxy meant for the internet must not see the traffic to a server
-            # on loopback, and a
-            # .netrc must not replace the token. SSL_CERT_FILE and SSL_CERT_DIR are read by
-            # client.tls.
+            # on loopback, and a .netrc must not replace the token. SSL_CERT_FILE and SSL_CERT_DIR
+            # are read by client.tls.
             self._http = httpx2.Client(
                 base_url=self.url,
                 headers=headers,
@@ -175,9 +174,11 @@ class Transport:
         sent = self.send("POST", path, params=params, headers=headers or {}, json=document)
         return self._read(sent, view)
 
-    def change(self, method: str, path: str, view: type[V], document: object = None) -> V:
+    def change(
+        self, method: str, path: str, view: type[V], document: object = None, params: Params = ()
+    ) -> V:
         """Send a JSON document, or nothing, with a method, and read the answer as ``view``."""
-        return self._read(self.send(method, path, headers={}, json=document), view)
+        return self._read(self.send(method, path, params=params, headers={}, json=document), view)
 
     def put_file(self, path: str, view: type[V], file: Path, media_type: str) -> V:
         """Send a file's bytes. The file is reopened for each try."""
@@ -276,7 +277,9 @@ class Transport:
         Raises
         ------
         UnreachableError
-            If nothing more came within the patience, or another file is there by now.
+            If nothing more came within the patience.
+        ChangedError
+            If another file is there by now.
         RefusedError
             If the answer is an error.
         """
@@ -298,7 +301,7 @@ class Transport:
                 if response.headers.get("ETag") != tag or (
                     received and response.status_code != 206
                 ):
-                    raise UnreachableError(
+                    raise ChangedError(
                         f"{self.url}{path} changed during the download",
                         next_step="request it again",
                     )
@@ -359,11 +362,8 @@ class Transport:
                 )
             if self._clock() - said_at >= SAID_AGAIN_SECONDS:
                 said_at = self._clock()
-                what = (
-                    "asks to wait"
-                    if response is not None and response.status_code == 429
-                    else "does not answer"
-                )
+                is_busy = response is not None and response.status_code == 429
+                what = "asks to wait" if is_busy else "does not answer"
                 self._say(f"{self.url} {what} ({why}); retrying for {self._left(started):.0f} s")
             self._sleep(delay)
         if response.is_error:

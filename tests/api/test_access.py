@@ -62,7 +62,7 @@ TABLE: dict[str, tuple[str, str]] = {
     "GET /v1/jobs/{reference}/checkpoints/{which}": ("404 " * 8, "404 " * 8),
     "GET /v1/jobs/{reference}/checkpoints/{which}/files/{name}": _OF_CHECKPOINT,
     "GET /v1/jobs/{reference}/files": _READ,
-    "GET /v1/jobs/{reference}/files/{path:path}": _OF_CHECKPOINT,
+    "GET /v1/jobs/{reference}/files/{path:file}": _OF_CHECKPOINT,
     "DELETE /v1/jobs/{reference}/files": (
         "404 403 403 200 200 200 403 404",
         "404 404 404 404 200 200 404 404",
@@ -200,7 +200,7 @@ class Team:
             more["params"] = {"jobs": reference, "names": "loss"}
         if "sha256" in path and method == "PUT":
             more |= {"content": b"x", "headers": {"Content-Type": "application/gzip"}}
-        path = path.replace("{path:path}", "out/model.pt")
+        path = path.replace("{path:file}", "out/model.pt")
         return self.ask(caller, method, path.format(**values), **more)
 
     def seen(self, caller: str, path: str) -> set[str]:

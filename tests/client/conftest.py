@@ -16,6 +16,7 @@ from tests.client.terminal import CommandLine
 def server() -> Iterator[ReplayServer]:
     with ReplayServer() as running:
         running.on("GET", "/v1/session", examples.caller())
+        running.on("GET", f"/v1/jobs/{examples.ID}/files", examples.files())
         yield running
 
 

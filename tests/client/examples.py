@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from lockstep.domain.file_views import KeptFilesPage
 from lockstep.domain.life.lifecycle import AttemptState, JobState
 from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.domain.training.plan import BatchPlan
@@ -165,6 +166,13 @@ def checkpoints() -> Page[CheckpointView]:
         location="/store/jobs/x/1/step-00000200",
     )
     return Page[CheckpointView](items=[checkpoint])
+
+
+def files(total: int = 0) -> KeptFilesPage:
+    """Return a page without its files."""
+    return KeptFilesPage(
+        items=[], next_cursor=None, total=total, total_bytes=total * 2**20, as_of=None
+    )
 
 
 def events() -> Page[EventView]:

@@ -57,6 +57,7 @@ def accepting(server: ReplayServer, monkeypatch: pytest.MonkeyPatch) -> ReplaySe
 def test_a_job_is_planned_submitted_followed_and_summed_up(
     lockstep: CommandLine, accepting: ReplayServer, spec: Path
 ) -> None:
+    accepting.on("GET", f"/v1/jobs/{examples.ID}/files", examples.files(12))
     said = lockstep("submit", str(spec))
     assert said.code == 0
     talk = said.err
@@ -82,6 +83,7 @@ def test_a_job_is_planned_submitted_followed_and_summed_up(
     assert closing["took"] == "1 min 5 s"
     assert closing["time went to"] == "backward 50 % · forward 25 % · checkpoint 25 %"
     assert closing["checkpoint"] == "step 200, 3.0 MiB, /store/jobs/x/1/step-00000200"
+    assert closing["files"] == "12 (12.0 MiB), lockstep files ls 456789ab"
     assert f"lockstep logs {examples.ID[-8:]}" in closing["see more"]
     assert closing["page"] == f"{accepting.url}/jobs/{examples.ID}"
 

@@ -6,12 +6,11 @@ Not here: the data that is deleted with a job (``storage.jobs.removal``).
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from lockstep.cli.common import Connection, Output, States, Yes, confirmed, say
+from lockstep.cli.common import Connection, Output, States, Yes, confirmed, require_terminal, say
 from lockstep.cli.text import output as out
 from lockstep.client.errors import ExitCode, RefusedError, UsageError
 from lockstep.domain import limits
@@ -52,11 +51,8 @@ def rm(
         Do not ask.
     """
     _check_choice(jobs, older_than, state or [], project)
-    if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError(
-            "rm: stdin is not a terminal, so the deletion cannot be confirmed",
-            next_step="pass --yes to delete without a prompt",
-        )
+    if not yes:
+        require_terminal("rm")
     form = output.format
     with connection.client() as client:
         if older_than is None:

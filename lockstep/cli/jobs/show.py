@@ -19,6 +19,7 @@ from lockstep.domain.life.lifecycle import TERMINAL
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from lockstep.domain.file_views import KeptFilesPage
     from lockstep.domain.views import CheckpointView, EventView, JobView, Progress
 
 EVENTS_SHOWN: Final = 50
@@ -29,7 +30,7 @@ LATEST: Final = ("train/loss", "loss", "eval/loss", "throughput/samples_per_seco
 def show(
     job: JobName, /, *, output: Output = Output(), connection: Connection = Connection()
 ) -> ExitCode:
-    """Show one job: plan, progress, outcome, checkpoints and events."""
+    """Show one job: plan, progress, outcome, checkpoints, files and events."""
     form = output.format
     with connection.client() as client:
         found = client.job(job)
@@ -42,7 +43,8 @@ def show(
         # One more than shown, to detect that there are more.
         events = list(client.events(found.id, tail=EVENTS_SHOWN + 1))
         checkpoints = client.checkpoints(found.id)
-    out.print_facts(_facts(found, checkpoints))
+        files = client.files_page(found.id, limit=1)
+    out.print_facts(_facts(found, checkpoints, files))
     if events:
         print()
         _print_events(events[-EVENTS_SHOWN:])
@@ -101,8 +103,10 @@ def _print_events(found: Iterable[EventView]) -> None:
     out.print_table(["WHEN", "ATTEMPT", "EVENT", "WHO", "WHAT"], rows, right=("ATTEMPT",))
 
 
-def _facts(job: JobView, checkpoints: list[CheckpointView]) -> Iterator[tuple[str, str]]:
-    from lockstep.cli.text.closing import outcome_facts
+def _facts(
+    job: JobView, checkpoints: list[CheckpointView], files: KeptFilesPage
+) -> Iterator[tuple[str, str]]:
+    from lockstep.cli.text.closing import files_facts, outcome_facts
 
     yield "job", job.name
     yield "id", job.id
@@ -133,6 +137,7 @@ def _facts(job: JobView, checkpoints: list[CheckpointView]) -> Iterator[tuple[st
             "checkpoint",
             f"step {checkpoint.step}, {out.size(checkpoint.bytes)}, {checkpoint.location}",
         )
+    yield from files_facts(job, files)
     if job.outcome is not None and job.state in TERMINAL:
         yield from outcome_facts(job.outcome)
     elif job.outcome is not None:

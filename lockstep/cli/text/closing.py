@@ -1,4 +1,4 @@
-"""Summary of an ended job: outcome, loss, parts of the time, checkpoints, and commands for more.
+"""Summary of an ended job: outcome, loss, parts of the time, checkpoints, files, further commands.
 
 Not here: the measurement of a step's parts (``engine.runtime.timeline``), and the reasons
 (``domain.life.outcomes``).
@@ -13,6 +13,7 @@ from typing import Final
 from lockstep.cli.text import output as out
 from lockstep.client.api import Client
 from lockstep.domain import limits
+from lockstep.domain.file_views import KeptFilesPage
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.domain.training.metrics import METRICS
@@ -40,6 +41,7 @@ def print_closing(client: Client, job: JobView, url: str) -> None:
         facts.append(
             ("checkpoint", f"step {newest.step}, {out.size(newest.bytes)}, {newest.location}")
         )
+    facts += files_facts(job, client.files_page(job.id, limit=1))
     if job.outcome is not None and job.state is not JobState.SUCCEEDED:
         facts += outcome_facts(job.outcome)
     short = out.short_id(job.id)
@@ -114,6 +116,13 @@ def words_of(shares: Iterable[tuple[str, float]]) -> str:
     return " · ".join(
         f"{name} {100 * share:.0f} %" for name, share in shares if share >= SHOWN_SHARE_MIN
     )
+
+
+def files_facts(job: JobView, files: KeptFilesPage) -> Iterator[tuple[str, str]]:
+    """Number and size of the kept files, if there are some. ``files`` is any page of them."""
+    if files.total:
+        size = out.size(files.total_bytes)
+        yield "files", f"{files.total:,} ({size}), lockstep files ls {out.short_id(job.id)}"
 
 
 def outcome_facts(outcome: Outcome) -> Iterator[tuple[str, str]]:

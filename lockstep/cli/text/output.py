@@ -336,6 +336,16 @@ def harmless(text: str) -> str:
     return _ESCAPES.sub("", text)
 
 
+def escaped(text: str, *, but: str = "") -> str:
+    """A text with each character that is not printed as its escape, as in Python."""
+    return "".join(
+        letter
+        if letter.isprintable() or letter in but
+        else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
+
+
 def colourless(text: str) -> str:
     """A job's line as letters alone, on one line."""
     return " ".join(_COLOURS.sub("", harmless(text)).replace("\x1b", "").splitlines())

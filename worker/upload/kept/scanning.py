@@ -8,7 +8,6 @@ Not here: what of them is new (``worker.upload.kept.rounds``).
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
@@ -113,12 +112,8 @@ def _seen(source: str, path: str, entry: FolderEntry) -> SeenFile:
 
 
 def _why_not(path: str) -> str:
-    if not path.isprintable():
-        kinds = {unicodedata.category(letter) for letter in path}
-        if "Cs" in kinds:
-            return "a name that is not UTF-8"
-        if "Cc" in kinds:
-            return "a name with control characters"
+    if not path.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in path):
+        return "a name that is not UTF-8"
     if len(path) > limits.KEPT_PATH_CHARS_MAX:
         return f"a name of more than {limits.KEPT_PATH_CHARS_MAX} characters"
     return ""
