@@ -95,6 +95,27 @@ def test_a_forged_result_ends_the_processes_of_its_job(node: Node) -> None:
     assert node.wait(job_id, "succeeded").outcome["message"] == "done"
 
 
+LONGER = """
+document = json.loads((folder / "assignment.json").read_text())
+document["spec"]["stop_grace_seconds"] = 300.0
+ranks()
+while not (folder / "go").exists():
+    time.sleep(0.05)
+_write("assignment.json", document)
+(folder / "changed").touch()
+time.sleep(600)
+"""
+
+
+def test_a_job_cannot_lengthen_its_grace(node: Node) -> None:
+    job_id = node.submit(LONGER, stop_grace_seconds=1)
+    node.wait(job_id, "running")
+    (node.folder(job_id) / "go").touch()
+    until((node.folder(job_id) / "changed").exists)
+    node.cancel(job_id)
+    node.wait(job_id, "cancelled", seconds=30)
+
+
 NESTED = """
 os.chdir(folder / "spool")
 for _ in range(1500):

@@ -109,6 +109,8 @@ class Attempt:
         )
         self._outcome: Outcome | None = None
         self._node_failed = False
+        self._assignment: AssignmentFile | None = None
+        """As this agent read it first."""
         self._prepare_failures = 0
         self._rebooted = False
         self._fence_deadline = 0.0
@@ -210,8 +212,8 @@ class Attempt:
         save, stored = self.folder.save_time(), self._stop_terms.save
         if save is not None and not save.measured and stored is not None and stored.measured:
             save = stored  # This node has only the forecast, or the attempt has not saved yet.
-        # A script may write that file, too.
-        assignment = self.folder.assignment()
+        # A script may write that file, too, and assignment.json once it runs.
+        assignment = self._assignment or self.folder.assignment()
         kind, given = (
             ("script", None)
             if assignment is None
@@ -339,6 +341,7 @@ class Attempt:
                     "were killed"
                 )
                 return self._conclude(Outcome.of(Reason.LAUNCH_FAILED, message))
+            self._assignment = assignment
             self._peers.node_count = assignment.node_count
             self._uploaders = self._start_uploaders(assignment)
             self._wake_at_its_end()
