@@ -19,6 +19,7 @@ from lockstep.api.jobs.uploads import Uploads
 from lockstep.api.jobs.views import waits_because
 from lockstep.domain.audit import Action
 from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
+from lockstep.domain.life.lifecycle import TERMINAL
 from lockstep.domain.rights import Right, Rights
 from lockstep.domain.spec.init_from import job_checkpoint
 from lockstep.domain.spec.job import GitCode, JobSpec, UploadedCode
@@ -131,7 +132,8 @@ def settle(
     code_errors = tuple(_check_code(spec, uploads))
     spec, ref_errors = _settle_ref(spec)
     spec, source_errors = _settle_source(database, spec, rights)
-    return spec, (*code_errors, *ref_errors, *source_errors)
+    spec, former_errors = _settle_former(database, spec, rights)
+    return spec, (*code_errors, *ref_errors, *source_errors, *former_errors)
 
 
 def _settle_ref(spec: JobSpec) -> tuple[JobSpec, tuple[FieldError, ...]]:
@@ -197,6 +199,34 @@ def _settle_source(
         )
         return spec, (_wrong_source(spec.train, f"job {job.id} has no {what}", step),)
     return spec.model_copy(update={"train": train}), ()
+
+
+def _settle_former(
+    database: Database, spec: JobSpec, rights: Rights
+) -> tuple[JobSpec, tuple[FieldError, ...]]:
+    """Return the spec with the full id of the job that it continues, and the errors."""
+    if spec.continues is None:
+        return spec, ()
+    with database.read_jobs() as session:
+        try:
+            job = jobs.find(session, spec.continues, among=rights.within(Right.JOB_READ))
+        except LockstepError as error:
+            return spec, (FieldError("/continues", error.message, spec.continues, error.next_step),)
+        state, kind = job.state, job.spec["kind"]
+        may = job.project in rights.within(Right.CHECKPOINT_READ)
+    why = ""
+    if not may:
+        why = f"checkpoints of project {job.project} need the right {Right.CHECKPOINT_READ}"
+        step = "ask an admin of the project for the role member"
+    elif state not in TERMINAL:
+        why = f"job {job.id} is {state.value}; only an ended job can be continued"
+        step = "wait until it ends; a paused job goes on with: lockstep resume JOB"
+    elif kind != spec.kind:
+        why = f"job {job.id} is of kind {kind}, and this one of kind {spec.kind}"
+        step = "continue a job of the same kind"
+    if why:
+        return spec, (FieldError("/continues", why, spec.continues, step),)
+    return spec.model_copy(update={"continues": job.id}), ()
 
 
 def _wrong_source(train: Train, message: str, next_step: str) -> FieldError:

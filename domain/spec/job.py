@@ -263,6 +263,11 @@ class JobSpec(Section):
     """Seconds from the request to stop to SIGKILL. Null gives a script 30 s, and a train job three
     times its last save, which a number here does not shorten. With a number the request comes this
     much before ``timeout_seconds``, and without one then."""
+    continues: (
+        Annotated[str, Field(min_length=1, max_length=255), AfterValidator(no_nul)] | None
+    ) = None
+    """An ended job, whose newest checkpoint and kept files the first attempt begins with; `lockstep
+    resume` of an ended job sets it. The other job stays as it ended."""
     priority: Annotated[int, Field(ge=0, le=100), NO_BOOL] = 50
     """Larger goes first; equal priorities go by age."""
     labels: Annotated[

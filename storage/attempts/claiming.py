@@ -6,7 +6,7 @@ node, which refuses a draining one (``storage.attempts.placing``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -62,6 +62,8 @@ class Claim:
     """Seconds that it may still run; None has no limit."""
     host_count: int = 1
     """Machines that the attempt's nodes run on: two agents may share one."""
+    inherited: Sequence[Published] = ()
+    """Checkpoints of the job that this one continues, newest first, while it has none itself."""
     init: str | None = None
     """Location of another job's checkpoint, where ``train.init_from`` names one that is there and
     nothing is resumed."""
@@ -112,10 +114,8 @@ def claim(
         if attempt.node_count > 1 and rendezvous_host is not None:
             attempt.rendezvous_host = rendezvous_host
     job = run(session, _CLAIMED_JOB, {"of_job": attempt.job_id}).one()
-    published = [
-        Published(row.step, row.location, row.sha256)
-        for row in checkpoints.of_job(session, attempt.job_id)
-    ]
+    published = _published(session, attempt.job_id)
+    continues = job.spec.get("continues")
     timeout_left = (
         None if job.timeout_seconds is None else job.timeout_seconds - job.running_seconds
     )
@@ -137,10 +137,16 @@ def claim(
         rendezvous_host=attempt.rendezvous_host,
         rendezvous_port=attempt.rendezvous_port or 0,
         published=published,
+        inherited=[] if published or not continues else _published(session, continues),
         host_count=1 if attempt.node_count == 1 else _host_count(session, attempt.id),
         init=None if published else _first_weights(session, job.spec),
         timeout_left_seconds=None if timeout_left is None else max(0.0, timeout_left),
     )
+
+
+def _published(session: Session, job_id: str) -> list[Published]:
+    rows = checkpoints.of_job(session, job_id)
+    return [Published(row.step, row.location, row.sha256) for row in rows]
 
 
 def _host_count(session: Session, attempt_id: str) -> int:

@@ -336,11 +336,11 @@ def progress(session: Session, job_ids: Iterable[str]) -> dict[str, ProgressRow]
     }
 
 
-def last_step_before(session: Session, job_id: str, attempt: int) -> int | None:
-    """Return the largest step with a stored point of an attempt before this one; None without."""
-    statement = select(func.max(SeriesChunkRow.last_step)).where(
-        SeriesChunkRow.job_id == job_id, SeriesChunkRow.attempt < attempt
-    )
+def last_step(session: Session, job_id: str, *, before: int | None = None) -> int | None:
+    """Return the largest step with a stored point, of the attempts before one; None without."""
+    statement = select(func.max(SeriesChunkRow.last_step)).where(SeriesChunkRow.job_id == job_id)
+    if before is not None:
+        statement = statement.where(SeriesChunkRow.attempt < before)
     return session.scalars(statement).one()
 
 

@@ -9,9 +9,12 @@ import pytest
 
 from lockstep.api.jobs.cloning import cloned
 from lockstep.broker.messages import WakeScheduler
+from lockstep.domain.life.outcomes import Reason
+from lockstep.storage.attempts import checkpoints
 from lockstep.storage.db.tables import JobRow
 from tests.api.conftest import SCRIPT, TRAIN, Api, problem
 from tests.harness.builders import code, digest
+from tests.storage import scenes
 
 
 def _clone(
@@ -140,3 +143,39 @@ def test_a_clone_keeps_the_source_of_the_weights_unless_it_is_changed() -> None:
     assert cloned(source, {}).document["train"]["init_from"] == "job:0199@50"
     assert cloned(source, {"/train/init_from": None}).document["train"]["init_from"] is None
     assert asked["train"]["init_from"] == "job:last"
+
+
+def test_a_job_continues_one_that_has_ended(api: Api) -> None:
+    first = api.job_id({**TRAIN, "name": "first"})
+    for reference, words in ((first, "is queued; only an ended job"), ("nope", "no job")):
+        (error,) = problem(_clone(api, first, {"/continues": reference}), 422, "invalid")["errors"]
+        assert error["pointer"] == "/continues"
+        assert words in error["message"]
+    api.http.post(f"/v1/jobs/{first}/cancel")
+    script = problem(api.submit({**SCRIPT, "continues": first}), 422, "invalid")["errors"][0]
+    assert script["message"] == f"job {first} is of kind train, and this one of kind script"
+    made = _clone(api, first, {"/continues": "first", "/train/steps": 400}).json()
+    assert scenes.job_of(api.database, made["id"]).spec["continues"] == first
+    refused = problem(api.http.delete(f"/v1/jobs/{first}"), 409, "conflict")["detail"]
+    assert refused.startswith(f"first ({made['id']}) has not ended and starts from")
+    assert api.http.get(f"/v1/jobs/{first}").json()["state"] == "cancelled"
+
+
+def test_the_first_attempt_resumes_from_the_former_job(api: Api) -> None:
+    former = scenes.run(api.database)
+    with api.database.jobs() as session:
+        at = {"step": 20, "location": "jobs/x/1/step-20", "bytes": 1, "sha256": "a" * 64}
+        assert checkpoints.publish(session, former.assignment_id, former.token, **at, final=False)
+    scenes.end(api.database, former, Reason.USER_ERROR)
+    scenes.release(api.database, former)
+    claim = scenes.start(api.database, scenes.submit(api.database, continues=former.job_id))
+    assert claim.published == []
+    assert [one.location for one in claim.inherited] == ["jobs/x/1/step-20"]
+    with api.database.jobs() as session:
+        own = {**at, "location": "jobs/y/1/step-20"}
+        assert checkpoints.publish(session, claim.assignment_id, claim.token, **own, final=False)
+    scenes.end(api.database, claim, Reason.LOST)
+    scenes.release(api.database, claim)
+    again = scenes.start(api.database, claim.job_id)
+    assert [one.location for one in again.published] == ["jobs/y/1/step-20"]
+    assert again.inherited == []

@@ -454,3 +454,26 @@ def test_a_reader_that_has_seen_enough_is_no_error(server: ReplayServer) -> None
     )
     assert done.stdout.splitlines()[1] == "0"
     assert done.stderr == ""
+
+
+def test_resume_continues_an_ended_job_by_a_new_one(
+    lockstep: CommandLine, server: ReplayServer
+) -> None:
+    made = examples.job(JobState.QUEUED, id="0" * 8 + examples.ID[8:])
+    server.on("GET", JOB, examples.job(JobState.FAILED))
+    server.on("POST", f"{JOB}/clone", made)
+    said = lockstep("resume", examples.ID, "--set", "train.steps=400", "-o", "name")
+    assert (said.code, said.out) == (0, f"{made.id}\n")
+    (asked,) = server.requests("POST", f"{JOB}/clone")
+    assert asked.json() == {"set": {"/train/steps": 400, "/continues": examples.ID}}
+    said = lockstep("resume", examples.ID, "--set", "train.batch.size=1")
+    assert said.code == ExitCode.USAGE
+    assert "train.batch.size cannot change in a job that continues" in said.err
+
+
+def test_resume_queues_a_paused_job_again(lockstep: CommandLine, server: ReplayServer) -> None:
+    server.on("GET", JOB, examples.job(JobState.PAUSED))
+    server.on("POST", f"{JOB}/resume", examples.job(JobState.QUEUED))
+    assert lockstep("resume", examples.ID).code == 0
+    said = lockstep("resume", examples.ID, "--set", "retry.max=1")
+    assert "--set is for a job that has ended; tiny is paused" in said.err

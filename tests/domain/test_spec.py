@@ -435,6 +435,7 @@ def test_the_interfaces_own_example_is_accepted_and_is_all_there_is() -> None:
     assert set(document) | {
         "script",
         "retention",
+        "continues",
         "outputs",
         "stop_signal",
         "stop_grace_seconds",

@@ -408,23 +408,26 @@ def all_nodes(node: Node) -> list[NodeRow]:
         return nodes.all_nodes(session)
 
 
+@pytest.mark.parametrize("is_continued", [False, True])
 @pytest.mark.parametrize(
     ("stored", "missing"),
     [(4, ["Points and log lines of the steps 4 to 10 are missing"]), (11, [])],
 )
 def test_points_that_a_restore_has_lost_are_reported_by_the_next_attempt(
-    job: Job, tmp_path: Path, stored: int, missing: list[str]
+    job: Job, tmp_path: Path, stored: int, missing: list[str], is_continued: bool
 ) -> None:
+    """Also by the first attempt of a job that continues this one."""
     job.write(range(1, stored))
     upload(job.metrics())
     reporter = EventUploader(
         job.database,
         BlobStore(str(tmp_path / "store")),
         job.folder,
-        job.stream._replace(attempt_number=2),
+        job.stream._replace(attempt_number=1 if is_continued else 2),
         node_name="n1",
         is_script=False,
         keep_last=3,
+        continues=job.stream.job_id if is_continued else None,
     )
     say(job, "resumed", step=10, **{"from": "resume"})
     run(reporter)

@@ -75,7 +75,8 @@ def prepare(
     folder.create()
     _check_disk(folder.path)
     missing = code.bring(spec.code, folder.file(attempt.CODE), blobs)
-    resuming.bring(folder, claim.published, blobs, others)
+    resumes_from = claim.published or claim.inherited
+    resuming.bring(folder, resumes_from, blobs, others)
     if missing:
         event = EngineEvent(kind="code_incomplete", time=time.time(), data={"why": missing})
         spool = folder.file(attempt.EVENTS)
@@ -83,7 +84,7 @@ def prepare(
         if event.kind not in written:  # Preparation is repeated after a failure.
             spool.write_text(f"{written}{event.model_dump_json()}\n", encoding="utf-8")
     init = folder.file(attempt.INIT)
-    if not claim.published and (key := _init_of(spec, claim)) is not None and not init.exists():
+    if not resumes_from and (key := _init_of(spec, claim)) is not None and not init.exists():
         # The engine verifies it; there is no alternative.
         blobs.get_tree(key, init)
     folder.write_assignment(_assignment_of(claim, spec, plan, timings, interface))

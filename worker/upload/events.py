@@ -81,6 +81,7 @@ class EventUploader:
         is_script: bool,
         keep_last: int,
         log_every_steps: int = 1,
+        continues: str | None = None,
         before_publishing: Callable[[], None] = lambda: None,
     ):
         self._database = database
@@ -91,6 +92,7 @@ class EventUploader:
         self._is_script = is_script
         self._keep_last = keep_last
         self._log_every_steps = log_every_steps
+        self._continues = continues
         self._before_publishing = before_publishing
         self._waiting: deque[_WaitingEvent] = deque(maxlen=WARNINGS_MAX)
         self._offset: int | None = None
@@ -338,10 +340,9 @@ class EventUploader:
         was lost with its spool.
         """
         with self._database.read_series() as session:
-            stored = series.last_step_before(
-                session, self._stream.job_id, self._stream.attempt_number
-            )
-        first = 1 if stored is None else stored + 1
+            own = series.last_step(session, self._stream.job_id, before=self._stream.attempt_number)
+            former = None if self._continues is None else series.last_step(session, self._continues)
+        first = 1 + max(own or 0, former or 0)
         if first + self._log_every_steps <= step:
             message = (
                 f"Points and log lines of the steps {first} to {step} are missing: they were "

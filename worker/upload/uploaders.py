@@ -78,6 +78,7 @@ class Uploaders:
             is_script=train is None,
             keep_last=1 if train is None else train.checkpoint.keep_last,
             log_every_steps=1 if train is None else train.log_every_steps,
+            continues=assignment.spec.continues,
             before_publishing=self._numbers_first,
         )
         ranks = assignment.spec.ranks_per_node() or len(assignment.devices)

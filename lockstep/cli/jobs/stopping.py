@@ -6,17 +6,21 @@ Not here: the end of a job (``lockstep.cli.jobs.jobs.wait``).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import Parameter
 
-from lockstep.cli.common import Connection, Flag, Output
+from lockstep.cli.common import Connection, Flag, Output, Settings
 from lockstep.cli.text import output as out
 from lockstep.client.errors import ExitCode, UsageError
+from lockstep.domain.life.lifecycle import TERMINAL
 
 if TYPE_CHECKING:
     from lockstep.client.api import Client
     from lockstep.domain.views import JobView
+
+CHANGEABLE: Final = ("/train/steps", "/timeout_seconds", "/stop_grace", "/retry", "/resources")
+"""Beginnings of the pointers to what may differ in a job that continues another one."""
 
 
 def cancel(
@@ -68,16 +72,46 @@ def pause(
 
 
 def resume(
-    *jobs: str, output: Output = Output(), connection: Connection = Connection()
+    *jobs: str,
+    settings: Settings = None,
+    output: Output = Output(),
+    connection: Connection = Connection(),
 ) -> ExitCode:
-    """Queue paused jobs again, with their age. A train job continues from its newest checkpoint.
+    """Queue paused jobs again, with their age. An ended job is continued by a new one.
+
+    The new job begins with the newest checkpoint and the files of the ended one, which stays as it
+    is.
 
     Parameters
     ----------
     jobs
         Each by its id, a unique beginning or end of that, its name, or last.
+    settings
+        Change one value of the new job: --set train.steps=2000. Steps, time limit, grace, retries
+        and resources may change; lockstep clone changes the rest.
     """
-    return _for_each("resume", jobs, lambda one, ref: one.resume(ref), output, connection)
+    from lockstep.client.files.specfile import pointer_to, read_setting
+
+    changes = {pointer_to(path): value for path, value in map(read_setting, settings or [])}
+    for pointer in changes:
+        if not pointer.startswith(CHANGEABLE):
+            raise UsageError(
+                f"resume: {pointer[1:].replace('/', '.')} cannot change in a job that continues",
+                next_step="start a job of its own: lockstep clone JOB --set KEY=VALUE",
+            )
+
+    def request(client: Client, reference: str) -> JobView:
+        job = client.job(reference)
+        if job.state in TERMINAL:
+            return client.clone(job.id, {**changes, "/continues": job.id})
+        if changes:
+            raise UsageError(
+                f"resume: --set is for a job that has ended; {job.name} is {job.state.value}",
+                next_step="resume it without --set",
+            )
+        return client.resume(job.id)
+
+    return _for_each("resume", jobs, request, output, connection)
 
 
 def requeue(

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from lockstep.domain.life.outcomes import Reason
 from lockstep.storage.attempts import kept_files
 from lockstep.storage.db.database import Database
 from lockstep.storage.objects.blobs import BlobStore
+from tests.storage import scenes
 from tests.worker.kept.job import Job
 
 
@@ -165,3 +167,24 @@ def test_the_event_says_how_old_the_files_of_a_lost_node_are(job: Job) -> None:
         "Restored 1 file (2.0 KiB) as they were 0 s before the end of attempt 1; what it wrote "
         "later was not stored."
     )
+
+
+def test_a_job_that_continues_another_begins_with_its_files(job: Job) -> None:
+    job.write("out/ckpt.pt", "of the first")
+    job.round(last=True)
+    job.end(Reason.USER_ERROR)
+    first, before = job.job_id, job.kept
+    job.document["continues"] = first
+    job.job_id = scenes.submit(job.database, **job.document)
+    job.begin()
+    assert (job.work / "out/ckpt.pt").read_text() == "of the first"
+    assert job.restored == f"Restored 1 file of job {first} (12.0 B)."
+    job.round()
+    assert job.kept == before, "they are its own now"
+    job.write("out/ckpt.pt", "of the second")
+    job.round()
+    job.end()
+    job.begin()
+    assert (job.work / "out/ckpt.pt").read_text() == "of the second"
+    job.job_id = first
+    assert job.kept == before

@@ -59,6 +59,7 @@ def bring(
     code = scanning.stamps(scanning.scan(folder.files, spec).names)
     scanning.make_output(folder.files, spec)
     sent: dict[str, tuple[FileStamp | None, str]] = {}
+    kept = None
     if claim.attempt_number > 1:
         stored = blobs.find(f"{FILES}/{claim.job_id}")
         kept = _agreed(claim, stored, database, blobs)
@@ -67,7 +68,21 @@ def bring(
             _report(claim, kept, brought.missing, database)
             sent = brought.files
         _tidy(claim, stored, database, blobs)
+    if spec.continues is not None and (kept is None or not kept.revision):
+        _inherit(folder, claim, spec, database, blobs)
     folder.write_kept_memory(KeptMemory(code=code, sent=sent))
+
+
+def _inherit(
+    folder: Folder, claim: Claim, spec: JobSpec, database: Database, blobs: BlobStore
+) -> None:
+    """Bring the files of the job that this one continues. They are stored again as its own."""
+    assert spec.continues is not None, "checked by the caller"
+    with database.read_jobs() as session:
+        kept = kept_files.read(session, spec.continues, claim.node_rank)
+    if spec.outputs.restore and kept.files:
+        brought = _fetch_all(folder, spec, kept, blobs)
+        _report(claim, kept, brought.missing, database, of=f" of job {spec.continues}")
 
 
 def _agreed(claim: Claim, stored: Collection[str], database: Database, blobs: BlobStore) -> KeptSet:
@@ -144,10 +159,12 @@ def _fetch(file: KeptFile, target: Path, blobs: BlobStore) -> FileStamp | None:
     return found.bytes, found.modified_ns, found.changed_ns, found.inode
 
 
-def _report(claim: Claim, kept: KeptSet, missing: list[str], database: Database) -> None:
+def _report(
+    claim: Claim, kept: KeptSet, missing: list[str], database: Database, *, of: str = ""
+) -> None:
     count = len(kept.files) - len(missing)
     total = sum(file.bytes for path, file in kept.files.items() if path not in missing)
-    message = f"Restored {_files(count)} ({in_words(total)})"
+    message = f"Restored {_files(count)}{of} ({in_words(total)})"
     last = kept.last
     if last is not None and not last.complete and last.ended_at is not None:
         age = max(0.0, last.ended_at - last.as_of)

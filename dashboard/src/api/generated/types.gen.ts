@@ -2884,6 +2884,13 @@ export type JobSpec = {
      */
     stop_grace_seconds?: number | null;
     /**
+     * Continues
+     *
+     * An ended job, whose newest checkpoint and kept files the first attempt begins with; `lockstep
+     * resume` of an ended job sets it. The other job stays as it ended.
+     */
+    continues?: string | null;
+    /**
      * Priority
      *
      * Larger goes first; equal priorities go by age.
