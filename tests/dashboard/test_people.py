@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import httpx2
@@ -64,7 +65,16 @@ def test_a_team_is_set_up_on_its_pages(visitor: Visitor, lockstep: Service) -> N
     project.get_by_role("textbox", name="Person to add to nlp").fill("unknown-name")
     project.get_by_role("button", name="Give the role").click()
     expect(project.get_by_role("alert")).to_contain_text("there is no person")
-    visitor.complaints.clear()  # The browser reports the refused request.
+    project.get_by_text("Weight and limits of nlp").click()
+    project.get_by_role("textbox", name="Weight", exact=True).fill("2.5")
+    most = project.get_by_label("Devices at one time")
+    most.fill("many")
+    project.get_by_role("button", name="Set the limits").click()
+    expect(most).to_have_accessible_description(re.compile("expected a whole number, got 'many'"))
+    most.fill("8")
+    project.get_by_role("button", name="Set the limits").click()
+    expect(project).to_contain_text("weight 2.5at most 8 devices")
+    visitor.complaints.clear()  # The browser reports refused requests.
     visitor.is_accessible()
     members = lockstep.http.get("/v1/projects/nlp").json()["members"]
     assert members == [{"user": "ci", "role": "member"}]

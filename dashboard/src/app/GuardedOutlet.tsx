@@ -7,7 +7,8 @@ import { SkeletonRows } from "@/components/SkeletonRows";
 export function GuardedOutlet() {
   const page = useMatches().at(-1)?.staticData.page;
   const { data: caller } = useCaller();
-  if (page?.needs === undefined || rightsOf(caller).has(page.needs)) return <Outlet />;
+  // The page of the button asks for nothing without its right, and names the projects that take jobs.
+  if (page?.needs === undefined || page.place === "button" || rightsOf(caller).has(page.needs)) return <Outlet />;
   if (caller === undefined) return <SkeletonRows label="Your rights are loading" />;
   return (
     <>

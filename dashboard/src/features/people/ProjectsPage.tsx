@@ -18,6 +18,7 @@ import { useRights } from "@/api/rights";
 import { Failed } from "@/components/Failed";
 import { SkeletonRows } from "@/components/SkeletonRows";
 import { usePageTitle } from "@/components/usePageTitle";
+import { LimitsForm } from "./LimitsForm";
 import { limitWords } from "./limits";
 import classes from "./PeoplePages.module.css";
 import { useChange } from "./useChange";
@@ -111,6 +112,7 @@ function ProjectPanel({ project }: { project: ProjectView }) {
         </table>
       )}
       {givesRoles ? <NewMember project={project.name} /> : null}
+      {rights.has("project.limits") ? <LimitsForm project={project} /> : null}
     </section>
   );
 }

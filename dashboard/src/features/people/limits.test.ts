@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { limitWords } from "./limits";
+import { limitChanges, limitWords } from "./limits";
 
 it("names each limit that a project has", () => {
   expect(limitWords({})).toBe("");
@@ -15,4 +15,10 @@ it("names each limit that a project has", () => {
   expect(limitWords({ budget_gpu_hours: 20_000 })).toBe("20,000 device-hours of 30 days, then a warning");
   expect(limitWords({ budget_gpu_hours: 20_000, budget_action: "hold" })).toMatch(/, then no job starts$/);
   expect(limitWords({ budget_gpu_hours: 20_000, budget_action: "pause" })).toMatch(/, then no job starts \(pause\)$/);
+});
+
+it("sends changed limits as numbers, and null for an empty field", () => {
+  const given = { gpus_max: "8", queued_max: " ", priority_max: "high", budget_action: "hold" };
+  const sent = { gpus_max: 8, queued_max: null, priority_max: "high", budget_action: "hold" };
+  expect(limitChanges(given)).toEqual(sent);
 });
