@@ -112,10 +112,9 @@ def get_file(
     with app_state.database.read_jobs() as session:
         job = jobs.find(session, reference, among=grant.readable)
         grant.require(job)
-        found = [each for each in kept_files.of_job(session, job.id) if each.name == path]
-    if not found:
+        file = kept_files.named(session, job.id, path)
+    if file is None:
         raise _missing(job.id, path, "has no file")
-    file = found[0].file
     name = path.rpartition("/")[2]
 
     def opens() -> stored_files.OpenFile:

@@ -75,7 +75,7 @@ COMMANDS: Final = (
     (
         "rm",
         "lockstep.cli.jobs.rm:rm",
-        "Delete jobs that have ended, with their metrics, logs and checkpoints.",
+        "Delete jobs that have ended, with their metrics, logs, files and checkpoints.",
         _JOBS,
     ),
     (

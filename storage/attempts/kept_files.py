@@ -12,6 +12,7 @@ Not here: contents (``storage.objects.blobs``), the files on a node (``worker.up
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 from typing import Final, NamedTuple
@@ -31,6 +32,7 @@ from lockstep.storage.db.tables import AttemptRow, JobRow
 _BATCH: Final = 500
 _LIVE: Final = frozenset({JobState.STARTING, JobState.RUNNING})
 _NAMED_MAX: Final = 20
+_OF_A_NODE: Final = re.compile(r"node([1-9]\d{0,8})/(.+)", re.DOTALL)
 _COLUMNS: Final = (
     KeptFileRow.path,
     KeptFileRow.sha256,
@@ -194,6 +196,23 @@ def of_job(session: Session, job_id: str) -> list[ListedFile]:
         select(KeptFileRow.node_rank, *_COLUMNS).where(KeptFileRow.job_id == job_id)
     )
     return sorted((ListedFile(row[0], KeptFile(*row[1:])) for row in rows), key=_by_name)
+
+
+def named(session: Session, job_id: str, name: str) -> KeptFile | None:
+    """Return the file with a name of :func:`of_job`."""
+    places = [(0, name)]
+    if (further := _OF_A_NODE.fullmatch(name)) is not None:
+        places.insert(0, (int(further[1]), further[2]))
+    for rank, path in places:
+        key = (
+            KeptFileRow.job_id == job_id,
+            KeptFileRow.node_rank == rank,
+            KeptFileRow.path == path,
+        )
+        row = session.execute(select(*_COLUMNS).where(*key)).one_or_none()
+        if row is not None:
+            return KeptFile(*row)
+    return None
 
 
 def mark(session: Session, job_id: str) -> Mark:

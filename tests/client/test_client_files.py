@@ -11,11 +11,11 @@ import pytest
 from lockstep.domain.life.outcomes import Reason
 from lockstep.storage.db.database import Database
 from lockstep.storage.objects.blobs import BlobStore
-from tests.client import examples, kept
+from tests.client import examples
 from tests.client.server import ReplayServer
 from tests.client.terminal import CommandLine, Terminal
 from tests.harness.processes import Program
-from tests.storage import scenes
+from tests.storage import kept, scenes
 
 MODEL = bytes(range(256)) * 5_000
 FILES = {

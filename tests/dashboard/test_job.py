@@ -27,7 +27,7 @@ def test_the_batch_plan_is_shown_and_every_tab_is_accessible(
     for part in ("64", "2", "8", "4"):
         expect(promise.get_by_text(part, exact=True).first).to_be_visible()
     expect(page.get_by_test_id("outcome")).to_contain_text("12")
-    for tab in ("Overview", "Logs", "Timeline", "Configuration", "Checkpoints"):
+    for tab in ("Overview", "Logs", "Timeline", "Configuration", "Checkpoints", "Files"):
         page.get_by_role("navigation", name="Parts of this job").get_by_role(
             "link", name=tab
         ).click()
@@ -207,6 +207,41 @@ def test_a_failure_has_a_reason_and_a_link_to_its_first_line(
     visitor.is_accessible()
     outcome.get_by_role("link", name=re.compile("First error")).click()
     expect(page.get_by_test_id("log-lines")).to_contain_text("no such shard")
+
+
+def test_kept_files_are_shown_downloaded_and_deleted(
+    visitor: Visitor, work: Work, lockstep: Service
+) -> None:
+    job = work.files("writer")
+    page = visitor.go(f"/jobs/{job}?tab=files", "writer").page
+    visitor.sees(re.compile(r"^5 files, "))
+    strange = "output/<img src=x onerror=alert(3)>\\u202egnp.\\x0a"
+    visitor.button(strange).click()
+    expect(page.get_by_role("region", name=f"Beginning of {strange}")).to_have_text(
+        "one\\x1b[2J\ntwo\n"
+    )
+    visitor.button("train.log").click()
+    visitor.sees(re.compile("^The first 64.0 KiB of "))
+    visitor.is_accessible()
+    for name in ("output/plot.png", "output/drawn.svg"):
+        visitor.button(name).click()
+        image = page.get_by_role("img", name=name)
+        expect(image).to_be_visible()
+        page.wait_for_function(
+            "image => image.complete && image.naturalWidth > 0", arg=image.element_handle()
+        )
+    visitor.is_accessible()
+    with page.expect_download() as download:
+        visitor.button("Download output/model.pt").click()
+    assert download.value.suggested_filename == "model.pt"
+    assert download.value.path().read_bytes() == bytes(range(256)) * 400
+    page.get_by_role("searchbox", name="Filter the files").fill("*.pt")
+    visitor.sees(re.compile(r"^1 file, 100 KiB"))
+    expect(page).to_have_url(re.compile("match="))
+    visitor.button("Delete these").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
+    visitor.sees("No file matches.")
+    assert lockstep.http.get(f"/v1/jobs/{job}/files").json()["total"] == 4
 
 
 def test_a_missing_job_is_reported(visitor: Visitor) -> None:

@@ -54,6 +54,27 @@ with open(os.environ["LOCKSTEP_METRICS"], "a", buffering=1) as metrics:
 """
 """Six series in three groups, ten points of each in a second."""
 
+FILES = r"""
+import os, pathlib, struct, zlib
+def part(name, data):
+    body = name + data
+    return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
+out = pathlib.Path(os.environ["LOCKSTEP_OUTPUT"])
+pixels = b"".join(b"\0" + bytes([x, 90, 120]) * 64 for x in range(0, 192, 3))
+(out / "plot.png").write_bytes(
+    b"\x89PNG\r\n\x1a\n" + part(b"IHDR", struct.pack(">IIBBBBB", 64, 64, 8, 2, 0, 0, 0))
+    + part(b"IDAT", zlib.compress(pixels)) + part(b"IEND", b"")
+)
+(out / "drawn.svg").write_text(
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"><script>alert(1)</script>'
+    '<rect width="9" height="9" onclick="alert(2)"/></svg>'
+)
+(out / "model.pt").write_bytes(bytes(range(256)) * 400)
+(out / "<img src=x onerror=alert(3)>\u202egnp.\n").write_text("one\x1b[2J\ntwo\n")
+pathlib.Path("train.log").write_text("".join(f"step {n}\n" for n in range(9000)))
+"""
+"""An image, a drawing with scripts, weights, a log, and a name that could change a page."""
+
 MILLION = 1_000_000
 SPIKE = 654_321
 PLANTED = {"Infinity": SPIKE - 20, "100": SPIKE, "-100": SPIKE + 20, "NaN": SPIKE + 40}
@@ -78,6 +99,7 @@ class Work:
         folder.mkdir()
         (folder / "curve.py").write_text(CURVE)
         (folder / "wide.py").write_text(WIDE)
+        (folder / "files.py").write_text(FILES)
         self._upload = service.upload(folder)
 
     def curve(
@@ -93,6 +115,12 @@ class Work:
     def wide(self, name: str) -> str:
         """Submit a job that runs until it is cancelled; return its id."""
         return str(self._service.submit(script(name, ["wide.py"], upload=self._upload))["id"])
+
+    def files(self, name: str) -> str:
+        """Submit a job that writes files, wait for its end, and return its id."""
+        job_id = str(self._service.submit(script(name, ["files.py"], upload=self._upload))["id"])
+        self.ended(job_id)
+        return job_id
 
     def million(self, name: str) -> str:
         """Create an ended job whose second attempt has a million points with four outliers.

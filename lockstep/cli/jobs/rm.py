@@ -32,7 +32,7 @@ def rm(
     output: Output = Output(),
     connection: Connection = Connection(),
 ) -> ExitCode:
-    """Delete jobs that have ended, with their points, lines and checkpoints.
+    """Delete jobs that have ended, with their points, lines, files and checkpoints.
 
     It cannot be taken back.
 

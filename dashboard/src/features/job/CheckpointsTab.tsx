@@ -141,7 +141,7 @@ function Command({ what, command }: { what: string; command: string }) {
 function ScriptsKeepTheirOwn() {
   return (
     <Empty title="No checkpoints">
-      <p>A script keeps its own: Lockstep publishes those of jobs of kind train.</p>
+      <p>Those of a script are among its files: Lockstep publishes the checkpoints of jobs of kind train.</p>
     </Empty>
   );
 }

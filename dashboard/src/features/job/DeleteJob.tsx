@@ -36,8 +36,8 @@ export function DeleteJob({ job }: { job: JobView }) {
       {asks ? (
         <Dialog title={`Delete ${job.name}?`} close={close}>
           <p className={classes.says}>
-            Its numbers, its log{saved === 0 ? "" : `, its ${counted(saved, "checkpoint")}`} and the job itself are
-            deleted. It cannot be taken back.
+            Its numbers, its log, its files{saved === 0 ? "" : `, its ${counted(saved, "checkpoint")}`} and the job
+            itself are deleted. It cannot be taken back.
           </p>
           {remove.error === null ? null : <Failed error={remove.error} />}
           <DialogFoot>

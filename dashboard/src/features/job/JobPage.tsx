@@ -10,6 +10,7 @@ import type { LogView } from "@/lib/log-view";
 import { readLook } from "@/lib/look";
 import { CheckpointsTab } from "./CheckpointsTab";
 import { ConfigurationTab } from "./ConfigurationTab";
+import { FilesTab } from "./FilesTab";
 import { JobHeader } from "./JobHeader";
 import classes from "./JobPage.module.css";
 import { useJob } from "./job-queries";
@@ -77,9 +78,28 @@ function Part({ job, reference, view }: { job: JobView; reference: string; view:
       return <ConfigurationTab job={job} reference={reference} isWhole={view.spec === "whole"} />;
     case "checkpoints":
       return <CheckpointsTab job={job} />;
+    case "files":
+      return <Files job={job} match={view.match} />;
     default:
       return <OverviewTab job={job} reference={reference} />;
   }
+}
+
+function Files({ job, match }: { job: JobView; match: string | undefined }) {
+  const navigate = route.useNavigate();
+  return (
+    <FilesTab
+      job={job}
+      match={match}
+      onMatch={(typed) =>
+        void navigate({
+          search: (before) => ({ ...readLook({ ...before }), tab: "files", match: typed }),
+          replace: true,
+          resetScroll: false,
+        })
+      }
+    />
+  );
 }
 
 function Logs({ job, reference, view }: { job: JobView; reference: string; view: JobTab }) {

@@ -11,9 +11,11 @@ import {
   getJobSpec,
   getWhy,
   type JobView,
+  type KeptFilesPage,
   listJobAttempts,
   listJobCheckpoints,
   listJobEvents,
+  listJobFiles,
   type SeriesView,
   type WhyView,
 } from "@/api/generated";
@@ -29,6 +31,7 @@ const READING_ON_SECONDS = 0.1;
 /** What changes the state of a job also makes a new version of it, and is then asked for at once; the rest can wait. */
 const EVENT_SECONDS = 15;
 const CHECKPOINT_SECONDS = 20;
+const FILES_SECONDS = 15;
 const STEP_TIME_SECONDS = 20;
 
 export function useJob(reference: string) {
@@ -196,6 +199,21 @@ export function useCheckpoints(job: JobView) {
     isFinal: () => ended,
     // A script keeps its own.
     enabled: job.kind === "train",
+    keepPrevious: true,
+  });
+}
+
+/** The first `limit` kept files, by path; of those that match, if there is a pattern. */
+export function useFiles(job: JobView, pattern: string | undefined, limit: number) {
+  const ended = hasEnded(job);
+  return usePolled<KeptFilesPage>({
+    key: ["job", job.id, "files", ended, pattern, limit],
+    fetch: (signal) => {
+      const query = { limit, ...(pattern === undefined ? {} : { match: [pattern] }) };
+      return listJobFiles({ path: { reference: job.id }, query, signal, throwOnError: true });
+    },
+    seconds: FILES_SECONDS,
+    isFinal: () => ended,
     keepPrevious: true,
   });
 }

@@ -23,6 +23,12 @@ it("keeps the whole spec in the address of the configuration, and nowhere else",
   expect(readJobTab({ tab: "overview", spec: "whole" })).toEqual({});
 });
 
+it("keeps the filter in the address of the files, and nowhere else", () => {
+  expect(readJobTab({ tab: "files", match: "*.pt" })).toEqual({ tab: "files", match: "*.pt" });
+  expect(readJobTab({ tab: "files", match: 7 })).toEqual({ tab: "files", match: "7" });
+  expect(readJobTab({ tab: "timeline", match: "*.pt" })).toEqual({ tab: "timeline" });
+});
+
 it("leaves out what is no part of a job's page", () => {
   expect(readJobTab({ tab: "gone" })).toEqual({});
 });

@@ -2,7 +2,7 @@
 import { type LogView, readLogView } from "@/lib/log-view";
 import { type Look, readLook } from "@/lib/look";
 
-export const TABS = ["overview", "logs", "timeline", "configuration", "checkpoints"] as const;
+export const TABS = ["overview", "logs", "timeline", "configuration", "checkpoints", "files"] as const;
 export type Tab = (typeof TABS)[number];
 
 export interface JobTab extends LogView, Look {
@@ -10,6 +10,8 @@ export interface JobTab extends LogView, Look {
   tab?: Tab;
   /** The configuration with every default; as submitted where it is not there. */
   spec?: "whole";
+  /** Filter of the files, as typed. */
+  match?: string;
 }
 
 export function readJobTab(search: Record<string, unknown>): JobTab {
@@ -18,5 +20,7 @@ export function readJobTab(search: Record<string, unknown>): JobTab {
   const look = readLook(search);
   if (tab === undefined || tab === "overview") return look;
   if (tab === "logs") return { tab, ...readLogView(search), ...look };
+  const match = typeof search.match === "string" || typeof search.match === "number" ? String(search.match) : "";
+  if (tab === "files") return { tab, ...(match === "" ? {} : { match }), ...look };
   return tab === "configuration" && search.spec === "whole" ? { tab, spec: "whole", ...look } : { tab, ...look };
 }

@@ -9,6 +9,7 @@ export const TAB_NAMES: Record<Tab, string> = {
   timeline: "Timeline",
   configuration: "Configuration",
   checkpoints: "Checkpoints",
+  files: "Files",
 };
 
 export function jobTitle(job: JobView, tab: Tab = "overview"): string[] {
