@@ -875,7 +875,7 @@ export type NodeView = {
 /**
  * Outcome
  *
- * Outcome of an attempt, for the user.
+ * Outcome of an attempt, for the user. Texts beyond their limits are cut.
  */
 export type Outcome = {
     reason: Reason;
