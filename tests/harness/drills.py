@@ -116,6 +116,10 @@ FAULTS: Final[dict[int, tuple[str, str]]] = {
         "a backup is restored in place of the database while jobs run",
         "running jobs are whole again from their spools and from the store; none fails for storage",
     ),
+    35: (
+        "a job puts hostile files at every name that the service reads",
+        "its attempt ends and its devices are free within the grace and 10 s; no other job notices",
+    ),
 }
 """By number: the fault, and the required result. The numbers are names and never change."""
 
