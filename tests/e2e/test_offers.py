@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.harness.processes import ROOT, until
+from tests.harness.processes import until
 from tests.harness.service import Service, service
 
 pytestmark = pytest.mark.e2e
@@ -19,25 +17,6 @@ pytestmark = pytest.mark.e2e
 def lockstep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     home = tmp_path_factory.mktemp("lockstep")
     yield from service(home, LOCKSTEP_NODE_NAME="first", LOCKSTEP_NODE_OFFERS="rack:a")
-
-
-def agent(running: Service, offers: str) -> subprocess.Popen[bytes]:
-    """Start a second agent beside the service's own."""
-    environment = {
-        **running.program("worker").environ(),
-        "LOCKSTEP_NODE_NAME": "second",
-        "LOCKSTEP_NODE_DIR": str(running.home / "second-node"),
-        "LOCKSTEP_NODE_OFFERS": offers,
-    }
-    log = (running.home / "second.log").open("wb")
-    with log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "lockstep.worker"],
-            env=environment,
-            cwd=ROOT,
-            stdout=log,
-            stderr=log,
-        )
 
 
 def test_a_job_starts_once_a_node_offers_what_it_needs(lockstep: Service, tmp_path: Path) -> None:
@@ -52,7 +31,7 @@ def test_a_job_starts_once_a_node_offers_what_it_needs(lockstep: Service, tmp_pa
     job_id = submitted.stdout.strip()
     until(lambda: lockstep.job(job_id)["reason"] == "no ready node offers data:x", 60, "its reason")
 
-    second = agent(lockstep, "rack:a,data:x")
+    second = lockstep.another_node("second", LOCKSTEP_NODE_OFFERS="rack:a,data:x")
     try:
         ended = lockstep.ended(job_id)
         assert (ended["state"], ended["attempt"]["nodes"]) == ("succeeded", ["second"]), ended
@@ -64,7 +43,7 @@ def test_a_job_starts_once_a_node_offers_what_it_needs(lockstep: Service, tmp_pa
 
 
 def test_an_agent_with_a_wrong_name_names_the_setting_and_ends(lockstep: Service) -> None:
-    refused = agent(lockstep, "rack:a,Data:X")
+    refused = lockstep.another_node("refused", LOCKSTEP_NODE_OFFERS="rack:a,Data:X")
     assert refused.wait(60) != 0
-    said = (lockstep.home / "second.log").read_text()
+    said = (lockstep.home / "logs/refused.log").read_text()
     assert "LOCKSTEP_NODE_OFFERS: 'Data:X' is not a name" in said, said

@@ -7,8 +7,6 @@ folder of its own.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ import psutil
 import pytest
 
 from tests.harness.builders import SLOW_TASK
-from tests.harness.processes import ROOT, alive, kill, until
+from tests.harness.processes import alive, kill, until
 from tests.harness.service import Service, service, weights
 
 pytestmark = pytest.mark.e2e
@@ -46,26 +44,12 @@ def lockstep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 @pytest.fixture(scope="module")
 def second(lockstep: Service) -> Iterator[Path]:
     """Return the folder of a second node with two CPU slots."""
-    folder = lockstep.home / "second-node"
-    environment = {
-        **lockstep.program("worker").environ(),
-        "LOCKSTEP_NODE_NAME": "second",
-        "LOCKSTEP_NODE_DIR": str(folder),
-        "LOCKSTEP_CPU_SLOTS": "2",
-    }
-    with (lockstep.home / "logs/second.log").open("wb") as log:
-        agent = subprocess.Popen(
-            [sys.executable, "-m", "lockstep.worker"],
-            env=environment,
-            cwd=ROOT,
-            stdout=log,
-            stderr=log,
-        )
+    agent = lockstep.another_node("second", LOCKSTEP_CPU_SLOTS="2")
     try:
         until(
             lambda: len(lockstep.http.get("/v1/nodes").json()["items"]) == 2, 60, "the second node"
         )
-        yield folder
+        yield lockstep.home / "second-node"
     finally:
         agent.terminate()
         agent.wait(60)

@@ -13,8 +13,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -40,7 +38,7 @@ from tests.harness.builders import put_tree
 from tests.harness.databases import Urls
 from tests.harness.drills import Drill, long
 from tests.harness.node import Node, node_on
-from tests.harness.processes import ROOT, gone, signalled, stop_between_writes, until
+from tests.harness.processes import gone, signalled, stop_between_writes, until
 from tests.harness.service import (
     Gang,
     Service,
@@ -82,21 +80,11 @@ class Second:
 
     def __init__(self, running: Service):
         self.folder = running.home / "second-node"
-        self._log = running.home / "logs/second.log"
-        self._environment = {
-            **running.program("worker").environ(),
-            "LOCKSTEP_NODE_NAME": "second",
-            "LOCKSTEP_NODE_DIR": str(self.folder),
-            "LOCKSTEP_CPU_SLOTS": "2",
-        }
+        self._running = running
         self.start()
 
     def start(self) -> None:
-        with self._log.open("ab") as log:
-            command = [sys.executable, "-m", "lockstep.worker"]
-            self.agent = subprocess.Popen(
-                command, env=self._environment, cwd=ROOT, stdout=log, stderr=log
-            )
+        self.agent = self._running.another_node("second", LOCKSTEP_CPU_SLOTS="2")
 
     def kill(self) -> None:
         self.agent.kill()

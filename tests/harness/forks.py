@@ -11,6 +11,7 @@ Not here: the forks of launchers and ranks (``engine.launcher``).
 from __future__ import annotations
 
 import atexit
+import ctypes
 import gc
 import importlib
 import json
@@ -23,19 +24,30 @@ import socket
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Mapping, Sequence
 from functools import cache
+from multiprocessing import util
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from lockstep.client.local import die_with_parent
 from lockstep.engine.launcher.start.forking import left_open
 from lockstep.engine.launcher.start.processes import show_environment
+from lockstep.system.processes import stat_fields
 
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE = ("torch._dynamo", "torch.distributed.optim", "lockstep.engine.loop.trainer")
 SERVICE = ("lockstep.api.server", "lockstep.scheduler.service", "lockstep.worker.service")
+UP = (*SERVICE, "lockstep.cli.app", "lockstep.client.local.up", *ENGINE)
+"""For all programs of one running service, each of which is forked by the one that starts it."""
+_BECOME = "from tests.harness import forks; forks.become()"
+PIPES: Final = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+_WORDS_SHOWN = slice(45, 47)
+"""Fields 48 and 49 of ``/proc/PID/stat``, counted from the third on."""
 _READ_EARLY = re.compile("(PYTHON|LD_|LC_|OMP_|KMP_|MKL_|OPENBLAS_|TORCH|MALLOC_|GLIBC_).*|LANG|TZ")
 _MAIN = "import sys; from tests.harness import forks; forks.serve(int(sys.argv[1]), sys.argv[2:])"
+_OURS = re.compile("-[Pu] -m lockstep")
 _BYTES_MAX = 200_000
 _ONE_AT_A_TIME = threading.Lock()
 
@@ -141,13 +153,81 @@ def run(
     words: Sequence[Any], modules: tuple[str, ...], *, timeout: float, **more: Any
 ) -> subprocess.CompletedProcess[str]:
     """Return the end of a program, with its text on stdout and stderr, as ``subprocess.run``."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with Forked(words, modules, **pipes, **more) as process:
+    return ended(Forked(words, modules, **PIPES, **more), timeout)
+
+
+def ended(started: Forked, timeout: float) -> subprocess.CompletedProcess[str]:
+    """Return the end of a program whose streams are pipes."""
+    with started as process:
         try:
             out, err = process.communicate(timeout=timeout)
         finally:
             process.kill()
-    return subprocess.CompletedProcess(words, process.returncode, out, err)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def with_all_below(
+    module: str, *words: str | Path, modules: tuple[str, ...] = UP, **more: Any
+) -> Forked:
+    """Start a module; the programs of Lockstep that it starts are forked like itself."""
+    return Forked([sys.executable, "-c", _BECOME, module, *words], modules, **more)
+
+
+def become() -> None:
+    """Run the module that the command line names, without an exec below it."""
+    for module in list(sys.modules.values()):
+        if getattr(module, "Popen", None) is ForkedHere.__base__:
+            module.Popen = ForkedHere  # type: ignore[attr-defined] # as torchrun has it
+    del sys.argv[0]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+
+
+class ForkedHere(subprocess.Popen[Any]):
+    """``Popen`` that forks this process for ``python -m lockstep…``. It executes all others."""
+
+    def _execute_child(
+        self, args, executable, preexec, close, passed, cwd, env, info, flags, shell,
+        stdin, p2cwrite, c2pread, stdout, errread, stderr, *more,
+    ):  # fmt: skip
+        words = [] if isinstance(args, str | bytes) else [os.fspath(word) for word in args]
+        tied = words[3:4] == [die_with_parent.__file__]
+        words = words[5:] if tied else words
+        if words[:1] != [sys.executable] or not _OURS.match(" ".join(words[1:4])):
+            super()._execute_child(
+                args, executable, preexec, close, passed, cwd, env, info, flags, shell,
+                stdin, p2cwrite, c2pread, stdout, errread, stderr, *more,
+            )  # fmt: skip
+            return
+        parent = os.getpid()
+        if (pid := os.fork()) == 0:
+            code = 1
+            try:
+                if tied:
+                    ctypes.CDLL(None).prctl(die_with_parent.PR_SET_PDEATHSIG, signal.SIGKILL)
+                    assert os.getppid() == parent
+                if more[-1] == 0:
+                    os.setpgid(0, 0)
+                request = {
+                    "words": words[1:],
+                    "environment": dict(os.environ if env is None else env),
+                    "folder": os.fspath(cwd or Path.cwd()),
+                    "new_session": more[-2],
+                }
+                _run(request, [stdin, stdout, stderr], passed)
+                code = 0
+            except SystemExit as leaving:
+                if isinstance(leaving.code, str):
+                    sys.stderr.write(f"{leaving.code}\n")
+                code = leaving.code if isinstance(leaving.code, int) else bool(leaving.code)
+            except BaseException:  # noqa: BLE001 - nothing of the parent's may run in the program
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code)
+        self.pid = pid
+        self._child_created = True
+        self._close_pipe_fds(stdin, p2cwrite, c2pread, stdout, errread, stderr)
 
 
 def _early(environment: Mapping[str, str]) -> set[tuple[str, str]]:
@@ -192,18 +272,36 @@ def _report(handle: int, pid: int, status: int) -> None:
     os.close(handle)
 
 
-def _run(request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
+def _run(request: Mapping[str, Any], streams: Sequence[int], kept: Sequence[int] = ()) -> None:
     """Become the program, and run it at the end of this one's main module."""
+    # Connections of the forking program would close descriptors of the same numbers in the
+    # processes of a pool or a loader.
+    util._afterfork_registry.clear()  # type: ignore[attr-defined] # the standard library's own
     if request["new_session"]:
         os.setsid()
-    for target, source in enumerate(descriptors[:3]):
-        os.dup2(source, target)
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    for target, source in enumerate(streams[:3]):
+        if source != -1:
+            os.dup2(source, target)
+    # The former streams took the kind of their files, such as a terminal, from the other process.
+    sys.stdin = os.fdopen(0, closefd=False)
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    below = 3
+    for descriptor in (*sorted(kept), os.sysconf("SC_OPEN_MAX")):
+        os.closerange(below, descriptor)
+        below = descriptor + 1
+    for descriptor in kept:
+        os.set_inheritable(descriptor, True)
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.set_wakeup_fd(-1)
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
     show_environment(request["environment"])
+    _show_words([sys.executable, *request["words"]])
     how, *words = request["words"]
     if how == "-c":
         sys.argv, sys.path[0] = ["-c", *words[1:]], ""
@@ -211,6 +309,20 @@ def _run(request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
     elif how == "-m":
         sys.argv, sys.path[0] = words, request["folder"]
         runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+    elif how in {"-P", "-u"}:
+        if how == "-P":
+            sys.path[:] = filter(None, sys.path)
+        else:
+            sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]
+        sys.argv = words[1:]
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
     else:
         sys.argv, sys.path[0] = [how, *words], str(Path(how).parent)
         runpy.run_path(how, run_name="__main__")
+
+
+def _show_words(words: Sequence[str]) -> None:
+    """Set ``/proc/PID/cmdline``, as far as there is room for the words."""
+    start, end = map(int, stat_fields(os.getpid())[_WORDS_SHOWN])
+    shown = b"".join(os.fsencode(word) + b"\0" for word in words)[: end - start - 1]
+    ctypes.memmove(start, shown.ljust(end - start, b"\0"), end - start)

@@ -20,6 +20,7 @@ import httpx2
 import psutil
 import pytest
 
+from tests.harness import forks
 from tests.harness.builders import digest, member, packed, slow
 from tests.harness.processes import LOCKSTEP, ROOT, free_port, inherited, until
 from tests.harness.sharing import SHARING
@@ -46,7 +47,9 @@ class Service:
         self.http = httpx2.Client(base_url=self.url, timeout=60)
 
     def up(self) -> None:
-        done = self.run("up", "--detach", "--port", str(self.port), timeout=120)
+        words = ("lockstep", "up", "--detach", "--port", str(self.port))
+        started = forks.with_all_below(*words, env=self.environment, cwd=ROOT, **forks.PIPES)
+        done = forks.ended(started, 120)
         assert done.returncode == 0, done.stdout + done.stderr + self.service_logs()
         self.http.headers["Authorization"] = f"Bearer {(self.home / 'token').read_text().strip()}"
 
@@ -69,6 +72,18 @@ class Service:
             capture_output=True,
             text=True,
         )
+
+    def another_node(self, name: str, **environment: str) -> forks.Forked:
+        """Start an agent beside the service's own. Its log is ``logs/NAME.log``."""
+        environment = {
+            **self.program("worker").environ(),
+            "LOCKSTEP_NODE_NAME": name,
+            "LOCKSTEP_NODE_DIR": str(self.home / f"{name}-node"),
+            **environment,
+        }
+        with (self.home / f"logs/{name}.log").open("ab") as log:
+            streams = {"stdout": log, "stderr": log}
+            return forks.with_all_below("lockstep.worker", env=environment, cwd=ROOT, **streams)
 
     def service_logs(self) -> str:
         return "\n".join(

@@ -25,7 +25,6 @@ from tests.harness import forks
 from tests.harness.processes import until
 
 ROOT = Path(__file__).resolve().parents[3]
-TORCHRUN = Path(sys.executable).with_name("torchrun")
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 
 TASK = """
@@ -93,14 +92,17 @@ def job(folder: Path, *, args: dict[str, Any] | None = None, **train: Any) -> Pa
 def engine(
     *arguments: str | Path, ranks: int = 1, cwd: Path = ROOT
 ) -> subprocess.CompletedProcess[str]:
-    words = [*command(ranks), *arguments]
-    return forks.run(words, forks.ENGINE, timeout=120, env=ENVIRONMENT, cwd=cwd)
+    return forks.ended(start(*arguments, ranks=ranks, cwd=cwd, **forks.PIPES), 120)
 
 
-def command(ranks: int) -> list[str]:
-    """Return the start of the engine's command line, under torchrun for several ranks."""
-    under = [str(TORCHRUN), "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
-    return [sys.executable, *under, "-m", "lockstep.engine"]
+def start(*arguments: str | Path, ranks: int = 1, **more: Any) -> forks.Forked:
+    """Start the engine, under torchrun for several ranks."""
+    words = ["lockstep.engine"]
+    if ranks > 1:
+        under = ("torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), "-m")
+        words = [*under, *words]
+    more = {"modules": forks.ENGINE, "env": ENVIRONMENT, "cwd": ROOT, **more}
+    return forks.with_all_below(*words, *arguments, **more)
 
 
 def test_a_run_stopped_and_resumed_under_torchrun_ends_bitwise_equal(
@@ -170,13 +172,7 @@ def attempt(folder: Path, *, world_size: int, **more: Any) -> Path:
 
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[psutil.Process]:
-    with forks.Forked(
-        [*command(1), "--attempt", folder],
-        forks.ENGINE,
-        env=ENVIRONMENT,
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-    ) as process:
+    with start("--attempt", folder, stdout=subprocess.DEVNULL) as process:
         try:
             yield psutil.Process(process.pid)
         finally:

@@ -22,9 +22,8 @@ from torch import nn
 
 from lockstep.engine.checkpoints import checkpoint
 from lockstep.engine.runtime import folder_lock, torchrun
-from tests.engine.runtime.test_alone import ENVIRONMENT, ROOT, command, engine, job, until
+from tests.engine.runtime.test_alone import ROOT, engine, job, start, until
 from tests.engine.spool import events, records
-from tests.harness import forks
 
 DEADLINE_SECONDS = 120
 
@@ -35,14 +34,8 @@ def started(file: Path, out: Path, *, ranks: int = 1) -> Iterator[subprocess.Pop
     out.mkdir(parents=True, exist_ok=True)
     with (
         (out.parent / "console.txt").open("w") as console,
-        forks.Forked(
-            [*command(ranks), file, "--out", out],
-            forks.ENGINE,
-            env=ENVIRONMENT,
-            cwd=ROOT,
-            stdout=console,
-            stderr=subprocess.STDOUT,
-            text=True,
+        start(
+            file, "--out", out, ranks=ranks, stdout=console, stderr=subprocess.STDOUT, text=True
         ) as process,
     ):
         spool, below = out / "spool/metrics.jsonl", []
