@@ -1,6 +1,6 @@
 """An unchanged script that loses a rank, then its whole node, and goes on from its own files.
 
-F35. The node's agent, launcher and ranks die at once, and another node continues.
+F36. The node's agent, launcher and ranks die at once, and another node continues.
 
 Not here: the rounds in which files are stored (``tests.worker.kept``).
 """
@@ -98,7 +98,7 @@ def begins(lockstep: Service, job_id: str, attempt: int) -> int:
 def test_a_script_goes_on_from_its_files_on_another_node(
     lockstep: Service, second: Second, drill: Drill
 ) -> None:
-    drill.begin("F35", "a script loses a rank, then its whole node", recovery=30.0)
+    drill.begin("F36", "a script loses a rank, then its whole node", recovery=30.0)
     enough = lockstep.home / "script.enough"
     enough.unlink(missing_ok=True)
     spec = {

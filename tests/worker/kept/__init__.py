@@ -1,0 +1,1 @@
+"""Kept files on a node: rounds, and the next attempt."""
