@@ -24,7 +24,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -164,16 +164,20 @@ class EventUploader:
         # An event that a later step repeats would be twice in the job's history.
         if self._has_moved(self._offset):
             return True
-        read = [event_limits.read(line, self._stream.assignment_id) for line in found.lines]
+        if self._carry_out_all(found.lines):
+            self._advance(found.offset)
+        return True
+
+    def _carry_out_all(self, lines: Sequence[Line]) -> bool:
+        """Carry out events in their order. Return False if the stream is no longer this agent's."""
+        read = [event_limits.read(line, self._stream.assignment_id) for line in lines]
         overtaken = event_limits.overtaken(read, self._keep_last)
-        for at, (line, event) in enumerate(zip(found.lines, read, strict=True)):
+        for at, (line, event) in enumerate(zip(lines, read, strict=True)):
             if event is None:
                 continue
-            if self._carry_out(line, event, overtaken=at in overtaken) and not self._advance(
-                line.end
-            ):
-                return True
-        self._advance(found.offset)
+            is_done = self._carry_out(line, event, overtaken=at in overtaken)
+            if is_done and not self._advance(line.end):
+                return False
         return True
 
     def _read_offset(self) -> int | None:
