@@ -14,11 +14,13 @@ interface Props {
   before: AttemptView | undefined;
   /** The checkpoint's step that it went on from; undefined where it began anew, or nobody knows yet. */
   resumedFrom: number | undefined;
+  /** How many kept files it began with; undefined where it had none. */
+  restored: number | undefined;
   span: Span | undefined;
   now: number;
 }
 
-export function AttemptRow({ job, attempt, before, resumedFrom, span, now }: Props) {
+export function AttemptRow({ job, attempt, before, resumedFrom, restored, span, now }: Props) {
   const { icon, tone, word } = endingOf(attempt);
   return (
     <li className={classes.attempt} data-tone={tone}>
@@ -33,6 +35,7 @@ export function AttemptRow({ job, attempt, before, resumedFrom, span, now }: Pro
           <span>on {attempt.nodes.join(", ")}</span>
           <span>{counted(attempt.world_size, "rank")}</span>
           {resumedFrom === undefined ? null : <span>from step {number(resumedFrom)} on</span>}
+          {restored === undefined ? null : <span>with {counted(restored, "file")} of before</span>}
         </span>
       </div>
       {span === undefined ? null : (

@@ -10,7 +10,7 @@ import classes from "./AttemptsPanel.module.css";
 import { promiseOver, spans } from "./attempts";
 import buttons from "./buttons.module.css";
 import { useJobAttempts } from "./job-queries";
-import { resumedSteps } from "./timeline";
+import { restoredFiles, resumedSteps } from "./timeline";
 
 /** The newest; the others are shown when asked for. */
 const SHOWN = 10;
@@ -43,6 +43,7 @@ function Attempts({ job, attempts, events }: AttemptsProps) {
   const { now } = useClock();
   const promise = useMemo(() => promiseOver(attempts), [attempts]);
   const resumed = useMemo(() => resumedSteps(events ?? []), [events]);
+  const restored = useMemo(() => restoredFiles(events ?? []), [events]);
   const shown = all ? attempts : attempts.slice(0, SHOWN);
   const places = spans(shown, now);
   const hidden = attempts.length - shown.length;
@@ -61,6 +62,7 @@ function Attempts({ job, attempts, events }: AttemptsProps) {
             attempt={attempt}
             before={attempts[place + 1]}
             resumedFrom={resumed.get(attempt.number)}
+            restored={restored.get(attempt.number)}
             span={attempts.length > 1 ? places[place] : undefined}
             now={now}
           />

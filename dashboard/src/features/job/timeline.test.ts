@@ -137,6 +137,8 @@ describe("earlierAttempts", () => {
 
   it("claims no step where the next attempt told of none", () => {
     expect(earlierAttempts(RESTARTED.slice(0, -1), newest(2))[0]).toContain("attempt 2 followed");
+    const kept = event("files_restored", 2, "Restored 14 files.", { files: 14 });
+    expect(earlierAttempts([...RESTARTED, kept], newest(2))[0]).toContain("from step 100 with 14 files of before.");
   });
 
   it("says nothing of a single attempt, even once it has ended", () => {

@@ -5,6 +5,7 @@
  * that took it out. Not here: what the service says of attempts themselves (`attempts.ts`).
  */
 import type { EventView, JobView } from "@/api/generated";
+import { counted } from "@/lib/resources";
 
 export interface Chapter {
   /** Null for what happened before the first attempt, between two of them, and after the last. */
@@ -87,25 +88,36 @@ export function heading({ attempt, entries }: Told): string {
 
 /** From which step each attempt went on that did, by its number. */
 export function resumedSteps(events: readonly EventView[]): ReadonlyMap<number, number> {
-  const steps = new Map<number, number>();
+  return numbersOf(events, "resumed", "step");
+}
+
+/** How many kept files each attempt began with, by its number. */
+export function restoredFiles(events: readonly EventView[]): ReadonlyMap<number, number> {
+  return numbersOf(events, "files_restored", "files");
+}
+
+function numbersOf(events: readonly EventView[], wanted: string, name: string): ReadonlyMap<number, number> {
+  const found = new Map<number, number>();
   for (const { kind, attempt, data } of events) {
-    if (kind === "resumed" && attempt !== null && typeof data?.step === "number") steps.set(attempt, data.step);
+    const value = data?.[name];
+    if (kind === wanted && attempt !== null && typeof value === "number") found.set(attempt, value);
   }
-  return steps;
+  return found;
 }
 
 /** What happened before the newest attempt, in a sentence for each attempt; none where there was only one. */
 export function earlierAttempts(events: readonly EventView[], job: Pick<JobView, "attempt">): string[] {
   const newest = job.attempt?.number ?? 0;
-  const resumed = resumedSteps(events);
+  const [resumed, restored] = [resumedSteps(events), restoredFiles(events)];
   return chapters(events).flatMap(({ attempt, end }) => {
     if (attempt === null || end === null || (attempt >= newest && end.reason === "succeeded")) return [];
     const last = attempt >= newest;
     if (last && events.at(-1)?.kind !== "requeued") return [];
-    const step = resumed.get(attempt + 1);
+    const [step, files] = [resumed.get(attempt + 1), restored.get(attempt + 1)];
+    const went = step === undefined ? "followed" : `went on from step ${step}`;
     const next = last
       ? "it waits to be tried again"
-      : `attempt ${attempt + 1} ${step === undefined ? "followed" : `went on from step ${step}`}`;
+      : `attempt ${attempt + 1} ${went}${files === undefined ? "" : ` with ${counted(files, "file")} of before`}`;
     return [`Attempt ${attempt} ended: ${end.message}; ${next}.`];
   });
 }
