@@ -133,14 +133,15 @@ class Node:
             **settings,
         }
         with self.log.open("ab") as log:
-            return forks.Forked(
-                [sys.executable, "-m", module, *launcher],
-                forks.SERVICE,
+            streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+            # The engine's launcher is forked by a warm process, which needs the engine's modules.
+            return forks.with_all_below(
+                module,
+                *launcher,
+                modules=forks.SERVICE if launcher else forks.UP,
                 env=environment,
                 cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                **streams,
             )
 
     @property
