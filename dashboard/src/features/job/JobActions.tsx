@@ -8,6 +8,7 @@ import { Dialog, DialogAnswer, DialogFoot } from "@/components/Dialog";
 import { Failed } from "@/components/Failed";
 import { hasEnded } from "@/lib/ended";
 import buttons from "./buttons.module.css";
+import { ContinueJob } from "./ContinueJob";
 import { DeleteJob } from "./DeleteJob";
 import classes from "./JobActions.module.css";
 import { useCheckpoints } from "./job-queries";
@@ -36,7 +37,8 @@ export function JobActions({ job }: { job: JobView }) {
   const rights = useRights();
   const controls = rights.controls(job);
   const submits = rights.has("job.submit");
-  const newest = submits && rights.has("checkpoint.read", job.project) ? checkpoints?.[0] : undefined;
+  const reads = submits && rights.has("checkpoint.read", job.project);
+  const newest = reads ? checkpoints?.[0] : undefined;
   const close = () => {
     setAsks(false);
     cancel.reset();
@@ -55,6 +57,7 @@ export function JobActions({ job }: { job: JobView }) {
           {job.intent === "cancel" ? `Cancelling…${limitOf(job)}` : "Cancel"}
         </button>
       )}
+      {reads && (job.state === "failed" || job.state === "cancelled") ? <ContinueJob job={job} /> : null}
       {newest === undefined ? null : (
         <Link
           to="/submit"
