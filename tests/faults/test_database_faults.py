@@ -52,6 +52,8 @@ NOT_TOLD: Final = {
     "worker.agent.supervisor._claim_again": "no backup is restored in the story",
     "worker.upload.events._report_missing_points": "likewise",
     "worker.upload.events._report_save_time": "the story's launcher measures no save",
+    "worker.upload.kept.restoring": "a job of the story has one attempt",
+    "scheduler.kept_files": "no files are due for deletion",
     "worker.agent.supervisor._report_leaving": "the agent is not stopped in the story",
 }
 

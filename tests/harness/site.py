@@ -170,7 +170,9 @@ def filled(operation: str, job: str, project: str) -> tuple[str, str]:
     values |= {"{name}": "n", "{which}": "last", "{token_id}": str(uuid4())}
     for name, value in values.items():
         path = path.replace(name, value)
-    return method.upper(), path
+    # What it deletes is asked for before the job is looked up.
+    needs_match = method == "delete" and path.endswith("/files")
+    return method.upper(), f"{path}?match=x" if needs_match else path
 
 
 def words_of(answer: httpx2.Response, *names: str) -> tuple[int, str]:

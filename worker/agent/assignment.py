@@ -377,9 +377,9 @@ class Attempt:
             grace_seconds = self.grace_seconds(self._stop_wanted)
             self._stop_seconds = grace_seconds
             self._kill_at = time.monotonic() + grace_seconds + KILL_MARGIN_SECONDS
+            self.folder.write_stop(StopFile(reason=self._stop_wanted, grace_seconds=grace_seconds))
             if self._uploaders is not None:
                 self._uploaders.hurry_files()
-            self.folder.write_stop(StopFile(reason=self._stop_wanted, grace_seconds=grace_seconds))
         elif time.monotonic() >= self._kill_at:
             self._log.warning(
                 "killed: it did not stop within its grace period",

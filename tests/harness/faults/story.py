@@ -30,6 +30,7 @@ from lockstep.domain.life import attempt as contract
 from lockstep.domain.life.attempt import EngineEvent, LogRecord, ResultFile
 from lockstep.domain.life.outcomes import Outcome, Reason
 from lockstep.domain.training import event_files
+from lockstep.storage.attempts import kept_files
 from lockstep.storage.attempts.nodes import DeviceInfo
 from lockstep.storage.db.database import Database
 from lockstep.storage.logs import log_pages
@@ -60,6 +61,8 @@ STOPPED: Final[dict[str, Any]] = {
     "script": {"command": ["forever"]},
 }
 LATE: Final[dict[str, Any]] = {**STOPPED, "name": "late", "timeout_seconds": 8}
+KEPT: Final = "out.txt"
+"""File that each job writes."""
 ENDS: Final = {"good": "succeeded", "stopped": "cancelled", "late": "failed"}
 MAY_REPEAT: Final = ("placed", "checkpoint", "warning")
 """Placements and checkpoints are counted in another way, and a warning may be repeated."""
@@ -79,6 +82,8 @@ class Turns:
         Turns.all.append(self)
 
     def start(self) -> None: ...
+
+    def hurry(self) -> None: ...
 
     def finish(self) -> None:
         self._finishing = True
@@ -282,6 +287,10 @@ class Telling:
             texts = [line.text for line in lines if line.attempt == number]
             assert texts == [f"line {index}" for index in range(LINES)], "each line once"
         if whole:
+            with self.service.database.read_jobs() as session:
+                (kept,) = kept_files.of_job(session, job_id)
+            stored = BlobStore(str(self.folder / "store")).read(kept.file.location)
+            assert (kept.name, stored) == (KEPT, b"result")
             assert (job_id, last, POINTS) in look.checkpoints
 
 
@@ -350,6 +359,7 @@ def _write_the_run(folder: Folder, *, plan: dict[str, Any] | None) -> None:
     folder.file(contract.EVENTS).write_text(
         "".join(event.model_dump_json() + "\n" for event in events)
     )
+    (folder.file(contract.CODE) / KEPT).write_text("result")
     folder.file(contract.RANKS).write_text('{"ranks": []}')
 
 
