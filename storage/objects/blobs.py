@@ -236,7 +236,12 @@ class BlobStore:
 
     def has_room(self, bytes: int) -> bool:  # noqa: A002 -- the name it has everywhere else
         """Return whether a local store's disk has space for so much and for the service."""
-        return not self._local or shutil.disk_usage(self._root).free >= bytes + FREE_BYTES_MIN
+        if not self._local:
+            return True
+        place = Path(self._root)
+        while not place.exists():  # The first file makes the folder.
+            place = place.parent
+        return shutil.disk_usage(place).free >= bytes + FREE_BYTES_MIN
 
     def put_copy(
         self, files: Untrusted, name: str, key: str, *, most: int, cut: bool = False

@@ -35,7 +35,6 @@ class Job:
 
     def __init__(self, database: Database, blobs: BlobStore, folder: Path, **spec: Any) -> None:
         self.database, self.blobs, self.top = database, blobs, folder
-        blobs.create()
         self.document = {**SCRIPT, **spec}
         scenes.add_node(database)
         self.job_id = scenes.submit(database, **self.document)
