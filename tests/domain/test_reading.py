@@ -255,7 +255,7 @@ CASES: list[tuple[str, Any, str, str, str]] = [
         "/resourcess",
         {},
         "/resourcess",
-        "unknown field; expected one of code, env, kind",
+        "unknown field; expected one of code, continues, env, kind",
         "did you mean resources?",
     ),
     ("/a~b", 1, "/a~0b", "unknown field", "remove it"),
