@@ -33,7 +33,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
@@ -222,14 +222,14 @@ class GangWatch(threading.Thread):
                 self._kill(now)
 
     def _note_exits(self) -> None:
-        ended = []
-        for rank in self.facts.running():
-            code = self._processes[rank].poll()
-            if code is not None:
-                ended.append((rank, code))
+        ended: dict[int, int] = {}
+        # Again after each that has ended: a rank may have died since it was asked, and its peer
+        # because of it.
+        while more := self._ended_now(self.facts.running() - ended.keys()):
+            ended |= more
         # Of ranks found dead together, a killed one comes first: its peers fail because of it.
         for rank, code in sorted(
-            ended, key=lambda entry: (entry[1] == -signal.SIGTERM, entry[1] >= 0, entry[0])
+            ended.items(), key=lambda entry: (entry[1] == -signal.SIGTERM, entry[1] >= 0, entry[0])
         ):
             torn_down = self.facts.cause is not None
             exit_ = Exit(
@@ -249,6 +249,11 @@ class GangWatch(threading.Thread):
                 self._end_by("failure", time.monotonic() + self._bounds.failure_grace_seconds)
                 if len(self.facts.ranks) > 1:
                     self._log_line(f"Rank {rank} {_ended(code)}; killing the others.")
+
+    def _ended_now(self, ranks: Iterable[int]) -> dict[int, int]:
+        """Return the exit codes of those of the ranks that have ended."""
+        codes = {rank: self._processes[rank].poll() for rank in ranks}
+        return {rank: code for rank, code in codes.items() if code is not None}
 
     def _is_needed(self, rank: int) -> bool:
         """Return whether a rank of the engine has more to do.
