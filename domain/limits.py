@@ -54,7 +54,8 @@ KEPT_FILES_MAX: Final = 10_000
 """Files that a job keeps."""
 KEPT_PATH_CHARS_MAX: Final = 400
 KEPT_GB_MAX: Final = 100_000
-KEPT_PATTERNS_MAX: Final = 100
+KEPT_PATTERNS_MAX: Final = 20
+"""Of a job or a request. 10,000 names take a second and a half with so many."""
 EVENT_LINE_BYTES_MAX: Final = 32 * 1024
 """One event of a rank or the launcher. The longest has stacks of ``TRACEBACK_CHARS_MAX``."""
 EVENTS_PER_ATTEMPT_MAX: Final = 1_000

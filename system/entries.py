@@ -1,4 +1,4 @@
-"""What the kernel says about a name in a folder, without following a link."""
+"""Data of the kernel about a name in a folder, without following a link."""
 
 from __future__ import annotations
 

@@ -250,7 +250,7 @@ FileStamp = tuple[int, int, int, int]
 
 
 class KeptMemory(_File):
-    """What is known of the job's files. A file with the same stamp is not read again."""
+    """Known files of the job. A file with the same stamp is not read again."""
 
     code: dict[str, FileStamp] = {}
     """Names of the job's own code, by path in its working folder."""

@@ -84,7 +84,7 @@ class LastRound(NamedTuple):
 
     attempt: int
     complete: bool
-    """Whether it came after the end of that attempt's processes."""
+    """True if it came after the end of that attempt's processes."""
     as_of: float
     """On the database's clock."""
     ended_at: float | None
@@ -130,7 +130,7 @@ class Round(NamedTuple):
     gone: Sequence[str]
     """Paths."""
     complete: bool
-    """Whether all processes of the attempt have ended."""
+    """True if all processes of the attempt have ended."""
     age_seconds: float
     """Time since its beginning."""
     above: int = 0

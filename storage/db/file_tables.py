@@ -35,7 +35,7 @@ class KeptFileRow(JobsBase):
 
 
 class KeptRoundRow(JobsBase):
-    """How far the files of one node rank are stored."""
+    """Last round in which the files of one node rank were stored."""
 
     __tablename__ = "kept_rounds"
 

@@ -12,11 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from lockstep.domain.life.outcomes import Reason
 from lockstep.storage.attempts import kept_files
 from lockstep.storage.db.database import Database
 from lockstep.storage.objects import blobs
 from lockstep.storage.objects.blobs import BlobStore
+from lockstep.system.entries import FolderEntry
+from lockstep.system.untrusted import Untrusted
 from lockstep.worker.upload.kept import rounds, scanning
+from tests.storage import scenes
 from tests.worker.kept.job import Job
 
 
@@ -190,6 +194,28 @@ def test_a_folder_that_cannot_be_read_loses_nothing(
     assert "beyond 4 names" in job.events[0][1]
 
 
+def test_the_work_of_a_round_is_bounded_by_folders_too(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.write("a")
+    job.round()
+    for number in range(40):
+        for inner in range(10):
+            (job.work / f"z{number}/{inner}").mkdir(parents=True)
+    listed: list[str] = []
+    names = Untrusted.names
+
+    def counted(files: Untrusted, folder: str = "", *, most: int) -> list[FolderEntry]:
+        listed.append(folder)
+        return names(files, folder, most=most)
+
+    monkeypatch.setattr(scanning, "ENTRIES_MAX", 100)
+    monkeypatch.setattr(Untrusted, "names", counted)
+    job.round()
+    assert len(listed) <= 102, "of 441"
+    assert [*job.kept] == ["a"]
+
+
 def test_patterns_select_what_is_kept(database: Database, tmp_path: Path) -> None:
     job = Job(
         database,
@@ -216,6 +242,21 @@ def test_code_in_place_keeps_the_output_folder_alone(database: Database, tmp_pat
             job.begin()
             assert (job.folder.path / "output" / "of-1").exists()
     assert [*job.kept] == ["output/of-1", "output/of-2"]
+
+
+def test_files_of_a_continued_job_replace_none_of_the_attempt(
+    database: Database, tmp_path: Path
+) -> None:
+    """The code of the new job is used in place: beside it are the attempt's own files."""
+    job = Job(database, BlobStore(str(tmp_path / "store")), tmp_path)
+    job.write("result.json", "of a job")
+    job.round(last=True)
+    job.end(Reason.USER_ERROR)
+    job.document |= {"continues": job.job_id, "code": {"path": str(tmp_path)}}
+    job.job_id = scenes.submit(database, **job.document)
+    job.begin()
+    assert not job.folder.files.exists("result.json")
+    assert job.folder.file("output/result.json").read_text() == "of a job"
 
 
 def test_an_outage_copies_a_file_once(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

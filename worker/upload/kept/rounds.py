@@ -18,6 +18,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator
+from pathlib import PurePosixPath
 from typing import Any, Final
 
 import structlog
@@ -83,7 +84,8 @@ class KeptFilesUploader:
         self._patterns = Patterns(self._spec.outputs.keep)
         self._bytes_max = self._spec.outputs.bytes_max
         self._due_at = clock() + every_seconds
-        self._memory: KeptMemory | None = None
+        # Read before the job can have changed it, if this agent has started the job.
+        self._memory = folder.kept_memory() or KeptMemory()
         self._kept: KeptSet | None = None
         self._lost: set[str] = set()
         """Paths of rows without contents, after a restore of the database."""
@@ -128,7 +130,7 @@ class KeptFilesUploader:
     def _round(self, last: bool) -> bool:
         """Store what is new. Return False if others have changed the rows meanwhile."""
         began = self._clock()
-        memory = self._remembered()
+        memory = self._memory
         found = scan(self._folder.files, self._spec)
         names = self._selected(found, memory)
         if self._kept is None:
@@ -152,6 +154,7 @@ class KeptFilesUploader:
                 session, self._stream.assignment_id, self._stream.token, changes
             )
         if stored is RoundResult.OTHER_REVISION:
+            self._copied.clear()  # They may share contents with rows that are gone.
             self._kept = self._read()
             return False
         self._over = stored is RoundResult.REFUSED
@@ -159,11 +162,6 @@ class KeptFilesUploader:
             self._take_over(changes, put)
         self._report_refused()
         return True
-
-    def _remembered(self) -> KeptMemory:
-        if self._memory is None:
-            self._memory = self._folder.kept_memory() or KeptMemory()
-        return self._memory
 
     def _read(self) -> KeptSet:
         with self._database.read_jobs() as session:
@@ -190,7 +188,9 @@ class KeptFilesUploader:
     def _gone(self, found: Scan) -> set[str]:
         """Return the paths of rows whose files were there and are no longer."""
         assert self._kept is not None, "the rows are read first"
-        sent = self._remembered().sent
+        sent = self._memory.sent
+        if not found.is_whole:
+            return set()
         return {
             path
             for path in self._kept.files
@@ -204,7 +204,7 @@ class KeptFilesUploader:
         if seen.refused:
             self._refused[path] = seen.refused
             return False
-        row, sent = self._kept.files.get(path), self._remembered().sent.get(path)
+        row, sent = self._kept.files.get(path), self._memory.sent.get(path)
         same = row is not None and sent == (seen.stamp, row.sha256)
         return not same or path in self._lost
 
@@ -307,7 +307,7 @@ class KeptFilesUploader:
         after |= {path: file for path, (_, file) in put.items()}
         self._kept = self._kept._replace(revision=changes.next_revision, files=after)
         self._lost -= put.keys() | set(changes.gone)
-        memory = self._remembered()
+        memory = self._memory
         sent = {path: each for path, each in memory.sent.items() if path in after}
         sent |= {path: (seen.stamp, file.sha256) for path, (seen, file) in put.items()}
         self._memory = KeptMemory(code=memory.code, sent=sent)
@@ -353,7 +353,7 @@ def _is_still(seen: SeenFile) -> bool:
 
 def _is_below(path: str, found: Scan) -> bool:
     """Return whether a path lies in a folder that was not read."""
-    return any(folder == "." or path.startswith(f"{folder}/") for folder in found.unread)
+    return any(str(folder) in found.unread for folder in PurePosixPath(path).parents)
 
 
 def _readable(path: str) -> str:

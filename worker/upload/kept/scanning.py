@@ -8,7 +8,7 @@ Not here: what of them is new (``worker.upload.kept.rounds``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from lockstep.domain import limits
@@ -52,6 +52,8 @@ class Scan(NamedTuple):
     """By path."""
     unread: dict[str, str]
     """Folders that were not read, with the reason. What is stored of them stays."""
+    is_whole: bool
+    """False if there is more than was read, beside these folders."""
 
 
 def make_output(files: Untrusted, spec: JobSpec) -> None:
@@ -68,42 +70,46 @@ def make_output(files: Untrusted, spec: JobSpec) -> None:
 
 def source_of(files: Untrusted, spec: JobSpec, path: str) -> str:
     """Return where a kept file belongs, below the attempt's folder."""
-    beside = isinstance(spec.code, PathCode)
-    if path.startswith(f"{attempt.OUTPUT}/"):
-        beside = beside or files.exists(attempt.OUTPUT)
-    return path if beside else f"{attempt.CODE}/{path}"
+    is_output = path.startswith(f"{attempt.OUTPUT}/")
+    if isinstance(spec.code, PathCode):
+        # Files of a job that this one continues may lie elsewhere. Beside the code are the files
+        # of the attempt itself.
+        return path if is_output else f"{attempt.OUTPUT}/{path}"
+    is_beside = is_output and files.exists(attempt.OUTPUT)
+    return path if is_beside else f"{attempt.CODE}/{path}"
 
 
 def scan(files: Untrusted, spec: JobSpec) -> Scan:
     """List the names in the folders that are kept."""
-    found = Scan({}, {})
+    names: dict[str, SeenFile] = {}
+    unread: dict[str, str] = {}
+    left = ENTRIES_MAX
     waiting = [(attempt.OUTPUT, attempt.OUTPUT, 0)]
     if not isinstance(spec.code, PathCode):
         waiting.append((attempt.CODE, "", 0))
     while waiting:
         source, path, depth = waiting.pop()
-        for entry in _entries(files, source, path, found):
+        try:
+            entries = files.names(source, most=left)
+        except OSError as error:
+            if isinstance(error, UnsafeFileError) and error.why == "too_many":
+                unread[path or "."] = f"beyond {ENTRIES_MAX:,} names"
+                return Scan(names, unread, is_whole=False)
+            unread[path or "."] = "not readable"
+            continue
+        left -= len(entries)
+        for entry in entries:
             inner = f"{path}/{entry.name}" if path else entry.name
             place = f"{source}/{entry.name}"
             if entry.kind != "folder":
-                found.names[inner] = _seen(place, inner, entry)
+                names[inner] = _seen(place, inner, entry)
             elif entry.name in NEVER:
                 continue
             elif depth == FOLDERS_DEEP_MAX:
-                found.unread[inner] = "too deep"
+                unread[inner] = "too deep"
             else:
                 waiting.append((place, inner, depth + 1))
-    return found
-
-
-def _entries(files: Untrusted, source: str, path: str, found: Scan) -> Iterator[FolderEntry]:
-    try:
-        yield from files.names(source, most=ENTRIES_MAX - len(found.names))
-    except UnsafeFileError as error:
-        many = f"beyond {ENTRIES_MAX:,} names"
-        found.unread[path or "."] = many if error.why == "too_many" else "not readable"
-    except OSError as error:
-        found.unread[path or "."] = error.strerror or "not readable"
+    return Scan(names, unread, is_whole="." not in unread)
 
 
 def _seen(source: str, path: str, entry: FolderEntry) -> SeenFile:

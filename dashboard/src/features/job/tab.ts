@@ -16,7 +16,7 @@ export interface JobTab extends LogView, Look {
 
 export function readJobTab(search: Record<string, unknown>): JobTab {
   const tab = TABS.find((name) => name === search.tab);
-  // The look of the charts stays in the address of every part: whoever comes back to them finds the same zoom.
+  // The look of the charts stays in the address of every part: they have the same zoom after a visit elsewhere.
   const look = readLook(search);
   if (tab === undefined || tab === "overview") return look;
   if (tab === "logs") return { tab, ...readLogView(search), ...look };
