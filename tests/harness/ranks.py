@@ -10,6 +10,7 @@ Not here: the cases (``tests.engine.cases``).
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import gc
 import importlib
 import json
@@ -25,6 +26,8 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from lockstep.domain.life import attempt
 from lockstep.domain.life.attempt import AssignmentFile, FenceFile, LogRecord, ResultFile, StopFile
@@ -53,11 +56,17 @@ class Pool:
     """Parent's side of the pool."""
 
     def __init__(self, folder: Path):
-        address = str(folder / "pool.sock")
+        self._folder = folder
+        self._starts = 0
+        self._start()
+
+    def _start(self) -> None:
+        self._starts += 1
+        address = str(self._folder / f"pool{self._starts}.sock")
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
         self._listener = Listener(address, family="AF_UNIX")
         self._parent = subprocess.Popen(
-            [sys.executable, "-c", START, address, str(folder / "store")],
+            [sys.executable, "-c", START, address, str(self._folder / f"store{self._starts}")],
             env=environment,
             cwd=Path(__file__).parents[2],
             start_new_session=True,  # for a common process group
@@ -75,7 +84,7 @@ class Pool:
         results = []
         for rank in range(world_size):
             if not self._connections[rank].poll(CASE_SECONDS):
-                self.close()
+                self._replace()
                 raise AssertionError(
                     f"rank {rank} of {world_size} did not answer within {CASE_SECONDS} s: it hangs"
                 )
@@ -89,14 +98,29 @@ class Pool:
         for connection in self._connections.values():
             with contextlib.suppress(OSError):
                 send(connection, None)
-            connection.close()
-        self._connections = {}
-        self._listener.close()
         try:
             self._parent.wait(60)  # It waits for them.
         except subprocess.TimeoutExpired:
             os.killpg(self._parent.pid, signal.SIGKILL)
-            self._parent.wait()
+        self._forget()
+
+    def _replace(self) -> None:
+        """Print where each process of the pool hangs, and start another pool for later tests."""
+        for process in psutil.Process(self._parent.pid).children(recursive=True):
+            where = f"process {process.pid} of {process.ppid()} is {process.status()}:"
+            print(where, flush=True)  # noqa: T201 - shown with the failed test
+            if process.status() != psutil.STATUS_ZOMBIE:
+                process.send_signal(signal.SIGUSR1)
+                time.sleep(0.5)  # The processes write to one file.
+        os.killpg(self._parent.pid, signal.SIGKILL)
+        self._forget()
+        self._start()
+
+    def _forget(self) -> None:
+        self._parent.wait()
+        for connection in self._connections.values():
+            connection.close()
+        self._listener.close()
 
 
 def send(connection: Connection, value: Any) -> None:
@@ -143,6 +167,8 @@ def serve(address: str, rank: int, store: str) -> None:
     import torch.distributed as dist
 
     from lockstep.engine.runtime.ranks import Ranks
+
+    faulthandler.register(signal.SIGUSR1, file=sys.stdout)
 
     dist.init_process_group("gloo", store=dist.FileStore(store, SIZE), rank=rank, world_size=SIZE)
     groups = {size: dist.new_group(list(range(size))) for size in range(2, SIZE + 1)}
