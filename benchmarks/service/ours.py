@@ -72,17 +72,21 @@ def older_api(python: Path, folder: Path, urls: Urls, broker_url: str) -> Iterat
 
 @contextmanager
 def whole_service(
-    folder: Path, urls: Urls, *, simulated: bool = False, **environment: str
+    folder: Path,
+    urls: Urls,
+    *,
+    python: Path = Path(sys.executable),
+    simulated: bool = False,
+    **environment: str,
 ) -> Iterator[Service]:
-    """Run ``lockstep up`` over these databases.
+    """Run ``lockstep up`` of an installation over these databases.
 
     With ``simulated``, its agent starts simulated launchers.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    kind = _Simulated if simulated else Service
-    service = kind(
-        folder / "home", **{**urls.environment(), "LOCKSTEP_KEEP_FOLDERS": "0", **environment}
-    )
+    home = folder / "home"
+    environment = {**urls.environment(), "LOCKSTEP_KEEP_FOLDERS": "0", **environment}
+    service = _Simulated(home, **environment) if simulated else _Executed(python, home, environment)
     try:
         service.up()
         yield service
@@ -113,6 +117,39 @@ class _Api(Program):
 def wire_to(service: Service | Program) -> Wire:
     """Return a connection with the service's token."""
     return Wire(service.url, (service.home / "token").read_text().strip())
+
+
+class _Executed(Service):
+    """The service of an interpreter, executed as a user does it (see ``_Api``)."""
+
+    def __init__(self, python: Path, home: Path, environment: dict[str, str]):
+        super().__init__(home, **environment)
+        self._command = python.with_name("lockstep")
+
+    def up(self) -> None:
+        words = [self._command, "up", "--detach", "--port", str(self.port)]
+        subprocess.run(
+            words,
+            env=self.environment,
+            cwd="/",
+            check=True,
+            timeout=UP_SECONDS,
+            capture_output=True,
+        )
+
+    def run(
+        self, *arguments: str, timeout: float = 120, cwd: Path = ROOT
+    ) -> subprocess.CompletedProcess[str]:
+        words = [str(self._command), *arguments]
+        return subprocess.run(
+            words,
+            env=self.environment,
+            cwd=cwd,
+            timeout=timeout,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
 
 class _Simulated(Service):

@@ -20,6 +20,7 @@ from benchmarks.service import peer_ray
 from benchmarks.service.compare import Bench, Contestant, Figure, Sample, Target
 from benchmarks.service.context import Context
 from benchmarks.service.ours import WARM_MODULE, cpu_seconds, pss_gigabytes, tree, whole_service
+from benchmarks.service.sizes import Sizes
 from tests.harness.processes import LOCKSTEP
 from tests.harness.service import Service
 
@@ -40,9 +41,10 @@ def idle(context: Context, stack: ExitStack) -> Bench:
                 "idle memory (PSS) without the warm process",
                 "GB",
                 (Target("≤", 0.6),),
-                ("mlflow", "ray"),
+                ("mlflow", "ray", "before"),
             ),
-            Figure("warm", "idle memory (PSS) with it", "GB"),
+            Figure("warm", "idle memory (PSS) with it", "GB", (), ("before",)),
+            Figure("load", "idle: processor time of all programs", "% of a core", (), ("before",)),
             Figure("version", "lockstep --version", "ms", (Target("≤", 100),)),
             Figure("ps", "lockstep ps", "ms", (Target("≤", 300),)),
         ),
@@ -51,8 +53,13 @@ def idle(context: Context, stack: ExitStack) -> Bench:
     for store in context.stores:
         folder = context.fresh()
         service = stack.enter_context(whole_service(folder, store.ours(folder / "data")))
-        measure = _looking(service, context.sizes.commands)
+        measure = _looking(service, context.sizes)
         bench.contestants.append(Contestant("lockstep", measure, store.name, ours=True))
+        if context.before is not None:
+            folder = context.fresh()
+            older = whole_service(folder, store.empty(folder), python=context.before)
+            measure = _looking(stack.enter_context(older), context.sizes)
+            bench.contestants.append(Contestant("before", measure, store.name))
     context.add_mlflow(bench, stack, lambda server, _: lambda: _memory(server.pid))
     programs = context.peers.programs("ray")
     if programs is None:
@@ -93,16 +100,24 @@ def _memory(pid: int) -> Sample:
     return {"memory": pss_gigabytes(tree(pid))}
 
 
-def _looking(service: Service, times: int) -> Callable[[], Sample]:
+def _looking(service: Service, sizes: Sizes) -> Callable[[], Sample]:
     """Return all programs of the service, and ``lockstep up`` itself, which monitors them."""
     pid = int(json.loads((service.home / "run.json").read_text())["pid"])
     environment = service.environment
     return lambda: {
         "memory": pss_gigabytes(tree(pid), without=WARM_MODULE),
         "warm": pss_gigabytes(tree(pid)),
-        "version": _command_ms(["--version"], environment, times),
-        "ps": _command_ms(["ps"], environment, times),
+        "version": _command_ms(["--version"], environment, sizes.commands),
+        "ps": _command_ms(["ps"], environment, sizes.commands),
+        "load": _load(pid, sizes.settle_seconds),
     }
+
+
+def _load(pid: int, seconds: float) -> float:
+    """Return the use of the processor by a process and its descendants, in % of a core."""
+    before = _used(pid)
+    time.sleep(seconds)
+    return 100 * (_used(pid) - before) / seconds
 
 
 def _command_ms(words: list[str], environment: dict[str, str], times: int) -> float:

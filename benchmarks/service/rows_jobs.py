@@ -66,7 +66,9 @@ DIGITS: Final[dict[str, Any]] = {
 
 def one_true(context: Context, stack: ExitStack) -> Bench:
     """Measure a job that does nothing, alone."""
-    figure = Figure("seconds", "`true`: submitted → finished", "s", (Target("≤", 0.4),), ("ray",))
+    figure = Figure(
+        "seconds", "`true`: submitted → finished", "s", (Target("≤", 0.4),), ("ray", "before")
+    )
     bench = Bench((figure,), [])
     _add_services(context, stack, bench, lambda service: lambda: {"seconds": _alone(service)})
     _add_ray(context, stack, bench, lambda ray: lambda: {"seconds": _alone_on_ray(ray)})
@@ -77,7 +79,12 @@ def many_trues(context: Context, stack: ExitStack) -> Bench:
     """Measure more jobs than slots: the time that a slot is idle between two jobs."""
     count = context.sizes.queue_jobs
     bench = Bench(
-        (Figure("seconds", f"{count} jobs of `true` on {SLOTS} slots", "s", (), ("ray",)),), []
+        (
+            Figure(
+                "seconds", f"{count} jobs of `true` on {SLOTS} slots", "s", (), ("ray", "before")
+            ),
+        ),
+        [],
     )
 
     def ours(service: Service) -> Sample:
@@ -102,7 +109,9 @@ def many_trues(context: Context, stack: ExitStack) -> Bench:
 def first_step(context: Context, stack: ExitStack) -> Bench:
     """Measure from the submit to rank 0's first optimizer step, and the same training by hand."""
     what = "2 ranks: submitted → first optimizer step"
-    bench = Bench((Figure("seconds", what, "s", (Target("≤", 0.35, "ratio"),)),), [])
+    bench = Bench(
+        (Figure("seconds", what, "s", (Target("≤", 0.35, "ratio"),), ("torchrun", "before")),), []
+    )
 
     def ours(service: Service) -> Sample:
         wire = wire_to(service)
@@ -261,6 +270,15 @@ def _add_services(
         urls = store.ours(folder / "data")
         service = stack.enter_context(whole_service(folder, urls, LOCKSTEP_CPU_SLOTS=str(SLOTS)))
         bench.contestants.append(Contestant("lockstep", measure(service), store.name, ours=True))
+        if context.before is not None:
+            older = whole_service(
+                folder := context.fresh(),
+                store.empty(folder),
+                python=context.before,
+                LOCKSTEP_CPU_SLOTS=str(SLOTS),
+            )
+            service = stack.enter_context(older)
+            bench.contestants.append(Contestant("before", measure(service), store.name))
 
 
 def _add_ray(

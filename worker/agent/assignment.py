@@ -411,9 +411,12 @@ class Attempt:
     def _drain(self) -> Phase:
         """End all writers of the folder, and upload the rest of it.
 
-        A launcher has none left when it writes its result, but a rank may have written that.
+        A launcher has none left when it has written its result and ended by itself. A rank may have
+        written that file.
         """
-        if not self._tree.kill():
+        launcher = self._tree.launcher
+        status = None if launcher is None else self._context.children.exit_status(launcher.pid)
+        if status != 0 and not self._tree.kill():
             return Phase.DRAIN
         self._peers.report(self._final_outcome())
         sent = self._uploaders is None or self._uploaders.finish(
