@@ -166,7 +166,7 @@ class SeriesView(View):
     """Points of one series of one attempt, or buckets if there are more than ``max_points``.
 
     ``step``, ``time`` and ``value`` hold the last point of each bucket; ``min`` and ``max`` its
-    extremes. Without reduction a bucket is one point.
+    extremes. Attempt 0 is of the job that this one continues.
     """
 
     name: str

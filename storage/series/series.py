@@ -242,7 +242,9 @@ def _write_chunks(
             joined.extend(points)
             points = joined
         rows += [
-            _chunk_row(stream, name, seq + start, points.part(start, start + CHUNK))
+            chunk_row(
+                stream.job_id, stream.attempt, name, seq + start, points.part(start, start + CHUNK)
+            )
             for start in range(0, len(points), CHUNK)
         ]
     for start in range(0, len(replaced), ROWS_PER_STATEMENT):
@@ -268,13 +270,14 @@ _SMALL: Final = {
 _ADDED: Final = insert(_CHUNK)
 
 
-def _chunk_row(stream: streams.Advanced, name: str, seq: int, points: Points) -> dict[str, Any]:
+def chunk_row(job_id: str, attempt: int, name: str, seq: int, points: Points) -> dict[str, Any]:
+    """Return the columns of a chunk with these points (at least one)."""
     bucket = points.bucket()
     full = bucket.size == CHUNK
     return {
-        "job_id": stream.job_id,
+        "job_id": job_id,
         "name": name,
-        "attempt": stream.attempt,
+        "attempt": attempt,
         "seq": seq,
         "first_step": min(points.steps),
         "last_step": max(points.steps),

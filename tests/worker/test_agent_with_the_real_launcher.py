@@ -151,3 +151,22 @@ def test_the_services_files_are_for_its_user_and_a_rank_has_its_own_mask(
     assert {"fence", "launcher.log", "000000.jsonl", ".lock"} <= {path.name for path in made}
     others = [path for path, mode in made.items() if mode & 0o077]
     assert [path.name for path in others] == ["rank0.txt"], "the rank makes the file of its stacks"
+
+
+def test_a_continued_job_shows_one_curve_despite_a_killed_agent(node: Node, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import json, os, sys\n"
+        "with open(os.environ['LOCKSTEP_METRICS'], 'a') as file:\n"
+        "    for step in range(int(sys.argv[1]), int(sys.argv[2])):\n"
+        "        print(json.dumps({'step': step, 'loss': step / int(sys.argv[1])}), file=file)\n"
+    )
+    first = node.submit_command(["train.py", "1", "6"], tmp_path)
+    node.wait(first, "succeeded")
+    second = node.submit_command(["train.py", "4", "9"], tmp_path, continues=first)
+    node.kill()
+    node.start(launcher=[])
+    node.wait(second, "succeeded")
+    curve = node.series(second)["loss"]
+    assert curve.step == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert curve.value == [1, 2, 3, 1, 5 / 4, 6 / 4, 7 / 4, 2]
+    assert node.series(first)["loss"].step == [1, 2, 3, 4, 5]

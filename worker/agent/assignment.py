@@ -36,7 +36,7 @@ from lockstep.domain.spec.stored import read_stored_spec
 from lockstep.storage.attempts import attempts
 from lockstep.storage.attempts.attempts import Claim, HeldAssignment
 from lockstep.storage.attempts.stops import StopTerms
-from lockstep.storage.series import streams
+from lockstep.storage.series import inherited, streams
 from lockstep.system import processes
 from lockstep.system.processes import ProcessSnapshot
 from lockstep.worker.agent.addresses import Reservation
@@ -62,6 +62,7 @@ from lockstep.worker.upload.uploaders import Uploaders
 
 log = structlog.get_logger(__name__)
 
+_OF_THE_DATABASE = (ErrorCode.UNAVAILABLE, ErrorCode.STORAGE_FULL)
 PREPARE_TRIES = 4
 """Failures of store or disk in a row after which another node takes the attempt."""
 KILL_MARGIN_SECONDS = 3.0
@@ -296,9 +297,10 @@ class Attempt:
                 interface=interface,
                 others=others,
             )
-            restoring.bring(
-                self.folder, claim, read_stored_spec(claim.spec), context.database, context.blobs
-            )
+            spec = read_stored_spec(claim.spec)
+            restoring.bring(self.folder, claim, spec, context.database, context.blobs)
+            if spec.continues is not None and claim.node_rank == 0:
+                inherited.inherit(context.database, of=spec.continues, by=claim.job_id)
             # After a long preparation the lease may be nearly over, or lost: ranks are not started
             # to be killed.
             if self._lost or self._detached or processes.boottime() >= self._fence_deadline:
@@ -317,8 +319,8 @@ class Attempt:
         except UNPREPARABLE as error:
             return self._conclude(unprepared(error, self._context.node_name))
         except Exception as error:
-            if isinstance(error, LockstepError) and error.code is ErrorCode.UNAVAILABLE:
-                # A database that is away or being restored: no other node can do better.
+            if isinstance(error, LockstepError) and error.code in _OF_THE_DATABASE:
+                # One that is away, being restored, or full: no other node can do better.
                 raise
             self._prepare_failures += 1
             if self._prepare_failures < PREPARE_TRIES:

@@ -1551,7 +1551,7 @@ export type Scope = 'jobs:read' | 'jobs:write' | 'nodes:write' | 'projects:write
  * Points of one series of one attempt, or buckets if there are more than ``max_points``.
  *
  * ``step``, ``time`` and ``value`` hold the last point of each bucket; ``min`` and ``max`` its
- * extremes. Without reduction a bucket is one point.
+ * extremes. Attempt 0 is of the job that this one continues.
  */
 export type SeriesView = {
     /**

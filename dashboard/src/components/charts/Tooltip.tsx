@@ -11,6 +11,7 @@ import { MarkIcon } from "./MarkIcon";
 import { Swatch } from "./Swatch";
 import classes from "./Tooltip.module.css";
 import { tooltipPlace } from "./tooltipPlace";
+import { attemptName } from "./words";
 
 const ROWS = 12;
 const MARKS = 4;
@@ -96,7 +97,7 @@ export function Tooltip({ plot, spot, lines, places, axis, onGone }: TooltipProp
         ) : null}
         {found.length > ROWS ? <p>and {found.length - ROWS} more</p> : null}
         {found[0] !== undefined && !several && found[0].index >= found[0].line.end ? (
-          <p>Attempt {found[0].line.curve.attempt}: these steps were run again</p>
+          <p>{attemptName(found[0].line.curve.attempt)}: these steps were run again</p>
         ) : null}
         {found[0] === undefined || several ? null : <Range line={found[0].line} index={found[0].index} />}
         {marks.slice(0, MARKS).map(({ kind, words }) => (

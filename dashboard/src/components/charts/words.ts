@@ -45,6 +45,11 @@ export function described(metric: string, axis: Axis, jobs: readonly Described[]
   ].join(" ");
 }
 
+/** Attempt 0 has the points of the job that this one continues. */
+export function attemptName(attempt: number): string {
+  return attempt === 0 ? "The job before" : `Attempt ${attempt}`;
+}
+
 /** "1 restart, 12 checkpoints". */
 function counted(marks: readonly Mark[]): string {
   return MARK_KINDS.flatMap((kind) => {
