@@ -35,6 +35,8 @@ from types import MappingProxyType
 
 import torch
 
+from lockstep.engine.checkpoints import checkpoint
+
 ROOT = Path(__file__).resolve().parents[1]
 BATCH = 64
 SHORT_FROM_SAMPLE = 19 * BATCH // 2
@@ -170,7 +172,7 @@ def run(parent: Path, way: Way, precision: str, steps: int) -> Found:
                 "train/loss"
             ]  # The last occurrence of a repeated step counts.
     events = [json.loads(line) for line in (out / "spool/events.jsonl").read_text().splitlines()]
-    state = torch.load(out / f"checkpoints/step-{steps:08d}/state.pt", weights_only=True)
+    state = checkpoint.load(out / f"checkpoints/step-{steps:08d}")
     found = Found(
         losses=[losses[step] for step in range(1, steps + 1)],
         weights=state["model"],

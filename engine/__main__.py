@@ -52,6 +52,7 @@ from lockstep.engine.runtime.ranks import (
     disconnect,
     use_threads,
 )
+from lockstep.engine.strategies import strategy_for
 from lockstep.engine.task.loading import load_task
 from lockstep.engine.task.spec_file import read_alone
 
@@ -172,6 +173,7 @@ def _rank(run: RunOptions, environment: RankEnvironment) -> int:
         patience=run.patience,
         devices=run.devices,
         private=run.private,
+        streams=strategy_for(run.train.strategy).saves_together,
     )
     folder = run.folder
     if folder is None:

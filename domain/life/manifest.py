@@ -14,6 +14,12 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 FORMAT: Final = 1
+STATE: Final = "state.json"
+"""State of a training, without its tensors."""
+TENSORS: Final = "state.safetensors"
+"""Tensors of the state."""
+FORMER_STATE: Final = "state.pt"
+"""Both in one file, in checkpoints of the versions before."""
 
 FILE_NAME: Final = r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}$"
 FileName = Annotated[str, StringConstraints(pattern=FILE_NAME)]

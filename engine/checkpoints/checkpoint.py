@@ -11,9 +11,9 @@ A process that dies at any point leaves earlier checkpoints untouched, and at mo
 leading dot, which are never read and which the next run removes (:func:`tidy`). A checkpoint that
 was truncated or changed afterwards fails its manifest and is refused by name.
 
-``state.pt`` is the output of ``torch.save``: plain values and tensors, nothing that runs code when
-it is loaded. ``engine.checkpoints.state`` defines its contents. Other files may lie beside it, such
-as the exported model.
+``state.json`` and ``state.safetensors`` hold the state (``engine.checkpoints.contents``): plain
+values and tensors, nothing that runs code when it is read. Other files may lie beside them, such as
+the exported model.
 
 Not here: writing during training (``engine.checkpoints.saving``), publishing (the agent), retention
 (``domain.life.retention``).
@@ -29,10 +29,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-import torch
-
 from lockstep.domain.life.attempt import MANIFEST
 from lockstep.domain.life.manifest import (
+    FORMER_STATE,
+    STATE,
+    TENSORS,
     Manifest,
     ManifestError,
     ManifestFile,
@@ -42,16 +43,17 @@ from lockstep.domain.life.manifest import (
 from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.life.retention import superseded
 from lockstep.domain.training.metrics import from_json, jsonable
+from lockstep.engine.checkpoints import contents, tensors
+from lockstep.engine.checkpoints.contents import State
+from lockstep.engine.checkpoints.streams import Receiver
+from lockstep.engine.checkpoints.tensors import Writable
 from lockstep.engine.runtime.errors import EngineError
 
-STATE: Final = "state.pt"
 _PREFIX: Final = "step-"
 _TEMPORARY: Final = "tmp"
 _TRASH: Final = "trash"
 _FORMER: Final = "former"
 _BUFFER_BYTES: Final = 1 << 20
-
-State = dict[str, Any]
 
 
 class DamagedCheckpointError(Exception):
@@ -110,6 +112,7 @@ def save(
     *,
     others: Mapping[str, Part] | None = None,
     measured: CheckpointMetric | None = None,
+    receiver: Receiver | None = None,
 ) -> SavedCheckpoint:
     """Write a checkpoint of ``step`` below ``parent`` and make it durable.
 
@@ -125,6 +128,9 @@ def save(
     others : mapping of str to callable, optional
         More files, by name.
     measured : Measured, optional
+    receiver : Receiver, optional
+        Of the parts of the state that other ranks hold. It has received all of them at the return,
+        also if the checkpoint could not be written.
 
     Raises
     ------
@@ -133,12 +139,16 @@ def save(
     """
     target = parent / folder_name(step)
     temporary = _beside(target, _TEMPORARY)
+    found = contents.contents_of({**state, "step": step})
+    if receiver is not None:
+        receiver.begin()
     try:
         parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
         parts = {
-            STATE: hashed(lambda file: torch.save({**state, "step": step}, file)),
+            TENSORS: hashed(lambda file: tensors.write(file, found.pieces, incoming=receiver)),
+            STATE: hashed(lambda file: file.write(found.text())),
             **(others or {}),
         }
         written = {name: write(temporary / name) for name, write in parts.items()}
@@ -149,6 +159,8 @@ def save(
         _publish(temporary, target)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
+        if receiver is not None:
+            receiver.skip()
         raise EngineError(
             Reason.STORAGE,
             f"the checkpoint of step {step} could not be written to {parent}: {error}",
@@ -230,8 +242,9 @@ def verify(folder: Path) -> int:
         ) from None
     except ManifestError as error:
         raise DamagedCheckpointError(f"{MANIFEST} {error}") from None
-    if STATE not in manifest.files:
-        raise DamagedCheckpointError(f"{MANIFEST} does not name {STATE}")
+    for name in () if FORMER_STATE in manifest.files else (STATE, TENSORS):
+        if name not in manifest.files:
+            raise DamagedCheckpointError(f"{MANIFEST} does not name {name}")
     for name, expected in manifest.files.items():
         path = folder / name
         if not path.is_file():
@@ -260,26 +273,26 @@ def damage_of(folder: Path) -> str:
 def load(folder: Path) -> State:
     """The state in a checkpoint that was verified, on the CPU.
 
-    Reads tensors and plain values only, runs no code.
+    Reads tensors and plain values only, runs no code. The tensors are views of the file
+    (``engine.checkpoints.tensors.views``).
 
     Raises
     ------
     DamagedCheckpointError
-        The file is the one that was written, but cannot be read.
+        The files are those that were written, but cannot be read.
     """
     try:
-        state: State = torch.load(folder / STATE, map_location="cpu", weights_only=True)
+        return contents.read(folder)
     except MemoryError:
         raise
-    except Exception as error:  # noqa: BLE001 - torch raises whatever it stumbles over
+    except Exception as error:  # noqa: BLE001 - the libraries raise whatever they stumble over
         first_line = (str(error).splitlines() or [""])[0]
         raise DamagedCheckpointError(
-            f"{STATE} cannot be read: {type(error).__name__}: {first_line}"
+            f"its state cannot be read: {type(error).__name__}: {first_line}"
         ) from None
-    return state
 
 
-def hashed(write: Callable[[BinaryIO], object]) -> Part:
+def hashed(write: Callable[[Writable], object]) -> Part:
     """A part that ``write`` streams.
 
     Its digest is made on the way, without reading the file again.
@@ -288,12 +301,7 @@ def hashed(write: Callable[[BinaryIO], object]) -> Part:
     def part(path: Path) -> Written:
         with path.open("wb", buffering=_BUFFER_BYTES) as file:
             stream = _Hashing(file)
-            try:
-                write(stream)  # type: ignore[arg-type] # of a BinaryIO, torch.save needs no more than this
-            except RuntimeError:
-                if stream.failure is not None:
-                    raise stream.failure from None  # Which torch.save made an error of its own.
-                raise
+            write(stream)
             file.flush()
             os.fsync(file.fileno())
         return Written(stream.size_bytes, stream.sha256())
@@ -318,22 +326,14 @@ class _Hashing:
     def __init__(self, file: BinaryIO):
         self._file, self._digest = file, hashlib.sha256()
         self.size_bytes = 0
-        self.failure: OSError | None = None
 
     def write(self, block: bytes | memoryview) -> int:
         # Both release the interpreter for large blocks, so that the training thread continues.
         self._digest.update(block)
-        try:
-            self._file.write(block)
-        except OSError as error:
-            self.failure = error
-            raise
+        self._file.write(block)
         size = memoryview(block).nbytes
         self.size_bytes += size
         return size
-
-    def flush(self) -> None:
-        self._file.flush()
 
     def sha256(self) -> str:
         return self._digest.hexdigest()

@@ -16,7 +16,8 @@ from typing import NamedTuple
 from lockstep.domain.life import attempt
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.checkpoints import checkpoint
-from lockstep.engine.checkpoints.checkpoint import DamagedCheckpointError, State
+from lockstep.engine.checkpoints.checkpoint import DamagedCheckpointError
+from lockstep.engine.checkpoints.contents import State
 from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.telemetry import Telemetry

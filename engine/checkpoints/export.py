@@ -2,8 +2,9 @@
 
 ``model.safetensors``, ``spec.json`` with its origin, and the task's own files.
 
-The files are parts of the run's final checkpoint and listed in its manifest. Tied weights are
-written once; the file's metadata maps each name that was left out to the one that holds its values,
+The files are parts of the run's final checkpoint and listed in its manifest. Weights that other
+ranks hold are copied from the checkpoint's own file. Tied weights are written once; the file's
+metadata maps each name that was left out to the one that holds its values,
 as ``safetensors.torch.save_model`` does. Values of the state that are no tensors are left out. The
 task's files (``Task.export_files``) let other programs load the model: of a Hugging Face model, its
 configuration and its tokenizer.
@@ -14,7 +15,6 @@ Not here: weights to start from (``engine.checkpoints.initial``).
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -22,16 +22,20 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from safetensors.torch import save, save_file
 from torch import Tensor
 
 from lockstep.domain.life.attempt import MANIFEST
-from lockstep.domain.life.manifest import FILE_NAME
-from lockstep.engine.checkpoints.checkpoint import STATE, Part, Written, digest_of, hashed
+from lockstep.domain.life.manifest import FILE_NAME, FORMER_STATE, STATE, TENSORS
+from lockstep.engine.checkpoints import tensors
+from lockstep.engine.checkpoints.checkpoint import Part, Written, hashed
+from lockstep.engine.checkpoints.contents import identity
+from lockstep.engine.checkpoints.tensors import NamedTensor
+from lockstep.engine.runtime.document import dtype_name
+from lockstep.engine.runtime.scattered import Scattered
 
 MODEL: Final = "model.safetensors"
 SPEC: Final = "spec.json"
-_OWN: Final = frozenset({STATE, MODEL, SPEC, MANIFEST})
+_OWN: Final = frozenset({STATE, TENSORS, FORMER_STATE, MODEL, SPEC, MANIFEST})
 _BUFFER_BYTES: Final = 1 << 20
 
 
@@ -45,7 +49,8 @@ def parts(model: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Part]
     Parameters
     ----------
     model : mapping of str to Tensor
-        A whole state dict, on any device.
+        A whole state dict, on any device. Its ``Scattered`` tensors are read from the checkpoint's
+        file, which must be in the same folder by then.
     about : mapping
         JSON values: the contents of ``spec.json``. Its numbers and strings are in the model's
         metadata, too.
@@ -54,10 +59,12 @@ def parts(model: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Part]
     ------
     NotExportableError
     """
-    tensors = {name: value for name, value in model.items() if isinstance(value, Tensor)}
-    for name, tensor in tensors.items():
-        _check(name, tensor)
-    kept, tied = _once(tensors)
+    weights = {
+        name: value for name, value in model.items() if isinstance(value, Tensor | Scattered)
+    }
+    for name, value in weights.items():
+        _check(name, value)
+    kept, tied = _once(weights)
     metadata = {
         "format": "pt",
         **{key: str(value) for key, value in about.items() if _is_short(value)},
@@ -65,16 +72,16 @@ def parts(model: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Part]
     }
 
     def write_model(path: Path) -> Written:
-        save_file(
-            {name: tensor.detach().cpu().contiguous() for name, tensor in kept.items()},
-            path,
-            metadata,
+        there = {}
+        if any(isinstance(value, Scattered) for value in kept.values()):
+            there = tensors.views(path.with_name(TENSORS))
+        pieces = tensors.in_order(
+            [
+                NamedTensor(name, there[f"model/{name}"] if isinstance(value, Scattered) else value)
+                for name, value in kept.items()
+            ]
         )
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-        # The library writes the file itself, so its digest takes a second look; once in a run, and
-        # out of memory.
-        return digest_of(path)
+        return hashed(lambda file: tensors.write(file, pieces, metadata=metadata))(path)
 
     text = json.dumps(about, indent=2, ensure_ascii=False).encode()
     return {MODEL: write_model, SPEC: hashed(lambda file: file.write(text))}
@@ -122,32 +129,27 @@ def _copy_of(source: Path) -> Part:
     return copy
 
 
-def _once(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
+def _once(
+    weights: Mapping[str, Tensor | Scattered],
+) -> tuple[dict[str, Tensor | Scattered], dict[str, str]]:
     """The tensors under one name each, and the other names of those that have several."""
-    kept: dict[str, Tensor] = {}
+    kept: dict[str, Tensor | Scattered] = {}
     tied: dict[str, str] = {}
     first_names: dict[object, str] = {}
-    storages: set[int] = set()
-    for name, tensor in tensors.items():
-        place = (tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
-        first = first_names.setdefault(place, name) if tensor.numel() else name
-        if first != name:
+    for name, value in weights.items():
+        first = first_names.setdefault(identity(value), name)
+        if first == name:
+            kept[name] = value
+        else:
             tied[name] = first
-            continue
-        # A view of another tensor is written as a tensor of its own: the format has no views.
-        storage = tensor.untyped_storage().data_ptr()
-        kept[name] = tensor.clone() if storage in storages and tensor.numel() else tensor
-        storages.add(storage)
     return kept, tied
 
 
-def _check(name: str, tensor: Tensor) -> None:
-    if tensor.layout != torch.strided:
-        raise NotExportableError(f"{name} is a {str(tensor.layout).removeprefix('torch.')} tensor")
-    try:
-        save({name: torch.empty(0, dtype=tensor.dtype)})
-    except (KeyError, ValueError, RuntimeError):
-        raise NotExportableError(f"{name} has the number format {tensor.dtype}") from None
+def _check(name: str, value: Tensor | Scattered) -> None:
+    if isinstance(value, Tensor) and value.layout != torch.strided:
+        raise NotExportableError(f"{name} is a {str(value.layout).removeprefix('torch.')} tensor")
+    if value.dtype not in tensors.NAMES:
+        raise NotExportableError(f"{name} has the number format torch.{dtype_name(value.dtype)}")
 
 
 def _is_short(value: object) -> bool:

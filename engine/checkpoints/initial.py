@@ -3,8 +3,7 @@
 Its value is one of
 
 * a checkpoint's folder, or a folder with a ``model.safetensors``;
-* a ``.safetensors`` file, or a file that ``torch.save`` wrote: a checkpoint's ``state.pt``, or a
-  state dict;
+* a ``.safetensors`` file, or a state dict that ``torch.save`` wrote;
 * ``job:ID`` or ``job:ID@STEP``, a checkpoint of another job, which the agent has put into the
   attempt's ``init/``.
 
@@ -21,13 +20,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from lockstep.domain.life import attempt
+from lockstep.domain.life.manifest import FORMER_STATE, STATE, TENSORS
 from lockstep.domain.life.outcomes import Reason
 from lockstep.domain.spec.init_from import JOB_PREFIX
-from lockstep.engine.checkpoints import checkpoint, export
+from lockstep.engine.checkpoints import checkpoint, contents, export, tensors
 from lockstep.engine.data.fingerprint import differences, sentence
 from lockstep.engine.runtime.errors import BadSpecError, EngineError
 from lockstep.engine.runtime.ranks import Ranks
@@ -86,9 +85,12 @@ def _weights(path: Path, given: str, ranks: Ranks) -> dict[str, Any]:
         raise EngineError(Reason.STORAGE, f"train.init_from: {given} is damaged: {damage}")
     file = _file(path, given)
     try:
-        if file.suffix == _SAFETENSORS:
-            return load_file(file)
-        found = torch.load(file, map_location="cpu", weights_only=True)
+        if file.name == STATE:
+            found = contents.read(file.parent)
+        elif file.suffix == _SAFETENSORS:
+            return tensors.views(file)
+        else:
+            found = torch.load(file, map_location="cpu", weights_only=True)
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001 - of a file that is something else, torch raises whatever it stumbles over
@@ -118,13 +120,15 @@ def _damage(path: Path) -> str:
 
 
 def _file(path: Path, given: str) -> Path:
+    if path.name == TENSORS and path.with_name(STATE).is_file():
+        return path.with_name(STATE)
     if not path.is_dir():
         return path
-    for name in (checkpoint.STATE, export.MODEL):
+    for name in (STATE, FORMER_STATE, export.MODEL):
         if (path / name).is_file():
             return path / name
     raise BadSpecError(
-        f"train.init_from: {given} contains neither {checkpoint.STATE} nor {export.MODEL}",
+        f"train.init_from: {given} contains neither {STATE} nor {export.MODEL}",
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from lockstep.engine.checkpoints.checkpoint import State
+from lockstep.engine.checkpoints.contents import State
 from lockstep.engine.data import fingerprint
 from lockstep.engine.runtime.errors import BadSpecError
 from lockstep.engine.runtime.ranks import Ranks

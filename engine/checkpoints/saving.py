@@ -3,17 +3,18 @@
 1. *Copy.* The state of step t is copied into host memory that is kept from one save to the next;
 training waits for this alone. On CUDA the memory is page-locked and the copy runs on a stream of
 its own, and the next *update* waits for it; forward and backward of the next step, which change no
-parameter, overlap it.
-2. *Write.* A thread writes, syncs and renames (``engine.checkpoints.checkpoint``), reports the
-checkpoint once it is durable, and only then deletes older ones.
+parameter, overlap it. Each rank copies the part of the state that it holds.
+2. *Write.* A thread of rank 0 writes, syncs and renames (``engine.checkpoints.checkpoint``),
+reports the checkpoint once it is durable, and only then deletes older ones. If other ranks hold
+parts of the state, a thread of each sends them (``engine.checkpoints.streams``).
 
 At most one is written at a time. A second one would need a second copy of the state, and more
 requests do not make a slow disk faster. A save that starts before the last one has finished waits
 for it, and the job receives one warning.
 
-Errors of the thread are raised in the rank's next :meth:`Saver.poll`, :meth:`Saver.begin` or
-:meth:`Saver.finish`. Waiting for the thread has no timeout of its own: a disk that never answers is
-a stall and is detected as one.
+Errors of the thread are raised in the rank's next :meth:`Background.poll`,
+:meth:`Background.finish` or save. Waiting for the thread has no timeout of its own: a disk that
+never answers is a stall and is detected as one.
 
 Not here: the files (``engine.checkpoints.checkpoint``), the contents of the state
 (``engine.checkpoints.state``).
@@ -21,23 +22,24 @@ Not here: the files (``engine.checkpoints.checkpoint``), the contents of the sta
 
 from __future__ import annotations
 
-import copy
 import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
-from torch import Tensor
 
 from lockstep.domain.life.outcomes import Reason
 from lockstep.engine.checkpoints import checkpoint
-from lockstep.engine.checkpoints.checkpoint import CheckpointMetric, Part, SavedCheckpoint, State
-from lockstep.engine.runtime.device import is_accelerator, module_of
+from lockstep.engine.checkpoints.checkpoint import CheckpointMetric, Part, SavedCheckpoint
+from lockstep.engine.checkpoints.contents import State, scattered_in
+from lockstep.engine.checkpoints.host_copy import HostCopy
+from lockstep.engine.checkpoints.streams import Receiver, send
 from lockstep.engine.runtime.errors import EngineError, reason_of
+from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.spool import FULL
 
 _WAIT_WARNED_SECONDS: Final = 1.0
@@ -49,222 +51,33 @@ _FULL_POLL_SECONDS: Final = 1.0
 ABANDON_SECONDS: Final = 2.0
 """Time that a failing rank grants to an unfinished checkpoint: the whole gang must be gone within
 five seconds."""
-
-
-_OF_FORWARD: Final = ("model", "held")
-"""Parts of a state that a forward may change."""
 _NO_PINNED_MEMORY: Final = "out of memory"
 """Part of CUDA's message if page-locked memory is exhausted; torch has no exception type for it."""
 
 
-class HostCopy:
-    """Host memory for one copy of a state, filled again by each :meth:`take`.
-
-    It is as large as the state: for AdamW three times the parameters.
-    """
-
-    def __init__(self, device: torch.device):
-        self._device = device
-        self._module = module_of(device) if is_accelerator(device) else None
-        self._stream = None if self._module is None else self._module.Stream(device)
-        self._buffers: list[Tensor] = []
-        self._copied: Any = None
-        self._sources: State | None = None
-
-    def take(self, state: State) -> State:
-        """Return a copy of ``state``. Overwrites the copy of the last :meth:`take`.
-
-        Tensors that are identical in ``state`` (tied weights) are identical in the copy. On GPUs
-        the copy is only queued: call :meth:`wait` before reading it, and :meth:`hold` before
-        changing the state.
-        """
-        filling = _Filling(self._buffers, pinned=self._module is not None)
-        if self._module is None or self._stream is None:
-            taken: State = filling.copy(state)
-        else:
-            current = self._module.current_stream(self._device)
-            self._stream.wait_stream(current)
-            with self._module.stream(self._stream):
-                # What the next forward may write to comes first: buffers, and the state of the
-                # task. Everything behind us waits for it on the device. The rest, the larger part,
-                # is only changed by the next update.
-                first = {key: filling.copy(state[key]) for key in _OF_FORWARD if key in state}
-                current.wait_event(self._stream.record_event())
-                taken = {
-                    key: first[key] if key in first else filling.copy(value)
-                    for key, value in state.items()
-                }
-                self._copied = self._stream.record_event()
-            # Tensors that were gathered for this save alone must not be reused before they are
-            # copied.
-            self._sources = state
-        self._buffers = filling.used
-        return taken
-
-    def hold(self) -> None:
-        """Let the device finish the copy before it continues with the current stream.
-
-        The host does not wait.
-        """
-        if self._module is not None and self._copied is not None:
-            self._module.current_stream(self._device).wait_event(self._copied)
-
-    def wait(self) -> None:
-        """Wait until the copy is on the host."""
-        if self._copied is not None:
-            self._copied.synchronize()
-        self._sources = None
-
-    def give_back(self) -> None:
-        """Free the memory."""
-        self._buffers, self._sources, self._copied = [], None, None
+Work = Callable[[State, float], object]
+"""Takes the state, and the time at which its copy began."""
 
 
-class _Filling:
-    """One walk over a state, which takes the buffers of the walk before it where they fit."""
-
-    def __init__(self, buffers: list[Tensor], *, pinned: bool):
-        self._old, self._pinned = buffers, pinned
-        self.used: list[Tensor] = []
-        self._taken: dict[object, Tensor] = {}
-
-    def copy(self, value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return self._tensor(value.detach())
-        if isinstance(value, dict):
-            copied = copy.copy(
-                value
-            )  # With its type and attributes: a state_dict carries the versions of its modules.
-            copied.update({key: self.copy(each) for key, each in value.items()})
-            return copied
-        if isinstance(value, list | tuple):
-            return type(value)(self.copy(each) for each in value)
-        return copy.deepcopy(value)
-
-    def _tensor(self, tensor: Tensor) -> Tensor:
-        place = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
-        buffer = self._taken.get(place)
-        if buffer is None:
-            buffer = self._taken[place] = self._buffer_for(tensor).copy_(tensor, non_blocking=True)
-        return buffer
-
-    def _buffer_for(self, tensor: Tensor) -> Tensor:
-        index = len(self.used)
-        buffer = self._old[index] if index < len(self._old) else None
-        if buffer is None or buffer.shape != tensor.shape or buffer.dtype != tensor.dtype:
-            buffer = torch.empty_like(tensor, device="cpu", pin_memory=self._pinned)
-        self.used.append(buffer)
-        return buffer
-
-
-class Saver:
-    """The checkpoints of one run, on the rank that writes them.
+class Background:
+    """Work on the state of a step, by a thread on a copy or by the rank itself.
 
     Parameters
     ----------
-    parent : Path
-        Folder of the checkpoints.
-    keep_last : int
     device : torch.device
         Where the state lives.
     background : bool
-        Whether training may continue while a checkpoint is written.
-    durable : callable
-        Called with each checkpoint once it is durable; from the thread.
+        Whether training may continue meanwhile.
     warn : callable
         Called with a sentence for the job's owner; from any thread.
-    full_disk_seconds : float
-        Wait for space on a full disk.
     """
 
-    def __init__(
-        self,
-        parent: Path,
-        *,
-        keep_last: int,
-        device: torch.device,
-        background: bool,
-        durable: Callable[[SavedCheckpoint], None],
-        warn: Callable[[str], None],
-        full_disk_seconds: float = FULL_DISK_SECONDS,
-    ):
-        self._full_disk_seconds = full_disk_seconds
-        self._parent, self._keep_last, self._background = parent, keep_last, background
-        self._durable, self._warn = durable, warn
+    def __init__(self, device: torch.device, *, background: bool, warn: Callable[[str], None]):
+        self._background, self._warn = background, warn
         self._copies = HostCopy(device)
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
         self._warned_of_waiting = False
-        self.newest: SavedCheckpoint | None = None
-        """The newest durable one."""
-        self.newest_step: int | None = None
-        """Of the newest one that was begun."""
-
-    def begin(
-        self,
-        step: int,
-        state: State,
-        *,
-        measured: CheckpointMetric | None = None,
-        collected_seconds: float = 0.0,
-    ) -> None:
-        """Save the state of ``step`` while training continues.
-
-        The state may be changed after the next :meth:`poll`. ``collected_seconds`` is the time that
-        its collection took; it is part of the duration of the save.
-
-        Raises
-        ------
-        EngineError
-            ``storage``, if the checkpoint before this one could not be written.
-        """
-        if not self._background:
-            self.write(step, state, measured=measured, collected_seconds=collected_seconds)
-            return
-        self._wait_for_the_last(step)
-        started = time.monotonic() - collected_seconds
-        try:
-            taken = self._copies.take(state)
-        except (RuntimeError, MemoryError) as error:
-            if reason_of(error) is not Reason.OUT_OF_MEMORY and _NO_PINNED_MEMORY not in str(error):
-                raise
-            self._copies.give_back()
-            self._background = False
-            self._warn(
-                f"no memory for a copy of the state: training waits while checkpoints are written "
-                f"({error})"
-            )
-            self.write(step, state, measured=measured, collected_seconds=collected_seconds)
-            return
-        self.newest_step = step
-        self._thread = threading.Thread(
-            target=self._run,
-            args=(step, taken, measured, started),
-            name=f"checkpoint-{step}",
-            daemon=True,
-        )
-        self._thread.start()
-
-    def write(
-        self,
-        step: int,
-        state: State,
-        *,
-        measured: CheckpointMetric | None = None,
-        others: Mapping[str, Part] | None = None,
-        collected_seconds: float = 0.0,
-    ) -> SavedCheckpoint:
-        """Save the state of ``step`` and wait until it is durable. Nothing is copied.
-
-        Raises
-        ------
-        EngineError
-            ``storage``, if this checkpoint, or the one before it, could not be written.
-        """
-        self.finish()
-        self.newest_step = step
-        started = time.monotonic() - collected_seconds
-        return self._save(step, state, measured, others, started)
 
     def poll(self) -> None:
         """Raise errors of the thread, and let the device finish its copy.
@@ -292,6 +105,32 @@ class Saver:
         if self._thread is not None:
             self._thread.join(ABANDON_SECONDS)
 
+    def _start(self, step: int, state: State, work: Work) -> None:
+        """Let a thread work on a copy of ``state``; without memory for one, work at once."""
+        self._wait_for_the_last(step)
+        started = time.monotonic()
+        if self._background:
+            try:
+                taken = self._copies.take(state)
+            except (RuntimeError, MemoryError) as error:
+                if reason_of(error) is not Reason.OUT_OF_MEMORY and _NO_PINNED_MEMORY not in str(
+                    error
+                ):
+                    raise
+                self._copies.give_back()
+                self._background = False
+                self._warn(
+                    f"no memory for a copy of the state: training waits while checkpoints are "
+                    f"written ({error})"
+                )
+        if not self._background:
+            work(state, started)
+            return
+        self._thread = threading.Thread(
+            target=self._run, args=(work, taken, started), name=f"checkpoint-{step}", daemon=True
+        )
+        self._thread.start()
+
     def _wait_for_the_last(self, step: int) -> None:
         started = time.monotonic()
         self.finish()
@@ -304,14 +143,134 @@ class Saver:
                 "checkpoint.every_steps"
             )
 
-    def _run(
-        self, step: int, taken: State, measured: CheckpointMetric | None, started: float
-    ) -> None:
+    def _run(self, work: Work, taken: State, started: float) -> None:
         try:
             self._copies.wait()
-            self._save(step, taken, measured, None, started)
+            work(taken, started)
         except BaseException as error:  # noqa: BLE001 - raised again in the rank's main thread
             self._failure = error
+
+    def _raise(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+
+class StateSender(Background):
+    """Parts of the checkpoints of one run, on a rank that sends them to rank 0.
+
+    Parameters
+    ----------
+    ranks : Ranks
+    background : bool
+        Whether training may continue meanwhile.
+    warn : callable
+    """
+
+    def __init__(self, ranks: Ranks, *, background: bool, warn: Callable[[str], None]):
+        super().__init__(ranks.device, background=background, warn=warn)
+        self._ranks = ranks
+
+    def begin(self, step: int, state: State) -> None:
+        """Send the parts of ``step`` while training continues; changeable after :meth:`poll`."""
+        self._start(step, self._own(state), self._send)
+
+    def write(self, state: State) -> None:
+        """Send the parts, and wait until the checkpoint is durable or given up."""
+        self.finish()
+        self._send(state, time.monotonic())
+
+    def _own(self, state: State) -> State:
+        """Return what has parts of this rank, by the keys that decide the order of a copy."""
+        return {key: scattered_in(value) for key, value in state.items()}
+
+    def _send(self, state: State, _started: float) -> None:
+        send(self._ranks, scattered_in(state))
+
+
+class Saver(Background):
+    """The checkpoints of one run, on the rank that writes them.
+
+    Parameters
+    ----------
+    parent : Path
+        Folder of the checkpoints.
+    keep_last : int
+    device : torch.device
+        Where the state lives.
+    background : bool
+        Whether training may continue while a checkpoint is written.
+    durable : callable
+        Called with each checkpoint once it is durable; from the thread.
+    warn : callable
+        Called with a sentence for the job's owner; from any thread.
+    full_disk_seconds : float
+        Wait for space on a full disk.
+    ranks : Ranks, optional
+        Ranks that hold parts of the state. None if this rank has the whole state.
+    """
+
+    def __init__(
+        self,
+        parent: Path,
+        *,
+        keep_last: int,
+        device: torch.device,
+        background: bool,
+        durable: Callable[[SavedCheckpoint], None],
+        warn: Callable[[str], None],
+        full_disk_seconds: float = FULL_DISK_SECONDS,
+        ranks: Ranks | None = None,
+    ):
+        super().__init__(device, background=background, warn=warn)
+        self._full_disk_seconds, self._ranks = full_disk_seconds, ranks
+        self._parent, self._keep_last, self._durable = parent, keep_last, durable
+        self.newest: SavedCheckpoint | None = None
+        """The newest durable one."""
+
+    def begin(
+        self,
+        step: int,
+        state: State,
+        *,
+        measured: CheckpointMetric | None = None,
+        collected_seconds: float = 0.0,
+    ) -> None:
+        """Save the state of ``step`` while training continues.
+
+        The state may be changed after the next :meth:`poll`. ``collected_seconds`` is the time that
+        its collection took; it is part of the duration of the save.
+
+        Raises
+        ------
+        EngineError
+            ``storage``, if the checkpoint before this one could not be written.
+        """
+
+        def save(taken: State, started: float) -> None:
+            self._save(step, taken, measured, None, started - collected_seconds)
+
+        self._start(step, state, save)
+
+    def write(
+        self,
+        step: int,
+        state: State,
+        *,
+        measured: CheckpointMetric | None = None,
+        others: Mapping[str, Part] | None = None,
+        collected_seconds: float = 0.0,
+    ) -> SavedCheckpoint:
+        """Save the state of ``step`` and wait until it is durable. Nothing is copied.
+
+        Raises
+        ------
+        EngineError
+            ``storage``, if this checkpoint, or the one before it, could not be written.
+        """
+        self.finish()
+        started = time.monotonic() - collected_seconds
+        return self._save(step, state, measured, others, started)
 
     def _save(
         self,
@@ -321,10 +280,19 @@ class Saver:
         others: Mapping[str, Part] | None,
         started: float,
     ) -> SavedCheckpoint:
-        def save() -> SavedCheckpoint:
-            return checkpoint.save(self._parent, step, state, measured=measured, others=others)
+        receiver = None if self._ranks is None else Receiver(self._ranks, scattered_in(state))
 
-        saved = self._with_room(step, save)
+        def save() -> SavedCheckpoint:
+            return checkpoint.save(
+                self._parent, step, state, measured=measured, others=others, receiver=receiver
+            )
+
+        try:
+            saved = self._with_room(step, save, receiver)
+        except EngineError:
+            self._release(receiver)
+            raise
+        self._release(receiver)
         self.newest = saved = replace(saved, seconds=time.monotonic() - started)
         self._durable(saved)
         try:
@@ -333,7 +301,13 @@ class Saver:
             self._warn(f"older checkpoints could not be deleted: {error}")
         return saved
 
-    def _with_room(self, step: int, save: Callable[[], SavedCheckpoint]) -> SavedCheckpoint:
+    def _release(self, receiver: Receiver | None) -> None:
+        if receiver is not None:
+            receiver.answer(again=False)
+
+    def _with_room(
+        self, step: int, save: Callable[[], SavedCheckpoint], receiver: Receiver | None
+    ) -> SavedCheckpoint:
         """Save, on a full disk once there is space again.
 
         Raises
@@ -358,6 +332,8 @@ class Saver:
                 warned = True
                 if not self._wait_for_room(deadline):
                     raise
+                if receiver is not None:
+                    receiver.answer(again=True)
 
     def _wait_for_room(self, deadline: float) -> bool:
         """Wait until a checkpoint as large as the last one fits; False if the time is over."""
@@ -368,8 +344,3 @@ class Saver:
             if shutil.disk_usage(folder).free > needed:
                 return True
         return False
-
-    def _raise(self) -> None:
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure

@@ -1,6 +1,6 @@
 """Contents of a checkpoint, and the checks of a run that resumes from it.
 
-``state.pt`` holds ``model``, ``optimizer``, ``step`` (completed optimizer steps), and
+The state has ``model``, ``optimizer``, ``step`` (completed optimizer steps), and
 
 * ``identity``: the values that decide which samples a step holds (batch size, seed, size of the
   dataset). With other values the same step is at another offset in the data, and the checkpoint is
@@ -20,7 +20,7 @@ The state is complete whatever its distribution over ranks during training, so a
 can resume from it. The step is the position of the loader and of the schedule. Random draws are
 seeded from it too (``engine.runtime.randomness``), so no state of torch's own generators is stored.
 
-Not here: files and digests (``engine.checkpoints.checkpoint``), the thread that writes them
+Not here: the form in files (``engine.checkpoints.contents``), the thread that writes them
 (``engine.checkpoints.saving``), the time of a save (``engine.loop.trainer``), the choice of the
 checkpoint to resume from (``engine.checkpoints.choosing``).
 """
@@ -44,8 +44,9 @@ from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.spec.train import Train
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.engine.checkpoints import changes, checkpoint, choosing, export
-from lockstep.engine.checkpoints.checkpoint import CheckpointMetric, SavedCheckpoint, State
-from lockstep.engine.checkpoints.saving import Saver
+from lockstep.engine.checkpoints.checkpoint import CheckpointMetric, SavedCheckpoint
+from lockstep.engine.checkpoints.contents import State
+from lockstep.engine.checkpoints.saving import Background, Saver, StateSender
 from lockstep.engine.data import fingerprint
 from lockstep.engine.data.fingerprint import Samples
 from lockstep.engine.model.precision import Precision
@@ -53,6 +54,7 @@ from lockstep.engine.runtime.errors import BadSpecError, describe
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.runtime.telemetry import Telemetry
 from lockstep.engine.state.reasons import Reasons, listed, not_exact
+from lockstep.engine.strategies import strategy_for
 from lockstep.engine.strategies.base import Strategy
 from lockstep.system.files import write_atomically
 
@@ -121,6 +123,8 @@ class TrainingState:
         self._resumed_step, self._resumed_from = -1, ""
         self._state_bytes: int | None = None
         self._saver: Saver | None = None
+        self._sender: StateSender | None = None
+        together = ranks.world_size > 1 and strategy_for(train.strategy).saves_together
         if ranks.first:
             self._saver = Saver(
                 folder / attempt.CHECKPOINTS,
@@ -129,12 +133,20 @@ class TrainingState:
                 background=train.checkpoint.background,
                 durable=self._announce,
                 warn=telemetry.warn,
+                ranks=ranks if together else None,
             )
+        elif together:
+            background = train.checkpoint.background
+            self._sender = StateSender(ranks, background=background, warn=telemetry.warn)
 
     @property
     def newest(self) -> SavedCheckpoint | None:
         """The newest durable checkpoint that this run wrote; on rank 0 only."""
         return self._saver.newest if self._saver is not None else None
+
+    @property
+    def _background(self) -> Background | None:
+        return self._saver or self._sender
 
     # --- saving
 
@@ -169,15 +181,16 @@ class TrainingState:
         values : mapping of str to float
             Metrics of the step, for keeping the best.
         """
-        if not (self._saver is not None or strategy.saves_together):
+        if self._saver is None and self._sender is None:
             return
         started = time.monotonic()
-        model = strategy.model_state()
+        model, inner = strategy.model_state(), strategy.optimizer_state(optimizer)
         model.update(buffers or {})
         state: State = {
             "model": model,
             "held": held,
-            "optimizer": strategy.optimizer_state(optimizer),
+            # In one order, whichever ranks hold the parts.
+            "optimizer": {**inner, "state": dict(sorted(inner["state"].items()))},
             "identity": self._identity,
             "samples": self._samples,
             "parameters": fingerprint.parameter_order(strategy.model, optimizer),
@@ -188,7 +201,12 @@ class TrainingState:
         }
         if strategy.saves_together:
             own = strategy.rank_state
-            state["extra"] = self._ranks.to_first({} if own is None else own.save())
+            state["extra"] = self._ranks.of_each({} if own is None else own.save())
+        if self._sender is not None:
+            if ends:
+                self._sender.write(state)
+            else:
+                self._sender.begin(step, state)
         if self._saver is None:
             return
         self._final_step = step if final else None
@@ -216,18 +234,18 @@ class TrainingState:
 
         Call before each update.
         """
-        if self._saver is not None:
-            self._saver.poll()
+        if self._background is not None:
+            self._background.poll()
 
     def finish(self) -> None:
         """Wait until every checkpoint is durable."""
-        if self._saver is not None:
-            self._saver.finish()
+        if self._background is not None:
+            self._background.finish()
 
     def abandon(self) -> None:
         """This rank fails: give the checkpoint that is being written a moment."""
-        if self._saver is not None:
-            self._saver.abandon()
+        if self._background is not None:
+            self._background.abandon()
 
     @property
     def plan(self) -> BatchPlan:

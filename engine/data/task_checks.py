@@ -9,7 +9,6 @@ checkpoint's (``engine.checkpoints.state``).
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from lockstep.engine.data.fingerprint import Samples, other_samples
 from lockstep.engine.runtime import randomness
+from lockstep.engine.runtime.document import NotPlainError, require_plain
 from lockstep.engine.runtime.errors import BadSpecError, EngineError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.task.interface import Task
@@ -54,16 +54,13 @@ def model_of(task: Task) -> nn.Module:
 
 def _require_readable(name: str, extra_state: object) -> None:
     """Refuse extra state that a checkpoint would hold and no resume could read."""
-    file = io.BytesIO()
     try:
-        torch.save(extra_state, file)
-        file.seek(0)
-        torch.load(file, weights_only=True)
-    except Exception as error:  # noqa: BLE001 - pickle and torch raise whatever they stumble over
+        require_plain(extra_state)
+    except NotPlainError as error:
         raise BadSpecError(
             f"a checkpoint could not be read again because of get_extra_state() of "
             f"{name or 'the model'}: return tensors, numbers, text, lists and dicts only, not "
-            f"objects of a class of your own ({type(error).__name__})",
+            f"objects of a class of your own ({error})",
         ) from None
 
 

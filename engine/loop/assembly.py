@@ -22,7 +22,7 @@ from torch.utils.data import Dataset
 
 from lockstep.domain.life.attempt import INIT, RESUME
 from lockstep.domain.spec.train import Train
-from lockstep.engine.checkpoints.checkpoint import State
+from lockstep.engine.checkpoints.contents import State
 from lockstep.engine.checkpoints.initial import load_initial
 from lockstep.engine.checkpoints.restoring import restore_model, restore_optimizer
 from lockstep.engine.checkpoints.state import TrainingState

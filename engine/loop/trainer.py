@@ -354,20 +354,20 @@ class Trainer:
 
         All ranks must call this.
         """
-        parts = self._parts
+        parts, strategy = self._parts, self._parts.step.strategy
         self._heartbeat.mark("checkpoint")
         parts.model.replicas.compare(self.steps_done)  # A divergent model is not saved.
-        average_statistics(parts.step.strategy.model, self.ranks)
+        average_statistics(strategy.model, self.ranks)
         final = self.steps_done == parts.data.items.splits.length.steps
         # Not under the lock: it waits for the others.
-        held = parts.model.inventory.stored(self.ranks)
+        held = parts.model.inventory.stored(self.ranks, together=strategy.saves_together)
         if unsaved := parts.model.inventory.newly_unsaved(held["unsaved"]):
             self._telemetry.warn(not_saved(unsaved))
         with self._stopping.save():
             self._saved_step = self.steps_done
             parts.state.save(
                 self.steps_done,
-                parts.step.strategy,
+                strategy,
                 parts.step.optimizer.inner,
                 held=held,
                 ends=ends,

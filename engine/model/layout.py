@@ -8,9 +8,12 @@ combine the wrong numbers and raise nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from lockstep.engine.runtime.errors import BadSpecError
 
@@ -41,6 +44,40 @@ def like(parameter: Tensor, value: Tensor) -> Tensor:
     if value.shape != parameter.shape or strides(value) == strides(parameter):
         return value
     return torch.empty_like(parameter, dtype=value.dtype, device=value.device).copy_(value)
+
+
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """Return the parameters of an optimizer, at their indices in its state dict."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def own_copy(
+    state: dict[str, Any],
+    optimizer: torch.optim.Optimizer,
+    held_by: torch.optim.Optimizer | None = None,
+) -> dict[str, Any]:
+    """Return a state dict with its tensors in memory of their own, moments on their devices.
+
+    Parameters
+    ----------
+    state : dict
+        For ``optimizer``.
+    optimizer : Optimizer
+    held_by : Optimizer, optional
+        Optimizer of some of the parameters. The state of the others is left out.
+    """
+    parameters, held = parameters_of(optimizer), set(parameters_of(held_by or optimizer))
+
+    def copied(value: Tensor, parameter: Tensor) -> Tensor:
+        device = parameter.device if value.shape == parameter.shape else value.device
+        return value.to(device, copy=True)
+
+    mine = {
+        index: tree_map_only(Tensor, partial(copied, parameter=parameters[index]), values)
+        for index, values in state["state"].items()
+        if parameters[index] in held
+    }
+    return {**state, "state": mine}
 
 
 def align_state(optimizer: torch.optim.Optimizer) -> None:

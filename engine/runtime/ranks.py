@@ -5,18 +5,18 @@ and Gloo carries the values that the host decides on (flags, weights), so that a
 never waits for the device. On the CPU one Gloo group does both. A single rank has no group, which
 halves its start-up time.
 
-Ranks exchange values as JSON, or as tensors that are read without running code, never as pickles.
+Ranks exchange values as JSON and tensors, never as pickles.
 
 Not here: the messages (``engine.runtime.control``, ``engine.strategies``).
 """
 
 from __future__ import annotations
 
-import io
 import json
+import math
 import os
 import resource
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -29,7 +29,9 @@ from torch._C._distributed_c10d import DebugLevel, Logger, get_debug_level, set_
 
 from lockstep.domain.kinds.devices import HIDDEN
 from lockstep.engine.runtime.device import is_accelerator, module_of, traits_of
+from lockstep.engine.runtime.document import Place, decode, dtype_name, dtype_of, encode
 from lockstep.engine.runtime.rendezvous import store_in, store_on_loopback
+from lockstep.engine.runtime.scattered import Scattered, stride_of
 
 P = TypeVar(
     "P", bound=bool | int | float | str | list[Any] | tuple[Any, ...] | dict[str, Any] | None
@@ -82,6 +84,9 @@ class Ranks:
     device_group: dist.ProcessGroup | None = None
     """Process group that reduces gradients: NCCL on CUDA, the host group on the CPU; None for a
     single rank."""
+    stream_group: dist.ProcessGroup | None = None
+    """Gloo, for the tensors of checkpoints alone, which a thread sends while training continues;
+    None where rank 0 holds the whole state."""
 
     @property
     def first(self) -> bool:
@@ -126,22 +131,80 @@ class Ranks:
         dist.all_gather(received, padded, group=self.host_group)
         return [json.loads(each) for each in _cut(received, sizes)]
 
-    def to_first(self, value: dict[str, Any]) -> list[dict[str, Any]]:
-        """Every rank's tensors and plain values, in rank order, on rank 0's host alone.
+    def of_each(self, value: Any) -> list[Any]:
+        """Every rank's value, in rank order, on every rank. All ranks must call this.
 
-        The others get nothing. All ranks must call this.
+        Its tensors stay where they are: they are ``Scattered``, with one part.
+
+        Parameters
+        ----------
+        value : object
+            Tensors and plain values, in containers (``engine.runtime.document``).
         """
         if self.host_group is None:
             return [value]
-        content = io.BytesIO()
-        torch.save(value, content)
-        padded, sizes = self._padded(torch.frombuffer(content.getbuffer(), dtype=torch.uint8))
-        received = [torch.empty_like(padded) for _ in sizes] if self.first else None
-        dist.gather(padded, received, group=self.host_group, group_dst=0)
-        return [
-            torch.load(io.BytesIO(each), map_location="cpu", weights_only=True)
-            for each in _cut(received or [], sizes)
-        ]
+        return list(self._decoded(value, lambda found: found))
+
+    def to_first(self, value: Any) -> list[Any]:
+        """Every rank's value, in rank order, on rank 0 alone, with its tensors on the host.
+
+        The others get nothing. All ranks must call this.
+
+        Parameters
+        ----------
+        value : object
+            As in :meth:`of_each`.
+        """
+        if self.host_group is None:
+            return [value]
+        found = list(self._decoded(value, self._moved))
+        return found if self.first else []
+
+    def _decoded(self, value: Any, use: Callable[[Scattered], Any]) -> Iterator[Any]:
+        """Yield every rank's value, with the results of ``use`` in the places of tensors."""
+        own: list[torch.Tensor] = []
+
+        def write(tensor: torch.Tensor, _: Place) -> dict[str, Any]:
+            own.append(tensor.detach())
+            dtype, stride = dtype_name(tensor.dtype), stride_of(tensor)
+            return {
+                "at": len(own) - 1,
+                "dtype": dtype,
+                "shape": list(tensor.shape),
+                "stride": stride,
+            }
+
+        for rank, document in enumerate(self.gather(encode(value, write))):
+
+            def read(found: dict[str, Any], rank: int = rank) -> Any:
+                shape, stride = tuple(found["shape"]), found["stride"]
+                return use(
+                    Scattered(
+                        dtype_of(found["dtype"]),
+                        shape,
+                        ((rank, math.prod(shape)),),
+                        own[found["at"]] if rank == self.rank else None,
+                        None if stride is None else tuple(stride),
+                    )
+                )
+
+            yield decode(document, read)
+
+    def _moved(self, found: Scattered) -> torch.Tensor | None:
+        """Send a tensor of one part to rank 0, and return it there."""
+        ((rank, elements),) = found.parts
+        if rank != 0 and rank == self.rank and elements and found.own is not None:
+            dist.send(found.own.cpu().contiguous(), group=self.host_group, group_dst=0)
+        if not self.first:
+            return None
+        if found.own is not None:
+            return found.own.cpu()
+        moved = torch.empty(found.shape, dtype=found.dtype)
+        if elements:
+            dist.recv(moved, group=self.host_group, group_src=rank)
+        if found.stride is None:
+            return moved
+        return torch.empty_strided(found.shape, found.stride, dtype=found.dtype).copy_(moved)
 
     def _padded(self, content: torch.Tensor) -> tuple[torch.Tensor, list[int]]:
         """Return the bytes, as long as those of the rank with the most, and each rank's size."""
@@ -214,6 +277,7 @@ def connect(
     patience: timedelta,
     devices: list[int] | None = None,
     private: Path | None = None,
+    streams: bool = False,
 ) -> Ranks:
     """Connect to the other ranks. All ranks must call this.
 
@@ -230,13 +294,15 @@ def connect(
     private : Path, optional
         Folder that the ranks of one node share with their launcher alone. Without one torch makes
         the store, as the environment says.
+    streams : bool
+        True if ranks send tensors of checkpoints to rank 0.
     """
     device = torch.device(kind)
     traits, on_host = traits_of(device), not is_accelerator(device)
     if not on_host:
         device = torch.device(kind, _device_index(environment, kind, devices))
         module_of(device).set_device(device)
-    host_group = device_group = None
+    host_group = device_group = stream_group = None
     if environment.world_size > 1:
         by_store: dict[str, Any] = {}
         if private is not None:
@@ -252,6 +318,8 @@ def connect(
         )
         device_group = dist.group.WORLD
         host_group = device_group if on_host else dist.new_group(backend="gloo", timeout=patience)
+        if streams:
+            stream_group = dist.new_group(backend="gloo", timeout=patience)
     return Ranks(
         rank=environment.rank,
         world_size=environment.world_size,
@@ -259,6 +327,7 @@ def connect(
         device=device,
         host_group=host_group,
         device_group=device_group,
+        stream_group=stream_group,
     )
 
 

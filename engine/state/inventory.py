@@ -73,7 +73,7 @@ class Stored:
     unsaved: Reasons
 
     def document(self) -> dict[str, Any]:
-        """As ``state.pt`` holds it."""
+        """As a checkpoint holds it."""
         return {"entries": self.entries, "gone": self.gone, "constants": self.constants}
 
 
@@ -181,10 +181,16 @@ class Inventory:
         self._noted[name] = why
         self._named.add(name)
 
-    def stored(self, ranks: Ranks) -> dict[str, Any]:
+    def stored(self, ranks: Ranks, *, together: bool = False) -> dict[str, Any]:
         """Return the document for a checkpoint. All ranks must call this; rank 0 uses the result.
 
         Rank 0's values are stored in full, and for each other rank those that differ.
+
+        Parameters
+        ----------
+        ranks : Ranks
+        together : bool
+            True if all ranks save: tensors of other ranks stay there, as ``Scattered``.
         """
         mine = self._store(None)
         if ranks.world_size == 1:
@@ -198,7 +204,8 @@ class Inventory:
             if any(other.get(name) != marks[name] for other, _, _ in every)
         }
         values = self._values_of(names, mine) if names else {}
-        others = ranks.to_first(values) if names else []
+        gather = ranks.of_each if together else ranks.to_first
+        others = gather(values) if names else []
         unsaved = {name: why for _, reasons, _ in every for name, why in reasons.items()}
         return {
             **mine.document(),
@@ -279,7 +286,7 @@ class Inventory:
         buffers = {
             f"state_dict {name}": tensor_form(each) for name, each in self._own_buffers().items()
         }
-        return {name: on_host(mine.entries.get(name, buffers.get(name))) for name in sorted(names)}
+        return {name: mine.entries.get(name, buffers.get(name)) for name in sorted(names)}
 
     # --- restoring
 
@@ -358,15 +365,6 @@ def _in_state_dict(model: nn.Module) -> dict[int, str]:
             if buffer is not None and name not in module._non_persistent_buffers_set:
                 found.setdefault(id(buffer), f"{prefix}.{name}".lstrip("."))
     return found
-
-
-def on_host(form: Any) -> Any:
-    """Return a form with its tensors in host memory, to be sent."""
-    if isinstance(form, Tensor):
-        return form.detach().cpu()
-    if isinstance(form, list):
-        return [on_host(each) for each in form]
-    return form
 
 
 def _of_rank(

@@ -275,14 +275,14 @@ class Strategy:
         yield self.objective.evaluate
 
     def model_state(self) -> State:
-        """Return the state dict of the whole model. Only the result of rank 0 is used.
+        """Return the state dict of the whole model, equal on all ranks where it is ``Scattered``.
 
-        All ranks must call this where ``saves_together`` is True.
+        Rank 0's values are used. All ranks must call this where ``saves_together`` is True.
         """
         return self.model.state_dict()
 
     def optimizer_state(self, optimizer: torch.optim.Optimizer) -> State:
-        """Return the state dict of the whole optimizer. Only the result of rank 0 is used.
+        """Return the state dict of the whole optimizer, in the form of :meth:`model_state`.
 
         All ranks must call this where ``saves_together`` is True.
         """
@@ -291,9 +291,9 @@ class Strategy:
     def load_optimizer(self, optimizer: torch.optim.Optimizer, state: State) -> None:
         """Restore the result of ``optimizer_state``, also on another number of ranks.
 
-        All ranks must call this.
+        The tensors of ``state`` are whole, and views of a file. All ranks must call this.
         """
-        optimizer.load_state_dict(state)
+        optimizer.load_state_dict(layout.own_copy(state, optimizer))
         layout.align_state(optimizer)
 
     def close(self) -> None:

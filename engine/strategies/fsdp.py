@@ -18,7 +18,8 @@ the whole model's size. A parameter without a gradient on this rank contributes 
 run in every micro-batch, so all ranks must run the same number of them. A step that ran out of
 memory cannot be abandoned, because the peers wait inside a collective that cannot be drained.
 
-Checkpoints are whole and use the model's own names. Any strategy on any number of ranks can resume
+Checkpoints have whole tensors under the model's own names, which rank 0 writes as the ranks send
+their shards; a resume reads the rows of each rank. Any strategy on any number of ranks can resume
 from them. At the start each rank builds the whole model on its device before it is sharded.
 
 Not here: selection of blocks, conversion of shards (``engine.strategies.shards``); equal numbers of
@@ -42,6 +43,7 @@ from lockstep.engine.model import layout
 from lockstep.engine.model.objective import Objective
 from lockstep.engine.runtime.errors import BadSpecError
 from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.runtime.scattered import Scattered
 from lockstep.engine.strategies import shards
 from lockstep.engine.strategies.base import Evaluate, Forward, Norm, State, Strategy
 from lockstep.engine.strategies.block_order import ModelUsage, OrderCheck, watch
@@ -169,17 +171,17 @@ class FSDP(Strategy):
                 unit.reshard()  # FSDP reshards by itself only in a backward.
 
     def model_state(self) -> State:
-        whole: State = shards.whole(self.model.state_dict(), keep=self.ranks.first)
-        return whole
+        known: dict[int, Scattered] = {}
+        state: State = self.model.state_dict(keep_vars=True)  # Tied parameters are one object.
+        state.update({name: shards.scattered(value, known) for name, value in state.items()})
+        return state
 
     def optimizer_state(self, optimizer: torch.optim.Optimizer) -> State:
-        whole: State = shards.whole(optimizer.state_dict(), keep=self.ranks.first)
-        return whole
+        state: State = shards.scattered(optimizer.state_dict(), {})
+        return state
 
     def load_optimizer(self, optimizer: torch.optim.Optimizer, state: State) -> None:
-        parameters = [
-            parameter for group in optimizer.param_groups for parameter in group["params"]
-        ]
+        parameters = layout.parameters_of(optimizer)
         mine = {
             index: {
                 name: shards.shard_like(value, parameters[index]) for name, value in values.items()

@@ -1,4 +1,4 @@
-"""Sharded parameters: selection of blocks, conversion to whole values and back, and error checks.
+"""Sharded parameters: selection of blocks, parts of whole tensors, and error checks.
 
 Not here: gathering of parameters and reduction of gradients (``engine.strategies.fsdp``).
 """
@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
 
 from lockstep.engine.runtime.errors import BadSpecError
+from lockstep.engine.runtime.scattered import Scattered
 
 
 def blocks(model: nn.Module) -> dict[str, nn.Module]:
@@ -52,38 +53,64 @@ def local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def whole(value: Any, *, keep: bool) -> Any:
-    """Return ``value`` with its tensors whole and on the host. All ranks must call this.
+def scattered(value: Any, known: dict[int, Scattered]) -> Any:
+    """Return ``value`` with its sharded tensors as ``Scattered``. Nothing is sent.
 
     Parameters
     ----------
     value : dict, list, Tensor or anything else
-    keep : bool
-        True if this rank needs the result; otherwise sharded tensors are None in it.
+    known : dict of int to Scattered
+        Results by the ``id`` of their tensors: a tied parameter is one tensor.
     """
     if isinstance(value, DTensor):
-        gathered = value.full_tensor()
-        return gathered.cpu() if keep else None
+        return known.setdefault(id(value), _scattered(value))
+    if isinstance(value, Tensor):
+        return value.detach()
     if isinstance(value, dict):
-        return {key: whole(each, keep=keep) for key, each in value.items()}
-    return [whole(each, keep=keep) for each in value] if isinstance(value, list) else value
+        return {key: scattered(each, known) for key, each in value.items()}
+    return [scattered(each, known) for each in value] if isinstance(value, list) else value
+
+
+def _scattered(tensor: DTensor) -> Scattered:
+    rows = _rows(tensor)
+    width = tensor.numel() // tensor.shape[0]
+    parts = tuple((rank, (last - first) * width) for rank, (first, last) in enumerate(rows))
+    own = local(tensor.detach())
+    first, last = rows[tensor.device_mesh.get_local_rank()]
+    assert own.shape[0] == last - first, "torch divides the rows equally"
+    held = tuple((rank, elements) for rank, elements in parts if elements)
+    return Scattered(tensor.dtype, tuple(tensor.shape), held, own if last > first else None)
+
+
+def _rows(tensor: DTensor) -> list[tuple[int, int]]:
+    """Return the first row of each rank's shard, and the one after its last."""
+    (placement,), count = tensor.placements, tensor.shape[0]
+    assert placement.is_shard(0), "fully_shard divides the first dimension"
+    ranks = tensor.device_mesh.size()
+    most = -(-count // ranks)
+    return [(min(rank * most, count), min((rank + 1) * most, count)) for rank in range(ranks)]
 
 
 def shard_like(value: Any, parameter: Tensor) -> Any:
     """Return this rank's shard of a tensor of the shape of ``parameter``, such as a moment.
 
-    Every rank holds the whole tensor, so nothing is sent. Other values are returned unchanged.
+    Every rank reads its rows of the whole tensor, so nothing is sent. Of other tensors a copy is
+    returned, and other values as they are.
     """
-    if (
-        not isinstance(parameter, DTensor)
-        or not isinstance(value, Tensor)
-        or value.shape != parameter.shape
-    ):
+    if not isinstance(value, Tensor):
         return value
+    if not isinstance(parameter, DTensor) or value.shape != parameter.shape:
+        return value.clone()
+    first, last = _rows(parameter)[parameter.device_mesh.get_local_rank()]
     # A strategy that keeps whole parameters may have saved it in another layout (channels_last).
-    on_device = value.to(parameter.device).contiguous()
-    return distribute_tensor(
-        on_device, parameter.device_mesh, parameter.placements, src_data_rank=None
+    rows = value[first:last].to(parameter.device, copy=True).contiguous()
+    return DTensor.from_local(
+        rows,
+        parameter.device_mesh,
+        parameter.placements,
+        run_check=False,
+        shape=parameter.shape,
+        stride=parameter.stride(),
     )
 
 

@@ -6,8 +6,8 @@ W ranks, a rank keeps 1/W of the moments, at the cost of one more broadcast of t
 step. Parts consist of whole parameters, so they are unequal where one parameter is larger than 1/W
 of the model.
 
-The saved state is that of a plain optimizer, gathered on rank 0. It resumes on any number of ranks,
-and also under ``ddp``.
+The saved state is that of a plain optimizer: rank 0 writes it as the ranks send their parts. It
+resumes on any number of ranks, and also under ``ddp``.
 
 Not here: the gradient reduction (``engine.strategies.ddp``).
 """
@@ -58,22 +58,25 @@ class Zero1(DDP):
     def optimizer_state(self, optimizer: torch.optim.Optimizer) -> State:
         if self.ranks.world_size == 1:
             return super().optimizer_state(optimizer)
-        sharded: Any = optimizer
-        sharded.consolidate_state_dict(to=0)
-        if not self.ranks.first:
-            return {}
-        state: State = sharded.state_dict()
-        # Otherwise rank 0 would keep the whole state until the next checkpoint.
-        sharded._all_state_dicts = []
-        return state
+        # Its own method gathers the whole state on rank 0, as pickles.
+        groups = torch.optim.Optimizer.state_dict(optimizer)["param_groups"]
+        inside: torch.optim.Optimizer = cast(Any, optimizer).optim
+        indices = {
+            parameter: index for index, parameter in enumerate(layout.parameters_of(optimizer))
+        }
+        own = {indices[parameter]: values for parameter, values in inside.state.items()}
+        state = {
+            index: values for part in self.ranks.of_each(own) for index, values in part.items()
+        }
+        return {"state": state, "param_groups": groups}
 
     def load_optimizer(self, optimizer: torch.optim.Optimizer, state: State) -> None:
         if self.ranks.world_size == 1:
             super().load_optimizer(optimizer, state)
             return
-        optimizer.load_state_dict(state)
-        optimizer.state.clear()  # The wrapped optimizer holds the rank's part; this is a copy.
         inside: torch.optim.Optimizer = cast(Any, optimizer).optim
+        optimizer.load_state_dict(layout.own_copy(state, optimizer, held_by=inside))
+        optimizer.state.clear()  # The wrapped optimizer holds the rank's part; this is a copy.
         layout.align_state(inside)
         for group in inside.param_groups:
             for parameter in group["params"] if group.get("fused") else ():

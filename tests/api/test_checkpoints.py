@@ -37,7 +37,7 @@ def publish(
     """Publish a real checkpoint in the store, with its row."""
     made = folder / f"step-{step:08d}"
     made.mkdir(parents=True)
-    files = {"state.pt": CONTENT + str(step).encode(), "spec.json": b"{}"}
+    files = {"state.safetensors": CONTENT + str(step).encode(), "spec.json": b"{}"}
     for name, content in files.items():
         (made / name).write_bytes(content)
     described = {
@@ -85,7 +85,11 @@ def test_one_checkpoint_has_its_files_with_their_digests(
 ) -> None:
     found = api.http.get(f"/v1/jobs/first/checkpoints/{which}").json()
     assert (found["step"], found["best"]) == (step, step == 20)
-    assert [file["name"] for file in found["files"]] == ["state.pt", "spec.json", "manifest.json"]
+    assert [file["name"] for file in found["files"]] == [
+        "state.safetensors",
+        "spec.json",
+        "manifest.json",
+    ]
     state, _, manifest = found["files"]
     assert (state["bytes"], state["sha256"]) == (
         len(CONTENT) + 2,
@@ -111,7 +115,7 @@ def test_every_file_arrives_as_it_was_written(api: Api, claim: Claim) -> None:
 
 
 def test_a_broken_download_resumes_if_the_file_is_the_same(api: Api, claim: Claim) -> None:
-    address = f"/v1/jobs/{claim.job_id}/checkpoints/20/files/state.pt"
+    address = f"/v1/jobs/{claim.job_id}/checkpoints/20/files/state.safetensors"
     whole = CONTENT + b"20"
     tag = f'"{digest(whole)}"'
     rest = api.http.get(address, headers={"Range": "bytes=2000000-", "If-Range": tag})
@@ -125,7 +129,7 @@ def test_a_broken_download_resumes_if_the_file_is_the_same(api: Api, claim: Clai
     beyond = api.http.get(address, headers={"Range": f"bytes={len(whole)}-"})
     found = problem(beyond, 416, "range")
     assert found["detail"] == (
-        f"state.pt has {len(whole)} bytes; the requested range starts at byte {len(whole)}"
+        f"state.safetensors has {len(whole)} bytes; the requested range starts at byte {len(whole)}"
     )
     assert beyond.headers["content-range"] == f"bytes */{len(whole)}"
 
@@ -166,7 +170,7 @@ def test_two_attempts_that_saved_the_same_step_are_distinguished(
         (
             "/20/files/model.safetensors",
             "has no file 'model.safetensors'",
-            "it has state.pt, spec.json, manifest.json",
+            "it has state.safetensors, spec.json, manifest.json",
         ),
         ("/20/files/..%2F..%2Fjobs.db", "no route for GET", "/docs"),
     ],
@@ -196,9 +200,12 @@ def test_a_checkpoint_is_named_by_its_step_last_or_best(api: Api, claim: Claim, 
 def test_missing_and_damaged_files_of_the_store_are_reported(api: Api, claim: Claim) -> None:
     address = f"/v1/jobs/{claim.job_id}/checkpoints"
     stored = api.store / f"jobs/{claim.job_id}/1"
-    (stored / "step-00000010/state.pt").unlink()
-    found = problem(api.http.get(f"{address}/10/files/state.pt"), 404, "not_found")
-    assert "state.pt of the checkpoint of step 10 is no longer in the store" in found["detail"]
+    (stored / "step-00000010/state.safetensors").unlink()
+    found = problem(api.http.get(f"{address}/10/files/state.safetensors"), 404, "not_found")
+    assert (
+        "state.safetensors of the checkpoint of step 10 is no longer in the store"
+        in found["detail"]
+    )
     (stored / "step-00000020/manifest.json").write_text("{")
     found = problem(api.http.get(f"{address}/20"), 404, "not_found")
     assert (
@@ -211,18 +218,20 @@ def test_missing_and_damaged_files_of_the_store_are_reported(api: Api, claim: Cl
 def test_a_file_of_another_size_is_reported_as_damaged_before_any_byte(
     api: Api, claim: Claim, stored: bytes
 ) -> None:
-    (api.store / f"jobs/{claim.job_id}/1/step-00000010/state.pt").write_bytes(stored)
+    (api.store / f"jobs/{claim.job_id}/1/step-00000010/state.safetensors").write_bytes(stored)
     address = f"/v1/jobs/{claim.job_id}/checkpoints/10/files"
-    sizes = f"its state.pt has {len(stored)} bytes; the manifest has {len(CONTENT) + 2}"
+    sizes = f"its state.safetensors has {len(stored)} bytes; the manifest has {len(CONTENT) + 2}"
     for asked in ({}, {"Range": "bytes=1000000-"}):
-        found = problem(api.http.get(f"{address}/state.pt", headers=asked), 404, "not_found")
+        found = problem(
+            api.http.get(f"{address}/state.safetensors", headers=asked), 404, "not_found"
+        )
         assert found["detail"] == f"the checkpoint of step 10 is damaged in the store: {sizes}"
         assert found["next_step"] == "use another checkpoint; lockstep ckpt ls lists them"
     assert api.http.get(f"{address}/spec.json").content == b"{}"
 
 
 def test_files_need_a_token(api: Api, claim: Claim) -> None:
-    address = f"/v1/jobs/{claim.job_id}/checkpoints/20/files/state.pt"
+    address = f"/v1/jobs/{claim.job_id}/checkpoints/20/files/state.safetensors"
     problem(
         api.http.get(address, headers={"Authorization": "Bearer wrong"}), 401, "unauthenticated"
     )

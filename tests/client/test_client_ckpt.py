@@ -17,7 +17,7 @@ from tests.client.terminal import CommandLine
 
 JOB = "/v1/jobs/tiny/checkpoints"
 STATE = bytes(range(256)) * 9_000
-FILES = {"state.pt": STATE, "model.safetensors": b"weights", "spec.json": b"{}"}
+FILES = {"state.safetensors": STATE, "model.safetensors": b"weights", "spec.json": b"{}"}
 
 
 def digest(content: bytes) -> str:
@@ -109,8 +109,8 @@ def test_get_brings_a_checkpoint_whole_into_a_folder_of_its_own(
     said = lockstep("ckpt", "get", "tiny", *words, "-C", "down")
     assert (said.code, said.out) == (0, "down/step-00000200\n"), said.err
     assert contents(tmp_path / "down/step-00000200") == everything
-    assert "state.pt, 2,304,000 bytes" in said.err
-    assert server.requests("GET", f"{JOB}/200/files/state.pt")[0].query["attempt"] == ["2"]
+    assert "state.safetensors, 2,304,000 bytes" in said.err
+    assert server.requests("GET", f"{JOB}/200/files/state.safetensors")[0].query["attempt"] == ["2"]
     assert [path.name for path in (tmp_path / "down").iterdir()] == ["step-00000200"]
     assert lockstep("ckpt", "verify", "down/step-00000200").code == 0
 
@@ -124,7 +124,7 @@ def test_get_model_only_downloads_files_of_other_programs(
         "model.safetensors": b"weights",
         "spec.json": b"{}",
     }
-    serve(server, {"state.pt": STATE})
+    serve(server, {"state.safetensors": STATE})
     said = lockstep("ckpt", "get", "tiny", "--model-only", "-C", "other")
     assert said.code == 2
     assert "has no model.safetensors: only the last checkpoint of a run has it" in said.err
@@ -152,7 +152,7 @@ def test_get_model_only_reports_a_model_that_from_pretrained_cannot_load(
         "spec.json": json.dumps({"task": task}).encode(),
         **more,
     }
-    serve(server, {"state.pt": STATE, **files})
+    serve(server, {"state.safetensors": STATE, **files})
     answer = lockstep("ckpt", "get", "tiny", "--model-only")
     assert (answer.code, answer.out) == (0, "step-00000200\n")
     assert contents(tmp_path / "step-00000200") == files
@@ -177,11 +177,13 @@ def test_a_file_that_arrives_damaged_leaves_nothing(
     serve(server)
     changed = b"x" + STATE[1:]
     server.on(
-        "GET", f"{JOB}/200/files/state.pt", Answer(200, changed, {"ETag": f'"{digest(STATE)}"'})
+        "GET",
+        f"{JOB}/200/files/state.safetensors",
+        Answer(200, changed, {"ETag": f'"{digest(STATE)}"'}),
     )
     said = lockstep("ckpt", "get", "tiny")
     assert said.code == 1
-    assert "state.pt of step 200 is damaged" in said.err
+    assert "state.safetensors of step 200 is damaged" in said.err
     assert list(tmp_path.glob("*step*")) == []
 
 
@@ -192,7 +194,7 @@ def test_a_download_resumes_after_a_broken_connection(
     tag = f'"{digest(STATE)}"'
     server.on(
         "GET",
-        f"{JOB}/200/files/state.pt",
+        f"{JOB}/200/files/state.safetensors",
         Answer(200, STATE, {"ETag": tag}, cut=1_500_000),
         Answer(206, STATE[1_500_000:], {"ETag": tag}, cut=300_000),
         Answer(503),
@@ -201,7 +203,7 @@ def test_a_download_resumes_after_a_broken_connection(
     said = lockstep("ckpt", "get", "tiny")
     assert said.code == 0, said.err
     assert contents(tmp_path / "step-00000200") == everything
-    asked = server.requests("GET", f"{JOB}/200/files/state.pt")
+    asked = server.requests("GET", f"{JOB}/200/files/state.safetensors")
     assert [each.headers.get("range") for each in asked] == [
         None,
         "bytes=1500000-",
@@ -217,7 +219,7 @@ def test_a_file_that_was_replaced_meanwhile_is_not_glued_together(
     serve(server)
     server.on(
         "GET",
-        f"{JOB}/200/files/state.pt",
+        f"{JOB}/200/files/state.safetensors",
         Answer(200, STATE, {"ETag": f'"{digest(STATE)}"'}, cut=1_500_000),
         Answer(200, b"another", {"ETag": '"another"'}),
     )
@@ -263,8 +265,16 @@ def test_verify_prints_the_checked_files(lockstep: CommandLine, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("state.pt", STATE[:-1], "state.pt has 2,303,999 bytes; the manifest has 2,304,000"),
-        ("state.pt", b"x" + STATE[1:], "state.pt was changed after it was written"),
+        (
+            "state.safetensors",
+            STATE[:-1],
+            "state.safetensors has 2,303,999 bytes; the manifest has 2,304,000",
+        ),
+        (
+            "state.safetensors",
+            b"x" + STATE[1:],
+            "state.safetensors was changed after it was written",
+        ),
         ("model.safetensors", None, "model.safetensors is missing"),
         (
             "manifest.json",
@@ -314,7 +324,7 @@ def test_verify_reads_all_checkpoints_of_a_job_and_names_damaged_ones(
     assert lockstep("ckpt", "verify", "tiny", "--step", "200").code == 0
 
 
-@pytest.mark.parametrize("asked", ["100", "100/files/state.pt"])
+@pytest.mark.parametrize("asked", ["100", "100/files/state.safetensors"])
 def test_a_checkpoint_that_was_pruned_while_others_were_read_is_no_damage(
     lockstep: CommandLine, server: ReplayServer, asked: str
 ) -> None:

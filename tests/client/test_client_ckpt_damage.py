@@ -15,8 +15,8 @@ from tests.harness.processes import Program
 from tests.storage import scenes
 
 SIZE = len(CONTENT) + 2
-TORN = f"its state.pt has 1000000 bytes; the manifest has {SIZE}"
-GONE = "state.pt of the checkpoint of step 20 is no longer in the store"
+TORN = f"its state.safetensors has 1000000 bytes; the manifest has {SIZE}"
+GONE = "state.safetensors of the checkpoint of step 20 is no longer in the store"
 NO_MANIFEST = (
     "the checkpoint of step 30 is damaged in the store: its manifest.json differs from the "
     "published one"
@@ -41,9 +41,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
         finally:
             database.close()
         stored = home / f"store/jobs/{claim.job_id}/1"
-        (stored / "step-00000040/state.pt").write_bytes(CONTENT[:1_000_000])
+        (stored / "step-00000040/state.safetensors").write_bytes(CONTENT[:1_000_000])
         (stored / "step-00000030/manifest.json").write_bytes(b'{"format": 1, "st')
-        (stored / "step-00000020/state.pt").unlink()
+        (stored / "step-00000020/state.safetensors").unlink()
         yield running
     finally:
         running.end()

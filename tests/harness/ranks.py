@@ -171,7 +171,9 @@ def serve(address: str, rank: int, store: str) -> None:
     faulthandler.register(signal.SIGUSR1, file=sys.stdout)
 
     dist.init_process_group("gloo", store=dist.FileStore(store, SIZE), rank=rank, world_size=SIZE)
-    groups = {size: dist.new_group(list(range(size))) for size in range(2, SIZE + 1)}
+    groups, streams = (
+        {size: dist.new_group(list(range(size))) for size in range(2, SIZE + 1)} for _ in range(2)
+    )
     with Client(address, family="AF_UNIX") as connection:
         send(connection, rank)
         while (message := receive(connection)) is not None:
@@ -183,6 +185,7 @@ def serve(address: str, rank: int, store: str) -> None:
                 local_rank=rank,
                 host_group=group,
                 device_group=group,
+                stream_group=streams.get(world_size),
             )
             try:
                 result = function(ranks, *arguments)

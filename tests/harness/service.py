@@ -250,9 +250,11 @@ def weights(service: Service, job_id: str) -> dict[str, Any]:
     """Return the tensors of the model in a job's final checkpoint, flattened by name."""
     import torch  # most users of this module need no tensors
 
+    from lockstep.engine.checkpoints import checkpoint
+
     items = service.http.get(f"/v1/jobs/{job_id}/checkpoints").json()["items"]
     folder = Path(next(item for item in items if item["final"])["location"].removeprefix("file://"))
-    state = torch.load(folder / "state.pt", weights_only=True)
+    state = checkpoint.load(folder)
     found = {
         name: value for name, value in state["model"].items() if isinstance(value, torch.Tensor)
     }

@@ -163,7 +163,7 @@ class LocalSGD(Strategy):
 
     def load(self, state: State) -> None:
         """Restore the result of ``save``."""
-        self._inner.load_state_dict(state["optimizer"])
+        Strategy.load_optimizer(self, self._inner, state["optimizer"])
         self._steps_apart, self._weight = state["steps_apart"], state["weight"]
         if self._steps_apart:
             for parameter, value in zip(self._trained, state["parameters"], strict=True):

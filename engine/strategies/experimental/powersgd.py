@@ -210,7 +210,9 @@ class _Memory:
         self._steps = state["steps"]
         for name, memory in self._remembered():
             memory.clear()
-            memory.update({index: value.to(self._device) for index, value in state[name].items()})
+            memory.update(
+                {index: value.to(self._device, copy=True) for index, value in state[name].items()}
+            )
 
     def _remembered(self) -> Iterator[tuple[str, dict[int, Tensor]]]:
         """Yield each state by name, as tensors by bucket.

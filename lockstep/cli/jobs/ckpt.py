@@ -76,7 +76,7 @@ def get(
     last
         The newest; also without any of these.
     model_only
-        Only the exported model, which a run's last checkpoint has: all files but state.pt.
+        Only the exported model, which a run's last checkpoint has.
     folder
         Where to put it; by default the current folder.
     """

@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Final
 
 from lockstep.client.errors import ClientError, UsageError
 from lockstep.domain.life.attempt import MANIFEST
-from lockstep.domain.life.manifest import ManifestError, read_manifest
+from lockstep.domain.life.manifest import (
+    FORMER_STATE,
+    STATE,
+    TENSORS,
+    ManifestError,
+    read_manifest,
+)
 
 if TYPE_CHECKING:
     from lockstep.client.api import Client
@@ -26,7 +32,7 @@ if TYPE_CHECKING:
 MODEL: Final = "model.safetensors"
 _SPEC: Final = "spec.json"
 _CONFIG: Final = "config.json"
-_TRAINING_FILES: Final = frozenset({"state.pt", MANIFEST})
+_TRAINING_FILES: Final = frozenset({STATE, TENSORS, FORMER_STATE, MANIFEST})
 """Files of a checkpoint that only a resumed run reads."""
 TAKE_ANOTHER: Final = "use another checkpoint; lockstep ckpt ls lists them"
 

@@ -27,7 +27,7 @@ def writing(ranks: Ranks, folder: Path, how: str) -> None:
         if how == "raises":
             raise ValueError("no labels")
         if how == "refused":
-            (target / "state.pt").write_text("")
+            (target / "state.json").write_text("")
             (target / "a name").write_text("")
             (target / "inner").mkdir()
             (target / "link").symlink_to("/etc/hostname")

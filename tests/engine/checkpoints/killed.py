@@ -11,6 +11,7 @@ Not here: the conditions afterwards (``tests.engine.checkpoints.test_saving``).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -18,13 +19,18 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from unittest import mock
 
 import torch
+import torch.distributed as dist
 
 from lockstep.engine.checkpoints import checkpoint, export
+from lockstep.engine.checkpoints.contents import scattered_in
 from lockstep.engine.checkpoints.saving import Saver
+from lockstep.engine.checkpoints.streams import send
+from lockstep.engine.runtime.ranks import Ranks
+from lockstep.engine.runtime.scattered import Scattered
 
 OPERATIONS = frozenset(
     "open mkdir rename replace unlink remove rmdir rmtree write flush fsync close link symlink truncate".split()
@@ -39,7 +45,19 @@ def state(value: float) -> dict[str, Any]:
     }
 
 
-def saver(folder: Path, keep_last: int = 1) -> Saver:
+def scattered_state(value: float, ranks: Ranks) -> dict[str, Any]:
+    """Return the same state, of which the second rank has the second half of ``w``."""
+    parts = ((0, 1500), (1, 1500))
+    own = torch.full((1500,), value)
+    return state(value) | {
+        "model": {
+            "w": Scattered(torch.float32, (3000,), parts, own),
+            "b": torch.full((3,), value),
+        }
+    }
+
+
+def saver(folder: Path, keep_last: int = 1, ranks: Ranks | None = None) -> Saver:
     return Saver(
         folder,
         keep_last=keep_last,
@@ -48,14 +66,24 @@ def saver(folder: Path, keep_last: int = 1) -> Saver:
         durable=lambda saved: None,
         warn=lambda message: None,
         full_disk_seconds=0,
+        ranks=ranks,
     )
 
 
-def save(how: str, folder: Path) -> None:
+def connected(rank: int, store: Path) -> Ranks:
+    """Connect one of two ranks."""
+    dist.init_process_group("gloo", store=dist.FileStore(str(store), 2), rank=rank, world_size=2)
+    return Ranks(rank=rank, world_size=2, host_group=dist.group.WORLD)
+
+
+def save(how: str, folder: Path, ranks: Ranks | None) -> None:
     """Run the save that is interrupted: the second into a folder with a checkpoint of step 1 and
     value 1."""
-    given = saver(folder)
-    if how == "background":
+    given = saver(folder, ranks=ranks)
+    if ranks is not None:
+        given.begin(2, scattered_state(2.0, ranks))
+        given.finish()
+    elif how == "background":
         given.begin(2, state(2.0))
         given.finish()
     elif how == "final":
@@ -70,6 +98,14 @@ def save(how: str, folder: Path) -> None:
     elif how == "pruned_first":  # Another: older ones are deleted before the new one exists.
         shutil.rmtree(folder / checkpoint.folder_name(1))
         given.write(2, state(2.0))
+
+
+def send_to_a_rank_that_dies(store: Path) -> NoReturn:
+    """Be the second rank, whose part is sent while the first one writes."""
+    with contextlib.suppress(RuntimeError):
+        ranks = connected(1, store)
+        send(ranks, scattered_in(scattered_state(2.0, ranks)))
+    os._exit(0)
 
 
 def die_before(operation: int, report: int) -> None:
@@ -113,13 +149,20 @@ def main(how: str, root: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(start, folder)
         reading, writing = os.pipe()
+        store = root / f"store{operation}"
+        other = None if how != "streamed" else os.fork()
+        if other == 0:
+            send_to_a_rank_that_dies(store)
         child = os.fork()
         if child == 0:
+            ranks = connected(0, store) if how == "streamed" else None
             die_before(operation, writing)
-            save(how, folder)
+            save(how, folder, ranks)
             os._exit(0)
         os.close(writing)
         status = os.waitpid(child, 0)[1]
+        if other is not None:
+            os.waitpid(other, 0)
         with os.fdopen(reading) as pipe:
             died_before = pipe.read()
         row: dict[str, Any] = {

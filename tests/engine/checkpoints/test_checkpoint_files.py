@@ -143,19 +143,19 @@ def test_a_full_disk_costs_the_new_checkpoint_and_not_the_older_ones(
 @pytest.mark.parametrize(
     ("damage", "why"),
     [
-        ("torn", "state.pt has 100000 bytes"),
-        ("flipped", "state.pt was changed"),
-        ("emptied", "state.pt has 0 bytes"),
-        ("lost", "state.pt is missing"),
+        ("torn", "state.safetensors has 100000 bytes"),
+        ("flipped", "state.safetensors was changed"),
+        ("emptied", "state.safetensors has 0 bytes"),
+        ("lost", "state.safetensors is missing"),
         ("unfinished", "manifest.json is missing"),
         ("garbled", "manifest.json cannot be read"),
-        ("unnamed", "manifest.json does not name state.pt"),
+        ("unnamed", "manifest.json does not name state.json"),
         ("foreign", "format 99"),
     ],
 )
 def test_each_damage_is_found_and_named(tmp_path: Path, damage: str, why: str) -> None:
     folder = saver(tmp_path).write(1, state(1.0)).folder
-    file, manifest = folder / "state.pt", folder / "manifest.json"
+    file, manifest = folder / "state.safetensors", folder / "manifest.json"
     content, document = bytearray(file.read_bytes()), json.loads(manifest.read_text())
     if damage == "flipped":
         content[len(content) // 3] ^= 1
@@ -168,7 +168,7 @@ def test_each_damage_is_found_and_named(tmp_path: Path, damage: str, why: str) -
         os.truncate(manifest, 30)
     else:
         changed = (
-            {"files": {"a": document["files"]["state.pt"]}}
+            {"files": {"a": document["files"]["state.safetensors"]}}
             if damage == "unnamed"
             else {"format": 99}
         )
@@ -180,7 +180,7 @@ def test_each_damage_is_found_and_named(tmp_path: Path, damage: str, why: str) -
 @pytest.mark.contract(28)
 def test_every_bit_of_a_checkpoint_counts(tmp_path: Path) -> None:
     folder = saver(tmp_path).write(1, {"model": {"w": torch.ones(4)}}).folder
-    file = folder / "state.pt"
+    file = folder / "state.safetensors"
     content = file.read_bytes()
     for place in range(0, len(content), 7):
         changed = bytearray(content)
@@ -266,7 +266,7 @@ def test_a_folder_newer_than_the_saved_step_is_deleted_as_damaged(tmp_path: Path
     for step in (1, 2, 3, 4):
         given.write(step, state(step))
     for damaged in (3, 4):
-        os.truncate(tmp_path / f"step-0000000{damaged}/state.pt", 10)
+        os.truncate(tmp_path / f"step-0000000{damaged}/state.safetensors", 10)
     saver(tmp_path, keep_last=1).write(2, state(2.5))
     assert names(tmp_path) == ["step-00000002"]
     assert newest(tmp_path) == 2.5
@@ -288,6 +288,9 @@ def test_loading_runs_no_code(tmp_path: Path) -> None:
         def __reduce__(self) -> Any:
             return os.system, ("true",)
 
-    folder = checkpoint.save(tmp_path, 1, {"model": Evil()}).folder
+    with pytest.raises(EngineError, match="model/w is of the class Evil"):
+        checkpoint.save(tmp_path, 1, {"model": {"w": Evil()}})
+    assert names(tmp_path) == []
+    torch.save({"model": Evil()}, tmp_path / "state.pt")  # As a version before wrote it.
     with pytest.raises(checkpoint.DamagedCheckpointError, match="cannot be read: UnpicklingError"):
-        checkpoint.load(folder)
+        checkpoint.load(tmp_path)

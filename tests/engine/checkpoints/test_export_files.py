@@ -143,16 +143,23 @@ def test_files_of_a_task_are_in_the_last_checkpoint_alone(
 ) -> None:
     pool.run(writing, tmp_path, "writes", world_size=world_size)
     last = tmp_path / "checkpoints/step-00000002"
-    assert manifest(last) == {"state.pt", "model.safetensors", "spec.json", "labels.json"}
+    assert manifest(last) == {
+        "state.json",
+        "state.safetensors",
+        "model.safetensors",
+        "spec.json",
+        "labels.json",
+    }
     assert json.loads((last / "labels.json").read_text()) == ["cat", "dog"]
-    assert manifest(tmp_path / "checkpoints/step-00000001") == {"state.pt"}
+    assert manifest(tmp_path / "checkpoints/step-00000001") == {"state.json", "state.safetensors"}
     assert events(tmp_path, "warning") == []
 
 
 def test_an_exception_of_the_task_leaves_the_weights(pool: Pool, tmp_path: Path) -> None:
     pool.run(writing, tmp_path, "raises", world_size=1)
     assert manifest(tmp_path / "checkpoints/step-00000002") == {
-        "state.pt",
+        "state.json",
+        "state.safetensors",
         "model.safetensors",
         "spec.json",
     }
@@ -164,11 +171,11 @@ def test_an_exception_of_the_task_leaves_the_weights(pool: Pool, tmp_path: Path)
 
 def test_files_that_a_checkpoint_cannot_hold_are_named(pool: Pool, tmp_path: Path) -> None:
     pool.run(writing, tmp_path, "refused", world_size=1)
-    names = {"state.pt", "model.safetensors", "spec.json", "labels.json"}
+    names = {"state.json", "state.safetensors", "model.safetensors", "spec.json", "labels.json"}
     assert manifest(tmp_path / "checkpoints/step-00000002") == names
     (warning,) = events(tmp_path, "warning")
     assert warning["message"] == (
         "the export skips files of the task: a name (its name does not match "
         "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}$), inner (not a regular file), link (not a regular "
-        "file), state.pt (the name is reserved for Lockstep)"
+        "file), state.json (the name is reserved for Lockstep)"
     )

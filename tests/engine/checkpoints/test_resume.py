@@ -262,17 +262,17 @@ def test_a_damaged_checkpoint_is_refused_by_name(pool: Pool, tmp_path: Path, dam
     pool.run(cases.train, TOY, OPTIONS, tmp_path / "whole", world_size=1)
     resume = tmp_path / "again/resume"
     shutil.copytree(tmp_path / "whole/checkpoints/step-00000008", resume)
-    content = bytearray((resume / "state.pt").read_bytes())
+    content = bytearray((resume / "state.safetensors").read_bytes())
     if damage == "torn":
-        (resume / "state.pt").write_bytes(content[: len(content) // 2])
+        (resume / "state.safetensors").write_bytes(content[: len(content) // 2])
     elif damage == "flipped":
         content[len(content) // 2] ^= 1
-        (resume / "state.pt").write_bytes(content)
+        (resume / "state.safetensors").write_bytes(content)
     else:
         (resume / "manifest.json").unlink()
     wanted = {
-        "torn": "state.pt has",
-        "flipped": "state.pt was changed",
+        "torn": "state.safetensors has",
+        "flipped": "state.safetensors was changed",
         "unfinished": "manifest.json is missing",
     }[damage]
     with pytest.raises(EngineError, match=wanted) as caught:
@@ -300,7 +300,7 @@ def test_nodes_with_different_copies_of_a_checkpoint_do_not_train(
             tmp_path / f"again/node{node}/resume",
         )
     if step == 8:
-        (tmp_path / "again/node1/resume/state.pt").write_bytes(b"torn")
+        (tmp_path / "again/node1/resume/state.safetensors").write_bytes(b"torn")
     with pytest.raises(EngineError, match=wanted) as caught:
         pool.run(cases.train_apart, TOY, OPTIONS, tmp_path / "again", world_size=2)
     # Nodes may report different sources of a damaged copy: one the store, the other the network.
@@ -337,5 +337,5 @@ def test_the_manifest_has_the_digest_that_the_event_names(pool: Pool, tmp_path: 
         manifest = (folder / "manifest.json").read_bytes()
         assert hashlib.sha256(manifest).hexdigest() == saved["sha256"]
         assert sum(path.stat().st_size for path in folder.iterdir()) == saved["bytes"]
-        digest = hashlib.sha256((folder / "state.pt").read_bytes()).hexdigest()
-        assert json.loads(manifest)["files"]["state.pt"]["sha256"] == digest
+        digest = hashlib.sha256((folder / "state.safetensors").read_bytes()).hexdigest()
+        assert json.loads(manifest)["files"]["state.safetensors"]["sha256"] == digest

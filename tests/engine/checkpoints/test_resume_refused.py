@@ -29,16 +29,16 @@ def run(folder: Path, task: Task | None = None) -> None:
 
 
 def tear(folder: Path) -> None:
-    state = folder / "state.pt"
+    state = folder / "state.safetensors"
     state.write_bytes(state.read_bytes()[:-10])
 
 
 def replace_by_text(folder: Path) -> None:
     """Write a file that no program can read, with a manifest that declares it complete."""
-    (folder / "state.pt").write_bytes(b"no state")
+    (folder / "state.safetensors").write_bytes(b"no state")
     manifest = json.loads((folder / "manifest.json").read_text())
-    found = checkpoint.digest_of(folder / "state.pt")
-    manifest["files"]["state.pt"] = {"bytes": found.size_bytes, "sha256": found.sha256}
+    found = checkpoint.digest_of(folder / "state.safetensors")
+    manifest["files"]["state.safetensors"] = {"bytes": found.size_bytes, "sha256": found.sha256}
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
@@ -51,9 +51,12 @@ def test_a_run_resumes_from_the_newest_readable_checkpoint(tmp_path: Path, damag
     assert resumed["from"] == "checkpoints/step-00000003"
 
 
-@pytest.mark.parametrize("damage", [tear, replace_by_text])
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [(tear, "state.safetensors has "), (replace_by_text, "its state cannot be read: ")],
+)
 def test_a_run_with_only_damaged_checkpoints_does_not_start_over(
-    tmp_path: Path, damage: Any
+    tmp_path: Path, damage: Any, named: str
 ) -> None:
     run(tmp_path)
     for folder in (tmp_path / "checkpoints").iterdir():
@@ -63,7 +66,7 @@ def test_a_run_with_only_damaged_checkpoints_does_not_start_over(
         run(tmp_path)
     assert refused.value.reason == "storage"
     text = str(refused.value)
-    assert text.startswith("every checkpoint of this run is damaged (step-00000004: state.pt ")
+    assert text.startswith(f"every checkpoint of this run is damaged (step-00000004: {named}")
     assert text.endswith(f"to begin again at step 0, delete {tmp_path / 'checkpoints'}")
     assert records(tmp_path) == before
 

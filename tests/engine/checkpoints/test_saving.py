@@ -39,6 +39,8 @@ OPTIONS: dict[str, Any] = {
     "checkpoint": {"every_steps": 2, "keep_last": 10},
 }
 
+BLOCKING = {"checkpoint": {"every_steps": 2, "keep_last": 10, "background": False}}
+
 # --- kills
 
 
@@ -76,7 +78,7 @@ def check(rows: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.contract(28)
-@pytest.mark.parametrize("how", ["background", "final", "replaced"])
+@pytest.mark.parametrize("how", ["background", "final", "replaced", "streamed"])
 def test_a_save_killed_at_any_file_operation_leaves_a_checkpoint_that_loads(
     how: str, quick_folder: Path
 ) -> None:
@@ -144,21 +146,27 @@ def test_copies_reuse_the_same_memory() -> None:
 # --- the thread
 
 
+def strategy_of(name: str) -> dict[str, Any]:
+    return {"strategy": {"name": name} | ({"sync_every_steps": 3} if name == "diloco" else {})}
+
+
 def saved(folder: Path, step: int) -> dict[str, Any]:
     return checkpoint.load(folder / f"checkpoints/step-{step:08d}")
 
 
 @pytest.mark.contract(29)
-@pytest.mark.parametrize("world_size", [1, 2])
+@pytest.mark.parametrize(
+    ("world_size", "strategy"), [(1, "ddp"), (2, "ddp"), (2, "zero1"), (3, "fsdp"), (2, "diloco")]
+)
 def test_a_checkpoint_holds_its_step_while_training_continues(
-    pool: Pool, tmp_path: Path, world_size: int
+    pool: Pool, tmp_path: Path, world_size: int, strategy: str
 ) -> None:
-    blocking = OPTIONS | {"checkpoint": {"every_steps": 2, "keep_last": 10, "background": False}}
-    pool.run(cases.train, Toy(), blocking, tmp_path / "blocking", world_size=world_size)
+    options = OPTIONS | strategy_of(strategy)
+    pool.run(cases.train, Toy(), options | BLOCKING, tmp_path / "blocking", world_size=world_size)
     pool.run(
         cases.train,
         Toy(),
-        OPTIONS,
+        options,
         tmp_path / "background",
         written_after_the_next_update,
         world_size=world_size,
@@ -169,10 +177,20 @@ def test_a_checkpoint_holds_its_step_while_training_continues(
 
 
 @pytest.mark.contract(29)
-def test_writing_the_live_state_fails_this_check(pool: Pool, tmp_path: Path) -> None:
-    blocking = OPTIONS | {"checkpoint": {"every_steps": 2, "keep_last": 10, "background": False}}
-    pool.run(cases.train, Toy(), blocking, tmp_path / "blocking", world_size=1)
-    pool.run(cases.train, Toy(), OPTIONS, tmp_path / "background", no_copy_is_made, world_size=1)
+@pytest.mark.parametrize(("world_size", "strategy"), [(1, "ddp"), (2, "fsdp")])
+def test_writing_the_live_state_fails_this_check(
+    pool: Pool, tmp_path: Path, world_size: int, strategy: str
+) -> None:
+    options = OPTIONS | strategy_of(strategy)
+    pool.run(cases.train, Toy(), options | BLOCKING, tmp_path / "blocking", world_size=world_size)
+    pool.run(
+        cases.train,
+        Toy(),
+        options,
+        tmp_path / "background",
+        no_copy_is_made,
+        world_size=world_size,
+    )
     assert not same(saved(tmp_path / "background", 2), saved(tmp_path / "blocking", 2))
 
 
@@ -252,8 +270,11 @@ def test_without_memory_for_a_copy_training_waits_with_a_warning(tmp_path: Path)
 
 
 @pytest.mark.contract(29)
-def test_a_failing_step_lets_the_current_write_finish(pool: Pool, tmp_path: Path) -> None:
-    options = OPTIONS | {"checkpoint": {"every_steps": 3}}
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_a_failing_step_lets_the_current_write_finish(
+    pool: Pool, tmp_path: Path, strategy: str
+) -> None:
+    options = OPTIONS | {"checkpoint": {"every_steps": 3}} | strategy_of(strategy)
     with pytest.raises(EngineError, match="the loss of step 4 is nan"):
         pool.run(cases.train, Toy(), options, tmp_path, written_only_after_a_failure, world_size=2)
     assert checkpoint.verify(tmp_path / "checkpoints/step-00000003") == 3

@@ -65,13 +65,13 @@ def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 @pytest.mark.contract(42)
 @pytest.mark.parametrize(
-    "kind", ["folder", "state.pt", "safetensors", "state dict", "folder of weights", "job"]
+    "kind", ["folder", "state.safetensors", "safetensors", "state dict", "folder of weights", "job"]
 )
 def test_a_run_starts_from_the_named_weights_alone(pool: Pool, tmp_path: Path, kind: str) -> None:
     weights, final = trained(pool, tmp_path / "first")
     source = {
         "folder": final,
-        "state.pt": final / "state.pt",
+        "state.safetensors": final / "state.safetensors",
         "safetensors": final / "model.safetensors",
         "state dict": tmp_path / "weights.pt",
         "folder of weights": tmp_path / "downloaded",
@@ -184,11 +184,11 @@ def test_tied_weights_are_needed_under_one_name_only(tmp_path: Path, write: str)
     ("name", "content", "message", "reason"),
     [
         ("nothing", None, "nothing does not exist on this node", "bad_spec"),
-        ("empty", "folder", "contains neither state.pt nor model.safetensors", "bad_spec"),
+        ("empty", "folder", "contains neither state.json nor model.safetensors", "bad_spec"),
         ("text.pt", b"these are no weights", "cannot be read as weights", "bad_spec"),
         ("text.safetensors", b"these are no weights", "cannot be read as weights", "bad_spec"),
         ("number.pt", 3, "has no weights: expected a checkpoint or a state dict", "bad_spec"),
-        ("torn", "checkpoint", "torn is damaged: state.pt has 10 bytes", "storage"),
+        ("torn", "checkpoint", "torn is damaged: state.safetensors has 10 bytes", "storage"),
         (
             "job:0192",
             None,
@@ -210,7 +210,7 @@ def test_a_file_without_weights_is_refused_by_name(
         Path(name).mkdir()
     elif content == "checkpoint":
         saver(tmp_path).write(1, {"model": nn.Linear(1, 1).state_dict()}).folder.rename(name)
-        (Path(name) / "state.pt").write_bytes(b"0123456789")
+        (Path(name) / "state.safetensors").write_bytes(b"0123456789")
     elif isinstance(content, bytes):
         Path(name).write_bytes(content)
     elif content is not None:
@@ -360,8 +360,14 @@ def test_only_the_final_checkpoint_has_the_model_and_spec(pool: Pool, tmp_path: 
         folder.name: {file.name for file in folder.iterdir()}
         for folder in (tmp_path / "checkpoints").iterdir()
     }
-    assert names["step-00000002"] == {"state.pt", "manifest.json"}
-    assert names["step-00000003"] == {"state.pt", "manifest.json", "model.safetensors", "spec.json"}
+    assert names["step-00000002"] == {"state.json", "state.safetensors", "manifest.json"}
+    assert names["step-00000003"] == {
+        "state.json",
+        "state.safetensors",
+        "manifest.json",
+        "model.safetensors",
+        "spec.json",
+    }
     final = tmp_path / "checkpoints/step-00000003"
     assert set(json.loads((final / "manifest.json").read_text())["files"]) == names[
         "step-00000003"
@@ -432,7 +438,11 @@ def test_an_unexportable_model_is_a_warning_beside_the_checkpoint(
         export.parts({"w": torch.zeros(1, dtype=torch.complex128)}, {})
     pool.run(cases.train, TOY, OPTIONS, tmp_path, mutants.not_exportable, world_size=1)
     final = tmp_path / "checkpoints/step-00000003"
-    assert {file.name for file in final.iterdir()} == {"state.pt", "manifest.json"}
+    assert {file.name for file in final.iterdir()} == {
+        "state.json",
+        "state.safetensors",
+        "manifest.json",
+    }
     (warning,) = events(tmp_path, "warning")
     assert (
         warning["message"] == "the final checkpoint was saved without model.safetensors: for a test"

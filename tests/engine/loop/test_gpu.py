@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from lockstep.engine.checkpoints import checkpoint
 from tests.engine.spool import events, records
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -59,10 +60,7 @@ def train(
 
 
 def model(folder: Path, step: int) -> dict[str, torch.Tensor]:
-    state = torch.load(
-        folder / f"checkpoints/step-{step:08d}/state.pt", map_location="cpu", weights_only=True
-    )
-    return state["model"]
+    return checkpoint.load(folder / f"checkpoints/step-{step:08d}")["model"]
 
 
 def distance(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:

@@ -20,6 +20,7 @@ import torch
 from lockstep.domain.life.attempt import AssignmentFile
 from lockstep.domain.spec.reading import read_spec
 from lockstep.domain.training.plan import plan_of
+from lockstep.engine.checkpoints import checkpoint
 from tests.engine.spool import events, records
 from tests.harness import forks
 from tests.harness.processes import until
@@ -128,7 +129,7 @@ def test_a_run_stopped_and_resumed_under_torchrun_ends_bitwise_equal(
     (out / "stop").unlink()
     # A torn checkpoint, newer than the complete ones, is skipped.
     shutil.copytree(out / f"checkpoints/step-{done:08d}", out / "checkpoints/step-00000019")
-    (out / "checkpoints/step-00000019/state.pt").write_bytes(b"torn")
+    (out / "checkpoints/step-00000019/state.safetensors").write_bytes(b"torn")
     went_on = engine(job(tmp_path / "job"), "--out", out, ranks=2)
     assert went_on.returncode == 0, went_on.stderr
     assert [skipped["folder"] for skipped in events(out, "checkpoint_skipped")] == ["step-00000019"]
@@ -136,7 +137,7 @@ def test_a_run_stopped_and_resumed_under_torchrun_ends_bitwise_equal(
     assert sorted(records(out)) == list(range(1, 21))
 
     one, two = (
-        torch.load(folder / "checkpoints/step-00000020/state.pt", weights_only=True)
+        checkpoint.load(folder / "checkpoints/step-00000020")
         for folder in (tmp_path / "whole", out)
     )
     assert all(torch.equal(value, two["model"][name]) for name, value in one["model"].items())

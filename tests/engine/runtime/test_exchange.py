@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from lockstep.engine.runtime.document import NotPlainError, encode
 from lockstep.engine.runtime.ranks import Ranks
 from tests.harness.ranks import Pool
 
@@ -33,15 +33,6 @@ def tensors(ranks: Ranks) -> Any:
     return ranks.to_first({"numbers": numbers, "none": torch.empty(0), "at": (ranks.rank, 0.1)})
 
 
-def hostile(ranks: Ranks) -> str:
-    value = {"v": Runs() if ranks.rank == 1 else 1}
-    try:
-        ranks.to_first(value)
-    except pickle.UnpicklingError:
-        return "refused"
-    return "taken" if ranks.first else ""
-
-
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_every_rank_gets_the_same_exact_values(pool: Pool, world_size: int) -> None:
     gathered = [{"rank": rank, "text": "x" * 10**rank} for rank in range(world_size)]
@@ -60,6 +51,25 @@ def test_the_first_rank_gets_the_tensors_of_all(pool: Pool) -> None:
         assert torch.equal(each["numbers"], expected)
 
 
-def test_no_code_of_another_rank_runs_when_its_value_is_read(pool: Pool) -> None:
-    assert pool.run(hostile, world_size=2) == ["refused", ""]
+def scattered(ranks: Ranks) -> list[Any]:
+    mine = {"numbers": torch.arange(4.0).view(2, 2).T + ranks.rank, 7: [ranks.rank]}
+    return ranks.of_each(mine)
+
+
+def test_every_rank_knows_the_tensors_of_all_and_holds_its_own(pool: Pool) -> None:
+    for rank, found in enumerate(pool.run(scattered, world_size=3)):
+        for owner, each in enumerate(found):
+            numbers = each["numbers"]
+            assert each[7] == [owner]
+            assert (numbers.shape, numbers.dtype, numbers.stride) == ((2, 2), torch.float32, (1, 2))
+            assert numbers.parts == ((owner, 4),)
+            if owner == rank:
+                assert torch.equal(numbers.own, torch.arange(4.0).view(2, 2).T + rank)
+            else:
+                assert numbers.own is None
+
+
+def test_a_value_of_another_class_is_refused_where_it_is_sent() -> None:
+    with pytest.raises(NotPlainError, match="v/0 is of the class Runs"):
+        encode({"v": [Runs()]}, lambda *_: {})
     assert not Path("ran-by-a-pickle").exists()

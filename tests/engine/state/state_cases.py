@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.engine.runtime.ranks import Ranks
+from tests.engine.cases import whole
 from tests.engine.spool import events
 from tests.engine.start_cases import Line, train
 
@@ -368,8 +369,7 @@ class Ended(NamedTuple):
 
 def ended(ranks: Ranks, kind: type[Line], folder: Path, more: dict[str, Any]) -> Ended:
     trainer = train(kind(), folder, ranks, **{"steps": 8, "checkpoint": {"every_steps": 4}, **more})
-    state = trainer._parts.step.strategy.model_state()
-    names = ("weight", "bias", "count") if ranks.first else ()
-    weights = {name: state[name].clone() for name in names if name in state}
+    state = trainer._parts.step.strategy.model.state_dict()
+    weights = {name: whole(state[name]) for name in ("weight", "bias", "count") if name in state}
     warnings = [event["message"] for event in events(folder, "warning")]
     return Ended(weights, warnings, events(folder, "resumed"))

@@ -4,14 +4,15 @@ code."""
 from __future__ import annotations
 
 import copy
-import io
 import logging
 import queue
+import tempfile
 import threading
 import types
 from array import array
 from collections import ChainMap, OrderedDict, UserDict, defaultdict
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from lockstep.engine.checkpoints import checkpoint
 from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.state import inventory as inventory_module
@@ -213,10 +215,9 @@ def built(kind: type[Held]) -> tuple[Any, Inventory]:
 
 
 def through_a_file(document: Any) -> Any:
-    file = io.BytesIO()
-    torch.save(document, file)
-    file.seek(0)
-    return torch.load(file, weights_only=True)
+    with tempfile.TemporaryDirectory() as folder:
+        saved = checkpoint.save(Path(folder), 1, {"held": document}).folder
+        return copy.deepcopy(checkpoint.load(saved)["held"])
 
 
 @pytest.mark.parametrize("kind", KINDS)

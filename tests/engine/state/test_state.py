@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
+from lockstep.engine.checkpoints import checkpoint
 from lockstep.engine.runtime.ranks import Ranks
 from tests.engine.state import state_cases as cases
 from tests.engine.state.state_cases import Ended, ended
@@ -149,7 +149,7 @@ def test_attributes_declared_as_no_state_are_left_out(tmp_path: Path) -> None:
     whole, again = resumed(Logged, tmp_path)
     assert again.resumed[0]["exact"] is True
     assert apart(whole, again) == 0
-    state = torch.load(tmp_path / "whole/checkpoints/step-00000004/state.pt", weights_only=True)
+    state = checkpoint.load(tmp_path / "whole/checkpoints/step-00000004")
     assert not [name for name in state["held"]["entries"] if "log" in name]
 
 

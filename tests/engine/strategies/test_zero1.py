@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import torch
 
+from lockstep.engine.checkpoints import checkpoint
 from lockstep.engine.runtime.errors import EngineError
 from tests.engine import cases
 from tests.engine.reference import distance
@@ -72,11 +72,7 @@ def test_the_saved_state_equals_that_of_ddp(pool: Pool, tmp_path: Path) -> None:
     states = []
     for index, more in enumerate(({}, ZERO1)):
         pool.run(cases.train, TOY, OPTIONS | more, tmp_path / str(index), world_size=3)
-        states.append(
-            torch.load(
-                tmp_path / str(index) / "checkpoints/step-00000004/state.pt", weights_only=True
-            )
-        )
+        states.append(checkpoint.load(tmp_path / str(index) / "checkpoints/step-00000004"))
     plain, shared = (state["optimizer"] for state in states)
     assert shared["param_groups"] == plain["param_groups"]
     assert shared["state"].keys() == plain["state"].keys()

@@ -257,7 +257,7 @@ def test_a_model_of_transformers_is_fine_tuned_from_its_own_weights(
     assert len(weights.keys() & parameters.keys()) > 20
     found = trained(task, tmp_path / "run")
     assert found[12]["train/loss"] < 0.9 * found[1]["train/loss"]
-    assert (tmp_path / "run/checkpoints/step-00000012/state.pt").is_file()
+    assert (tmp_path / "run/checkpoints/step-00000012/state.json").is_file()
 
 
 def test_its_loss_is_the_mean_of_the_model_times_tokens(pretrained: Path, story: Path) -> None:

@@ -1,0 +1,35 @@
+"""Tensors whose parts lie on several ranks, as a checkpoint gathers them.
+
+Not here: their values on the way (``engine.checkpoints.streams``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Scattered:
+    """One whole tensor. Equal on all ranks, except for ``own``."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    parts: tuple[tuple[int, int], ...]
+    """Rank and number of elements of each part, in the order of the whole tensor's elements."""
+    own: Tensor | None
+    """Part of this rank, if it has one."""
+    stride: tuple[int, ...] | None = None
+    """Of a tensor that is not contiguous where it lies."""
+
+
+def stride_of(value: Tensor | Scattered) -> tuple[int, ...] | None:
+    """Return the strides of a tensor that fills its memory in another order; None of others."""
+    if isinstance(value, Scattered):
+        return value.stride
+    if value.layout != torch.strided or value.is_contiguous():
+        return None
+    order = sorted(range(value.dim()), key=value.stride, reverse=True)
+    return tuple(value.stride()) if value.permute(order).is_contiguous() else None
