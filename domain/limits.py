@@ -73,6 +73,10 @@ METRIC_LINE_BYTES_MAX: Final = 64 * 1024
 """A line of a job's metrics: 1,000 names of 40 characters with their values."""
 METRIC_NAME_CHARS_MAX: Final = 200
 METRIC_NAMES_PER_JOB_MAX: Final = 1_000
+SERIES_DEFINITIONS_PER_ATTEMPT_MAX: Final = 10_000
+"""Definitions of series that one agent stores of an attempt: each name of a job ten times."""
+SERIES_UNIT_CHARS_MAX: Final = 24
+SERIES_GROUP_CHARS_MAX: Final = 60
 SYSTEM_NAMES_PER_JOB_MAX: Final = 2_000
 """Series that the node agents measure (``system/``), counted apart from the job's own: a node of
 eight GPUs has 54."""

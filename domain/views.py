@@ -56,6 +56,9 @@ class Progress(View):
     eta_seconds: float | None
     latest: dict[str, Value] = {}
     """The newest value of each series."""
+    main: str | None = None
+    """The series that stands for the job in lists: the first one with a direction, or the first
+    one."""
 
 
 class AttemptView(View):
@@ -160,46 +163,6 @@ class EventView(View):
     actor: str
     message: str
     data: dict[str, Any] = {}
-
-
-class SeriesView(View):
-    """Points of one series of one attempt, or buckets if there are more than ``max_points``.
-
-    ``step``, ``time`` and ``value`` hold the last point of each bucket; ``min`` and ``max`` its
-    extremes. Attempt 0 is of the job that this one continues.
-    """
-
-    name: str
-    unit: str
-    attempt: int
-    count: int
-    """Points stored, before reduction."""
-    non_finite: int = 0
-    """Points among them whose value is NaN or infinite."""
-    step: list[int]
-    time: list[float]
-    """Seconds since the epoch."""
-    value: list[Value]
-    min: list[Value]
-    max: list[Value]
-
-
-class JobSeriesView(View):
-    job_id: str
-    series: list[SeriesView]
-
-
-class MetricsView(JobSeriesView):
-    cursor: str
-    """Pass it as ``since`` to get data that is stored later."""
-    complete: bool
-    """True if the series are complete and replace any answer before; false if they hold only the
-    data since the given cursor."""
-
-
-class SeveralMetricsView(View):
-    jobs: list[MetricsView]
-    """In the order in which they were named, each once."""
 
 
 class LogLine(View):

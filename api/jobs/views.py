@@ -21,7 +21,10 @@ from lockstep.domain.life.outcomes import Outcome
 from lockstep.domain.queue_views import QueuePlace, TimeLimit
 from lockstep.domain.rights import Within
 from lockstep.domain.scheduling.state import WaitCode
+from lockstep.domain.series_views import SeriesSummary
+from lockstep.domain.training.definitions import SeriesDefinition
 from lockstep.domain.training.plan import BatchPlan
+from lockstep.domain.training.series import main_series
 from lockstep.domain.views import (
     AttemptView,
     CheckpointView,
@@ -39,7 +42,8 @@ from lockstep.storage.jobs.foreign import Mentions
 from lockstep.storage.jobs.listing import PageMark
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.people.limits import LimitSource
-from lockstep.storage.series import series
+from lockstep.storage.series import definitions, series
+from lockstep.storage.series.figures import SeriesFigures
 from lockstep.storage.series.remaining import THROUGHPUT, seconds_left
 
 NOT_LOOKED_AT: Final = "the scheduler has not processed it yet"
@@ -61,6 +65,7 @@ class JobRelations:
     progress: Mapping[str, ProgressRow] = field(default_factory=dict)
     latest: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
     """Newest value of each series."""
+    definitions: Mapping[str, Mapping[str, SeriesDefinition]] = field(default_factory=dict)
     waits_because: str = NOT_LOOKED_AT
     """Wait reason for jobs that the scheduler has not examined yet."""
     starts: Mapping[str, float] = field(default_factory=dict)
@@ -86,7 +91,12 @@ class JobRelations:
             return cls(waits_because=because, starts=starts)
         with database.read_series() as session:
             return cls(
-                newest, series.progress(session, ids), series.latest(session, ids), because, starts
+                newest,
+                series.progress(session, ids),
+                series.latest(session, ids),
+                definitions.of_jobs(session, ids),
+                because,
+                starts,
             )
 
 
@@ -221,6 +231,27 @@ def _progress(job: JobRow, plan: BatchPlan | None, relations: JobRelations) -> P
         if job.state is JobState.RUNNING
         else None,
         latest=dict(latest),
+        main=main_series(latest, relations.definitions.get(job.id, {})),
+    )
+
+
+def summary_view(figures: SeriesFigures) -> SeriesSummary:
+    """Return the view of a series' metadata and figures."""
+    series, last = figures.series, figures.last
+    return SeriesSummary(
+        name=series.name,
+        group=series.group,
+        **series.metadata._asdict(),
+        attempt=last.attempt,
+        last=last.value,
+        last_step=last.step,
+        last_time=last.time,
+        count=figures.count,
+        non_finite=figures.non_finite,
+        min=figures.min,
+        max=figures.max,
+        best=figures.best,
+        best_step=figures.best_step,
     )
 
 

@@ -1,4 +1,4 @@
-"""Results of a job: metrics, events and attempts; and its resolved spec.
+"""Results of a job: series, events and attempts; and its resolved spec.
 
 Not here: log lines (``api.routes.logs``), checkpoints (``api.routes.checkpoints``), downsampling of
 points to buckets (``storage.series.series_query``, ``storage.series.tails``).
@@ -14,15 +14,16 @@ from pydantic_core import to_json
 
 from lockstep.api.access import Reads, guarded
 from lockstep.api.http import conditional, tags
-from lockstep.api.jobs.views import attempt_view, event_view, job_tag
+from lockstep.api.jobs.views import attempt_view, event_view, job_tag, summary_view
 from lockstep.api.parts import AppStateDep
 from lockstep.api.routes.jobs import Reference
 from lockstep.domain import limits
-from lockstep.domain.views import AttemptView, EventView, MetricsView, Page, SpecView
+from lockstep.domain.series_views import JobSeriesSummary, MetricsView
+from lockstep.domain.views import AttemptView, EventView, Page, SpecView
 from lockstep.storage.attempts import attempts, events
 from lockstep.storage.jobs import change_feed, jobs
 from lockstep.storage.jobs.foreign import Mentions
-from lockstep.storage.series import series_query, tails
+from lockstep.storage.series import figures, series_query, tails
 
 router = APIRouter(prefix="/v1/jobs/{reference}", tags=["history"], dependencies=guarded)
 
@@ -149,6 +150,33 @@ def metrics(
                 attempts=asked.attempts,
             )
         return drawn({"job_id": job.id, "series": found, "cursor": cursor, "complete": complete})
+
+    return app_state.rendered.answer(request, tag, answer)
+
+
+@router.get(
+    "/series",
+    operation_id="listJobSeries",
+    summary="List a job's series, with their metadata and figures",
+    description="Unit, kind, direction, group, axis and domain of each series, its last value, its "
+    "extremes and its best value.",
+    response_model=JobSeriesSummary,
+    responses=conditional.documented(404),
+)
+def list_series(
+    reference: Reference, request: Request, app_state: AppStateDep, grant: Reads
+) -> Response:
+    with app_state.database.look_jobs() as look:
+        job = jobs.mark(look, reference, among=grant.readable)
+    with app_state.database.look_series() as look:
+        tag = conditional.tag_of(*job_tag(job, change_feed.counts(look, [job.id]).get(job.id, 0)))
+    if (same := conditional.unchanged(request, tag)) is not None:
+        return same
+
+    def answer() -> bytes:
+        with app_state.database.read_series() as session:
+            found = figures.read(session, job.id)
+        return drawn({"job_id": job.id, "series": [summary_view(each) for each in found]})
 
     return app_state.rendered.answer(request, tag, answer)
 

@@ -25,8 +25,8 @@ from lockstep.api.routes.history import MetricsQuery, PointsQuery, drawn, split
 from lockstep.api.routes.jobs import Reference
 from lockstep.domain import limits
 from lockstep.domain.errors import ErrorCode, LockstepError
+from lockstep.domain.series_views import SeveralMetricsView
 from lockstep.domain.training.metrics import jsonable
-from lockstep.domain.views import SeveralMetricsView
 from lockstep.storage.jobs import change_feed, jobs
 from lockstep.storage.series import exports, tails
 

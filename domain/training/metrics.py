@@ -1,4 +1,4 @@
-"""Names, meanings and file format of a job's metrics.
+"""Names and file format of a job's metrics.
 
 Ranks append one JSON object per line to the attempt's spool: ``{"step": 12, "time": 1700000000.5,
 "values": {"train/loss": 2.5}}``. ``step`` counts optimizer steps from 1, ``time`` is seconds since
@@ -7,7 +7,8 @@ the epoch. A script's ``$LOCKSTEP_METRICS`` is such a file too, which may also h
 ``"-Infinity"``, in files and in the API: JSON has no numbers for them, and a NaN loss is the most
 important point of a chart.
 
-Not here: storing points (``storage.series.series``), reading them
+Not here: meanings of the series (``domain.training.series``), definitions of a script
+(``domain.training.definitions``), storing points (``storage.series.series``), reading them
 (``storage.series.series_query``).
 """
 
@@ -26,59 +27,10 @@ import pydantic_core
 
 from lockstep.domain import limits
 
-
-class Metric(NamedTuple):
-    """One series that the engine writes."""
-
-    name: str
-    unit: str
-    reduction: str
-    """Reduction over micro-batches and ranks."""
-
-
-METRICS: Final = (
-    Metric("train/loss", "loss", "weighted mean over the whole batch, all ranks"),
-    Metric("train/lr", "per step", "equal on all ranks"),
-    Metric("train/grad_norm", "2-norm", "norm of the whole batch's gradient, before clipping"),
-    Metric("train/loss_scale", "factor", "equal on all ranks; precision fp16 only"),
-    Metric("train/weight", "samples or tokens", "sum over the whole batch"),
-    Metric("eval/loss", "loss", "weighted mean over the eval split"),
-    Metric("throughput/samples_per_second", "samples/s", "all ranks together"),
-    Metric("throughput/tokens_per_second", "tokens/s", "all ranks together; language models only"),
-    Metric(
-        "throughput/tflops_per_second",
-        "TFLOP/s",
-        "all ranks together; model FLOPs of forward and backward",
-    ),
-    Metric(
-        "throughput/mfu", "fraction", "model FLOPs divided by the devices' peak; known devices only"
-    ),
-    Metric("time/step_seconds", "s", "rank 0, wall clock of the whole step"),
-    Metric("time/data_seconds", "s", "rank 0, waiting for samples"),
-    Metric("time/forward_seconds", "s", "rank 0"),
-    Metric("time/backward_seconds", "s", "rank 0, without exposed communication"),
-    Metric("time/communication_seconds", "s", "rank 0, exposed: not hidden behind backward"),
-    Metric("time/optimizer_seconds", "s", "rank 0, clipping included"),
-    Metric("time/checkpoint_seconds", "s", "rank 0"),
-    Metric("time/eval_seconds", "s", "rank 0"),
-    Metric("time/other_seconds", "s", "rank 0, the rest: the parts add up to the step"),
-    Metric("memory/peak_bytes", "bytes", "largest over ranks"),
-)
-UNITS: Final[dict[str, str]] = {metric.name: metric.unit for metric in METRICS}
-"""Units of the engine's own metrics; :func:`unit_of` also covers ``system/``."""
-
 SYSTEM: Final = "system/"
 """Measurements of node agents during an attempt: ``system/node<node rank>/…`` and
 ``system/rank<global rank>/…``. Both numbers are unique in a job, so no two agents write one series.
 A job cannot write names with this prefix."""
-_SYSTEM_UNITS: Final = (
-    ("_percent", "%"),
-    ("_bytes_per_second", "bytes/s"),
-    ("_bytes", "bytes"),
-    ("_watts", "W"),
-    ("_celsius", "°C"),
-)
-_OF_THE_MACHINE: Final = ("time/", "throughput/", "memory/", SYSTEM)
 
 NAME: Final = re.compile(rf"^[A-Za-z0-9_][A-Za-z0-9_./ -]{{0,{limits.METRIC_NAME_CHARS_MAX - 1}}}$")
 _TIME_MAX: Final = 1e11
@@ -96,21 +48,6 @@ class StepValues(NamedTuple):
     values: dict[str, float]
     refused: Mapping[str, str] = MappingProxyType({})
     """Names of a line whose values are no metrics, and why."""
-
-
-def of_the_machine(name: str) -> bool:
-    """Return whether a series describes the machine instead of the training.
-
-    Two identical runs differ in these alone.
-    """
-    return name.startswith(_OF_THE_MACHINE)
-
-
-def unit_of(name: str) -> str:
-    """Return the unit of a series; empty if unknown. For ``system/`` it is the end of the name."""
-    if name.startswith(SYSTEM):
-        return next((unit for end, unit in _SYSTEM_UNITS if name.endswith(end)), "")
-    return UNITS.get(name, "")
 
 
 def jsonable(value: float) -> float | str:
@@ -189,11 +126,8 @@ def decode(line: str | bytes, *, now: float, default_step: int) -> StepValues:
     numbers: dict[str, float] = {}
     refused: dict[str, str] = {}
     for name, value in values.items():
-        if not _is_name(name):
-            refused[name] = (
-                "not a metric name: expected letters, digits, '_', '.', '/', ' ' and '-', at "
-                f"most {limits.METRIC_NAME_CHARS_MAX}"
-            )
+        if not is_name(name):
+            refused[name] = name_refusal()
         elif type(value) is float:
             numbers[name] = value
         else:
@@ -205,9 +139,17 @@ def decode(line: str | bytes, *, now: float, default_step: int) -> StepValues:
 
 
 @lru_cache(maxsize=4 * limits.METRIC_NAMES_PER_JOB_MAX)
-def _is_name(name: str) -> bool:
+def is_name(name: str) -> bool:
     """Return whether this is a valid name of a series.
 
     Cached, because names repeat in every line.
     """
     return NAME.fullmatch(name) is not None
+
+
+def name_refusal() -> str:
+    """Return the reason for which a name is refused."""
+    return (
+        "not a metric name: expected letters, digits, '_', '.', '/', ' ' and '-', at most "
+        f"{limits.METRIC_NAME_CHARS_MAX}"
+    )

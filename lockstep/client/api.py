@@ -35,6 +35,7 @@ from lockstep.client.waiting import WaitingMethods
 from lockstep.domain import limits
 from lockstep.domain.errors import ErrorCode
 from lockstep.domain.life.lifecycle import TERMINAL, JobState
+from lockstep.domain.series_views import JobSeriesSummary, MetricsView
 from lockstep.domain.views import (
     AuditView,
     CheckpointDetail,
@@ -44,7 +45,6 @@ from lockstep.domain.views import (
     JobView,
     LogLine,
     LogPage,
-    MetricsView,
     NodeView,
     Page,
     PlanView,
@@ -312,6 +312,10 @@ class Client(Account, FilesMethods, PeopleMethods, WaitingMethods):
             since=since,
         )
         return self.transport.get(_job(reference, "/metrics"), MetricsView, params)
+
+    def series(self, reference: str) -> JobSeriesSummary:
+        """Return the metadata and the figures of each series of a job."""
+        return self.transport.get(_job(reference, "/series"), JobSeriesSummary)
 
     def log_page(
         self,

@@ -20,6 +20,7 @@ from sqlalchemy import (
     Index,
     MetaData,
     String,
+    Text,
     UniqueConstraint,
     func,
     text,
@@ -134,6 +135,17 @@ class SeriesLatestRow(SeriesBase):
     time: Mapped[float]
     value: Mapped[float | None]
     point_count: Mapped[int]
+
+
+class SeriesDefinitionRow(SeriesBase):
+    """Metadata that a job's script gave a series."""
+
+    __tablename__ = "series_definitions"
+
+    job_id: Mapped[PrimaryId]
+    name: Mapped[str] = mapped_column(String(200), primary_key=True)
+    definition: Mapped[str] = mapped_column(Text)
+    """JSON of a ``domain.training.definitions.SeriesDefinition``."""
 
 
 def of_kind(

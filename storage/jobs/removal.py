@@ -27,6 +27,7 @@ from lockstep.storage.db.series_tables import (
     LogTotalRow,
     ProgressRow,
     SeriesChunkRow,
+    SeriesDefinitionRow,
     SeriesLatestRow,
     StreamOffsetRow,
     StreamRow,
@@ -141,5 +142,11 @@ def _remove_series(database: Database, job_id: str) -> None:
     with database.series() as session:
         streams = select(StreamRow.assignment_id).where(StreamRow.job_id == job_id)
         write(session, delete(StreamOffsetRow).where(StreamOffsetRow.assignment_id.in_(streams)))
-        for row in (StreamRow, SeriesLatestRow, LogTotalRow, ProgressRow):
+        for row in (
+            StreamRow,
+            SeriesLatestRow,
+            SeriesDefinitionRow,
+            LogTotalRow,
+            ProgressRow,
+        ):
             write(session, delete(row).where(row.job_id == job_id))

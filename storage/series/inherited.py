@@ -19,7 +19,7 @@ from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.dialects import upsert, write
 from lockstep.storage.db.series_tables import SeriesChunkRow, SeriesLatestRow, StreamRow, of_kind
-from lockstep.storage.series import series, streams
+from lockstep.storage.series import definitions, series, streams
 from lockstep.storage.series.packing import unpack
 from lockstep.storage.series.series_query import visible_until
 
@@ -29,7 +29,9 @@ CHUNKS_AT_ONCE: Final = 500
 
 
 def inherit(database: Database, *, of: str, by: str) -> None:
-    """Copy the current curves of a job that has ended, unless the other one has points. Repeatable.
+    """Copy the current curves of a job that has ended, unless the other one has points.
+
+    Also the definitions of its series. Repeatable.
 
     Parameters
     ----------
@@ -43,6 +45,7 @@ def inherit(database: Database, *, of: str, by: str) -> None:
         names = _names(session, of)
         first_step = _first_step(session, of)
         until = visible_until(session, [of])
+        defined = definitions.of_jobs(session, [of]).get(of, {})
     for name in names:
         count = 0
         for attempt in sorted(number for job_id, number in until if job_id == of):
@@ -54,6 +57,7 @@ def inherit(database: Database, *, of: str, by: str) -> None:
             **row, sealed=True, opened_at=db_now(), first_step=first_step
         )
         write(session, made.on_conflict_do_nothing())
+        definitions.store(session, by, defined)
         series.bump(session, by)
 
 

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
@@ -33,6 +34,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import Session
 
 from lockstep.domain import limits
+from lockstep.domain.training.definitions import SeriesDefinition
 from lockstep.domain.training.metrics import StepValues, jsonable
 from lockstep.storage.db.dialects import for_each, run, table_of, write
 from lockstep.storage.db.series_tables import (
@@ -42,10 +44,11 @@ from lockstep.storage.db.series_tables import (
     StreamRow,
     of_kind,
 )
-from lockstep.storage.series import streams
+from lockstep.storage.series import definitions, streams
 from lockstep.storage.series.packing import pack, pack_summary, unpack
 from lockstep.storage.series.points import Points
 
+NO_DEFINITIONS: Final[Mapping[str, SeriesDefinition]] = MappingProxyType({})
 CHUNK: Final = limits.METRIC_POINTS_PER_CHUNK
 COMPRESSED_FROM: Final = 128
 """Points of a chunk. Smaller ones are written again soon, so that the time would be lost on them,
@@ -62,6 +65,8 @@ class OverLimit(NamedTuple):
     """Of series beyond the limit of names per job, none of whose points are kept."""
     names_max: int = limits.METRIC_NAMES_PER_JOB_MAX
     """The limit that was exceeded."""
+    definitions: tuple[str, ...] = ()
+    """Names beyond the limit of definitions per job, which is that of names."""
     job_is_full: bool = False
     """The job has as many points as one may have: of all series only the newest value is kept up to
     date."""
@@ -76,6 +81,7 @@ def append(
     offset_after: int,
     records: Sequence[StepValues],
     source: str | None = None,
+    defined: Mapping[str, SeriesDefinition] = NO_DEFINITIONS,
     left_out: Callable[[OverLimit], object] = lambda _: None,
 ) -> bool:
     """Store a piece of an assignment's metrics spool.
@@ -95,6 +101,8 @@ def append(
         Another source than the spool, whose offset moves instead. Records of
         ``streams.SYSTEM_SOURCE`` are no progress, hide no points of an earlier attempt, and do not
         count against the job's limit of series.
+    defined : mapping of str to SeriesDefinition
+        Definitions in the piece, by series.
     left_out : callable
         Called with the points that exceeded a limit; the transaction may still fail.
 
@@ -114,6 +122,8 @@ def append(
     if stream is None:
         return False
     bump(session, stream.job_id)
+    if refused := definitions.store(session, stream.job_id, defined):
+        left_out(OverLimit(definitions=refused))
     if records:
         system = source == streams.SYSTEM_SOURCE
         without_room = _store(session, stream, _by_name(records), system=system)
@@ -176,7 +186,7 @@ def _store(
     full = sum(counts.values()) >= limits.METRIC_POINTS_PER_JOB_MAX
     if full:
         dropped += sum(map(len, series.values()))
-    left_out = OverLimit(dropped, tuple(refused), names_max, full)
+    left_out = OverLimit(dropped, tuple(refused), names_max, job_is_full=full)
     if not series:
         return left_out
     if not full:

@@ -22,8 +22,10 @@ from sqlalchemy import Row, Select, bindparam, case, func, or_, select
 from sqlalchemy.orm import Session
 
 from lockstep.domain import limits
-from lockstep.domain.training.metrics import unit_of
+from lockstep.domain.training.definitions import Direction, Kind
+from lockstep.domain.training.series import Metadata, metadata_of
 from lockstep.storage.db.series_tables import SeriesChunkRow, StreamRow
+from lockstep.storage.series import definitions
 from lockstep.storage.series.packing import SUMMARY_POINTS, unpack, unpack_summaries
 from lockstep.storage.series.points import Buckets, Points
 
@@ -33,10 +35,12 @@ Attempts = Literal["current", "visible", "all"]
 
 @dataclass(frozen=True)
 class SeriesData:
-    """Series as in ``domain.views.SeriesView``, with non-finite numbers as floats."""
+    """Series as in ``domain.series_views.SeriesView``, with non-finite numbers as floats."""
 
     name: str
     unit: str
+    kind: Kind
+    direction: Direction
     attempt: int
     count: int
     non_finite: int
@@ -47,7 +51,7 @@ class SeriesData:
     max: list[float]
 
 
-class _Chunk(NamedTuple):
+class Header(NamedTuple):
     """A chunk's header."""
 
     job_id: str
@@ -70,7 +74,7 @@ class _Chunk(NamedTuple):
 _TABLE: Final = SeriesChunkRow.__table__.c
 _STREAMS: Final = StreamRow.__table__.c
 _HEADERS: Final = (
-    select(*(_TABLE[column] for column in _Chunk._fields))
+    select(*(_TABLE[column] for column in Header._fields))
     .where(_TABLE.job_id.in_(bindparam("job_ids", expanding=True)))
     .order_by(_TABLE.job_id, _TABLE.name, _TABLE.attempt, _TABLE.seq)
 )
@@ -97,7 +101,7 @@ _FIRST_STEPS: Final = (
 )
 
 
-class _Bounds(NamedTuple):
+class Selection(NamedTuple):
     """Selection of a chunk's points."""
 
     from_step: float
@@ -105,7 +109,7 @@ class _Bounds(NamedTuple):
     seq: int = 0
     """The first point that is wanted, as chunks number them."""
 
-    def hold(self, chunk: _Chunk) -> bool:
+    def hold(self, chunk: Header) -> bool:
         """Return whether all points of the chunk are selected."""
         return (
             self.from_step <= chunk.first_step
@@ -113,13 +117,13 @@ class _Bounds(NamedTuple):
             and self.seq <= chunk.seq
         )
 
-    def of(self, chunk: _Chunk, points: Points) -> Points:
+    def of(self, chunk: Header, points: Points) -> Points:
         """Return the selected points of a chunk."""
         later = points.part(max(0, self.seq - chunk.seq), len(points))
         return later.within(self.from_step, self.to_step)
 
 
-_Piece = tuple[_Chunk, _Bounds]
+_Piece = tuple[Header, Selection]
 _Run = Sequence[_Piece]
 """Of one attempt at one series."""
 
@@ -182,7 +186,7 @@ def read_jobs(
     names : collection of str, optional
         All series if not given.
     from_step, to_step : int, optional
-        Bounds, both included.
+        Selection, both included.
     max_points : int
         At least 1.
     attempts : {"current", "visible", "all"}
@@ -195,10 +199,11 @@ def read_jobs(
     low = -math.inf if from_step is None else from_step
     high = math.inf if to_step is None else to_step
     ends = {} if attempts == "all" else visible_until(session, job_ids)
-    bounds = {key: _Bounds(low, min(high, end)) for key, end in ends.items()}
-    anything = _Bounds(low, high)
+    bounds = {key: Selection(low, min(high, end)) for key, end in ends.items()}
+    anything = Selection(low, high)
     found: dict[str, list[SeriesData]] = {job_id: [] for job_id in job_ids}
-    chunks = _headers(session, job_ids, names, from_step=from_step, to_step=to_step, after=after)
+    defined = definitions.of_jobs(session, job_ids)
+    chunks = headers(session, job_ids, names, from_step=from_step, to_step=to_step, after=after)
     for (job_id, name, _), group in groupby(
         chunks,
         key=lambda chunk: (chunk.job_id, chunk.name, 0 if attempts == "current" else chunk.attempt),
@@ -210,7 +215,11 @@ def read_jobs(
         buckets = _buckets(session, pieces, max_points)
         if buckets:
             curve = _curve(
-                name, pieces[-1][0].attempt, buckets, max_points, _non_finite(session, pieces)
+                name,
+                metadata_of(name, defined.get(job_id, {}).get(name)),
+                pieces[-1][0].attempt,
+                buckets.reduced(max_points),
+                _non_finite(session, pieces),
             )
             found[job_id].append(curve)
     return found
@@ -230,15 +239,16 @@ def visible_until(session: Session, job_ids: Collection[str]) -> dict[tuple[str,
     return until
 
 
-def _headers(
+def headers(
     session: Session,
     job_ids: Collection[str],
-    wanted: Collection[str] | None,
+    wanted: Collection[str] | None = None,
     *,
-    from_step: int | None,
-    to_step: int | None,
-    after: Mapping[str, int] | None,
-) -> Iterable[_Chunk]:
+    from_step: int | None = None,
+    to_step: int | None = None,
+    after: Mapping[str, int] | None = None,
+) -> Iterable[Header]:
+    """Return the headers of chunks by job, name, attempt, and the order of their points."""
     statement: Select[*tuple[Any, ...]] = _HEADERS
     values: dict[str, Any] = {"job_ids": list(job_ids)}
     if wanted is not None:
@@ -248,14 +258,14 @@ def _headers(
     if to_step is not None:
         statement, values["to_step"] = statement.where(_TO), to_step
     if after is None:
-        return map(_Chunk._make, _rows(session, statement, **values))
-    found: list[_Chunk] = []
+        return map(Header._make, _rows(session, statement, **values))
+    found: list[Header] = []
     counts = list(after.items())
     for start in range(0, len(counts), NAMES_PER_STATEMENT):
         some = counts[start : start + NAMES_PER_STATEMENT]
         # No chunk that begins so far before a point can hold it.
         later = or_(*((_TABLE.name == name) & (_TABLE.seq > count - CHUNK) for name, count in some))
-        found += map(_Chunk._make, _rows(session, statement.where(later), **values))
+        found += map(Header._make, _rows(session, statement.where(later), **values))
     return [chunk for chunk in found if chunk.seq + chunk.point_count > after[chunk.name]]
 
 
@@ -319,6 +329,12 @@ def _opened(session: Session, run: _Run) -> Buckets:
     return found
 
 
+def points_of(session: Session, chunk: Header, wanted: Selection) -> Points:
+    """Return the selected points of one chunk."""
+    ((_, packed),) = _consecutive(session, _POINTS, [(chunk, wanted)])
+    return wanted.of(chunk, unpack(packed))
+
+
 def _consecutive(
     session: Session, statement: Select[*tuple[Any, ...]], run: _Run
 ) -> Sequence[Row[*tuple[Any, ...]]]:
@@ -335,20 +351,19 @@ def _non_finite(session: Session, pieces: Sequence[_Piece]) -> int:
         if chunk.non_finite_count == 0 or wanted.hold(chunk):
             count += chunk.non_finite_count
         else:
-            for _, packed in _consecutive(session, _POINTS, [(chunk, wanted)]):
-                count += sum(
-                    not math.isfinite(value) for value in wanted.of(chunk, unpack(packed)).values
-                )
+            values = points_of(session, chunk, wanted).values
+            count += len(values) - sum(map(math.isfinite, values))
     return count
 
 
 def _curve(
-    name: str, attempt: int, buckets: Buckets, max_points: int, non_finite: int
+    name: str, metadata: Metadata, attempt: int, few: Buckets, non_finite: int
 ) -> SeriesData:
-    few = buckets.reduced(max_points)
     return SeriesData(
         name=name,
-        unit=unit_of(name),
+        unit=metadata.unit,
+        kind=metadata.kind,
+        direction=metadata.direction,
         attempt=attempt,
         count=sum(few.size),
         non_finite=non_finite,

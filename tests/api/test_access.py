@@ -52,6 +52,7 @@ TABLE: dict[str, tuple[str, str]] = {
         "403 403 404 404 403 201 403 403",
     ),
     "GET /v1/jobs/{reference}/metrics": _READ,
+    "GET /v1/jobs/{reference}/series": _READ,
     "GET /v1/jobs/{reference}/metrics/download": _READ,
     "GET /v1/jobs/{reference}/attempts": _READ,
     "GET /v1/jobs/{reference}/spec": _READ,

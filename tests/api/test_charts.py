@@ -11,8 +11,8 @@ from sqlalchemy import event
 from lockstep.api.http.response_cache import ResponseCache
 from lockstep.domain import limits
 from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.series_views import JobSeriesView, MetricsView, SeriesView, SeveralMetricsView
 from lockstep.domain.training.metrics import StepValues, from_json, jsonable
-from lockstep.domain.views import JobSeriesView, MetricsView, SeriesView, SeveralMetricsView
 from lockstep.storage.series import series_query
 from lockstep.storage.series.series_query import SeriesData
 from tests.api.conftest import Api, problem

@@ -38,6 +38,7 @@ OPERATIONS = {
     ),
     *(
         "getJobMetrics",
+        "listJobSeries",
         "getSeries",
         "listJobEvents",
         "listJobCheckpoints",

@@ -87,6 +87,7 @@ def test_a_running_job_shows_attempt_progress_and_remaining_time(api: Api) -> No
         "fraction": 0.25,
         "eta_seconds": 15 * 64 / 128,
         "latest": {"throughput/samples_per_second": 128.0, "train/loss": 2.5},
+        "main": "train/loss",
     }
 
 
@@ -305,7 +306,7 @@ def test_metrics_are_read_back_as_they_were_written(api: Api) -> None:
     assert loss["step"] == [1, 2, 3]
     assert loss["value"] == [3.0, "Infinity", 2.0]
     assert loss["time"] == [START + 1, START + 2, START + 3]
-    assert (loss["unit"], loss["attempt"], loss["count"]) == ("loss", 1, 3)
+    assert (loss["direction"], loss["attempt"], loss["count"]) == ("lower", 1, 3)
     same = api.http.get(
         f"/v1/jobs/{claim.job_id}/metrics", headers={"If-None-Match": answer.headers["etag"]}
     )

@@ -8,6 +8,7 @@ from typing import Any
 from lockstep.domain.file_views import KeptFilesPage
 from lockstep.domain.life.lifecycle import AttemptState, JobState
 from lockstep.domain.life.outcomes import Outcome, Reason
+from lockstep.domain.series_views import MetricsView, SeriesView
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.domain.views import (
     AttemptView,
@@ -17,13 +18,11 @@ from lockstep.domain.views import (
     JobView,
     LogLine,
     LogPage,
-    MetricsView,
     NodeView,
     Page,
     PlanView,
     Progress,
     QueuePlace,
-    SeriesView,
 )
 
 ID = "01990000-0000-7000-8000-0123456789ab"
@@ -125,6 +124,7 @@ def series(
     return SeriesView(
         name=name,
         unit="s" if name.startswith("time/") else "loss",
+        direction="lower" if name.endswith("loss") else "none",
         attempt=attempt,
         count=len(values) if count is None else count,
         step=steps,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lockstep.cli.text import output as out
 from lockstep.cli.text.chart import ChartLine, draw
-from lockstep.domain.views import MetricsView, SeriesView
+from lockstep.domain.series_views import MetricsView, SeriesView
 from tests.client import examples
 from tests.client.server import ReplayServer
 from tests.client.terminal import CommandLine

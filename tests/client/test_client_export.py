@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.client.files.export import every_point
-from lockstep.domain.views import MetricsView, SeriesView
+from lockstep.domain.series_views import MetricsView, SeriesView
 from tests.client import examples
 from tests.client.server import ReplayServer
 from tests.client.terminal import CommandLine

@@ -21,7 +21,7 @@ def test_metrics_as_table_csv_json_and_names(lockstep: CommandLine, server: Repl
     found = examples.metrics(examples.series("train/loss", [5.5, "NaN", 2.25]))
     server.on("GET", "/v1/jobs/last/metrics", found)
     row = lockstep("metrics", "last", "--names", "train/loss").out.splitlines()[1]
-    assert row.split() == ["train/loss", "5.5", "2.25", "2.25", "5.5", "loss", "3", "3"]
+    assert row.split() == ["train/loss", "5.5", "2.25", "2.25", "5.5", "2.25", "loss", "3", "3"]
     assert server.asked[-1].query["names"] == ["train/loss"]
     rows = list(csv.reader(lockstep("metrics", "last", "-o", "csv").out.splitlines()))
     assert rows[0] == ["name", "attempt", "step", "time", "value"]
@@ -37,7 +37,7 @@ def test_infinite_values_are_shown_in_the_table_and_the_chart(
     lockstep: CommandLine, server: ReplayServer, unit: str
 ) -> None:
     found = examples.series("loss", ["Infinity", 2.0, "-Infinity"]).model_copy(
-        update={"unit": unit}
+        update={"unit": unit, "kind": "bytes" if unit == "bytes" else "number"}
     )
     server.on("GET", "/v1/jobs/last/metrics", examples.metrics(found))
     said = lockstep("metrics", "last")

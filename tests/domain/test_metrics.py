@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 
 from lockstep.domain.limits import METRIC_NAME_CHARS_MAX
 from lockstep.domain.training.metrics import (
-    METRICS,
     NAME,
-    UNITS,
     StepValues,
     decode,
     encode,
@@ -156,20 +154,3 @@ def test_no_line_makes_reading_fail_in_another_way(line: str | bytes) -> None:
 def test_a_name_may_have_the_limits_length_and_no_more() -> None:
     assert NAME.fullmatch("a" * METRIC_NAME_CHARS_MAX)
     assert not NAME.fullmatch("a" * (METRIC_NAME_CHARS_MAX + 1))
-
-
-def test_every_metric_of_the_engine_has_a_legal_name_and_a_unit() -> None:
-    assert len(UNITS) == len(METRICS)
-    for metric in METRICS:
-        assert NAME.fullmatch(metric.name)
-        assert metric.unit
-        assert metric.reduction
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["train/loss", "train/lr", "train/grad_norm", "eval/loss", "throughput/samples_per_second",
-     "throughput/tokens_per_second", "time/step_seconds", "memory/peak_bytes"],
-)  # fmt: skip
-def test_the_interfaces_series_are_there(name: str) -> None:
-    assert name in UNITS

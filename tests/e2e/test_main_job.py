@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.domain.training import metrics
+from lockstep.domain.training.series import METRICS
 from tests.harness.builders import digits, script
 from tests.harness.service import Service
 
@@ -96,7 +97,9 @@ def test_metrics_over_http_equal_the_spool_line_by_line(lockstep: Service, train
 def test_each_step_has_its_times_by_part(lockstep: Service, trained: dict) -> None:
     series = lockstep.series(trained["id"])
     parts = [
-        name for name in metrics.UNITS if name.startswith("time/") and name != "time/step_seconds"
+        metric.name
+        for metric in METRICS
+        if metric.name.startswith("time/") and metric.name != "time/step_seconds"
     ]
     for step, whole in series["time/step_seconds"].items():
         assert math.isclose(

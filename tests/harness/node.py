@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.domain.life.timings import Timings
+from lockstep.domain.series_views import SeriesView
 from lockstep.domain.spec.reading import read_spec
-from lockstep.domain.views import LogLine, SeriesView
+from lockstep.domain.views import LogLine
 from lockstep.storage.attempts import attempts, checkpoints, events, nodes
 from lockstep.storage.attempts.nodes import DeviceInfo
 from lockstep.storage.control import agreed_timings

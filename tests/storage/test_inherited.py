@@ -10,10 +10,18 @@ import pytest
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from lockstep.domain.training.definitions import SeriesDefinition
 from lockstep.domain.training.metrics import StepValues
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.series_tables import SeriesChunkRow
-from lockstep.storage.series import exports, inherited, series, series_query, streams
+from lockstep.storage.series import (
+    definitions,
+    exports,
+    inherited,
+    series,
+    series_query,
+    streams,
+)
 from tests.storage.raw_points import NAMES, Raw, Stored, check, plant, wanted
 
 
@@ -66,8 +74,13 @@ def test_both_jobs_make_one_curve(
     monkeypatch.setattr(inherited, "CHUNKS_AT_ONCE", numbers.choice((1, 2, 500)))
     sizes = [[numbers.randint(1, 900) for _ in range(3)] for _ in range(numbers.randint(1, 3))]
     stored = _visible(plant(database, "former", numbers, sizes))
+    defined = {NAMES[0]: SeriesDefinition(direction="lower")}
+    with database.series() as session:
+        definitions.store(session, "former", defined)
     inherited.inherit(database, of="former", by="next")
     _check_all(database, "next", stored)
+    with database.read_series() as session:
+        assert definitions.of_jobs(session, ["next"]) == {"next": defined}
     last = max(point.step for point in stored[NAMES[0]])
     _add(database, "next", range(last // 2, last + 600), stored)
     inherited.inherit(database, of="former", by="next")

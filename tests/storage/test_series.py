@@ -71,7 +71,7 @@ def test_points_read_back_as_they_were_sent(uploader: Uploader) -> None:
     )
     custom, loss = _read(uploader)
     assert (custom.name, custom.unit, custom.count, custom.value) == ("custom", "", 1, [1.0])
-    assert (loss.name, loss.unit, loss.attempt, loss.count) == ("train/loss", "loss", 1, 2)
+    assert (loss.name, loss.unit, loss.attempt, loss.count) == ("train/loss", "", 1, 2)
     assert (loss.step, loss.time, loss.value) == ([1, 2], [10.5, 11.5], [2.5, 2.25])
     assert loss.min == loss.max == loss.value
 

@@ -69,6 +69,8 @@ class Follower:
                 whole = SeriesData(
                     name,
                     parts[-1].unit,
+                    parts[-1].kind,
+                    parts[-1].direction,
                     parts[-1].attempt,
                     sum(part.count for part in parts),
                     sum(part.non_finite for part in parts),

@@ -15,7 +15,8 @@ import psutil
 import pynvml
 import pytest
 
-from lockstep.domain.training.metrics import NAME, unit_of
+from lockstep.domain.training.metrics import NAME
+from lockstep.domain.training.series import metadata_of
 from lockstep.worker.devices import sampling
 from lockstep.worker.devices.nvidia import Nvidia
 from lockstep.worker.devices.sampling import Sampler
@@ -183,7 +184,7 @@ def test_each_rank_has_the_available_numbers_of_its_own_gpu(
         "system/rank9/gpu_temperature_celsius": 65.0,
     }
     assert opened == []
-    assert all(NAME.fullmatch(name) and unit_of(name) for name in values)
+    assert all(NAME.fullmatch(name) and metadata_of(name).unit for name in values)
 
 
 def test_a_node_without_a_driver_has_no_series_of_gpus(

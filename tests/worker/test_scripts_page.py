@@ -15,7 +15,7 @@ from lockstep.domain.spec.reading import read_spec
 from lockstep.storage.attempts import kept_files
 from lockstep.storage.jobs import stopping
 from lockstep.storage.objects.blobs import BlobStore
-from lockstep.storage.series import series_query
+from lockstep.storage.series import figures, series_query
 from tests.harness.databases import copied
 from tests.harness.node import Node, node_on
 from tests.harness.processes import until
@@ -61,6 +61,9 @@ def test_the_script_saves_when_asked_and_the_next_attempt_continues(node: Node) 
     node.place(job_id)
     node.wait(job_id, "succeeded")
     assert steps(node, job_id) == list(range(1, 41))
+    with node.database.read_series() as session:
+        (loss,) = [each for each in figures.read(session, job_id) if each.series.name == "loss"]
+    assert (loss.series.metadata.unit, loss.best, loss.best_step) == ("nats", 1 / 40, 40)
     restored = [message for kind, message in node.events(job_id) if kind == "files_restored"]
     assert re.fullmatch(r"Restored 1 file \(1[12]\.0 B\)\.", *restored)
     with node.database.read_jobs() as session:

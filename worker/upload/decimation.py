@@ -5,8 +5,8 @@ All points are stored, unless it writes faster than a chart can show.
 The rate is that of the spool's growth, not of the upload: a backlog after an outage of the database
 is no flood and is stored whole. Above the limit the points of every k-th step are kept, with k a
 power of two, so a smaller k keeps a superset; of the newest step everything, so a page shows the
-job's progress; and of each piece the first line with a value that is no number, because users
-search for NaN.
+job's progress; of each piece the first line with a value that is no number, because users
+search for NaN; and definitions of series.
 
 Not here: reads and storage (``worker.upload.metrics``).
 """
@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from lockstep.domain import limits
+from lockstep.domain.training.definitions import looks_defining
 from lockstep.worker.upload.files.lines import Line
 
 WINDOW_SECONDS: Final = 10.0
@@ -45,6 +46,8 @@ class Decimator:
         self._wanted = 1
         self._limited_at: float | None = None
         self._is_limited = False
+        self._definitions_left = limits.METRIC_NAMES_PER_JOB_MAX
+        """Lines of definitions that are kept in a flood: one for each name that a job may have."""
         self.keep_every = 1
         """Of so many steps one is stored."""
         self.left_out = 0
@@ -92,8 +95,10 @@ class Decimator:
 
     def kept(
         self, lines: Sequence[Line], last_step: int | None, *, newest: bool
-    ) -> tuple[list[tuple[Line, int]], int | None]:
+    ) -> tuple[list[tuple[Line, int | None]], int | None]:
         """Return the lines of a piece to store, with their steps, and the step of its last line.
+
+        Definitions of series have no step.
 
         Parameters
         ----------
@@ -103,16 +108,23 @@ class Decimator:
         newest : bool
             True if no line has been written after these yet.
         """
-        steps = []
+        steps: list[int | None] = []
         step = last_step or 0
         for line in lines:
+            if looks_defining(line.text):
+                steps.append(None)
+                continue
             found = _STEP.search(line.text)
             step = step + 1 if found is None else int(found[1])
             steps.append(step)
-        kept = []
+        kept: list[tuple[Line, int | None]] = []
         keep_every, newest_step, strange = self.keep_every, step if newest else -1, False
         for line, at in zip(lines, steps, strict=True):
-            if at % keep_every == 0 or at == newest_step:
+            if at is None:
+                if self._definitions_left:
+                    self._definitions_left -= 1
+                    kept.append((line, None))
+            elif at % keep_every == 0 or at == newest_step:
                 kept.append((line, at))
             elif not strange and (b"NaN" in line.text or b"Infinity" in line.text):
                 strange = True

@@ -49,6 +49,12 @@ class QuotaWarnings:
                     f"metrics limited: a job can have at most {left_out.names_max:,} names; "
                     f"points of other names, such as {left_out.names[0]!r}, are dropped"
                 )
+            if left_out.definitions:
+                self._once(
+                    f"definitions limited: a job can define at most "
+                    f"{limits.METRIC_NAMES_PER_JOB_MAX:,} series; definitions of other names, such "
+                    f"as {left_out.definitions[0]!r}, are dropped"
+                )
             if left_out.job_is_full:
                 self._once(
                     f"metrics limited: the job has {limits.METRIC_POINTS_PER_JOB_MAX:,} points, "
@@ -72,6 +78,10 @@ class LineWarnings:
         self._refused: dict[str, None] = {}
         """Names whose values are left out, in the order in which they came."""
         self._refused_values = 0
+        self._undefined: dict[str, None] = {}
+        """Names whose definitions are left out."""
+        self._refused_definitions = 0
+        self._are_definitions_limited = False
 
     def bad(self, line: Line, name_of: Callable[[int], str], why: str) -> None:
         """Name the first line that is left out. ``name_of`` names the line at an offset."""
@@ -85,13 +95,30 @@ class LineWarnings:
     def refused(self, refused: Mapping[str, str]) -> None:
         """Warn about each name once, for as many names as may be warned about."""
         self._refused_values += len(refused)
+        self._name_each(refused, self._refused, "values")
+
+    def definitions_refused(self, refused: Mapping[str, str]) -> None:
+        """As :func:`refused`, for definitions of series."""
+        self._refused_definitions += len(refused)
+        self._name_each(refused, self._undefined, "definitions")
+
+    def too_many_definitions(self) -> None:
+        """Report the limit of definitions once."""
+        if not self._are_definitions_limited:
+            self._are_definitions_limited = True
+            self._warn(
+                f"definitions limited: {limits.SERIES_DEFINITIONS_PER_ATTEMPT_MAX:,} definitions "
+                f"of series in {METRICS_FILE} are stored; further ones are dropped"
+            )
+
+    def _name_each(self, refused: Mapping[str, str], named: dict[str, None], what: str) -> None:
         for name, why in refused.items():
-            if name in self._refused or len(self._refused) > REFUSED_NAMES_MAX:
+            if name in named or len(named) > REFUSED_NAMES_MAX:
                 continue
-            self._refused[name] = None
-            if len(self._refused) <= REFUSED_NAMES_MAX:
+            named[name] = None
+            if len(named) <= REFUSED_NAMES_MAX:
                 shown, reason = repr(name[:NAME_CHARS_SHOWN]), why[:LINE_CHARS_SHOWN]
-                self._warn(f"values of {shown} in {METRICS_FILE} are dropped: {reason}")
+                self._warn(f"{what} of {shown} in {METRICS_FILE} are dropped: {reason}")
 
     def ended(self) -> None:
         """Count at the end. Names are not repeated."""
@@ -100,6 +127,10 @@ class LineWarnings:
         if self._refused_values > 1:
             more = ", of other names too" if len(self._refused) > REFUSED_NAMES_MAX else ""
             self._warn(f"{self._refused_values} values of {METRICS_FILE} were dropped in all{more}")
+        if self._refused_definitions > 1:
+            self._warn(
+                f"{self._refused_definitions} definitions of {METRICS_FILE} were dropped in all"
+            )
 
 
 class _SeriesSteps:

@@ -21,6 +21,7 @@ from typing import Final
 from lockstep.domain import limits
 from lockstep.domain.life import attempt
 from lockstep.domain.training import metrics
+from lockstep.domain.training.definitions import Definitions, SeriesDefinition, definitions_in
 from lockstep.domain.training.memory import in_words
 from lockstep.storage.db.database import Database
 from lockstep.storage.series import streams
@@ -33,6 +34,7 @@ from lockstep.worker.upload.metric_warnings import METRICS_FILE, LineWarnings, R
 from lockstep.worker.upload.points import PointsUploader
 from lockstep.worker.upload.stream import Stream
 
+Record = metrics.StepValues | Definitions
 PIECES_MAX: Final = 16
 RECORDS_ENOUGH: Final = 2_000
 """While steps are left out, a batch ends at either: 4 MiB of the spool, or so many records that one
@@ -41,7 +43,7 @@ HOLE_BYTES: Final = 4096
 """So many zero bytes are no damaged line: a piece of the file is gone."""
 
 
-class MetricsUploader(PointsUploader[int]):
+class MetricsUploader(PointsUploader[int, Record]):
     """``spool/metrics.jsonl``: offsets are bytes.
 
     A bad line is named in one warning, and does not stop the rest.
@@ -63,6 +65,7 @@ class MetricsUploader(PointsUploader[int]):
         """Step of the newest record that was read; a line without a step takes the next one."""
         self._decimator = Decimator(warn)
         self._line_warnings = LineWarnings(warn)
+        self._definitions_left = limits.SERIES_DEFINITIONS_PER_ATTEMPT_MAX
         self._not_theirs = False
         self._reported = False
         self._file = RewritableFile(folder, attempt.METRICS, self._was_rewritten)
@@ -105,8 +108,8 @@ class MetricsUploader(PointsUploader[int]):
         self.last_step = state.last_step
         return state.metrics_offset
 
-    def _read(self, offset: int, last: bool) -> Chunk[int, metrics.StepValues] | None:
-        records: list[metrics.StepValues] = []
+    def _read(self, offset: int, last: bool) -> Chunk[int, Record] | None:
+        records: list[Record] = []
         end = offset
         # Of a flood little is kept, so that more of it is read for one transaction.
         for _piece in range(PIECES_MAX):
@@ -148,7 +151,7 @@ class MetricsUploader(PointsUploader[int]):
                 'the file with mode "a" (append)'
             )
 
-    def _records(self, found: Lines) -> list[metrics.StepValues]:
+    def _records(self, found: Lines) -> list[Record]:
         """Return the records of a piece's lines that are to be stored."""
         decimator = self._decimator
         read: list[Line] = found.lines
@@ -158,21 +161,29 @@ class MetricsUploader(PointsUploader[int]):
             kept, last_step = decimator.kept(read, self.last_step, newest=found.at_end)
             read, records = [line for line, _ in kept], []
             for line, step in kept:
-                self.last_step = step - 1
+                if step is not None:
+                    self.last_step = step - 1
                 if (record := self._decode(line)) is not None:
                     records.append(record)
             self.last_step = last_step
         decimator.measured(
             sum(line.end - line.offset for line in read),
-            sum(len(record.values) for record in records),
+            sum(
+                len(record.defined if isinstance(record, Definitions) else record.values)
+                for record in records
+            ),
         )
         return records
 
-    def _decode(self, line: Line) -> metrics.StepValues | None:
+    def _decode(self, line: Line) -> Record | None:
         if len(line.text) > limits.METRIC_LINE_BYTES_MAX:
             self._bad(line, f"it is longer than {in_words(limits.METRIC_LINE_BYTES_MAX)}")
             return None
         try:
+            definitions = definitions_in(line.text)
+            if definitions is not None:
+                self._line_warnings.definitions_refused(definitions.refused)
+                return definitions if definitions.defined else None
             record = metrics.decode(
                 line.text, now=time.time(), default_step=(self.last_step or 0) + 1
             )
@@ -218,5 +229,24 @@ class MetricsUploader(PointsUploader[int]):
                 offset -= len(block)
         return f"line {newlines + 1}"
 
-    def _append(self, batch: Chunk[int, metrics.StepValues]) -> bool:
-        return self._append_points(batch.records, before=batch.before, after=batch.after)
+    def _append(self, batch: Chunk[int, Record]) -> bool:
+        defined = self._defined(batch.records)
+        accepted = self._append_points(
+            [record for record in batch.records if isinstance(record, metrics.StepValues)],
+            before=batch.before,
+            after=batch.after,
+            defined=defined,
+        )
+        self._definitions_left -= len(defined) if accepted else 0
+        return accepted
+
+    def _defined(self, records: list[Record]) -> dict[str, SeriesDefinition]:
+        """Return the last definition of each name, as many as may still be stored."""
+        found: dict[str, SeriesDefinition] = {}
+        for record in records:
+            if isinstance(record, Definitions):
+                found.update(record.defined)
+        if len(found) <= self._definitions_left:
+            return found
+        self._line_warnings.too_many_definitions()
+        return dict(list(found.items())[: self._definitions_left])

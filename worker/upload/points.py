@@ -5,18 +5,19 @@ Not here: exactly-once delivery (``worker.upload.file_uploader``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from lockstep.domain.training import metrics
+from lockstep.domain.training.definitions import SeriesDefinition
 from lockstep.storage.db.database import Database
 from lockstep.storage.series import series
 from lockstep.worker.folders import Folder
-from lockstep.worker.upload.file_uploader import FileUploader, Offset
+from lockstep.worker.upload.file_uploader import FileUploader, Offset, Record
 from lockstep.worker.upload.metric_warnings import METRICS_FILE, QuotaWarnings, Repeats
 from lockstep.worker.upload.stream import Stream
 
 
-class PointsUploader(FileUploader[Offset, metrics.StepValues]):
+class PointsUploader(FileUploader[Offset, Record]):
     """File with points. Points beyond the job's limits are reported once."""
 
     def __init__(
@@ -39,6 +40,7 @@ class PointsUploader(FileUploader[Offset, metrics.StepValues]):
         before: int,
         after: int,
         source: str | None = None,
+        defined: Mapping[str, SeriesDefinition] = series.NO_DEFINITIONS,
         file: str = METRICS_FILE,
     ) -> bool:
         """See ``series.append``. ``file`` names the records' file for warnings."""
@@ -53,6 +55,7 @@ class PointsUploader(FileUploader[Offset, metrics.StepValues]):
                     offset_after=after,
                     records=records,
                     source=source,
+                    defined=defined,
                     left_out=noted.append,
                 )
         finally:

@@ -43,7 +43,7 @@ PIECE_BYTES: Final = 1024 * 1024
 """Stored data is released from the disk in pieces of this size."""
 
 
-class SystemUploader(PointsUploader[int]):
+class SystemUploader(PointsUploader[int, metrics.StepValues]):
     """Take samples until the writers are gone, and send them. It adds no events to the job."""
 
     def __init__(

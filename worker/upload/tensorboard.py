@@ -56,7 +56,7 @@ class _Piece(NamedTuple):
     at_end: bool = False
 
 
-class EventFilesUploader(PointsUploader[Offsets]):
+class EventFilesUploader(PointsUploader[Offsets, metrics.StepValues]):
     """``tensorboard/**/*tfevents*`` of one attempt."""
 
     what = "scalars of event files"

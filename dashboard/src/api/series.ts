@@ -1,13 +1,13 @@
 /**
- * Series of one job or of several: which there are, and their figures.
+ * Series of one job or of several: which there are, their metadata and their figures.
  *
  * Not here: their curves (`curves.ts`).
  */
 import { useQueries } from "@tanstack/react-query";
-import { useEffect, useMemo, useRef, useState } from "react";
+import { useEffect, useRef, useState } from "react";
 import type { Paced } from "@/lib/axes";
-import { curveOf, type Figures, figuresOf } from "@/lib/curves";
-import { getJobMetrics, type JobState } from "./generated";
+import { type Described, merged } from "@/lib/series";
+import { type JobState, listJobSeries, type SeriesSummary } from "./generated";
 import { usePace } from "./pace";
 import { polled } from "./polling";
 
@@ -59,16 +59,12 @@ export function useLive(jobs: readonly JobOfCharts[]): ReadonlySet<string> {
   return new Set(jobs.filter(({ id, state }) => !ENDED.includes(state) || ending.current.has(id)).map(({ id }) => id));
 }
 
-export interface Summary {
-  unit: string;
-  /** Points of it. */
-  count: number;
-  figures: Figures;
-}
+/** Metadata and figures of one series; its last value is a number, NaN and the infinities included. */
+export type Summary = SeriesSummary & { last: number };
 
 export interface Summaries {
-  /** Of all jobs, each once. */
-  names: string[];
+  /** Of all jobs, each once, in the order of the service. */
+  series: readonly Described[];
   /** By job, then by series. */
   byJob: ReadonlyMap<string, ReadonlyMap<string, Summary>>;
   isPending: boolean;
@@ -76,30 +72,17 @@ export interface Summaries {
   retry: () => void;
 }
 
-/**
- * Series of the jobs, each with its last value and its extremes: one bucket of all its points has
- * these.
- */
+/** Series of the jobs, each with its metadata, its last value and its extremes. */
 export function useSummaries(jobs: readonly JobOfCharts[], live: ReadonlySet<string>): Summaries {
   const pace = usePace();
   const answers = useQueries({
     queries: jobs.map(({ id }) =>
       polled<ReadonlyMap<string, Summary>>(
         {
-          key: ["job", id, "metrics", "summary"],
+          key: ["job", id, "series"],
           fetch: async (signal) => {
-            const { data } = await getJobMetrics({
-              path: { reference: id },
-              query: { max_points: 1 },
-              signal,
-              throwOnError: true,
-            });
-            const found = new Map<string, Summary>();
-            for (const view of data.series) {
-              const figures = figuresOf([curveOf(view)]);
-              if (figures !== null) found.set(view.name, { unit: view.unit, count: view.count, figures });
-            }
-            return { data: found };
+            const { data } = await listJobSeries({ path: { reference: id }, signal, throwOnError: true });
+            return { data: new Map(data.series.map((each) => [each.name, { ...each, last: Number(each.last) }])) };
           },
           // Names of new series, and figures of a comparison: the points themselves are asked for more often.
           seconds: (known) => (known === undefined || known.size === 0 ? 4 : 15),
@@ -109,10 +92,10 @@ export function useSummaries(jobs: readonly JobOfCharts[], live: ReadonlySet<str
       ),
     ),
   });
-  const joined = [...new Set(answers.flatMap(({ data }) => [...(data?.keys() ?? [])]))].sort().join("\n");
-  const names = useMemo(() => (joined === "" ? [] : joined.split("\n")), [joined]);
+  const found = answers.flatMap(({ data }) => (data === undefined ? [] : [data]));
+  const series = useSame(merged(found.map((each) => each.values())).map(metadataOf));
   return {
-    names,
+    series,
     byJob: new Map(jobs.map(({ id }, index) => [id, answers[index]?.data ?? new Map()])),
     isPending: answers.some(({ isPending }) => isPending),
     error: answers.find(({ error, data }) => error !== null && data === undefined)?.error ?? null,
@@ -120,4 +103,16 @@ export function useSummaries(jobs: readonly JobOfCharts[], live: ReadonlySet<str
       for (const answer of answers) if (answer.error !== null) void answer.refetch();
     },
   };
+}
+
+/** Without its figures, which change with each point. */
+function metadataOf({ name, unit, kind, direction, group, axis, domain }: Described): Described {
+  return { name, unit, kind, direction, group, axis, domain };
+}
+
+/** Keep the same list while its contents are equal: answers come every few seconds, and a new list draws all charts. */
+function useSame(series: readonly Described[]): readonly Described[] {
+  const kept = useRef(series);
+  if (kept.current !== series && JSON.stringify(kept.current) !== JSON.stringify(series)) kept.current = series;
+  return kept.current;
 }

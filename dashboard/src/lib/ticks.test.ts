@@ -132,10 +132,10 @@ it("writes large values as the figures beside them do", () => {
 
 describe("valueRange", () => {
   it("ends at what a unit can be, unless values lie beyond it", () => {
-    expect(valueRange(2, 99, false, limitsOf("%"))).toEqual([0, 100]);
-    expect(valueRange(50, 60, false, limitsOf("%"))).toEqual([49.5, 60.5]);
-    expect(valueRange(0, 240, false, limitsOf("%"))).toEqual([0, 252]);
-    expect(valueRange(100, 100, false, limitsOf("%"))).toEqual([95, 100]);
+    expect(valueRange(2, 99, false, limitsOf([0, 100]))).toEqual([0, 100]);
+    expect(valueRange(50, 60, false, limitsOf([0, 100]))).toEqual([49.5, 60.5]);
+    expect(valueRange(0, 240, false, limitsOf([0, 100]))).toEqual([0, 252]);
+    expect(valueRange(100, 100, false, limitsOf([0, 100]))).toEqual([95, 100]);
   });
 
   it("holds the values, with air, and is never empty", () => {

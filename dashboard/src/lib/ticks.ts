@@ -1,20 +1,22 @@
 /** Where an axis has its ticks, and how they read: round numbers, round binary sizes, round durations, powers of ten. */
 
 import { scientific } from "./format";
+import type { Metadata } from "./series";
 
 /** What values of an axis are. */
-export type Measure = "number" | "bytes" | "duration";
+export type Measure = "number" | "bytes" | "duration" | "count";
 
-export function measureOf(unit: string): Measure {
-  if (unit === "bytes" || unit === "bytes/s") return "bytes";
-  return "number";
+export function measureOf(kind: Metadata["kind"]): Measure {
+  if (kind === "seconds") return "duration";
+  return kind === "percent" ? "number" : kind;
 }
 
 const SECONDS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400];
 
 /** The smallest round step that makes at most `most` steps of `range`. */
 export function roundStep(range: number, most: number, measure: Measure): number {
-  const least = range / Math.max(1, most);
+  // There is no half of what is counted.
+  const least = Math.max(range / Math.max(1, most), measure === "count" ? 1 : 0);
   if (measure === "duration" && least >= 1) {
     const found = SECONDS.find((seconds) => seconds >= least);
     return found ?? 86_400 * roundStep(range / 86_400, most, "number");
@@ -164,16 +166,21 @@ export function wallLabels(ticks: readonly number[]): string[] {
   });
 }
 
-/** Values that a unit can have. */
-export function limitsOf(unit: string): readonly [number, number] {
-  return unit === "%" ? [0, 100] : [Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY];
+/** Values that a series can have. */
+export function limitsOf([low, high]: Metadata["domain"]): readonly [number, number] {
+  return [low ?? Number.NEGATIVE_INFINITY, high ?? Number.POSITIVE_INFINITY];
 }
 
 /**
  * Bounds of a value axis with a little air; never empty, and above zero where it is logarithmic. The air ends at
  * `limits`, unless values lie beyond them.
  */
-export function valueRange(min: number, max: number, isLog: boolean, limits = limitsOf("")): [number, number] {
+export function valueRange(
+  min: number,
+  max: number,
+  isLog: boolean,
+  limits = limitsOf([null, null]),
+): [number, number] {
   if (isLog) {
     if (!(max > 0)) return [0.1, 1];
     const low = min > 0 ? min : max / 1e3;

@@ -3,17 +3,31 @@ import { MantineProvider } from "@mantine/core";
 import { QueryClientProvider } from "@tanstack/react-query";
 import { render, screen } from "@testing-library/react";
 import { vi } from "vitest";
-import { getJobMetrics, getSeries } from "@/api/generated";
+import { getSeries, listJobSeries, type SeriesSummary } from "@/api/generated";
 import { queryClient } from "@/api/polling";
 import type { JobOfCharts } from "@/api/series";
 import { Charts } from "@/components/charts/Charts";
 import type { Mark } from "@/lib/marks";
+import { summary } from "./series";
 
 export const NAMES = ["train/loss", "train/grad_norm", "eval/loss", "system/node0/cpu_percent"];
 
 export function view(name: string, places: number, count = places, from = 0) {
   const column = Array.from({ length: places }, (_, index) => from + index);
-  return { name, unit: "loss", attempt: 1, count, step: column, time: column, value: column, min: column, max: column };
+  return { name, unit: "", attempt: 1, count, step: column, time: column, value: column, min: column, max: column };
+}
+
+const METADATA: Readonly<Record<string, Partial<SeriesSummary>>> = {
+  "train/loss": { group: "train", direction: "lower" },
+  "train/grad_norm": { group: "train" },
+  "eval/loss": { group: "eval", direction: "lower", unit: "nats" },
+  "system/node0/cpu_percent": { group: "system", axis: "time", kind: "percent", unit: "%", domain: [0, 100] },
+};
+
+/** Each job has these series. */
+export function serveSeries(series: SeriesSummary[]): void {
+  vi.mocked(listJobSeries).mockImplementation((({ path }: { path: { reference: string } }) =>
+    Promise.resolve({ data: { job_id: path.reference, series } })) as never);
 }
 
 /** Call before each test, with `@/api/generated` mocked. */
@@ -31,8 +45,7 @@ export function serveCurves(): void {
       disconnect() {}
     },
   );
-  vi.mocked(getJobMetrics).mockImplementation((({ path }: { path: { reference: string } }) =>
-    Promise.resolve({ data: { job_id: path.reference, series: NAMES.map((name) => view(name, 1)) } })) as never);
+  serveSeries(NAMES.map((name) => summary(name, METADATA[name])));
   vi.mocked(getSeries).mockImplementation((({
     query,
   }: {

@@ -42,3 +42,6 @@ export function aShare(part: Partial<ShareView> = {}): ShareView {
     ...part,
   };
 }
+
+/** Of a job that is half done. */
+export const PROGRESS = { step: 5, steps: 10, samples: null, fraction: 0.5, eta_seconds: 90 };

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import isfinite, isnan
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
@@ -27,13 +27,12 @@ from lockstep.cli.common import (
 from lockstep.cli.text import output as out
 from lockstep.client.errors import ExitCode, UsageError
 from lockstep.domain import limits
+from lockstep.domain.training.series import of_the_machine
 
 if TYPE_CHECKING:
     from lockstep.cli.text.output import Word
-    from lockstep.domain.views import MetricsView, SeriesView
+    from lockstep.domain.series_views import MetricsView, SeriesView
 
-CHARTED: Final = ("train/loss", "loss", "eval/loss")
-"""Drawn on a terminal where no series is asked for by name."""
 CHARTS_MAX: Final = 8
 """Drawn at most: more would scroll the first ones away."""
 CHART_ROWS: Final = {1: 12, 2: 8}
@@ -63,7 +62,8 @@ def metrics(
 ) -> ExitCode:
     """Print a job's metrics: charts and one line per series; every point with -o csv.
 
-    On a terminal the losses are drawn, or the series of --names; a pipe gets the table only.
+    On a terminal the series with a direction are drawn, or those of --names; a pipe gets the table
+    only. BEST is the lowest or the highest finite value, by the direction of the series.
 
     Parameters
     ----------
@@ -184,9 +184,15 @@ def _say_missing(found: MetricsView, job: str, wanted: list[str]) -> None:
 
 
 def _print_charts(found: MetricsView, wanted: list[str]) -> None:
-    """A chart of each requested series, of the losses, or of the first ones."""
-    there = list(dict.fromkeys(series.name for series in found.series if series.value))
-    names = [name for name in wanted or CHARTED if name in there] or there
+    """A chart of each requested series, of those with a direction, or of all."""
+    there = [series for series in found.series if series.value]
+    directed = [
+        series.name
+        for series in there
+        if series.direction != "none" and not of_the_machine(series.name)
+    ]
+    names = [name for name in wanted if name in {series.name for series in there}]
+    names = list(dict.fromkeys(names or directed or [series.name for series in there]))
     for name in names[:CHARTS_MAX]:
         for line in _chart(
             name, [each for each in found.series if each.name == name and each.value], len(names)
@@ -203,7 +209,7 @@ def _chart(name: str, parts: list[SeriesView], charts: int) -> Iterator[list[Wor
 
     curves = [ChartLine(each.step, each.value, each.min, each.max) for each in parts]
     unit = parts[-1].unit
-    shown = out.size if unit == "bytes" else out.number
+    shown = _form_of(parts[-1])
     title = [
         out.Word(name, "bold"),
         out.Word(f"  {shown(parts[-1].value[-1])} at step {parts[-1].step[-1]}", ""),
@@ -228,13 +234,26 @@ def _chart(name: str, parts: list[SeriesView], charts: int) -> Iterator[list[Wor
     )
 
 
+def _form_of(series: SeriesView) -> Callable[[float], str]:
+    return out.size if series.kind == "bytes" else out.number
+
+
+def _best(series: SeriesView, shown: Callable[[float], str]) -> str:
+    """Return the best finite value by the direction, or a dash."""
+    values = {"lower": series.min, "higher": series.max, "none": []}[series.direction]
+    finite = [value for value in values if isfinite(value)]
+    if not finite:
+        return "-"
+    return shown(min(finite) if series.direction == "lower" else max(finite))
+
+
 def _print_table(found: MetricsView, *, wide: bool) -> None:
     several = len({series.attempt for series in found.series}) > 1
     rows = []
     for series in found.series:
         if not series.value:
             continue
-        shown = out.size if series.unit == "bytes" else out.number
+        shown = _form_of(series)
         lows = [value for value in series.min if not isnan(value)]
         highs = [value for value in series.max if not isnan(value)]
         row = [
@@ -243,13 +262,14 @@ def _print_table(found: MetricsView, *, wide: bool) -> None:
             shown(series.value[-1]),
             shown(min(lows)) if lows else "NaN",
             shown(max(highs)) if highs else "NaN",
+            _best(series, shown),
             series.unit,
             str(series.count),
             str(series.step[-1]),
         ]
         rows.append(row + ([str(series.attempt)] if several or wide else []))
-    columns = ["SERIES", "FIRST", "LAST", "MIN", "MAX", "UNIT", "POINTS", "STEP"]
+    columns = ["SERIES", "FIRST", "LAST", "MIN", "MAX", "BEST", "UNIT", "POINTS", "STEP"]
     columns += ["ATTEMPT"] if several or wide else []
     out.print_table(
-        columns, rows, right=("FIRST", "LAST", "MIN", "MAX", "POINTS", "STEP", "ATTEMPT")
+        columns, rows, right=("FIRST", "LAST", "MIN", "MAX", "BEST", "POINTS", "STEP", "ATTEMPT")
     )

@@ -21,9 +21,9 @@ from lockstep.domain.training import short_run
 if TYPE_CHECKING:
     from lockstep.client.api import Client
     from lockstep.client.files.specfile import SpecFile
+    from lockstep.domain.series_views import MetricsView
     from lockstep.domain.spec.strategy import Strategy
     from lockstep.domain.training.scaling import Row, ScalingRun
-    from lockstep.domain.views import MetricsView
 
 WARM_UP_STEPS: Final = 5
 """Left out of the medians: the first steps fill caches."""

@@ -16,8 +16,9 @@ from lockstep.domain import limits
 from lockstep.domain.file_views import KeptFilesPage
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.life.outcomes import Outcome, Reason
-from lockstep.domain.training.metrics import METRICS
-from lockstep.domain.views import JobView, MetricsView, SeriesView
+from lockstep.domain.series_views import MetricsView, SeriesView
+from lockstep.domain.training.series import METRICS
+from lockstep.domain.views import JobView
 
 STEP: Final = "time/step_seconds"
 PARTS: Final = tuple(

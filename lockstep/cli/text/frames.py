@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from lockstep.cli.text import output as out
 from lockstep.cli.text.output import Word
 from lockstep.domain.life.lifecycle import TERMINAL, JobState
-from lockstep.domain.training.metrics import SYSTEM, unit_of
+from lockstep.domain.training.metrics import SYSTEM
+from lockstep.domain.training.series import metadata_of
 
 if TYPE_CHECKING:
-    from lockstep.domain.views import JobView, LogLine, MetricsView, NodeView
+    from lockstep.domain.series_views import MetricsView
+    from lockstep.domain.views import JobView, LogLine, NodeView
 
 Line = list[Word]
 
@@ -204,7 +206,7 @@ def _numbers(job: JobView, width: int, rows: int) -> Iterator[Line]:
 
 
 def _value(name: str, value: float) -> str:
-    return out.size(value) if unit_of(name) == "bytes" else out.number(value)
+    return out.size(value) if metadata_of(name).kind == "bytes" else out.number(value)
 
 
 def _log_line(line: LogLine) -> Line:

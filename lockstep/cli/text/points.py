@@ -17,7 +17,8 @@ from lockstep.domain import limits
 
 if TYPE_CHECKING:
     from lockstep.client.api import Client
-    from lockstep.domain.views import JobView, MetricsView
+    from lockstep.domain.series_views import MetricsView
+    from lockstep.domain.views import JobView
 
 
 def as_csv() -> Callable[[Point], object]:

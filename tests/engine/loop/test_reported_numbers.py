@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep.domain.training import metrics
+from lockstep.domain.training import series
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.engine.memory.account import MemoryReport
 from lockstep.engine.runtime.flops import FlopCount
@@ -54,7 +54,7 @@ def without_times(folder: Path) -> list[dict[str, Any]]:
             "values": {
                 name: value
                 for name, value in line["values"].items()
-                if not metrics.of_the_machine(name)
+                if not series.of_the_machine(name)
             },
         }
         for line in lines(folder)
@@ -100,8 +100,8 @@ def test_another_seed_shows_in_the_metrics(pool: Pool, tmp_path: Path) -> None:
 
 @pytest.mark.contract(38)
 def test_only_declared_metrics_may_differ() -> None:
-    timed = {metric.name for metric in metrics.METRICS if metrics.of_the_machine(metric.name)}
-    kept = {metric.name for metric in metrics.METRICS} - timed
+    timed = {metric.name for metric in series.METRICS if series.of_the_machine(metric.name)}
+    kept = {metric.name for metric in series.METRICS} - timed
     assert kept == {
         "train/loss",
         "train/lr",
@@ -110,7 +110,7 @@ def test_only_declared_metrics_may_differ() -> None:
         "train/weight",
         "eval/loss",
     }
-    assert not metrics.of_the_machine("eval/time")
+    assert not series.of_the_machine("eval/time")
 
 
 CADENCES: list[dict[str, Any]] = [

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep.domain.training import metrics
+from lockstep.domain.training import series
 from tests.engine import cases, mutants
 from tests.engine.cases import Seen
 from tests.engine.reference import Expected, batches_of, rate, reference
@@ -110,7 +110,9 @@ def test_the_parts_of_a_step_add_up_and_give_its_throughput(pool: Pool, tmp_path
         assert values["throughput/samples_per_second"] == pytest.approx(
             14 / (whole - other_seconds)
         )
-        assert {name for name in values if not name.startswith("eval/")} <= metrics.UNITS.keys()
+        assert {name for name in values if not name.startswith("eval/")} <= {
+            metric.name for metric in series.METRICS
+        }
         assert values["memory/peak_bytes"] > 1e7
 
 

@@ -563,6 +563,22 @@ export type JobPage = {
 };
 
 /**
+ * JobSeriesSummary
+ */
+export type JobSeriesSummary = {
+    /**
+     * Job Id
+     */
+    job_id: string;
+    /**
+     * Series
+     *
+     * In the order in which readers look at them, the series of a group together.
+     */
+    series: Array<SeriesSummary>;
+};
+
+/**
  * JobState
  *
  * State of a job. The value is that of the database and the API.
@@ -1325,6 +1341,13 @@ export type Progress = {
     latest?: {
         [key: string]: number | string;
     };
+    /**
+     * Main
+     *
+     * The series that stands for the job in lists: the first one with a direction, or the first
+     * one.
+     */
+    main?: string | null;
 };
 
 /**
@@ -1546,6 +1569,113 @@ export type Right = 'job.read' | 'job.submit' | 'job.control_own' | 'job.control
 export type Scope = 'jobs:read' | 'jobs:write' | 'nodes:write' | 'projects:write' | 'service:admin';
 
 /**
+ * SeriesSummary
+ *
+ * Metadata and figures of one series.
+ *
+ * The figures are those of its current curve, without the steps that a later attempt repeated.
+ */
+export type SeriesSummary = {
+    /**
+     * Name
+     */
+    name: string;
+    /**
+     * Group
+     *
+     * Heading under which it is shown: the prefix of its name, or what its script gave.
+     */
+    group: string;
+    /**
+     * Unit
+     *
+     * Empty if unknown.
+     */
+    unit: string;
+    /**
+     * Kind
+     *
+     * Form of its numbers: ``bytes`` as KiB and MiB, ``seconds`` as times, ``percent``.
+     */
+    kind: 'number' | 'bytes' | 'seconds' | 'count' | 'percent';
+    /**
+     * Direction
+     *
+     * ``lower`` or ``higher`` values are better; ``none``: it has no best value.
+     */
+    direction: 'lower' | 'higher' | 'none';
+    /**
+     * Axis
+     *
+     * ``time`` for measurements by the clock, which lie along no steps.
+     */
+    axis: 'step' | 'time';
+    /**
+     * Domain
+     *
+     * Smallest and largest possible value; null without a bound.
+     */
+    domain: [
+        number | null,
+        number | null
+    ];
+    /**
+     * Attempt
+     *
+     * Of the last point, as are the step and the time.
+     */
+    attempt: number;
+    /**
+     * Last
+     */
+    last: number | string;
+    /**
+     * Last Step
+     */
+    last_step: number;
+    /**
+     * Last Time
+     *
+     * Seconds since the epoch.
+     */
+    last_time: number;
+    /**
+     * Count
+     *
+     * Points stored; 0 if their retention is over.
+     */
+    count: number;
+    /**
+     * Non Finite
+     *
+     * Points among them whose value is NaN or infinite.
+     */
+    non_finite: number;
+    /**
+     * Min
+     *
+     * Smallest finite value; null without one.
+     */
+    min: number | null;
+    /**
+     * Max
+     */
+    max: number | null;
+    /**
+     * Best
+     *
+     * ``min`` or ``max``, by the direction; null without one.
+     */
+    best: number | null;
+    /**
+     * Best Step
+     *
+     * Step of the first point with the best value.
+     */
+    best_step: number | null;
+};
+
+/**
  * SeriesView
  *
  * Points of one series of one attempt, or buckets if there are more than ``max_points``.
@@ -1562,6 +1692,14 @@ export type SeriesView = {
      * Unit
      */
     unit: string;
+    /**
+     * Kind
+     */
+    kind?: 'number' | 'bytes' | 'seconds' | 'count' | 'percent';
+    /**
+     * Direction
+     */
+    direction?: 'lower' | 'higher' | 'none';
     /**
      * Attempt
      */
@@ -4328,6 +4466,58 @@ export type GetJobMetricsResponses = {
 };
 
 export type GetJobMetricsResponse = GetJobMetricsResponses[keyof GetJobMetricsResponses];
+
+export type ListJobSeriesData = {
+    body?: never;
+    path: {
+        /**
+         * Reference
+         *
+         * An id, a prefix or suffix of at least 4 characters of an id, a name (the newest job of that name), or `last`.
+         */
+        reference: string;
+    };
+    query?: never;
+    url: '/v1/jobs/{reference}/series';
+};
+
+export type ListJobSeriesErrors = {
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * The job or upload does not exist.
+     */
+    404: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+};
+
+export type ListJobSeriesError = ListJobSeriesErrors[keyof ListJobSeriesErrors];
+
+export type ListJobSeriesResponses = {
+    /**
+     * Successful Response
+     */
+    200: JobSeriesSummary;
+};
+
+export type ListJobSeriesResponse = ListJobSeriesResponses[keyof ListJobSeriesResponses];
 
 export type ListJobAttemptsData = {
     body?: never;

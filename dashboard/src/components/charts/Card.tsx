@@ -2,7 +2,7 @@
 import { useMutation } from "@tanstack/react-query";
 import { memo, useEffect, useId, useMemo, useRef, useState } from "react";
 import type { Curves, CurvesOfJobs } from "@/api/curves";
-import type { JobOfCharts } from "@/api/series";
+import type { JobOfCharts, Summary } from "@/api/series";
 import { Failed } from "@/components/Failed";
 import { type Axis, perStepOf, unitsPerStep } from "@/lib/axes";
 import { figuresOf, refined } from "@/lib/curves";
@@ -11,6 +11,7 @@ import { linesOf } from "@/lib/lines";
 import type { Mark } from "@/lib/marks";
 import { outliersIn } from "@/lib/outliers";
 import { counted } from "@/lib/resources";
+import type { Described } from "@/lib/series";
 import type { Zoom } from "@/lib/zoom";
 import classes from "./Card.module.css";
 import { CardActions } from "./CardActions";
@@ -41,16 +42,18 @@ export interface CardContext {
 }
 
 interface CardProps extends CardContext {
-  metric: string;
-  unit: string;
+  series: Described;
+  /** Figures of the service, for a single job. */
+  summary: Summary | undefined;
   all: CurvesOfJobs | null;
   zoomed: Pick<Curves, "curves" | "steps"> | null;
   onSeen: (metric: string, isSeen: boolean) => void;
 }
 
 /** Remembered, because a page of sixty cards is rendered on every poll of anything, and most cards have nothing new. */
-export const Card = memo(function Card({ metric, unit, all, zoomed, onSeen, ...context }: CardProps) {
+export const Card = memo(function Card({ series, summary, all, zoomed, onSeen, ...context }: CardProps) {
   const { jobs, slots, isAlone, marks, axis, zoom, onZoom, syncKey } = context;
+  const { name: metric, unit } = series;
   const { smoothing, logarithmic, clipped, ranges, change, toggle } = useLook();
   const isLog = logarithmic.includes(metric);
   const element = useRef<HTMLElement>(null);
@@ -106,9 +109,9 @@ export const Card = memo(function Card({ metric, unit, all, zoomed, onSeen, ...c
     const curves = jobs.flatMap(({ id }) => all?.get(id)?.get(metric) ?? []);
     return Math.max(1, ...curves.map((curve) => curve.perPlace));
   }, [jobs, all, metric]);
-  const label = useMemo(() => described(metric, axis, sources, marks), [metric, axis, sources, marks]);
+  const label = useMemo(() => described(series, axis, sources, marks), [series, axis, sources, marks]);
   const units = (sources[0] && unitsPerStep(axis, sources[0].perStep)) ?? 1;
-  const drawing = { lines, marks, units, axis, unit, isLog, clip, range, zoom, onZoom, label, syncKey };
+  const drawing = { lines, marks, units, axis, series, isLog, clip, range, zoom, onZoom, label, syncKey };
 
   return (
     <article className={classes.card} ref={element} aria-labelledby={heading} data-metric={metric}>
@@ -154,7 +157,7 @@ export const Card = memo(function Card({ metric, unit, all, zoomed, onSeen, ...c
       </header>
       {isAlone ? (
         <div className={classes.figures}>
-          {figures ? <CardFigures metric={metric} unit={unit} figures={figures} /> : null}
+          {figures ? <CardFigures series={series} figures={figures} summary={summary} /> : null}
         </div>
       ) : null}
       {isSeen && all !== null ? (
@@ -165,9 +168,9 @@ export const Card = memo(function Card({ metric, unit, all, zoomed, onSeen, ...c
       {everyPoint.error ? <Failed error={everyPoint.error} retry={() => everyPoint.mutate()} /> : null}
       {isExpanded ? (
         <Expanded
-          metric={metric}
           drawing={drawing}
           figures={figures}
+          summary={summary}
           jobs={jobs}
           slots={slots}
           isAlone={isAlone}

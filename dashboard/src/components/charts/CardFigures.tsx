@@ -1,27 +1,31 @@
 /**
  * Values of a card: last, lowest and highest; one is labelled best if the metric has a direction.
  */
+
+import type { Summary } from "@/api/series";
 import type { Figures } from "@/lib/curves";
-import { bytes, number } from "@/lib/format";
-import { betterWay } from "@/lib/metricNames";
-import { measureOf } from "@/lib/ticks";
+import { number } from "@/lib/format";
+import { figure, type Metadata } from "@/lib/series";
 import classes from "./CardFigures.module.css";
 
-export function figure(value: number, unit: string): string {
-  return measureOf(unit) === "bytes" && Number.isFinite(value)
-    ? `${bytes(value)}${unit === "bytes/s" ? "/s" : ""}`
-    : number(value);
+interface CardFiguresProps {
+  series: Metadata;
+  figures: Figures;
+  /** Figures of the service, which knows the exact step of the best value. */
+  summary: Summary | undefined;
 }
 
-export function CardFigures({ metric, unit, figures }: { metric: string; unit: string; figures: Figures }) {
-  const way = betterWay(metric);
-  const low = way === "low" ? "best, lowest" : "lowest";
-  const high = way === "high" ? "best, highest" : "highest";
+export function CardFigures({ series, figures, summary }: CardFiguresProps) {
+  const { direction } = series;
+  const low = direction === "lower" ? "best, lowest" : "lowest";
+  const high = direction === "higher" ? "best, highest" : "highest";
+  const stepOf = (value: number, step: number) => (value === summary?.best ? (summary.best_step ?? step) : step);
+  const { last, lastStep, min, minStep, max, maxStep } = figures;
   return (
     <dl className={classes.figures}>
-      <Figure name="last" value={figures.last} step={figures.lastStep} unit={unit} isMain />
-      <Figure name={low} value={figures.min} step={figures.minStep} unit={unit} isMain={way === "low"} />
-      <Figure name={high} value={figures.max} step={figures.maxStep} unit={unit} isMain={way === "high"} />
+      <Figure name="last" value={last} step={lastStep} series={series} isMain />
+      <Figure name={low} value={min} step={stepOf(min, minStep)} series={series} isMain={direction === "lower"} />
+      <Figure name={high} value={max} step={stepOf(max, maxStep)} series={series} isMain={direction === "higher"} />
       {figures.nonFinite > 0 ? (
         <div className={classes.odd} title="Marked in the chart: ◆ NaN, ▲ Infinity, ▼ −Infinity">
           <dt>not finite</dt>
@@ -36,15 +40,15 @@ interface FigureProps {
   name: string;
   value: number;
   step: number;
-  unit: string;
+  series: Metadata;
   isMain: boolean;
 }
 
-function Figure({ name, value, step, unit, isMain }: FigureProps) {
+function Figure({ name, value, step, series, isMain }: FigureProps) {
   return (
     <div data-main={isMain || undefined} title={step >= 0 ? `at step ${number(step)}` : undefined}>
       <dt>{name}</dt>
-      <dd>{step >= 0 ? figure(value, unit) : "–"}</dd>
+      <dd>{step >= 0 ? figure(value, series) : "–"}</dd>
     </div>
   );
 }

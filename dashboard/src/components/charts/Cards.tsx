@@ -5,18 +5,16 @@ import type { Summaries } from "@/api/series";
 import { Failed } from "@/components/Failed";
 import { perStepOf } from "@/lib/axes";
 import { linesOf, stepsBetween } from "@/lib/lines";
+import type { Described } from "@/lib/series";
 import { stepsIn } from "@/lib/zoom";
 import { Card, type CardContext } from "./Card";
 import classes from "./Charts.module.css";
 
-/** The service knows no unit of a script's own series. */
-const PERCENT = /(^|[_/])percent$/;
-
 interface CardsProps extends CardContext {
   /** Requested metrics, independent of the search filter, so that typing sends no requests. */
   metrics: readonly string[];
-  /** Shown metrics. */
-  shown: readonly string[];
+  /** Shown series. */
+  shown: readonly Described[];
   ids: readonly string[];
   live: ReadonlySet<string>;
   summaries: Summaries;
@@ -70,11 +68,12 @@ export function Cards({ metrics, shown, ids, live, summaries, ...context }: Card
         <Failed error={all.error} retry={all.retry} />
       </div>
     );
-  const cards = shown.map((metric) => (
+  const alone = jobs.length === 1 && jobs[0] ? summaries.byJob.get(jobs[0].id) : undefined;
+  const cards = shown.map((series) => (
     <Card
-      key={metric}
-      metric={metric}
-      unit={unitOf(metric, summaries)}
+      key={series.name}
+      series={series}
+      summary={context.isAlone ? alone?.get(series.name) : undefined}
       all={all.curves}
       zoomed={shownZoom}
       onSeen={onSeen}
@@ -82,12 +81,4 @@ export function Cards({ metrics, shown, ids, live, summaries, ...context }: Card
     />
   ));
   return <>{cards}</>;
-}
-
-function unitOf(metric: string, { byJob }: Summaries): string {
-  for (const series of byJob.values()) {
-    const found = series.get(metric);
-    if (found !== undefined && found.unit !== "") return found.unit;
-  }
-  return PERCENT.test(metric) ? "%" : "";
 }

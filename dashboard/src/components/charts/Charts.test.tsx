@@ -2,10 +2,11 @@ import { MantineProvider } from "@mantine/core";
 import { QueryClientProvider } from "@tanstack/react-query";
 import { fireEvent, render, screen, waitFor, within } from "@testing-library/react";
 import { beforeEach, expect, it, vi } from "vitest";
-import { getJobMetrics, getSeries } from "@/api/generated";
+import { getSeries } from "@/api/generated";
 import { queryClient } from "@/api/polling";
 import type { JobOfCharts } from "@/api/series";
-import { cards, job, serveCurves, show, view } from "@/testing/charts";
+import { cards, job, serveCurves, serveSeries, show, view } from "@/testing/charts";
+import { summary } from "@/testing/series";
 import { Charts } from "./Charts";
 
 vi.mock("@/api/generated");
@@ -122,6 +123,19 @@ it("asks a last time for a job that ends while one looks, when its last points a
   }
 });
 
+it("labels the best value of a series with a direction, at the step of the service, and the unit of its numbers", async () => {
+  const lower = { group: "val", direction: "lower", unit: "nats", best: 0, best_step: 3 } as const;
+  serveSeries([summary("val/loss", lower), summary("val/other", { group: "val", best: null })]);
+  show([job("a")]);
+  const card = await screen.findByRole("article", { name: /val\/loss nats/ });
+  const best = await within(card).findByText("best, lowest");
+  expect(best.parentElement?.title).toBe("at step 3");
+  await within(card).findByRole("button", { name: /last 999 nats at step 999, lowest 0 nats, highest 999 nats/ });
+  const other = screen.getByRole("article", { name: /val\/other/ });
+  await within(other).findByText("lowest");
+  expect(within(other).queryByText(/best/)).toBeNull();
+});
+
 it("draws every job but the hidden ones", async () => {
   show([job("a"), job("b")], new Set(["a"]));
   const card = await screen.findByRole("article", { name: /train\/loss/ });
@@ -152,7 +166,7 @@ it("says in words what a chart shows", async () => {
 });
 
 it("tells what to do where there are no points yet, and that nothing comes any more where the job has ended", async () => {
-  vi.mocked(getJobMetrics).mockResolvedValue({ data: { job_id: "a", series: [] } } as never);
+  serveSeries([]);
   const first = show([job("a", "running")]);
   await screen.findByText("No points yet");
   first.unmount();

@@ -1,5 +1,5 @@
 /**
- * All metrics of one job or of several as cards, grouped by the prefix of their name: the charts of a job's page and of
+ * All metrics of one job or of several as cards, in the groups of the service: the charts of a job's page and of
  * Compare. Cards are drawn, and their points asked for, only while they are on the screen.
  */
 import { useCallback, useId, useMemo, useRef, useState } from "react";
@@ -11,8 +11,8 @@ import { Stale } from "@/components/Stale";
 import { AXES, type Axis, axesOf, isTime, perStepOf } from "@/lib/axes";
 import type { Look } from "@/lib/look";
 import type { Mark } from "@/lib/marks";
-import { byInterest, grouped, groupOf, matches, SYSTEM } from "@/lib/metricNames";
 import { slotsOf } from "@/lib/palette";
+import { type Described, grouped, matches, SYSTEM } from "@/lib/series";
 import { onOtherAxis, type Zoom } from "@/lib/zoom";
 import { Cards } from "./Cards";
 import classes from "./Charts.module.css";
@@ -67,18 +67,18 @@ function GroupedCharts({ jobs: given, slots: givenSlots, hidden = NONE, marks = 
   const [whole, setWhole] = useState<ReadonlySet<string>>(new Set());
   const isAlone = jobs.length === 1;
   const groups = useMemo(() => {
-    const first = summaries.names.filter((name) => pinned.includes(name)).sort(byInterest);
-    const rest = grouped(summaries.names.filter((name) => !pinned.includes(name)));
-    return first.length > 0 ? [{ name: PINNED, metrics: first }, ...rest] : rest;
-  }, [summaries.names, pinned]);
+    const first = summaries.series.filter(({ name }) => pinned.includes(name));
+    const rest = grouped(summaries.series.filter(({ name }) => !pinned.includes(name)));
+    return first.length > 0 ? [{ name: PINNED, series: first }, ...rest] : rest;
+  }, [summaries.series, pinned]);
 
-  if (summaries.names.length === 0) {
+  if (summaries.series.length === 0) {
     if (summaries.error !== null) return <Failed error={summaries.error} retry={summaries.retry} />;
     if (summaries.isPending) return <div className={classes.loading} />;
     return <Nothing isLive={live.size > 0} />;
   }
   // Measurements of a machine are not the job's own series.
-  const hasOwn = summaries.names.some((name) => groupOf(name) !== SYSTEM);
+  const hasOwn = summaries.series.some(({ group }) => group !== SYSTEM);
   const running = ids.filter((id) => live.has(id));
   const context = {
     jobs: shownJobs,
@@ -90,7 +90,7 @@ function GroupedCharts({ jobs: given, slots: givenSlots, hidden = NONE, marks = 
     summaries,
   };
   const found = groups
-    .map(({ name, metrics }) => ({ name, metrics, shown: metrics.filter((metric) => matches(metric, search)) }))
+    .map(({ name, series }) => ({ name, series, shown: series.filter((each) => matches(each.name, search)) }))
     .filter(({ shown }) => shown.length > 0);
   return (
     <div className={classes.charts}>
@@ -116,13 +116,16 @@ function GroupedCharts({ jobs: given, slots: givenSlots, hidden = NONE, marks = 
           </button>
         </Empty>
       ) : null}
-      {found.map(({ name, metrics, shown }) => {
+      {found.map(({ name, series, shown }) => {
         // Search results are shown even if their group is folded.
         const isOpen = !folded.includes(name) || search !== "" || !hasOwn;
         const isWhole = whole.has(name) || search !== "";
-        const parts = byAxis(metrics, axis).map(({ along, names }) => ({
+        const parts = byAxis(series, axis).map(({ along, series: those }) => ({
           along,
-          requests: requestsFor(names, jobs.length),
+          requests: requestsFor(
+            those.map((each) => each.name),
+            jobs.length,
+          ),
         }));
         const cards = isWhole ? shown : shown.slice(0, CARDS_SHOWN);
         return (
@@ -147,7 +150,7 @@ function GroupedCharts({ jobs: given, slots: givenSlots, hidden = NONE, marks = 
                     <Cards
                       key={part[0]}
                       metrics={part}
-                      shown={part.filter((metric) => cards.includes(metric))}
+                      shown={cards.filter((each) => part.includes(each.name))}
                       axis={along}
                       zoom={zooms[along] ?? null}
                       onZoom={onZoom[along]}
@@ -194,13 +197,13 @@ function Nothing({ isLive }: { isLive: boolean }) {
   );
 }
 
-/** Machines are measured by the clock, whatever a job's steps do: along steps their curves would stand in one place. */
-function byAxis(metrics: readonly string[], axis: Axis): { along: Axis; names: string[] }[] {
-  const isMachine = (metric: string) => groupOf(metric) === SYSTEM && !isTime(axis);
+/** What is measured by the clock, as machines are: along steps such curves would stand in one place. */
+function byAxis(all: readonly Described[], axis: Axis): { along: Axis; series: Described[] }[] {
+  const isClocked = (series: Described) => series.axis === "time" && !isTime(axis);
   return [
-    { along: axis, names: metrics.filter((metric) => !isMachine(metric)) },
-    { along: "relative" as const, names: metrics.filter(isMachine) },
-  ].filter(({ names }) => names.length > 0);
+    { along: axis, series: all.filter((each) => !isClocked(each)) },
+    { along: "relative" as const, series: all.filter(isClocked) },
+  ].filter(({ series }) => series.length > 0);
 }
 
 type OnZoom = Readonly<Record<Axis, (zoom: Zoom | null) => void>>;

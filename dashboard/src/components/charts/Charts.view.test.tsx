@@ -1,9 +1,10 @@
 import { fireEvent, screen, waitFor, within } from "@testing-library/react";
 import { beforeEach, expect, it, vi } from "vitest";
-import { getJobMetrics, getSeries } from "@/api/generated";
+import { getSeries } from "@/api/generated";
 import type { JobOfCharts } from "@/api/series";
 import type { Mark } from "@/lib/marks";
-import { job, serveCurves, show, view } from "@/testing/charts";
+import { job, serveCurves, serveSeries, show, view } from "@/testing/charts";
+import { summary } from "@/testing/series";
 
 vi.mock("@/api/generated");
 vi.mock("./Plot", () => import("@/testing/plot"));
@@ -88,10 +89,8 @@ it("zooms without a mouse on the whole screen: by buttons and by keys", async ()
 });
 
 it("draws what machines report over time, whatever the axis of the steps, and says that the job reports nothing", async () => {
-  vi.mocked(getJobMetrics).mockImplementation((({ path }: { path: { reference: string } }) =>
-    Promise.resolve({
-      data: { job_id: path.reference, series: [view("system/node0/cpu_percent", 1), view("system/node0/memory", 1)] },
-    })) as never);
+  const clocked = { group: "system", axis: "time" } as const;
+  serveSeries([summary("system/node0/cpu_percent", clocked), summary("system/node0/memory", clocked)]);
   show([job("a", "running")]);
   expect(await screen.findByText("No points yet")).toBeDefined();
   expect(screen.getByText(/"loss": 1.5/).textContent).toContain("$LOCKSTEP_METRICS");
@@ -114,8 +113,7 @@ it("keeps the axis of the machines to time beside charts over steps, each with i
 
 it("shows twelve charts of a large group, and the others when asked", async () => {
   const names = Array.from({ length: 30 }, (_, layer) => `layer.${layer}/norm`);
-  vi.mocked(getJobMetrics).mockImplementation((({ path }: { path: { reference: string } }) =>
-    Promise.resolve({ data: { job_id: path.reference, series: names.map((name) => view(name, 1)) } })) as never);
+  serveSeries(names.map((name) => summary(name, { group: "layer" })));
   show([job("a")]);
   await screen.findByRole("button", { name: /layer 30/ });
   expect(screen.getAllByRole("article")).toHaveLength(12);

@@ -1,6 +1,7 @@
 /** Full-screen card with a legend of lines and marks, and a zoom without a mouse. */
 import { CloseButton, Modal } from "@mantine/core";
 import { useRef } from "react";
+import type { Summary } from "@/api/series";
 import type { Figures } from "@/lib/curves";
 import type { CardContext } from "./Card";
 import { CardActions } from "./CardActions";
@@ -21,16 +22,17 @@ const EDGE = 16;
 const LEGEND = 44;
 
 interface ExpandedProps extends Pick<CardContext, "jobs" | "slots" | "isAlone"> {
-  metric: string;
   drawing: Drawing;
   figures: Figures | null;
+  summary: Summary | undefined;
   onClose: () => void;
   onEveryPoint: () => void;
 }
 
 export function Expanded(props: ExpandedProps) {
-  const { metric, drawing, figures, jobs, slots, isAlone, onClose, onEveryPoint } = props;
-  const { lines, marks, axis, unit } = drawing;
+  const { drawing, figures, summary, jobs, slots, isAlone, onClose, onEveryPoint } = props;
+  const { lines, marks, axis, series } = drawing;
+  const { name: metric, unit } = series;
   const canvas = useRef<HTMLCanvasElement>(null);
   const colours = useChartColours();
   return (
@@ -41,7 +43,7 @@ export function Expanded(props: ExpandedProps) {
             <h2 className={classes.name}>
               {metric} <span className={classes.unit}>{unit}</span>
             </h2>
-            {figures ? <CardFigures metric={metric} unit={unit} figures={figures} /> : null}
+            {figures ? <CardFigures series={series} figures={figures} summary={summary} /> : null}
             <ZoomButtons {...drawing} />
             <YRange metric={metric} />
             <CardActions

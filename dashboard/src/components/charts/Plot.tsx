@@ -7,6 +7,7 @@ import { extentOfX, extentOfY, isNothingBetween, type Line } from "@/lib/lines";
 import { placed } from "@/lib/mark-places";
 import type { Mark } from "@/lib/marks";
 import { within } from "@/lib/outliers";
+import type { Described } from "@/lib/series";
 import { limitsOf, valueRange } from "@/lib/ticks";
 import type { Zoom } from "@/lib/zoom";
 import { useChartColours } from "./colours";
@@ -25,7 +26,7 @@ export interface Drawing {
   /** Axis units of one step, on an axis of steps. */
   units: number;
   axis: Axis;
-  unit: string;
+  series: Described;
   isLog: boolean;
   /** Limits of clipping; values beyond are marked. Null without clipping. */
   clip: readonly [number, number] | null;
@@ -50,7 +51,8 @@ interface Spot {
 }
 
 export function Plot(props: PlotProps) {
-  const { lines, marks, units, axis, unit, isLog, clip, range, zoom, label, height, syncKey } = props;
+  const { lines, marks, units, axis, series, isLog, clip, range, zoom, label, height, syncKey } = props;
+  const { kind, unit } = series;
   const holder = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const isOver = useRef(false);
@@ -68,6 +70,7 @@ export function Plot(props: PlotProps) {
     const made = new uPlot(
       optionsOf({
         axis,
+        kind,
         unit,
         isLog,
         syncKey,
@@ -76,9 +79,9 @@ export function Plot(props: PlotProps) {
         height,
         colours: () => now.current.colours,
         rangeY: () => {
-          const { lines: drawn, from: first, to: last, clip: bounds, range: typed } = now.current;
+          const { lines: drawn, from: first, to: last, clip: bounds, range: typed, series: of } = now.current;
           if (typed !== null && !(isLog && typed.from <= 0)) return [typed.from, typed.to];
-          return valueRange(...within(extentOfY(drawn, first, last, isLog), bounds), isLog, limitsOf(unit));
+          return valueRange(...within(extentOfY(drawn, first, last, isLog), bounds), isLog, limitsOf(of.domain));
         },
         draw: (self) => {
           const { lines: drawn, colours: theme, places: marked, clip: bounds, range: typed } = now.current;
@@ -116,7 +119,7 @@ export function Plot(props: PlotProps) {
       made.destroy();
       plot.current = null;
     };
-  }, [axis, unit, isLog, height, syncKey]);
+  }, [axis, kind, unit, isLog, height, syncKey]);
 
   // Before uPlot's own first drawing, which waits for the end of this task: so a chart is drawn once, and not empty first.
   // biome-ignore lint/correctness/useExhaustiveDependencies: whatever changes what is drawn draws it again
@@ -132,7 +135,7 @@ export function Plot(props: PlotProps) {
       false,
     );
     shown.setScale("x", { min: from, max: to });
-  }, [lines, places, clip, range, from, to, colours, axis, unit, isLog, height, syncKey]);
+  }, [lines, places, clip, range, from, to, colours, axis, series, isLog, height, syncKey]);
 
   const absence = absenceOf(lines, from, to, isLog);
   return (
@@ -140,7 +143,15 @@ export function Plot(props: PlotProps) {
       <div ref={holder} role="img" aria-label={label} className={classes.canvas} />
       {absence === null ? null : <p className={classes.nothing}>{absence}</p>}
       {spot !== null && plot.current !== null ? (
-        <Tooltip plot={plot.current} spot={spot} lines={lines} places={places} axis={axis} onGone={leave} />
+        <Tooltip
+          plot={plot.current}
+          spot={spot}
+          lines={lines}
+          places={places}
+          axis={axis}
+          series={series}
+          onGone={leave}
+        />
       ) : null}
     </div>
   );

@@ -6,6 +6,7 @@ import { duration, moment, number } from "@/lib/format";
 import { type Line, type Reading, readingsAt } from "@/lib/lines";
 import { type Placed, SIGN, told } from "@/lib/mark-places";
 import { COLOURS } from "@/lib/palette";
+import { figure, type Metadata, measured } from "@/lib/series";
 import { useChartColours } from "./colours";
 import { MarkIcon } from "./MarkIcon";
 import { Swatch } from "./Swatch";
@@ -23,11 +24,12 @@ interface TooltipProps {
   lines: readonly Line[];
   places: readonly Placed[];
   axis: Axis;
+  series: Metadata;
   /** The chart is not below the cursor any more. */
   onGone: () => void;
 }
 
-export function Tooltip({ plot, spot, lines, places, axis, onGone }: TooltipProps) {
+export function Tooltip({ plot, spot, lines, places, axis, series, onGone }: TooltipProps) {
   const colours = useChartColours();
   const { min = 0, max = 1 } = plot.scales.x ?? {};
   const found = readingsAt(lines, plot.posToVal(spot.left, "x"), ((max ?? 1) - (min ?? 0)) * REACH, axis)
@@ -90,7 +92,15 @@ export function Tooltip({ plot, spot, lines, places, axis, onGone }: TooltipProp
             </thead>
             <tbody>
               {found.slice(0, ROWS).map(({ line, index }) => (
-                <Row key={line.job} line={line} index={index} several={several} isSmoothed={isSmoothed} axis={axis} />
+                <Row
+                  key={line.job}
+                  line={line}
+                  index={index}
+                  several={several}
+                  isSmoothed={isSmoothed}
+                  axis={axis}
+                  series={series}
+                />
               ))}
             </tbody>
           </table>
@@ -99,7 +109,9 @@ export function Tooltip({ plot, spot, lines, places, axis, onGone }: TooltipProp
         {found[0] !== undefined && !several && found[0].index >= found[0].line.end ? (
           <p>{attemptName(found[0].line.curve.attempt)}: these steps were run again</p>
         ) : null}
-        {found[0] === undefined || several ? null : <Range line={found[0].line} index={found[0].index} />}
+        {found[0] === undefined || several ? null : (
+          <Range line={found[0].line} index={found[0].index} series={series} />
+        )}
         {marks.slice(0, MARKS).map(({ kind, words }) => (
           <p key={kind + words} className={classes.mark}>
             <MarkIcon kind={kind} />
@@ -118,9 +130,10 @@ function Row({
   several,
   isSmoothed,
   axis,
-}: Reading & { several: boolean; isSmoothed: boolean; axis: Axis }) {
+  series,
+}: Reading & { several: boolean; isSmoothed: boolean; axis: Axis; series: Metadata }) {
   const time = line.curve.time[index] as number;
-  const value = number(line.curve.value[index] as number);
+  const value = measured(line.curve.value[index] as number, series);
   return (
     <tr>
       {several ? (
@@ -129,7 +142,9 @@ function Row({
         </td>
       ) : null}
       {isSmoothed ? (
-        <td className={classes.main}>{line.smoothed === null ? "" : number(line.smoothed[index] as number)}</td>
+        <td className={classes.main}>
+          {line.smoothed === null ? "" : measured(line.smoothed[index] as number, series)}
+        </td>
       ) : null}
       <td className={isSmoothed ? undefined : classes.main}>{value}</td>
       <td className={classes.step}>{number(line.curve.step[index] as number)}</td>
@@ -147,14 +162,14 @@ function isCounted(axis: Axis): boolean {
 }
 
 /** Range of a bucket, if a position stands for several points. */
-function Range({ line, index }: Reading) {
+function Range({ line, index, series }: Reading & { series: Metadata }) {
   const low = line.curve.min[index] as number;
   const high = line.curve.max[index] as number;
   const isNone = Number.isNaN(line.curve.value[index]);
   if (low === high || (Number.isNaN(low) && Number.isNaN(high))) return null;
   return (
     <p>
-      {number(low)} to {number(high)} around here{isNone ? ", and NaN" : ""}
+      {figure(low, series)} to {measured(high, series)} around here{isNone ? ", and NaN" : ""}
     </p>
   );
 }

@@ -4,6 +4,7 @@
  */
 import type uPlot from "uplot";
 import { type Axis, isTime, TITLES } from "@/lib/axes";
+import { axisUnit, type Metadata } from "@/lib/series";
 import { linearTicks, logTicks, measureOf, tickLabels, wallLabels, wallTicks } from "@/lib/ticks";
 import type { ChartColours } from "./colours";
 import { STRIP } from "./paintMarks";
@@ -16,8 +17,11 @@ const LABELS = 20;
 const TICK_APART_X = { wall: 84, other: 64 };
 const TICK_APART_Y = 30;
 
+type Kind = Metadata["kind"];
+
 interface Setup {
   axis: Axis;
+  kind: Kind;
   unit: string;
   isLog: boolean;
   syncKey: string;
@@ -36,6 +40,7 @@ interface Setup {
 
 export function optionsOf({
   axis,
+  kind,
   unit,
   isLog,
   syncKey,
@@ -46,7 +51,8 @@ export function optionsOf({
   rangeY,
   ...on
 }: Setup): uPlot.Options {
-  const measure = measureOf(unit);
+  const measure = measureOf(kind);
+  const beside = axisUnit({ kind, unit });
   const ratio = () => globalThis.devicePixelRatio || 1;
   let labelsX: string[] = [];
   const look = {
@@ -99,6 +105,7 @@ export function optionsOf({
         },
         values: (_, ticks) => tickLabels(ticks, measure),
         filter: (_, ticks) => ticks,
+        ...(beside === "" ? {} : { label: beside, labelFont: FONT, labelSize: 16, labelGap: 2 }),
       },
     ],
     cursor: {

@@ -3,6 +3,7 @@ import type { Axis } from "@/lib/axes";
 import { type Curve, type Figures, figuresOf } from "@/lib/curves";
 import { number } from "@/lib/format";
 import { MARK_KINDS, type Mark, type MarkKind } from "@/lib/marks";
+import { measured, type Described as Series } from "@/lib/series";
 
 export interface Described {
   name: string;
@@ -24,7 +25,12 @@ const HAPPENED: Readonly<Record<MarkKind, readonly [one: string, several: string
   checkpoint: ["checkpoint", "checkpoints"],
 };
 
-export function described(metric: string, axis: Axis, jobs: readonly Described[], marks: readonly Mark[] = []): string {
+export function described(
+  { name: metric, ...series }: Series,
+  axis: Axis,
+  jobs: readonly Described[],
+  marks: readonly Mark[] = [],
+): string {
   const known = jobs
     .map(({ name, curves }) => ({ name, figures: figuresOf(curves) }))
     .filter((job): job is { name: string; figures: Figures } => job.figures !== null);
@@ -33,8 +39,8 @@ export function described(metric: string, axis: Axis, jobs: readonly Described[]
     .slice(0, JOBS_IN_WORDS)
     .map(
       ({ name, figures }) =>
-        `${name}: last ${number(figures.last)} at step ${number(figures.lastStep)}, lowest ${number(figures.min)}, ` +
-        `highest ${number(figures.max)}${figures.nonFinite > 0 ? ", not finite in places" : ""}.`,
+        `${name}: last ${measured(figures.last, series)} at step ${number(figures.lastStep)}, lowest ${measured(figures.min, series)}, ` +
+        `highest ${measured(figures.max, series)}${figures.nonFinite > 0 ? ", not finite in places" : ""}.`,
     );
   const more = known.length - JOBS_IN_WORDS;
   return [

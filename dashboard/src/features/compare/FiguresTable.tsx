@@ -2,9 +2,9 @@
 import { useState } from "react";
 import type { JobView } from "@/api/generated";
 import { useLive, useSummaries } from "@/api/series";
-import { figure } from "@/components/charts/CardFigures";
 import { Swatch } from "@/components/charts/Swatch";
 import { number } from "@/lib/format";
+import { figure } from "@/lib/series";
 import { type Column, mainMetric, rowsOf, sorted, winners } from "./ranking";
 import { Scroller } from "./Scroller";
 import classes from "./Tables.module.css";
@@ -22,16 +22,17 @@ interface FiguresTableProps {
 }
 
 export function FiguresTable({ jobs, slots }: FiguresTableProps) {
-  const { names, byJob } = useSummaries(jobs, useLive(jobs));
+  const { series: all, byJob } = useSummaries(jobs, useLive(jobs));
   const [chosen, setChosen] = useState<string>();
   const [order, setOrder] = useState<{ column: Column; isDescending: boolean } | null>(null);
-  const metric = chosen !== undefined && names.includes(chosen) ? chosen : mainMetric(names);
-  if (metric === undefined) return null;
+  const series = all.find(({ name }) => name === chosen) ?? all.find(({ name }) => name === mainMetric(all));
+  if (series === undefined) return null;
+  const metric = series.name;
   const ids = jobs.map(({ id }) => id);
   const rows = rowsOf(metric, ids, byJob);
-  const best = winners(metric, rows);
-  const unit = [...byJob.values()].find((series) => series.has(metric))?.get(metric)?.unit ?? "";
+  const best = winners(series, rows);
   const shown = order === null ? rows : sorted(rows, order.column, order.isDescending);
+  const shownIn = (value: number | null | undefined) => (value == null ? "–" : figure(value, series));
   const nameOf = new Map(jobs.map(({ id, name }) => [id, name]));
   return (
     <section className={classes.section} aria-labelledby="figures">
@@ -40,10 +41,11 @@ export function FiguresTable({ jobs, slots }: FiguresTableProps) {
         <label>
           of
           <select value={metric} onChange={(event) => setChosen(event.target.value)}>
-            {names.map((name) => (
+            {all.map(({ name }) => (
               <option key={name}>{name}</option>
             ))}
-          </select>
+          </select>{" "}
+          {series.unit}
         </label>
       </div>
       <Scroller label="Figures, as a table">
@@ -71,19 +73,22 @@ export function FiguresTable({ jobs, slots }: FiguresTableProps) {
             </tr>
           </thead>
           <tbody>
-            {shown.map(({ job, figures, best: own }) => (
+            {shown.map(({ job, summary }) => (
               <tr key={job}>
                 <th scope="row">
                   <Swatch slot={slots.get(job) ?? 0} /> {nameOf.get(job)}
                 </th>
-                <td className={classes.number}>{figures ? figure(figures.last, unit) : "–"}</td>
-                <td className={classes.number}>{figures ? figure(figures.min, unit) : "–"}</td>
-                <td className={classes.number}>{figures ? figure(figures.max, unit) : "–"}</td>
-                <td className={`${classes.number} ${best.has(job) ? classes.best : ""}`}>
+                <td className={classes.number}>{shownIn(summary?.last)}</td>
+                <td className={classes.number}>{shownIn(summary?.min)}</td>
+                <td className={classes.number}>{shownIn(summary?.max)}</td>
+                <td
+                  className={`${classes.number} ${best.has(job) ? classes.best : ""}`}
+                  title={summary?.best_step == null ? undefined : `at step ${number(summary.best_step)}`}
+                >
                   {best.has(job) ? "✓ " : ""}
-                  {own === null ? "–" : figure(own, unit)}
+                  {shownIn(summary?.best)}
                 </td>
-                <td className={`${classes.number} ${classes.step}`}>{figures ? number(figures.lastStep) : "–"}</td>
+                <td className={`${classes.number} ${classes.step}`}>{summary ? number(summary.last_step) : "–"}</td>
               </tr>
             ))}
           </tbody>

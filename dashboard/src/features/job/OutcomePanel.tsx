@@ -118,26 +118,21 @@ const NAMED_MAX = 3;
 /** Series with values that are no numbers: a job may end well over a loss that is NaN. */
 function NotFinite({ job }: { job: JobView }) {
   const { byJob } = useSummaries([job], NONE_LIVE);
-  const found = [...(byJob.get(job.id) ?? [])].filter(([, { figures }]) => figures.nonFinite > 0);
+  const found = [...(byJob.get(job.id) ?? [])].filter(([, series]) => series.non_finite > 0);
   if (found.length === 0) return null;
-  found.sort(([, a], [, b]) => b.figures.nonFinite - a.figures.nonFinite);
+  found.sort(([, a], [, b]) => b.non_finite - a.non_finite);
   const others = found.length - NAMED_MAX;
   return (
     <ul className={classes.findings}>
-      {found.slice(0, NAMED_MAX).map(([name, { figures, count }]) => (
+      {found.slice(0, NAMED_MAX).map(([name, { non_finite, count, last }]) => (
         <li key={name}>
-          <code>{name}</code> is not finite at {number(figures.nonFinite)} of {number(count)} points
-          {isNumber(job.progress?.latest?.[name]) ? "" : ", the last one included"}.
+          <code>{name}</code> is not finite at {number(non_finite)} of {number(count)} points
+          {Number.isFinite(last) ? "" : ", the last one included"}.
         </li>
       ))}
       {others > 0 ? <li>{number(others)} more series have points that are not finite.</li> : null}
     </ul>
   );
-}
-
-/** Values that are no numbers come by their names. A bucket with any of them does not say which value was its last. */
-function isNumber(value: number | string | undefined): boolean {
-  return value === undefined || typeof value === "number";
 }
 
 function sentence(text: string): string {

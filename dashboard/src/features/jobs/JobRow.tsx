@@ -7,18 +7,20 @@ import { StateBadge } from "@/components/StateBadge";
 import { useNow } from "@/components/useNow";
 import { WaitReason } from "@/components/WaitReason";
 import { hasEnded } from "@/lib/ended";
-import { ago, moment, number } from "@/lib/format";
+import { ago, moment } from "@/lib/format";
 import { ownerOf } from "@/lib/owner";
+import { measured } from "@/lib/series";
 import { startSentence, startWords } from "@/lib/starting";
 import classes from "./JobTable.module.css";
 import { Sparkline } from "./Sparkline";
-import { lossName } from "./sparkline";
+import { bestOf } from "./sparkline";
 import { changed, type JobsView } from "./view";
 import { mishap, planInShort, progressWords, span } from "./words";
 
 interface Props {
   job: JobView;
-  loss: SeriesView | undefined;
+  /** The main series. */
+  series: SeriesView | undefined;
   view: JobsView;
   isChosen: boolean;
   isAtCursor: boolean;
@@ -27,7 +29,7 @@ interface Props {
 }
 
 /** Remembered: each second concerns one or two cells of a row, which follow the time themselves. */
-export const JobRow = memo(function JobRow({ job, loss, view, isChosen, isAtCursor, choose, names }: Props) {
+export const JobRow = memo(function JobRow({ job, series, view, isChosen, isAtCursor, choose, names }: Props) {
   const attempts = job.attempt?.number ?? 0;
   const owner = ownerOf(job);
   return (
@@ -98,7 +100,7 @@ export const JobRow = memo(function JobRow({ job, loss, view, isChosen, isAtCurs
         {job.plan === null ? job.kind : <span title={job.plan_sentence ?? undefined}>{planInShort(job.plan)}</span>}
       </td>
       <td className={classes.loss}>
-        <Loss job={job} series={loss} />
+        <Main job={job} series={series} />
       </td>
       <td className={classes.age}>
         <Age job={job} />
@@ -152,16 +154,20 @@ function Mishap({ job }: { job: JobView }) {
   );
 }
 
-function Loss({ job, series }: { job: JobView; series: SeriesView | undefined }) {
-  const latest = job.progress?.latest ?? {};
-  const name = lossName(Object.keys(latest));
-  if (name === null) return null;
+/** The main series of a job: its curve, the last value, and the best one if it has a direction. */
+function Main({ job, series }: { job: JobView; series: SeriesView | undefined }) {
+  const name = job.progress?.main;
+  if (!name) return null;
+  const last = Number(job.progress?.latest?.[name]);
+  const best = series === undefined ? null : bestOf(series);
+  const form = { unit: series?.unit ?? "", kind: series?.kind ?? "number" };
   return (
     <div className={classes.curve}>
       {series === undefined ? <span className={classes.blank} /> : <Sparkline series={series} />}
       <span title={`last ${name}`}>
-        {number(Number(latest[name]))}
+        {measured(last, form)}
         {name === "train/loss" ? null : <span className={classes.second}> {name}</span>}
+        {best === null ? null : <span className={classes.second}> best {measured(best, form)}</span>}
       </span>
     </div>
   );

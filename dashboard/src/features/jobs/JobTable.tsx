@@ -10,13 +10,13 @@ import type { JobsView } from "./view";
 
 interface Props {
   jobs: readonly JobView[];
-  losses: ReadonlyMap<string, SeriesView>;
+  series: ReadonlyMap<string, SeriesView>;
   view: JobsView;
   chosen: ReadonlyMap<string, JobView>;
   choose: (jobs: readonly JobView[], isChosen: boolean) => void;
 }
 
-export function JobTable({ jobs, losses, view, chosen, choose }: Props) {
+export function JobTable({ jobs, series, view, chosen, choose }: Props) {
   const names = useMemo(() => new Map(jobs.map((job) => [job.id, job.name])), [jobs]);
   const body = useRef<HTMLTableSectionElement>(null);
   const cursor = useRowCursor(jobs, (job) => choose([job], !chosen.has(job.id)), body);
@@ -49,7 +49,7 @@ export function JobTable({ jobs, losses, view, chosen, choose }: Props) {
               Batch
             </th>
             <th scope="col" className={classes.loss}>
-              Loss
+              Metric
             </th>
             <th scope="col" className={classes.age}>
               Submitted
@@ -62,7 +62,7 @@ export function JobTable({ jobs, losses, view, chosen, choose }: Props) {
               <JobRow
                 key={job.id}
                 job={job}
-                loss={losses.get(job.id)}
+                series={series.get(job.id)}
                 view={view}
                 isChosen={chosen.has(job.id)}
                 isAtCursor={job.id === cursor}

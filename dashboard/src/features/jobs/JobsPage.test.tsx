@@ -1,7 +1,7 @@
 import { focusManager } from "@tanstack/react-query";
 import { act, fireEvent, screen, waitFor, within } from "@testing-library/react";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { aJob } from "@/testing/jobs";
+import { aJob, PROGRESS } from "@/testing/jobs";
 import { type Asked, open, serve } from "@/testing/pages";
 import { JobsPage } from "./JobsPage";
 import { readJobsView } from "./view";
@@ -19,7 +19,7 @@ const JOBS = [
     name: "runs",
     owner: "ada",
     labels: { team: "nlp" },
-    progress: { step: 5, steps: 10, samples: null, fraction: 0.5, eta_seconds: 90, latest: { "train/loss": "NaN" } },
+    progress: { ...PROGRESS, latest: { loss: "NaN" }, main: "loss" },
   }),
   aJob({
     id: "3",

@@ -16,7 +16,7 @@ import classes from "./JobsPage.module.css";
 import { JobTable } from "./JobTable";
 import { Pages } from "./Pages";
 import { useChosen } from "./useChosen";
-import { useJobs, useLosses } from "./useJobs";
+import { useJobs, useMainSeries } from "./useJobs";
 import { useSuggestions } from "./useSuggestions";
 import { ALL, filtersSet, isFiltered, type JobsView, settled } from "./view";
 
@@ -40,7 +40,7 @@ export function JobsPage() {
   }, [view, asked, navigate, router]);
   const { data, error, isPlaceholderData, refetch } = useJobs(view, asked.owner !== undefined || !isPending);
   const jobs = data?.items ?? NONE;
-  const losses = useLosses(jobs);
+  const series = useMainSeries(jobs);
   const { chosen, choose, clear } = useChosen(view, jobs, isPlaceholderData);
   const isFirstVisit = data !== undefined && jobs.length === 0 && !isFiltered(view) && view.cursor === undefined;
   const suggestions = useSuggestions(jobs);
@@ -56,7 +56,7 @@ export function JobsPage() {
       {data !== undefined && jobs.length === 0 && !isFirstVisit ? <NoneOfThese view={view} me={me} /> : null}
       {jobs.length === 0 ? null : (
         <div className={isPlaceholderData ? classes.old : undefined}>
-          <JobTable jobs={jobs} losses={losses} view={view} chosen={chosen} choose={choose} />
+          <JobTable jobs={jobs} series={series} view={view} chosen={chosen} choose={choose} />
           <Pages view={view} jobs={jobs} next={data?.next_cursor ?? null} total={data?.total ?? 0} go={go} />
         </div>
       )}

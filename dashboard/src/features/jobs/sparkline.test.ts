@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { type Box, drawing, lossName } from "./sparkline";
+import { type Box, bestOf, drawing } from "./sparkline";
 
 const BOX: Box = { width: 120, height: 40, margin: 2 };
 const INNER = BOX.height - 2 * BOX.margin;
@@ -134,14 +134,11 @@ describe("a sparkline", () => {
   });
 });
 
-describe("the loss of a job", () => {
-  it.each<[string[], string | null]>([
-    [["eval/loss", "train/loss"], "train/loss"],
-    [["val_loss", "loss", "lr"], "loss"],
-    [["eval/loss", "aux/loss"], "aux/loss"],
-    [["loss_scale", "lr"], null],
-    [[], null],
-  ])("of %j is %s", (names, loss) => {
-    expect(lossName(names)).toBe(loss);
-  });
+it.each([
+  ["lower", [3, 1, "NaN"], [4, 5, 6], 1],
+  ["higher", [3, 1, 2], [4, "Infinity", 5], 5],
+  ["none", [1], [2], null],
+  ["lower", ["NaN"], ["NaN"], null],
+] as const)("takes as best of %s values the extreme that is finite", (direction, min, max, best) => {
+  expect(bestOf({ direction, min: [...min], max: [...max] })).toBe(best);
 });

@@ -69,10 +69,12 @@ export function drawing(points: Points, box: Box): Drawing {
   return { line, bars, marks, range };
 }
 
-/** The series that tells best how a job fares: `train/loss`, or the first name that ends in `loss`; null if none does. */
-export function lossName(names: Iterable<string>): string | null {
-  const losses = [...names].filter((name) => name.endsWith("loss")).sort();
-  return losses.includes("train/loss") ? "train/loss" : (losses[0] ?? null);
+/** The lowest or the highest finite value, by the direction of the series; null without one. */
+export function bestOf({ direction, min, max }: Pick<SeriesView, "direction" | "min" | "max">): number | null {
+  if (direction !== "lower" && direction !== "higher") return null;
+  const values = (direction === "lower" ? min : max).map(Number).filter(Number.isFinite);
+  if (values.length === 0) return null;
+  return direction === "lower" ? Math.min(...values) : Math.max(...values);
 }
 
 function round(pixels: number): number {

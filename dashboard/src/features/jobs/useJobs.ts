@@ -1,19 +1,18 @@
-/** What the list asks the service for: one page of jobs, and the losses of the jobs on it. */
+/** What the list asks the service for: one page of jobs, and the main series of the jobs on it. */
 import { useQueryClient } from "@tanstack/react-query";
 import { getSeries, type JobPage, type JobView, listJobs, type SeriesView } from "@/api/generated";
 import { usePolled } from "@/api/polling";
 import { hasEnded } from "@/lib/ended";
-import { lossName } from "./sparkline";
 import { asQuery, type JobsView, PAGE_SIZE } from "./view";
 
 /** Of one sparkline; more would be finer than its pixels. */
 const SPARK_POINTS = 60;
 const LIST_SECONDS = 10;
-const LOSS_SECONDS = 10;
+const SPARK_SECONDS = 10;
 /** The last points of a job are stored shortly after its end. */
 const LATE_POINTS_MS = 10_000;
-/** Different names of losses on one page: 50 jobs of each stay within what one answer may hold. */
-const LOSS_NAMES_MAX = 20;
+/** Different names of main series on one page: 50 jobs of each stay within what one answer may hold. */
+const MAIN_NAMES_MAX = 20;
 
 export function useJobs(view: JobsView, enabled: boolean) {
   return usePolled<JobPage>({
@@ -25,12 +24,12 @@ export function useJobs(view: JobsView, enabled: boolean) {
   });
 }
 
-/** The loss of each of these jobs that has one, by the job's id: of those that run again and again, of others once. */
-export function useLosses(jobs: readonly JobView[]): ReadonlyMap<string, SeriesView> {
+/** The main series of each of these jobs that has one, by the job's id: of those that run again and again, of others once. */
+export function useMainSeries(jobs: readonly JobView[]): ReadonlyMap<string, SeriesView> {
   const wanted = new Map<string, string>();
   for (const job of jobs) {
-    const name = lossName(Object.keys(job.progress?.latest ?? {}));
-    if (name !== null) wanted.set(job.id, name);
+    const name = job.progress?.main;
+    if (name) wanted.set(job.id, name);
   }
   const isDone = (job: JobView) =>
     hasEnded(job) && Date.now() - Date.parse(job.finished_at ?? job.created_at) > LATE_POINTS_MS;
@@ -38,23 +37,27 @@ export function useLosses(jobs: readonly JobView[]): ReadonlyMap<string, SeriesV
     jobs.filter((job) => wanted.has(job.id) && isDone(job) === which).map(({ id }) => id),
   ) as [string[], string[]];
   const namesOf = (ids: readonly string[]) =>
-    [...new Set(ids.map((id) => wanted.get(id) as string))].sort().slice(0, LOSS_NAMES_MAX);
+    [...new Set(ids.map((id) => wanted.get(id) as string))].sort().slice(0, MAIN_NAMES_MAX);
   return new Map(
-    [...useLossesOf(running, namesOf, false), ...useLossesOf(done, namesOf, true)].flatMap(([id, series]) => {
-      const loss = series.find((one) => one.name === wanted.get(id));
-      return loss === undefined ? [] : [[id, loss]];
+    [...useMainSeriesOf(running, namesOf, false), ...useMainSeriesOf(done, namesOf, true)].flatMap(([id, series]) => {
+      const main = series.find((one) => one.name === wanted.get(id));
+      return main === undefined ? [] : [[id, main]];
     }),
   );
 }
 
-type Losses = ReadonlyMap<string, readonly SeriesView[]>;
+type SeriesOfJobs = ReadonlyMap<string, readonly SeriesView[]>;
 
 /** Series of these jobs. If they are final, only jobs that no former answer has are asked for. */
-function useLossesOf(ids: readonly string[], namesOf: (ids: readonly string[]) => string[], isFinal: boolean): Losses {
+function useMainSeriesOf(
+  ids: readonly string[],
+  namesOf: (ids: readonly string[]) => string[],
+  isFinal: boolean,
+): SeriesOfJobs {
   const queries = useQueryClient();
-  const keyOf = (id: string) => ["series", "loss", id, ...namesOf([id])];
-  const { data } = usePolled<Losses>({
-    key: ["series", "losses", isFinal, ids, namesOf(ids)],
+  const keyOf = (id: string) => ["series", "main", id, ...namesOf([id])];
+  const { data } = usePolled<SeriesOfJobs>({
+    key: ["series", "mains", isFinal, ids, namesOf(ids)],
     fetch: async (signal) => {
       const known = new Map(ids.map((id) => [id, queries.getQueryData<SeriesView[]>(keyOf(id))]));
       const unknown = ids.filter((id) => !isFinal || known.get(id) === undefined);
@@ -67,7 +70,7 @@ function useLossesOf(ids: readonly string[], namesOf: (ids: readonly string[]) =
       }
       return { data: new Map([...known].map(([id, series]) => [id, series ?? []])) };
     },
-    seconds: LOSS_SECONDS,
+    seconds: SPARK_SECONDS,
     isFinal: () => isFinal,
     enabled: ids.length > 0,
     keepPrevious: true,

@@ -1,0 +1,58 @@
+import { describe, expect, it } from "vitest";
+import { axisUnit, type Described, figure, grouped, matches, measured, merged, UNKNOWN } from "./series";
+
+const series = (name: string, changes: Partial<Described> = {}): Described => ({ ...UNKNOWN, name, ...changes });
+const names = (found: readonly Described[]) => found.map(({ name }) => name);
+
+describe("merged", () => {
+  it("keeps the order of each job, and puts what is new behind its neighbour", () => {
+    const one = ["train/loss", "train/lr", "system/x"].map((name) => series(name));
+    const two = ["first", "train/loss", "eval/loss", "system/x", "system/y"].map((name) => series(name));
+    expect(names(merged([one, two]))).toEqual(["first", "train/loss", "eval/loss", "train/lr", "system/x", "system/y"]);
+    expect(merged([])).toEqual([]);
+  });
+
+  it("has no direction where jobs differ in it, and the first job's unit", () => {
+    const one = [series("a", { direction: "lower", unit: "nats" }), series("b", { direction: "higher" })];
+    const two = [series("a", { direction: "none", unit: "bits" }), series("b", { direction: "higher" })];
+    expect(merged([one, two]).map(({ direction, unit }) => [direction, unit])).toEqual([
+      ["none", "nats"],
+      ["higher", ""],
+    ]);
+  });
+});
+
+it("groups by the group of the service alone, in its order", () => {
+  const found = grouped([series("b/x", { group: "quality" }), series("a/y"), series("c", { group: "quality" })]);
+  expect(found.map(({ name, series: of }) => [name, names(of)])).toEqual([
+    ["quality", ["b/x", "c"]],
+    ["metrics", ["a/y"]],
+  ]);
+});
+
+it.each([
+  ["train/loss", "", true],
+  ["train/loss", "LOSS", true],
+  ["train/grad_norm", "norm train", true],
+  ["train/loss", "loss eval", false],
+])("%s under the search %o: %s", (metric, search, found) => {
+  expect(matches(metric, search)).toBe(found);
+});
+
+it.each([
+  ["number", "nats", 2.5, "2.5", "2.5 nats", "nats"],
+  ["number", "", 2.5, "2.5", "2.5", ""],
+  ["count", "tokens", 12_345, "12,345", "12,345 tokens", "tokens"],
+  ["bytes", "bytes", 1_610_612_736, "1.50 GiB", "1.50 GiB", ""],
+  ["bytes", "bytes/s", 1_024, "1.00 KiB/s", "1.00 KiB/s", "bytes/s"],
+  ["percent", "%", 45.5, "45.5 %", "45.5 %", "%"],
+  ["seconds", "s", 0.04231, "0.04231 s", "0.04231 s", ""],
+  ["seconds", "s", 125, "2 min 05 s", "2 min 05 s", ""],
+  ["bytes", "bytes", Number.NaN, "NaN", "NaN", ""],
+] as const)("%s in %o: %d", (kind, unit, value, short, whole, beside) => {
+  expect([figure(value, { kind, unit }), measured(value, { kind, unit }), axisUnit({ kind, unit })]).toEqual([
+    short,
+    whole,
+    beside,
+  ]);
+});
