@@ -10,6 +10,8 @@ import pytest
 import structlog
 from hypothesis import settings
 
+from tests.harness import memory
+
 # Imports and collection make most of a million objects that stay: each visit of them takes half a
 # second, in every worker of xdist. ``pytest_collection`` ends this.
 gc.disable()
@@ -84,6 +86,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | 
     from tests.harness.sharing import OneServicePerFolder
 
     return OneServicePerFolder(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_configure() -> None:
+    """Put the temporary folders in memory, unless a place is named."""
+    if (place := memory.folder()) is not None:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(place))
 
 
 @pytest.hookimpl(wrapper=True)
