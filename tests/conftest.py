@@ -1,13 +1,20 @@
 """Fixtures for all tests; those for databases come from ``tests.harness.databases``."""
 
+import gc
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import structlog
 from hypothesis import settings
 
+from tests.harness import memory
+
+# Imports and collection make most of a million objects that stay: each visit of them takes half a
+# second, in every worker of xdist. ``pytest_collection`` ends this.
+gc.disable()
 pytest_plugins = ["tests.harness.databases", "tests.harness.drills", "tests.harness.processes"]
 
 # A shell ignores it for background processes, and programs that tests start would inherit that.
@@ -79,6 +86,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | 
     from tests.harness.sharing import OneServicePerFolder
 
     return OneServicePerFolder(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_configure() -> None:
+    """Put the temporary folders in memory, unless a place is named."""
+    if (place := memory.folder()) is not None:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(place))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Let the garbage collector visit only the objects of the tests that run."""
+    result = yield
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+    return result
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

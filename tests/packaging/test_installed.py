@@ -41,10 +41,15 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def environments(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Installed]:
-    """Return one environment for each extra; the empty name is the client alone."""
-    folder = tmp_path_factory.mktemp("installed")
-    return {extra: Installed(folder / (extra or "client"), wheel, extra) for extra in EXTRAS}
+def environments(wheel: Path) -> Iterator[dict[str, Installed]]:
+    """Return one environment for each extra; the empty name is the client alone.
+
+    They are on a disk, not in memory: on that of the packages, their files are links.
+    """
+    with tempfile.TemporaryDirectory(prefix="ls-") as folder:
+        yield {
+            extra: Installed(Path(folder) / (extra or "client"), wheel, extra) for extra in EXTRAS
+        }
 
 
 @pytest.fixture(scope="module")
