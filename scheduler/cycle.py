@@ -326,7 +326,7 @@ class Cycle:
 
     def expire(self) -> None:
         with self.database.read_jobs() as session:
-            due = retention.due(session, "metrics", "logs")
+            due = retention.due(session)
         ends_at = self.clock() + EXPIRE_SECONDS
         for one in due:
             if self.clock() >= ends_at or not self.attempt(

@@ -42,7 +42,7 @@ class KeptFilesRetention:
 
     def _expire(self) -> None:
         with self._database.read_jobs() as session:
-            due = retention.due(session, "files")
+            due = retention.due_files(session)
         for one in due:
             if self._ended.is_set():
                 return

@@ -48,3 +48,15 @@ class KeptRoundRow(JobsBase):
     """True if this was the round after the end of the attempt's processes."""
     as_of: Mapped[float]
     """Beginning of the last round, on the database's clock."""
+
+
+class FileRetentionRow(JobsBase):
+    """Retention of kept files that a job requested. The row is deleted with the files.
+
+    Not a row of ``retentions``: a scheduler of the version before takes all but points for lines.
+    """
+
+    __tablename__ = "file_retentions"
+
+    job_id: Mapped[JobId] = mapped_column(primary_key=True)
+    days: Mapped[int]

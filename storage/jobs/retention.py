@@ -11,10 +11,10 @@ Not here: deleting jobs (``storage.jobs.removal``), and checkpoints that a job d
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Literal, NamedTuple, cast
+from typing import Any, Final, Literal, NamedTuple, cast
 
-from sqlalchemy import delete, insert, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy import Delete, Select, delete, insert, select, update
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from lockstep.domain.life.lifecycle import TERMINAL
 from lockstep.domain.spec.job import Retention
@@ -23,6 +23,7 @@ from lockstep.storage.db import clock
 from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.dialects import changed, write
+from lockstep.storage.db.file_tables import FileRetentionRow
 from lockstep.storage.db.series_tables import LogChunkRow, SeriesChunkRow, SeriesLatestRow
 from lockstep.storage.db.tables import JobRow, RetentionRow
 from lockstep.storage.jobs.removal import delete_chunks
@@ -53,11 +54,7 @@ class DueDeletion(NamedTuple):
 
 def note(session: Session, job_id: str, retention: Retention) -> None:
     """Store the retention of a new job."""
-    asked = {
-        "metrics": retention.metrics_days,
-        "logs": retention.logs_days,
-        "files": retention.files_days,
-    }
+    asked = {"metrics": retention.metrics_days, "logs": retention.logs_days}
     rows = [
         {"job_id": job_id, "what": what, "days": days}
         for what, days in asked.items()
@@ -65,28 +62,40 @@ def note(session: Session, job_id: str, retention: Retention) -> None:
     ]
     if rows:
         session.execute(insert(RetentionRow), rows)
+    if retention.files_days is not None:
+        session.add(FileRetentionRow(job_id=job_id, days=retention.files_days))
 
 
-def due(session: Session, *whats: What) -> list[DueDeletion]:
-    """Return data of these kinds with expired retention.
+def due(session: Session) -> list[DueDeletion]:
+    """Return points and lines with expired retention.
 
     The streams are sealed: a lost node cannot append to them.
     """
-    statement = (
-        select(RetentionRow.job_id, RetentionRow.what, RetentionRow.days)
-        .join(JobRow, JobRow.id == RetentionRow.job_id)
+    wanted = _due(RetentionRow, RetentionRow.what).order_by(RetentionRow.what)
+    return [
+        DueDeletion(row.job_id, cast("What", row.what), row.days) for row in session.execute(wanted)
+    ]
+
+
+def due_files(session: Session) -> list[DueDeletion]:
+    """Return kept files with expired retention."""
+    rows = session.execute(_due(FileRetentionRow))
+    return [DueDeletion(row.job_id, "files", row.days) for row in rows]
+
+
+def _due(
+    row: type[RetentionRow | FileRetentionRow], *more: InstrumentedAttribute[str]
+) -> Select[*tuple[Any, ...]]:
+    return (
+        select(row.job_id, row.days, *more)
+        .join(JobRow, JobRow.id == row.job_id)
         .where(
-            RetentionRow.what.in_(whats),
             JobRow.state.in_(TERMINAL),
-            JobRow.finished_at + RetentionRow.days * DAY_SECONDS <= db_now(),
+            JobRow.finished_at + row.days * DAY_SECONDS <= db_now(),
         )
-        .order_by(RetentionRow.job_id, RetentionRow.what)
+        .order_by(row.job_id)
         .limit(DUE_MAX)
     )
-    return [
-        DueDeletion(row.job_id, cast("What", row.what), row.days)
-        for row in session.execute(statement)
-    ]
 
 
 def expire(database: Database, due: DueDeletion, go_on: Callable[[], bool] = lambda: True) -> bool:
@@ -116,7 +125,8 @@ def expire(database: Database, due: DueDeletion, go_on: Callable[[], bool] = lam
             write(session, update(SeriesLatestRow).where(mine).values(point_count=0))
         series.bump(session, due.job_id)
     with database.jobs() as session:
-        return _note_deletion(session, due)
+        of_kind = RetentionRow.job_id == due.job_id, RetentionRow.what == due.what
+        return _note_deletion(session, due, delete(RetentionRow).where(*of_kind))
 
 
 def expire_files(database: Database, blobs: BlobStore, due: DueDeletion) -> bool:
@@ -132,12 +142,12 @@ def expire_files(database: Database, blobs: BlobStore, due: DueDeletion) -> bool
     blobs.delete_tree(f"{FILES}/{due.job_id}")
     with database.jobs() as session:
         kept_files.remove_all(session, due.job_id)
-        return _note_deletion(session, due)
+        done = delete(FileRetentionRow).where(FileRetentionRow.job_id == due.job_id)
+        return _note_deletion(session, due, done)
 
 
-def _note_deletion(session: Session, due: DueDeletion) -> bool:
-    done = RetentionRow.job_id == due.job_id, RetentionRow.what == due.what
-    if changed(session, delete(RetentionRow).where(*done)) == 0:
+def _note_deletion(session: Session, due: DueDeletion, done: Delete) -> bool:
+    if changed(session, done) == 0:
         return False
     events.add(
         session,

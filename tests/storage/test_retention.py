@@ -73,7 +73,7 @@ def age(database: Database, claim: Claim, days: float) -> None:
 
 def due(database: Database) -> list[DueDeletion]:
     with database.read_jobs() as session:
-        return retention.due(session, "metrics", "logs", "files")
+        return retention.due(session) + retention.due_files(session)
 
 
 def points(database: Database, claim: Claim) -> dict[str, int]:
@@ -215,8 +215,8 @@ def test_an_open_chart_continues(database: Database) -> None:
 
 
 def test_a_deleted_job_is_not_due_any_more(database: Database, tmp_path: Any) -> None:
-    claim = ended(database, 9, retention={"metrics_days": 1, "logs_days": 1})
-    assert len(due(database)) == 2
+    claim = ended(database, 9, retention={"metrics_days": 1, "logs_days": 1, "files_days": 1})
+    assert len(due(database)) == 3
     scenes.remove(database, BlobStore(str(tmp_path / "store")), claim.job_id)
     assert due(database) == []
     with database.read_jobs() as session:

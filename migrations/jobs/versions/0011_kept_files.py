@@ -23,6 +23,12 @@ def upgrade() -> None:
             *columns,
         )
     op.create_index("ix_kept_files_job_id_path", "kept_files", ["job_id", "path"])
+    job = ForeignKey("jobs.id", ondelete="CASCADE", name="fk_file_retentions_job_id_jobs")
+    op.create_table(
+        "file_retentions",
+        Column("job_id", String(36), job, primary_key=True),
+        _required("days", Integer),
+    )
 
 
 def _files() -> list[Column[object]]:
