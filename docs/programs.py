@@ -27,7 +27,7 @@ COMMON: Final = {"Output": "output", "Server": "server"}
 """Groups of options that many commands have: described once, below these headings."""
 COLUMNS_MAX: Final = 100
 _CONTENTS: Final = re.compile(r"^#+ Table of Contents\n\n(?: *- .*\n)+\n", re.MULTILINE)
-_CONTINUED: Final = re.compile(r"\n {4}(?=\S)")
+_CONTINUED: Final = re.compile(r"\n {4,}(?=\S)")
 _BOTH: Final = re.compile(r"^(Also the .*)\.\n\nAlso the options of (.*)\.$", re.MULTILINE)
 _GROUP: Final = re.compile(r"^\*\*(\w+)\*\*:\n\n(?:\* .*\n)+\n?", re.MULTILINE)
 _MEANINGS: Final = {
