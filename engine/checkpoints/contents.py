@@ -36,7 +36,7 @@ from lockstep.engine.runtime.document import (
     encode,
 )
 from lockstep.engine.runtime.errors import BadSpecError
-from lockstep.engine.runtime.scattered import Scattered, stride_of
+from lockstep.engine.runtime.scattered import Scattered, identity, stride_of
 
 FORMAT: Final = 1
 State = dict[str, Any]
@@ -83,13 +83,6 @@ def contents_of(state: State) -> Contents:
 
     document = {"format": FORMAT, "state": _encoded(state, write)}
     return Contents(document, tensors.in_order(list(pieces.values())))
-
-
-def identity(value: Tensor | Scattered) -> object:
-    """Return a key that is equal for a tensor that is given twice."""
-    if isinstance(value, Scattered) or not value.numel():
-        return id(value)
-    return value.device, value.data_ptr(), value.shape, value.stride(), value.dtype
 
 
 def scattered_in(value: Any) -> list[Scattered]:

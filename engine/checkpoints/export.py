@@ -28,10 +28,9 @@ from lockstep.domain.life.attempt import MANIFEST
 from lockstep.domain.life.manifest import FILE_NAME, FORMER_STATE, STATE, TENSORS
 from lockstep.engine.checkpoints import tensors
 from lockstep.engine.checkpoints.checkpoint import Part, Written, hashed
-from lockstep.engine.checkpoints.contents import identity
 from lockstep.engine.checkpoints.tensors import NamedTensor
 from lockstep.engine.runtime.document import dtype_name
-from lockstep.engine.runtime.scattered import Scattered
+from lockstep.engine.runtime.scattered import Scattered, identity
 
 MODEL: Final = "model.safetensors"
 SPEC: Final = "spec.json"

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lockstep.engine.checkpoints.contents import State
 from lockstep.engine.runtime.device import is_accelerator, module_of
-from lockstep.engine.runtime.scattered import Scattered
+from lockstep.engine.runtime.scattered import Scattered, identity
 
 _OF_FORWARD: Final = ("model", "held")
 """Parts of a state that a forward may change."""
@@ -117,7 +117,9 @@ class _Filling:
         return self._scattered[id(value)]
 
     def _tensor(self, tensor: Tensor) -> Tensor:
-        place = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+        if tensor.layout != torch.strided:
+            return tensor.to("cpu", copy=True)
+        place = identity(tensor)
         buffer = self._taken.get(place)
         if buffer is None:
             buffer = self._taken[place] = self._buffer_for(tensor).copy_(tensor, non_blocking=True)

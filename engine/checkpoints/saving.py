@@ -292,9 +292,9 @@ class Saver(Background):
         except EngineError:
             self._release(receiver)
             raise
-        self._release(receiver)
         self.newest = saved = replace(saved, seconds=time.monotonic() - started)
-        self._durable(saved)
+        self._durable(saved)  # First: a rank that has gone since does not make it less durable.
+        self._release(receiver)
         try:
             checkpoint.prune(self._parent, saved, keep_last=self._keep_last)
         except OSError as error:

@@ -165,7 +165,7 @@ class Ranks:
         own: list[torch.Tensor] = []
 
         def write(tensor: torch.Tensor, _: Place) -> dict[str, Any]:
-            own.append(tensor.detach())
+            own.append(tensor.detach().resolve_conj().resolve_neg())
             dtype, stride = dtype_name(tensor.dtype), stride_of(tensor)
             return {
                 "at": len(own) - 1,

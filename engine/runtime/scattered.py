@@ -33,3 +33,11 @@ def stride_of(value: Tensor | Scattered) -> tuple[int, ...] | None:
         return None
     order = sorted(range(value.dim()), key=value.stride, reverse=True)
     return tuple(value.stride()) if value.permute(order).is_contiguous() else None
+
+
+def identity(value: Tensor | Scattered) -> object:
+    """Return a key that is equal for a dense tensor that is given twice, such as a tied weight."""
+    if isinstance(value, Scattered) or not value.numel():
+        return id(value)
+    views = value.is_conj(), value.is_neg()
+    return value.device, value.data_ptr(), value.shape, value.stride(), value.dtype, views

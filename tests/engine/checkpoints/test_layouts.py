@@ -189,7 +189,7 @@ def state() -> dict[str, Any]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).state_dict()
     model["_extra_state"] = (1, {2: b"\x00\xff"}, {"$": 1.5})
-    numbers = torch.randn(6, 4)
+    numbers, turns = torch.randn(6, 4), torch.tensor([1 + 2j, 3 - 1j])
     formats = {str(dtype): torch.ones(3).to(dtype) for dtype in (*tensors.NAMES, torch.complex128)}
     return {
         "model": model,
@@ -198,7 +198,14 @@ def state() -> dict[str, Any]:
             "param_groups": [{"betas": (0.9, float("inf")), "params": [0, 1]}],
         },
         "parameters": [["a.weight", ""]],
-        "held": [formats, numbers.T, numbers[::2, 1:], numbers.conj(), torch.eye(3).to_sparse()],
+        "held": [
+            formats,
+            numbers.T,
+            numbers[::2, 1:],
+            turns,
+            turns.conj(),
+            torch.eye(3).to_sparse(),
+        ],
         "more": [torch.eye(4).to_sparse_csr(), {3, 1}, frozenset("ab"), torch.Size((2,)), 1j],
         "rest": [torch.float16, torch.device("cpu"), bytearray(b"x"), -0.0, 2**70, "\udc80", [{}]],
         "weight": nn.Parameter(torch.ones(2), requires_grad=False),

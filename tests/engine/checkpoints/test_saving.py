@@ -128,6 +128,18 @@ def test_a_copy_is_equal_and_separate_and_keeps_ties() -> None:
 
 
 @pytest.mark.contract(29)
+def test_a_copy_has_the_values_of_sparse_and_conjugated_tensors() -> None:
+    numbers = torch.tensor([1 + 2j, 3 - 1j])
+    given = {"model": {"n": numbers, "c": numbers.conj(), "s": torch.eye(2).to_sparse()}}
+    taken = HostCopy(torch.device("cpu")).take(given)["model"]
+    given["model"]["s"]._values().zero_()
+    numbers.zero_()
+    assert taken["n"].tolist() == [1 + 2j, 3 - 1j]
+    assert taken["c"].tolist() == [1 - 2j, 3 + 1j]
+    assert torch.equal(taken["s"].to_dense(), torch.eye(2))
+
+
+@pytest.mark.contract(29)
 def test_copies_reuse_the_same_memory() -> None:
     copies = HostCopy(torch.device("cpu"))
 

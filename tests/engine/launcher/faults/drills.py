@@ -23,6 +23,8 @@ from tests.harness.processes import alive, until
 from tests.harness.ranks import Attempt
 
 STEPS = 6
+STRATEGIES = {"all-reduce": {"bucket_cap_mb": 1e-6}, "stream": {"name": "fsdp"}}
+"""Of a fault that needs one."""
 CODE = {"upload": "0" * 64}
 
 TASK = '''
@@ -90,13 +92,16 @@ class Drill(Task):
         written.rename(f"child-{child.pid}")
         self.replace(os, "fsync", "checkpoint")
         self.replace(dist, "destroy_process_group", "shutdown")
+        self.replace(dist, "send", "stream")
 
     def replace(self, module, name, moment):
         if moment == self.moment:
-            function = getattr(module, name)
-            def dying(*arguments):
-                self.strike()
-                return function(*arguments)
+            function, left = getattr(module, name), [self.at]
+            def dying(*arguments, **options):
+                left[0] -= 1
+                if left[0] <= 0:
+                    self.strike()
+                return function(*arguments, **options)
             setattr(module, name, dying)
 
     def strike(self):
@@ -143,7 +148,8 @@ class Fault:
     """-1: on every rank."""
     at: int = 0
     """Calls of ``loss`` on that rank, two per step; for
-    ``data``, items fetched for training, four of them per step."""
+    ``data``, items fetched for training, four of them per step; for ``stream``, messages of the
+    checkpoint's state."""
 
 
 def prepare(attempt: Attempt, fault: Fault, *, resume: Path | None = None, **train: Any) -> Attempt:
@@ -161,7 +167,7 @@ def prepare(attempt: Attempt, fault: Fault, *, resume: Path | None = None, **tra
         "steps": STEPS,
         "optimizer": {"name": "adamw", "lr": 0.01},
         "checkpoint": {"every_steps": 2},
-        **({"strategy": {"bucket_cap_mb": 1e-6}} if fault.moment == "all-reduce" else {}),
+        **({"strategy": STRATEGIES[fault.moment]} if fault.moment in STRATEGIES else {}),
         **train,
     }
     spec = read_spec(

@@ -38,6 +38,7 @@ MOMENTS = {
     "mid-accumulation": (Fault("forward", at=6), {2}),
     "all-reduce": (Fault("all-reduce", at=6), {2, 3}),
     "checkpoint": (Fault("checkpoint", rank=0), {2, 3, 4}),
+    "stream": (Fault("stream", at=5), {2, 3, 4}),
     "shutdown": (Fault("shutdown"), {STEPS}),
 }
 """Each moment with the last step that may be complete then: a rank may finish an operation that the
@@ -51,6 +52,7 @@ ALWAYS = {
     ("all-reduce", "exit 0"),
     ("all-reduce", "raise"),
     ("checkpoint", "kill"),
+    ("stream", "kill"),
     ("shutdown", "exit 7"),
 }
 MATRIX = [
