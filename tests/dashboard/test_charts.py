@@ -103,6 +103,30 @@ def test_a_script_defines_units_and_the_better_direction(visitor: Visitor, work:
     expect(page.get_by_text("definitions of 'q'")).to_contain_text('unknown field "colour"')
 
 
+def test_a_chart_is_read_by_keys(visitor: Visitor, pair: str) -> None:
+    page = visitor.go(pair, "Compare").page
+    chart = card(visitor)
+    reader, words = chart.get_by_role("application"), chart.get_by_test_id("chart-reading")
+    reader.focus()
+    for keys, read in (
+        ("ArrowRight", "step 1, 9.1"),
+        ("Shift+ArrowRight", "step 11"),
+        ("ArrowLeft", "step 10"),
+        ("End", f"step {STEPS}"),
+        ("ArrowDown", f"step {STEPS}"),
+    ):
+        page.keyboard.press(keys)
+        expect(words).to_contain_text(read)
+    expect(words).to_have_text(re.compile("of higher$"))
+    expect(page.get_by_test_id("chart-tooltip")).to_contain_text("higher")
+    visitor.is_accessible()
+    page.keyboard.press("+")
+    expect(visitor.button("Reset zoom")).to_be_visible()
+    page.keyboard.press("0")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog", name="train/loss")).to_be_visible()
+
+
 def test_smoothing_is_a_debiased_average_and_can_be_disabled(visitor: Visitor, pair: str) -> None:
     page = visitor.go(pair, "Compare").page
     plain = picture(card(visitor))

@@ -1681,7 +1681,8 @@ export type SeriesSummary = {
  * Points of one series of one attempt, or buckets if there are more than ``max_points``.
  *
  * ``step``, ``time`` and ``value`` hold the last point of each bucket; ``min`` and ``max`` its
- * extremes. Attempt 0 is of the job that this one continues.
+ * extremes. Without reduction a bucket is one point. Attempt 0 has the points of the job that this
+ * one continues.
  */
 export type SeriesView = {
     /**
