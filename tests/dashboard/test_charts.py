@@ -86,6 +86,47 @@ def test_jobs_are_compared_by_their_figures_and_differences(visitor: Visitor, pa
     expect(page.get_by_role("checkbox", name="Show higher")).not_to_be_checked()
 
 
+def test_a_script_defines_units_and_the_better_direction(visitor: Visitor, work: Work) -> None:
+    job_id = work.files("defines", "defined.py")
+    page = visitor.go(f"/jobs/{job_id}", "defines").page
+    score = card(visitor, "val/score")
+    expect(score.get_by_role("heading")).to_contain_text("nats")
+    best = score.locator("[title='at step 700']")
+    expect(best).to_have_text("best, lowest1")
+    point_at(score, 1)
+    expect(page.get_by_test_id("chart-tooltip")).to_contain_text("801 nats")
+    expect(card(visitor, "heap")).to_contain_text("1.46 GiB")
+    # Nothing is derived from the words of a name.
+    expect(card(visitor, "accuracy")).not_to_contain_text("best")
+    visitor.is_accessible()
+    page.goto(f"{page.url.split('?')[0]}?tab=timeline")
+    expect(page.get_by_text("definitions of 'q'")).to_contain_text('unknown field "colour"')
+
+
+def test_a_chart_is_read_by_keys(visitor: Visitor, pair: str) -> None:
+    page = visitor.go(pair, "Compare").page
+    chart = card(visitor)
+    reader, words = chart.get_by_role("application"), chart.get_by_test_id("chart-reading")
+    reader.focus()
+    for keys, read in (
+        ("ArrowRight", "step 1, 9.1"),
+        ("Shift+ArrowRight", "step 11"),
+        ("ArrowLeft", "step 10"),
+        ("End", f"step {STEPS}"),
+        ("ArrowDown", f"step {STEPS}"),
+    ):
+        page.keyboard.press(keys)
+        expect(words).to_contain_text(read)
+    expect(words).to_have_text(re.compile("of higher$"))
+    expect(page.get_by_test_id("chart-tooltip")).to_contain_text("higher")
+    visitor.is_accessible()
+    page.keyboard.press("+")
+    expect(visitor.button("Reset zoom")).to_be_visible()
+    page.keyboard.press("0")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog", name="train/loss")).to_be_visible()
+
+
 def test_smoothing_is_a_debiased_average_and_can_be_disabled(visitor: Visitor, pair: str) -> None:
     page = visitor.go(pair, "Compare").page
     plain = picture(card(visitor))

@@ -54,6 +54,18 @@ with open(os.environ["LOCKSTEP_METRICS"], "a", buffering=1) as metrics:
 """
 """Six series in three groups, ten points of each in a second."""
 
+DEFINED = """
+import json, os
+better = {"direction": "lower", "unit": "nats"}
+defined = {"val/score": better, "heap": {"kind": "bytes"}, "q": {"colour": 1}}
+with open(os.environ["LOCKSTEP_METRICS"], "a") as metrics:
+    metrics.write(json.dumps({"define": defined}) + "\\n")
+    for step in range(1, 1_501):
+        values = {"val/score": abs(step - 700) + 1, "heap": step * 2**20, "accuracy": step}
+        metrics.write(json.dumps({"step": step, "q": step} | values) + "\\n")
+"""
+"""Two series with good definitions, one with a bad one, and one without any."""
+
 FILES = r"""
 import os, pathlib, struct, zlib
 def part(name, data):
@@ -99,6 +111,7 @@ class Work:
         folder.mkdir()
         (folder / "curve.py").write_text(CURVE)
         (folder / "wide.py").write_text(WIDE)
+        (folder / "defined.py").write_text(DEFINED)
         (folder / "files.py").write_text(FILES)
         self._upload = service.upload(folder)
 
@@ -116,9 +129,9 @@ class Work:
         """Submit a job that runs until it is cancelled; return its id."""
         return str(self._service.submit(script(name, ["wide.py"], upload=self._upload))["id"])
 
-    def files(self, name: str) -> str:
+    def files(self, name: str, program: str = "files.py") -> str:
         """Submit a job that writes files, wait for its end, and return its id."""
-        job_id = str(self._service.submit(script(name, ["files.py"], upload=self._upload))["id"])
+        job_id = str(self._service.submit(script(name, [program], upload=self._upload))["id"])
         self.ended(job_id)
         return job_id
 

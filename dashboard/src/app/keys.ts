@@ -31,6 +31,16 @@ export const SHORTCUTS: { where: string; of?: string; shortcuts: Shortcut[] }[] 
     ],
   },
   {
+    where: "A chart that has the focus",
+    shortcuts: [
+      { keys: "← →", does: "read the next point; ten with Shift" },
+      { keys: "↑ ↓", does: "read another job" },
+      { keys: "Home End", does: "read the first, the last point" },
+      { keys: "+ − 0", does: "zoom" },
+      { keys: "Enter", does: "show it on the whole screen" },
+    ],
+  },
+  {
     where: "A chart on the whole screen",
     shortcuts: [
       { keys: "+", does: "zoom in" },

@@ -25,6 +25,31 @@ it("never makes more ticks than asked for, all within bounds, evenly apart", () 
   }
 });
 
+it("makes three ticks at least where they are asked for, in steps of 1, 2 or 5, or of a power of two of a unit", () => {
+  const random = randomFrom(5);
+  for (let round = 0; round < 2_000; round += 1) {
+    const size = 10 ** (random() * 14 - 2);
+    const min = (random() - 0.5) * size;
+    const max = min + random() * size + size * 1e-3;
+    const most = 3 + Math.floor(random() * 7);
+    for (const measure of ["number", "bytes", "duration", "count"] as const) {
+      if (measure === "count" && max - min < 4) continue;
+      const ticks = linearTicks(min, max, most, measure, 3);
+      expect(ticks.length).toBeGreaterThanOrEqual(3);
+      expect(ticks.length).toBeLessThanOrEqual(3 * most);
+      const [first, second] = ticks as [number, number];
+      const step = second - first;
+      if (measure === "number") expect(["1", "2", "5"]).toContain(step.toExponential(3)[0]);
+      if (measure === "bytes" && step >= 1) {
+        const lead = step / 2 ** Math.floor(Math.log2(step) + 1e-9);
+        const inUnits = [1, 2, 3, 4, 5].map((power) => (step / 1_024 ** power).toExponential(3)[0] ?? "");
+        expect(Math.abs(lead - 1) < 1e-6 || inUnits.some((digit) => ["1", "2", "5"].includes(digit))).toBe(true);
+      }
+      if (measure === "count") expect(Number.isInteger(step)).toBe(true);
+    }
+  }
+});
+
 it.each([
   [0, 10, 5, "number", [0, 2, 4, 6, 8, 10]],
   [0.1, 0.35, 3, "number", [0.1, 0.2, 0.3]],

@@ -29,16 +29,25 @@ export function roundStep(range: number, most: number, measure: Measure): number
   return round * size;
 }
 
-/** Round values from `min` to `max`, at most `most` + 1 of them. */
-export function linearTicks(min: number, max: number, most: number, measure: Measure = "number"): number[] {
+/**
+ * Round values from `min` to `max`, at most `most` + 1 of them, unless that leaves fewer than `least`: then the steps are
+ * the next smaller round ones.
+ */
+export function linearTicks(min: number, max: number, most: number, measure: Measure = "number", least = 0): number[] {
   if (!(max > min) || !Number.isFinite(max - min)) return [min];
   if (measure === "bytes") {
     // Sizes that differ by little are round in the unit of the largest: 65.20 GiB, not 66,816 MiB.
     const unit = unitOfBytes(Math.max(Math.abs(min), Math.abs(max)), (max - min) / Math.max(1, most));
     if (max - min < (unit * Math.max(1, most)) / 16)
-      return linearTicks(min / unit, max / unit, most).map((tick) => tick * unit);
+      return linearTicks(min / unit, max / unit, most, "number", least).map((tick) => tick * unit);
   }
-  const step = roundStep(max - min, most, measure);
+  let ticks = multiples(min, max, roundStep(max - min, most, measure));
+  for (let more = most + 1; ticks.length < least && more <= 3 * most; more += 1)
+    ticks = multiples(min, max, roundStep(max - min, more, measure));
+  return ticks;
+}
+
+function multiples(min: number, max: number, step: number): number[] {
   const ticks: number[] = [];
   for (let count = Math.ceil(min / step - 1e-9) + 0; count * step <= max + step * 1e-9; count += 1) {
     // 3 × 0.1 is not 0.3: a tick is a round number, and is to read as one.
@@ -64,14 +73,14 @@ export function logTicks(min: number, max: number, most: number): number[] {
     const every = Math.ceil(powers / Math.max(1, most));
     return Array.from({ length: Math.floor((powers - 1) / every) + 1 }, (_, index) => power(first + index * every));
   }
-  if (max / min < 5) return linearTicks(min, max, most);
+  if (max / min < 5) return linearTicks(min, max, most, "number", 3);
   const ticks: number[] = [];
   for (let exponent = first - 1; exponent <= last; exponent += 1)
     for (const lead of [1, 2, 5]) {
       const tick = Number((lead * power(exponent)).toPrecision(12));
       if (tick >= min * (1 - 1e-9) && tick <= max * (1 + 1e-9)) ticks.push(tick);
     }
-  return ticks.length < 3 ? linearTicks(min, max, most) : ticks;
+  return ticks.length < 3 ? linearTicks(min, max, most, "number", 3) : ticks;
 }
 
 function power(exponent: number): number {

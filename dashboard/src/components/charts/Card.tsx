@@ -161,7 +161,7 @@ export const Card = memo(function Card({ series, summary, all, zoomed, onSeen, .
         </div>
       ) : null}
       {isSeen && all !== null ? (
-        <Plot {...drawing} height={HEIGHT} canvas={canvas} />
+        <Plot {...drawing} height={HEIGHT} canvas={canvas} onExpand={() => setIsExpanded(true)} />
       ) : (
         <div className={classes.waiting} style={{ height: HEIGHT }} />
       )}

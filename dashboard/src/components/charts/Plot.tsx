@@ -3,7 +3,7 @@ import "uplot/dist/uPlot.min.css";
 import { type RefObject, useCallback, useLayoutEffect, useMemo, useRef, useState } from "react";
 import uPlot from "uplot";
 import type { Axis } from "@/lib/axes";
-import { extentOfX, extentOfY, isNothingBetween, type Line } from "@/lib/lines";
+import { extentOfX, extentOfY, isNothingBetween, type Line, type Reading } from "@/lib/lines";
 import { placed } from "@/lib/mark-places";
 import type { Mark } from "@/lib/marks";
 import { within } from "@/lib/outliers";
@@ -12,9 +12,10 @@ import { limitsOf, valueRange } from "@/lib/ticks";
 import type { Zoom } from "@/lib/zoom";
 import { useChartColours } from "./colours";
 import { followStrip } from "./followStrip";
+import { KeyReader } from "./KeyReader";
 import classes from "./Plot.module.css";
 import { paint } from "./paint";
-import { Tooltip } from "./Tooltip";
+import { placeOf, Tooltip } from "./Tooltip";
 import { followFingers } from "./touch";
 import { makeRoom, optionsOf } from "./uplotOptions";
 
@@ -43,6 +44,8 @@ interface PlotProps extends Drawing {
   height: number;
   /** Canvas of the drawing, for saving it. */
   canvas?: RefObject<HTMLCanvasElement | null>;
+  /** Opens the whole screen, where it is not that already. */
+  onExpand?: () => void;
 }
 
 interface Spot {
@@ -63,6 +66,13 @@ export function Plot(props: PlotProps) {
   const now = useRef({ ...props, colours, from, to, places });
   now.current = { ...props, colours, from, to, places };
   const leave = useCallback(() => setSpot(null), []);
+  const read = (reading: Reading | null) => {
+    const shown = plot.current;
+    if (shown === null) return;
+    const found = reading === null ? null : spotOf(shown, reading);
+    shown.setCursor(found ?? { left: -10, top: -10 }, false);
+    setSpot(found);
+  };
 
   useLayoutEffect(() => {
     const element = holder.current;
@@ -110,7 +120,9 @@ export function Plot(props: PlotProps) {
       }),
     ];
     const sizes = new ResizeObserver(() => {
-      if (element.clientWidth !== made.width) made.setSize({ width: element.clientWidth, height });
+      if (element.clientWidth === made.width) return;
+      made.setSize({ width: element.clientWidth, height });
+      setSpot(null);
     });
     sizes.observe(element);
     return () => {
@@ -141,6 +153,7 @@ export function Plot(props: PlotProps) {
   return (
     <div className={classes.plot} style={{ height }}>
       <div ref={holder} role="img" aria-label={label} className={classes.canvas} />
+      <KeyReader {...props} from={from} to={to} onRead={read} onExpand={props.onExpand} />
       {absence === null ? null : <p className={classes.nothing}>{absence}</p>}
       {spot !== null && plot.current !== null ? (
         <Tooltip
@@ -155,6 +168,12 @@ export function Plot(props: PlotProps) {
       ) : null}
     </div>
   );
+}
+
+/** In the middle of the height where the value has no place on the axis. */
+function spotOf(plot: uPlot, reading: Reading): Spot {
+  const { left, top } = placeOf(plot, reading);
+  return { left, top: Number.isFinite(top) ? top : plot.over.clientHeight / 2 };
 }
 
 /** Return the reason for an empty chart. */

@@ -174,7 +174,8 @@ function Range({ line, index, series }: Reading & { series: Metadata }) {
   );
 }
 
-function placeOf(plot: uPlot, { line, index }: Reading): { left: number; top: number } {
+/** Pixels of a place; infinity where its value is not drawn. */
+export function placeOf(plot: uPlot, { line, index }: Reading): { left: number; top: number } {
   const value = (line.smoothed ?? line.curve.value)[index] as number;
   const { distr, min, max } = plot.scales.y ?? {};
   const isWithin = value >= (min ?? Number.NEGATIVE_INFINITY) && value <= (max ?? Number.POSITIVE_INFINITY);

@@ -16,6 +16,8 @@ const LABELS = 20;
 /** A moment with its day is long, a number short. */
 const TICK_APART_X = { wall: 84, other: 64 };
 const TICK_APART_Y = 30;
+/** Labels of an axis; fewer do not say how far apart values are. Labels of times are too long for it. */
+const LEAST = 3;
 
 type Kind = Metadata["kind"];
 
@@ -88,7 +90,7 @@ export function optionsOf({
           if (axis === "wall") return wallTicks(min, max, most);
           if (isTime(axis)) return linearTicks(min, max, most, "duration");
           // There is no half step.
-          return linearTicks(min, max, Math.max(1, Math.min(most, Math.floor(max - min))));
+          return linearTicks(min, max, Math.max(1, Math.min(most, Math.floor(max - min))), "count", LEAST);
         },
         values: (_, ticks) => {
           labelsX =
@@ -101,7 +103,7 @@ export function optionsOf({
         size: (_, labels) => Math.max(48, 16 + 7 * Math.max(0, ...(labels ?? []).map((label) => label.length))),
         splits: (plot, _, min, max) => {
           const most = Math.max(2, Math.floor(plot.bbox.height / ratio() / TICK_APART_Y));
-          return isLog ? logTicks(min, max, most) : linearTicks(min, max, most, measure);
+          return isLog ? logTicks(min, max, most) : linearTicks(min, max, most, measure, LEAST);
         },
         values: (_, ticks) => tickLabels(ticks, measure),
         filter: (_, ticks) => ticks,

@@ -1,7 +1,8 @@
 /** Descriptions of charts, for screen readers and for names of files. */
 import type { Axis } from "@/lib/axes";
 import { type Curve, type Figures, figuresOf } from "@/lib/curves";
-import { number } from "@/lib/format";
+import { duration, moment, number } from "@/lib/format";
+import type { Reading } from "@/lib/lines";
 import { MARK_KINDS, type Mark, type MarkKind } from "@/lib/marks";
 import { measured, type Described as Series } from "@/lib/series";
 
@@ -49,6 +50,26 @@ export function described(
     ...(more > 0 ? [`And ${more} more jobs.`] : []),
     ...(marks.length > 0 ? [`Marked: ${counted(marks)}.`] : []),
   ].join(" ");
+}
+
+/** One place of a chart, as it is read aloud: "step 700, 1.25 nats, of run-a". */
+export function spoken({ line, index }: Reading, axis: Axis, series: Series, isNamed: boolean): string {
+  const { curve, origin } = line;
+  const [time, low, high] = [curve.time[index], curve.min[index], curve.max[index]] as [number, number, number];
+  const where: Readonly<Record<Axis, string>> = {
+    step: `step ${number(curve.step[index] as number)}`,
+    samples: `${number(line.x[index] as number)} samples`,
+    tokens: `${number(line.x[index] as number)} tokens`,
+    relative: `after ${duration(time - origin)}`,
+    wall: moment(new Date(time * 1_000).toISOString()),
+  };
+  return [
+    where[axis],
+    measured(curve.value[index] as number, series),
+    ...(low === high || Number.isNaN(low) ? [] : [`${measured(low, series)} to ${measured(high, series)} around here`]),
+    ...(isNamed ? [`of ${line.name}`] : []),
+    ...(line.isRestart ? [attemptName(curve.attempt)] : []),
+  ].join(", ");
 }
 
 /** Attempt 0 has the points of the job that this one continues. */

@@ -159,15 +159,19 @@ function Main({ job, series }: { job: JobView; series: SeriesView | undefined })
   const name = job.progress?.main;
   if (!name) return null;
   const last = Number(job.progress?.latest?.[name]);
-  const best = series === undefined ? null : bestOf(series);
   const form = { unit: series?.unit ?? "", kind: series?.kind ?? "number" };
+  const best = series === undefined ? null : bestOf(series);
+  const below = [best === null ? [] : [`best ${measured(best, form)}`], name === "train/loss" ? [] : [name]].flat();
   return (
     <div className={classes.curve}>
       {series === undefined ? <span className={classes.blank} /> : <Sparkline series={series} />}
-      <span title={`last ${name}`}>
-        {measured(last, form)}
-        {name === "train/loss" ? null : <span className={classes.second}> {name}</span>}
-        {best === null ? null : <span className={classes.second}> best {measured(best, form)}</span>}
+      <span className={classes.values}>
+        <span title={`last ${name}`}>{measured(last, form)}</span>
+        {below.length === 0 ? null : (
+          <span className={classes.second} title={below.join(" · ")}>
+            {below.join(" · ")}
+          </span>
+        )}
       </span>
     </div>
   );
