@@ -89,7 +89,7 @@ def test_ls_lists_files_with_a_summary_and_escapes_their_names(over_api: Command
         (("rm", "ended", "b"), 2, "stdin is not a terminal, so the deletion cannot be confirmed"),
         (("rm", "live", "*.pt", "-y"), 1, "is running, and its node stores its files\n"),
         (("ls", "ended", "#"), 1, "match: '#' selects nothing\n          such as out/ or *.pt"),
-        (("ls", "ended", *"a" * 101), 2, "101 patterns are given, at most 100 can be\n"),
+        (("ls", "ended", *"a" * 21), 2, "21 patterns are given, at most 20 can be\n"),
         (("rm", "ended", "", "-y"), 2, "an empty pattern selects nothing\n          quote"),
         (("ls", "nothing"), 3, "there is no job 'nothing'"),
     ],
