@@ -37,6 +37,7 @@ from lockstep.api.routes import (
     files,
     health,
     history,
+    job_lists,
     jobs,
     log_streams,
     logs,
@@ -94,6 +95,7 @@ def routed() -> FastAPI:
         redirect_slashes=False,
     )
     modules = (
+        job_lists,
         jobs,
         clones,
         history,

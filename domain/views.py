@@ -108,13 +108,6 @@ class JobView(View):
     version: int
 
 
-class JobPage(Page[JobView]):
-    """One page of jobs, with their number."""
-
-    total: int
-    """Jobs on all pages, counted up to 10,000."""
-
-
 class SpecView(View):
     job_id: str
     spec: dict[str, Any]

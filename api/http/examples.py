@@ -17,6 +17,7 @@ from lockstep.api.http.problems import problem_of
 from lockstep.domain.audit import Action, AuditOutcome
 from lockstep.domain.errors import ErrorCode, FieldError, LockstepError
 from lockstep.domain.life.lifecycle import AttemptState, JobState
+from lockstep.domain.list_views import JobPage, ListedJob
 from lockstep.domain.people_views import (
     InvitationView,
     MemberView,
@@ -58,7 +59,6 @@ from lockstep.domain.views import (
     DeviceView,
     EventView,
     Health,
-    JobPage,
     JobView,
     LogLine,
     LogPage,
@@ -227,7 +227,7 @@ ANSWERS: Final[Mapping[str, BaseModel]] = {
             placement=["gpu-a"],
             queue=None,
         ),
-        JobPage(items=[_JOB], next_cursor=_ID, total=1_250),
+        JobPage(items=[ListedJob(**dict(_JOB))], next_cursor=_ID, total=1_250),
         SpecView(job_id=_ID, spec=_SPEC.model_dump(mode="json")),
         LogPage(lines=[_LINE], next_cursor="1.1", complete=False),
         SignedIn(

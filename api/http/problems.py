@@ -23,6 +23,7 @@ from lockstep.domain.spec.fields import PATTERNS
 from lockstep.domain.spec.reading import explained
 from lockstep.domain.training.metrics import jsonable
 from lockstep.domain.views import FieldProblem, Problem
+from lockstep.storage.jobs import cursors
 from lockstep.storage.logs import log_pages
 from lockstep.storage.series import tails
 
@@ -61,7 +62,7 @@ FORMS: Final = {
     r"^[0-9a-f]{16}$": "an id of 16 lower-case hexadecimal digits, as the list has it",
     r"^[0-9a-f]{64}$": "a SHA-256 as 64 lower-case hexadecimal digits",
     r"^([0-9]{1,10}|best|last)$": "a step, best or last",
-    r"^[0-9a-f-]{36}$": _CURSOR,
+    cursors.CURSOR: _CURSOR,
     log_pages.CURSOR: _CURSOR,
     tails.CURSOR: _CURSOR,
 }

@@ -18,10 +18,7 @@ from lockstep.storage.jobs import change_feed, listing
 def of_jobs(
     database: Database,
     marks: Sequence[listing.PageMark],
-    *,
-    limit: int,
-    total: int | None,
-    knows_nodes: bool | None,
+    *facts: object,
     starts: Mapping[str, float],
     among: Within,
 ) -> str:
@@ -31,31 +28,23 @@ def of_jobs(
     ----------
     database : Database
     marks : sequence of Mark
-        Marks of the page's jobs, and of the first job of the next page if there is one.
-    limit : int
-        Maximum number of jobs on the page.
-    total : int or None
-        Number of jobs on all pages, where the response has it.
-    knows_nodes : bool or None
-        True if any node was ever registered. None if no job of the page shows it: only queued jobs
-        do that the scheduler has not examined yet.
+        Marks of the page's jobs.
+    facts : object
+        What the response has beside the jobs.
     starts : mapping of job id to seconds since the epoch
         Predicted starts of queued jobs.
     among : Within
         Projects that the reader may read.
     """
-    shown = marks[:limit]
-    placed = [mark.id for mark in shown if mark.was_placed]
+    placed = [mark.id for mark in marks if mark.was_placed]
     batches = {}
     if placed:
         with database.look_series() as look:
             batches = change_feed.counts(look, placed)
     lines = [
-        (mark.id, mark.version, batches.get(mark.id, 0), starts.get(mark.id)) for mark in shown
+        (mark.id, mark.version, batches.get(mark.id, 0), starts.get(mark.id)) for mark in marks
     ]
-    return conditional.tag_of(
-        conditional.digest([*lines, len(marks) > limit, total, knows_nodes, *seen_by(among)])
-    )
+    return conditional.tag_of(conditional.digest([*lines, *facts, *seen_by(among)]))
 
 
 def seen_by(among: Within) -> tuple[str, ...]:

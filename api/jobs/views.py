@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
+from lockstep.api.jobs.estimates import Estimates
 from lockstep.domain.kinds.offers import PAUSES
 from lockstep.domain.life.grace import Grace
 from lockstep.domain.life.lifecycle import JobState
@@ -98,6 +99,11 @@ class JobRelations:
                 because,
                 starts,
             )
+
+
+def starts_of(estimates: Estimates, marks: Sequence[PageMark]) -> Mapping[str, float]:
+    """Return the predicted starts of the queued jobs, where known."""
+    return estimates.starts() if any(mark.is_queued for mark in marks) else NONE
 
 
 def is_unseen(job: JobRow) -> bool:

@@ -1,15 +1,16 @@
-"""Jobs: submit, plan, list, read, cancel and delete.
+"""Jobs: submit, plan, read, cancel and delete.
 
 A submit is one transaction. The wake-up after its commit may be lost: the row is sufficient.
 
-Not here: output of a job's processes (``api.routes.history``, ``api.routes.logs``).
+Not here: lists (``api.routes.job_lists``), output of a job's processes (``api.routes.history``,
+``api.routes.logs``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.routing import APIRoute
@@ -24,19 +25,17 @@ from lockstep.api.http.body import Document
 from lockstep.api.http.openapi import SPEC_BODY
 from lockstep.api.http.problems import documented
 from lockstep.api.jobs import placing, submitting
-from lockstep.api.jobs.filters import JobFilter, ProjectPattern
-from lockstep.api.jobs.views import NONE, JobRelations, job_tag, job_view, job_views
+from lockstep.api.jobs.views import JobRelations, job_tag, job_view, job_views, starts_of
 from lockstep.api.parts import AppStateDep
 from lockstep.broker.messages import StopAssignment, WakeScheduler
 from lockstep.domain import limits
 from lockstep.domain.audit import Action
 from lockstep.domain.life.lifecycle import AssignmentState
-from lockstep.domain.rights import Within
-from lockstep.domain.views import JobPage, JobView, Page, PlanView
+from lockstep.domain.views import JobView, PlanView
 from lockstep.storage.attempts import attempts, nodes
 from lockstep.storage.control import agreed_timings
 from lockstep.storage.db.tables import JobRow
-from lockstep.storage.jobs import change_feed, jobs, listing, removal, stopping
+from lockstep.storage.jobs import change_feed, jobs, removal, stopping
 
 
 class _JobsRoute(APIRoute):
@@ -148,107 +147,6 @@ def plan(body: Document, app_state: AppStateDep, grant: Submits) -> PlanView:
 
 
 @router.get(
-    "/jobs",
-    operation_id="listJobs",
-    summary="List jobs, newest first",
-    response_model=JobPage,
-    responses=conditional.documented(),
-)
-def list_jobs(
-    asked: Annotated[JobFilter, Query()], request: Request, app_state: AppStateDep, grant: Reads
-) -> Response:
-    choice, among, limit = asked.choice(), grant.readable, asked.limit
-    return _page(
-        app_state,
-        request,
-        limit,
-        among,
-        marks_of=lambda look: listing.page_marks(look, choice, among=among, limit=limit),
-        rows_of=lambda session: listing.page(session, choice, among=among, limit=limit),
-        total_of=lambda look, marks: listing.total(look, choice, marks, among=among, limit=limit),
-    )
-
-
-@router.get(
-    "/queue",
-    operation_id="listQueue",
-    summary="List queued jobs in scheduling order",
-    description=f"The first {limits.PAGE_SIZE_MAX}.",
-    response_model=Page[JobView],
-    responses=conditional.documented(),
-)
-def queue(
-    request: Request,
-    app_state: AppStateDep,
-    grant: Reads,
-    project: Annotated[ProjectPattern, Query()] = None,
-) -> Response:
-    limit, among = limits.PAGE_SIZE_MAX, grant.readable
-    return _page(
-        app_state,
-        request,
-        limit,
-        among,
-        marks_of=lambda look: listing.queued_marks(look, among=among, limit=limit, project=project),
-        rows_of=lambda session: (
-            listing.queued(session, among=among, limit=limit, project=project),
-            None,
-        ),
-    )
-
-
-def _page(
-    app_state: AppStateDep,
-    request: Request,
-    limit: int,
-    among: Within,
-    *,
-    marks_of: Callable[[Any], list[listing.PageMark]],
-    rows_of: Callable[[Any], tuple[list[JobRow], str | None]],
-    total_of: Callable[[Any, list[listing.PageMark]], int] | None = None,
-) -> Response:
-    """Return a page of at most ``limit`` jobs, with their total if ``total_of`` counts them.
-
-    ``marks_of`` reads the values for the entity tag; ``rows_of`` reads the jobs, and runs only if
-    the response is not cached.
-    """
-    with app_state.database.look_jobs() as look:
-        marks = marks_of(look)
-        total = None if total_of is None else total_of(look, marks)
-        known = nodes.any_ever(look) if any(mark.is_unseen for mark in marks) else None
-    starts = _starts(app_state, marks)
-    tag = tags.of_jobs(
-        app_state.database,
-        marks,
-        limit=limit,
-        total=total,
-        knows_nodes=known,
-        starts=starts,
-        among=among,
-    )
-    if (same := conditional.unchanged(request, tag)) is not None:
-        return same
-
-    def answer() -> bytes:
-        with app_state.database.read_jobs() as session:
-            rows, cursor = rows_of(session)
-        items = job_views(app_state.database, rows, starts, among=among)
-        page = (
-            Page[JobView](items=items, next_cursor=cursor)
-            if total is None
-            else JobPage(items=items, next_cursor=cursor, total=total)
-        )
-        return page.model_dump_json().encode()
-
-    return app_state.rendered.answer(request, tag, answer)
-
-
-def _starts(app_state: AppStateDep, marks: Sequence[listing.PageMark]) -> Mapping[str, float]:
-    """Return the predicted starts of the queued jobs, where known."""
-    return app_state.estimates.starts() if any(mark.is_queued for mark in marks) else NONE
-
-
-@router.get(
     "/jobs/{reference}",
     operation_id="getJob",
     summary="Read a job",
@@ -266,7 +164,7 @@ def get_job(
     if mark.was_placed:
         with app_state.database.look_series() as look:
             batches = change_feed.counts(look, [mark.id])
-    starts = _starts(app_state, [mark])
+    starts = starts_of(app_state.estimates, [mark])
     tag = conditional.tag_of(
         *job_tag(mark, batches.get(mark.id, 0)), known, starts.get(mark.id), *tags.seen_by(among)
     )

@@ -35,6 +35,7 @@ from lockstep.client.waiting import WaitingMethods
 from lockstep.domain import limits
 from lockstep.domain.errors import ErrorCode
 from lockstep.domain.life.lifecycle import TERMINAL, JobState
+from lockstep.domain.list_views import JobPage
 from lockstep.domain.series_views import JobSeriesSummary, MetricsView
 from lockstep.domain.views import (
     AuditView,
@@ -171,6 +172,7 @@ class Client(Account, FilesMethods, PeopleMethods, WaitingMethods):
     def jobs(
         self,
         *,
+        filter: str | None = None,  # noqa: A002 -- the name in the API
         states: Sequence[JobState] = (),
         search: str | None = None,
         name: str | None = None,
@@ -178,12 +180,40 @@ class Client(Account, FilesMethods, PeopleMethods, WaitingMethods):
         owner: str | None = None,
         node: str | None = None,
         label: tuple[str, str] | None = None,
+        sort: str | None = None,
+        columns: Sequence[str] = (),
+        totals: bool = False,
+        group: str | None = None,
         cursor: str | None = None,
         limit: int | None = None,
-    ) -> Page[JobView]:
-        """One page of jobs, newest first."""
+    ) -> JobPage:
+        """One page of jobs, newest first unless ``sort`` names another order.
+
+        Parameters
+        ----------
+        filter : str, optional
+            Tokens such as ``owner:ada gpus>4 lr<1e-3 val/loss<2`` (docs/lists.md).
+        states, search, name, project, owner, node, label : optional
+            Further conditions.
+        sort : str, optional
+            Column, with ``-`` before it for the largest first.
+        columns : sequence of str
+            Settings and metrics that each job has in ``values``.
+        totals : bool
+            True asks for the totals of all pages.
+        group : str, optional
+            Column by which the totals are grouped.
+        cursor : str, optional
+            ``next_cursor`` of the page before.
+        limit : int, optional
+        """
         params = [("state", state.value) for state in states]
+        params += [("columns", column) for column in columns]
+        params += [("totals", "true")] * totals
         params += _given(
+            filter=filter,
+            sort=sort,
+            group=group,
             search=search,
             name=name,
             project=project,
@@ -193,7 +223,7 @@ class Client(Account, FilesMethods, PeopleMethods, WaitingMethods):
             limit=limit,
         )
         params += [("label", "=".join(label))] if label is not None else []
-        return self.transport.get("/v1/jobs", Page[JobView], params)
+        return self.transport.get("/v1/jobs", JobPage, params)
 
     def job(self, reference: str) -> JobView:
         """One job. Asking again costs the server little while nothing has changed."""

@@ -137,7 +137,8 @@ def settle_plan(session: Session, assignment_id: str, token: str, plan: dict[str
         settled = update(JobRow).where(
             JobRow.id == attempt.job_id, JobRow.attempt_count == attempt.number
         )
-        write(session, settled.values(plan=plan, version=JobRow.version + 1))
+        changes = {"plan": plan, "steps": plan.get("steps"), "version": JobRow.version + 1}
+        write(session, settled.values(changes))
         events.add(
             session,
             job_id=attempt.job_id,

@@ -3,9 +3,9 @@
 One ``Database`` per program; its threads share it. ``jobs()`` and ``series()`` give a session
 inside a write transaction that is committed at the end of the block and rolled back on any
 exception; ``read_jobs()`` and ``read_series()`` give one that is always rolled back.
-``look_jobs()`` and ``look_series()`` give a connection without a transaction, for frequent polls
-for changes. A commit whose answer was lost raises an error, and the caller may retry: every write
-is guarded, and its repetition changes nothing.
+``look_jobs()``, ``look_series()`` and ``look_lists()`` give a connection without a transaction, for
+frequent polls for changes. A commit whose answer was lost raises an error, and the caller may
+retry: every write is guarded, and its repetition changes nothing.
 
 On SQLite a write transaction is ``BEGIN IMMEDIATE``: one that reads first and writes later fails at
 once with "database is locked", whatever the busy timeout.
@@ -26,6 +26,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Final
 
 from sqlalchemy import Connection, Engine, QueuePool, text
@@ -33,10 +34,11 @@ from sqlalchemy.orm import Session
 
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.storage.db.driver_errors import full, translated
-from lockstep.storage.db.engines import _LOOK, _WRITE, CONNECTIONS_KEPT, make_engine
+from lockstep.storage.db.engines import _LOOK, _WRITE, CONNECTIONS_KEPT, identity, make_engine
 from lockstep.storage.db.room import Room
 from lockstep.storage.db.whole import NotWholeError, is_whole, server_of
 
+_ATTACHED: Final = "lockstep_attached"
 WHOLE_SECONDS: Final = 1.0
 """A database that was whole is checked again after so long, before a transaction."""
 
@@ -64,9 +66,20 @@ class Database:
             if series_url == jobs_url
             else make_engine(series_url, durable=False, kept=kept)
         )
+        # A list joins the tables of both databases. SQLite can do it on connections of its own: a
+        # write transaction locks each file of its connection.
+        self._lists = (
+            make_engine(jobs_url, durable=True, kept=kept)
+            if {self._jobs.dialect.name, self._series.dialect.name} == {"sqlite"}
+            else self._jobs
+        )
         self._writing = {"jobs": _for_writing(self._jobs), "series": _for_writing(self._series)}
         self._reading = {"jobs": _for_reading(self._jobs), "series": _for_reading(self._series)}
-        self._looking = {"jobs": _for_looking(self._jobs), "series": _for_looking(self._series)}
+        self._looking = {
+            "jobs": _for_looking(self._jobs),
+            "series": _for_looking(self._series),
+            "lists": _for_looking(self._lists),
+        }
         self._room = Room(self._jobs.url)
         self._waited: Waited = lambda _database, _transaction, _seconds: None
         self._may_be_partial = {
@@ -93,8 +106,10 @@ class Database:
         )
         found = []
         for name, engine in engines.items():
-            assert isinstance(engine.pool, QueuePool)
-            found.append((name, engine.pool.checkedout(), engine.pool.checkedin()))
+            pools = {engine.pool, self._lists.pool} if name == "jobs" else {engine.pool}
+            counted = [pool for pool in pools if isinstance(pool, QueuePool)]
+            in_use = sum(pool.checkedout() for pool in counted)
+            found.append((name, in_use, sum(pool.checkedin() for pool in counted)))
         return found
 
     @contextmanager
@@ -134,6 +149,40 @@ class Database:
         Each statement reads the latest state.
         """
         return self._look("series")
+
+    @contextmanager
+    def look_lists(self) -> Iterator[Connection]:
+        """Return a read-only connection to the tables of both databases.
+
+        Raises
+        ------
+        LockstepError
+            ``INVALID`` if they are two PostgreSQL databases.
+        """
+        if self._lists is self._jobs and self._series is not self._jobs:
+            raise LockstepError(
+                ErrorCode.INVALID,
+                "jobs cannot be filtered or sorted by metrics and progress: the series are in "
+                "another database (LOCKSTEP_SERIES_URL)",
+                next_step="Filter by other fields, or keep both in one PostgreSQL database.",
+            )
+        with self._look("lists") as connection:
+            if self._lists is not self._jobs:
+                self._attach(connection)
+            yield connection
+
+    def _attach(self, connection: Connection) -> None:
+        """Add the file of the series to a connection, unless it has it."""
+        path = Path(self._series.url.database or "").absolute()
+        if connection.info.get(_ATTACHED) == (there := identity(path)) is not None:
+            return
+        if there is None:
+            with self.look_series():  # as each access refuses it: an empty one is not made here
+                there = identity(path)
+        if connection.info.pop(_ATTACHED, None) is not None:
+            connection.exec_driver_sql("DETACH DATABASE series")
+        connection.exec_driver_sql("ATTACH DATABASE ? AS series", (str(path),))
+        connection.info[_ATTACHED] = there
 
     @contextmanager
     def _write(self, database: str) -> Iterator[Session]:
@@ -225,6 +274,7 @@ class Database:
         """Close every connection. Sessions still open keep theirs until they end."""
         self._jobs.dispose()
         self._series.dispose()
+        self._lists.dispose()
 
 
 def _for_writing(engine: Engine) -> Engine:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import CursorResult, Double, Executable, Table
+from sqlalchemy import Boolean, CursorResult, Double, Executable, String, Table
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import DeclarativeBase, Session
@@ -33,6 +33,33 @@ class greatest(GenericFunction[float]):  # noqa: N801 -- as above
     inherit_cache = True
 
 
+class plain(FunctionElement[str]):  # noqa: N801 -- as above
+    """A text that is compared by its characters, in each database alike.
+
+    A server otherwise orders by the rules of its language.
+    """
+
+    type = String()
+    inherit_cache = True
+
+
+class certain(FunctionElement[bool]):  # noqa: N801 -- as above
+    """A condition that is false where a value is missing.
+
+    SQLite turns an outer join into an inner one where it sees that a condition is not met without
+    the joined row, and may then begin with that table, and read each job's documents.
+    """
+
+    type = Boolean()
+    inherit_cache = True
+
+
+class unindexed(FunctionElement[Any]):  # noqa: N801 -- as above
+    """A column by which SQLite chooses no index: it never knows how many rows an index finds."""
+
+    inherit_cache = True
+
+
 class midnight(FunctionElement[float]):  # noqa: N801 -- as above
     """Start of the day (UTC) of a time."""
 
@@ -48,6 +75,36 @@ def _least(element: least, compiler: SQLCompiler, **options: Any) -> str:
 @compiles(greatest, "sqlite")
 def _greatest(element: greatest, compiler: SQLCompiler, **options: Any) -> str:
     return f"max{compiler.process(element.clause_expr, **options)}"
+
+
+@compiles(plain, "sqlite")
+def _plain(element: plain, compiler: SQLCompiler, **options: Any) -> str:
+    return compiler.process(element.clauses, **options)
+
+
+@compiles(plain, "postgresql")
+def _plain_of_server(element: plain, compiler: SQLCompiler, **options: Any) -> str:
+    return f'({compiler.process(element.clauses, **options)} COLLATE "C")'
+
+
+@compiles(certain, "sqlite")
+def _certain(element: certain, compiler: SQLCompiler, **options: Any) -> str:
+    return f"coalesce({compiler.process(element.clauses, **options)}, 0)"
+
+
+@compiles(certain, "postgresql")
+def _certain_of_server(element: certain, compiler: SQLCompiler, **options: Any) -> str:
+    return f"({compiler.process(element.clauses, **options)})"
+
+
+@compiles(unindexed, "sqlite")
+def _unindexed(element: unindexed, compiler: SQLCompiler, **options: Any) -> str:
+    return f"+{compiler.process(element.clauses, **options)}"
+
+
+@compiles(unindexed, "postgresql")
+def _unindexed_of_server(element: unindexed, compiler: SQLCompiler, **options: Any) -> str:
+    return compiler.process(element.clauses, **options)
 
 
 @compiles(midnight, "sqlite")

@@ -195,7 +195,7 @@ def _follow_the_file(engine: Engine) -> None:
     def _existing(
         _dialect: Any, record: Any, arguments: list[Any], options: dict[str, Any]
     ) -> None:
-        record.info[_FILE] = _identity(path)
+        record.info[_FILE] = identity(path)
         if found:
             arguments[0] = f"file:{quote(str(path))}?mode=rw"
             options["uri"] = True
@@ -204,17 +204,17 @@ def _follow_the_file(engine: Engine) -> None:
     def _note(_connection: sqlite3.Connection, record: ConnectionPoolEntry) -> None:
         nonlocal found
         found = True
-        if record.info.get(_FILE) != _identity(path):
+        if record.info.get(_FILE) != identity(path):
             # Created or replaced during the connect: the next checkout opens it again.
             record.info[_FILE] = None
 
     @event.listens_for(engine, "checkout")
     def _check(_connection: DBAPIConnection, record: ConnectionPoolEntry, _proxy: Any) -> None:
-        if record.info.get(_FILE) != _identity(path):
+        if record.info.get(_FILE) != identity(path):
             raise InvalidatePoolError
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def identity(path: Path) -> tuple[int, int] | None:
     """Device and inode of a file; None if it is not there."""
     try:
         found = path.stat()

@@ -124,9 +124,11 @@ class SeriesChunkRow(SeriesBase):
 
 
 class SeriesLatestRow(SeriesBase):
-    """The newest point of each series, and how many there are."""
+    """The newest point of each series, how many there are, and the extremes of all of them."""
 
     __tablename__ = "series_latest"
+    # A list of jobs reads one series of all of them.
+    __table_args__ = (Index("ix_series_latest_name_job_id", "name", "job_id"),)
 
     job_id: Mapped[PrimaryId]
     name: Mapped[str] = mapped_column(String(200), primary_key=True)
@@ -134,6 +136,9 @@ class SeriesLatestRow(SeriesBase):
     step: Mapped[int]
     time: Mapped[float]
     value: Mapped[float | None]
+    min: Mapped[float | None]
+    """Smallest finite value of all attempts; NULL without one."""
+    max: Mapped[float | None]
     point_count: Mapped[int]
 
 

@@ -9,12 +9,13 @@ JSON columns are ``JSON``, not ``JSONB``: no statement searches in them, and JSO
 the submitted document and refuse the escape ``\u0000`` in it.
 
 Not here: points and lines (``storage.db.series_tables``), people, projects and the ledger
-(``storage.db.people_tables``), files (``storage.db.file_tables``), statements (a module per noun).
+(``storage.db.people_tables``), files (``storage.db.file_tables``), labels and settings
+(``storage.db.listing_tables``), statements (a module per noun).
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from sqlalchemy import JSON, ForeignKey, Index, MetaData, String, UniqueConstraint, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
@@ -38,6 +39,11 @@ from lockstep.storage.db.columns import (
     choice,
 )
 
+LISTED: Final = (
+    "id state project actor name kind priority devices steps attempt_count created_at started_at "
+    "finished_at"
+).split()
+"""Columns of jobs that an index holds together."""
 JobId = Annotated[str, mapped_column(Id, ForeignKey("jobs.id", ondelete="CASCADE"))]
 
 
@@ -58,6 +64,8 @@ class JobRow(JobsBase):
         Index("ix_jobs_name_id", "name", "id"),
         Index("ix_jobs_project_id", "project", "id"),
         Index("ix_jobs_actor_id", "actor", "id"),
+        # All that a list filters, sorts and sums: rows with their documents are a page each.
+        Index("ix_jobs_listed", *LISTED),
     )
 
     id: Mapped[PrimaryId]
@@ -87,6 +95,8 @@ class JobRow(JobsBase):
     """The document with every default filled in."""
     plan: Mapped[Json | None]
     """The batch plan; once an attempt has settled it, the engine's actual plan."""
+    steps: Mapped[BigInt | None]
+    """Steps of that plan."""
     outcome: Mapped[Json | None]
     """Outcome of the newest attempt."""
     reason: Mapped[Word | None]
@@ -129,17 +139,6 @@ class JobRow(JobsBase):
     def labels(self) -> dict[str, str]:
         """The labels of its spec."""
         return dict(self.spec.get("labels", {}))
-
-
-class JobLabelRow(JobsBase):
-    """One label of one job: a table, because both databases can then search it by an index."""
-
-    __tablename__ = "job_labels"
-    __table_args__ = (Index("ix_job_labels_key_value_job_id", "key", "value", "job_id"),)
-
-    job_id: Mapped[JobId] = mapped_column(primary_key=True)
-    key: Mapped[str] = mapped_column(String(63), primary_key=True)
-    value: Mapped[str] = mapped_column(String(255))
 
 
 class AttemptRow(JobsBase):

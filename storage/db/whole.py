@@ -26,10 +26,10 @@ from sqlalchemy import (
 )
 
 from lockstep.domain.errors import ErrorCode, LockstepError
-from lockstep.storage.db import file_tables, people_tables
+from lockstep.storage.db import file_tables, listing_tables, people_tables
 from lockstep.storage.db.series_tables import SeriesBase
 
-_MODULES: Final = (people_tables.UserRow, file_tables.KeptFileRow)
+_MODULES: Final = (people_tables.UserRow, file_tables.KeptFileRow, listing_tables.JobLabelRow)
 METADATA: Final = {"jobs": _MODULES[0].metadata, "series": SeriesBase.metadata}
 """All tables of each database: each module that defines some is imported above."""
 _KEYS: Final = (PrimaryKeyConstraint, UniqueConstraint, ForeignKeyConstraint)

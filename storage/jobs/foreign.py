@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from lockstep.domain.rights import Within
 from lockstep.storage.db.tables import JobRow
-from lockstep.storage.jobs import listing
+from lockstep.storage.jobs.columns import readable
 
 OTHER: Final = "a job of another project"
 _ID: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
@@ -42,7 +42,7 @@ class Mentions:
         )
         self._readable: set[str] = set()
         if ids:
-            found = select(JobRow.id).where(listing.readable(among), JobRow.id.in_(ids))
+            found = select(JobRow.id).where(readable(among), JobRow.id.in_(ids))
             self._readable = set(session.scalars(found))
 
     def job_id(self, job_id: str | None) -> str | None:

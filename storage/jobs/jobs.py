@@ -21,13 +21,16 @@ from lockstep.domain.training.plan import BatchPlan
 from lockstep.storage.attempts import events, transitions
 from lockstep.storage.db.clock import db_now
 from lockstep.storage.db.dialects import apart, for_each, run, table_of
-from lockstep.storage.db.tables import IdempotencyKeyRow, JobLabelRow, JobRow
-from lockstep.storage.jobs import listing, retention
+from lockstep.storage.db.listing_tables import JobLabelRow
+from lockstep.storage.db.tables import IdempotencyKeyRow, JobRow
+from lockstep.storage.jobs import listing, retention, settings
+from lockstep.storage.jobs.columns import readable
+from lockstep.storage.jobs.conditions import ID_PART, part_of_id
 
 # A submit's statements are built once: building them again, and the session's bookkeeping of rows
 # that are only written, took most of its time.
 _GIVEN: Final = frozenset(
-    "id name project kind priority devices device_type node_count needs document spec plan "
+    "id name project kind priority devices device_type node_count needs document spec plan steps "
     "retries_max timeout_seconds timeout_source actor".split()
 )
 _WRITTEN: Final = insert(transitions.JOBS).returning(
@@ -87,6 +90,7 @@ def create(
         earlier = _reserve(session, job_id, actor, *idempotency)
         if earlier is not None:
             return earlier, False
+    stored = spec.model_dump(mode="json")
     given = {
         "id": job_id,
         "name": spec.name,
@@ -98,8 +102,9 @@ def create(
         "node_count": spec.resources.nodes,
         "needs": spec.needs(),
         "document": document,
-        "spec": spec.model_dump(mode="json"),
+        "spec": stored,
         "plan": None if plan is None else plan.model_dump(mode="json"),
+        "steps": None if plan is None else plan.steps,
         "retries_max": spec.retry.max,
         "timeout_seconds": spec.timeout_seconds,
         "timeout_source": timeout_source,
@@ -112,6 +117,7 @@ def create(
             {"job_id": job_id, "key": key, "value": value} for key, value in spec.labels.items()
         ]
         run(session, _LABELLED, labels)
+    settings.add(session, job_id, stored)
     retention.note(session, job_id, spec.retention)
     events.add(
         session,
@@ -175,16 +181,16 @@ def find(session: Session, reference: str, *, among: Within) -> JobRow:
     exact = get(session, reference) if len(reference) == 36 else None
     if exact is not None and exact.project in among:
         return exact
-    newest = select(JobRow).where(listing.readable(among)).order_by(JobRow.id.desc()).limit(1)
+    newest = select(JobRow).where(readable(among)).order_by(JobRow.id.desc()).limit(1)
     if reference == "last":
         found = list(session.scalars(newest))
     elif "\0" in reference:  # no name has one, and PostgreSQL cannot even be asked
         found = []
     else:
         found = list(session.scalars(newest.where(JobRow.name == reference)))
-        if listing.ID_PART.fullmatch(reference):
+        if ID_PART.fullmatch(reference):
             # Three prove that it is not unique, even if one of them is also the match by name.
-            parts = select(JobRow).where(listing.readable(among), listing.part_of_id(reference))
+            parts = select(JobRow).where(readable(among), part_of_id(reference))
             several = session.scalars(parts.limit(3))
             found += [job for job in several if job not in found]
     if len(found) > 1:
@@ -226,7 +232,7 @@ def mark(connection: Connection, reference: str, *, among: Within) -> listing.Pa
 @lru_cache(maxsize=64)
 def _marked(among: Within) -> Select[str, int, bool, bool, bool]:
     """The statement, kept for polls."""
-    return select(*listing.MARK).where(listing.readable(among), JobRow.id == bindparam("job_id"))
+    return select(*listing.MARK).where(readable(among), JobRow.id == bindparam("job_id"))
 
 
 def find_several(session: Session, references: Sequence[str], *, among: Within) -> list[JobRow]:
@@ -239,7 +245,7 @@ def find_several(session: Session, references: Sequence[str], *, among: Within) 
     LockstepError
         As :func:`find`, for the first that is not found.
     """
-    whole = select(JobRow).where(listing.readable(among), JobRow.id.in_(references))
+    whole = select(JobRow).where(readable(among), JobRow.id.in_(references))
     known = {job.id: job for job in session.scalars(whole)}
     found = [
         known.get(reference) or find(session, reference, among=among) for reference in references

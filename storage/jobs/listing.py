@@ -1,31 +1,36 @@
 """Lists of jobs by page, and version marks that detect unchanged lists without reading them.
 
-Not here: single jobs (``storage.jobs.jobs``), and the order of placement
-(``domain.scheduling.decide``).
+Not here: single jobs (``storage.jobs.jobs``), totals and groups of a list
+(``storage.jobs.summaries``), and the order of placement (``domain.scheduling.decide``).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Select, func, or_, select, true
-from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy import ColumnElement, Connection, Select, and_, false, func, or_, select
+from sqlalchemy.orm import Session
 
-from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.lifecycle import JobState
+from lockstep.domain.listing.columns import NEWEST, Column, Sort
 from lockstep.domain.rights import Within
-from lockstep.storage.db.tables import AssignmentRow, JobLabelRow, JobRow
+from lockstep.storage.db.clock import db_now
+from lockstep.storage.db.dialects import unindexed
+from lockstep.storage.db.listing_tables import JobLabelRow
+from lockstep.storage.db.tables import AssignmentRow, JobRow
+from lockstep.storage.jobs import cursors
+from lockstep.storage.jobs.columns import JOBS, OF_PROGRESS, Tables, readable
+from lockstep.storage.jobs.conditions import Condition, found_by, matches
+from lockstep.storage.jobs.cursors import Place
 
-Order = Literal["newest", "oldest"]
-CURSOR: Final = r"^[0-9a-f-]{36}$"
-COUNTED_MAX: Final = 10_000
-"""Jobs that are counted at most, so that a total costs as much on a list of millions."""
-ID_PART: Final = re.compile(r"^[0-9a-f-]{4,36}$")
-"""Shortest part of an id in a search: shorter ones match by chance."""
+_TICKING: Final = frozenset({"age", "duration"})
+_ALWAYS: Final = frozenset(
+    "name id kind owner project state created gpus priority attempts age".split()
+)
+"""Columns that have a value in each job."""
 
 
 class PageMark(NamedTuple):
@@ -50,10 +55,10 @@ MARK: Final = (
 
 @dataclass(frozen=True)
 class JobQuery:
-    """Filter of a list of jobs, by age. All given conditions must hold.
+    """Filter and order of a list of jobs. All given conditions must hold.
 
-    The cursor is the last id of the page before, and ids grow with time: jobs submitted meanwhile
-    neither push a job onto the next page a second time nor hide one.
+    The cursor is the place of the last job of the page before: jobs submitted meanwhile neither
+    push a job onto the next page a second time nor hide one.
     """
 
     states: tuple[JobState, ...] = ()
@@ -69,113 +74,153 @@ class JobQuery:
     node: str | None = None
     """Node of any of its attempts."""
     label: tuple[str, str] | None = None
+    conditions: tuple[Condition, ...] = ()
     cursor: str | None = None
-    order: Order = "newest"
+    sort: Sort = NEWEST
 
-    def statement(self) -> Select[JobRow]:
-        """Every job that is chosen.
+    @property
+    def needs_series(self) -> bool:
+        """True if its statements read the series database, too (``Database.look_lists``)."""
+        columns = [each.column for each in self.conditions if each.column is not None]
+        return any(map(of_series, [*columns, self.sort.column]))
 
-        Raises
-        ------
-        LockstepError
-            ``INVALID`` for a cursor that no page has given.
-        """
-        if self.cursor is not None and not re.fullmatch(CURSOR, self.cursor):
-            raise LockstepError(
-                ErrorCode.INVALID,
-                f"{self.cursor!r} is not a cursor of this list",
-                next_step="Use next_cursor of a page.",
-            )
-        statement = select(JobRow)
+    def chosen(self, tables: Tables, among: Within) -> list[ColumnElement[bool]]:
+        """Return the conditions of a job on any page."""
+        found = [readable(among), *(each.sql(tables) for each in self.conditions)]
         if self.states:
-            statement = statement.where(JobRow.state.in_(self.states))
+            found.append(JOBS.c.state.in_(self.states))
         if self.search is not None:
-            statement = statement.where(_found_by(self.search))
+            found.append(found_by(self.search))
         if self.name is not None:
-            statement = statement.where(JobRow.name == self.name)
-        for column, pattern in ((JobRow.project, self.project), (JobRow.actor, self.owner)):
+            found.append(JOBS.c.name == self.name)
+        for column, pattern in ((JOBS.c.project, self.project), (JOBS.c.actor, self.owner)):
             if pattern is not None:
-                statement = statement.where(_matches(column, pattern))
+                found.append(_is_or_like(column, pattern))
         if self.node is not None:
             placed = select(AssignmentRow.job_id).where(AssignmentRow.node_name == self.node)
-            statement = statement.where(JobRow.id.in_(placed))
+            found.append(JOBS.c.id.in_(placed))
         if self.label is not None:
             key, value = self.label
             labelled = select(JobLabelRow.job_id).where(
                 JobLabelRow.key == key, JobLabelRow.value == value
             )
-            statement = statement.where(JobRow.id.in_(labelled))
-        if self.order == "newest":
-            statement = statement.order_by(JobRow.id.desc())
-            return statement if self.cursor is None else statement.where(JobRow.id < self.cursor)
-        statement = statement.order_by(JobRow.id)
-        return statement if self.cursor is None else statement.where(JobRow.id > self.cursor)
+            found.append(JOBS.c.id.in_(labelled))
+        return found
 
 
 EVERY: Final = JobQuery()
 
 
-def _matches(column: InstrumentedAttribute[str], pattern: str) -> ColumnElement[bool]:
-    if "*" not in pattern:
-        return column == pattern
-    escaped = re.sub(r"([%_/])", r"/\1", pattern)
-    return column.ilike(escaped.replace("*", "%"), escape="/")
+def of_series(column: Column) -> bool:
+    """Return whether a column is in the series database."""
+    return column.source == "metric" or (column.source == "job" and column.name in OF_PROGRESS)
 
 
-def _found_by(text: str) -> ColumnElement[bool]:
-    part = text.lower()
-    named = JobRow.name.contains(part, autoescape=True)
-    return or_(named, part_of_id(part)) if ID_PART.fullmatch(part) else named
+def _is_or_like(column: ColumnElement[str], pattern: str) -> ColumnElement[bool]:
+    return matches(column, pattern) if "*" in pattern else column == pattern
 
 
-def part_of_id(part: str) -> ColumnElement[bool]:
-    """Condition: a job's id begins or ends with the text."""
-    return or_(JobRow.id.like(f"{part}%"), JobRow.id.like(f"%{part}"))
+class Places(NamedTuple):
+    """Jobs of one page, in order."""
+
+    ids: list[str]
+    cursor: str | None
+    """Of the next page; None on the last."""
 
 
-def readable(among: Within) -> ColumnElement[bool]:
-    """Condition: a job is one of some projects."""
-    return true() if among.projects is None else JobRow.project.in_(sorted(among.projects))
+def places(
+    connection: Connection, choice: JobQuery = EVERY, *, among: Within, limit: int
+) -> Places:
+    """Return the ids of one page, and the cursor of the next.
+
+    Raises
+    ------
+    LockstepError
+        ``INVALID`` for a cursor that no page of this order has given.
+    """
+    after = None if choice.cursor is None else cursors.read(choice.cursor, choice.sort)
+    now = None if after is None else after.now
+    if now is None and str(choice.sort.column) in _TICKING:
+        # The durations of all pages are those of one moment.
+        now = float(connection.execute(select(db_now())).scalar_one())
+    statement = _placing(replace(choice, cursor=None), after, among, limit + 1, now)
+    rows = connection.execute(statement).all()
+    found = [row[0] for row in rows[:limit]]
+    if len(rows) <= limit:
+        return Places(found, None)
+    _, *keys = rows[limit - 1]
+    return Places(found, cursors.written(Place(found[-1], tuple(keys), now), choice.sort))
+
+
+@lru_cache(maxsize=64)
+def _placing(
+    choice: JobQuery, after: Place | None, among: Within, limit: int, now: float | None
+) -> Select[Any]:
+    """The statement, kept because a page that is open asks for the same again and again."""
+    tables = Tables(now)
+    conditions = choice.chosen(tables, among)
+    sort, down = choice.sort, choice.sort.descending
+    if sort.column == NEWEST.column:
+        # Ids grow with time, and are an index.
+        statement = select(JOBS.c.id).order_by(JOBS.c.id.desc() if down else JOBS.c.id)
+        if after is not None:
+            conditions.append(JOBS.c.id < after.job_id if down else JOBS.c.id > after.job_id)
+    else:
+        keys = tables.value(sort.column).parts
+        statement = select(JOBS.c.id, *keys)
+        for key in keys:
+            ordered = key.desc() if down else key
+            empty = [] if str(sort.column) in _ALWAYS else [key.is_(None)]
+            statement = statement.order_by(*empty, ordered)
+        statement = statement.order_by(unindexed(JOBS.c.id).desc())
+        if after is not None:
+            conditions.append(_behind(keys, after, down=down))
+    return statement.select_from(tables.joined).where(*conditions).limit(limit)
+
+
+def _behind(keys: Sequence[ColumnElement[Any]], after: Place, *, down: bool) -> ColumnElement[bool]:
+    """Condition: a job comes after a place. Without a value it comes last."""
+    same: list[ColumnElement[bool]] = []
+    ways = []
+    for key, value in zip(keys, after.keys, strict=True):
+        if value is None:
+            behind: ColumnElement[bool] = false()
+        else:
+            behind = or_(key < value if down else key > value, key.is_(None))
+        ways.append(and_(*same, behind))
+        same.append(key.is_(None) if value is None else key == value)
+    return or_(*ways, and_(*same, JOBS.c.id < after.job_id))
+
+
+def marks(connection: Connection, job_ids: Sequence[str]) -> list[PageMark]:
+    """Return the marks of jobs in this order, without those that are no more."""
+    found = connection.execute(select(*MARK).where(JobRow.id.in_(job_ids)))
+    known = {row[0]: PageMark(*row) for row in found}
+    return [known[job_id] for job_id in job_ids if job_id in known]
+
+
+def rows(session: Session, job_ids: Sequence[str]) -> list[JobRow]:
+    """Return jobs in this order, without those that are no more."""
+    known = {row.id: row for row in session.scalars(select(JobRow).where(JobRow.id.in_(job_ids)))}
+    return [known[job_id] for job_id in job_ids if job_id in known]
 
 
 def page(
     session: Session, choice: JobQuery = EVERY, *, among: Within, limit: int
 ) -> tuple[list[JobRow], str | None]:
     """One page of jobs, and the cursor of the next; None on the last."""
-    rows = list(session.scalars(choice.statement().where(readable(among)).limit(limit + 1)))
-    return rows[:limit], rows[limit - 1].id if len(rows) > limit else None
+    found = places(session.connection(), choice, among=among, limit=limit)
+    return rows(session, found.ids), found.cursor
 
 
-def total(
-    connection: Connection,
-    choice: JobQuery,
-    marks: Sequence[PageMark],
-    *,
-    among: Within,
-    limit: int,
-) -> int:
-    """Number of chosen jobs on all pages, at most ``COUNTED_MAX``.
-
-    ``marks`` are those of a page: the only page is counted without another statement.
-    """
-    if choice.cursor is None and len(marks) <= limit:
-        return len(marks)
-    whole = replace(choice, cursor=None).statement().where(readable(among)).order_by(None)
-    counted = whole.limit(COUNTED_MAX).with_only_columns(JobRow.id).subquery()
-    return connection.scalar(select(func.count()).select_from(counted)) or 0
-
-
-def page_marks(
-    connection: Connection, choice: JobQuery = EVERY, *, among: Within, limit: int
-) -> list[PageMark]:
-    """Marks of the jobs on a page, and of the one behind it, if there is one."""
-    return [PageMark(*row) for row in connection.execute(_marking(choice, among, limit + 1))]
-
-
-@lru_cache(maxsize=64)
-def _marking(choice: JobQuery, among: Within, limit: int) -> Select[str, int, bool, bool, bool]:
-    """The statement, kept because a page that is open asks for the same again and again."""
-    return choice.statement().where(readable(among)).limit(limit).with_only_columns(*MARK)
+def total(connection: Connection, choice: JobQuery, found: Places, *, among: Within) -> int:
+    """Number of chosen jobs on all pages; ``found`` is one of them."""
+    if choice.cursor is None and found.cursor is None:
+        return len(found.ids)
+    tables = Tables()
+    conditions = choice.chosen(tables, among)
+    counted = select(func.count()).select_from(tables.joined).where(*conditions)
+    return connection.scalar(counted) or 0
 
 
 def queued(
@@ -193,9 +238,9 @@ def ahead(
 ) -> tuple[list[JobRow], int]:
     """Return the first readable jobs with an earlier place, and the number of all of them."""
     before = (JobRow.state == JobState.QUEUED, JobRow.wait_position < position)
-    rows = select(JobRow).where(*before, readable(among)).order_by(JobRow.wait_position)
+    earlier = select(JobRow).where(*before, readable(among)).order_by(JobRow.wait_position)
     count = session.scalar(select(func.count()).select_from(JobRow).where(*before))
-    return list(session.scalars(rows.limit(limit))), count or 0
+    return list(session.scalars(earlier.limit(limit))), count or 0
 
 
 def queued_marks(
@@ -209,6 +254,6 @@ def queued_marks(
 def _queued(among: Within, project: str | None) -> Select[JobRow]:
     queue = select(JobRow).where(JobRow.state == JobState.QUEUED, readable(among))
     if project is not None:
-        queue = queue.where(_matches(JobRow.project, project))
+        queue = queue.where(_is_or_like(JOBS.c.project, project))
     place = JobRow.wait_position
     return queue.order_by(place.is_(None), place, JobRow.priority.desc(), JobRow.id)

@@ -33,6 +33,7 @@ from lockstep.storage.db.series_tables import (
     StreamRow,
 )
 from lockstep.storage.db.tables import AssignmentRow, IdempotencyKeyRow, JobRow
+from lockstep.storage.jobs import settings
 from lockstep.storage.objects.blobs import FILES, BlobStore
 
 CHUNKS_AT_ONCE: Final = 500
@@ -72,6 +73,9 @@ def remove_row(session: Session, job_id: str, *, among: Within) -> bool:
     check(session, job_id, among=among)
     ledger.add(session, ledger.due(session, job_id=job_id), steps={})
     write(session, delete(IdempotencyKeyRow).where(IdempotencyKeyRow.job_id == job_id))
+    spec = session.scalars(select(JobRow.spec).where(JobRow.id == job_id)).one_or_none()
+    if spec is not None:
+        settings.remove(session, job_id, spec)
     return changed(session, delete(JobRow).where(JobRow.id == job_id)) == 1
 
 

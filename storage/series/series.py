@@ -36,7 +36,7 @@ from sqlalchemy.orm import Session
 from lockstep.domain import limits
 from lockstep.domain.training.definitions import SeriesDefinition
 from lockstep.domain.training.metrics import StepValues, jsonable
-from lockstep.storage.db.dialects import for_each, run, table_of, write
+from lockstep.storage.db.dialects import for_each, greatest, least, run, table_of, write
 from lockstep.storage.db.series_tables import (
     ProgressRow,
     SeriesChunkRow,
@@ -192,19 +192,28 @@ def _store(
     if not full:
         _write_chunks(session, stream, series, counts, system=system)
     rows = [
-        {
-            "job_id": job_id,
-            "name": name,
-            "attempt": stream.attempt,
-            "step": points.steps[-1],
-            "time": points.times[-1],
-            "value": _nullable(points.values[-1]),
-            "point_count": counts.get(name, 0) + (0 if full else len(points)),
-        }
+        _latest_row(stream, name, points, counts.get(name, 0) + (0 if full else len(points)))
         for name, points in series.items()
     ]
     run(session, _NEWEST, rows)
     return left_out
+
+
+def _latest_row(
+    stream: streams.Advanced, name: str, points: Points, point_count: int
+) -> dict[str, Any]:
+    finite = list(filter(math.isfinite, points.values))
+    return {
+        "job_id": stream.job_id,
+        "name": name,
+        "attempt": stream.attempt,
+        "step": points.steps[-1],
+        "time": points.times[-1],
+        "value": _nullable(points.values[-1]),
+        "min": min(finite, default=None),
+        "max": max(finite, default=None),
+        "point_count": point_count,
+    }
 
 
 _LATEST: Final = table_of(SeriesLatestRow)
@@ -221,6 +230,13 @@ _NEWEST: Final = for_each(
         set_={
             field: insert.excluded[field]
             for field in ("attempt", "step", "time", "value", "point_count")
+        }
+        | {
+            name: choose(
+                func.coalesce(_LATEST.c[name], insert.excluded[name]),
+                func.coalesce(insert.excluded[name], _LATEST.c[name]),
+            )
+            for name, choose in (("min", least), ("max", greatest))
         },
     ),
 )

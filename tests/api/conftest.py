@@ -20,7 +20,8 @@ from lockstep.broker.messages import Message
 from lockstep.storage.attempts import nodes
 from lockstep.storage.attempts.nodes import DeviceInfo
 from lockstep.storage.db.database import Database
-from lockstep.storage.db.tables import EventRow, IdempotencyKeyRow, JobLabelRow, JobRow
+from lockstep.storage.db.listing_tables import JobLabelRow
+from lockstep.storage.db.tables import EventRow, IdempotencyKeyRow, JobRow
 from lockstep.storage.objects.blobs import BlobStore
 from lockstep.storage.people import tokens
 from tests.harness.databases import Urls

@@ -126,7 +126,7 @@ def test_a_defect_gives_the_caller_an_id_and_the_log_the_cause(
     def defect(*_arguments: object, **_more: object) -> None:
         raise RuntimeError("secret detail of line 42")
 
-    monkeypatch.setattr(listing, "page", defect)
+    monkeypatch.setattr(listing, "places", defect)
     with structlog.testing.capture_logs() as lines:
         response = api.http.get("/v1/jobs", headers={"X-Request-Id": "trace-7"})
     found = problem(response, 500, "internal")

@@ -26,7 +26,7 @@ from tests.api.test_reading import record, upload_logs, upload_metrics
 from tests.storage import scenes
 
 BEYOND_A_SCHEMA = (
-    *("submitJob", "planJob", "requeueJob"),
+    *("submitJob", "planJob", "requeueJob", "listJobs"),
     *("putUpload", "getJobLogs", "followJobLogs", "getSeries"),
 )
 """Operations with rules between values, or about the content of a file, which a description cannot

@@ -207,7 +207,7 @@ def test_a_list_applies_its_filters(api: Api) -> None:
         return [job["id"] for job in api.http.get("/v1/jobs", params=asked).json()["items"]]
 
     assert shown() == [blue, red]
-    assert shown(order="oldest") == [red, blue]
+    assert shown(sort="created") == [red, blue]
     assert shown(state="queued") == [red]
     assert shown(state=["queued", "cancelled"]) == [blue, red]
     assert shown(name="red") == [red]
@@ -233,10 +233,10 @@ def test_a_list_has_the_number_of_jobs_on_all_pages(api: Api) -> None:
     assert total(search="job-3") == 1
     assert total(search="none") == 0
     # A page changes when another page gets a job.
-    page = api.http.get("/v1/jobs?limit=2&order=oldest")
+    page = api.http.get("/v1/jobs?limit=2&sort=created")
     api.job_id({**SCRIPT, "name": "more"})
     again = api.http.get(
-        "/v1/jobs?limit=2&order=oldest", headers={"If-None-Match": page.headers["etag"]}
+        "/v1/jobs?limit=2&sort=created", headers={"If-None-Match": page.headers["etag"]}
     )
     assert (again.status_code, again.json()["total"]) == (200, 6)
 

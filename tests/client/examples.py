@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lockstep.domain.file_views import KeptFilesPage
 from lockstep.domain.life.lifecycle import AttemptState, JobState
 from lockstep.domain.life.outcomes import Outcome, Reason
+from lockstep.domain.list_views import JobPage
 from lockstep.domain.series_views import MetricsView, SeriesView
 from lockstep.domain.training.plan import BatchPlan
 from lockstep.domain.views import (
@@ -43,6 +45,17 @@ train:
   batch: {size: 64, micro_size: 8}
   steps: 200
 """
+
+
+def listed(items: Sequence[JobView], next_cursor: str | None = None) -> JobPage:
+    """Return a page of a list of jobs."""
+    return JobPage.model_validate(
+        {
+            "items": [job.model_dump(mode="json") for job in items],
+            "next_cursor": next_cursor,
+            "total": len(items),
+        }
+    )
 
 
 def job(state: JobState = JobState.QUEUED, **changes: Any) -> JobView:

@@ -27,7 +27,7 @@ JOB = f"/v1/jobs/{examples.ID}"
 
 def test_ps_shows_live_jobs_and_all_on_demand(lockstep: CommandLine, server: ReplayServer) -> None:
     running = examples.job(JobState.RUNNING, progress=examples.progress(50))
-    server.on("GET", "/v1/jobs", Page[JobView](items=[running]))
+    server.on("GET", "/v1/jobs", examples.listed(items=[running]))
     said = lockstep("ps")
     assert (said.code, said.err) == (0, "")
     heading, row = said.out.splitlines()
@@ -45,15 +45,23 @@ def test_ps_shows_live_jobs_and_all_on_demand(lockstep: CommandLine, server: Rep
     }  # fmt: skip
 
 
+def test_ps_passes_filter_and_order_on(lockstep: CommandLine, server: ReplayServer) -> None:
+    server.on("GET", "/v1/jobs", examples.listed(items=[examples.job()], next_cursor="n"))
+    said = lockstep("ps", "--filter", "gpus>4 lr<1e-3", "--sort=-gpus", "-n", "1")
+    assert said.err == "only the first 1 are shown: -n shows more\n"
+    query = server.asked[-1].query
+    assert (query["filter"], query["sort"]) == (["gpus>4 lr<1e-3"], ["-gpus"])
+
+
 def test_an_empty_list_has_no_data_and_a_hint(lockstep: CommandLine, server: ReplayServer) -> None:
-    server.on("GET", "/v1/jobs", Page[JobView](items=[]))
+    server.on("GET", "/v1/jobs", examples.listed(items=[]))
     said = lockstep("ps")
     assert (said.code, said.out) == (0, "")
     assert "lockstep ps -a" in said.err
 
 
 def test_ps_reads_as_many_pages_as_it_shows(lockstep: CommandLine, server: ReplayServer) -> None:
-    page = Page[JobView](items=[examples.job()], next_cursor="n")
+    page = examples.listed(items=[examples.job()], next_cursor="n")
     server.on("GET", "/v1/jobs", page)
     said = lockstep("ps", "-n", "2", "-o", "name")
     assert said.out == f"{examples.ID}\n" * 2
@@ -66,7 +74,7 @@ def test_in_a_team_a_list_without_a_filter_has_the_own_jobs(
 ) -> None:
     member = {"nlp": ProjectRole.VIEWER, "vision": ProjectRole.MEMBER}
     server.on("GET", "/v1/session", examples.caller(is_alone=False, projects=member))
-    server.on("GET", "/v1/jobs", Page[JobView](items=[]))
+    server.on("GET", "/v1/jobs", examples.listed(items=[]))
     said = lockstep("ps")
     assert "no job of ada is queued or running" in said.err
     assert "--owner '*' lists those of all people" in said.err
@@ -81,7 +89,7 @@ def test_in_a_team_a_list_without_a_filter_has_the_own_jobs(
 
 
 def test_json_is_the_apis_own_objects(lockstep: CommandLine, server: ReplayServer) -> None:
-    server.on("GET", "/v1/jobs", Page[JobView](items=[examples.succeeded()]))
+    server.on("GET", "/v1/jobs", examples.listed(items=[examples.succeeded()]))
     server.on("GET", "/v1/jobs/last", examples.succeeded())
     assert [JobView.model_validate(each) for each in json.loads(lockstep("ps", "--json").out)] == [
         examples.succeeded()
@@ -94,7 +102,7 @@ def test_json_is_the_apis_own_objects(lockstep: CommandLine, server: ReplayServe
 
 def test_no_colour_and_no_cut_in_a_pipe(lockstep: CommandLine, server: ReplayServer) -> None:
     long = "waits for " + "x" * 300
-    server.on("GET", "/v1/jobs", Page[JobView](items=[examples.job(reason=long)]))
+    server.on("GET", "/v1/jobs", examples.listed(items=[examples.job(reason=long)]))
     said = lockstep("ps", "-o", "wide")
     assert long in said.out
     assert "\x1b" not in said.out
@@ -191,7 +199,7 @@ def test_nodes_shows_devices_that_jobs_of_other_projects_hold(
     )
     assert f"{examples.ID[-8:]}, others" in lockstep("nodes").out
     assert "of another project" in lockstep("nodes", "-o", "wide").out
-    server.on("GET", "/v1/jobs", Page[JobView](items=[]))
+    server.on("GET", "/v1/jobs", examples.listed(items=[]))
     said = lockstep("top", "--once").out
     assert "2 of 2 devices busy" in said
     assert "■■" in said
@@ -307,12 +315,12 @@ def test_a_supervised_service_that_is_being_started_again_is_waited_for(
 ) -> None:
     monkeypatch.delenv("LOCKSTEP_URL")
     monkeypatch.setattr("lockstep.client.api.PATIENCE_SECONDS", 0.0)
-    server.on("GET", "/v1/jobs", RESET, Page[JobView](items=[]))
+    server.on("GET", "/v1/jobs", RESET, examples.listed(items=[]))
     home = Home(tmp_path / "home")
     home.create()
     home.write_run_file(RunFile(url=server.url, pid=1, started=0.0, token_file="none"))
     assert lockstep("ps").code == 5
-    server.on("GET", "/v1/jobs", RESET, Page[JobView](items=[]))
+    server.on("GET", "/v1/jobs", RESET, examples.listed(items=[]))
     with home.locked():
         assert lockstep("ps").code == 0
 
@@ -405,7 +413,7 @@ def test_a_server_that_accepts_and_stays_silent_is_named_and_waited_for(
     lockstep: CommandLine, server: ReplayServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lockstep.client.silence.SILENCE_SECONDS", 0.2)
-    server.on("GET", "/v1/jobs", Page[JobView](items=[examples.job()], next_cursor=None))
+    server.on("GET", "/v1/jobs", examples.listed(items=[examples.job()], next_cursor=None))
     answer, said_so = server.answer, threading.Event()
 
     def silent(asked: Asked) -> Answer:

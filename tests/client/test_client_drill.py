@@ -26,7 +26,7 @@ from lockstep.client.local.machine import JOB, Machine, kill
 from lockstep.domain.life.lifecycle import JobState
 from lockstep.domain.queue_views import QueuePlace
 from lockstep.domain.spec.reading import read_spec
-from lockstep.domain.views import JobView, Page, PlanView
+from lockstep.domain.views import PlanView
 from lockstep.system.processes import ProcessKey, ProcessStat, is_alive
 from tests.client import examples
 from tests.client.server import ReplayServer
@@ -138,7 +138,7 @@ def test_no_program_is_killed_under_other_jobs_without_consent(
     lockstep: CommandLine, server: ReplayServer, stack: ExitStack, tmp_path: Path
 ) -> None:
     service_here(stack, tmp_path, server.url)
-    server.on("GET", "/v1/jobs", Page[JobView](items=[examples.job(JobState.RUNNING)]))
+    server.on("GET", "/v1/jobs", examples.listed(items=[examples.job(JobState.RUNNING)]))
     server.on("POST", "/v1/jobs/plan", examples.plan_view())
     for fault in ("agent", "scheduler", "api", "broker"):
         said = lockstep("drill", fault)

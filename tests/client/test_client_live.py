@@ -147,7 +147,7 @@ def test_top_once_shows_nodes_and_jobs_in_the_order_of_their_turn(
         for place in queue
     ]
     server.on("GET", "/v1/nodes", Page[NodeView](items=[examples.node()]))
-    server.on("GET", "/v1/jobs", Page[JobView](items=[*waiting, running]))
+    server.on("GET", "/v1/jobs", examples.listed(items=[*waiting, running]))
     server.on(
         "GET",
         f"{JOB}/metrics",

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from lockstep.domain.life.lifecycle import JobState
-from lockstep.domain.views import JobView, Page
+from lockstep.domain.views import JobView
 from tests.client import examples
 from tests.client.server import RESET, Answer, ReplayServer, problem
 from tests.client.terminal import CommandLine, Terminal
@@ -71,8 +71,8 @@ def test_rm_deletes_old_jobs_and_names_the_remaining_ones(
     server.on(
         "GET",
         "/v1/jobs",
-        Page[JobView](items=[young, first], next_cursor="c"),
-        Page[JobView](items=[second]),
+        examples.listed(items=[young, first], next_cursor="c"),
+        examples.listed(items=[second]),
     )
     server.on(
         "DELETE",
@@ -90,7 +90,7 @@ def test_rm_deletes_old_jobs_and_names_the_remaining_ones(
 
 
 def test_rm_of_nothing_old_is_no_failure(lockstep: CommandLine, server: ReplayServer) -> None:
-    server.on("GET", "/v1/jobs", Page[JobView](items=[_ended(1, 1)]))
+    server.on("GET", "/v1/jobs", examples.listed(items=[_ended(1, 1)]))
     said = lockstep("rm", "--older-than", "8w", "--state", "failed", "-y")
     assert (said.code, said.out, said.err) == (0, "", "no job ended more than 8w ago\n")
     assert server.asked[-1].query["state"] == ["failed"]
@@ -99,7 +99,7 @@ def test_rm_of_nothing_old_is_no_failure(lockstep: CommandLine, server: ReplaySe
 @pytest.mark.parametrize(("typed", "deleted"), [("\n", 0), ("y\n", 2)])
 def test_rm_asks_once_for_all_that_are_old(server: ReplayServer, typed: str, deleted: int) -> None:
     old = [_ended(1, 31), _ended(2, 32)]
-    server.on("GET", "/v1/jobs", Page[JobView](items=old))
+    server.on("GET", "/v1/jobs", examples.listed(items=old))
     for job in old:
         server.on("DELETE", f"/v1/jobs/{job.id}", Answer(204))
     terminal = Terminal("rm", "--older-than", "30d", "--url", server.url)

@@ -61,7 +61,7 @@ def test_a_list_of_jobs_loads_neither_spec_nor_terminal_libraries(
     server: ReplayServer, tmp_path: Path
 ) -> None:
     running = examples.job(JobState.RUNNING, progress=examples.progress(50))
-    server.on("GET", "/v1/jobs", Page[JobView](items=[running]))
+    server.on("GET", "/v1/jobs", examples.listed(items=[running]))
     said, loaded = _loaded("ps", "--url", server.url, folder=tmp_path)
     assert len(said.splitlines()) == 2
     heavy = {

@@ -24,7 +24,7 @@ from lockstep.client.errors import (
 )
 from lockstep.client.transport import Transport
 from lockstep.domain.people_views import TOKEN_EXPIRES
-from lockstep.domain.views import JobView, Page, UploadView
+from lockstep.domain.views import JobView, UploadView
 from tests.client import examples
 from tests.client.server import RESET, Answer, ReplayServer, problem, view
 
@@ -81,7 +81,7 @@ def test_a_token_that_ends_soon_is_reported_once(
     server: ReplayServer, left: timedelta | None, words: str | None
 ) -> None:
     end = {} if left is None else {TOKEN_EXPIRES: (datetime.now(UTC) + left).isoformat()}
-    server.on("GET", "/v1/jobs", replace(view(Page[JobView](items=[])), headers=end))
+    server.on("GET", "/v1/jobs", replace(view(examples.listed(items=[])), headers=end))
     said: list[str] = []
     with Client(server.url, "secret", say=said.append) as client:
         for each in (client, client, client.twin()):

@@ -32,7 +32,7 @@ def serve(server: ReplayServer, job: JobView) -> None:
     server.on("POST", "/v1/jobs/plan", examples.plan_view())
     server.on("POST", "/v1/jobs", view(job, 201))
     server.on("GET", "/v1/nodes", Page(items=[examples.node()]))
-    server.on("GET", "/v1/jobs", Page(items=[job]))
+    server.on("GET", "/v1/jobs", examples.listed(items=[job]))
     server.on("GET", JOB, job)
     server.on("POST", f"{JOB}/cancel", job)
     server.on("DELETE", JOB, Answer(204))

@@ -13,7 +13,8 @@ import pytest
 from sqlalchemy import make_url, select
 
 from lockstep.storage.db.database import Database
-from lockstep.storage.db.tables import EventRow, IdempotencyKeyRow, JobLabelRow, JobRow
+from lockstep.storage.db.listing_tables import JobLabelRow
+from lockstep.storage.db.tables import EventRow, IdempotencyKeyRow, JobRow
 from lockstep.storage.series import series_query
 from tests.harness.databases import Urls
 from tests.harness.drills import Drill, fresh_seed, long

@@ -169,9 +169,9 @@ def test_a_connection_in_constant_use_is_not_pinged(
 
 def test_each_statement_of_a_read_sees_current_rows(database: Database) -> None:
     with database.look_jobs() as look:
-        assert listing.page_marks(look, among=EVERY, limit=10) == []
+        assert listing.places(look, among=EVERY, limit=10).ids == []
         job_id = scenes.submit(database)
-        assert [mark.id for mark in listing.page_marks(look, among=EVERY, limit=10)] == [job_id]
+        assert listing.places(look, among=EVERY, limit=10).ids == [job_id]
     # The same connections still have their transactions.
     with database.read_jobs() as session:
         assert len(listing.page(session, among=EVERY, limit=10)[0]) == 1

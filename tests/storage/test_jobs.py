@@ -10,6 +10,7 @@ from sqlalchemy import update
 from lockstep.domain.errors import ErrorCode, LockstepError
 from lockstep.domain.life.lifecycle import TERMINAL, TRANSITIONS, Intent, JobState
 from lockstep.domain.life.outcomes import Reason
+from lockstep.domain.listing.columns import NEWEST, OLDEST, Sort
 from lockstep.domain.rights import EVERY
 from lockstep.domain.spec.job import JobSpec
 from lockstep.domain.training.plan import plan_of
@@ -86,9 +87,9 @@ def test_a_part_of_several_ids_is_refused_with_the_ids(database: Database) -> No
     assert second in refusal.value.message
 
 
-@pytest.mark.parametrize("order", ["newest", "oldest"])
+@pytest.mark.parametrize("order", [NEWEST, OLDEST])
 def test_pages_neither_skip_nor_repeat_while_jobs_are_submitted(
-    database: Database, order: listing.Order
+    database: Database, order: Sort
 ) -> None:
     before = [scenes.submit(database) for _ in range(7)]
     seen: list[str] = []
@@ -96,15 +97,15 @@ def test_pages_neither_skip_nor_repeat_while_jobs_are_submitted(
     while True:
         with database.read_jobs() as session:
             rows, cursor = listing.page(
-                session, listing.JobQuery(cursor=cursor, order=order), among=EVERY, limit=3
+                session, listing.JobQuery(cursor=cursor, sort=order), among=EVERY, limit=3
             )
         seen += [row.id for row in rows]
         if cursor is None or len(seen) > 50:
             break
         if len(before) < 9:
             before.append(scenes.submit(database))
-    old = before[:7] if order == "newest" else before
-    assert [job for job in seen if job in old] == (old[::-1] if order == "newest" else old)
+    old = before[:7] if order == NEWEST else before
+    assert [job for job in seen if job in old] == (old[::-1] if order == NEWEST else old)
     assert len(seen) == len(set(seen))
 
 
@@ -124,8 +125,8 @@ def test_a_page_filters_by_state_name_project_and_label(database: Database) -> N
                 ]
             ]  # type: ignore[arg-type]
 
-    assert ids(states=[JobState.CANCELLED]) == [plain]
-    assert ids(states=[JobState.QUEUED, JobState.CANCELLED]) == [other, plain]
+    assert ids(states=(JobState.CANCELLED,)) == [plain]
+    assert ids(states=(JobState.QUEUED, JobState.CANCELLED)) == [other, plain]
     assert ids(name="other") == ids(project="vision") == ids(label=("team", "a")) == [other]
     assert ids(project="*Visi*") == ids(project="v*n") == [other]
     assert ids(project="visio") == ids(project="v%n") == ids(project="*_*") == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,23 +13,26 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Engine, MetaData, Table, insert, inspect, select, update
+from sqlalchemy import Engine, MetaData, Table, delete, insert, inspect, select, update
 
 from lockstep.domain.rights import EVERY, ProjectRole, Right, UserState
 from lockstep.domain.spec.job import JobSpec
+from lockstep.domain.training.metrics import StepValues
 from lockstep.storage.control import scheduler_lease
 from lockstep.storage.db.database import Database
 from lockstep.storage.db.engines import make_engine
 from lockstep.storage.db.migrate import config, pending, upgrade
 from lockstep.storage.db.people_tables import TokenRow, UserRow
 from lockstep.storage.db.schema import VERSION_TABLES
+from lockstep.storage.db.series_tables import SeriesChunkRow, SeriesLatestRow
 from lockstep.storage.db.tables import SchedulerLeaseRow
 from lockstep.storage.db.whole import METADATA
 from lockstep.storage.jobs import jobs, listing
 from lockstep.storage.people import projects, tokens
+from lockstep.storage.series import series
 from tests.harness.databases import Urls
 from tests.harness.postgres import PostgresServer
-from tests.storage import scenes
+from tests.storage import lists, scenes
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -157,7 +161,7 @@ def test_projects_and_people_in_use_keep_their_jobs_and_tokens(
             for name in ("jobs", "tokens")
         }
     database.close()
-    _migrate_to_0001(empty_urls, rows)
+    _migrate_to(empty_urls, "jobs", "0001", rows)
     upgrade(*empty_urls)
     database = Database(*empty_urls)
     with database.read_jobs() as session:
@@ -178,13 +182,59 @@ def test_projects_and_people_in_use_keep_their_jobs_and_tokens(
     database.close()
 
 
-def _migrate_to_0001(urls: Urls, rows: dict[str, list[dict[str, Any]]]) -> None:
-    """Make a jobs database of the first migration, with these rows."""
+def test_jobs_and_series_that_exist_get_the_rows_of_lists(
+    empty_urls: Urls, sqlite_urls: Urls
+) -> None:
+    database = Database(*sqlite_urls)
+    lists.make(database, 12, seed=8)
+    with database.series() as session:
+        for each in (SeriesChunkRow, SeriesLatestRow):
+            session.execute(delete(each))
+    scenes.add_node(database)
+    claim = scenes.start(database, scenes.submit(database))
+    for first, value in ((0, 2.5), (1, -1.0), (2, math.nan)):
+        with database.series() as session:
+            assert series.append(
+                session,
+                assignment_id=claim.assignment_id,
+                token=claim.token,
+                offset_before=first,
+                offset_after=first + 1,
+                records=[StepValues(first, 1.0, {"m": value})],
+            )
+    rows = {which: _rows(database, which) for which in ("jobs", "series")}
+    database.close()
+    _migrate_to(empty_urls, "jobs", "0011", {"jobs": rows["jobs"]["jobs"]})
+    series_rows = {name: rows["series"][name] for name in ("series_latest", "series_chunks")}
+    _migrate_to(empty_urls, "series", "0002", series_rows)
+    upgrade(*empty_urls)
+    database = Database(*empty_urls)
+    again = {which: _rows(database, which) for which in ("jobs", "series")}
+    database.close()
+    for which, name in (("jobs", "job_values"), ("jobs", "jobs"), ("series", "series_latest")):
+        assert sorted(again[which][name], key=str) == sorted(rows[which][name], key=str)
+    assert again["jobs"]["job_values"]
+    assert any(row["steps"] for row in again["jobs"]["jobs"])
+
+
+def _rows(database: Database, which: str) -> dict[str, list[dict[str, Any]]]:
+    opened = database.read_jobs if which == "jobs" else database.read_series
+    with opened() as session:
+        return {
+            name: [row._asdict() for row in session.execute(select(table))]
+            for name, table in METADATA[which].tables.items()
+        }
+
+
+def _migrate_to(
+    urls: Urls, which: str, version: str, rows: dict[str, list[dict[str, Any]]]
+) -> None:
+    """Make a database of an earlier migration, with these rows."""
     if urls[0].startswith("sqlite"):
-        Path(urls[0].removeprefix("sqlite:///")).parent.mkdir()
-    for engine in _opened(urls[0]):
+        Path(urls[0].removeprefix("sqlite:///")).parent.mkdir(exist_ok=True)
+    for engine in _opened(urls[0] if which == "jobs" else urls[1]):
         with engine.execution_options(lockstep_write=True).begin() as connection:
-            command.upgrade(config("jobs", connection), "0001")
+            command.upgrade(config(which, connection), version)
             for name, values in rows.items():
                 found = Table(name, MetaData(), autoload_with=connection)
                 known = set(found.columns.keys())

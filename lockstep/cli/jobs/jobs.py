@@ -20,7 +20,8 @@ from lockstep.domain.life.lifecycle import TERMINAL, JobState
 
 if TYPE_CHECKING:
     from lockstep.client.api import Client
-    from lockstep.domain.views import JobView, Page
+    from lockstep.domain.list_views import JobPage
+    from lockstep.domain.views import JobView
 
 LIVE = tuple(state for state in JobState if state not in TERMINAL)
 WITH_REASON = (JobState.QUEUED, JobState.PAUSED, JobState.FAILED, JobState.CANCELLED)
@@ -31,6 +32,8 @@ def ps(
     *,
     all_: Annotated[Flag, Parameter(name=["--all", "-a"])] = False,
     state: States = None,
+    filter_: Annotated[str | None, Parameter(name=["--filter", "-f"])] = None,
+    sort: str | None = None,
     search: str | None = None,
     name: str | None = None,
     project: str | None = None,
@@ -51,6 +54,12 @@ def ps(
         Also those that have ended.
     state
         Only jobs in this state; may be given several times.
+    filter_
+        Only jobs for which all tokens hold, such as `owner:ada gpus>4 lr<1e-3 val/loss<2`; see
+        docs/lists.md.
+    sort
+        Column, such as `name` or `val/loss:min`; a `-` before it lists the largest first
+        (`--sort=-gpus`).
     search
         Only jobs with this text in their name, or at the beginning or end of their id.
     name
@@ -71,12 +80,15 @@ def ps(
         raise UsageError(f"--limit {limit}: expected 1 or more")
     states = tuple(state or (() if all_ else LIVE))
     wanted = _pair(label) if label is not None else None
-    is_filtered = any(given is not None for given in (search, name, project, owner, node, label))
+    given = (filter_, search, name, project, owner, node, label)
+    is_filtered = any(each is not None for each in given)
     with connection.client() as client:
         mine = None if is_filtered else _name_in_a_team(client)
         listing = partial(
             client.jobs,
             states=states,
+            filter=filter_,
+            sort=sort,
             search=search,
             name=name,
             project=project,
@@ -88,7 +100,8 @@ def ps(
     _print(found, form)
     if form in {"table", "wide"}:
         if found and not complete:
-            say(f"only the newest {limit} are shown: -n shows more")
+            first = "newest" if sort is None else "first"
+            say(f"only the {first} {limit} are shown: -n shows more")
         if not found:
             say(_none_of(mine) if states == LIVE else "no such job")
     if mine is not None:
@@ -123,7 +136,7 @@ def _name_in_a_team(client: Client) -> str | None:
     return caller.name if submits and not caller.is_alone else None
 
 
-def _newest(listing: Callable[..., Page[JobView]], limit: int) -> tuple[list[JobView], bool]:
+def _newest(listing: Callable[..., JobPage], limit: int) -> tuple[list[JobView], bool]:
     """Return at most ``limit`` jobs of a listing, and True if it has no others."""
     found: list[JobView] = []
     cursor: str | None = None

@@ -4,6 +4,7 @@ export const HealthStatus = ["ok", "degraded", "unavailable"] as const;
 export const JobSpecKind = ["train", "script"] as const;
 export const JobSpecStopSignal = ["TERM", "INT", "USR2", "HUP"] as const;
 export const JobViewKind = ["train", "script"] as const;
+export const ListedJobKind = ["train", "script"] as const;
 export const LogLineStream = ["stdout", "stderr", "launcher"] as const;
 export const NodeViewState = ["ready", "draining", "quarantined", "leaving", "lost"] as const;
 export const PlannedMemoryState = ["known", "computing", "unknown"] as const;

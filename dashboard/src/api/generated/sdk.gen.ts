@@ -41,6 +41,17 @@ export const submitJob = <ThrowOnError extends boolean = false>(options: Options
 });
 
 /**
+ * List queued jobs in scheduling order
+ *
+ * The first 500.
+ */
+export const listQueue = <ThrowOnError extends boolean = false>(options?: Options<ListQueueData, ThrowOnError>): RequestResult<ListQueueResponses, ListQueueErrors, ThrowOnError> => (options?.client ?? client).get<ListQueueResponses, ListQueueErrors, ThrowOnError>({
+    security: [{ scheme: 'bearer', type: 'http' }],
+    url: '/v1/queue',
+    ...options
+});
+
+/**
  * Plan a job without submitting it
  */
 export const planJob = <ThrowOnError extends boolean = false>(options: Options<PlanJobData, ThrowOnError>): RequestResult<PlanJobResponses, PlanJobErrors, ThrowOnError> => (options.client ?? client).post<PlanJobResponses, PlanJobErrors, ThrowOnError>({
@@ -51,17 +62,6 @@ export const planJob = <ThrowOnError extends boolean = false>(options: Options<P
         'Content-Type': 'application/json',
         ...options.headers
     }
-});
-
-/**
- * List queued jobs in scheduling order
- *
- * The first 500.
- */
-export const listQueue = <ThrowOnError extends boolean = false>(options?: Options<ListQueueData, ThrowOnError>): RequestResult<ListQueueResponses, ListQueueErrors, ThrowOnError> => (options?.client ?? client).get<ListQueueResponses, ListQueueErrors, ThrowOnError>({
-    security: [{ scheme: 'bearer', type: 'http' }],
-    url: '/v1/queue',
-    ...options
 });
 
 /**

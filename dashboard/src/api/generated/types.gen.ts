@@ -541,6 +541,40 @@ export type JobAhead = {
 };
 
 /**
+ * JobGroup
+ *
+ * Jobs of a list with one value in the column by which it is grouped.
+ */
+export type JobGroup = {
+    /**
+     * Value
+     *
+     * Null for the jobs without a value.
+     */
+    value: string | null;
+    /**
+     * Total
+     */
+    total: number;
+    /**
+     * States
+     */
+    states: {
+        [key in JobState]?: number;
+    };
+    /**
+     * Gpus In Use
+     */
+    gpus_in_use: number;
+    /**
+     * Best
+     *
+     * Value of the first of its jobs in the order of the list, if it is a number.
+     */
+    best?: number | string | null;
+};
+
+/**
  * JobPage
  *
  * One page of jobs, with their number.
@@ -549,7 +583,7 @@ export type JobPage = {
     /**
      * Items
      */
-    items: Array<JobView>;
+    items: Array<ListedJob>;
     /**
      * Next Cursor
      */
@@ -557,9 +591,13 @@ export type JobPage = {
     /**
      * Total
      *
-     * Jobs on all pages, counted up to 10,000.
+     * Jobs on all pages.
      */
     total: number;
+    /**
+     * Null unless they were requested.
+     */
+    totals?: JobTotals | null;
 };
 
 /**
@@ -584,6 +622,38 @@ export type JobSeriesSummary = {
  * State of a job. The value is that of the database and the API.
  */
 export type JobState = 'queued' | 'starting' | 'running' | 'paused' | 'succeeded' | 'failed' | 'cancelled';
+
+/**
+ * JobTotals
+ *
+ * Numbers of all jobs of a list, on all pages.
+ */
+export type JobTotals = {
+    /**
+     * States
+     *
+     * Jobs by state. The parameter ``state`` does not change them.
+     */
+    states: {
+        [key in JobState]?: number;
+    };
+    /**
+     * Gpus In Use
+     *
+     * Devices of jobs that start or run.
+     */
+    gpus_in_use: number;
+    /**
+     * Groups
+     *
+     * Largest first, at most 200.
+     */
+    groups?: Array<JobGroup>;
+    /**
+     * Groups Total
+     */
+    groups_total?: number;
+};
 
 /**
  * JobView
@@ -744,6 +814,109 @@ export type KeptFilesPage = {
      * Time of the last round in which a node stored its files; null before the first.
      */
     as_of: string | null;
+};
+
+/**
+ * ListedJob
+ *
+ * A job of a list.
+ */
+export type ListedJob = {
+    /**
+     * Id
+     */
+    id: string;
+    /**
+     * Name
+     */
+    name: string;
+    /**
+     * Project
+     */
+    project: string;
+    /**
+     * Kind
+     */
+    kind: 'train' | 'script';
+    state: JobState;
+    /**
+     * Reason
+     *
+     * The newest outcome's reason, or why the job waits.
+     */
+    reason: string | null;
+    /**
+     * Spec
+     *
+     * The submitted document, as it was sent.
+     */
+    spec: {
+        [key: string]: unknown;
+    };
+    plan: BatchPlan | null;
+    /**
+     * Plan Sentence
+     */
+    plan_sentence: string | null;
+    progress: Progress | null;
+    /**
+     * The newest attempt.
+     */
+    attempt: AttemptView | null;
+    /**
+     * Only while queued.
+     */
+    queue: QueuePlace | null;
+    /**
+     * Null without a time limit.
+     */
+    limit?: TimeLimit | null;
+    intent: Intent | null;
+    /**
+     * Limit of a requested stop: its processes are killed after it. Null without a request.
+     */
+    stop_grace?: Grace | null;
+    outcome: Outcome | null;
+    /**
+     * Priority
+     */
+    priority: number;
+    /**
+     * Labels
+     */
+    labels: {
+        [key: string]: string;
+    };
+    /**
+     * Owner
+     *
+     * Name of the submitter; empty from a service of the version before.
+     */
+    owner?: string;
+    /**
+     * Created At
+     */
+    created_at: string;
+    /**
+     * Started At
+     */
+    started_at: string | null;
+    /**
+     * Finished At
+     */
+    finished_at: string | null;
+    /**
+     * Version
+     */
+    version: number;
+    /**
+     * Values
+     *
+     * Its values in the requested ``columns``. NaN and infinite numbers are texts.
+     */
+    values?: {
+        [key: string]: number | string;
+    };
 };
 
 /**
@@ -3308,7 +3481,7 @@ export type JobPageWritable = {
     /**
      * Items
      */
-    items: Array<JobViewWritable>;
+    items: Array<ListedJobWritable>;
     /**
      * Next Cursor
      */
@@ -3316,9 +3489,13 @@ export type JobPageWritable = {
     /**
      * Total
      *
-     * Jobs on all pages, counted up to 10,000.
+     * Jobs on all pages.
      */
     total: number;
+    /**
+     * Null unless they were requested.
+     */
+    totals?: JobTotals | null;
 };
 
 /**
@@ -3412,6 +3589,109 @@ export type JobViewWritable = {
      * Version
      */
     version: number;
+};
+
+/**
+ * ListedJob
+ *
+ * A job of a list.
+ */
+export type ListedJobWritable = {
+    /**
+     * Id
+     */
+    id: string;
+    /**
+     * Name
+     */
+    name: string;
+    /**
+     * Project
+     */
+    project: string;
+    /**
+     * Kind
+     */
+    kind: 'train' | 'script';
+    state: JobState;
+    /**
+     * Reason
+     *
+     * The newest outcome's reason, or why the job waits.
+     */
+    reason: string | null;
+    /**
+     * Spec
+     *
+     * The submitted document, as it was sent.
+     */
+    spec: {
+        [key: string]: unknown;
+    };
+    plan: BatchPlanWritable | null;
+    /**
+     * Plan Sentence
+     */
+    plan_sentence: string | null;
+    progress: Progress | null;
+    /**
+     * The newest attempt.
+     */
+    attempt: AttemptView | null;
+    /**
+     * Only while queued.
+     */
+    queue: QueuePlace | null;
+    /**
+     * Null without a time limit.
+     */
+    limit?: TimeLimit | null;
+    intent: Intent | null;
+    /**
+     * Limit of a requested stop: its processes are killed after it. Null without a request.
+     */
+    stop_grace?: Grace | null;
+    outcome: Outcome | null;
+    /**
+     * Priority
+     */
+    priority: number;
+    /**
+     * Labels
+     */
+    labels: {
+        [key: string]: string;
+    };
+    /**
+     * Owner
+     *
+     * Name of the submitter; empty from a service of the version before.
+     */
+    owner?: string;
+    /**
+     * Created At
+     */
+    created_at: string;
+    /**
+     * Started At
+     */
+    started_at: string | null;
+    /**
+     * Finished At
+     */
+    finished_at: string | null;
+    /**
+     * Version
+     */
+    version: number;
+    /**
+     * Values
+     *
+     * Its values in the requested ``columns``. NaN and infinite numbers are texts.
+     */
+    values?: {
+        [key: string]: number | string;
+    };
 };
 
 /**
@@ -3607,6 +3887,12 @@ export type ListJobsData = {
     path?: never;
     query?: {
         /**
+         * Filter
+         *
+         * Tokens with spaces between them (docs/lists.md): words of the name, and fields with a value.
+         */
+        filter?: string | null;
+        /**
          * State
          */
         state?: Array<JobState>;
@@ -3645,6 +3931,30 @@ export type ListJobsData = {
          */
         label?: string | null;
         /**
+         * Sort
+         *
+         * Column, with `-` before it for the largest first: `-created` (the default), `name`, `setting:train.optimizer.lr`, `metric:val/loss:min`. Jobs without a value come last.
+         */
+        sort?: string;
+        /**
+         * Columns
+         *
+         * Settings and metrics whose values each job has in `values`.
+         */
+        columns?: Array<string>;
+        /**
+         * Totals
+         *
+         * True adds the totals of all pages: jobs by state, devices.
+         */
+        totals?: boolean;
+        /**
+         * Group
+         *
+         * Adds to the totals those of each value of a column: `owner`, `project`, `label:KEY`, or a setting.
+         */
+        group?: string | null;
+        /**
          * Cursor
          *
          * `next_cursor` of the previous page.
@@ -3654,10 +3964,6 @@ export type ListJobsData = {
          * Limit
          */
         limit?: number;
-        /**
-         * Order
-         */
-        order?: 'newest' | 'oldest';
     };
     url: '/v1/jobs';
 };
@@ -3776,6 +4082,54 @@ export type SubmitJobResponses = {
 
 export type SubmitJobResponse = SubmitJobResponses[keyof SubmitJobResponses];
 
+export type ListQueueData = {
+    body?: never;
+    path?: never;
+    query?: {
+        /**
+         * Project
+         *
+         * The project, or a pattern: `*` stands for any text, in any case.
+         */
+        project?: string | null;
+    };
+    url: '/v1/queue';
+};
+
+export type ListQueueErrors = {
+    /**
+     * The bearer token is missing or wrong.
+     */
+    401: Problem;
+    /**
+     * Invalid value; `errors` points to each. Nothing was written.
+     */
+    422: Problem;
+    /**
+     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
+     */
+    429: Problem;
+    /**
+     * Internal error; the log has the cause under the request's id.
+     */
+    500: Problem;
+    /**
+     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
+     */
+    503: Problem;
+};
+
+export type ListQueueError = ListQueueErrors[keyof ListQueueErrors];
+
+export type ListQueueResponses = {
+    /**
+     * Successful Response
+     */
+    200: PageJobView;
+};
+
+export type ListQueueResponse = ListQueueResponses[keyof ListQueueResponses];
+
 export type PlanJobData = {
     /**
      * A job spec. Unknown fields are rejected.
@@ -3835,54 +4189,6 @@ export type PlanJobResponses = {
 };
 
 export type PlanJobResponse = PlanJobResponses[keyof PlanJobResponses];
-
-export type ListQueueData = {
-    body?: never;
-    path?: never;
-    query?: {
-        /**
-         * Project
-         *
-         * The project, or a pattern: `*` stands for any text, in any case.
-         */
-        project?: string | null;
-    };
-    url: '/v1/queue';
-};
-
-export type ListQueueErrors = {
-    /**
-     * The bearer token is missing or wrong.
-     */
-    401: Problem;
-    /**
-     * Invalid value; `errors` points to each. Nothing was written.
-     */
-    422: Problem;
-    /**
-     * The token exceeded its quota. The request was not processed; try again after `Retry-After` seconds.
-     */
-    429: Problem;
-    /**
-     * Internal error; the log has the cause under the request's id.
-     */
-    500: Problem;
-    /**
-     * The database or the store does not answer, or there are too many concurrent requests. Nothing was written; try again after `Retry-After` seconds.
-     */
-    503: Problem;
-};
-
-export type ListQueueError = ListQueueErrors[keyof ListQueueErrors];
-
-export type ListQueueResponses = {
-    /**
-     * Successful Response
-     */
-    200: PageJobView;
-};
-
-export type ListQueueResponse = ListQueueResponses[keyof ListQueueResponses];
 
 export type DeleteJobData = {
     body?: never;

@@ -31,7 +31,7 @@ export function Picker({ chosen, onAdd }: PickerProps) {
   const { data, error, isPlaceholderData } = usePolled({
     key: ["jobs", "newest", NEWEST, part ?? null],
     fetch: (signal) =>
-      listJobs({ query: { limit: NEWEST, order: "newest", search: part }, signal, throwOnError: true }),
+      listJobs({ query: { limit: NEWEST, search: part }, signal, throwOnError: true }),
     seconds: 5,
     enabled: isOpen,
     keepPrevious: true,

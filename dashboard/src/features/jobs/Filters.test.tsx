@@ -24,7 +24,7 @@ describe("the filters", () => {
     await row("waits");
     const { query } = requests.find((asked) => asked.path === "/v1/jobs") as Asked;
     expect(query.getAll("state")).toEqual(["queued", "failed"]);
-    expect([query.get("label"), query.get("order"), query.get("limit")]).toEqual(["team=nlp", "oldest", "50"]);
+    expect([query.get("label"), query.get("sort"), query.get("limit")]).toEqual(["team=nlp", "created", "50"]);
     expect(screen.getByRole("button", { name: "failed" }).getAttribute("aria-pressed")).toBe("true");
   });
 

@@ -107,13 +107,13 @@ it("says of how many jobs a page is", async () => {
 it("finds the page before by asking the other way round", async () => {
   const many = Array.from({ length: 51 }, (_, place) => aJob({ id: `before-${place}` }));
   const requests = serve((asked) =>
-    asked.query.get("order") === "oldest" ? { body: { items: many, next_cursor: null } } : answer(asked),
+    asked.query.get("sort") === "created" ? { body: { items: many, next_cursor: null } } : answer(asked),
   );
   const router = page("?search=gpt&cursor=9");
   await row("waits");
   fireEvent.click(screen.getByRole("button", { name: /Newer/ }));
   await waitFor(() => expect(router.state.location.search).toEqual({ search: "gpt", cursor: "before-50" }));
-  const asked = requests.find((one) => one.query.get("order") === "oldest")?.query;
+  const asked = requests.find((one) => one.query.get("sort") === "created")?.query;
   expect([asked?.get("cursor"), asked?.get("limit"), asked?.get("search")]).toEqual(["1", "51", "gpt"]);
 });
 

@@ -3,7 +3,7 @@ import { useQueryClient } from "@tanstack/react-query";
 import { getSeries, type JobPage, type JobView, listJobs, type SeriesView } from "@/api/generated";
 import { usePolled } from "@/api/polling";
 import { hasEnded } from "@/lib/ended";
-import { asQuery, type JobsView, PAGE_SIZE } from "./view";
+import { asQuery, type JobsView, PAGE_SIZE, sortOf } from "./view";
 
 /** Of one sparkline; more would be finer than its pixels. */
 const SPARK_POINTS = 60;
@@ -87,8 +87,8 @@ function useMainSeriesOf(
 export function usePageBefore(): (view: JobsView, first: string) => Promise<JobsView> {
   const queries = useQueryClient();
   return async (view, first) => {
-    const order = view.order === "oldest" ? "newest" : "oldest";
-    const query = { ...asQuery(view), order, cursor: first, limit: PAGE_SIZE + 1 } as const;
+    const sort = sortOf(view.order === "oldest" ? undefined : "oldest");
+    const query = { ...asQuery(view), sort, cursor: first, limit: PAGE_SIZE + 1 };
     const page = await queries.fetchQuery({
       queryKey: ["jobs", "before", view, first],
       queryFn: async ({ signal }) => (await listJobs({ query, signal, throwOnError: true })).data,

@@ -76,7 +76,7 @@ it("asks the service for one page of what the view says", () => {
   expect(asQuery({ state: ["failed"], label: "team=nlp" })).toEqual({
     state: ["failed"],
     label: "team=nlp",
-    order: "newest",
+    sort: "-created",
     limit: PAGE_SIZE,
   });
   expect(asQuery({ owner: "ada", project: "vis*" })).toMatchObject({ owner: "ada", project: "vis*" });

@@ -126,8 +126,13 @@ export function isFiltered(view: JobsView): boolean {
   return filtersSet(view).length > 0;
 }
 
+/** The service's name of an order by age. */
+export function sortOf(order: JobsView["order"]): string {
+  return order === "oldest" ? "created" : "-created";
+}
+
 export function asQuery({ order, owner, ...filters }: JobsView): NonNullable<ListJobsData["query"]> {
-  return { ...filters, owner: owner === ALL ? undefined : owner, order: order ?? "newest", limit: PAGE_SIZE };
+  return { ...filters, owner: owner === ALL ? undefined : owner, sort: sortOf(order), limit: PAGE_SIZE };
 }
 
 /** A key, `=`, and any value. */

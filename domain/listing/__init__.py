@@ -1,0 +1,1 @@
+"""Filter, order and columns of a list of jobs, as texts."""
