@@ -74,6 +74,7 @@ STRATEGIES: Final = {
         StrategyKind(
             name="fsdp",
             means="``fsdp`` shards parameters, gradients and optimizer state over the ranks.",
+            settings=("shard",),
             collective_forward=True,
             shards_model=True,
             gradient_copies=0,

@@ -327,6 +327,9 @@ class JobSpec(Section):
             self.train.strategy.check_devices(
                 gpu_type=self.resources.gpu_type, nodes=self.resources.nodes
             )
+            gpus = self.resources.gpus
+            fewest = self.world_size() if isinstance(gpus, int) else gpus.min
+            self.train.strategy.check_ranks(fewest, self.world_size())
         return self
 
     def needs(self) -> list[str]:

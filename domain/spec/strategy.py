@@ -52,6 +52,10 @@ class Strategy(Section):
     paper's 0.7."""
     outer_momentum: Annotated[float, Field(ge=0, lt=1), NO_BOOL] | None = None
     """``diloco``: Nesterov momentum of the synchronisations; null takes the paper's 0.9."""
+    shard: Annotated[int, Field(ge=2, le=limits.WORLD_SIZE_MAX), NO_BOOL] | None = None
+    """``fsdp``: ranks that keep one copy of the model together, neighbours in rank order. The
+    number of ranks is a multiple of it, and the gradients of the copies are summed. Null keeps one
+    copy on all ranks, as any number does that is not smaller."""
 
     @model_validator(mode="after")
     def _fields_fit_the_name(self) -> Self:
@@ -114,9 +118,29 @@ class Strategy(Section):
                 ("train", "strategy", "name"), found, "set name: ddp, which supports both"
             )
 
+    def check_ranks(self, fewest: int, most: int) -> None:
+        """Raise where some number of ranks is no multiple of ``shard``."""
+        odd = [ranks for ranks in range(fewest, most + 1) if not self.divides(ranks)]
+        if odd:
+            assert self.shard is not None
+            below = odd[0] - odd[0] % self.shard
+            raise at_field(
+                ("train", "strategy", "shard"),
+                f"is {self.shard}, and {odd[0]} ranks are no multiple of it, so a copy of the "
+                "model would be incomplete",
+                f"request {below} or {below + self.shard} gpus, or set another shard",
+                show=False,
+            )
+
+    def divides(self, ranks: int) -> bool:
+        """Return whether each copy of the model is complete on this number of ranks."""
+        return self.shard is None or ranks <= self.shard or ranks % self.shard == 0
+
     @property
     def label(self) -> str:
-        """Name and compression, the fields that define the sum of the gradients."""
+        """Name, compression and shard: the fields that define the sum of the gradients."""
+        if self.shard is not None:
+            return f"{self.name} shard {self.shard}"
         return self.name if self.compression == "none" else f"{self.name} {self.compression}"
 
     @property

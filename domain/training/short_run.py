@@ -33,5 +33,9 @@ def short_document(
     short["resources"] = {**(short.get("resources") or {}), "gpus": gpus}
     short["train"].pop("epochs", None)
     short["train"] |= {"steps": steps, "checkpoint": {}, "eval": {}, "log_every_steps": 1}
+    strategy = short["train"].get("strategy")
+    shard = strategy.get("shard") if isinstance(strategy, dict) else None
+    if isinstance(shard, int) and shard and gpus % shard:
+        del strategy["shard"]  # One copy on all ranks has the same numbers.
     short["labels"] = {**(short.get("labels") or {}), purpose: name[:255]}
     return short

@@ -178,7 +178,8 @@ class _Sharing(NamedTuple):
                 f"strategy {options.name} distributes memory over the ranks in another way"
             )
         if kind.shards_model:
-            return cls(copies=0, in_place=False, owners=1, sharded=world_size)
+            shard = min(options.shard or world_size, world_size)
+            return cls(copies=0, in_place=False, owners=1, sharded=shard)
         if options.compression != "none":
             raise NoForecastError(f"compression {options.compression} keeps additional copies")
         if world_size == 1:

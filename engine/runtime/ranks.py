@@ -87,6 +87,8 @@ class Ranks:
     stream_group: dist.ProcessGroup | None = None
     """Gloo, for the tensors of checkpoints alone, which a thread sends while training continues;
     None where rank 0 holds the whole state."""
+    patience: timedelta | None = None
+    """Timeout of further groups; None takes torch's own."""
 
     @property
     def first(self) -> bool:
@@ -328,6 +330,7 @@ def connect(
         host_group=host_group,
         device_group=device_group,
         stream_group=stream_group,
+        patience=patience,
     )
 
 

@@ -1,6 +1,8 @@
 """``fsdp``: torch's ``fully_shard`` (FSDP2).
 
-Each of W ranks keeps 1/W of the parameters, gradients and optimizer state.
+Each of W ranks keeps 1/W of the parameters, gradients and optimizer state. With ``shard: S`` each
+S neighbours keep one copy of the model (HSDP): a rank has 1/S of it, gathers among the S, and sums
+its part of the gradient with those of the other copies, once per step.
 
 Repeated blocks (elements of a ``ModuleList``, ``ModuleDict`` or ``Sequential``) are gathered one at
 a time, in forward and again in backward. The rest of the model is gathered once per micro-batch,
@@ -34,6 +36,7 @@ from functools import partial
 from typing import ClassVar
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
@@ -65,6 +68,8 @@ class FSDP(Strategy):
         usage: ModelUsage | None = None,
     ):
         super().__init__(objective, ranks, options, usage)
+        self._of_one_copy: dist.ProcessGroup | None = None
+        """Ranks that keep one copy of the model; None for a single rank."""
         shards.require_support(self.model)
         # A model that is conditional in the preflight is gathered as a whole. A model that turns
         # out to be conditional later keeps its blocks.
@@ -152,7 +157,8 @@ class FSDP(Strategy):
     def norm(self, gradients: list[Tensor], share: float) -> Norm:  # noqa: ARG002 - as in the base class
         norm = torch.nn.utils.get_total_norm([shards.local(gradient) for gradient in gradients])
         squared = norm.double() ** 2
-        self.ranks.sum_on_device(squared)
+        if self._of_one_copy is not None:  # The other copies have the same gradient.
+            dist.all_reduce(squared, group=self._of_one_copy)
         whole = squared.sqrt().to(norm.dtype)
         return Norm(whole, whole)
 
@@ -214,9 +220,36 @@ class FSDP(Strategy):
         return units
 
     def _mesh(self) -> DeviceMesh:
-        """Return the mesh of the ranks that share the model."""
-        assert self.ranks.device_group is not None, "more than one rank has a group"
-        return DeviceMesh.from_group(self.ranks.device_group, self.ranks.device.type)
+        """Return the mesh of the ranks that share the model. All ranks must call this.
+
+        Two dimensions, if there are several copies: the copies, and the ranks of each.
+        """
+        whole, shard = self.ranks.device_group, self.options.shard
+        assert whole is not None, "more than one rank has a group"
+        self._of_one_copy = whole
+        if shard is None or shard >= self.ranks.world_size:
+            return DeviceMesh.from_group(whole, self.ranks.device.type)
+        if not self.options.divides(self.ranks.world_size):
+            raise BadSpecError(
+                f"strategy fsdp with shard {shard} needs a multiple of {shard} ranks, and the run "
+                f"has {self.ranks.world_size}: start another number, or set another shard",
+            )
+        rows = torch.tensor(dist.get_process_group_ranks(whole)).view(-1, shard)
+        # In the same order on all ranks.
+        of_one_copy = [self._group(row) for row in rows]
+        of_one_part = [self._group(column) for column in rows.T]
+        copy, part = divmod(self.ranks.rank, shard)
+        self._of_one_copy = of_one_copy[copy]
+        return DeviceMesh.from_group(
+            [of_one_part[part], of_one_copy[copy]],
+            self.ranks.device.type,
+            mesh=rows,
+            mesh_dim_names=("copies", "ranks"),
+        )
+
+    def _group(self, members: Tensor) -> dist.ProcessGroup:
+        group: dist.ProcessGroup = dist.new_group(members.tolist(), timeout=self.ranks.patience)
+        return group
 
     def _watch_arrivals(
         self, unit: nn.Module, indices: Mapping[nn.Parameter, int], inner: set[nn.Module]

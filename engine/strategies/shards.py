@@ -74,21 +74,31 @@ def scattered(value: Any, known: dict[int, Scattered]) -> Any:
 def _scattered(tensor: DTensor) -> Scattered:
     rows = _rows(tensor)
     width = tensor.numel() // tensor.shape[0]
+    # The first copy's ranks are the first ones.
     parts = tuple((rank, (last - first) * width) for rank, (first, last) in enumerate(rows))
-    own = local(tensor.detach())
-    first, last = rows[tensor.device_mesh.get_local_rank()]
+    own, position = local(tensor.detach()), _position(tensor)
+    first, last = rows[position[-1]]
     assert own.shape[0] == last - first, "torch divides the rows equally"
     held = tuple((rank, elements) for rank, elements in parts if elements)
-    return Scattered(tensor.dtype, tuple(tensor.shape), held, own if last > first else None)
+    is_sent = last > first and not any(position[:-1])
+    return Scattered(tensor.dtype, tuple(tensor.shape), held, own if is_sent else None)
 
 
 def _rows(tensor: DTensor) -> list[tuple[int, int]]:
-    """Return the first row of each rank's shard, and the one after its last."""
-    (placement,), count = tensor.placements, tensor.shape[0]
+    """Return the first row of each rank's shard in a copy, and the one after its last."""
+    *copies, placement = tensor.placements
     assert placement.is_shard(0), "fully_shard divides the first dimension"
-    ranks = tensor.device_mesh.size()
+    assert all(each.is_replicate() for each in copies)
+    ranks, count = tensor.device_mesh.size(len(copies)), tensor.shape[0]
     most = -(-count // ranks)
     return [(min(rank * most, count), min((rank + 1) * most, count)) for rank in range(ranks)]
+
+
+def _position(tensor: DTensor) -> list[int]:
+    """Return this rank's copy, if there are several, and its place among the ranks of it."""
+    found = tensor.device_mesh.get_coordinate()
+    assert found is not None, "every rank is in the mesh"
+    return list(found)
 
 
 def shard_like(value: Any, parameter: Tensor) -> Any:
@@ -101,7 +111,7 @@ def shard_like(value: Any, parameter: Tensor) -> Any:
         return value
     if not isinstance(parameter, DTensor) or value.shape != parameter.shape:
         return value.clone()
-    first, last = _rows(parameter)[parameter.device_mesh.get_local_rank()]
+    first, last = _rows(parameter)[_position(parameter)[-1]]
     # A strategy that keeps whole parameters may have saved it in another layout (channels_last).
     rows = value[first:last].to(parameter.device, copy=True).contiguous()
     return DTensor.from_local(

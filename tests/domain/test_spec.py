@@ -83,6 +83,7 @@ BOUNDS: list[tuple[str, list[Any], list[Any]]] = [
             {"compression": "powersgd", "powersgd_rank": 1024, "powersgd_start_step": 0},
             {"name": "local_sgd", "sync_every_steps": 1},
             {"name": "diloco", "sync_every_steps": 500, "outer_lr": 0.7, "outer_momentum": 0},
+            {"name": "fsdp", "shard": 2},
         ],
         [
             {"name": "manual", "bucket_cap_mb": 10},
@@ -100,6 +101,8 @@ BOUNDS: list[tuple[str, list[Any], list[Any]]] = [
             {"name": "diloco", "sync_every_steps": 4, "outer_momentum": 1},
             {"name": "fsdp", "outer_momentum": 0.9},
             {"name": "fsdp", "outer_momentum": 0},
+            {"name": "fsdp", "shard": 1},
+            {"name": "zero1", "shard": 2},
         ],
     ),
     ("/train/checkpoint/every_steps", [None, 1, 10**9], [0, 10**9 + 1]),
@@ -373,6 +376,28 @@ def test_data_parallel_is_one_rank_that_drives_all_devices_of_a_node() -> None:
     ):
         with pytest.raises(ValidationError, match=said):
             JobSpec.model_validate(changed(document, "/resources", resources))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "odd"),
+    [
+        (4, None),
+        (12, None),
+        (3, None),
+        (6, 6),
+        ({"min": 1, "max": 4}, None),
+        ({"min": 8, "max": 8}, None),
+        ({"min": 2, "max": 8}, 5),
+    ],
+)
+def test_an_incomplete_copy_of_the_model_is_refused(gpus: Any, odd: int | None) -> None:
+    document = changed(changed(train_document(), "/train/batch/size", 64), "/resources/gpus", gpus)
+    document = _strategy(document, name="fsdp", shard=4)
+    if odd is None:
+        JobSpec.model_validate(document)
+        return
+    with pytest.raises(ValidationError, match=f"is 4, and {odd} ranks are no multiple of it"):
+        JobSpec.model_validate(document)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import pytest
 
 from lockstep.domain.job_environment import VERIFY
 from lockstep.domain.spec.reading import read_spec
+from lockstep.domain.training.short_run import short_document
 from lockstep.domain.verify import report
 from lockstep.domain.verify.compare import Result, difference, excess, tolerance
 from lockstep.domain.verify.layouts import Layout, fitting, read_layouts
@@ -64,6 +65,17 @@ def test_layouts_are_read_and_fit_the_devices() -> None:
 def test_other_layouts_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected at least two different layouts"):
         read_layouts(text)
+
+
+@pytest.mark.parametrize(("gpus", "shard"), [(1, None), (2, 2), (3, None), (4, 2)])
+def test_a_short_run_keeps_the_copies_that_its_ranks_complete(gpus: int, shard: int | None) -> None:
+    train = {**examples.SPEC["train"], "strategy": {"name": "fsdp", "shard": 2}}
+    document = short_document(
+        {**examples.SPEC, "train": train}, purpose="p", suffix="s", gpus=gpus, steps=2
+    )
+    spec = read_spec(document)
+    assert spec.train is not None
+    assert (spec.train.strategy.name, spec.train.strategy.shard) == ("fsdp", shard)
 
 
 def test_every_run_is_a_spec_of_the_same_batch_with_its_order() -> None:

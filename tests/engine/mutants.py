@@ -272,6 +272,20 @@ def reduced_in_every_micro_batch() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def norm_of_all_copies() -> Iterator[None]:
+    """Add up the squares of all ranks, of which several have the same part."""
+    mesh = FSDP._mesh
+
+    def over_all(self: FSDP) -> Any:
+        found = mesh(self)
+        self._of_one_copy = self.ranks.device_group
+        return found
+
+    with mock.patch.object(FSDP, "_mesh", over_all):
+        yield
+
+
+@contextlib.contextmanager
 def statistics_of_each_rank() -> Iterator[None]:
     """Evaluate and save with the statistics of each rank."""
     with mock.patch("lockstep.engine.loop.trainer.average_statistics"):

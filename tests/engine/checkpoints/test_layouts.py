@@ -28,7 +28,8 @@ from tests.harness.ranks import Pool
 OPTIONS = cases.OPTIONS | {"steps": 4, "checkpoint": {"every_steps": 2, "keep_last": 9}}
 TOY = Toy(items=33, width=5, blocks=2, buffer=True)
 """Five rows: on two and three ranks the shards are unequal."""
-LAYOUTS = list(itertools.product((1, 2, 3), ("ddp", "zero1", "fsdp")))
+LAYOUTS = [*itertools.product((1, 2, 3), ("ddp", "zero1", "fsdp")), (4, "fsdp 2")]
+"""Ranks, and the strategy with the ranks of one copy."""
 FILES = ("state.safetensors", "model.safetensors")
 
 
@@ -65,7 +66,8 @@ def tied_in_small_blocks() -> Iterator[None]:
 
 def train(pool: Pool, folder: Path, world_size: int, strategy: str, mutate: Any) -> Path:
     """Train, or continue from ``resume``; return the last checkpoint."""
-    options = OPTIONS | {"strategy": {"name": strategy}}
+    name, _, shard = strategy.partition(" ")
+    options = OPTIONS | {"strategy": {"name": name, "shard": int(shard) if shard else None}}
     pool.run(cases.train, TOY, options, folder, mutate, world_size=world_size)
     return folder / "checkpoints/step-00000004"
 

@@ -162,6 +162,10 @@ def test_fsdp_shards_weights_gradients_and_optimizer_state() -> None:
     )
     assert half.weights == pytest.approx(whole.weights / 2, rel=0.01)
     assert half.optimizer == pytest.approx(whole.optimizer / 2, rel=0.01)
+    hybrid = predicted(
+        Wide(1024), train_of(8, strategy={"name": "fsdp", "shard": 2}), 4, world_size=4
+    )
+    assert (hybrid.weights, hybrid.optimizer) == (half.weights, half.optimizer)
     assert not torch.distributed.is_initialized()
 
 

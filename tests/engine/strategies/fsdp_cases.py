@@ -22,13 +22,13 @@ from tests.engine import cases
 from tests.engine.toy import Toy, ToyTask
 
 
-def sizes(ranks: Ranks) -> tuple[int, int]:
+def sizes(ranks: Ranks, shard: int | None) -> tuple[int, int]:
     """Return the numbers in this rank's parameters, gradients and moments after a step, and in the
     whole model's parameters."""
     task = ToyTask(Toy(blocks=4, width=32))
     model = task.model()
     whole = sum(parameter.numel() for parameter in model.parameters())
-    strategy = FSDP(Objective(task, model), ranks, Section(name="fsdp"))
+    strategy = FSDP(Objective(task, model), ranks, Section(name="fsdp", shard=shard))
     optimizer = strategy.optimizer(torch.optim.AdamW, [{"params": list(model.parameters())}])
     strategy.forward(task.collate([task.dataset("train")[5]]), {"loss": 1.0}, penalize=True)[
         0

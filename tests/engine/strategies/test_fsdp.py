@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 from lockstep.engine.loop.evaluation import _Share
+from lockstep.engine.runtime.errors import EngineError
 from lockstep.engine.runtime.ranks import Ranks
 from lockstep.engine.strategies.shards import blocks
 from tests.engine import cases, mutants
@@ -57,6 +59,39 @@ def test_blocks_gathered_one_at_a_time_have_the_batch_gradient(
     assert all(one.left_over == [] for one in seen)
 
 
+HYBRID = {"strategy": {"name": "fsdp", "shard": 2}}
+
+
+def hybrid_run(pool: Pool, folder: Path, mutate: Any = None) -> tuple[Any, Any]:
+    options = spec(9, 1, steps=8, **HYBRID) | {
+        "optimizer": OPTIMIZERS["adamw"],
+        "clip_grad_norm": 0.5,
+    }
+    return run(pool, folder, DEEP, options, 4, mutate)
+
+
+@pytest.mark.contract(1, 2, 16)
+def test_copies_of_two_ranks_each_have_the_batch_gradient(pool: Pool, tmp_path: Path) -> None:
+    seen, expected = hybrid_run(pool, tmp_path)
+    check_gradients(seen, expected, 1e-12)
+    check_weights(seen, expected, 1e-12)
+    for one in seen[1:]:
+        assert all(torch.equal(one.weights[name], seen[0].weights[name]) for name in one.weights)
+
+
+@pytest.mark.contract(16)
+def test_a_norm_that_counts_each_copy_fails_this_check(pool: Pool, tmp_path: Path) -> None:
+    seen, expected = hybrid_run(pool, tmp_path, mutants.norm_of_all_copies)
+    with pytest.raises(AssertionError):
+        check_weights(seen, expected, 1e-12)
+
+
+def test_an_incomplete_copy_is_refused_at_the_start(pool: Pool, tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="needs a multiple of 2 ranks, and the run has 3") as seen:
+        pool.run(cases.train, DEEP, RESUMED | HYBRID, tmp_path, world_size=3)
+    assert seen.value.reason == "bad_spec"
+
+
 def collectives(pool: Pool, folder: Path, micro: int, mutate: Any = None) -> dict[str, int]:
     """Return the collectives of a run of two steps, by kind."""
     options = spec(8, micro, steps=2, **SHARDED)
@@ -81,10 +116,13 @@ def test_gradients_are_reduced_once_and_parameters_gathered_per_micro_batch(
 
 
 def test_each_rank_holds_its_shard_of_parameters_gradients_and_moments(pool: Pool) -> None:
-    found = pool.run(fsdp_cases.sizes, world_size=4)
+    found = pool.run(fsdp_cases.sizes, None, world_size=4)
     whole = found[0][1]
     assert sum(kept for kept, _ in found) == 4 * whole
     assert max(kept for kept, _ in found) < 4 * whole * 0.27  # A quarter, and a remainder.
+    hybrid = pool.run(fsdp_cases.sizes, 2, world_size=4)
+    assert sum(kept for kept, _ in hybrid) == 2 * 4 * whole, "two copies"
+    assert max(kept for kept, _ in hybrid) < 4 * whole * 0.52
 
 
 @pytest.mark.contract(11)
@@ -140,6 +178,28 @@ def test_a_run_resumes_on_other_ranks_and_strategies(pool: Pool, tmp_path: Path)
         assert all(distance(one.weights, whole[0].weights) <= 1e-12 for one in again)
         if step < 9:
             source = folder
+
+
+@pytest.mark.contract(26, 27)
+def test_copies_resume_on_any_layout_and_exactly_on_their_own(pool: Pool, tmp_path: Path) -> None:
+    toy = Toy(items=33, blocks=3, width=5)
+    ends = {}
+    for name, section, world_size, source, step in (
+        ("two", SHARDED, 2, "", 0),
+        ("four", HYBRID, 4, "two", 3),
+        ("again", HYBRID, 4, "four", 9),
+        ("one", SHARDED, 1, "four", 6),
+    ):
+        if source:
+            saved = tmp_path / source / f"checkpoints/step-{step:08d}"
+            shutil.copytree(saved, tmp_path / name / "resume")
+        ends[name] = pool.run(
+            cases.train, toy, RESUMED | section, tmp_path / name, world_size=world_size
+        )
+        assert all(distance(one.weights, ends["two"][0].weights) <= 1e-12 for one in ends[name])
+    assert [event["exact"] for event in events(tmp_path / "again", "resumed")] == [True]
+    for one, other in zip(ends["four"], ends["again"], strict=True):
+        assert all(torch.equal(one.weights[key], value) for key, value in other.weights.items())
 
 
 def test_an_evaluation_with_equal_forwards_counts_every_item_once(

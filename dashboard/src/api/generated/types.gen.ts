@@ -2967,6 +2967,14 @@ export type Strategy = {
      * ``diloco``: Nesterov momentum of the synchronisations; null takes the paper's 0.9.
      */
     outer_momentum?: number | null;
+    /**
+     * Shard
+     *
+     * ``fsdp``: ranks that keep one copy of the model together, neighbours in rank order. The
+     * number of ranks is a multiple of it, and the gradients of the copies are summed. Null keeps one
+     * copy on all ranks, as any number does that is not smaller.
+     */
+    shard?: number | null;
 };
 
 /**
