@@ -9,7 +9,7 @@ Not here: the choice of the points that are visible (``storage.series.series_que
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from sqlalchemy import func, or_, select
@@ -123,18 +123,30 @@ def _store(
     if not moved:
         return count
     last = moved[-1]
-    newest = {
-        "attempt": ATTEMPT,
-        "step": last["end_step"],
-        "time": last["end_time"],
-        "value": last["end_value"],
-        "point_count": count,
-    }
     with database.series() as session:
         latest = session.get(SeriesLatestRow, (job_id, name))
         if latest is None or latest.point_count < count:
+            bounds = (
+                [moved] if latest is None else [moved, [{"min": latest.min, "max": latest.max}]]
+            )
+            newest = {
+                "attempt": ATTEMPT,
+                "step": last["end_step"],
+                "time": last["end_time"],
+                "value": last["end_value"],
+                "min": _extreme(min, (row["min"] for rows in bounds for row in rows)),
+                "max": _extreme(max, (row["max"] for rows in bounds for row in rows)),
+                "point_count": count,
+            }
             write(session, upsert(session, SeriesChunkRow).values(moved))
             key = {"job_id": job_id, "name": name}
             stored = upsert(session, SeriesLatestRow).values(**key, **newest)
             write(session, stored.on_conflict_do_update(index_elements=list(key), set_=newest))
     return count
+
+
+def _extreme(
+    choose: Callable[[Iterable[float]], float], values: Iterable[float | None]
+) -> float | None:
+    numbers = [value for value in values if value is not None]
+    return choose(numbers) if numbers else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from sqlalchemy.orm import Session
 from lockstep.domain.training.definitions import SeriesDefinition
 from lockstep.domain.training.metrics import StepValues
 from lockstep.storage.db.database import Database
-from lockstep.storage.db.series_tables import SeriesChunkRow
+from lockstep.storage.db.series_tables import SeriesChunkRow, SeriesLatestRow
 from lockstep.storage.series import (
     definitions,
     exports,
@@ -81,6 +82,11 @@ def test_both_jobs_make_one_curve(
     _check_all(database, "next", stored)
     with database.read_series() as session:
         assert definitions.of_jobs(session, ["next"]) == {"next": defined}
+        for name in NAMES:
+            latest = session.get(SeriesLatestRow, ("next", name))
+            numbers_of = [each.value for each in stored[name] if not math.isnan(each.value)]
+            if latest is not None:
+                assert (latest.min, latest.max) == (min(numbers_of), max(numbers_of))
     last = max(point.step for point in stored[NAMES[0]])
     _add(database, "next", range(last // 2, last + 600), stored)
     inherited.inherit(database, of="former", by="next")
