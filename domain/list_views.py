@@ -44,6 +44,6 @@ class JobPage(Page[ListedJob]):
     """One page of jobs, with their number."""
 
     total: int
-    """Jobs on all pages."""
+    """Jobs on all pages; counted up to 10,000 unless ``totals`` are requested."""
     totals: JobTotals | None = None
     """Null unless they were requested."""

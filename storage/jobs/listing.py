@@ -26,6 +26,8 @@ from lockstep.storage.jobs.columns import JOBS, OF_PROGRESS, Tables, readable
 from lockstep.storage.jobs.conditions import Condition, found_by, matches
 from lockstep.storage.jobs.cursors import Place
 
+COUNTED_MAX: Final = 10_000
+"""Jobs that are counted at most without ``totals``: each poll of a list of millions would count."""
 _TICKING: Final = frozenset({"age", "duration"})
 _ALWAYS: Final = frozenset(
     "name id kind owner project state created gpus priority attempts age".split()
@@ -214,13 +216,13 @@ def page(
 
 
 def total(connection: Connection, choice: JobQuery, found: Places, *, among: Within) -> int:
-    """Number of chosen jobs on all pages; ``found`` is one of them."""
+    """Number of chosen jobs on all pages, ``COUNTED_MAX`` at most; ``found`` is one of them."""
     if choice.cursor is None and found.cursor is None:
         return len(found.ids)
     tables = Tables()
     conditions = choice.chosen(tables, among)
-    counted = select(func.count()).select_from(tables.joined).where(*conditions)
-    return connection.scalar(counted) or 0
+    some = select(JOBS.c.id).select_from(tables.joined).where(*conditions).limit(COUNTED_MAX)
+    return connection.scalar(select(func.count()).select_from(some.subquery())) or 0
 
 
 def queued(

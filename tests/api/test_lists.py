@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lockstep.domain.life.outcomes import Reason
+from lockstep.storage.jobs import listing
 from tests.api.conftest import SCRIPT, TRAIN, Api, problem
 from tests.api.test_reading import record, upload_metrics
 from tests.storage import scenes
@@ -56,6 +57,16 @@ def test_the_number_by_state_does_not_depend_on_the_chosen_states(api: Api) -> N
     assert (group["value"], group["total"], group["states"]) == ("a", 3, {"queued": 3})
     assert listed(api, totals=True)["totals"]["gpus_in_use"] == 2
     assert listed(api)["totals"] is None
+
+
+def test_jobs_are_counted_to_a_bound_unless_totals_are_asked_for(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "COUNTED_MAX", 3)
+    for number in range(5):
+        api.submit({**SCRIPT, "name": f"job-{number}"})
+    assert listed(api, limit=1)["total"] == 3
+    assert listed(api, limit=1, totals=True)["total"] == 5
 
 
 def test_every_change_of_the_totals_changes_the_tag(api: Api) -> None:

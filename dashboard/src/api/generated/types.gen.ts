@@ -591,7 +591,7 @@ export type JobPage = {
     /**
      * Total
      *
-     * Jobs on all pages.
+     * Jobs on all pages; counted up to 10,000 unless ``totals`` are requested.
      */
     total: number;
     /**
@@ -3497,7 +3497,7 @@ export type JobPageWritable = {
     /**
      * Total
      *
-     * Jobs on all pages.
+     * Jobs on all pages; counted up to 10,000 unless ``totals`` are requested.
      */
     total: number;
     /**
